@@ -1,0 +1,2 @@
+//! The packtrain program.
+fn main() {}

@@ -1,0 +1,8 @@
+//! Network offloads, exact and without I/O.
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod offload;

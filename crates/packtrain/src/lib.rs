@@ -1,0 +1,1 @@
+//! packtrain: a user-space network interface framework for Linux.

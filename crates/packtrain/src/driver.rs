@@ -1,0 +1,684 @@
+//! What a driver author reads: the contract between a device and the framework.
+//!
+//! A [`Driver`] states what its device can do and attaches; each queue then is a pair of halves,
+//! [`RxDescriptors`] and [`TxDescriptors`], owned by one worker. The calls are those of a
+//! descriptor ring, and a device behind system calls answers the same ones: its descriptors are
+//! simply done at once. The framework does the rest, and does it in this order:
+//!
+//! - to transmit: `encap` for each packet of a batch, `flush` once, `reclaim` when it suits;
+//! - to receive: `refill` once, `receive` for a batch;
+//! - before it sleeps: `arm` on each half; [`Armed::WorkPending`] means "do not sleep".
+//!
+//! A driver never sees a packet that its [`Capabilities`] do not allow: segments, checksum and GSO
+//! were fitted before ([`TxPacket`] cannot be built outside of the framework).
+
+use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX, QUEUES_MAX};
+use crate::packet::{Arena, Burst, Packet};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::layout::Layout;
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+use std::os::fd::BorrowedFd;
+
+/// A set of offloads: of those a device can do, those wished for, or those agreed on.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Features(u16);
+
+impl Features {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// Partial transport checksums over IPv4.
+    pub const CSUM4: Self = Self(1);
+    /// Partial transport checksums over IPv6.
+    pub const CSUM6: Self = Self(1 << 1);
+    /// GSO packets of TCP over IPv4.
+    pub const TSO4: Self = Self(1 << 2);
+    /// GSO packets of TCP over IPv6.
+    pub const TSO6: Self = Self(1 << 3);
+    /// TCP GSO packets whose first wire packet carries CWR.
+    pub const TSO_ECN: Self = Self(1 << 4);
+    /// GSO packets of UDP over IPv4.
+    pub const USO4: Self = Self(1 << 5);
+    /// GSO packets of UDP over IPv6.
+    pub const USO6: Self = Self(1 << 6);
+    /// VLAN tags outside of the packet's bytes.
+    pub const VLAN: Self = Self(1 << 7);
+    /// The device merges what it receives into large packets (LRO or hardware GRO).
+    pub const LARGE_RECEIVE: Self = Self(1 << 8);
+
+    /// Both checksums.
+    pub const CSUM: Self = Self(Self::CSUM4.0 | Self::CSUM6.0);
+    /// All three TCP ones, without the checksums that they need.
+    pub const TSO: Self = Self(Self::TSO4.0 | Self::TSO6.0 | Self::TSO_ECN.0);
+    /// Both UDP ones, without the checksums that they need.
+    pub const USO: Self = Self(Self::USO4.0 | Self::USO6.0);
+    /// Every feature.
+    pub const ALL: Self = Self((1 << 9) - 1);
+
+    /// Every single feature with its name, in the order in which plans list them.
+    pub const NAMED: [(Self, &'static str); 9] = [
+        (Self::CSUM4, "ipv4-checksum"),
+        (Self::CSUM6, "ipv6-checksum"),
+        (Self::TSO4, "tso4"),
+        (Self::TSO6, "tso6"),
+        (Self::TSO_ECN, "tso-ecn"),
+        (Self::USO4, "uso4"),
+        (Self::USO6, "uso6"),
+        (Self::VLAN, "vlan"),
+        (Self::LARGE_RECEIVE, "large-receive"),
+    ];
+
+    /// True if all of `other` is in `self`.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// `self` without what is in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// True if nothing is in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The one feature that allows GSO packets of `kind`, ECN aside.
+    #[must_use]
+    pub const fn of(kind: GsoKind) -> Self {
+        match kind {
+            GsoKind::TcpV4 => Self::TSO4,
+            GsoKind::TcpV6 => Self::TSO6,
+            GsoKind::UdpV4 => Self::USO4,
+            GsoKind::UdpV6 => Self::USO6,
+        }
+    }
+
+    /// Drops what cannot be had without something that is missing: GSO needs the checksum of its
+    /// IP version, ECN needs one of the TSOs.
+    #[must_use]
+    pub const fn consistent(self) -> Self {
+        let mut set = self;
+        if !set.contains(Self::CSUM4) {
+            set = set.without(Self(Self::TSO4.0 | Self::USO4.0));
+        }
+        if !set.contains(Self::CSUM6) {
+            set = set.without(Self(Self::TSO6.0 | Self::USO6.0));
+        }
+        if !set.contains(Self::TSO4) && !set.contains(Self::TSO6) {
+            set = set.without(Self::TSO_ECN);
+        }
+        set
+    }
+
+    /// The name of a single feature; "several" for a set.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMED
+            .iter()
+            .find(|(feature, _)| *feature == self)
+            .map_or("several", |(_, name)| name)
+    }
+
+    /// Names of all in the set.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMED
+            .into_iter()
+            .filter(move |(f, _)| self.contains(*f))
+            .map(|(_, name)| name)
+    }
+}
+
+impl BitOr for Features {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.union(other)
+    }
+}
+
+impl BitOrAssign for Features {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = self.union(other);
+    }
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}
+
+/// From which memory a device can transmit without the framework copying first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TxMemory {
+    /// From any frame.
+    #[default]
+    Any,
+    /// From small frames only: they are the UMEM.
+    SmallFrames,
+}
+
+/// What a device can do. The default is the humblest: one queue, one segment, no offload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// What the first byte of a packet is.
+    pub link: LinkType,
+    /// Queues it can have.
+    pub queues_max: usize,
+    /// Offloads that packets *from* the device may come with.
+    pub rx: Features,
+    /// Offloads that packets *to* the device may come with.
+    pub tx: Features,
+    /// Segments that an ordinary packet may have.
+    pub tx_segments_max: usize,
+    /// Segments that a GSO packet may have.
+    pub tx_gso_segments_max: usize,
+    /// Bytes that one segment may have.
+    pub tx_segment_bytes_max: usize,
+    /// Where segments may be.
+    pub tx_memory: TxMemory,
+    /// Descriptors in the TX ring, for devices that have one: no packet may take more than a
+    /// twelfth of it.
+    pub tx_ring: Option<usize>,
+    /// The device wants all headers in the first segment.
+    pub contiguous_headers: bool,
+    /// The framework pads shorter packets with zeros to this many bytes; 0 for no padding.
+    pub min_packet_bytes: usize,
+    /// Bytes of headroom that `encap` puts to use, when a packet has them.
+    pub headroom_bytes: usize,
+    /// What was asked of the device and refused, and why: one sentence each, for people.
+    pub notes: Vec<String>,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self {
+            link: LinkType::Ethernet,
+            queues_max: 1,
+            rx: Features::NONE,
+            tx: Features::NONE,
+            tx_segments_max: 1,
+            tx_gso_segments_max: 1,
+            tx_segment_bytes_max: usize::MAX,
+            tx_memory: TxMemory::Any,
+            tx_ring: None,
+            contiguous_headers: false,
+            min_packet_bytes: 0,
+            headroom_bytes: 0,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// In what buffers a device receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RxBuffers {
+    /// A small frame first, and a large one behind it for what does not fit: small packets keep
+    /// little memory, and a 64 KiB packet has two segments.
+    #[default]
+    Whole,
+    /// Small frames only: a 64 KiB packet has 37 segments. As most NICs receive.
+    Pieces,
+}
+
+/// How a port is to be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// Queues to open; at least 1, at most [`QUEUES_MAX`] and the device's own limit.
+    pub queues: usize,
+    /// Offloads that the device may use on packets it hands over: a subset of its capabilities.
+    pub rx: Features,
+    /// Buffers to receive into.
+    pub rx_buffers: RxBuffers,
+}
+
+impl Default for Attach {
+    fn default() -> Self {
+        Self {
+            queues: 1,
+            rx: Features::ALL,
+            rx_buffers: RxBuffers::Whole,
+        }
+    }
+}
+
+const _: () = assert!(QUEUES_MAX <= u16::MAX as usize);
+
+/// The state of a port's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Packets can pass.
+    Up,
+    /// The port is down or has no carrier; it may come back.
+    Down,
+    /// The device is gone for good.
+    Removed,
+}
+
+/// What the device or the kernel counted on its side of the port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Packets the kernel received from us (we transmitted).
+    pub rx_packets: u64,
+    /// Bytes of those.
+    pub rx_bytes: u64,
+    /// Packets from us that it dropped.
+    pub rx_dropped: u64,
+    /// Packets from us that it refused as malformed.
+    pub rx_errors: u64,
+    /// Packets it sent to us (we received).
+    pub tx_packets: u64,
+    /// Bytes of those.
+    pub tx_bytes: u64,
+    /// Packets for us that it dropped, mostly since we did not read fast enough.
+    pub tx_dropped: u64,
+    /// Packets for us that it could not send.
+    pub tx_errors: u64,
+}
+
+/// A device failed as a whole; the queue or port must stop.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The device was removed.
+    Removed,
+    /// The input is at its end: a capture file that does not loop, a source with a count.
+    Finished,
+    /// A call failed that the port cannot go on without.
+    Failed {
+        /// What was tried, in words that follow "cannot".
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The port cannot be attached as asked: one sentence with what, why and what to do.
+    Unsupported(String),
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Removed => f.write_str("the device was removed"),
+            Self::Finished => f.write_str("the input is at its end"),
+            Self::Failed { action, source } => write!(f, "cannot {action}: {source}"),
+            Self::Unsupported(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// The two halves of one queue.
+pub type QueuePair<D> = (<D as Driver>::Rx, <D as Driver>::Tx);
+
+/// A device, before and beside its queues.
+pub trait Driver: Send {
+    /// The receiving half of a queue.
+    type Rx: RxDescriptors;
+    /// The transmitting half of a queue.
+    type Tx: TxDescriptors;
+
+    /// What the port is called in counters: the interface's name, or kind and index.
+    fn name(&self) -> &str;
+
+    /// What the device can do. The plan is made from it, before `attach`.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Opens the queues. Called once.
+    ///
+    /// # Errors
+    ///
+    /// What the device cannot do, or what the system refused.
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError>;
+
+    /// Whether packets can pass.
+    fn link(&mut self) -> Link {
+        Link::Up
+    }
+
+    /// What the other side of the port counted, when it counts.
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        None
+    }
+}
+
+/// Names a packet in flight: the framework's slot number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u32);
+
+/// What became of a packet that the device accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// The device is done with it: the bytes may be reused at once.
+    Complete,
+    /// The device still reads from it, until `reclaim` yields its token.
+    Pending,
+}
+
+/// Why a device did not accept a packet. The packet stays with the framework.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// No free descriptor now: ends the batch, the packet is sent again later.
+    NoDescriptor,
+    /// The device is busy for another reason: ends the batch, the packet is sent again later.
+    Busy,
+    /// The link is down: costs this packet, counted as `drop.link_down`.
+    LinkDown,
+    /// The device does not take this feature on this packet although it said so: the framework
+    /// turns the feature off for the queue and sends the same packet again.
+    Feature(Features),
+    /// More segments than the device can map: copied into fewer ones and sent again, once.
+    TooManySegments,
+    /// This packet cannot be sent: costs exactly it.
+    Bad(DropReason),
+    /// The device is gone.
+    Removed,
+}
+
+/// A packet that fits: at most the device's number of segments, each within its size and memory;
+/// GSO and partial checksum only if the device offered them; headers contiguous if it asked.
+#[derive(Debug)]
+pub struct TxPacket<'a>(&'a mut Packet);
+
+impl<'a> TxPacket<'a> {
+    /// Only the TX queue makes these, after fitting.
+    pub(crate) const fn fitted(packet: &'a mut Packet) -> Self {
+        Self(packet)
+    }
+
+    /// The packet as it is.
+    #[must_use]
+    pub const fn packet(&self) -> &Packet {
+        self.0
+    }
+
+    /// Runs `send` on the packet with `header` put in front of its bytes, where headroom allows;
+    /// the header is taken off again. `None` when there is no headroom.
+    pub fn with_header<T>(&mut self, header: &[u8], send: impl FnOnce(&Packet) -> T) -> Option<T> {
+        self.0.prepend(header.len()).ok()?.copy_from_slice(header);
+        let result = send(self.0);
+        self.0.trim_front(header.len());
+        Some(result)
+    }
+}
+
+/// Tokens of packets that the device is done with, in any order.
+#[derive(Debug, Default)]
+pub struct Completed {
+    tokens: Vec<Token>,
+}
+
+impl Completed {
+    /// Room for `capacity` tokens; never grows beyond.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            tokens: Vec::with_capacity(capacity),
+        }
+    }
+
+    /// Adds a token; false when full, and then the driver keeps it for the next call.
+    #[must_use]
+    pub fn push(&mut self, token: Token) -> bool {
+        if self.tokens.len() == self.tokens.capacity() {
+            return false;
+        }
+        self.tokens.push(token);
+        true
+    }
+
+    /// Takes all tokens out.
+    pub fn drain(&mut self) -> impl Iterator<Item = Token> + '_ {
+        self.tokens.drain(..)
+    }
+
+    /// Number of tokens.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// True without tokens.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+}
+
+/// The answer to `arm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// Nothing is waiting: the descriptor of `wake` becomes ready when something is.
+    Idle,
+    /// Work is waiting: do not sleep.
+    WorkPending,
+}
+
+/// What a descriptor has to become for its owner to be woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Readable.
+    Read,
+    /// Writable.
+    Write,
+}
+
+/// The transmitting half of a queue; owned by one worker.
+pub trait TxDescriptors: Send {
+    /// Hands one packet to the device; it need not be visible to it before `flush`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refused`]; the packet stays with the framework in every case.
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused>;
+
+    /// Hands over a batch, until the first refusal. Not for drivers to write: it is a method so
+    /// that a closed set of drivers switches once a batch and not once a packet.
+    fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused>
+    where
+        Self: Sized,
+    {
+        while let Some((mut packet, token)) = batch.next() {
+            let accepted = self.encap(&mut packet, token)?;
+            batch.accepted(accepted);
+        }
+        Ok(())
+    }
+
+    /// Tells the device of the packets since the last call: one doorbell for the batch.
+    fn flush(&mut self) {}
+
+    /// Yields the tokens of [`Accepted::Pending`] packets that the device is done with.
+    fn reclaim(&mut self, completed: &mut Completed) {
+        debug_assert!(completed.is_empty());
+    }
+
+    /// Asks for a wake-up when the device can take packets again.
+    fn arm(&mut self) -> Armed {
+        Armed::Idle
+    }
+
+    /// What becomes ready then.
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        None
+    }
+
+    /// Doorbells rung since the start: calls or writes that told the device of packets.
+    fn doorbells(&self) -> u64;
+
+    /// System calls made since the start.
+    fn syscalls(&self) -> u64 {
+        0
+    }
+}
+
+/// The batch that [`TxDescriptors::encap_batch`] works through.
+pub trait TxBatch {
+    /// The next packet, not taken out.
+    fn next(&mut self) -> Option<(TxPacket<'_>, Token)>;
+    /// The device accepted it.
+    fn accepted(&mut self, accepted: Accepted);
+}
+
+/// What a driver knows about a packet it received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RxInfo {
+    /// Header offsets, when the driver had to parse anyway.
+    pub layout: Option<Layout>,
+    /// State of the transport checksum.
+    pub checksum: ChecksumState,
+    /// Set on a packet that stands for several.
+    pub gso: Option<Gso>,
+    /// Wire packets it accounts for; at least 1.
+    pub wire_packets: u16,
+    /// Hash of the flow from the device; 0 for none. Only ever a hint.
+    pub flow_hash: u32,
+    /// When it arrived, if the device says so.
+    pub timestamp: Option<Instant>,
+}
+
+impl Default for RxInfo {
+    fn default() -> Self {
+        Self {
+            layout: None,
+            checksum: ChecksumState::None,
+            gso: None,
+            wire_packets: 1,
+            flow_hash: 0,
+            timestamp: None,
+        }
+    }
+}
+
+/// Where a driver puts what it received: packets, or bad packets one by one.
+#[derive(Debug)]
+pub struct RxBurst<'a> {
+    burst: &'a mut Burst,
+    budget: usize,
+    bytes: usize,
+    bad: &'a mut dyn BadPackets,
+}
+
+/// Who is told of packets that arrived but cannot be used.
+pub trait BadPackets: fmt::Debug {
+    /// One packet (standing for `wire_packets`) was received and is lost for `reason`.
+    fn bad(&mut self, reason: DropReason, wire_packets: u64);
+}
+
+impl<'a> RxBurst<'a> {
+    /// A burst that takes at most `budget` packets, bad ones included.
+    pub fn new(burst: &'a mut Burst, budget: usize, bad: &'a mut dyn BadPackets) -> Self {
+        let budget = budget.min(burst.room()).min(BURST_PACKETS_MAX);
+        Self {
+            burst,
+            budget,
+            bytes: 0,
+            bad,
+        }
+    }
+
+    /// How many more packets may be received: a real bound.
+    #[must_use]
+    pub fn budget(&self) -> usize {
+        if self.bytes >= BURST_BYTES_MAX {
+            0
+        } else {
+            self.budget
+        }
+    }
+
+    /// True when the bound ended the poll, not the device.
+    #[must_use]
+    pub fn exhausted(&self) -> bool {
+        self.budget() == 0
+    }
+
+    /// One packet was received.
+    pub fn push(&mut self, mut packet: Packet, info: &RxInfo) {
+        self.budget = self.budget.saturating_sub(1);
+        self.bytes += packet.bytes();
+        let meta = packet.meta_mut();
+        meta.layout = info.layout;
+        meta.checksum = info.checksum;
+        meta.gso = info.gso;
+        meta.wire_packets = info.wire_packets.max(1);
+        meta.flow_hash = info.flow_hash;
+        if let Some(timestamp) = info.timestamp {
+            meta.timestamp = timestamp;
+        }
+        if self.burst.push(packet).is_err() {
+            // Only a driver that ignores the budget gets here; the loss is counted all the same.
+            self.bad
+                .bad(DropReason::NoBuffer, u64::from(info.wire_packets));
+        }
+    }
+
+    /// One packet was received and cannot be used; it costs only itself.
+    pub fn bad(&mut self, reason: DropReason, wire_packets: u64) {
+        self.budget = self.budget.saturating_sub(1);
+        self.bad.bad(reason, wire_packets);
+    }
+}
+
+/// The receiving half of a queue; owned by one worker.
+pub trait RxDescriptors: Send {
+    /// Gives the device buffers, as many as it can use. Returns false when the arena could not
+    /// supply all that were wanted.
+    fn refill(&mut self, arena: &Arena) -> bool;
+
+    /// Receives at most `burst.budget()` packets.
+    ///
+    /// # Errors
+    ///
+    /// When the device as a whole failed; a bad packet is not an error ([`RxBurst::bad`]).
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError>;
+
+    /// Asks for a wake-up when a packet arrives, and says whether one is there already.
+    fn arm(&mut self) -> Armed;
+
+    /// What becomes ready then.
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        None
+    }
+
+    /// The time of the next packet, for a device that knows: a capture replayed at its own pace.
+    fn next_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Packets that the device holds already: taken from outside but not handed over.
+    fn held(&self) -> u64 {
+        0
+    }
+
+    /// System calls made since the start.
+    fn syscalls(&self) -> u64 {
+        0
+    }
+}

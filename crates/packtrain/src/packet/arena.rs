@@ -1,0 +1,552 @@
+//! Where packets live: frames for bytes, lines for handles, all allocated at start.
+//!
+//! Free frames and lines are kept on stacks, so the one freed last, still in the cache, is used
+//! next. Each thread keeps a short stack of its own and trades with the shared one in batches, so
+//! the lock below is taken once for many packets. Nothing here allocates after `Arena::new`.
+
+#![allow(
+    unsafe_code,
+    reason = "hands out pieces of one mapping and owns packets' lines"
+)]
+
+use super::line::{FrameId, Line, NO_LINE};
+use super::sys::Mapping;
+use crate::limits::{HEADROOM_BYTES, LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SMALL_FRAME_BYTES};
+use std::alloc::{Layout as MemoryLayout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How much memory an arena has; fixed when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaConfig {
+    /// Frames of 2 KiB, headroom included.
+    pub small_frames: u32,
+    /// Frames of 68 KiB, headroom included: room for one whole GSO packet each.
+    pub large_frames: u32,
+    /// Packet handles. A packet of more than four segments takes further ones.
+    pub lines: u32,
+}
+
+impl Default for ArenaConfig {
+    /// 16 MiB of small and 17 MiB of large frames.
+    fn default() -> Self {
+        Self {
+            small_frames: 8192,
+            large_frames: 256,
+            lines: 16_384,
+        }
+    }
+}
+
+impl ArenaConfig {
+    /// A tenth of the default, for tests and examples.
+    #[must_use]
+    pub const fn small() -> Self {
+        Self {
+            small_frames: 1024,
+            large_frames: 32,
+            lines: 2048,
+        }
+    }
+}
+
+/// The size class of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameClass {
+    /// 2 KiB, in the region that may be registered as a UMEM.
+    Small,
+    /// 68 KiB: a whole GSO packet in one piece.
+    Large,
+}
+
+impl FrameClass {
+    /// Bytes of one frame, headroom included.
+    #[must_use]
+    pub const fn frame_bytes(self) -> usize {
+        match self {
+            Self::Small => SMALL_FRAME_BYTES,
+            Self::Large => LARGE_FRAME_BYTES,
+        }
+    }
+
+    /// Bytes of packet that fit behind the standard headroom.
+    #[must_use]
+    pub const fn data_bytes(self) -> usize {
+        self.frame_bytes() - HEADROOM_BYTES
+    }
+}
+
+/// Where every frame and line of an arena is, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Census {
+    /// Free small frames, on the shared stack or in a thread's cache.
+    pub small_free: u32,
+    /// Small frames that a packet refers to.
+    pub small_used: u32,
+    /// Free large frames.
+    pub large_free: u32,
+    /// Large frames that a packet refers to.
+    pub large_used: u32,
+    /// Free lines.
+    pub lines_free: u32,
+    /// Lines that make up live packets.
+    pub lines_used: u32,
+}
+
+/// A bounded memory of packets. Cheap to clone: clones share it.
+///
+/// Packets may outlive the last clone; the memory is given back when the last of both is gone, or
+/// kept until the process ends if packets are still about when the last clone goes.
+#[derive(Clone)]
+pub struct Arena {
+    owner: Arc<Owner>,
+}
+
+/// The pieces whose owner is one of: the shared stacks, a thread's cache, a packet.
+#[derive(Default)]
+struct Free {
+    small: Vec<u32>,
+    large: Vec<u32>,
+    lines: Vec<u32>,
+    /// Threads that have a cache bound to this arena.
+    bound_caches: u32,
+}
+
+/// Shared state of one arena, at a fixed address that lines and caches point to.
+pub(super) struct Core {
+    mapping: Mapping,
+    config: ArenaConfig,
+    lines: NonNull<Line>,
+    /// References to each frame by segments; zero while it is free. Small ones first.
+    references: Box<[AtomicU32]>,
+    free: Mutex<Free>,
+}
+
+// SAFETY: `lines` points to memory that this core owns; each line is reached only through the one
+// `Packet` that owns it or through the stacks behind the mutex.
+unsafe impl Send for Core {}
+// SAFETY: as above.
+unsafe impl Sync for Core {}
+
+struct Owner {
+    core: NonNull<Core>,
+}
+
+// SAFETY: `Owner` is a counted pointer to a `Core`, which is `Send` and `Sync`.
+unsafe impl Send for Owner {}
+// SAFETY: as above.
+unsafe impl Sync for Owner {}
+
+impl Owner {
+    const fn core(&self) -> &Core {
+        // SAFETY: made by `Box::leak` in `Arena::new` and freed only in `drop` below.
+        unsafe { self.core.as_ref() }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        flush_thread_cache(self.core);
+        let core = self.core();
+        let idle = {
+            let free = core.lock();
+            free.bound_caches == 0
+                && free.small.len() == core.config.small_frames as usize
+                && free.large.len() == core.config.large_frames as usize
+                && free.lines.len() == core.config.lines as usize
+        };
+        if idle {
+            // SAFETY: this is the last owner, no packet is alive (every line is free) and no
+            // thread's cache refers to the core, so nobody else can reach it any more.
+            drop(unsafe { Box::from_raw(self.core.as_ptr()) });
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `Arena::new` with this very layout; no packet is alive.
+        unsafe { dealloc(self.lines.as_ptr().cast(), lines_layout(self.config.lines)) };
+    }
+}
+
+fn lines_layout(lines: u32) -> MemoryLayout {
+    // At least one, since an allocation may not be of size zero.
+    MemoryLayout::array::<Line>(lines.max(1) as usize).expect("at most 2^32 lines of 128 bytes")
+}
+
+impl Arena {
+    /// Makes an arena and touches all its memory.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when there is not enough memory or no memfd.
+    pub fn new(config: ArenaConfig) -> io::Result<Self> {
+        let small_bytes = config.small_frames as usize * SMALL_FRAME_BYTES;
+        let large_bytes = config.large_frames as usize * LARGE_FRAME_BYTES;
+        let mapping = Mapping::new((small_bytes + large_bytes).max(1))?;
+        let layout = lines_layout(config.lines);
+        // SAFETY: the layout is not empty.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(lines) = NonNull::new(raw.cast::<Line>()) else {
+            handle_alloc_error(layout)
+        };
+        let frames = config.small_frames + config.large_frames;
+        // Highest first, so that the lowest addresses are used first.
+        let free = Free {
+            small: (0..config.small_frames).rev().collect(),
+            large: (0..config.large_frames).rev().collect(),
+            lines: (0..config.lines).rev().collect(),
+            bound_caches: 0,
+        };
+        let core = NonNull::from(Box::leak(Box::new(Core {
+            mapping,
+            config,
+            lines,
+            references: (0..frames).map(|_| AtomicU32::new(0)).collect(),
+            free: Mutex::new(free),
+        })));
+        for index in 0..config.lines {
+            // SAFETY: within the allocation, which nobody else knows yet.
+            unsafe { lines.add(index as usize).write(Line::unused(core, index)) };
+        }
+        Ok(Self {
+            owner: Arc::new(Owner { core }),
+        })
+    }
+
+    /// The sizes it was made with.
+    #[must_use]
+    pub fn config(&self) -> ArenaConfig {
+        self.core().config
+    }
+
+    /// Whether the frames are in huge pages.
+    #[must_use]
+    pub fn huge_pages(&self) -> bool {
+        self.core().mapping.huge_pages()
+    }
+
+    /// Bytes of memory mapped for frames.
+    #[must_use]
+    pub fn mapped_bytes(&self) -> usize {
+        self.core().mapping.bytes()
+    }
+
+    /// The memfd behind the frames; small frames start at offset 0.
+    #[must_use]
+    pub fn memfd(&self) -> BorrowedFd<'_> {
+        self.core().mapping.fd()
+    }
+
+    pub(super) fn core(&self) -> &Core {
+        self.owner.core()
+    }
+
+    /// Counts where everything is, and checks that every piece is in exactly one place.
+    ///
+    /// Exact only while no other thread allocates or frees, and only for threads that have ended
+    /// or called [`Arena::flush_cache`]; meant for tests and for the end of a run.
+    ///
+    /// # Panics
+    ///
+    /// When a piece is in two places, which is a defect of packtrain itself.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        self.flush_cache();
+        let core = self.core();
+        let free = core.lock();
+        for (stack, base) in [(&free.small, 0), (&free.large, core.config.small_frames)] {
+            let mut seen = vec![false; stack.len().max(core.references.len())];
+            for &index in stack {
+                let slot = (base + index) as usize;
+                assert!(!seen[slot], "frame {slot} is on the free stack twice");
+                seen[slot] = true;
+                let references = core.references[slot].load(Ordering::Acquire);
+                assert_eq!(references, 0, "frame {slot} is free and in use");
+            }
+        }
+        let used = |range: std::ops::Range<u32>| {
+            let slots = &core.references[range.start as usize..range.end as usize];
+            slots
+                .iter()
+                .filter(|r| r.load(Ordering::Acquire) != 0)
+                .count() as u32
+        };
+        let frames = core.config.small_frames + core.config.large_frames;
+        Census {
+            small_free: free.small.len() as u32,
+            small_used: used(0..core.config.small_frames),
+            large_free: free.large.len() as u32,
+            large_used: used(core.config.small_frames..frames),
+            lines_free: free.lines.len() as u32,
+            lines_used: core.config.lines - free.lines.len() as u32,
+        }
+    }
+
+    /// Gives this thread's cached frames and lines back to the shared stacks.
+    pub fn flush_cache(&self) {
+        flush_thread_cache(self.owner.core);
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena")
+            .field("config", &self.core().config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        // A panic elsewhere leaves the stacks whole: each operation on them is one push or pop.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// First byte of a frame.
+    pub(super) fn frame_base(&self, frame: FrameId) -> NonNull<u8> {
+        let index = frame.index() as usize;
+        let offset = match frame.class() {
+            FrameClass::Small => index * SMALL_FRAME_BYTES,
+            FrameClass::Large => {
+                self.config.small_frames as usize * SMALL_FRAME_BYTES + index * LARGE_FRAME_BYTES
+            }
+        };
+        debug_assert!(offset + frame.class().frame_bytes() <= self.mapping.bytes());
+        // SAFETY: frame ids come from the stacks, so the offset is within the mapping.
+        unsafe { self.mapping.base().add(offset) }
+    }
+
+    fn references(&self, frame: FrameId) -> &AtomicU32 {
+        let base = match frame.class() {
+            FrameClass::Small => 0,
+            FrameClass::Large => self.config.small_frames,
+        };
+        &self.references[(base + frame.index()) as usize]
+    }
+
+    /// One more segment refers to `frame`.
+    pub(super) fn share(&self, frame: FrameId) {
+        // As in `Arc::clone`: the one who adds already has a reference.
+        self.references(frame).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True while exactly one segment refers to `frame`: its owner may write to it.
+    pub(super) fn is_exclusive(&self, frame: FrameId) -> bool {
+        // Pairs with the release in `unshare`: what another owner read, it read before.
+        self.references(frame).load(Ordering::Acquire) == 1
+    }
+
+    /// One segment fewer refers to `frame`; the last one frees it.
+    pub(super) fn unshare(&self, frame: FrameId) {
+        let references = self.references(frame);
+        // The common case is a single owner, and then nobody else can be counting.
+        if references.load(Ordering::Acquire) == 1 {
+            references.store(0, Ordering::Relaxed);
+        } else if references.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        match frame.class() {
+            FrameClass::Small => self.put(Stack::Small, frame.index()),
+            FrameClass::Large => self.put(Stack::Large, frame.index()),
+        }
+    }
+
+    /// A free frame with one reference, or `None` when the class is used up.
+    pub(super) fn take_frame(&self, class: FrameClass) -> Option<FrameId> {
+        let stack = match class {
+            FrameClass::Small => Stack::Small,
+            FrameClass::Large => Stack::Large,
+        };
+        let frame = FrameId::new(class, self.take(stack)?);
+        self.references(frame).store(1, Ordering::Relaxed);
+        Some(frame)
+    }
+
+    /// A free line.
+    pub(super) fn take_line(&self) -> Option<NonNull<Line>> {
+        let index = self.take(Stack::Lines)?;
+        // SAFETY: indices on the stack are within the allocation.
+        Some(unsafe { self.lines.add(index as usize) })
+    }
+
+    /// The line with this index.
+    pub(super) fn line(&self, index: u32) -> NonNull<Line> {
+        debug_assert!(index != NO_LINE && index < self.config.lines);
+        // SAFETY: indices are stored only from lines of this core.
+        unsafe { self.lines.add(index as usize) }
+    }
+
+    /// Gives a line back.
+    pub(super) fn put_line(&self, index: u32) {
+        self.put(Stack::Lines, index);
+    }
+
+    fn take(&self, stack: Stack) -> Option<u32> {
+        let here = NonNull::from(self);
+        let cached = CACHE.try_with(|cache| cache.borrow_mut().take(here, stack));
+        cached.unwrap_or_else(|_ending| self.lock().stack(stack).pop())
+    }
+
+    fn put(&self, stack: Stack, index: u32) {
+        let here = NonNull::from(self);
+        if CACHE
+            .try_with(|cache| cache.borrow_mut().put(here, stack, index))
+            .is_err()
+        {
+            // The thread is ending and its cache is gone already.
+            self.lock().stack(stack).push(index);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Stack {
+    Small,
+    Large,
+    Lines,
+}
+
+impl Free {
+    const fn stack(&mut self, stack: Stack) -> &mut Vec<u32> {
+        match stack {
+            Stack::Small => &mut self.small,
+            Stack::Large => &mut self.large,
+            Stack::Lines => &mut self.lines,
+        }
+    }
+}
+
+/// A short stack of one thread. Trades half its depth at a time.
+struct Pocket<const DEPTH: usize> {
+    indices: [u32; DEPTH],
+    len: usize,
+}
+
+impl<const DEPTH: usize> Pocket<DEPTH> {
+    const EMPTY: Self = Self {
+        indices: [0; DEPTH],
+        len: 0,
+    };
+
+    fn take(&mut self, core: &Core, stack: Stack) -> Option<u32> {
+        if self.len == 0 {
+            let mut free = core.lock();
+            let shared = free.stack(stack);
+            let wanted = shared.len().min((DEPTH / 2).max(1));
+            let from = shared.len() - wanted;
+            self.indices[..wanted].copy_from_slice(&shared[from..]);
+            shared.truncate(from);
+            self.len = wanted;
+        }
+        self.len = self.len.checked_sub(1)?;
+        Some(self.indices[self.len])
+    }
+
+    fn put(&mut self, core: &Core, stack: Stack, index: u32) {
+        if self.len == DEPTH {
+            // The oldest half goes back: the youngest is what the cache still holds.
+            let half = DEPTH.div_ceil(2);
+            core.lock()
+                .stack(stack)
+                .extend_from_slice(&self.indices[..half]);
+            self.indices.copy_within(half.., 0);
+            self.len = DEPTH - half;
+        }
+        self.indices[self.len] = index;
+        self.len += 1;
+    }
+
+    fn flush(&mut self, shared: &mut Vec<u32>) {
+        shared.extend_from_slice(&self.indices[..self.len]);
+        self.len = 0;
+    }
+}
+
+struct Cache {
+    core: Option<NonNull<Core>>,
+    small: Pocket<256>,
+    large: Pocket<16>,
+    lines: Pocket<256>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = const {
+        RefCell::new(Cache {
+            core: None,
+            small: Pocket::EMPTY,
+            large: Pocket::EMPTY,
+            lines: Pocket::EMPTY,
+        })
+    };
+}
+
+impl Cache {
+    fn take(&mut self, core: NonNull<Core>, stack: Stack) -> Option<u32> {
+        let core = self.bind(core);
+        match stack {
+            Stack::Small => self.small.take(core, stack),
+            Stack::Large => self.large.take(core, stack),
+            Stack::Lines => self.lines.take(core, stack),
+        }
+    }
+
+    fn put(&mut self, core: NonNull<Core>, stack: Stack, index: u32) {
+        let core = self.bind(core);
+        match stack {
+            Stack::Small => self.small.put(core, stack, index),
+            Stack::Large => self.large.put(core, stack, index),
+            Stack::Lines => self.lines.put(core, stack, index),
+        }
+    }
+
+    /// Makes this the cache of `core`, giving back what it holds of another one.
+    fn bind<'a>(&mut self, core: NonNull<Core>) -> &'a Core {
+        // SAFETY: callers reach a core through a live `Arena` or a live packet's line, and the
+        // binding itself (counted below) then keeps it from being freed.
+        let this = unsafe { core.as_ref() };
+        if self.core != Some(core) {
+            self.flush();
+            this.lock().bound_caches += 1;
+            self.core = Some(core);
+        }
+        this
+    }
+
+    fn flush(&mut self) {
+        let Some(core) = self.core.take() else { return };
+        // SAFETY: `bound_caches` still counts this cache, so the core has not been freed.
+        let core = unsafe { core.as_ref() };
+        let mut free = core.lock();
+        self.small.flush(&mut free.small);
+        self.large.flush(&mut free.large);
+        self.lines.flush(&mut free.lines);
+        free.bound_caches -= 1;
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+fn flush_thread_cache(core: NonNull<Core>) {
+    // A thread that is ending has flushed its cache already, so an error means nothing to do.
+    CACHE
+        .try_with(|cache| {
+            let mut cache = cache.borrow_mut();
+            if cache.core == Some(core) {
+                cache.flush();
+            }
+        })
+        .unwrap_or(());
+}
+
+const _: () = assert!(FrameClass::Large.data_bytes() >= PACKET_BYTES_MAX);

@@ -1,0 +1,106 @@
+//! A bounded batch of packets that moves through the stages together.
+
+use super::Packet;
+use crate::limits::BURST_PACKETS_MAX;
+use std::collections::VecDeque;
+
+/// At most [`BURST_PACKETS_MAX`] packets in arrival order. Allocates once, when made.
+#[derive(Debug)]
+pub struct Burst {
+    packets: VecDeque<Packet>,
+}
+
+impl Burst {
+    /// An empty burst.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            packets: VecDeque::with_capacity(BURST_PACKETS_MAX),
+        }
+    }
+
+    /// Packets in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// True without packets.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// How many more it takes.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        BURST_PACKETS_MAX - self.packets.len()
+    }
+
+    /// Adds a packet at the end.
+    ///
+    /// # Errors
+    ///
+    /// A full burst hands the packet back.
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.room() == 0 {
+            return Err(packet);
+        }
+        self.packets.push_back(packet);
+        Ok(())
+    }
+
+    /// Puts a packet back at the front.
+    ///
+    /// # Errors
+    ///
+    /// A full burst hands the packet back.
+    pub fn push_front(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.room() == 0 {
+            return Err(packet);
+        }
+        self.packets.push_front(packet);
+        Ok(())
+    }
+
+    /// Takes the oldest packet.
+    pub fn pop(&mut self) -> Option<Packet> {
+        self.packets.pop_front()
+    }
+
+    /// The oldest packet.
+    #[must_use]
+    pub fn front(&self) -> Option<&Packet> {
+        self.packets.front()
+    }
+
+    /// The packets, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.iter()
+    }
+
+    /// The packets, oldest first, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Packet> {
+        self.packets.iter_mut()
+    }
+
+    /// Frees all packets.
+    pub fn clear(&mut self) {
+        self.packets.clear();
+    }
+
+    /// Wire packets that all of them account for.
+    #[must_use]
+    pub fn wire_packets(&self) -> u64 {
+        self.packets
+            .iter()
+            .map(|p| u64::from(p.meta().wire_packets))
+            .sum()
+    }
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self::new()
+    }
+}

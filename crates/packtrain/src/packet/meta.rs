@@ -1,0 +1,69 @@
+//! What travels with a packet besides its bytes.
+
+use crate::time::Instant;
+use packtrain_offload::layout::Layout;
+use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
+
+/// A VLAN tag that is not in the packet's bytes but beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VlanTag {
+    /// Tag protocol: 0x8100 or 0x88A8.
+    pub protocol: u16,
+    /// Priority, drop eligibility and VLAN number, as in the frame.
+    pub control: u16,
+}
+
+/// Where a packet came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ingress {
+    /// Index of the port in its engine.
+    pub port: u16,
+    /// Index of the RX queue within the port.
+    pub queue: u16,
+}
+
+/// A packet's metadata; one cache line.
+#[derive(Clone, Copy, Debug)]
+pub struct Meta {
+    /// Header offsets, when the packet parsed: `None` for a protocol that offloads do not know.
+    pub layout: Option<Layout>,
+    /// When the packet arrived.
+    pub timestamp: Instant,
+    /// Hash of the flow, 0 when nobody computed one.
+    pub flow_hash: u32,
+    /// Where it came in.
+    pub ingress: Ingress,
+    /// What is left to do about the transport checksum.
+    pub checksum: ChecksumState,
+    /// Set when the packet stands for several wire packets.
+    pub gso: Option<Gso>,
+    /// A VLAN tag outside the bytes.
+    pub vlan: Option<VlanTag>,
+    /// Wire packets this packet accounts for in the conservation ledger. Set when it enters;
+    /// merging adds, slicing distributes.
+    pub wire_packets: u16,
+    /// What the first byte is.
+    pub link: LinkType,
+    /// Segments; kept by `Packet`.
+    pub(super) segments: u8,
+    /// Bytes over all segments; kept by `Packet`.
+    pub(super) bytes: u32,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self {
+            layout: None,
+            timestamp: Instant::default(),
+            flow_hash: 0,
+            ingress: Ingress::default(),
+            checksum: ChecksumState::None,
+            gso: None,
+            vlan: None,
+            wire_packets: 1,
+            link: LinkType::Ethernet,
+            segments: 0,
+            bytes: 0,
+        }
+    }
+}

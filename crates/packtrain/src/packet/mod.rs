@@ -1,0 +1,795 @@
+//! Packets: an 8-byte owning handle, segments in shared frames, metadata in one cache line.
+//!
+//! A [`Packet`] is a list of segments; a segment is a piece of a frame; a frame is counted, so
+//! slices and clones share bytes instead of copying them. Bytes can be written only while exactly
+//! one segment refers to their frame. Dropping a packet frees what only it referred to.
+
+#![allow(unsafe_code, reason = "owns lines and frames of an arena by pointer")]
+
+mod arena;
+mod burst;
+mod line;
+mod meta;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+pub use arena::{Arena, ArenaConfig, Census, FrameClass};
+pub use burst::Burst;
+pub use meta::{Ingress, Meta, VlanTag};
+
+use crate::limits::{HEADROOM_BYTES, SEGMENTS_MAX};
+use arena::Core;
+use line::{FrameId, HEAD_SEGMENTS, Line, LineHeader, MORE_SEGMENTS, MoreLine, NO_LINE, Segment};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// Why a packet could not be made, grown or changed. The packet is as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// The arena has no free frame or line.
+    NoBuffer,
+    /// The packet would have more than [`SEGMENTS_MAX`] segments.
+    TooManySegments,
+    /// Not enough free bytes in front of the packet, or its first frame is shared.
+    NoHeadroom,
+    /// The bytes are shared with another packet, or not in one piece.
+    NotWritable,
+    /// The range is outside the packet.
+    OutOfRange,
+    /// The two packets are in different arenas.
+    ForeignArena,
+}
+
+impl fmt::Display for PacketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoBuffer => "the arena has no free frame or line",
+            Self::TooManySegments => "the packet would have too many segments",
+            Self::NoHeadroom => "not enough headroom in front of the packet",
+            Self::NotWritable => "the bytes are shared or not contiguous",
+            Self::OutOfRange => "the range is outside the packet",
+            Self::ForeignArena => "the packets are in different arenas",
+        })
+    }
+}
+
+impl std::error::Error for PacketError {}
+
+/// An owning handle to a packet in an [`Arena`]; 8 bytes.
+pub struct Packet {
+    line: NonNull<Line>,
+}
+
+// SAFETY: the line is owned by this handle alone; frames are shared by atomic counts, and written
+// only while exclusive.
+unsafe impl Send for Packet {}
+// SAFETY: `&Packet` gives read access only, and nobody writes to a shared frame.
+unsafe impl Sync for Packet {}
+
+const _: () = assert!(size_of::<Option<Packet>>() == 8);
+
+impl Arena {
+    /// A packet without segments.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`] when all lines are in use.
+    pub fn empty_packet(&self) -> Result<Packet, PacketError> {
+        Packet::new_in(self.core())
+    }
+
+    /// A packet of one empty segment, with the standard headroom in front and the rest of the
+    /// frame behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`] when the class or the lines are used up.
+    pub fn packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
+        let mut packet = self.empty_packet()?;
+        packet.add_frame(class)?;
+        Ok(packet)
+    }
+
+    /// A packet with a copy of `bytes`, in as few frames as the classes allow: one small frame if
+    /// they fit, else large ones.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`] when memory is used up.
+    pub fn packet_from(&self, bytes: &[u8]) -> Result<Packet, PacketError> {
+        let class = if bytes.len() <= FrameClass::Small.data_bytes() {
+            FrameClass::Small
+        } else {
+            FrameClass::Large
+        };
+        let mut packet = self.empty_packet()?;
+        packet.append_copy(class, bytes)?;
+        Ok(packet)
+    }
+}
+
+impl Packet {
+    fn new_in(core: &Core) -> Result<Self, PacketError> {
+        let line = core.take_line().ok_or(PacketError::NoBuffer)?;
+        // SAFETY: the line was free, so it is ours alone; its header was written at start and is
+        // never overwritten.
+        unsafe {
+            (*line.as_ptr()).header.next = NO_LINE;
+            (&raw mut (*line.as_ptr()).meta).write(Meta::default());
+        }
+        Ok(Self { line })
+    }
+
+    fn head(&self) -> &Line {
+        // SAFETY: a packet owns its line, which lives as long as the arena's core, which lives as
+        // long as any line is in use.
+        unsafe { self.line.as_ref() }
+    }
+
+    fn head_mut(&mut self) -> &mut Line {
+        // SAFETY: as in `head`, and `&mut self` makes this the only access.
+        unsafe { self.line.as_mut() }
+    }
+
+    fn core<'a>(&self) -> &'a Core {
+        // SAFETY: the core outlives every line in use; callers keep the reference no longer than
+        // they keep the packet.
+        unsafe { self.head().header.core.as_ref() }
+    }
+
+    /// Bytes over all segments: the link header included, no FCS.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.head().meta.bytes as usize
+    }
+
+    /// True for a packet of no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head().meta.bytes == 0
+    }
+
+    /// Number of segments, empty ones included.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        usize::from(self.head().meta.segments)
+    }
+
+    /// The metadata.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.head().meta
+    }
+
+    /// The metadata, to change.
+    pub fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.head_mut().meta
+    }
+
+    /// The bytes, segment by segment. Empty segments are skipped.
+    #[must_use]
+    pub fn segments(&self) -> Segments<'_> {
+        Segments {
+            packet: PhantomData,
+            cursor: Cursor::new(self),
+        }
+    }
+
+    /// The bytes of the first non-empty segment; empty for an empty packet.
+    #[must_use]
+    pub fn first(&self) -> &[u8] {
+        self.segments().next().unwrap_or(&[])
+    }
+
+    /// The bytes of `range`, piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::OutOfRange`] when `range` ends beyond the packet.
+    pub fn pieces(&self, range: Range<usize>) -> Result<Pieces<'_>, PacketError> {
+        if range.start > range.end || range.end > self.bytes() {
+            return Err(PacketError::OutOfRange);
+        }
+        Ok(Pieces {
+            segments: self.segments(),
+            skip: range.start,
+            left: range.len(),
+        })
+    }
+
+    /// Copies the first `out.len()` bytes, or as many as there are; returns how many.
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in self.segments() {
+            let n = piece.len().min(out.len() - done);
+            out[done..done + n].copy_from_slice(&piece[..n]);
+            done += n;
+            if done == out.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// The first `bytes` bytes for writing: they must be in the first segment, and its frame must
+    /// not be shared.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NotWritable`] otherwise.
+    pub fn headers_mut(&mut self, bytes: usize) -> Result<&mut [u8], PacketError> {
+        let all = self.first_mut().ok_or(PacketError::NotWritable)?;
+        all.get_mut(..bytes).ok_or(PacketError::NotWritable)
+    }
+
+    /// All of the first segment for writing, if its frame is not shared.
+    fn first_mut(&mut self) -> Option<&mut [u8]> {
+        let segment = self.segment(0)?;
+        let core = self.core();
+        if !core.is_exclusive(segment.frame) {
+            return None;
+        }
+        // SAFETY: the segment is within its frame, and this packet's first segment is the only
+        // one that refers to that frame.
+        Some(unsafe { std::slice::from_raw_parts_mut(start(core, segment), segment.len as usize) })
+    }
+
+    /// Bytes free in front of the packet that [`Packet::prepend`] may take: none when the first
+    /// frame is shared.
+    #[must_use]
+    pub fn headroom(&self) -> usize {
+        match self.segment(0) {
+            Some(segment) if self.core().is_exclusive(segment.frame) => segment.offset as usize,
+            _ => 0,
+        }
+    }
+
+    /// Puts `bytes` new bytes in front and returns them; their content is undefined.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoHeadroom`].
+    pub fn prepend(&mut self, bytes: usize) -> Result<&mut [u8], PacketError> {
+        if self.headroom() < bytes {
+            return Err(PacketError::NoHeadroom);
+        }
+        let mut segment = self.segment(0).ok_or(PacketError::NoHeadroom)?;
+        segment.offset -= bytes as u32;
+        segment.len += bytes as u32;
+        self.set_segment(0, segment);
+        self.head_mut().meta.bytes += bytes as u32;
+        self.headers_mut(bytes)
+    }
+
+    /// Takes `bytes` bytes off the front; the packet becomes empty when there are fewer.
+    pub fn trim_front(&mut self, bytes: usize) {
+        let mut left = bytes.min(self.bytes()) as u32;
+        self.head_mut().meta.bytes -= left;
+        for index in 0..self.segment_count() {
+            let Some(mut segment) = self.segment(index) else {
+                break;
+            };
+            let n = segment.len.min(left);
+            segment.offset += n;
+            segment.len -= n;
+            self.set_segment(index, segment);
+            left -= n;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Shortens the packet to `bytes` bytes; does nothing when it is shorter. Segments that become
+    /// empty are given back.
+    pub fn truncate(&mut self, bytes: usize) {
+        let mut excess = self.bytes().saturating_sub(bytes) as u32;
+        self.head_mut().meta.bytes -= excess;
+        while excess > 0 {
+            let Some(last) = self.segment_count().checked_sub(1) else {
+                break;
+            };
+            let Some(mut segment) = self.segment(last) else {
+                break;
+            };
+            let n = segment.len.min(excess);
+            segment.len -= n;
+            excess -= n;
+            self.set_segment(last, segment);
+            if segment.len == 0 && last > 0 {
+                self.pop_segment();
+            }
+        }
+    }
+
+    /// Free bytes behind the last segment, for writing; follow with [`Packet::grow`]. Empty when
+    /// the frame is shared.
+    pub fn tailroom_mut(&mut self) -> &mut [u8] {
+        let core = self.core();
+        let last = self
+            .segment_count()
+            .checked_sub(1)
+            .and_then(|last| self.segment(last));
+        let Some(segment) = last.filter(|s| core.is_exclusive(s.frame)) else {
+            return &mut [];
+        };
+        // SAFETY: behind the segment but within its frame, which only this segment refers to.
+        unsafe {
+            let end = start(core, segment).add(segment.len as usize);
+            std::slice::from_raw_parts_mut(end, segment.tailroom())
+        }
+    }
+
+    /// Makes the first `bytes` bytes of the tailroom part of the packet.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::OutOfRange`] when the tailroom is smaller.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), PacketError> {
+        if bytes > self.tailroom_mut().len() {
+            return Err(PacketError::OutOfRange);
+        }
+        let last = self.segment_count() - 1;
+        if let Some(mut segment) = self.segment(last) {
+            segment.len += bytes as u32;
+            self.set_segment(last, segment);
+            self.head_mut().meta.bytes += bytes as u32;
+        }
+        Ok(())
+    }
+
+    /// Adds an empty segment at the end: a fresh frame with the standard headroom.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`], [`PacketError::TooManySegments`].
+    pub fn add_frame(&mut self, class: FrameClass) -> Result<(), PacketError> {
+        let core = self.core();
+        let frame = core.take_frame(class).ok_or(PacketError::NoBuffer)?;
+        let segment = Segment {
+            frame,
+            offset: HEADROOM_BYTES as u32,
+            len: 0,
+        };
+        self.push_segment(segment)
+            .inspect_err(|_| core.unshare(frame))
+    }
+
+    /// Appends a copy of `bytes`, first into the last segment's tailroom, then into fresh frames.
+    ///
+    /// # Errors
+    ///
+    /// As [`Packet::add_frame`]; the packet then has the part that fitted.
+    pub fn append_copy(&mut self, class: FrameClass, bytes: &[u8]) -> Result<(), PacketError> {
+        let mut left = bytes;
+        if self.segment_count() == 0 {
+            self.add_frame(class)?;
+        }
+        loop {
+            let room = self.tailroom_mut();
+            let n = room.len().min(left.len());
+            room[..n].copy_from_slice(&left[..n]);
+            self.grow(n)?;
+            left = &left[n..];
+            if left.is_empty() {
+                return Ok(());
+            }
+            self.add_frame(class)?;
+        }
+    }
+
+    /// Appends all segments of `other`, without copying bytes. `other`'s metadata is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::TooManySegments`], [`PacketError::NoBuffer`] or
+    /// [`PacketError::ForeignArena`], and then `other` comes back.
+    pub fn append(&mut self, mut other: Self) -> Result<(), (PacketError, Self)> {
+        if self.head().header.core != other.head().header.core {
+            return Err((PacketError::ForeignArena, other));
+        }
+        let before = self.segment_count();
+        for index in 0..other.segment_count() {
+            let Some(segment) = other.segment(index).filter(|s| s.len > 0) else {
+                continue;
+            };
+            if let Err(error) = self.push_segment(segment) {
+                while self.segment_count() > before {
+                    // Still counted once, by `other`.
+                    self.forget_last_segment();
+                }
+                return Err((error, other));
+            }
+        }
+        let mut cursor = Cursor::new(&other);
+        while let Some(segment) = cursor.next() {
+            if segment.len == 0 {
+                other.core().unshare(segment.frame);
+            }
+        }
+        // The other references moved, so `other` must not count them down.
+        other.head_mut().meta.segments = 0;
+        other.head_mut().meta.bytes = 0;
+        Ok(())
+    }
+
+    /// Appends `range` of `from`, sharing the bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::OutOfRange`], [`PacketError::TooManySegments`], [`PacketError::NoBuffer`],
+    /// [`PacketError::ForeignArena`].
+    pub fn append_shared(&mut self, from: &Self, range: Range<usize>) -> Result<(), PacketError> {
+        if self.head().header.core != from.head().header.core {
+            return Err(PacketError::ForeignArena);
+        }
+        if range.start > range.end || range.end > from.bytes() {
+            return Err(PacketError::OutOfRange);
+        }
+        let before = self.segment_count();
+        let (mut skip, mut left) = (range.start as u32, range.len() as u32);
+        let mut cursor = Cursor::new(from);
+        while let Some(mut segment) = cursor.next().filter(|_| left > 0) {
+            let skipped = skip.min(segment.len);
+            skip -= skipped;
+            segment.offset += skipped;
+            segment.len = (segment.len - skipped).min(left);
+            if segment.len == 0 {
+                continue;
+            }
+            left -= segment.len;
+            if let Err(error) = self.push_segment(segment) {
+                while self.segment_count() > before {
+                    self.pop_segment();
+                }
+                return Err(error);
+            }
+            self.core().share(segment.frame);
+        }
+        Ok(())
+    }
+
+    /// A packet with the same bytes, shared, and the same metadata.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`] when no line is free.
+    pub fn try_clone(&self) -> Result<Self, PacketError> {
+        let mut clone = Self::new_in(self.core())?;
+        clone.append_shared(self, 0..self.bytes())?;
+        clone.copy_meta(self);
+        Ok(clone)
+    }
+
+    /// Takes over `from`'s metadata (its length and segments stay this packet's own).
+    pub fn copy_meta(&mut self, from: &Self) {
+        let (segments, bytes) = (self.head().meta.segments, self.head().meta.bytes);
+        let meta = Meta {
+            segments,
+            bytes,
+            ..*from.meta()
+        };
+        *self.meta_mut() = meta;
+    }
+
+    /// Makes the first `bytes` bytes (or all, if there are fewer) contiguous and writable, by
+    /// copying them to a fresh small frame if they are not. Returns whether bytes were copied.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`], [`PacketError::TooManySegments`];
+    /// [`PacketError::OutOfRange`] when `bytes` is more than a small frame holds.
+    pub fn pull(&mut self, bytes: usize) -> Result<bool, PacketError> {
+        let bytes = bytes.min(self.bytes());
+        if self.first_mut().is_some_and(|first| first.len() >= bytes) {
+            return Ok(false);
+        }
+        if bytes > FrameClass::Small.data_bytes() {
+            return Err(PacketError::OutOfRange);
+        }
+        let mut fresh = Self::new_in(self.core())?;
+        fresh.add_frame(FrameClass::Small)?;
+        let got = self.copy_to(&mut fresh.tailroom_mut()[..bytes]);
+        fresh.grow(got)?;
+        fresh.append_shared(self, got..self.bytes())?;
+        fresh.copy_meta(self);
+        *self = fresh;
+        Ok(true)
+    }
+
+    /// Merges neighbouring segments in place until at most `target` are left, copying each into
+    /// the tailroom of the one before it. Returns whether it came that far; the bytes are the same
+    /// in either case. Frames that are shared stay as they are.
+    pub fn collapse(&mut self, target: usize) -> bool {
+        let count = self.segment_count();
+        let (mut kept, mut next) = (0, 1);
+        while next < count {
+            let segments = count - next + kept + 1;
+            let (Some(mut into), Some(from)) = (self.segment(kept), self.segment(next)) else {
+                break;
+            };
+            let core = self.core();
+            let fits = segments > target && into.tailroom() >= from.len as usize;
+            if fits && core.is_exclusive(into.frame) {
+                // SAFETY: the destination is free room of a frame that only `into` refers to, so
+                // it cannot overlap `from`, which is in another frame.
+                unsafe {
+                    let end = start(core, into).add(into.len as usize);
+                    std::ptr::copy_nonoverlapping(start(core, from), end, from.len as usize);
+                }
+                into.len += from.len;
+                self.set_segment(kept, into);
+                core.unshare(from.frame);
+            } else {
+                kept += 1;
+                self.set_segment(kept, from);
+            }
+            next += 1;
+        }
+        self.set_segment_count(if count == 0 { 0 } else { kept + 1 });
+        self.segment_count() <= target
+    }
+
+    fn segment(&self, index: usize) -> Option<Segment> {
+        if index >= self.segment_count() {
+            return None;
+        }
+        // SAFETY: `index` is below the count, so `slot` finds a line of this packet.
+        Some(unsafe { self.slot(index).read() })
+    }
+
+    fn set_segment(&mut self, index: usize, segment: Segment) {
+        debug_assert!(
+            index < self.segment_count(),
+            "segment {index} does not exist"
+        );
+        // SAFETY: as in `segment`; `&mut self` makes this the only access.
+        unsafe { self.slot(index).write(segment) };
+    }
+
+    /// Where segment `index` is stored.
+    ///
+    /// # Safety
+    ///
+    /// The packet must have enough lines for it.
+    unsafe fn slot(&self, index: usize) -> *mut Segment {
+        let head = self.line.as_ptr();
+        if index < HEAD_SEGMENTS {
+            // SAFETY: the head line is ours and has this many segments.
+            return unsafe { (&raw mut (*head).segments).cast::<Segment>().add(index) };
+        }
+        let core = self.core();
+        let mut rest = index - HEAD_SEGMENTS;
+        // SAFETY: the caller says that the lines exist, and every one of them is ours.
+        unsafe {
+            let mut line = core.line((*head).header.next).cast::<MoreLine>().as_ptr();
+            while rest >= MORE_SEGMENTS {
+                line = core.line((*line).header.next).cast::<MoreLine>().as_ptr();
+                rest -= MORE_SEGMENTS;
+            }
+            (&raw mut (*line).segments).cast::<Segment>().add(rest)
+        }
+    }
+
+    fn push_segment(&mut self, segment: Segment) -> Result<(), PacketError> {
+        let index = self.segment_count();
+        if index >= SEGMENTS_MAX {
+            return Err(PacketError::TooManySegments);
+        }
+        if index >= HEAD_SEGMENTS && (index - HEAD_SEGMENTS).is_multiple_of(MORE_SEGMENTS) {
+            self.add_line()?;
+        }
+        let meta = &mut self.head_mut().meta;
+        meta.segments += 1;
+        meta.bytes += segment.len;
+        self.set_segment(index, segment);
+        Ok(())
+    }
+
+    /// Gives the last segment and its reference back.
+    fn pop_segment(&mut self) {
+        if let Some(last) = self
+            .segment_count()
+            .checked_sub(1)
+            .and_then(|i| self.segment(i))
+        {
+            self.forget_last_segment();
+            self.core().unshare(last.frame);
+        }
+    }
+
+    /// Takes the last segment off the list without touching its frame's count.
+    fn forget_last_segment(&mut self) {
+        let count = self.segment_count();
+        if let Some(last) = count.checked_sub(1).and_then(|i| self.segment(i)) {
+            self.head_mut().meta.bytes -= last.len;
+            self.set_segment_count(count - 1);
+        }
+    }
+
+    /// Sets the number of segments to a smaller one and frees the lines that are not needed.
+    fn set_segment_count(&mut self, count: usize) {
+        self.head_mut().meta.segments = count as u8;
+        let lines = count.saturating_sub(HEAD_SEGMENTS).div_ceil(MORE_SEGMENTS);
+        let core = self.core();
+        let mut header: *mut LineHeader = (&raw mut self.head_mut().header).cast();
+        // SAFETY: walks the packet's own lines; each one cut off is freed exactly once.
+        unsafe {
+            for _ in 0..lines {
+                header = core.line((*header).next).cast::<LineHeader>().as_ptr();
+            }
+            let mut next = std::mem::replace(&mut (*header).next, NO_LINE);
+            while next != NO_LINE {
+                let free = next;
+                next = (*core.line(next).cast::<LineHeader>().as_ptr()).next;
+                core.put_line(free);
+            }
+        }
+    }
+
+    fn add_line(&mut self) -> Result<(), PacketError> {
+        let core = self.core();
+        let fresh = core
+            .take_line()
+            .ok_or(PacketError::NoBuffer)?
+            .cast::<LineHeader>()
+            .as_ptr();
+        let mut header: *mut LineHeader = (&raw mut self.head_mut().header).cast();
+        // SAFETY: `fresh` was free and is ours; the walk stays within the packet's own lines.
+        unsafe {
+            (*fresh).next = NO_LINE;
+            while (*header).next != NO_LINE {
+                header = core.line((*header).next).cast::<LineHeader>().as_ptr();
+            }
+            (*header).next = (*fresh).index;
+        }
+        Ok(())
+    }
+}
+
+/// First byte of a segment.
+fn start(core: &Core, segment: Segment) -> *mut u8 {
+    // SAFETY: segments lie within their frame.
+    unsafe {
+        core.frame_base(segment.frame)
+            .as_ptr()
+            .add(segment.offset as usize)
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        let core = self.core();
+        let mut cursor = Cursor::new(self);
+        while let Some(segment) = cursor.next() {
+            core.unshare(segment.frame);
+        }
+        if self.head().header.next != NO_LINE {
+            self.set_segment_count(0);
+        }
+        core.put_line(self.head().header.index);
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet")
+            .field("bytes", &self.bytes())
+            .field("segments", &self.segment_count())
+            .field("meta", self.meta())
+            .finish()
+    }
+}
+
+/// Walks a packet's segments line by line. Must not outlive the packet.
+struct Cursor {
+    core: NonNull<Core>,
+    at: *const Segment,
+    in_line: usize,
+    next_line: u32,
+    left: usize,
+}
+
+impl Cursor {
+    fn new(packet: &Packet) -> Self {
+        let head = packet.head();
+        Self {
+            core: head.header.core,
+            at: head.segments.as_ptr(),
+            in_line: HEAD_SEGMENTS,
+            next_line: head.header.next,
+            left: packet.segment_count(),
+        }
+    }
+
+    fn next(&mut self) -> Option<Segment> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: `left` counts the packet's segments, so a line with the next one exists.
+        unsafe {
+            if self.in_line == 0 {
+                let line = self
+                    .core
+                    .as_ref()
+                    .line(self.next_line)
+                    .cast::<MoreLine>()
+                    .as_ptr();
+                self.next_line = (*line).header.next;
+                self.at = (&raw const (*line).segments).cast();
+                self.in_line = MORE_SEGMENTS;
+            }
+            let segment = self.at.read();
+            self.at = self.at.add(1);
+            self.in_line -= 1;
+            Some(segment)
+        }
+    }
+}
+
+/// Iterator over a packet's bytes, segment by segment.
+pub struct Segments<'a> {
+    packet: PhantomData<&'a Packet>,
+    cursor: Cursor,
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            let segment = self.cursor.next()?;
+            if segment.len == 0 {
+                continue;
+            }
+            // SAFETY: the packet is borrowed for 'a, so the frame stays, and nobody can write to
+            // it: writing needs the packet's only reference by `&mut`.
+            return Some(unsafe {
+                let core = self.cursor.core.as_ref();
+                std::slice::from_raw_parts(start(core, segment), segment.len as usize)
+            });
+        }
+    }
+}
+
+/// Iterator over a range of a packet's bytes, piece by piece.
+pub struct Pieces<'a> {
+    segments: Segments<'a>,
+    skip: usize,
+    left: usize,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while self.left > 0 {
+            let segment = self.segments.next()?;
+            let skipped = self.skip.min(segment.len());
+            self.skip -= skipped;
+            let piece = &segment[skipped..];
+            let piece = &piece[..piece.len().min(self.left)];
+            if !piece.is_empty() {
+                self.left -= piece.len();
+                return Some(piece);
+            }
+        }
+        None
+    }
+}
+
+impl Packet {
+    /// True when every byte is in small frames (the region that may be a UMEM).
+    #[must_use]
+    pub fn in_small_frames(&self) -> bool {
+        let mut cursor = Cursor::new(self);
+        while let Some(segment) = cursor.next() {
+            if segment.len > 0 && FrameId::class(segment.frame) == FrameClass::Large {
+                return false;
+            }
+        }
+        true
+    }
+}

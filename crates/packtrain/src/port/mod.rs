@@ -1,0 +1,1 @@
+//! Ports: each makes one kind of device look like descriptors.

@@ -1,0 +1,10 @@
+//! One direction of a port: budgets, software offloads, fitting, packets in flight, counters.
+
+mod fit;
+mod rx;
+mod segment;
+mod tx;
+
+pub use fit::{FitLimits, Fitted};
+pub use rx::RxQueue;
+pub use tx::TxQueue;

@@ -1,0 +1,177 @@
+//! The receive side of a queue: a bounded poll, one parse a packet, every bad packet counted.
+
+use crate::driver::{Armed, BadPackets, DeviceError, Interest, RxBurst, RxDescriptors};
+use crate::packet::{Arena, Burst, Ingress, Packet};
+use crate::stats::{DropCounters, DropReason, RxCounters};
+use crate::time::Instant;
+use packtrain_offload::layout::Layout;
+use packtrain_offload::limits::HEADER_BYTES_MAX;
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// One RX queue. Owned by one worker.
+#[derive(Debug)]
+pub struct RxQueue<R> {
+    device: R,
+    arena: Arena,
+    link: LinkType,
+    ingress: Ingress,
+    counters: Arc<RxCounters>,
+    drops: Arc<DropCounters>,
+}
+
+/// Counts the bad packets of one poll.
+#[derive(Debug)]
+struct Bad<'a> {
+    counters: &'a RxCounters,
+    drops: &'a DropCounters,
+}
+
+impl BadPackets for Bad<'_> {
+    fn bad(&mut self, reason: DropReason, wire_packets: u64) {
+        self.counters.bad_packets.add(1);
+        self.counters.wire_packets.add(wire_packets);
+        self.drops.add(reason, wire_packets);
+    }
+}
+
+impl<R: RxDescriptors> RxQueue<R> {
+    /// A queue over `device`, whose packets start with `link` and are marked with `ingress`.
+    #[must_use]
+    pub const fn new(
+        device: R,
+        arena: Arena,
+        link: LinkType,
+        ingress: Ingress,
+        counters: Arc<RxCounters>,
+        drops: Arc<DropCounters>,
+    ) -> Self {
+        Self {
+            device,
+            arena,
+            link,
+            ingress,
+            counters,
+            drops,
+        }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub const fn counters(&self) -> &Arc<RxCounters> {
+        &self.counters
+    }
+
+    /// Receives at most `budget` packets into `burst`, bad ones included, and returns whether the
+    /// budget ended the poll: then there may be more.
+    ///
+    /// # Errors
+    ///
+    /// When the device as a whole failed; what was received before is in `burst`.
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        burst: &mut Burst,
+        budget: usize,
+    ) -> Result<bool, DeviceError> {
+        let counters = Arc::clone(&self.counters);
+        counters.begin();
+        counters.polls.add(1);
+        counters.refills.add(1);
+        if !self.device.refill(&self.arena) {
+            counters.alloc_fail.add(1);
+        }
+        let before = burst.len();
+        let mut bad = Bad {
+            counters: &counters,
+            drops: &self.drops,
+        };
+        let mut sink = RxBurst::new(burst, budget, &mut bad);
+        let result = self.device.receive(now, &mut sink);
+        let exhausted = sink.exhausted();
+        if exhausted {
+            counters.budget_exhausted.add(1);
+        }
+        for packet in burst.iter_mut().skip(before) {
+            self.admit(packet, now);
+        }
+        counters.syscalls.set(self.device.syscalls());
+        counters.publish();
+        result.map(|()| exhausted)
+    }
+
+    /// Completes a fresh packet's metadata and counts it.
+    fn admit(&self, packet: &mut Packet, now: Instant) {
+        let counters = &self.counters;
+        if packet.meta().layout.is_none() {
+            self.parse(packet);
+        }
+        let bytes = packet.bytes() as u64;
+        let meta = packet.meta_mut();
+        meta.link = self.link;
+        meta.ingress = self.ingress;
+        if meta.timestamp == Instant::default() {
+            meta.timestamp = now;
+        }
+        counters.packets.add(1);
+        counters.bytes.add(bytes);
+        counters.wire_packets.add(u64::from(meta.wire_packets));
+        if meta.gso.is_some() {
+            counters.gso_packets.add(1);
+        }
+        match meta.checksum {
+            ChecksumState::None => counters.csum_none.add(1),
+            ChecksumState::Unnecessary | ChecksumState::Partial { .. } => {
+                counters.csum_unnecessary.add(1);
+            }
+        }
+    }
+
+    /// One parse for all later stages. What does not parse is forwarded as it is: a bridge does
+    /// not have to understand what it carries.
+    fn parse(&self, packet: &mut Packet) {
+        let headers = packet.bytes().min(HEADER_BYTES_MAX);
+        if packet.first().len() < headers {
+            match packet.pull(headers) {
+                Ok(true) => self.counters.pullups.add(1),
+                Ok(false) => {}
+                // Without a frame for the headers the packet stays opaque.
+                Err(_no_frame) => return,
+            }
+        }
+        packet.meta_mut().layout =
+            Layout::parse(self.link, packet.first(), packet.bytes() as u32).ok();
+    }
+
+    /// Packets that the device took from outside and has not handed over.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.device.held()
+    }
+
+    /// Asks for a wake-up when a packet arrives.
+    pub fn arm(&mut self) -> Armed {
+        self.device.arm()
+    }
+
+    /// What becomes ready then.
+    pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.device.wake()
+    }
+
+    /// When the next packet is due, for a device that knows.
+    pub fn next_at(&self) -> Option<Instant> {
+        self.device.next_at()
+    }
+
+    /// The worker was woken for this queue.
+    pub fn count_wakeup(&self) {
+        self.counters.wakeups.add(1);
+    }
+
+    /// The device, to drive it in tests.
+    pub const fn device_mut(&mut self) -> &mut R {
+        &mut self.device
+    }
+}

@@ -1,0 +1,577 @@
+//! The transmit side of a queue: software offloads, fit, the device, packets in flight.
+//!
+//! A packet waits in exactly one of these places, in this order towards the device: `fitted` (as
+//! the device will see it), `again` (to be prepared anew since the device refused a feature),
+//! `waiting` (as submitted). Each is bounded; what does not fit stays in the caller's burst.
+
+use super::fit::{FitLimits, Fitted, Unfit, defrag, fit};
+use super::segment::{Cutting, complete_checksum, insert_vlan_tag};
+use crate::driver::{
+    Accepted, Armed, Completed, DeviceError, Features, Interest, Refused, Token, TxBatch,
+    TxDescriptors, TxPacket,
+};
+use crate::limits::TX_STAGED_PACKETS_MAX;
+use crate::packet::{Arena, Burst, Packet};
+use crate::stats::{DropCounters, DropReason, Stall, TxCounters};
+use packtrain_offload::layout::Network;
+use packtrain_offload::offload::ChecksumState;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Slots for packets that a device without a ring may keep at once.
+const DEFAULT_SLOTS: usize = 256;
+
+/// One TX queue. Owned by one worker.
+#[derive(Debug)]
+pub struct TxQueue<T> {
+    device: T,
+    arena: Arena,
+    features: Features,
+    limits: FitLimits,
+    waiting: Source,
+    again: Source,
+    fitted: VecDeque<Packet>,
+    /// The packet at the front of `fitted` was copied already since the device could not map it.
+    front_defragged: bool,
+    in_flight: InFlight,
+    completed: Completed,
+    stalled: Option<Stall>,
+    counters: Arc<TxCounters>,
+    drops: Arc<DropCounters>,
+}
+
+/// Packets to prepare, and the one that is being cut.
+#[derive(Debug)]
+struct Source {
+    cutting: Option<Cutting>,
+    queue: VecDeque<Packet>,
+}
+
+impl Source {
+    fn new() -> Self {
+        Self {
+            cutting: None,
+            queue: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX + 1),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cutting.is_none() && self.queue.is_empty()
+    }
+
+    fn wire_packets(&self) -> u64 {
+        let cutting = self.cutting.as_ref().map_or(0, Cutting::wire_packets_left);
+        u64::from(cutting) + wire_packets(&self.queue)
+    }
+}
+
+fn wire_packets(queue: &VecDeque<Packet>) -> u64 {
+    queue.iter().map(|p| u64::from(p.meta().wire_packets)).sum()
+}
+
+/// Packets that the device still reads from, by token.
+#[derive(Debug)]
+struct InFlight {
+    slots: Vec<Option<Packet>>,
+    free: Vec<u32>,
+}
+
+impl InFlight {
+    fn new(slots: usize) -> Self {
+        Self {
+            slots: (0..slots).map(|_| None).collect(),
+            free: (0..slots as u32).rev().collect(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// What `transmit` came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Everything submitted is with the device.
+    All,
+    /// The device takes no more; some packets wait here or in the burst.
+    Stalled(Stall),
+}
+
+impl<T: TxDescriptors> TxQueue<T> {
+    /// A queue over `device`, which takes `features` and packets within `limits`. `slots` bounds
+    /// the packets in flight: the size of the device's ring if it has one.
+    #[must_use]
+    pub fn new(
+        device: T,
+        arena: Arena,
+        features: Features,
+        limits: FitLimits,
+        slots: Option<usize>,
+        counters: Arc<TxCounters>,
+        drops: Arc<DropCounters>,
+    ) -> Self {
+        let slots = slots.unwrap_or(DEFAULT_SLOTS).max(1);
+        Self {
+            device,
+            arena,
+            features: features.consistent(),
+            limits,
+            waiting: Source::new(),
+            again: Source::new(),
+            fitted: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX),
+            front_defragged: false,
+            in_flight: InFlight::new(slots),
+            completed: Completed::with_capacity(slots),
+            stalled: None,
+            counters,
+            drops,
+        }
+    }
+
+    /// Offloads that the device is still trusted with.
+    #[must_use]
+    pub const fn features(&self) -> Features {
+        self.features
+    }
+
+    /// The counters.
+    #[must_use]
+    pub const fn counters(&self) -> &Arc<TxCounters> {
+        &self.counters
+    }
+
+    /// True when nothing waits in front of the device: the caller may receive more for it.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.fitted.is_empty() && self.again.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Wire packets that wait here and were not accepted by the device yet.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.waiting.wire_packets() + self.again.wire_packets() + wire_packets(&self.fitted)
+    }
+
+    /// Packets that the device accepted and still reads from. They count as transmitted.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Takes packets from the front of `burst` and gives them to the device, oldest first, until
+    /// the burst is empty or the device is full. Rings the doorbell once.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone; what was not sent yet stays here.
+    pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
+        let counters = Arc::clone(&self.counters);
+        counters.begin();
+        let result = self.transmit_all(burst);
+        self.device.flush();
+        counters.doorbells.set(self.device.doorbells());
+        counters.syscalls.set(self.device.syscalls());
+        counters.publish();
+        result
+    }
+
+    fn transmit_all(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
+        loop {
+            while self.waiting.queue.len() < TX_STAGED_PACKETS_MAX {
+                let Some(packet) = burst.pop() else { break };
+                self.waiting.queue.push_back(packet);
+            }
+            self.prepare();
+            if self.fitted.is_empty() {
+                if self.stalled.take().is_some() {
+                    self.counters.restarts.add(1);
+                }
+                if burst.is_empty() && self.is_ready() {
+                    return Ok(Sent::All);
+                }
+                continue;
+            }
+            if let Some(stall) = self.offer()? {
+                if self.stalled.replace(stall).is_none() {
+                    self.count_stall(stall);
+                }
+                return Ok(Sent::Stalled(stall));
+            }
+        }
+    }
+
+    fn count_stall(&self, stall: Stall) {
+        let counters = &self.counters;
+        counters.stalls.add(1);
+        match stall {
+            Stall::NoDescriptor => counters.stall_no_desc.add(1),
+            Stall::LinkDown => counters.stall_link_down.add(1),
+            Stall::Busy => counters.stall_busy.add(1),
+            Stall::Flush => counters.stall_flush.add(1),
+        }
+    }
+
+    /// Offers `fitted` to the device. `Some` when it takes no more for now.
+    fn offer(&mut self) -> Result<Option<Stall>, DeviceError> {
+        let mut tried_reclaim = false;
+        loop {
+            let (result, out_of_slots) = self.offer_once();
+            let stall = match result {
+                Ok(()) if !out_of_slots => return Ok(None),
+                Ok(()) | Err(Refused::NoDescriptor) => Stall::NoDescriptor,
+                Err(Refused::Busy) => Stall::Busy,
+                Err(Refused::Removed) => return Err(DeviceError::Removed),
+                Err(refused) => {
+                    self.settle(refused);
+                    return Ok(None);
+                }
+            };
+            if tried_reclaim || self.reclaim() == 0 {
+                if stall == Stall::NoDescriptor {
+                    self.counters.no_desc.add(1);
+                }
+                return Ok(Some(stall));
+            }
+            tried_reclaim = true;
+        }
+    }
+
+    fn offer_once(&mut self) -> (Result<(), Refused>, bool) {
+        let mut batch = Batch {
+            fitted: &mut self.fitted,
+            in_flight: &mut self.in_flight,
+            counters: &self.counters,
+            front_defragged: &mut self.front_defragged,
+            out_of_slots: false,
+        };
+        let result = self.device.encap_batch(&mut batch);
+        (result, batch.out_of_slots)
+    }
+
+    /// Deals with a refusal that concerns the packet at the front, not the device as a whole.
+    fn settle(&mut self, refused: Refused) {
+        let reason = match refused {
+            Refused::Feature(feature) if self.uses(feature) => {
+                self.give_up(feature);
+                return;
+            }
+            Refused::TooManySegments if !self.front_defragged => {
+                self.defrag_front();
+                return;
+            }
+            Refused::TooManySegments => {
+                self.counters.defrag_failed.add(1);
+                DropReason::TooManySegments
+            }
+            Refused::LinkDown => DropReason::LinkDown,
+            Refused::Bad(reason) => reason,
+            _ => DropReason::DeviceRefused,
+        };
+        self.drop_front(reason);
+    }
+
+    fn drop_front(&mut self, reason: DropReason) {
+        self.front_defragged = false;
+        if let Some(packet) = self.fitted.pop_front() {
+            self.drops
+                .add(reason, u64::from(packet.meta().wire_packets));
+        }
+    }
+
+    /// Whether the packet at the front relies on the device for `feature`, and the queue still
+    /// offers it: only then does taking the feature back change anything.
+    fn uses(&self, feature: Features) -> bool {
+        let used = self.fitted.front().map_or(Features::NONE, needs);
+        self.features.contains(feature) && !used.intersection(feature).is_empty()
+    }
+
+    /// The device refused a legal packet for `feature`: never again on this queue. What was fitted
+    /// is prepared anew, in order.
+    fn give_up(&mut self, feature: Features) {
+        self.features = self.features.without(feature).consistent();
+        self.counters.refused_features.add(1);
+        self.front_defragged = false;
+        if self.again.cutting.is_some() {
+            // Then `fitted` has one segment of that packet at most, and the rest comes after it.
+            self.complete_front();
+            return;
+        }
+        // While `again` has packets, `fitted` has at most one (see `prepare`), so this is bounded
+        // by the capacity of both.
+        while let Some(packet) = self.fitted.pop_back() {
+            self.again.queue.push_front(packet);
+        }
+    }
+
+    fn complete_front(&mut self) {
+        let Some(packet) = self.fitted.front_mut() else {
+            return;
+        };
+        match complete_checksum(packet) {
+            Ok(()) => self.counters.csum_sw.add(1),
+            Err(reason) => self.drop_front(reason),
+        }
+    }
+
+    fn defrag_front(&mut self) {
+        let Some(packet) = self.fitted.pop_front() else {
+            return;
+        };
+        let bytes = packet.bytes() as u64;
+        match defrag(packet, &self.limits, &self.arena) {
+            Ok(packet) => {
+                self.counters.defrag.add(1);
+                self.counters.fit_bytes_copied.add(bytes);
+                self.front_defragged = true;
+                self.fitted.push_front(packet);
+            }
+            Err(unfit) => self.count_unfit(&unfit),
+        }
+    }
+
+    /// Moves packets to `fitted`, cut, summed and fitted as the device needs them.
+    fn prepare(&mut self) {
+        // One at a time while packets are prepared anew: a further refusal then never meets a
+        // packet that is half cut.
+        while self.fitted.len()
+            < if self.again.is_empty() {
+                TX_STAGED_PACKETS_MAX
+            } else {
+                1
+            }
+        {
+            let Some(packet) = self.next_prepared() else {
+                return;
+            };
+            match fit(packet, &self.limits, &self.arena) {
+                Ok((packet, how)) => {
+                    self.count_fitted(how, &packet);
+                    self.fitted.push_back(packet);
+                }
+                Err(unfit) => self.count_unfit(&unfit),
+            }
+        }
+    }
+
+    fn count_fitted(&self, how: Fitted, packet: &Packet) {
+        let counters = &self.counters;
+        match how {
+            Fitted::AsIs => return,
+            Fitted::Collapsed => counters.collapse.add(1),
+            Fitted::Defragged => {
+                counters.collapse_failed.add(1);
+                counters.defrag.add(1);
+            }
+        }
+        counters.fit_bytes_copied.add(packet.bytes() as u64);
+    }
+
+    fn count_unfit(&self, unfit: &Unfit) {
+        self.counters.collapse_failed.add(1);
+        self.counters.defrag_failed.add(1);
+        self.drops
+            .add(unfit.reason, u64::from(unfit.packet.meta().wire_packets));
+    }
+
+    /// The next packet with nothing left to do in software, from `again` first.
+    fn next_prepared(&mut self) -> Option<Packet> {
+        loop {
+            let anew = !self.again.is_empty();
+            let source = if anew {
+                &mut self.again
+            } else {
+                &mut self.waiting
+            };
+            if let Some(cutting) = &mut source.cutting {
+                let partial = self.features.contains(Features::CSUM);
+                match cutting.next(&self.arena, partial) {
+                    Some(Ok(segment)) => {
+                        self.counters.gso_sw_wire_packets.add(1);
+                        if !partial {
+                            self.counters.csum_sw.add(1);
+                        }
+                        return Some(segment);
+                    }
+                    Some(Err((reason, wire_packets))) => self.drops.add(reason, wire_packets),
+                    None => source.cutting = None,
+                }
+                continue;
+            }
+            let mut packet = source.queue.pop_front()?;
+            if packet.meta().vlan.is_some()
+                && !self.features.contains(Features::VLAN)
+                && let Err(reason) = insert_vlan_tag(&mut packet)
+            {
+                self.drops
+                    .add(reason, u64::from(packet.meta().wire_packets));
+                continue;
+            }
+            let missing = needs(&packet).without(self.features);
+            if missing.is_empty() {
+                return Some(packet);
+            }
+            if packet.meta().gso.is_some() {
+                self.start_cutting(packet, anew);
+                continue;
+            }
+            match complete_checksum(&mut packet) {
+                Ok(()) => {
+                    self.counters.csum_sw.add(1);
+                    return Some(packet);
+                }
+                Err(reason) => self
+                    .drops
+                    .add(reason, u64::from(packet.meta().wire_packets)),
+            }
+        }
+    }
+
+    fn start_cutting(&mut self, packet: Packet, anew: bool) {
+        let accounted = u64::from(packet.meta().wire_packets);
+        let source = if anew {
+            &mut self.again
+        } else {
+            &mut self.waiting
+        };
+        match Cutting::new(packet) {
+            Ok(cutting) => {
+                let expanded = u64::from(cutting.left()).saturating_sub(accounted);
+                self.counters.expanded.add(expanded);
+                self.counters.gso_sw_packets.add(1);
+                source.cutting = Some(cutting);
+            }
+            Err((reason, _packet)) => self.drops.add(reason, accounted),
+        }
+    }
+
+    /// Frees what the device is done with; returns how many packets.
+    pub fn reclaim(&mut self) -> usize {
+        if self.in_flight.len() == 0 {
+            return 0;
+        }
+        self.device.reclaim(&mut self.completed);
+        let mut freed = 0;
+        for Token(slot) in self.completed.drain() {
+            let packet = self
+                .in_flight
+                .slots
+                .get_mut(slot as usize)
+                .and_then(Option::take);
+            debug_assert!(
+                packet.is_some(),
+                "the device completed slot {slot}, which is free"
+            );
+            if packet.is_some() {
+                self.in_flight.free.push(slot);
+                freed += 1;
+            }
+        }
+        if freed > 0 {
+            self.counters.reclaims.add(1);
+        }
+        freed
+    }
+
+    /// Gives up on everything that is still here, counted under `reason`.
+    pub fn abandon(&mut self, reason: DropReason) {
+        let held = self.held();
+        if held > 0 {
+            self.drops.add(reason, held);
+        }
+        self.waiting = Source::new();
+        self.again = Source::new();
+        self.fitted.clear();
+    }
+
+    /// Asks for a wake-up if packets wait for the device.
+    pub fn arm(&mut self) -> Armed {
+        if self.is_ready() && self.in_flight.len() == 0 {
+            Armed::Idle
+        } else {
+            self.device.arm()
+        }
+    }
+
+    /// What becomes ready when the device can go on; `None` when nothing waits for it.
+    pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.device.wake()
+    }
+
+    /// The device.
+    pub const fn device(&self) -> &T {
+        &self.device
+    }
+
+    /// The device, to drive it in tests.
+    pub const fn device_mut(&mut self) -> &mut T {
+        &mut self.device
+    }
+}
+
+/// The features that a device must have for `packet` to be left as it is.
+fn needs(packet: &Packet) -> Features {
+    let meta = packet.meta();
+    let mut needs = Features::NONE;
+    if let Some(gso) = meta.gso {
+        needs |= Features::of(gso.kind);
+        if gso.ecn {
+            needs |= Features::TSO_ECN;
+        }
+    }
+    if matches!(meta.checksum, ChecksumState::Partial { .. }) {
+        needs |= match meta.layout.map(|layout| layout.kind) {
+            Some(Network::Ipv4) => Features::CSUM4,
+            Some(Network::Ipv6) => Features::CSUM6,
+            _ => Features::CSUM,
+        };
+    }
+    if meta.vlan.is_some() {
+        needs |= Features::VLAN;
+    }
+    needs
+}
+
+struct Batch<'a> {
+    fitted: &'a mut VecDeque<Packet>,
+    in_flight: &'a mut InFlight,
+    counters: &'a TxCounters,
+    front_defragged: &'a mut bool,
+    out_of_slots: bool,
+}
+
+impl TxBatch for Batch<'_> {
+    fn next(&mut self) -> Option<(TxPacket<'_>, Token)> {
+        let packet = self.fitted.front_mut()?;
+        let Some(&slot) = self.in_flight.free.last() else {
+            self.out_of_slots = true;
+            return None;
+        };
+        Some((TxPacket::fitted(packet), Token(slot)))
+    }
+
+    fn accepted(&mut self, accepted: Accepted) {
+        let Some(packet) = self.fitted.pop_front() else {
+            return;
+        };
+        *self.front_defragged = false;
+        let (meta, counters) = (packet.meta(), self.counters);
+        let wire_packets = u64::from(meta.wire_packets);
+        counters.packets.add(1);
+        counters.bytes.add(packet.bytes() as u64);
+        counters.wire_packets.add(wire_packets);
+        if meta.gso.is_some() {
+            counters.gso_packets.add(1);
+            counters.gso_wire_packets.add(wire_packets);
+        }
+        if matches!(meta.checksum, ChecksumState::Partial { .. }) {
+            counters.needs_csum.add(1);
+        }
+        if accepted == Accepted::Pending
+            && let Some(slot) = self.in_flight.free.pop()
+        {
+            self.in_flight.slots[slot as usize] = Some(packet);
+        }
+    }
+}

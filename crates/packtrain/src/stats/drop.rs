@@ -1,0 +1,201 @@
+//! The one list of reasons for which a packet can be lost.
+
+use super::Counter;
+use packtrain_offload::layout::ParseError;
+use packtrain_offload::segment::SegmentError;
+use packtrain_offload::virtio_net::VnetError;
+use std::fmt;
+
+macro_rules! own_reasons {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
+        /// Why a packet was lost. Every packet that is not delivered has exactly one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum DropReason {
+            $($(#[$doc])* $variant,)*
+            /// The virtio-net header of a peer contradicts itself or the packet.
+            Vnet(VnetError),
+            /// The packet cannot be cut into wire packets.
+            Segment(SegmentError),
+        }
+
+        #[derive(Clone, Copy)]
+        enum Own { $($variant,)* }
+
+        const OWN: &[DropReason] = &[$(DropReason::$variant,)*];
+
+        impl DropReason {
+            /// The reason's name: what follows `drop.` in the counter tree.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                    Self::Vnet(error) => error.reason(),
+                    Self::Segment(error) => error.reason(),
+                }
+            }
+
+            fn index(self) -> usize {
+                match self {
+                    $(Self::$variant => Own::$variant as usize,)*
+                    Self::Vnet(error) => OWN.len() + error as usize,
+                    Self::Segment(error) => OWN.len() + VnetError::ALL.len() + error as usize,
+                }
+            }
+        }
+    };
+}
+
+own_reasons! {
+    /// No free frame or line in the arena.
+    NoBuffer => "no_buffer",
+    /// The egress port is down or has no carrier.
+    LinkDown => "link_down",
+    /// Fewer bytes than the link header has, or than the device said.
+    Truncated => "truncated",
+    /// More bytes than [`crate::limits::PACKET_BYTES_MAX`] or than the buffers posted for it.
+    TooLong => "too_long",
+    /// The device marked the packet as received in error.
+    BadDescriptor => "bad_descriptor",
+    /// A partial checksum whose place is outside the packet.
+    BadChecksumPlace => "bad_checksum_place",
+    /// More segments than the device takes, also after copying.
+    TooManySegments => "too_many_segments",
+    /// The egress device refused the packet, and no feature that it uses explains it.
+    DeviceRefused => "device_refused",
+    /// The device lost the packet when it was reset or removed.
+    DeviceReset => "device_reset",
+    /// Still waiting for a stopped device when the run ended.
+    Shutdown => "shutdown",
+    /// Lost on purpose by the fault injector.
+    FaultInjected => "fault_injected",
+    /// The capture file's record cannot be read as a packet.
+    BadRecord => "bad_record",
+    /// The two ports' link types differ and this packet cannot be converted.
+    LinkType => "link_type",
+}
+
+const REASONS: usize = OWN.len() + VnetError::ALL.len() + SegmentError::ALL.len();
+
+impl DropReason {
+    /// Every reason there is.
+    pub fn all() -> impl Iterator<Item = Self> {
+        OWN.iter()
+            .copied()
+            .chain(VnetError::ALL.iter().copied().map(Self::Vnet))
+            .chain(SegmentError::ALL.iter().copied().map(Self::Segment))
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<ParseError> for DropReason {
+    /// A packet whose offload needs headers that do not parse.
+    fn from(_: ParseError) -> Self {
+        Self::BadChecksumPlace
+    }
+}
+
+/// Why a TX queue stopped with packets waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// No free descriptor.
+    NoDescriptor,
+    /// The link is down.
+    LinkDown,
+    /// The device is busy.
+    Busy,
+    /// The queue is being flushed.
+    Flush,
+}
+
+/// Wire packets lost, by reason. One writer: the worker that owns the block.
+#[derive(Debug)]
+pub struct DropCounters {
+    counts: Box<[Counter]>,
+}
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self {
+            counts: (0..REASONS).map(|_| Counter::default()).collect(),
+        }
+    }
+}
+
+impl DropCounters {
+    /// Counts `wire_packets` lost for `reason`.
+    pub fn add(&self, reason: DropReason, wire_packets: u64) {
+        self.counts[reason.index()].add(wire_packets);
+    }
+
+    /// A copy.
+    #[must_use]
+    pub fn snapshot(&self) -> DropSnapshot {
+        DropSnapshot {
+            counts: self.counts.iter().map(Counter::get).collect(),
+        }
+    }
+}
+
+/// A copy of [`DropCounters`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DropSnapshot {
+    counts: Vec<u64>,
+}
+
+impl Default for DropSnapshot {
+    fn default() -> Self {
+        Self {
+            counts: vec![0; REASONS],
+        }
+    }
+}
+
+impl DropSnapshot {
+    /// Wire packets lost for `reason`.
+    #[must_use]
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.counts[reason.index()]
+    }
+
+    /// Wire packets lost for any reason.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The reasons that lost at least one packet, with the wire packets lost.
+    pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::all()
+            .map(|r| (r, self.get(r)))
+            .filter(|&(_, n)| n > 0)
+    }
+
+    /// Adds another block's counts to these.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_reason_has_its_own_name_and_its_own_counter() {
+        let names: HashSet<_> = DropReason::all().map(DropReason::name).collect();
+        let indices: HashSet<_> = DropReason::all().map(DropReason::index).collect();
+        assert_eq!(DropReason::all().count(), REASONS);
+        assert_eq!(names.len(), REASONS);
+        assert_eq!(indices.len(), REASONS);
+        assert_eq!(indices.iter().max(), Some(&(REASONS - 1)));
+    }
+}

@@ -1,0 +1,90 @@
+//! Time as the framework sees it: nanoseconds of one clock, read by the outer shell once per batch
+//! and passed in.
+
+use std::time::Duration;
+
+/// A point in time, in nanoseconds since an arbitrary start of the clock it came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The point `ns` nanoseconds after the clock's start.
+    #[must_use]
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the clock's start.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time from `earlier` to `self`; zero when `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// `self` moved by `duration`, saturating at the end of time (584 years).
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// Where an outer shell gets `now` from. Steps never hold one.
+pub trait Clock {
+    /// The current time. Never goes back.
+    fn now(&self) -> Instant;
+}
+
+/// The machine's monotonic clock, counted from its creation.
+#[derive(Clone, Copy, Debug)]
+pub struct MonotonicClock {
+    start: std::time::Instant,
+}
+
+impl MonotonicClock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            start: std::time::Instant::now(),
+        }
+    }
+}
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A clock that stands still until it is told to move: for tests and simulations.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    now: std::cell::Cell<Instant>,
+}
+
+impl ManualClock {
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        self.now.set(self.now.get().after(by));
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        self.now.get()
+    }
+}

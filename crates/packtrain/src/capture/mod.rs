@@ -20,6 +20,9 @@ mod read;
 mod window;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::{CaptureError, InterfaceFault, IoFault, RecordFault, StructureFault, WriteError};
 pub use read::Reader;
 pub use write::{Interface, Writer};

@@ -528,6 +528,14 @@ impl<R: Read + Seek> Reader<R> {
     }
 }
 
+#[cfg(test)]
+impl<R> Reader<R> {
+    /// What was allocated for the table of interfaces.
+    pub(super) fn capacity(&self) -> usize {
+        self.interfaces.capacity()
+    }
+}
+
 /// The body of the block of `total` bytes that `bytes` begins with.
 fn body_of(bytes: &[u8], total: u32) -> &[u8] {
     let end = (total as usize).saturating_sub(pcapng::BLOCK_TRAILER_BYTES);

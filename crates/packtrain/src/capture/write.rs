@@ -247,6 +247,14 @@ impl<W: Write> Writer<W> {
     }
 }
 
+#[cfg(test)]
+impl<W: Write> Writer<W> {
+    /// What was allocated for the buffer.
+    pub(super) fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+}
+
 impl<W: Write> Drop for Writer<W> {
     fn drop(&mut self) {
         // Nobody is left to be told of a failure; who wants to know calls `finish`.

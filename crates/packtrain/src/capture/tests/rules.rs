@@ -563,7 +563,7 @@ impl Write for &mut Trickle {
 }
 
 #[test]
-fn an_output_that_blocks_costs_only_the_refused_packets_and_no_memory() {
+fn an_output_that_blocks_costs_only_the_refused_packets() {
     let mut output = Trickle::default();
     let mut writer = Writer::new(&mut output, Format::PcapNg, &[ETHERNET]).unwrap();
     let mut expected = Vec::new();
@@ -611,4 +611,69 @@ fn dropping_a_writer_gives_the_output_what_it_can() {
         os_error: None,
     };
     assert_eq!(error, WriteError::Io(fault));
+}
+
+/// Says that it moved more bytes than it was given.
+struct Boasting;
+
+impl Read for Boasting {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        assert!(!space.is_empty());
+        Ok(usize::MAX)
+    }
+}
+
+impl Write for Boasting {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Ok(usize::MAX)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_input_or_output_that_lies_about_lengths_is_not_believed() {
+    let file = File::pcap(ByteOrder::Big, 0xa1b2_c3d4, 1);
+    let mut reader = Reader::new(file.bytes.chain(Boasting)).unwrap();
+    // The rest of the buffer as it was: zeros, so empty records.
+    for _ in 0..100_000 {
+        assert_eq!(reader.next_record().unwrap().unwrap().data, b"");
+    }
+    let mut writer = Writer::new(Boasting, Format::PcapNg, &[ETHERNET]).unwrap();
+    for time in 0..1_000 {
+        writer.write(0, time, 0, [[0; 1_000]]).unwrap();
+    }
+    writer.flush().unwrap();
+}
+
+#[test]
+fn no_buffer_grows_after_construction() {
+    for format in [Format::Pcap { nanosecond: true }, Format::PcapNg] {
+        let mut output = Trickle::default();
+        let mut writer = Writer::new(&mut output, format, &[ETHERNET]).unwrap();
+        let before = writer.capacity();
+        let largest = vec![0; MAX_CAPTURED_BYTES];
+        for index in 0..200 {
+            let data = if index % 2 == 0 {
+                &largest[..]
+            } else {
+                &largest[..65_000]
+            };
+            if let Err(error) = writer.write(0, 0, 0, [data]) {
+                assert!(matches!(error, WriteError::Io(_)), "{error}");
+            }
+            assert_eq!(writer.capacity(), before);
+        }
+    }
+    let mut file = File::pcapng(ByteOrder::Little);
+    for _ in 0..MAX_INTERFACES + 9 {
+        file = file.interface(1, 0, &[]);
+    }
+    let bytes = [&file.bytes[..], &file.bytes].concat();
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let before = reader.capacity();
+    assert_eq!(drain(&mut reader).len(), 18);
+    assert_eq!(reader.capacity(), before);
 }

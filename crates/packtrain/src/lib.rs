@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod capture;
 pub mod driver;
 pub mod limits;
 pub mod packet;

@@ -7,7 +7,11 @@ use std::vec::Vec;
 fn reference(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     for (i, byte) in bytes.iter().enumerate() {
-        sum += if i % 2 == 0 { u32::from(*byte) << 8 } else { u32::from(*byte) };
+        sum += if i % 2 == 0 {
+            u32::from(*byte) << 8
+        } else {
+            u32::from(*byte)
+        };
         if sum > 0xFFFF {
             sum = (sum & 0xFFFF) + 1;
         }
@@ -56,7 +60,10 @@ fn pseudo_headers_are_the_bytes_of_the_rfcs() {
     let (src, dst) = ([0xFD; 16], [0x17; 16]);
     let mut v6 = [src, dst].concat();
     v6.extend([0, 1, 0x11, 0x70, 0, 0, 0, 17]);
-    assert_eq!(pseudo_header_v6(src, dst, 17, 70_000).fold(), reference(&v6));
+    assert_eq!(
+        pseudo_header_v6(src, dst, 17, 70_000).fold(),
+        reference(&v6)
+    );
 }
 
 #[test]
@@ -85,7 +92,11 @@ fn carry_goes_around_the_accumulator() {
             let expected = u32::from(before) + added;
             let expected = (expected & 0xFFFF) + (expected >> 16);
             // All ones and zero are the same number here.
-            assert_eq!(u32::from(sum.fold()) % 0xFFFF, expected % 0xFFFF, "{words:#x} {odd}");
+            assert_eq!(
+                u32::from(sum.fold()) % 0xFFFF,
+                expected % 0xFFFF,
+                "{words:#x} {odd}"
+            );
         }
     }
 }

@@ -107,7 +107,7 @@ fn blocks_join_without_a_seam() {
     let mut bytes = vec![0xFF; (1 << 24) + 37];
     assert_eq!(sum(&bytes).fold(), reference(&bytes));
     for (i, byte) in bytes.iter_mut().enumerate() {
-        *byte = (i * 31 >> 3) as u8;
+        *byte = ((i * 31) >> 3) as u8;
     }
     assert_eq!(sum(&bytes).fold(), reference(&bytes));
 }

@@ -67,7 +67,7 @@ fn ipv6_with(chain: &[(u8, usize)], last: u8, body: &[u8]) -> Vec<u8> {
 
 fn tcp(option_bytes: usize, payload: usize) -> Vec<u8> {
     let mut bytes = vec![0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2];
-    bytes.extend([((20 + option_bytes) / 4 << 4) as u8, 0x10, 1, 0, 0, 0, 0, 0]);
+    bytes.extend([((20 + option_bytes) * 4) as u8, 0x10, 1, 0, 0, 0, 0, 0]);
     bytes.resize(20 + option_bytes, 1);
     bytes.resize(20 + option_bytes + payload, 0x5A);
     bytes

@@ -1,7 +1,10 @@
 //! Where the headers of a packet are: found once, checked once, then only offsets.
 
-use crate::limits::{ETHERNET_HEADER_BYTES, ICMP_HEADER_BYTES, UDP_HEADER_BYTES, VLAN_TAG_BYTES};
-use crate::limits::{IP_LENGTH_MAX, IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, VLAN_TAGS_MAX};
+use crate::limits::{
+    ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, ICMP_HEADER_BYTES, IP_LENGTH_MAX,
+    IPV4_HEADER_BYTES_MAX, IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, L3_HEADER_BYTES_MAX,
+    TCP_HEADER_BYTES_MAX, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES, VLAN_TAG_BYTES, VLAN_TAGS_MAX,
+};
 use crate::offload::LinkType;
 use crate::wire::{arp, ether, icmp, ipv4, ipv6, tcp, udp};
 
@@ -166,6 +169,56 @@ impl Layout {
     #[must_use]
     pub const fn has_extension_headers(&self) -> bool {
         matches!(self.kind, Network::Ipv6) && self.l3_header_len() as usize > IPV6_HEADER_BYTES
+    }
+
+    /// Whether the relations between the fields that this type promises hold; the error names the
+    /// first that does not. What [`parse`](Self::parse) gives always passes with the same
+    /// `packet_bytes`: for fuzz targets and debug assertions, and for layouts made by hand.
+    pub fn check(&self, packet_bytes: u32) -> Result<(), &'static str> {
+        let l3 = usize::from(self.transport) - usize::from(self.network.min(self.transport));
+        let l4 = usize::from(self.payload) - usize::from(self.transport.min(self.payload));
+        let l3_fits = match self.kind {
+            Network::Ipv4 => {
+                l3 % 4 == 0 && (IPV4_HEADER_BYTES_MIN..=IPV4_HEADER_BYTES_MAX).contains(&l3)
+            }
+            Network::Ipv6 => l3 % 8 == 0 && (IPV6_HEADER_BYTES..=L3_HEADER_BYTES_MAX).contains(&l3),
+            Network::Arp | Network::Other => l3 == 0,
+        };
+        let l4_fits = match self.transport_kind {
+            Transport::Tcp => {
+                l4 % 4 == 0 && (TCP_HEADER_BYTES_MIN..=TCP_HEADER_BYTES_MAX).contains(&l4)
+            }
+            Transport::Udp => l4 == UDP_HEADER_BYTES,
+            Transport::Icmp | Transport::Icmpv6 => l4 == ICMP_HEADER_BYTES,
+            Transport::Other | Transport::None => l4 == 0,
+        };
+        let no_transport = self.transport_kind == Transport::None;
+        let rules = [
+            (self.network <= self.transport, "network <= transport"),
+            (self.transport <= self.payload, "transport <= payload"),
+            (u32::from(self.payload) <= self.ip_end, "payload <= ip_end"),
+            (self.ip_end <= packet_bytes, "ip_end <= packet_bytes"),
+            (
+                usize::from(self.payload) <= HEADER_BYTES_MAX,
+                "payload <= HEADER_BYTES_MAX",
+            ),
+            (
+                usize::from(self.vlans) <= VLAN_TAGS_MAX,
+                "vlans <= VLAN_TAGS_MAX",
+            ),
+            (l3_fits, "network header length fits its kind"),
+            (l4_fits, "transport header length fits its kind"),
+            (
+                !self.fragment || no_transport,
+                "a fragment has no transport",
+            ),
+            (self.is_ip() || no_transport, "a transport needs IP"),
+            (self.is_ip() || !self.fragment, "a fragment needs IP"),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(rule),
+            None => Ok(()),
+        }
     }
 }
 

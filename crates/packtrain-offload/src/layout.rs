@@ -105,12 +105,13 @@ impl Layout {
             LinkType::Ethernet => prefix.ethernet()?,
             LinkType::RawIp => prefix.raw_ip()?,
         };
-        match layout.ethertype {
-            EtherType::IPV4 => prefix.ipv4(layout),
-            EtherType::IPV6 => prefix.ipv6(layout),
-            EtherType::ARP => prefix.arp(layout),
-            _ => Ok(layout),
-        }
+        let ip = match layout.ethertype {
+            EtherType::IPV4 => prefix.ipv4(layout)?,
+            EtherType::IPV6 => prefix.ipv6(layout)?,
+            EtherType::ARP => return prefix.arp(layout),
+            _ => return Ok(layout),
+        };
+        prefix.transport(ip)
     }
 
     /// Link header length, VLAN tags included: 0 on a raw IP link, else 14, 18 or 22.
@@ -250,6 +251,7 @@ impl<'a> Prefix<'a> {
     }
 
     /// A layout that has found its network header and nothing more.
+    #[inline]
     fn opaque(&self, network: usize, ethertype: EtherType, vlans: usize) -> Layout {
         Layout {
             ip_end: self.packet_bytes as u32,
@@ -325,7 +327,7 @@ impl<'a> Prefix<'a> {
             return Err(ParseError::Ipv4TotalLengthBeyond);
         }
         let transport = (network + header.header_len()) as u16;
-        self.transport(Layout {
+        Ok(Layout {
             kind: Network::Ipv4,
             ip_end: (network + total_bytes) as u32,
             transport,
@@ -351,20 +353,25 @@ impl<'a> Prefix<'a> {
             return Err(ParseError::Ipv6PayloadLengthBeyond);
         }
         let end = after + payload_bytes;
-        let extensions = self.view(after, end, |bytes| {
-            ipv6::Extensions::walk(header.next_header(), bytes)
-        })?;
-        let transport = after as u16 + extensions.bytes;
-        self.transport(Layout {
+        let mut ip = Layout {
             kind: Network::Ipv6,
             ip_end: end as u32,
-            transport,
-            payload: transport,
-            protocol: extensions.protocol,
-            fragment: extensions.fragment,
-            source_routed: extensions.source_routed,
+            transport: after as u16,
+            payload: after as u16,
+            protocol: header.next_header(),
             ..base
-        })
+        };
+        // Most packets have none; asking first keeps the walk's result out of their way.
+        if ip.protocol.is_ipv6_extension() {
+            let walk = |bytes| ipv6::Extensions::walk(header.next_header(), bytes);
+            let extensions = self.view(after, end, walk)?;
+            ip.transport += extensions.bytes;
+            ip.payload = ip.transport;
+            ip.protocol = extensions.protocol;
+            ip.fragment = extensions.fragment;
+            ip.source_routed = extensions.source_routed;
+        }
+        Ok(ip)
     }
 
     #[inline]

@@ -8,8 +8,10 @@
 
 pub mod capture;
 pub mod driver;
+pub mod engine;
 pub mod limits;
 pub mod packet;
+pub mod plan;
 pub mod port;
 pub mod queue;
 pub mod stats;

@@ -807,6 +807,8 @@ fn source_routes_are_flagged() {
     for (options, routed) in [
         ([1, 131, 7, 4, 198, 18, 0, 9], true),
         ([137, 7, 4, 198, 18, 0, 9, 0], true),
+        // The route is used up once the pointer is greater than the length (RFC 791 §3.1).
+        ([137, 7, 7, 198, 18, 0, 9, 0], true),
         ([137, 7, 8, 198, 18, 0, 9, 0], false),
         ([7, 7, 4, 198, 18, 0, 9, 0], false),
         ([0, 131, 7, 4, 198, 18, 0, 9], false),

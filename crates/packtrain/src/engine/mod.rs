@@ -27,6 +27,9 @@ use std::sync::Arc;
 pub type Workers<A, B, H> =
     Vec<Worker<<A as Driver>::Rx, <A as Driver>::Tx, <B as Driver>::Rx, <B as Driver>::Tx, H>>;
 
+/// What one worker owns of a port.
+type PortLanes<D> = Lanes<<D as Driver>::Rx, <D as Driver>::Tx>;
+
 /// Two ports joined, not running yet.
 pub struct Joined<A: Driver, B: Driver, H> {
     /// One for each pair of queues. Drive them yourself, or with [`Running::start`].
@@ -107,7 +110,7 @@ fn build<D: Driver>(
     egress: &Direction,
     arena: &Arena,
     drops: &[Arc<DropCounters>],
-) -> (Vec<Lanes<D::Rx, D::Tx>>, PortStats) {
+) -> (Vec<PortLanes<D>>, PortStats) {
     let capabilities = port.capabilities();
     let mut stats = PortStats {
         name: port.name().to_owned(),

@@ -1,3 +1,4 @@
 //! Ports: each makes one kind of device look like descriptors.
 
 pub mod pcap;
+pub mod wrap;

@@ -131,18 +131,18 @@ impl TwoHosts {
     ///
     /// # Errors
     /// The error of `create`, or one of [`Netns::new`] and [`Rtnl`]'s methods.
-    pub fn with<T: Send>(
+    pub fn with<T: Send, E: From<LabError> + Send>(
         settings: &Settings,
-        create: impl Fn(Side) -> Result<(String, T), LabError> + Sync,
-    ) -> Result<(Self, T, T), LabError> {
+        create: impl Fn(Side) -> Result<(String, T), E> + Sync,
+    ) -> Result<(Self, T, T), E> {
         check(settings)?;
         let make = |side: Side| {
             let netns = Netns::new()?;
             let (link, kept) = netns.run(|| {
                 let (name, kept) = create(side)?;
-                Ok::<_, LabError>((configure(&mut Rtnl::open()?, &name, side, settings)?, kept))
+                Ok::<_, E>((configure(&mut Rtnl::open()?, &name, side, settings)?, kept))
             })??;
-            Ok::<_, LabError>((Host { side, netns, link }, kept))
+            Ok::<_, E>((Host { side, netns, link }, kept))
         };
         let (left, kept_left) = make(Side::Left)?;
         let (right, kept_right) = make(Side::Right)?;

@@ -176,6 +176,19 @@ pub enum TxMemory {
     SmallFrames,
 }
 
+/// Whether packets from a device come to an end by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Input {
+    /// Packets may always come: a network.
+    #[default]
+    Endless,
+    /// They end, and then `receive` says [`DeviceError::Finished`]: a file, a counted source. A run
+    /// ends when all its finite inputs have.
+    Finite,
+    /// There never are any: a sink, a file that is written.
+    None,
+}
+
 /// What a device can do. The default is the humblest: one queue, one segment, no offload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -183,6 +196,8 @@ pub struct Capabilities {
     pub link: LinkType,
     /// Queues it can have.
     pub queues_max: usize,
+    /// Whether its packets come to an end.
+    pub input: Input,
     /// Offloads that packets *from* the device may come with.
     pub rx: Features,
     /// Offloads that packets *to* the device may come with.
@@ -213,6 +228,7 @@ impl Default for Capabilities {
         Self {
             link: LinkType::Ethernet,
             queues_max: 1,
+            input: Input::Endless,
             rx: Features::NONE,
             tx: Features::NONE,
             tx_segments_max: 1,

@@ -116,7 +116,10 @@ impl Tap {
         }
         let mut opened = Vec::with_capacity(*queues);
         let (first, flags, created) = open_first(config)?;
-        let name = first.interface().map_err(failed("read the interface's name"))?.0;
+        let name = first
+            .interface()
+            .map_err(failed("read the interface's name"))?
+            .0;
         opened.push(first);
         for number in 1..*queues {
             let next = open_queue()?;
@@ -151,7 +154,11 @@ impl Tap {
         }
         let queues = fds.into_iter().map(Queue::from_fd);
         let queues: io::Result<Vec<_>> = queues.collect();
-        Self::new(queues.map_err(failed("set up the given descriptor"))?, wish, false)
+        Self::new(
+            queues.map_err(failed("set up the given descriptor"))?,
+            wish,
+            false,
+        )
     }
 
     /// Reads back what the descriptors are, and agrees on the rest.
@@ -168,20 +175,34 @@ impl Tap {
                  open it with IFF_NO_PI"
             ));
         }
-        let control = queues[0].try_clone().map_err(failed("duplicate a descriptor"))?;
-        let link = if flags & tun::TUN == 0 { LinkType::Ethernet } else { LinkType::RawIp };
+        let control = queues[0]
+            .try_clone()
+            .map_err(failed("duplicate a descriptor"))?;
+        let link = if flags & tun::TUN == 0 {
+            LinkType::Ethernet
+        } else {
+            LinkType::RawIp
+        };
         let mut notes = Vec::new();
         let header = if flags & tun::VNET_HEADER == 0 {
-            notes.push(format!("{name} has no virtio-net header (IFF_VNET_HDR): no offloads"));
+            notes.push(format!(
+                "{name} has no virtio-net header (IFF_VNET_HDR): no offloads"
+            ));
             None
         } else {
             Some(agree_on_header(&control, &name, ours)?)
         };
-        let wish = if header.is_some() { wish.consistent() } else { Features::NONE };
+        let wish = if header.is_some() {
+            wish.consistent()
+        } else {
+            Features::NONE
+        };
         // Also to clear what an earlier user of a persistent interface left there.
         let granted = probe_offload(wish, &mut notes, |mask| control.set_offload(mask));
         if let Err(error) = control.observe() {
-            notes.push(format!("link and counters of {name} cannot be observed: {error}"));
+            notes.push(format!(
+                "link and counters of {name} cannot be observed: {error}"
+            ));
         }
         let features = granted.map_err(failed("set the interface's offloads"))?;
         let capabilities = Capabilities {
@@ -195,7 +216,13 @@ impl Tap {
             notes,
             ..Capabilities::default()
         };
-        Ok(Self { name, control, queues, header, capabilities })
+        Ok(Self {
+            name,
+            control,
+            queues,
+            header,
+            capabilities,
+        })
     }
 
     /// TAP or TUN.
@@ -218,13 +245,19 @@ fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
     };
     let single = kind_flag | tun::NO_PACKET_INFO | tun::VNET_HEADER;
     let multi = single | tun::MULTI_QUEUE;
-    let (wanted, other) = if config.queues > 1 { (multi, single) } else { (single, multi) };
+    let (wanted, other) = if config.queues > 1 {
+        (multi, single)
+    } else {
+        (single, multi)
+    };
     let queue = open_queue()?;
     match queue.attach(name, wanted | tun::CREATE_ONLY) {
         Ok(()) => return Ok((queue, wanted, true)),
         Err(error) if !tun::is_taken(&error) => return Err(failed(CREATE)(error)),
         Err(_) if config.exclusive => {
-            return unsupported(format!("{name} exists already: delete it, or use another name"));
+            return unsupported(format!(
+                "{name} exists already: delete it, or use another name"
+            ));
         }
         Err(_exists) => {}
     }
@@ -242,10 +275,14 @@ fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
         Err(error) => error,
     };
     if tun::is_mismatch(&error) {
-        return unsupported(format!("{name} exists and is no {kind:?} interface: use another name"));
+        return unsupported(format!(
+            "{name} exists and is no {kind:?} interface: use another name"
+        ));
     }
     if tun::is_taken(&error) {
-        return unsupported(format!("{name} is in use: end its other user, or use another name"));
+        return unsupported(format!(
+            "{name} is in use: end its other user, or use another name"
+        ));
     }
     Err(failed(CREATE)(error))
 }
@@ -262,14 +299,20 @@ fn open_queue() -> Result<Queue, DeviceError> {
 
 fn interface_of(queue: &Queue) -> Result<(String, u32), DeviceError> {
     queue.interface().or_else(|error| {
-        unsupported(format!("the descriptor is not attached to a TUN or TAP interface: {error}"))
+        unsupported(format!(
+            "the descriptor is not attached to a TUN or TAP interface: {error}"
+        ))
     })
 }
 
 /// Sets the header's form where we may, and reads it back: it belongs to the interface, and stays
 /// with a persistent one.
 fn agree_on_header(queue: &Queue, name: &str, ours: bool) -> Result<HeaderLen, DeviceError> {
-    let ask = || queue.header_bytes().map_err(failed("read the virtio-net header's size"));
+    let ask = || {
+        queue
+            .header_bytes()
+            .map_err(failed("read the virtio-net header's size"))
+    };
     let present = HeaderLen::from_bytes(ask()?);
     if (ours || present.is_none()) && present != Some(HeaderLen::V1) {
         // Whether it worked shows below.
@@ -306,7 +349,9 @@ fn probe_offload(
             return Err(error);
         };
         for name in last.names() {
-            notes.push(format!("the kernel refuses {name} (TUNSETOFFLOAD): {error}"));
+            notes.push(format!(
+                "the kernel refuses {name} (TUNSETOFFLOAD): {error}"
+            ));
         }
         wanted = supported(wanted.without(*last));
     }
@@ -315,7 +360,9 @@ fn probe_offload(
 /// What of `wish` the device can be asked for: each bit stands for all of its features.
 fn supported(wish: Features) -> Features {
     let whole = OFFLOADS.iter().filter(|(_, f)| wish.contains(*f));
-    whole.fold(Features::NONE, |all, (_, f)| all | *f).consistent()
+    whole
+        .fold(Features::NONE, |all, (_, f)| all | *f)
+        .consistent()
 }
 
 fn mask_of(features: Features) -> u32 {
@@ -355,12 +402,19 @@ impl Driver for Tap {
             return unsupported(format!("{} queues for {name}, which has {has}", how.queues));
         }
         let rx = supported(how.rx.intersection(self.capabilities.rx));
-        self.control.set_offload(mask_of(rx)).map_err(failed("set the interface's offloads"))?;
+        self.control
+            .set_offload(mask_of(rx))
+            .map_err(failed("set the interface's offloads"))?;
         // The kernel must not steer packets to queues that nobody reads.
         let queues = self.queues.drain(..).take(how.queues);
         let (header, link) = (self.header, self.capabilities.link);
         let pair = |queue: Queue| {
-            let tx = TapTx { queue: queue.try_clone()?, header, link, calls: 0 };
+            let tx = TapTx {
+                queue: queue.try_clone()?,
+                header,
+                link,
+                calls: 0,
+            };
             let mut rx = TapRx::new(queue, header, link, how.rx_buffers);
             rx.refill(arena);
             Ok((rx, tx))
@@ -419,34 +473,45 @@ impl TapRx {
     /// length: so the data is where it is in every other packet.
     fn post(&self, arena: &Arena, class: FrameClass) -> Option<Packet> {
         let mut packet = arena.packet(class).ok()?;
-        packet.prepend(self.header.map_or(0, HeaderLen::bytes)).ok()?;
+        packet
+            .prepend(self.header.map_or(0, HeaderLen::bytes))
+            .ok()?;
         packet.truncate(0);
         Some(packet)
     }
 
     /// Reads into the posted frames; returns the bytes, and whether there was room for more.
+    /// `None` when too few frames are posted for the longest packet.
     fn read(&mut self) -> Result<Option<(usize, bool)>, ReadError> {
-        let mut pieces: [IoSliceMut<'_>; PIECES] = from_fn(|_| IoSliceMut::new(&mut []));
-        let mut used = 0;
-        let large = self.large.iter_mut().rev().take(1);
-        let (first, rest) = match self.buffers {
-            RxBuffers::Whole => (1, large),
-            RxBuffers::Pieces => (PIECES, large),
-        };
-        let frames = self.small.iter_mut().rev().take(first).chain(rest);
+        match self.buffers {
+            RxBuffers::Whole if self.large.is_empty() => Ok(None),
+            RxBuffers::Whole => self.read_into::<2>(),
+            RxBuffers::Pieces => self.read_into::<PIECES>(),
+        }
+    }
+
+    fn read_into<const N: usize>(&mut self) -> Result<Option<(usize, bool)>, ReadError> {
+        let small = self
+            .small
+            .iter_mut()
+            .rev()
+            .take(N - usize::from(!self.large.is_empty()));
+        let frames = small.chain(self.large.last_mut());
+        let mut pieces: [IoSliceMut<'_>; N] = from_fn(|_| IoSliceMut::new(&mut []));
+        let (mut used, mut room) = (0, 0);
         for (piece, frame) in pieces.iter_mut().zip(frames) {
-            *piece = IoSliceMut::new(frame.tailroom_mut());
+            let free = frame.tailroom_mut();
+            room += free.len();
+            *piece = IoSliceMut::new(free);
             used += 1;
         }
-        if used < first.max(2) {
+        if used < N {
             return Ok(None);
         }
         // TUN writes only ten bytes of a longer header, and leaves the others as they were.
-        let header = self.header.map_or(0, HeaderLen::bytes);
-        pieces[0][..header].fill(0);
-        let room: usize = pieces[..used].iter().map(|piece| piece.len()).sum();
+        pieces[0][..self.header.map_or(0, HeaderLen::bytes)].fill(0);
         self.calls += 1;
-        let bytes = self.queue.read(&mut pieces[..used])?;
+        let bytes = self.queue.read(&mut pieces)?;
         Ok(Some((bytes, bytes < room)))
     }
 
@@ -527,7 +592,11 @@ impl RxDescriptors for TapRx {
 
     fn arm(&mut self) -> Armed {
         // The descriptor is readable as long as packets are there, so nothing is missed.
-        if self.drained { Armed::Idle } else { Armed::WorkPending }
+        if self.drained {
+            Armed::Idle
+        } else {
+            Armed::WorkPending
+        }
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
@@ -581,13 +650,18 @@ impl TapTx {
             *pieces.get_mut(used).ok_or(WriteError::Segments)? = IoSlice::new(segment);
             used += 1;
         }
-        self.queue.write_pieces(&pieces[..used], header.len() + packet.bytes())
+        self.queue
+            .write_pieces(&pieces[..used], header.len() + packet.bytes())
     }
 }
 
 /// The feature that a legal packet was refused for, if it uses any.
 fn blame(meta: &Meta) -> Refused {
-    match (meta.gso, meta.checksum, meta.layout.map(|layout| layout.kind)) {
+    match (
+        meta.gso,
+        meta.checksum,
+        meta.layout.map(|layout| layout.kind),
+    ) {
         (Some(gso), ..) => Refused::Feature(Features::of(gso.kind)),
         (_, ChecksumState::Partial { .. }, Some(Network::Ipv6)) => {
             Refused::Feature(Features::CSUM6)

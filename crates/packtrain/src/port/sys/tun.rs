@@ -1,6 +1,9 @@
 //! The TUN/TAP character device: its ioctls, and one packet for each read and write.
 
-#![allow(unsafe_code, reason = "ioctl(2), fcntl(2) and setns(2) have no safe wrapper")]
+#![allow(
+    unsafe_code,
+    reason = "ioctl(2), fcntl(2) and setns(2) have no safe wrapper"
+)]
 
 use crate::driver::DeviceCounters;
 use std::ffi::{c_int, c_short, c_uint};
@@ -140,7 +143,11 @@ impl Queue {
         let mut bytes: c_int = 0;
         // SAFETY: the kernel writes one int, which lives until the call returns.
         unsafe {
-            check(libc::ioctl(self.raw(), libc::TUNGETVNETHDRSZ, &raw mut bytes))?;
+            check(libc::ioctl(
+                self.raw(),
+                libc::TUNGETVNETHDRSZ,
+                &raw mut bytes,
+            ))?;
         }
         usize::try_from(bytes).map_err(io::Error::other)
     }
@@ -166,10 +173,7 @@ impl Queue {
     }
 
     /// Reads one packet, header and all, into `buffers`; returns the bytes.
-    pub(in crate::port) fn read(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, ReadError> {
+    pub(in crate::port) fn read(&self, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, ReadError> {
         loop {
             let error = match (&self.0).read_vectored(buffers) {
                 Ok(bytes) => return Ok(bytes),

@@ -1,1 +1,5 @@
 //! Ports: each makes one kind of device look like descriptors.
+
+mod sys;
+pub mod tap;
+mod vnet;

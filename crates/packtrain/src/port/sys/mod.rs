@@ -1,0 +1,3 @@
+//! System calls of the ports, and the unsafe code they need.
+
+pub(super) mod tun;

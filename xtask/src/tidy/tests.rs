@@ -550,8 +550,9 @@ fn sources_are_taken_apart_like_the_compiler_does() {
 
 #[test]
 fn test_items_end_where_they_end() {
-    let text = "#[cfg(test)]\nuse a::B;\nfn product() {}\n#[cfg(all(test, unix))]\n#[derive(Debug)]\n\
-        struct T([u8; 3]);\nfn product2() {}\nstruct S {\n    #[cfg(test)]\n    f: u8,\n    g: u8,\n}\n\
+    let text = "#[cfg(test)]\nuse a::B;\nfn product() {}\n\
+        #[cfg(all(test, unix))]\n#[derive(Debug)]\nstruct T([u8; 3]);\nfn product2() {}\n\
+        struct S {\n    #[cfg(test)]\n    f: u8,\n    g: u8,\n}\n\
         #[cfg(not(test))]\nfn product3() {}\n";
     let source = Source::parse(text);
     let test_lines: Vec<usize> = (1..=source.raw().len())

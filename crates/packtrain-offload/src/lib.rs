@@ -5,4 +5,8 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod checksum;
+pub mod layout;
+pub mod limits;
 pub mod offload;
+pub mod wire;

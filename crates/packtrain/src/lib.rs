@@ -1,1 +1,3 @@
 //! packtrain: a user-space network interface framework for Linux.
+
+pub mod capture;

@@ -1,0 +1,356 @@
+//! Where the headers of a packet are: found once, checked once, then only offsets.
+
+use crate::limits::{ETHERNET_HEADER_BYTES, ICMP_HEADER_BYTES, UDP_HEADER_BYTES, VLAN_TAG_BYTES};
+use crate::limits::{IP_LENGTH_MAX, IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, VLAN_TAGS_MAX};
+use crate::offload::LinkType;
+use crate::wire::{arp, ether, icmp, ipv4, ipv6, tcp, udp};
+
+pub use crate::wire::{EtherType, IpProtocol, ParseError};
+
+/// What the network header is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Network {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// ARP, for any address types.
+    Arp,
+    /// Anything else, which is not looked into.
+    Other,
+}
+
+/// What the transport header is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// ICMP over IPv4.
+    Icmp,
+    /// ICMPv6 over IPv6.
+    Icmpv6,
+    /// An IP payload that is not looked into: SCTP, ESP, AH, a tunnel.
+    Other,
+    /// No transport header to use: not IP, an IP fragment (the first one too), or IPv6 that says
+    /// that nothing follows.
+    None,
+}
+
+/// Where the headers of one packet are.
+///
+/// Offsets count bytes from the first byte of the packet, as [`LinkType`] says. Always
+/// `network <= transport <= payload <= ip_end <= packet_bytes`, and the bytes below `payload` were
+/// contiguous when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// Just after the IP datagram (or ARP packet) by its own length; bytes beyond it are link
+    /// padding. The packet's end if the network header is not looked into.
+    pub ip_end: u32,
+    /// The network header: after the Ethernet header and its VLAN tags.
+    pub network: u16,
+    /// The IP payload: after IPv4 options or IPv6 extension headers. Equal to `network` if it is
+    /// not IP.
+    pub transport: u16,
+    /// The first byte after the transport header; equal to `transport` if there is none that is
+    /// looked into.
+    pub payload: u16,
+    /// The innermost type, after VLAN tags. On a raw IP link, that of the IP version.
+    pub ethertype: EtherType,
+    /// What `transport` is, from the IPv4 header or the last walked IPv6 extension header. Without
+    /// meaning (0) if it is not IP.
+    pub protocol: IpProtocol,
+    /// In-band VLAN tags before the network header, 0 to 2.
+    pub vlans: u8,
+    /// What the network header is.
+    pub kind: Network,
+    /// What the transport header is.
+    pub transport_kind: Transport,
+    /// Any IP fragment, the first one and an IPv6 atomic one (RFC 6946) too.
+    pub fragment: bool,
+    /// The destination field is not the final destination: an IPv6 routing header has segments
+    /// left, or an IPv4 source route is not used up. A pseudo-header made of the header's
+    /// addresses would be wrong.
+    pub source_routed: bool,
+}
+
+const _: () = assert!(size_of::<Layout>() <= 24);
+
+impl Layout {
+    /// Finds and checks the headers of a packet.
+    ///
+    /// `headers` is the contiguous start of the packet, `packet_bytes` the length of all of it;
+    /// bytes of `headers` beyond that are not looked at. With at least
+    /// `min(packet_bytes, limits::HEADER_BYTES_MAX)` bytes of `headers` the answer depends on the
+    /// packet alone. Fewer are enough if all the headers are in them; else the error is
+    /// [`ParseError::HeadersNotContiguous`].
+    ///
+    /// Checked: what [`ParseError`] lists but option contents. Not checked: any checksum,
+    /// addresses, flags. The length fields are believed only as far as the packet goes, and may
+    /// leave link padding after [`ip_end`](Self::ip_end).
+    ///
+    /// A third VLAN tag is no error but [`Network::Other`] with that tag's type: the packet can be
+    /// forwarded, not offloaded. More extension headers than the limits are errors, because a
+    /// transport may hide behind them from whoever looks at ports.
+    pub fn parse(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<Self, ParseError> {
+        let prefix = Prefix {
+            bytes: &headers[..headers.len().min(packet_bytes as usize)],
+            packet_bytes: packet_bytes as usize,
+        };
+        let layout = match link {
+            LinkType::Ethernet => prefix.ethernet()?,
+            LinkType::RawIp => prefix.raw_ip()?,
+        };
+        match layout.ethertype {
+            EtherType::IPV4 => prefix.ipv4(layout),
+            EtherType::IPV6 => prefix.ipv6(layout),
+            EtherType::ARP => prefix.arp(layout),
+            _ => Ok(layout),
+        }
+    }
+
+    /// Link header length, VLAN tags included: 0 on a raw IP link, else 14, 18 or 22.
+    #[inline]
+    #[must_use]
+    pub const fn l2_len(&self) -> u16 {
+        self.network
+    }
+
+    /// IP header length with IPv4 options or IPv6 extension headers; 0 if it is not IP.
+    #[inline]
+    #[must_use]
+    pub const fn l3_header_len(&self) -> u16 {
+        self.transport - self.network
+    }
+
+    /// Transport header length with TCP options; 0 if there is none that is looked into.
+    #[inline]
+    #[must_use]
+    pub const fn l4_header_len(&self) -> u16 {
+        self.payload - self.transport
+    }
+
+    /// Transport header and payload, without link padding: the length in a pseudo-header. If it is
+    /// not IP, everything from the network header on.
+    #[inline]
+    #[must_use]
+    pub const fn l4_len(&self) -> u32 {
+        self.ip_end - self.transport as u32
+    }
+
+    /// Bytes after the transport header, without link padding. A UDP length field may say less
+    /// (RFC 9868), never more.
+    #[inline]
+    #[must_use]
+    pub const fn payload_len(&self) -> u32 {
+        self.ip_end - self.payload as u32
+    }
+
+    /// True for IPv4 or IPv6.
+    #[inline]
+    #[must_use]
+    pub const fn is_ip(&self) -> bool {
+        matches!(self.kind, Network::Ipv4 | Network::Ipv6)
+    }
+
+    /// True if an IPv4 header has options.
+    #[inline]
+    #[must_use]
+    pub const fn has_ipv4_options(&self) -> bool {
+        matches!(self.kind, Network::Ipv4) && self.l3_header_len() as usize > IPV4_HEADER_BYTES_MIN
+    }
+
+    /// True if an IPv6 header has extension headers that were walked.
+    #[inline]
+    #[must_use]
+    pub const fn has_extension_headers(&self) -> bool {
+        matches!(self.kind, Network::Ipv6) && self.l3_header_len() as usize > IPV6_HEADER_BYTES
+    }
+}
+
+/// The contiguous start of a packet.
+struct Prefix<'a> {
+    /// No longer than `packet_bytes`.
+    bytes: &'a [u8],
+    packet_bytes: usize,
+}
+
+impl<'a> Prefix<'a> {
+    /// Parses what starts at `at` and may reach up to `limit`, telling a packet that ends too soon
+    /// from a prefix that does.
+    #[inline]
+    fn view<T>(
+        &self,
+        at: usize,
+        limit: usize,
+        parse: impl FnOnce(&'a [u8]) -> Result<T, ParseError>,
+    ) -> Result<T, ParseError> {
+        let bytes = self.bytes.get(..limit).unwrap_or(self.bytes);
+        parse(bytes.get(at..).unwrap_or_default()).map_err(|error| {
+            if error.is_truncated() && limit > self.bytes.len() {
+                ParseError::HeadersNotContiguous
+            } else {
+                error
+            }
+        })
+    }
+
+    /// A layout that has found its network header and nothing more.
+    fn opaque(&self, network: usize, ethertype: EtherType, vlans: usize) -> Layout {
+        Layout {
+            ip_end: self.packet_bytes as u32,
+            network: network as u16,
+            transport: network as u16,
+            payload: network as u16,
+            ethertype,
+            protocol: IpProtocol(0),
+            vlans: vlans as u8,
+            kind: Network::Other,
+            transport_kind: Transport::None,
+            fragment: false,
+            source_routed: false,
+        }
+    }
+
+    #[inline]
+    fn ethernet(&self) -> Result<Layout, ParseError> {
+        let mut ethertype = self
+            .view(0, self.packet_bytes, ether::Header::parse)?
+            .ethertype();
+        let mut network = ETHERNET_HEADER_BYTES;
+        let mut vlans = 0;
+        while ethertype.is_vlan() && vlans < VLAN_TAGS_MAX {
+            ethertype = self
+                .view(network, self.packet_bytes, ether::VlanTag::parse)?
+                .ethertype();
+            network += VLAN_TAG_BYTES;
+            vlans += 1;
+        }
+        Ok(self.opaque(network, ethertype, vlans))
+    }
+
+    #[inline]
+    fn raw_ip(&self) -> Result<Layout, ParseError> {
+        let first = self.view(0, self.packet_bytes, |bytes| {
+            bytes.first().copied().ok_or(ParseError::IpTruncated)
+        })?;
+        let ethertype = match first >> 4 {
+            4 => EtherType::IPV4,
+            6 => EtherType::IPV6,
+            _ => return Err(ParseError::IpVersionUnknown),
+        };
+        Ok(self.opaque(0, ethertype, 0))
+    }
+
+    fn arp(&self, base: Layout) -> Result<Layout, ParseError> {
+        let network = usize::from(base.network);
+        let end = network + self.view(network, self.packet_bytes, arp::packet_len)?;
+        if end > self.packet_bytes {
+            return Err(ParseError::ArpTruncated);
+        }
+        Ok(Layout {
+            kind: Network::Arp,
+            ip_end: end as u32,
+            ..base
+        })
+    }
+
+    #[inline]
+    fn ipv4(&self, base: Layout) -> Result<Layout, ParseError> {
+        let network = usize::from(base.network);
+        let header = self.view(network, self.packet_bytes, ipv4::Header::parse)?;
+        let total_bytes = usize::from(header.total_len());
+        let there = self.packet_bytes - network;
+        if total_bytes == 0 && there > IP_LENGTH_MAX {
+            return Err(ParseError::Ipv4TotalLengthZero);
+        }
+        if total_bytes < header.header_len() {
+            return Err(ParseError::Ipv4TotalLengthShort);
+        }
+        if total_bytes > there {
+            return Err(ParseError::Ipv4TotalLengthBeyond);
+        }
+        let transport = (network + header.header_len()) as u16;
+        self.transport(Layout {
+            kind: Network::Ipv4,
+            ip_end: (network + total_bytes) as u32,
+            transport,
+            payload: transport,
+            protocol: header.protocol(),
+            fragment: header.is_fragment(),
+            source_routed: !header.option_bytes().is_empty() && header.is_source_routed(),
+            ..base
+        })
+    }
+
+    #[inline]
+    fn ipv6(&self, base: Layout) -> Result<Layout, ParseError> {
+        let network = usize::from(base.network);
+        let header = self.view(network, self.packet_bytes, ipv6::Header::parse)?;
+        let after = network + IPV6_HEADER_BYTES;
+        let payload_bytes = usize::from(header.payload_len());
+        let there = self.packet_bytes - after;
+        if payload_bytes == 0 && there > IP_LENGTH_MAX {
+            return Err(ParseError::Ipv6Jumbogram);
+        }
+        if payload_bytes > there {
+            return Err(ParseError::Ipv6PayloadLengthBeyond);
+        }
+        let end = after + payload_bytes;
+        let extensions = self.view(after, end, |bytes| {
+            ipv6::Extensions::walk(header.next_header(), bytes)
+        })?;
+        let transport = after as u16 + extensions.bytes;
+        self.transport(Layout {
+            kind: Network::Ipv6,
+            ip_end: end as u32,
+            transport,
+            payload: transport,
+            protocol: extensions.protocol,
+            fragment: extensions.fragment,
+            source_routed: extensions.source_routed,
+            ..base
+        })
+    }
+
+    #[inline]
+    fn transport(&self, ip: Layout) -> Result<Layout, ParseError> {
+        if ip.fragment {
+            return Ok(ip);
+        }
+        let at = usize::from(ip.transport);
+        let end = ip.ip_end as usize;
+        let (transport_kind, header_bytes) = match (ip.protocol, ip.kind) {
+            (IpProtocol::TCP, _) => (
+                Transport::Tcp,
+                self.view(at, end, tcp::Header::parse)?.header_len(),
+            ),
+            (IpProtocol::UDP, _) => {
+                let udp = self.view(at, end, udp::Header::parse)?;
+                if at + usize::from(udp.len()) > end {
+                    return Err(ParseError::UdpLengthBeyond);
+                }
+                (Transport::Udp, UDP_HEADER_BYTES)
+            }
+            (IpProtocol::ICMP, Network::Ipv4) => {
+                self.view(at, end, icmp::Header::parse)?;
+                (Transport::Icmp, ICMP_HEADER_BYTES)
+            }
+            (IpProtocol::ICMPV6, Network::Ipv6) => {
+                self.view(at, end, icmp::Header::parse_v6)?;
+                (Transport::Icmpv6, ICMP_HEADER_BYTES)
+            }
+            (IpProtocol::NO_NEXT_HEADER, Network::Ipv6) => (Transport::None, 0),
+            _ => (Transport::Other, 0),
+        };
+        Ok(Layout {
+            transport_kind,
+            payload: ip.transport + header_bytes as u16,
+            ..ip
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Every bound on headers and packets, with its unit in its name.
+//!
+//! A *header* never includes what follows it; an *IP datagram* is the IP header and everything up
+//! to the end that its own length field gives; a *packet* also has the link header in front.
+
+/// Ethernet header: two addresses and a type, no FCS (IEEE 802.3 clause 3).
+pub const ETHERNET_HEADER_BYTES: usize = 14;
+/// One 802.1Q or 802.1ad tag in band.
+pub const VLAN_TAG_BYTES: usize = 4;
+/// In-band tags that are looked through: a service tag and a customer tag.
+pub const VLAN_TAGS_MAX: usize = 2;
+/// Ethernet header and as many tags as are looked through.
+pub const L2_HEADER_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + VLAN_TAGS_MAX * VLAN_TAG_BYTES;
+
+/// IPv4 header without options (RFC 791 §3.1).
+pub const IPV4_HEADER_BYTES_MIN: usize = 20;
+/// IPv4 header with IHL 15.
+pub const IPV4_HEADER_BYTES_MAX: usize = 60;
+/// IPv6 header without extension headers (RFC 8200 §3).
+pub const IPV6_HEADER_BYTES: usize = 40;
+/// Extension headers that are walked, a fragment header included.
+pub const IPV6_EXTENSION_HEADERS_MAX: usize = 8;
+/// All walked extension headers together.
+pub const IPV6_EXTENSION_BYTES_MAX: usize = 256;
+/// Network header with options or extension headers.
+pub const L3_HEADER_BYTES_MAX: usize = IPV6_HEADER_BYTES + IPV6_EXTENSION_BYTES_MAX;
+
+/// TCP header without options (RFC 9293 §3.1).
+pub const TCP_HEADER_BYTES_MIN: usize = 20;
+/// TCP header with data offset 15.
+pub const TCP_HEADER_BYTES_MAX: usize = 60;
+/// UDP header (RFC 768).
+pub const UDP_HEADER_BYTES: usize = 8;
+/// ICMP and ICMPv6 header: type, code, checksum and the four bytes whose meaning the type gives
+/// (RFC 792; RFC 4443 §2.1).
+pub const ICMP_HEADER_BYTES: usize = 8;
+/// The longest transport header.
+pub const L4_HEADER_BYTES_MAX: usize = TCP_HEADER_BYTES_MAX;
+
+/// The part of ARP that precedes its addresses (RFC 826).
+pub const ARP_FIXED_BYTES: usize = 8;
+/// ARP for IPv4 over Ethernet, addresses included.
+pub const ARP_ETHERNET_IPV4_BYTES: usize = 28;
+
+/// From the first byte of a packet to its first transport payload byte, at most. Whoever makes
+/// this many bytes of a packet contiguous (or all of a shorter one) never meets a split header.
+pub const HEADER_BYTES_MAX: usize = L2_HEADER_BYTES_MAX + L3_HEADER_BYTES_MAX + L4_HEADER_BYTES_MAX;
+
+/// An IPv4 datagram, header included, or an IPv6 payload, header excluded: what a 16-bit length
+/// field can say.
+pub const IP_LENGTH_MAX: usize = 65_535;
+/// The longest packet that is not a jumbogram: an IPv6 header, a full payload, and tags.
+pub const PACKET_BYTES_MAX: usize = L2_HEADER_BYTES_MAX + IPV6_HEADER_BYTES + IP_LENGTH_MAX;
+
+/// UDP datagrams in one GSO packet (`UDP_MAX_SEGMENTS` was 64 in Linux up to 6.8; a peer may have
+/// that kernel).
+pub const UDP_GSO_SEGMENTS_MAX: usize = 64;
+
+const _: () = assert!(IPV4_HEADER_BYTES_MAX <= L3_HEADER_BYTES_MAX);
+const _: () = assert!(UDP_HEADER_BYTES <= L4_HEADER_BYTES_MAX);
+const _: () = assert!(ICMP_HEADER_BYTES <= L4_HEADER_BYTES_MAX);
+const _: () = assert!(
+    HEADER_BYTES_MAX <= u16::MAX as usize,
+    "header offsets are u16"
+);
+const _: () = assert!(
+    PACKET_BYTES_MAX <= u32::MAX as usize,
+    "packet lengths are u32"
+);

@@ -1,0 +1,149 @@
+//! Ethernet headers and VLAN tags in band.
+
+use super::{EtherType, ParseError, get_bytes, get_u16, put_bytes, put_u16};
+use crate::limits::{ETHERNET_HEADER_BYTES, VLAN_TAG_BYTES};
+
+/// Offsets in an Ethernet header.
+pub mod field {
+    /// Destination address, 6 bytes.
+    pub const DST: usize = 0;
+    /// Source address, 6 bytes.
+    pub const SRC: usize = 6;
+    /// Type of what follows, 2 bytes.
+    pub const ETHERTYPE: usize = 12;
+}
+
+/// Offsets in a VLAN tag, counted from after the type that announced it.
+pub mod vlan_field {
+    /// Tag control information, 2 bytes.
+    pub const TCI: usize = 0;
+    /// Type of what follows, 2 bytes.
+    pub const ETHERTYPE: usize = 2;
+}
+
+/// An Ethernet header.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a>(&'a [u8; ETHERNET_HEADER_BYTES]);
+
+impl<'a> Header<'a> {
+    /// Fails with [`ParseError::EthernetTruncated`] below 14 bytes.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        bytes
+            .first_chunk()
+            .map(Self)
+            .ok_or(ParseError::EthernetTruncated)
+    }
+
+    /// Destination address.
+    #[inline]
+    #[must_use]
+    pub fn dst(self) -> [u8; 6] {
+        get_bytes(self.0, field::DST)
+    }
+
+    /// Source address.
+    #[inline]
+    #[must_use]
+    pub fn src(self) -> [u8; 6] {
+        get_bytes(self.0, field::SRC)
+    }
+
+    /// Type of what follows: a tag, a network header, or below 0x0600 an 802.3 length.
+    #[inline]
+    #[must_use]
+    pub const fn ethertype(self) -> EtherType {
+        EtherType(get_u16(self.0, field::ETHERTYPE))
+    }
+}
+
+/// An Ethernet header that may be changed.
+#[derive(Debug)]
+pub struct HeaderMut<'a>(&'a mut [u8; ETHERNET_HEADER_BYTES]);
+
+impl<'a> HeaderMut<'a> {
+    /// Fails as [`Header::parse`] does.
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
+        bytes
+            .first_chunk_mut()
+            .map(Self)
+            .ok_or(ParseError::EthernetTruncated)
+    }
+
+    /// The same header to read.
+    #[inline]
+    #[must_use]
+    pub const fn view(&self) -> Header<'_> {
+        Header(self.0)
+    }
+
+    /// Sets the destination address.
+    #[inline]
+    pub fn set_dst(&mut self, dst: [u8; 6]) {
+        put_bytes(self.0, field::DST, dst);
+    }
+
+    /// Sets the source address.
+    #[inline]
+    pub fn set_src(&mut self, src: [u8; 6]) {
+        put_bytes(self.0, field::SRC, src);
+    }
+
+    /// Sets the type of what follows.
+    #[inline]
+    pub fn set_ethertype(&mut self, ethertype: EtherType) {
+        put_u16(self.0, field::ETHERTYPE, ethertype.0);
+    }
+}
+
+/// A VLAN tag in band, without the type (TPID) that announced it, which precedes these bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct VlanTag<'a>(&'a [u8; VLAN_TAG_BYTES]);
+
+impl<'a> VlanTag<'a> {
+    /// `bytes` starts after the announcing type. Fails with [`ParseError::VlanTruncated`] below 4
+    /// bytes.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        bytes
+            .first_chunk()
+            .map(Self)
+            .ok_or(ParseError::VlanTruncated)
+    }
+
+    /// Tag control information: priority, drop eligibility and VLAN identifier.
+    #[inline]
+    #[must_use]
+    pub const fn tci(self) -> u16 {
+        get_u16(self.0, vlan_field::TCI)
+    }
+
+    /// VLAN identifier, 0 to 4095; 0 means priority only.
+    #[inline]
+    #[must_use]
+    pub const fn vid(self) -> u16 {
+        self.tci() & 0x0FFF
+    }
+
+    /// Priority code point, 0 to 7.
+    #[inline]
+    #[must_use]
+    pub const fn pcp(self) -> u8 {
+        (self.tci() >> 13) as u8
+    }
+
+    /// Drop eligible indicator.
+    #[inline]
+    #[must_use]
+    pub const fn dei(self) -> bool {
+        self.tci() & 0x1000 != 0
+    }
+
+    /// Type of what follows the tag.
+    #[inline]
+    #[must_use]
+    pub const fn ethertype(self) -> EtherType {
+        EtherType(get_u16(self.0, vlan_field::ETHERTYPE))
+    }
+}

@@ -1,0 +1,158 @@
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443): one shape for both.
+
+use super::{ParseError, get_u16, get_u32, put_u16, put_u32};
+use crate::limits::ICMP_HEADER_BYTES;
+
+/// Offsets in an ICMP or ICMPv6 header.
+pub mod field {
+    /// Type, 1 byte.
+    pub const TYPE: usize = 0;
+    /// Code, 1 byte.
+    pub const CODE: usize = 1;
+    /// Checksum, 2 bytes. ICMPv6 includes the IPv6 pseudo-header, ICMP has none.
+    pub const CHECKSUM: usize = 2;
+    /// Four bytes whose meaning the type gives.
+    pub const REST: usize = 4;
+}
+
+/// ICMP types over IPv4.
+pub mod v4 {
+    /// Echo reply.
+    pub const ECHO_REPLY: u8 = 0;
+    /// Destination unreachable.
+    pub const UNREACHABLE: u8 = 3;
+    /// Code of [`UNREACHABLE`]: a fragment was needed and DF set; the MTU is in the low half of
+    /// the last four header bytes (RFC 1191 §4).
+    pub const FRAGMENTATION_NEEDED: u8 = 4;
+    /// Echo request.
+    pub const ECHO_REQUEST: u8 = 8;
+    /// Time exceeded.
+    pub const TIME_EXCEEDED: u8 = 11;
+}
+
+/// ICMPv6 types.
+pub mod v6 {
+    /// Destination unreachable.
+    pub const UNREACHABLE: u8 = 1;
+    /// Packet too big; the MTU is the last four header bytes (RFC 4443 §3.2).
+    pub const PACKET_TOO_BIG: u8 = 2;
+    /// Time exceeded.
+    pub const TIME_EXCEEDED: u8 = 3;
+    /// Echo request.
+    pub const ECHO_REQUEST: u8 = 128;
+    /// Echo reply.
+    pub const ECHO_REPLY: u8 = 129;
+    /// Router solicitation (RFC 4861 §4.1).
+    pub const ROUTER_SOLICITATION: u8 = 133;
+    /// Neighbor solicitation (RFC 4861 §4.3).
+    pub const NEIGHBOR_SOLICITATION: u8 = 135;
+    /// Neighbor advertisement (RFC 4861 §4.4).
+    pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
+}
+
+/// An ICMP or ICMPv6 header.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a>(&'a [u8; ICMP_HEADER_BYTES]);
+
+impl<'a> Header<'a> {
+    /// Fails with [`ParseError::IcmpTruncated`] below 8 bytes.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        bytes
+            .first_chunk()
+            .map(Self)
+            .ok_or(ParseError::IcmpTruncated)
+    }
+
+    /// As [`parse`](Self::parse), with [`ParseError::Icmpv6Truncated`].
+    #[inline]
+    pub fn parse_v6(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        bytes
+            .first_chunk()
+            .map(Self)
+            .ok_or(ParseError::Icmpv6Truncated)
+    }
+
+    /// Type: one of [`v4`] or [`v6`], or another.
+    #[inline]
+    #[must_use]
+    pub const fn kind(self) -> u8 {
+        self.0[field::TYPE]
+    }
+
+    /// Code.
+    #[inline]
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0[field::CODE]
+    }
+
+    /// Checksum as stored.
+    #[inline]
+    #[must_use]
+    pub const fn checksum(self) -> u16 {
+        get_u16(self.0, field::CHECKSUM)
+    }
+
+    /// The last four bytes of the header: identifier and sequence number of an echo, an MTU.
+    #[inline]
+    #[must_use]
+    pub const fn rest(self) -> u32 {
+        get_u32(self.0, field::REST)
+    }
+}
+
+/// An ICMP or ICMPv6 header that may be changed. Setters leave the checksum alone.
+#[derive(Debug)]
+pub struct HeaderMut<'a>(&'a mut [u8; ICMP_HEADER_BYTES]);
+
+impl<'a> HeaderMut<'a> {
+    /// Fails as [`Header::parse`] does.
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
+        bytes
+            .first_chunk_mut()
+            .map(Self)
+            .ok_or(ParseError::IcmpTruncated)
+    }
+
+    /// Fails as [`Header::parse_v6`] does.
+    #[inline]
+    pub fn parse_v6(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
+        bytes
+            .first_chunk_mut()
+            .map(Self)
+            .ok_or(ParseError::Icmpv6Truncated)
+    }
+
+    /// The same header to read.
+    #[inline]
+    #[must_use]
+    pub const fn view(&self) -> Header<'_> {
+        Header(self.0)
+    }
+
+    /// Sets the type.
+    #[inline]
+    pub fn set_kind(&mut self, kind: u8) {
+        self.0[field::TYPE] = kind;
+    }
+
+    /// Sets the code.
+    #[inline]
+    pub fn set_code(&mut self, code: u8) {
+        self.0[field::CODE] = code;
+    }
+
+    /// Stores a checksum.
+    #[inline]
+    pub fn set_checksum(&mut self, checksum: u16) {
+        put_u16(self.0, field::CHECKSUM, checksum);
+    }
+
+    /// Sets the last four bytes of the header.
+    #[inline]
+    pub fn set_rest(&mut self, rest: u32) {
+        put_u32(self.0, field::REST, rest);
+    }
+}

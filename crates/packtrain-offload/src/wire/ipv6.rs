@@ -1,0 +1,220 @@
+//! IPv6 and its extension headers (RFC 8200).
+
+use super::{IpProtocol, ParseError, get_bytes, get_u16, get_u32, put_bytes, put_u16};
+use crate::limits::{IPV6_EXTENSION_BYTES_MAX, IPV6_EXTENSION_HEADERS_MAX, IPV6_HEADER_BYTES};
+
+/// Offsets in an IPv6 header.
+pub mod field {
+    /// Version, traffic class and flow label, 4 bytes.
+    pub const VERSION_CLASS_FLOW: usize = 0;
+    /// Length of everything after this header, extension headers included, 2 bytes.
+    pub const PAYLOAD_LEN: usize = 4;
+    /// What follows this header, 1 byte.
+    pub const NEXT_HEADER: usize = 6;
+    /// Hop limit, 1 byte.
+    pub const HOP_LIMIT: usize = 7;
+    /// Source address, 16 bytes.
+    pub const SRC: usize = 8;
+    /// Destination address, 16 bytes.
+    pub const DST: usize = 24;
+}
+
+/// An IPv6 header without extension headers.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a>(&'a [u8; IPV6_HEADER_BYTES]);
+
+impl<'a> Header<'a> {
+    /// Checks length and version.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let header = Self(bytes.first_chunk().ok_or(ParseError::Ipv6Truncated)?);
+        if header.0[0] >> 4 == 6 {
+            Ok(header)
+        } else {
+            Err(ParseError::Ipv6Version)
+        }
+    }
+
+    /// Differentiated services and ECN.
+    #[inline]
+    #[must_use]
+    pub const fn traffic_class(self) -> u8 {
+        (get_u32(self.0, field::VERSION_CLASS_FLOW) >> 20) as u8
+    }
+
+    /// Flow label, 20 bits.
+    #[inline]
+    #[must_use]
+    pub const fn flow_label(self) -> u32 {
+        get_u32(self.0, field::VERSION_CLASS_FLOW) & 0x000F_FFFF
+    }
+
+    /// Length of everything after this header, extension headers included.
+    #[inline]
+    #[must_use]
+    pub const fn payload_len(self) -> u16 {
+        get_u16(self.0, field::PAYLOAD_LEN)
+    }
+
+    /// What follows this header: an extension header or the transport.
+    #[inline]
+    #[must_use]
+    pub const fn next_header(self) -> IpProtocol {
+        IpProtocol(self.0[field::NEXT_HEADER])
+    }
+
+    /// Hop limit.
+    #[inline]
+    #[must_use]
+    pub const fn hop_limit(self) -> u8 {
+        self.0[field::HOP_LIMIT]
+    }
+
+    /// Source address.
+    #[inline]
+    #[must_use]
+    pub fn src(self) -> [u8; 16] {
+        get_bytes(self.0, field::SRC)
+    }
+
+    /// Destination address; not the final one while a routing header has segments left.
+    #[inline]
+    #[must_use]
+    pub fn dst(self) -> [u8; 16] {
+        get_bytes(self.0, field::DST)
+    }
+}
+
+/// An IPv6 header that may be changed.
+#[derive(Debug)]
+pub struct HeaderMut<'a>(&'a mut [u8; IPV6_HEADER_BYTES]);
+
+impl<'a> HeaderMut<'a> {
+    /// Checks and fails as [`Header::parse`] does.
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
+        Header::parse(bytes)?;
+        bytes
+            .first_chunk_mut()
+            .map(Self)
+            .ok_or(ParseError::Ipv6Truncated)
+    }
+
+    /// The same header to read.
+    #[inline]
+    #[must_use]
+    pub const fn view(&self) -> Header<'_> {
+        Header(self.0)
+    }
+
+    /// Sets differentiated services and ECN.
+    #[inline]
+    pub fn set_traffic_class(&mut self, class: u8) {
+        self.0[0] = 0x60 | class >> 4;
+        self.0[1] = class << 4 | self.0[1] & 0x0F;
+    }
+
+    /// Sets the length of everything after this header.
+    #[inline]
+    pub fn set_payload_len(&mut self, payload_len: u16) {
+        put_u16(self.0, field::PAYLOAD_LEN, payload_len);
+    }
+
+    /// Sets the hop limit.
+    #[inline]
+    pub fn set_hop_limit(&mut self, hop_limit: u8) {
+        self.0[field::HOP_LIMIT] = hop_limit;
+    }
+
+    /// Sets the source address.
+    #[inline]
+    pub fn set_src(&mut self, src: [u8; 16]) {
+        put_bytes(self.0, field::SRC, src);
+    }
+
+    /// Sets the destination address.
+    #[inline]
+    pub fn set_dst(&mut self, dst: [u8; 16]) {
+        put_bytes(self.0, field::DST, dst);
+    }
+}
+
+/// What the walk over extension headers found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extensions {
+    /// What follows the last walked header. After a fragment header it may be any number, that of
+    /// an extension header too.
+    pub protocol: IpProtocol,
+    /// Length of the walked headers together, at most
+    /// [`IPV6_EXTENSION_BYTES_MAX`]. The transport, or the fragment's payload, starts after them.
+    pub bytes: u16,
+    /// How many headers were walked, at most [`IPV6_EXTENSION_HEADERS_MAX`].
+    pub count: u8,
+    /// A fragment header was there, the walk ended after it. An atomic fragment (RFC 6946) counts.
+    pub fragment: bool,
+    /// A routing header has segments left: the final destination is not in the IPv6 header.
+    pub source_routed: bool,
+}
+
+impl Extensions {
+    /// Walks hop-by-hop options, routing, destination options and at most one fragment header, in
+    /// any order and number up to the limits, and stops at anything else (so AH, ESP and mobility
+    /// headers are opaque transports here).
+    ///
+    /// `first` is the IPv6 header's next header; `bytes` starts after the IPv6 header and ends at
+    /// or before the datagram's end.
+    #[inline]
+    pub fn walk(first: IpProtocol, bytes: &[u8]) -> Result<Self, ParseError> {
+        let mut found = Self {
+            protocol: first,
+            bytes: 0,
+            count: 0,
+            fragment: false,
+            source_routed: false,
+        };
+        while is_extension(found.protocol) && !found.fragment {
+            found.step(bytes)?;
+        }
+        Ok(found)
+    }
+
+    fn step(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
+        if usize::from(self.count) == IPV6_EXTENSION_HEADERS_MAX {
+            return Err(ParseError::Ipv6ExtensionsTooMany);
+        }
+        let rest = &bytes[usize::from(self.bytes)..];
+        // Every extension header is at least 8 bytes long.
+        let start: &[u8; 8] = rest
+            .first_chunk()
+            .ok_or(ParseError::Ipv6ExtensionTruncated)?;
+        self.fragment = self.protocol == IpProtocol::FRAGMENT;
+        let header_bytes = if self.fragment {
+            8
+        } else {
+            (usize::from(start[1]) + 1) * 8
+        };
+        if usize::from(self.bytes) + header_bytes > IPV6_EXTENSION_BYTES_MAX {
+            return Err(ParseError::Ipv6ExtensionsTooLong);
+        }
+        if header_bytes > rest.len() {
+            return Err(ParseError::Ipv6ExtensionTruncated);
+        }
+        if self.protocol == IpProtocol::ROUTING && start[3] != 0 {
+            self.source_routed = true;
+        }
+        self.bytes += header_bytes as u16;
+        self.count += 1;
+        self.protocol = IpProtocol(start[0]);
+        Ok(())
+    }
+}
+
+const fn is_extension(protocol: IpProtocol) -> bool {
+    matches!(
+        protocol,
+        IpProtocol::HOP_BY_HOP
+            | IpProtocol::ROUTING
+            | IpProtocol::FRAGMENT
+            | IpProtocol::DESTINATION_OPTIONS
+    )
+}

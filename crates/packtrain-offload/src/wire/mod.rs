@@ -1,0 +1,111 @@
+//! Wire formats: checked views of header bytes, read in place and edited in place.
+//!
+//! Each protocol has a `Header` that borrows bytes and a `HeaderMut` that may change them. `parse`
+//! takes a slice that starts at the header and may go on after it; it checks what the header says
+//! of its own shape (version, header length) and nothing about what follows. Length fields that
+//! speak of the rest of the packet are checked by [`Layout::parse`](crate::layout::Layout::parse).
+//! After `parse` no getter and no setter can fail. Numbers are in host order.
+//!
+//! The `field` modules give the offset of each field from the start of its header.
+
+pub mod arp;
+mod error;
+pub mod ether;
+pub mod icmp;
+pub mod ipv4;
+pub mod ipv6;
+pub mod tcp;
+pub mod udp;
+
+pub use error::ParseError;
+
+/// An Ethernet type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4.
+    pub const IPV4: Self = Self(0x0800);
+    /// ARP.
+    pub const ARP: Self = Self(0x0806);
+    /// 802.1Q customer tag.
+    pub const VLAN: Self = Self(0x8100);
+    /// IPv6.
+    pub const IPV6: Self = Self(0x86DD);
+    /// 802.1ad service tag.
+    pub const QINQ: Self = Self(0x88A8);
+
+    /// True if a VLAN tag follows this type.
+    #[inline]
+    #[must_use]
+    pub const fn is_vlan(self) -> bool {
+        matches!(self, Self::VLAN | Self::QINQ)
+    }
+}
+
+/// An IPv4 protocol or IPv6 next header number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IpProtocol(pub u8);
+
+impl IpProtocol {
+    /// IPv6 hop-by-hop options (RFC 8200 §4.3).
+    pub const HOP_BY_HOP: Self = Self(0);
+    /// ICMP (RFC 792).
+    pub const ICMP: Self = Self(1);
+    /// TCP (RFC 9293).
+    pub const TCP: Self = Self(6);
+    /// UDP (RFC 768).
+    pub const UDP: Self = Self(17);
+    /// IPv6 routing header (RFC 8200 §4.4).
+    pub const ROUTING: Self = Self(43);
+    /// IPv6 fragment header (RFC 8200 §4.5).
+    pub const FRAGMENT: Self = Self(44);
+    /// Encapsulating security payload (RFC 4303).
+    pub const ESP: Self = Self(50);
+    /// Authentication header (RFC 4302).
+    pub const AUTHENTICATION: Self = Self(51);
+    /// ICMPv6 (RFC 4443).
+    pub const ICMPV6: Self = Self(58);
+    /// Nothing follows (RFC 8200 §4.7).
+    pub const NO_NEXT_HEADER: Self = Self(59);
+    /// IPv6 destination options (RFC 8200 §4.6).
+    pub const DESTINATION_OPTIONS: Self = Self(60);
+}
+
+/// Big-endian `u16` at a fixed offset.
+#[inline]
+const fn get_u16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Big-endian `u32` at a fixed offset.
+#[inline]
+const fn get_u32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[inline]
+const fn put_u16<const N: usize>(bytes: &mut [u8; N], at: usize, value: u16) {
+    [bytes[at], bytes[at + 1]] = value.to_be_bytes();
+}
+
+#[inline]
+const fn put_u32<const N: usize>(bytes: &mut [u8; N], at: usize, value: u32) {
+    [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]] = value.to_be_bytes();
+}
+
+/// `M` bytes at a fixed offset.
+#[inline]
+fn get_bytes<const N: usize, const M: usize>(bytes: &[u8; N], at: usize) -> [u8; M] {
+    let mut out = [0; M];
+    out.copy_from_slice(&bytes[at..at + M]);
+    out
+}
+
+#[inline]
+fn put_bytes<const N: usize, const M: usize>(bytes: &mut [u8; N], at: usize, value: [u8; M]) {
+    bytes[at..at + M].copy_from_slice(&value);
+}
+
+#[cfg(test)]
+mod tests;

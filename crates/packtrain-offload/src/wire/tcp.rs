@@ -1,0 +1,370 @@
+//! TCP (RFC 9293).
+
+use super::{ParseError, get_u16, get_u32, put_u16, put_u32};
+use crate::limits::TCP_HEADER_BYTES_MIN;
+use core::ops::BitOr;
+
+/// Offsets in a TCP header.
+pub mod field {
+    /// Source port, 2 bytes.
+    pub const SRC_PORT: usize = 0;
+    /// Destination port, 2 bytes.
+    pub const DST_PORT: usize = 2;
+    /// Sequence number, 4 bytes.
+    pub const SEQ: usize = 4;
+    /// Acknowledgment number, 4 bytes.
+    pub const ACK: usize = 8;
+    /// Data offset in the high four bits, reserved bits, and the flags in the low nine, 2 bytes.
+    pub const OFFSET_FLAGS: usize = 12;
+    /// Window, 2 bytes.
+    pub const WINDOW: usize = 14;
+    /// Checksum, 2 bytes.
+    pub const CHECKSUM: usize = 16;
+    /// Urgent pointer, 2 bytes.
+    pub const URGENT: usize = 18;
+}
+
+/// TCP flags: the low nine bits at [`field::OFFSET_FLAGS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// No more data.
+    pub const FIN: Self = Self(0x001);
+    /// Synchronise sequence numbers.
+    pub const SYN: Self = Self(0x002);
+    /// Reset.
+    pub const RST: Self = Self(0x004);
+    /// Push.
+    pub const PSH: Self = Self(0x008);
+    /// The acknowledgment number counts.
+    pub const ACK: Self = Self(0x010);
+    /// The urgent pointer counts.
+    pub const URG: Self = Self(0x020);
+    /// ECN echo (RFC 3168).
+    pub const ECE: Self = Self(0x040);
+    /// Congestion window reduced (RFC 3168).
+    pub const CWR: Self = Self(0x080);
+    /// Accurate ECN (RFC 9768), once the nonce sum.
+    pub const AE: Self = Self(0x100);
+
+    const MASK: u16 = 0x1FF;
+
+    /// True if every flag of `other` is set.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// True if any flag of `other` is set.
+    #[inline]
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// These flags and those of `other`.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These flags but not those of `other`.
+    #[inline]
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+/// A TCP header with its options.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a> {
+    fixed: &'a [u8; TCP_HEADER_BYTES_MIN],
+    options: &'a [u8],
+}
+
+/// Checks the data offset; gives the header length in bytes.
+#[inline]
+fn header_len(bytes: &[u8]) -> Result<usize, ParseError> {
+    let fixed: &[u8; TCP_HEADER_BYTES_MIN] = bytes.first_chunk().ok_or(ParseError::TcpTruncated)?;
+    let header_bytes = usize::from(fixed[field::OFFSET_FLAGS] >> 4) * 4;
+    if header_bytes < TCP_HEADER_BYTES_MIN {
+        return Err(ParseError::TcpDataOffset);
+    }
+    if header_bytes > bytes.len() {
+        return Err(ParseError::TcpOptionsTruncated);
+    }
+    Ok(header_bytes)
+}
+
+impl<'a> Header<'a> {
+    /// Checks the data offset and that the options are there.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let header = &bytes[..header_len(bytes)?];
+        let (fixed, options) = header.split_first_chunk().ok_or(ParseError::TcpTruncated)?;
+        Ok(Self { fixed, options })
+    }
+
+    /// Header length with options: 20 to 60 bytes.
+    #[inline]
+    #[must_use]
+    pub const fn header_len(self) -> usize {
+        TCP_HEADER_BYTES_MIN + self.options.len()
+    }
+
+    /// Source port.
+    #[inline]
+    #[must_use]
+    pub const fn src_port(self) -> u16 {
+        get_u16(self.fixed, field::SRC_PORT)
+    }
+
+    /// Destination port.
+    #[inline]
+    #[must_use]
+    pub const fn dst_port(self) -> u16 {
+        get_u16(self.fixed, field::DST_PORT)
+    }
+
+    /// Sequence number of the first payload byte (of the SYN, if set).
+    #[inline]
+    #[must_use]
+    pub const fn seq(self) -> u32 {
+        get_u32(self.fixed, field::SEQ)
+    }
+
+    /// Acknowledgment number.
+    #[inline]
+    #[must_use]
+    pub const fn ack(self) -> u32 {
+        get_u32(self.fixed, field::ACK)
+    }
+
+    /// The nine flags.
+    #[inline]
+    #[must_use]
+    pub const fn flags(self) -> Flags {
+        Flags(get_u16(self.fixed, field::OFFSET_FLAGS) & Flags::MASK)
+    }
+
+    /// Window as stored, not scaled.
+    #[inline]
+    #[must_use]
+    pub const fn window(self) -> u16 {
+        get_u16(self.fixed, field::WINDOW)
+    }
+
+    /// Checksum as stored.
+    #[inline]
+    #[must_use]
+    pub const fn checksum(self) -> u16 {
+        get_u16(self.fixed, field::CHECKSUM)
+    }
+
+    /// Urgent pointer.
+    #[inline]
+    #[must_use]
+    pub const fn urgent(self) -> u16 {
+        get_u16(self.fixed, field::URGENT)
+    }
+
+    /// The option bytes, padding included: 0 to 40, a multiple of 4.
+    #[inline]
+    #[must_use]
+    pub const fn option_bytes(self) -> &'a [u8] {
+        self.options
+    }
+
+    /// The options one by one.
+    #[inline]
+    #[must_use]
+    pub const fn options(self) -> Options<'a> {
+        Options { rest: self.options }
+    }
+}
+
+/// A TCP header that may be changed. Setters leave the checksum alone.
+#[derive(Debug)]
+pub struct HeaderMut<'a> {
+    fixed: &'a mut [u8; TCP_HEADER_BYTES_MIN],
+    options: &'a mut [u8],
+}
+
+impl<'a> HeaderMut<'a> {
+    /// Checks and fails as [`Header::parse`] does.
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
+        let header_bytes = header_len(bytes)?;
+        let header = &mut bytes[..header_bytes];
+        let (fixed, options) = header
+            .split_first_chunk_mut()
+            .ok_or(ParseError::TcpTruncated)?;
+        Ok(Self { fixed, options })
+    }
+
+    /// The same header to read.
+    #[inline]
+    #[must_use]
+    pub const fn view(&self) -> Header<'_> {
+        Header {
+            fixed: self.fixed,
+            options: self.options,
+        }
+    }
+
+    /// Sets the source port.
+    #[inline]
+    pub fn set_src_port(&mut self, port: u16) {
+        put_u16(self.fixed, field::SRC_PORT, port);
+    }
+
+    /// Sets the destination port.
+    #[inline]
+    pub fn set_dst_port(&mut self, port: u16) {
+        put_u16(self.fixed, field::DST_PORT, port);
+    }
+
+    /// Sets the sequence number.
+    #[inline]
+    pub fn set_seq(&mut self, seq: u32) {
+        put_u32(self.fixed, field::SEQ, seq);
+    }
+
+    /// Sets the acknowledgment number.
+    #[inline]
+    pub fn set_ack(&mut self, ack: u32) {
+        put_u32(self.fixed, field::ACK, ack);
+    }
+
+    /// Sets the nine flags; data offset and reserved bits stay.
+    #[inline]
+    pub fn set_flags(&mut self, flags: Flags) {
+        let kept = get_u16(self.fixed, field::OFFSET_FLAGS) & !Flags::MASK;
+        put_u16(
+            self.fixed,
+            field::OFFSET_FLAGS,
+            kept | flags.0 & Flags::MASK,
+        );
+    }
+
+    /// Sets the window, not scaled.
+    #[inline]
+    pub fn set_window(&mut self, window: u16) {
+        put_u16(self.fixed, field::WINDOW, window);
+    }
+
+    /// Stores a checksum, finished or partial.
+    #[inline]
+    pub fn set_checksum(&mut self, checksum: u16) {
+        put_u16(self.fixed, field::CHECKSUM, checksum);
+    }
+
+    /// The option bytes, padding included.
+    #[inline]
+    #[must_use]
+    pub const fn option_bytes_mut(&mut self) -> &mut [u8] {
+        self.options
+    }
+}
+
+/// One TCP option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TcpOption<'a> {
+    /// Padding (kind 1).
+    Nop,
+    /// Maximum segment size in bytes (kind 2).
+    MaximumSegmentSize(u16),
+    /// Window scale shift (kind 3, RFC 7323); above 14 means 14.
+    WindowScale(u8),
+    /// SACK permitted (kind 4, RFC 2018).
+    SackPermitted,
+    /// SACK blocks of 8 bytes each (kind 5, RFC 2018).
+    Sack(&'a [u8]),
+    /// Timestamps (kind 8, RFC 7323).
+    Timestamps {
+        /// The sender's clock.
+        value: u32,
+        /// The peer's clock, echoed; counts only with ACK.
+        echo: u32,
+    },
+    /// Anything else.
+    Unknown {
+        /// The option's kind.
+        kind: u8,
+        /// What follows kind and length.
+        data: &'a [u8],
+    },
+}
+
+/// Iterates over TCP options up to the end-of-list option. After an error it ends.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Options<'a> {
+    /// Iterates over option bytes that are already cut out of their header.
+    #[must_use]
+    pub const fn new(option_bytes: &'a [u8]) -> Self {
+        Self { rest: option_bytes }
+    }
+}
+
+impl<'a> Iterator for Options<'a> {
+    type Item = Result<TcpOption<'a>, ParseError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&kind, after) = self.rest.split_first()?;
+        match kind {
+            0 => {
+                self.rest = &[];
+                return None;
+            }
+            1 => {
+                self.rest = after;
+                return Some(Ok(TcpOption::Nop));
+            }
+            _ => {}
+        }
+        let option_bytes = after.first().map_or(0, |len| usize::from(*len));
+        let split = self.rest.split_at_checked(option_bytes);
+        let option = split.and_then(|(option, rest)| {
+            self.rest = rest;
+            typed_option(kind, option.get(2..)?)
+        });
+        if option.is_none() {
+            self.rest = &[];
+        }
+        Some(option.ok_or(ParseError::TcpOptionLength))
+    }
+}
+
+/// `None` if the length is wrong for the kind.
+fn typed_option(kind: u8, data: &[u8]) -> Option<TcpOption<'_>> {
+    Some(match (kind, data) {
+        (2, &[a, b]) => TcpOption::MaximumSegmentSize(u16::from_be_bytes([a, b])),
+        (3, &[shift]) => TcpOption::WindowScale(shift),
+        (4, &[]) => TcpOption::SackPermitted,
+        (5, blocks) if blocks.len() % 8 == 0 && !blocks.is_empty() => TcpOption::Sack(blocks),
+        (8, &[a, b, c, d, e, f, g, h]) => TcpOption::Timestamps {
+            value: u32::from_be_bytes([a, b, c, d]),
+            echo: u32::from_be_bytes([e, f, g, h]),
+        },
+        (2..=5 | 8, _) => return None,
+        _ => TcpOption::Unknown { kind, data },
+    })
+}

@@ -9,4 +9,9 @@ pub mod checksum;
 pub mod layout;
 pub mod limits;
 pub mod offload;
+pub mod segment;
+pub mod virtio_net;
 pub mod wire;
+
+#[cfg(test)]
+mod test_packets;

@@ -1,0 +1,715 @@
+//! The virtio-net header: what a peer says about a packet, checked; and what we say to a peer.
+//!
+//! TUN, TAP, `AF_PACKET`, vhost-user and a virtio-net guest all put this header in front of a packet
+//! (virtio 1.2 §5.1.6; `struct virtio_net_hdr` in Linux). [`validate`] turns a received one into the
+//! words of [`crate::offload`]; [`describe`] is the way back.
+//!
+//! | bytes | field | received | written |
+//! |---|---|---|---|
+//! | 0 | `flags` | [`FLAG_NEEDS_CSUM`] and [`FLAG_DATA_VALID`] are used, RSC and tunnel bits are \
+//!   refused, reserved bits are ignored | `NEEDS_CSUM` or 0 |
+//! | 1 | `gso_type` | 0, TCPv4, TCPv6, UDP_L4, and the ECN bit on TCP; all else is refused | the same |
+//! | 2..4 | `hdr_len` | never trusted: only larger than the packet is refused | real header length of \
+//!   a GSO packet, else 0 |
+//! | 4..6 | `gso_size` | transport payload bytes per segment; ignored without a GSO type | the same |
+//! | 6..8 | `csum_start` | from the packet's first byte, VLAN tags counted; compared with the packet | \
+//!   the same |
+//! | 8..10 | `csum_offset` | from `csum_start`; compared with the packet | the same |
+//! | 10..12 | `num_buffers` | ignored: the descriptor chain is the truth | 1 (long form only) |
+//!
+//! Byte order: every field is little endian. That is what virtio 1.x devices use, and what TUN/TAP,
+//! `AF_PACKET` and legacy virtio use on a little-endian host. Legacy big-endian headers are not
+//! supported.
+//!
+//! The header of a shared ring must be copied out once before it is decoded and checked: the peer
+//! may change it in between.
+
+use core::fmt;
+use core::num::NonZeroU16;
+use core::ops::{BitOr, BitOrAssign};
+
+use crate::layout::{IpProtocol, Layout, Network, Transport};
+use crate::limits::{ETHERNET_HEADER_BYTES, IPV4_HEADER_BYTES_MIN};
+use crate::limits::{L2_HEADER_BYTES_MAX, PACKET_BYTES_MAX};
+use crate::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use crate::segment::{SegmentError, Segmenter, TCP_GSO_SIZE_MIN};
+
+/// `flags`: the transport checksum is not finished (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+pub const FLAG_NEEDS_CSUM: u8 = 1;
+/// `flags`: the sender verified the checksum (`VIRTIO_NET_HDR_F_DATA_VALID`).
+pub const FLAG_DATA_VALID: u8 = 2;
+/// `flags`: the checksum fields carry coalescing counts instead (`VIRTIO_NET_HDR_F_RSC_INFO`).
+pub const FLAG_RSC_INFO: u8 = 4;
+/// `flags`: the checksum of the outer UDP header is offloaded too
+/// (`VIRTIO_NET_HDR_F_UDP_TUNNEL_CSUM`).
+pub const FLAG_UDP_TUNNEL_CSUM: u8 = 8;
+
+/// `gso_type`: an ordinary packet.
+pub const GSO_NONE: u8 = 0;
+/// `gso_type`: TCP over IPv4.
+pub const GSO_TCPV4: u8 = 1;
+/// `gso_type`: UFO, one UDP datagram to be cut into IP *fragments*. Never negotiated.
+pub const GSO_UDP: u8 = 3;
+/// `gso_type`: TCP over IPv6.
+pub const GSO_TCPV6: u8 = 4;
+/// `gso_type`: USO, one UDP datagram per segment, over IPv4 or IPv6.
+pub const GSO_UDP_L4: u8 = 5;
+/// `gso_type`, a bit: the packet is in a UDP tunnel over IPv4. Never negotiated.
+pub const GSO_UDP_TUNNEL_IPV4: u8 = 0x20;
+/// `gso_type`, a bit: the packet is in a UDP tunnel over IPv6. Never negotiated.
+pub const GSO_UDP_TUNNEL_IPV6: u8 = 0x40;
+/// `gso_type`, a bit: CWR is set and belongs to the first segment alone.
+pub const GSO_ECN: u8 = 0x80;
+
+/// Which form of the header is in front of every packet of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeaderLen {
+    /// 10 bytes: TUN/TAP and `AF_PACKET` by default, legacy virtio without mergeable buffers.
+    Legacy,
+    /// 12 bytes, with `num_buffers`: `VIRTIO_F_VERSION_1` or `VIRTIO_NET_F_MRG_RXBUF`.
+    V1,
+}
+
+impl HeaderLen {
+    /// Bytes of the header.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Legacy => 10,
+            Self::V1 => 12,
+        }
+    }
+
+    /// The form that has exactly `bytes` bytes; `None` for the forms with a hash (20) or a tunnel
+    /// (24), which are not supported, and for every other number.
+    #[must_use]
+    pub const fn from_bytes(bytes: usize) -> Option<Self> {
+        match bytes {
+            10 => Some(Self::Legacy),
+            12 => Some(Self::V1),
+            _ => None,
+        }
+    }
+}
+
+/// The header, decoded and not yet believed. See the [module](self) for what each field means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VnetHeader {
+    /// `FLAG_*` bits.
+    pub flags: u8,
+    /// One of `GSO_*`, possibly with [`GSO_ECN`].
+    pub gso_type: u8,
+    /// Bytes of all headers from the first byte of the packet: a hint.
+    pub hdr_len: u16,
+    /// Transport payload bytes of each segment, headers not counted.
+    pub gso_size: u16,
+    /// First byte that is summed, from the first byte of the packet.
+    pub csum_start: u16,
+    /// Where the 16-bit checksum field is, from `csum_start`.
+    pub csum_offset: u16,
+    /// Receive buffers that the packet occupies; 0 when the header has only 10 bytes.
+    pub num_buffers: u16,
+}
+
+impl VnetHeader {
+    /// Reads the header at the start of `bytes`, which may be longer.
+    ///
+    /// # Errors
+    /// [`VnetError::HeaderTruncated`] if `bytes` is shorter than `len`.
+    pub fn decode(bytes: &[u8], len: HeaderLen) -> Result<Self, VnetError> {
+        let bytes = bytes.get(..len.bytes()).ok_or(VnetError::HeaderTruncated)?;
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        Ok(Self {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            hdr_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+            num_buffers: match len {
+                HeaderLen::Legacy => 0,
+                HeaderLen::V1 => word(10),
+            },
+        })
+    }
+
+    /// Writes the header to the start of `out`, all `len` bytes of it, and nothing behind them.
+    ///
+    /// # Errors
+    /// [`VnetError::HeaderTruncated`] if `out` is shorter than `len`; then nothing is written.
+    pub fn encode(&self, out: &mut [u8], len: HeaderLen) -> Result<(), VnetError> {
+        let out = out
+            .get_mut(..len.bytes())
+            .ok_or(VnetError::HeaderTruncated)?;
+        out[0] = self.flags;
+        out[1] = self.gso_type;
+        out[2..4].copy_from_slice(&self.hdr_len.to_le_bytes());
+        out[4..6].copy_from_slice(&self.gso_size.to_le_bytes());
+        out[6..8].copy_from_slice(&self.csum_start.to_le_bytes());
+        out[8..10].copy_from_slice(&self.csum_offset.to_le_bytes());
+        if len == HeaderLen::V1 {
+            out[10..12].copy_from_slice(&self.num_buffers.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// What the peer may ask for: the offloads negotiated for what it sends to us.
+///
+/// For TUN/TAP this is what was given to `TUNSETOFFLOAD`; for a guest, its `CSUM` and `HOST_*`
+/// features.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Accept(u8);
+
+impl Accept {
+    /// Finished packets only.
+    pub const NONE: Self = Self(0);
+    /// Unfinished checksums (`TUN_F_CSUM`, `VIRTIO_NET_F_CSUM`).
+    pub const CSUM: Self = Self(1);
+    /// TCP over IPv4 GSO packets.
+    pub const TSO4: Self = Self(2);
+    /// TCP over IPv6 GSO packets.
+    pub const TSO6: Self = Self(4);
+    /// TCP GSO packets with CWR set.
+    pub const TSO_ECN: Self = Self(8);
+    /// UDP over IPv4 GSO packets.
+    pub const USO4: Self = Self(16);
+    /// UDP over IPv6 GSO packets.
+    pub const USO6: Self = Self(32);
+    /// The peer is believed when it says that it verified a checksum. Right for the host's kernel,
+    /// wrong for a guest: a virtio driver must not set `DATA_VALID` (virtio 1.2 §5.1.6.2.1), and
+    /// passing its word on would bless data that nobody checked.
+    pub const DATA_VALID: Self = Self(64);
+    /// Everything.
+    pub const ALL: Self = Self(127);
+
+    /// True if all of `other` is in `self`.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// `self` without what is in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// True if nothing is accepted.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The one bit that allows GSO packets of `kind`.
+    #[must_use]
+    pub const fn of(kind: GsoKind) -> Self {
+        match kind {
+            GsoKind::TcpV4 => Self::TSO4,
+            GsoKind::TcpV6 => Self::TSO6,
+            GsoKind::UdpV4 => Self::USO4,
+            GsoKind::UdpV6 => Self::USO6,
+        }
+    }
+}
+
+impl BitOr for Accept {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.union(other)
+    }
+}
+
+impl BitOrAssign for Accept {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = self.union(other);
+    }
+}
+
+impl fmt::Debug for Accept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [(Accept, &str); 7] = [
+            (Accept::CSUM, "CSUM"),
+            (Accept::TSO4, "TSO4"),
+            (Accept::TSO6, "TSO6"),
+            (Accept::TSO_ECN, "TSO_ECN"),
+            (Accept::USO4, "USO4"),
+            (Accept::USO6, "USO6"),
+            (Accept::DATA_VALID, "DATA_VALID"),
+        ];
+        f.write_str("Accept(")?;
+        let mut separator = "";
+        for (bit, name) in NAMES {
+            if self.contains(bit) {
+                write!(f, "{separator}{name}")?;
+                separator = " | ";
+            }
+        }
+        f.write_str(")")
+    }
+}
+
+macro_rules! vnet_errors {
+    ($($(#[$doc:meta])+ $variant:ident => $label:literal,)+) => {
+        /// Why a packet was refused for what its virtio-net header says. One variant per rule.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum VnetError {
+            $($(#[$doc])+ $variant,)+
+        }
+
+        impl VnetError {
+            /// Every variant, in the order in which the rules are checked.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The name under which a drop for this reason is counted.
+            #[must_use]
+            pub const fn reason(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label,)+
+                }
+            }
+        }
+    };
+}
+
+vnet_errors! {
+    /// The buffer is shorter than the header.
+    HeaderTruncated => "vnet_header_truncated",
+    /// Shorter than an Ethernet header (14) or an IPv4 header (20) on a raw IP link.
+    PacketTooShort => "vnet_packet_too_short",
+    /// Longer than any IP packet with its link header.
+    PacketTooLong => "vnet_packet_too_long",
+    /// A raw IP link, and the first four bits are neither 4 nor 6.
+    RawIpVersion => "vnet_raw_ip_version",
+    /// `hdr_len` is larger than the packet.
+    HdrLen => "vnet_hdr_len",
+    /// `RSC_INFO` is set; it was not negotiated.
+    RscInfo => "vnet_rsc_info",
+    /// `UDP_TUNNEL_CSUM` is set; it was not negotiated.
+    TunnelCsum => "vnet_tunnel_csum",
+    /// `NEEDS_CSUM` is set, and checksum offload was not negotiated.
+    CsumNotNegotiated => "vnet_csum_not_negotiated",
+    /// The type is UFO (IP fragmentation of one datagram), which is never negotiated.
+    GsoUfo => "vnet_gso_ufo_unsupported",
+    /// A tunnel bit is set in the type; it was not negotiated.
+    GsoTunnel => "vnet_gso_tunnel_unsupported",
+    /// The type has no meaning.
+    GsoTypeUnknown => "vnet_gso_type_unknown",
+    /// The ECN bit on a UDP type.
+    EcnOnUdp => "vnet_ecn_on_udp",
+    /// The type is known, and was not negotiated for either or for this IP version.
+    GsoNotNegotiated => "vnet_gso_not_negotiated",
+    /// The ECN bit is set, and was not negotiated.
+    EcnNotNegotiated => "vnet_ecn_not_negotiated",
+    /// A GSO packet without `NEEDS_CSUM` (virtio 1.2 §5.1.6.2.1: both or neither).
+    GsoWithoutCsum => "vnet_gso_without_csum",
+    /// A GSO packet with `gso_size` 0.
+    GsoSizeZero => "vnet_gso_size_zero",
+    /// `gso_size` 0xFFFF, which Linux keeps for itself (`GSO_BY_FRAGS`).
+    GsoSizeReserved => "vnet_gso_size_reserved",
+    /// A TCP `gso_size` below [`TCP_GSO_SIZE_MIN`].
+    GsoSizeTooSmall => "vnet_gso_size_too_small",
+    /// The headers of a GSO packet are truncated, contradict each other or the packet's length, or
+    /// are not TCP or UDP over IP.
+    GsoHeaders => "vnet_gso_headers",
+    /// A GSO packet that is an IP fragment.
+    GsoFragment => "vnet_gso_fragment",
+    /// The IP version in the packet is not the one of the type.
+    GsoNetwork => "vnet_gso_network",
+    /// The transport protocol in the packet is not the one of the type.
+    GsoTransport => "vnet_gso_transport",
+    /// A GSO packet with a source route of which the final destination is not known.
+    GsoSourceRoute => "vnet_gso_source_route",
+    /// The UDP length of a GSO packet is not that of the IP payload.
+    GsoUdpLength => "vnet_gso_udp_length",
+    /// The checksum field, or the place where summing begins, is not inside the packet.
+    CsumBounds => "vnet_csum_bounds",
+    /// Summing would begin inside or before the IP header.
+    CsumInNetwork => "vnet_csum_in_network_header",
+    /// `NEEDS_CSUM` on an IP fragment: the sum covers bytes that are not here.
+    CsumFragment => "vnet_csum_fragment",
+    /// `NEEDS_CSUM` on SCTP, whose checksum is a CRC (RFC 9260 §6.8).
+    CsumSctp => "vnet_csum_sctp",
+    /// `csum_start` is not at the transport header.
+    CsumStart => "vnet_csum_start",
+    /// `csum_offset` is not that of the transport protocol.
+    CsumOffset => "vnet_csum_offset",
+    /// A GSO packet without transport payload.
+    GsoNoPayload => "vnet_gso_no_payload",
+    /// SYN or RST on a packet that is to be cut: the copies would mean something else.
+    GsoTcpFlags => "vnet_gso_tcp_flags",
+    /// `gso_size` is so small that one packet would become too many.
+    GsoTooManySegments => "vnet_gso_too_many_segments",
+}
+
+impl fmt::Display for VnetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("virtio-net header refused: ")?;
+        f.write_str(self.reason())
+    }
+}
+
+impl core::error::Error for VnetError {}
+
+/// A received packet in our own words, after [`validate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Where its headers are; `None` for what is not understood (a bridge forwards that too).
+    /// Always known for a GSO packet.
+    pub layout: Option<Layout>,
+    /// Who vouches for the transport checksum.
+    pub checksum: ChecksumState,
+    /// How it is cut; `None` for one wire packet. Always has more than one segment.
+    pub gso: Option<Gso>,
+    /// Bytes of the packet, link header included. Less than what was received if an IP
+    /// packet with an unfinished checksum has padding behind it: neither the sum nor a segment may
+    /// contain that. The owner trims the packet to this length.
+    pub packet_bytes: u32,
+    /// How many packets a cable would carry; at least 1.
+    pub wire_packets: u32,
+}
+
+/// Checks everything a peer says about a packet against the packet itself.
+///
+/// `headers` is the start of the packet as one piece: all of it, or at least
+/// [`HEADER_BYTES_MAX`](crate::limits::HEADER_BYTES_MAX) bytes. `packet_bytes` is the length of the
+/// whole packet, link header included, virtio-net header not. Neither may be in memory that the peer
+/// can still write.
+///
+/// The peer is never trusted, not even a kernel: what passes can be finished, segmented and written
+/// to any other port without looking at it again. The rules are those of Linux
+/// (`virtio_net_hdr_to_skb()`, `tun_get_user()`), and stricter where Linux leaves a contradiction to
+/// later stages: `csum_start`, `csum_offset` and `gso_type` are compared with the real headers.
+/// A packet without `NEEDS_CSUM` and GSO need not be understood at all.
+///
+/// `NEEDS_CSUM` may also point *inside* a UDP datagram, or behind the IP header of a protocol that
+/// is not understood: an encapsulated packet whose inner checksum is unfinished, which Linux sends
+/// for VXLAN and GRE over a device with a generic checksum offload. TCP has no such case.
+///
+/// A GSO packet that fits one segment is returned as an ordinary packet, as in Linux, and keeps its
+/// unfinished checksum.
+///
+/// # Errors
+/// One [`VnetError`] variant per rule; the packet is to be dropped and counted under its
+/// [`reason`](VnetError::reason).
+pub fn validate(
+    header: &VnetHeader,
+    link: LinkType,
+    accept: Accept,
+    headers: &[u8],
+    packet_bytes: u32,
+) -> Result<Received, VnetError> {
+    check_packet(link, headers, packet_bytes)?;
+    if u32::from(header.hdr_len) > packet_bytes {
+        return Err(VnetError::HdrLen);
+    }
+    check_flags(header, accept)?;
+    let gso_type = GsoType::decode(header, accept)?;
+    let layout = Layout::parse(link, headers, packet_bytes);
+    let gso = match gso_type {
+        GsoType::None => None,
+        GsoType::Tcp { .. } | GsoType::Udp => {
+            let layout = layout.as_ref().map_err(|_| VnetError::GsoHeaders)?;
+            Some(gso_type.check_headers(header, accept, layout)?)
+        }
+    };
+    let layout = layout.ok();
+    if header.flags & FLAG_NEEDS_CSUM == 0 {
+        let verified = header.flags & FLAG_DATA_VALID != 0 && accept.contains(Accept::DATA_VALID);
+        let checksum = if verified {
+            ChecksumState::Unnecessary
+        } else {
+            ChecksumState::None
+        };
+        return Ok(Received {
+            layout,
+            checksum,
+            gso: None,
+            packet_bytes,
+            wire_packets: 1,
+        });
+    }
+    let end = check_partial(header, link, layout.as_ref(), gso.is_some(), packet_bytes)?;
+    let checksum = ChecksumState::Partial {
+        start: header.csum_start,
+        offset: header.csum_offset,
+    };
+    let (gso, wire_packets) = match (gso, layout.as_ref()) {
+        (Some(gso), Some(layout)) => check_segments(gso, headers, layout, end)?,
+        _ => (None, 1),
+    };
+    Ok(Received {
+        layout,
+        checksum,
+        gso,
+        packet_bytes: end,
+        wire_packets,
+    })
+}
+
+/// What can be said of the packet without its virtio-net header.
+fn check_packet(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(), VnetError> {
+    let (min, max) = match link {
+        LinkType::Ethernet => (ETHERNET_HEADER_BYTES, PACKET_BYTES_MAX),
+        LinkType::RawIp => (
+            IPV4_HEADER_BYTES_MIN,
+            PACKET_BYTES_MAX - L2_HEADER_BYTES_MAX,
+        ),
+    };
+    let packet_bytes = packet_bytes as usize;
+    if packet_bytes < min {
+        return Err(VnetError::PacketTooShort);
+    }
+    if packet_bytes > max {
+        return Err(VnetError::PacketTooLong);
+    }
+    match (link, headers.first()) {
+        (LinkType::Ethernet, _) => Ok(()),
+        (LinkType::RawIp, Some(first)) if matches!(first >> 4, 4 | 6) => Ok(()),
+        (LinkType::RawIp, _) => Err(VnetError::RawIpVersion),
+    }
+}
+
+fn check_flags(header: &VnetHeader, accept: Accept) -> Result<(), VnetError> {
+    if header.flags & FLAG_RSC_INFO != 0 {
+        return Err(VnetError::RscInfo);
+    }
+    if header.flags & FLAG_UDP_TUNNEL_CSUM != 0 {
+        return Err(VnetError::TunnelCsum);
+    }
+    if header.flags & FLAG_NEEDS_CSUM != 0 && !accept.contains(Accept::CSUM) {
+        return Err(VnetError::CsumNotNegotiated);
+    }
+    Ok(())
+}
+
+/// `gso_type`, of which only the packet tells the IP version of a UDP type.
+#[derive(Clone, Copy)]
+enum GsoType {
+    None,
+    Tcp { ipv6: bool, ecn: bool },
+    Udp,
+}
+
+impl GsoType {
+    /// Checks all that can be said of the GSO fields without looking at the packet.
+    fn decode(header: &VnetHeader, accept: Accept) -> Result<Self, VnetError> {
+        let gso_type = header.gso_type;
+        if gso_type & (GSO_UDP_TUNNEL_IPV4 | GSO_UDP_TUNNEL_IPV6) != 0 {
+            return Err(VnetError::GsoTunnel);
+        }
+        let ecn = gso_type & GSO_ECN != 0;
+        let (decoded, allowed) = match gso_type & !GSO_ECN {
+            // ECN alone is an unknown type in Linux as well.
+            GSO_NONE if !ecn => return Ok(Self::None),
+            GSO_TCPV4 => (
+                Self::Tcp { ipv6: false, ecn },
+                accept.contains(Accept::TSO4),
+            ),
+            GSO_TCPV6 => (Self::Tcp { ipv6: true, ecn }, accept.contains(Accept::TSO6)),
+            GSO_UDP_L4 if ecn => return Err(VnetError::EcnOnUdp),
+            GSO_UDP_L4 => {
+                let any = accept.contains(Accept::USO4) || accept.contains(Accept::USO6);
+                (Self::Udp, any)
+            }
+            GSO_UDP => return Err(VnetError::GsoUfo),
+            _ => return Err(VnetError::GsoTypeUnknown),
+        };
+        if !allowed {
+            return Err(VnetError::GsoNotNegotiated);
+        }
+        if ecn && !accept.contains(Accept::TSO_ECN) {
+            return Err(VnetError::EcnNotNegotiated);
+        }
+        if header.flags & FLAG_NEEDS_CSUM == 0 {
+            return Err(VnetError::GsoWithoutCsum);
+        }
+        match (header.gso_size, decoded) {
+            (0, _) => Err(VnetError::GsoSizeZero),
+            (u16::MAX, _) => Err(VnetError::GsoSizeReserved),
+            (size, Self::Tcp { .. }) if size < TCP_GSO_SIZE_MIN => Err(VnetError::GsoSizeTooSmall),
+            _ => Ok(decoded),
+        }
+    }
+
+    /// Compares the type with the real headers.
+    fn check_headers(
+        self,
+        header: &VnetHeader,
+        accept: Accept,
+        layout: &Layout,
+    ) -> Result<Gso, VnetError> {
+        if layout.fragment {
+            return Err(VnetError::GsoFragment);
+        }
+        let is_ipv6 = match layout.kind {
+            Network::Ipv4 => false,
+            Network::Ipv6 => true,
+            _ => return Err(VnetError::GsoNetwork),
+        };
+        let (kind, ecn) = match (self, layout.transport_kind) {
+            (Self::Tcp { ipv6, .. }, _) if ipv6 != is_ipv6 => return Err(VnetError::GsoNetwork),
+            (Self::Tcp { ecn, ipv6: false }, Transport::Tcp) => (GsoKind::TcpV4, ecn),
+            (Self::Tcp { ecn, ipv6: true }, Transport::Tcp) => (GsoKind::TcpV6, ecn),
+            (Self::Udp, Transport::Udp) if is_ipv6 => (GsoKind::UdpV6, false),
+            (Self::Udp, Transport::Udp) => (GsoKind::UdpV4, false),
+            _ => return Err(VnetError::GsoTransport),
+        };
+        if !accept.contains(Accept::of(kind)) {
+            return Err(VnetError::GsoNotNegotiated);
+        }
+        let size = NonZeroU16::new(header.gso_size).ok_or(VnetError::GsoSizeZero)?;
+        Ok(Gso { kind, size, ecn })
+    }
+}
+
+/// Checks where the unfinished checksum is, and returns where the packet ends for it.
+fn check_partial(
+    header: &VnetHeader,
+    link: LinkType,
+    layout: Option<&Layout>,
+    gso: bool,
+    packet_bytes: u32,
+) -> Result<u32, VnetError> {
+    let start = u32::from(header.csum_start);
+    let field_end = start + u32::from(header.csum_offset) + 2;
+    // The network header when nothing was understood: what Linux assumes as well.
+    let link_bytes = match link {
+        LinkType::Ethernet => 14,
+        LinkType::RawIp => 0,
+    };
+    let Some(layout) = layout else {
+        return if field_end > packet_bytes {
+            Err(VnetError::CsumBounds)
+        } else if start < link_bytes + 20 {
+            Err(VnetError::CsumInNetwork)
+        } else {
+            Ok(packet_bytes)
+        };
+    };
+    let end = if layout.is_ip() {
+        layout.ip_end
+    } else {
+        packet_bytes
+    };
+    if field_end > end {
+        return Err(VnetError::CsumBounds);
+    }
+    let first = if layout.is_ip() {
+        u32::from(layout.transport)
+    } else {
+        u32::from(layout.network) + 20
+    };
+    if start < first {
+        return Err(VnetError::CsumInNetwork);
+    }
+    if layout.fragment {
+        return Err(VnetError::CsumFragment);
+    }
+    match layout.transport_kind {
+        Transport::Tcp => exact(header, layout.transport, TCP_CSUM_OFFSET)?,
+        // An inner packet begins behind the UDP header at the earliest.
+        Transport::Udp if !gso && start >= u32::from(layout.payload) => {}
+        Transport::Udp => exact(header, layout.transport, UDP_CSUM_OFFSET)?,
+        _ if layout.protocol == IPPROTO_SCTP => return Err(VnetError::CsumSctp),
+        _ => {}
+    }
+    Ok(end)
+}
+
+/// Where the checksum is in a TCP header (RFC 9293 §3.1).
+const TCP_CSUM_OFFSET: u16 = 16;
+/// Where the checksum is in a UDP header (RFC 768).
+const UDP_CSUM_OFFSET: u16 = 6;
+/// IANA protocol number of SCTP.
+const IPPROTO_SCTP: IpProtocol = IpProtocol(132);
+
+fn exact(header: &VnetHeader, start: u16, offset: u16) -> Result<(), VnetError> {
+    if header.csum_start != start {
+        return Err(VnetError::CsumStart);
+    }
+    if header.csum_offset != offset {
+        return Err(VnetError::CsumOffset);
+    }
+    Ok(())
+}
+
+/// Counts the segments of a GSO packet that ends at `end`. `None` and 1 if it is an ordinary packet.
+fn check_segments(
+    gso: Gso,
+    headers: &[u8],
+    layout: &Layout,
+    end: u32,
+) -> Result<(Option<Gso>, u32), VnetError> {
+    let payload = end.saturating_sub(u32::from(layout.payload));
+    if payload == 0 {
+        return Err(VnetError::GsoNoPayload);
+    }
+    // The segmenter has the last word, so that what passes can be cut.
+    let segmenter = Segmenter::new(headers, layout, gso, end).map_err(|error| match error {
+        SegmentError::Fragment => VnetError::GsoFragment,
+        SegmentError::SourceRoute => VnetError::GsoSourceRoute,
+        SegmentError::UdpLength => VnetError::GsoUdpLength,
+        SegmentError::TcpFlags => VnetError::GsoTcpFlags,
+        SegmentError::TooManySegments => VnetError::GsoTooManySegments,
+        _ => VnetError::GsoHeaders,
+    })?;
+    match segmenter.segments() {
+        1 => Ok((None, 1)),
+        segments => Ok((Some(gso), segments)),
+    }
+}
+
+/// The header for a packet that we give to a peer which negotiated what the packet needs.
+///
+/// `gso` needs `checksum` to be [`ChecksumState::Partial`] at the packet's own transport header and
+/// a `layout`; else the peer refuses the packet. The header's `num_buffers` is 1: one buffer, or a
+/// peer without mergeable buffers.
+///
+/// The caller has stored in the packet itself: the IPv4 header checksum, final, over the *whole* GSO
+/// packet's total length (this interface never offloads it); and in the transport checksum field
+/// the pseudo-header sum, folded and not complemented, with the length of the *whole* GSO packet's
+/// TCP or UDP header and payload. Linux's segmenters build on that value instead of recomputing it.
+///
+/// [`ChecksumState::Unnecessary`] writes no flag: `DATA_VALID` is allowed only towards a guest that
+/// negotiated `VIRTIO_NET_F_GUEST_CSUM`. Who knows that it did, and that the packet is TCP or UDP,
+/// sets [`FLAG_DATA_VALID`] in the result.
+#[must_use]
+pub fn describe(checksum: ChecksumState, gso: Option<Gso>, layout: Option<&Layout>) -> VnetHeader {
+    let mut header = VnetHeader {
+        num_buffers: 1,
+        ..VnetHeader::default()
+    };
+    if let ChecksumState::Partial { start, offset } = checksum {
+        header.flags = FLAG_NEEDS_CSUM;
+        header.csum_start = start;
+        header.csum_offset = offset;
+    }
+    if let Some(gso) = gso {
+        let ecn = if gso.ecn && gso.kind.is_tcp() {
+            GSO_ECN
+        } else {
+            0
+        };
+        header.gso_type = ecn
+            | match gso.kind {
+                GsoKind::TcpV4 => GSO_TCPV4,
+                GsoKind::TcpV6 => GSO_TCPV6,
+                GsoKind::UdpV4 | GsoKind::UdpV6 => GSO_UDP_L4,
+            };
+        header.gso_size = gso.size.get();
+        header.hdr_len = layout.map_or(0, |layout| layout.payload);
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests;

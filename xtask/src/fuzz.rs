@@ -6,7 +6,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
@@ -22,29 +21,49 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
     let targets = targets(&root.join("fuzz/fuzz_targets"))?;
     ensure_nightly()?;
     ensure_cargo_fuzz(root)?;
+    // First of all, so that what fails below is a finding.
+    run_command(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
     for target in &targets {
-        let start = Instant::now();
-        // `rustup run` and not `cargo +nightly`: the latter is undone by the toolchain variables
-        // that this process inherited from the cargo that started it.
-        let mut command = Command::new("rustup");
+        println!("fuzz: {target}: {seconds} s");
+        let mut command = cargo_fuzz(root);
         command
-            .args(["run", "nightly", "cargo", "fuzz", "run", target, "--"])
+            .args(["run", target, "--"])
             .arg(format!("-max_total_time={seconds}"))
             .arg(format!("-max_len={MAX_INPUT_BYTES}"))
-            .args(["-timeout=10", "-print_final_stats=1", "-verbosity=0"])
-            .current_dir(root);
-        run_command(&mut command).with_context(|| {
-            format!(
+            .args(["-timeout=10", "-print_final_stats=1"]);
+        // Pages of progress and dictionaries, of interest only when it fails.
+        let output = command.output().context("cannot start rustup")?;
+        let log = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            eprint!("{}{log}", String::from_utf8_lossy(&output.stdout));
+            bail!(
                 "fuzz target {target} failed; its input is in fuzz/artifacts/{target}: repeat it \
-                 with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed or a test"
-            )
-        })?;
-        println!(
-            "fuzz: {target}: {seconds} s and no failure ({:.0?})",
-            start.elapsed()
-        );
+                 with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed and a test"
+            );
+        }
+        println!("fuzz: {target}: {} inputs, no failure", executed(&log));
     }
     Ok(())
+}
+
+/// How many inputs libFuzzer says that it ran.
+fn executed(log: &str) -> &str {
+    let name = "stat::number_of_executed_units:";
+    log.lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map_or("an unknown number of", str::trim)
+}
+
+/// `cargo fuzz` with the nightly compiler.
+///
+/// Through `rustup run` and not as `cargo +nightly`: this process inherited the toolchain variables
+/// of the cargo that started it.
+fn cargo_fuzz(root: &Path) -> Command {
+    let mut command = Command::new("rustup");
+    command
+        .args(["run", "nightly", "cargo", "fuzz"])
+        .current_dir(root);
+    command
 }
 
 /// The names of the targets: the sources in `folder` without `.rs`, sorted.
@@ -78,8 +97,7 @@ fn ensure_nightly() -> Result<()> {
 }
 
 fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
-    let probe = ["run", "nightly", "cargo", "fuzz", "--version"];
-    if works(Command::new("rustup").args(probe)) {
+    if works(cargo_fuzz(root).arg("--version")) {
         return Ok(());
     }
     println!("fuzz: installing cargo-fuzz {CARGO_FUZZ_VERSION}");

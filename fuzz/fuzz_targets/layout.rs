@@ -57,6 +57,7 @@ fn check(link: LinkType, packet: &[u8], layout: &Layout, packet_bytes: u32) {
             assert!(layout.l3_header_len() >= 40 && layout.l3_header_len().is_multiple_of(8));
             let payload = u32::from(be16(packet, network + 4));
             assert_eq!(layout.ip_end, u32::from(layout.network) + 40 + payload);
+            check_extensions(packet, layout);
         }
         Network::Arp | Network::Other => {
             assert_eq!(layout.transport_kind, Transport::None);
@@ -64,6 +65,37 @@ fn check(link: LinkType, packet: &[u8], layout: &Layout, packet_bytes: u32) {
         }
     }
     check_transport(packet, layout);
+}
+
+/// The chain of extension headers, followed once more: it ends at the transport header.
+fn check_extensions(packet: &[u8], layout: &Layout) {
+    let (mut at, end) = (
+        usize::from(layout.network) + 40,
+        usize::from(layout.transport),
+    );
+    let mut next = packet[usize::from(layout.network) + 6];
+    let (mut fragment, mut source_routed) = (false, false);
+    while at < end {
+        assert!(!fragment, "nothing is walked behind a fragment header");
+        assert!(matches!(next, 0 | 43 | 44 | 60), "{next} is walked");
+        fragment = next == 44;
+        source_routed |= next == 43 && packet[at + 3] != 0;
+        next = packet[at];
+        at += if fragment {
+            8
+        } else {
+            8 + 8 * usize::from(packet[at + 1])
+        };
+    }
+    assert_eq!((at, next), (end, layout.protocol.0));
+    assert_eq!(
+        (layout.fragment, layout.source_routed),
+        (fragment, source_routed)
+    );
+    assert!(
+        fragment || !matches!(next, 0 | 43 | 44 | 60),
+        "{next} is not walked"
+    );
 }
 
 fn check_transport(packet: &[u8], layout: &Layout) {

@@ -33,7 +33,10 @@ pub fn count(tree: &Tree) -> BTreeMap<String, PortLines> {
         let inside = &path[PORTS.len()..];
         let name = first_part(inside);
         if let Some(file) = inside.strip_prefix("sys/") {
-            *sys.entry(first_part(file).to_owned()).or_default() += source.code_lines();
+            // `sys/mod.rs` only declares the files.
+            if file != "mod.rs" {
+                *sys.entry(first_part(file).to_owned()).or_default() += source.code_lines();
+            }
         } else if !NOT_PORTS.contains(&name) {
             let port = ports.entry(name.to_owned()).or_default();
             port.code += source.code_lines();

@@ -383,6 +383,10 @@ mod port_size {
                 "const X: u8 = 1;\n".repeat(40),
             ),
             (
+                "crates/packtrain/src/port/sys/mod.rs".to_owned(),
+                "mod tun;\n".to_owned(),
+            ),
+            (
                 "crates/packtrain/src/port/sys/tun.rs".to_owned(),
                 "const X: u8 = 1;\n".repeat(7),
             ),

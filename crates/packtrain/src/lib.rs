@@ -6,9 +6,12 @@
 
 #![deny(unsafe_code)]
 
+pub mod capture;
 pub mod driver;
+pub mod engine;
 pub mod limits;
 pub mod packet;
+pub mod plan;
 pub mod port;
 pub mod queue;
 pub mod stats;

@@ -144,6 +144,21 @@ impl<R: RxDescriptors> RxQueue<R> {
             Layout::parse(self.link, packet.first(), packet.bytes() as u32).ok();
     }
 
+    /// Packets received since the start, bad ones included.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.counters.packets.get() + self.counters.bad_packets.get()
+    }
+
+    /// Gives up on packets that were received here and not taken by a TX queue.
+    pub fn abandon(&self, burst: &mut Burst, reason: DropReason) {
+        let held = burst.wire_packets();
+        if held > 0 {
+            self.drops.add(reason, held);
+        }
+        burst.clear();
+    }
+
     /// Packets that the device took from outside and has not handed over.
     #[must_use]
     pub fn held(&self) -> u64 {

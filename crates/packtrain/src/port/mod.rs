@@ -1,1 +1,5 @@
 //! Ports: each makes one kind of device look like descriptors.
+
+pub mod null;
+pub mod sim;
+mod sys;

@@ -2,4 +2,5 @@
 
 mod sys;
 pub mod tap;
+mod vectored;
 mod vnet;

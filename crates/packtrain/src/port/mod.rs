@@ -1,5 +1,7 @@
 //! Ports: each makes one kind of device look like descriptors.
 
+pub mod null;
+pub mod sim;
 mod sys;
 pub mod tap;
 mod vectored;

@@ -186,7 +186,7 @@ impl Driver for Tap {
     }
 
     fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.control.observe().ok()?.counters
+        Some(self.control.observe().ok()?.counters)
     }
 }
 

@@ -454,7 +454,6 @@ fn assert_delivered(port: &mut Port, train: &Train, segment: usize) {
         // Nobody listens, so the kernel answers what it believes with a reset. On Ethernet an
         // answer over IPv6 would need neighbour discovery first.
         if mac.is_none() || !train.ipv6 {
-            println!("waiting for the answer to {context}");
             let answer = port.wait_for(Transport::Tcp, 1).remove(0);
             let layout = answer.meta().layout.expect("it parses");
             let flags = contents(&answer)[usize::from(layout.transport) + 13];

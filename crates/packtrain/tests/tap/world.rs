@@ -226,6 +226,22 @@ pub fn configure(name: &str, net: u8, host: u8) {
     let mut address = [0_u8; 16];
     (address[0], address[3], address[15]) = (0xfd, net, host);
     add_ipv6_address(name, address);
+    // The kernel makes the address its own a little later, also without duplicate detection: when
+    // the route to it is there.
+    let digits: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
+    let route = format!("{digits} 80 ");
+    for _ in 0..5000 {
+        let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route");
+        if routes
+            .expect("/proc")
+            .lines()
+            .any(|line| line.starts_with(&route))
+        {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("no route to {digits} after 5 seconds");
 }
 
 pub fn interface_index(name: &str) -> Option<u32> {

@@ -294,21 +294,20 @@ pub(in crate::port) fn is_mismatch(error: &io::Error) -> bool {
 /// Sets how many packets may wait in the kernel for each queue of an interface of this thread's
 /// network namespace.
 pub(in crate::port) fn set_queue_length(name: &str, packets: u16) -> io::Result<()> {
-    let mut request = request(name)?;
-    // The kernel keeps the queue length in the union's first int.
-    request.ifr_ifru.ifru_metric = c_int::from(packets);
-    // SAFETY: no memory is passed; the result is checked before use.
-    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    // SAFETY: the descriptor was just made for us, and nobody else has it.
-    let socket = unsafe { OwnedFd::from_raw_fd(check(raw)?) };
-    let call = libc::SIOCSIFTXQLEN as libc::Ioctl;
-    // SAFETY: the kernel reads one `ifreq`, which lives until the call returns.
-    unsafe { check(libc::ioctl(socket.as_raw_fd(), call, &raw mut request)) }?;
+    let value = u32::from(packets).to_ne_bytes();
+    // Unlike SIOCSIFTXQLEN, this is also for the administrator of a user namespace.
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+    rtnetlink(
+        libc::RTM_SETLINK,
+        flags,
+        name,
+        &[(libc::IFLA_TXQLEN, &value)],
+    )?;
     Ok(())
 }
 
 fn look_up(name: &str) -> io::Result<Observed> {
-    let answer = get_link(name)?;
+    let answer = rtnetlink(libc::RTM_GETLINK, libc::NLM_F_REQUEST, name, &[])?;
     parse_link(&answer).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
@@ -317,9 +316,27 @@ const MESSAGE_HEADER_BYTES: usize = 16;
 /// Bytes of `ifinfomsg`: family, padding, type, index, flags, change.
 const LINK_HEADER_BYTES: usize = 16;
 
-/// Asks the kernel about the interface `name` of this thread's network namespace, and returns the
-/// whole answer (`RTM_GETLINK`, rtnetlink(7)).
-fn get_link(name: &str) -> io::Result<Vec<u8>> {
+/// Makes a request about the interface `name` of this thread's network namespace, and returns the
+/// message that answers it (rtnetlink(7)).
+fn rtnetlink(
+    kind: u16,
+    flags: c_int,
+    name: &str,
+    attributes: &[(u16, &[u8])],
+) -> io::Result<Vec<u8>> {
+    let mut request = vec![0; MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES];
+    push_attribute(
+        &mut request,
+        libc::IFLA_IFNAME,
+        &[name.as_bytes(), &[0]].concat(),
+    );
+    for (kind, value) in attributes {
+        push_attribute(&mut request, *kind, value);
+    }
+    let bytes = request.len() as u32;
+    request[..4].copy_from_slice(&bytes.to_ne_bytes());
+    request[4..6].copy_from_slice(&kind.to_ne_bytes());
+    request[6..8].copy_from_slice(&(flags as u16).to_ne_bytes());
     // SAFETY: no memory is passed; the result is checked before use.
     let raw = unsafe {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
@@ -327,34 +344,32 @@ fn get_link(name: &str) -> io::Result<Vec<u8>> {
     };
     // SAFETY: the descriptor was just made for us, and nobody else has it.
     let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(check(raw)?) });
-    let value = name.len() + 1;
-    let attribute = (4 + value).next_multiple_of(4);
-    let bytes = MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES + attribute;
-    let mut request = vec![0; bytes];
-    request[..4].copy_from_slice(&(bytes as u32).to_ne_bytes());
-    request[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
-    request[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    let at = MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES;
-    request[at..at + 2].copy_from_slice(&(4 + value as u16).to_ne_bytes());
-    request[at + 2..at + 4].copy_from_slice(&libc::IFLA_IFNAME.to_ne_bytes());
-    request[at + 4..at + 4 + name.len()].copy_from_slice(name.as_bytes());
     socket.write_all(&request)?;
     let mut answer = vec![0; 32 * 1024];
     let bytes = socket.read(&mut answer)?;
     answer.truncate(bytes);
     match (u16_at(&answer, 4), u32_at(&answer, MESSAGE_HEADER_BYTES)) {
-        (Some(libc::RTM_NEWLINK), _) => Ok(answer),
-        (Some(kind), Some(error)) if kind == libc::NLMSG_ERROR as u16 => {
+        (Some(kind), Some(error)) if kind == libc::NLMSG_ERROR as u16 && error != 0 => {
             Err(io::Error::from_raw_os_error((error as i32).wrapping_neg()))
         }
-        _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        _ => Ok(answer),
     }
+}
+
+fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend((4 + value.len() as u16).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+    message.resize(message.len().next_multiple_of(4), 0);
 }
 
 /// Reads an `RTM_NEWLINK` message. `None` when it lacks what every interface has.
 fn parse_link(message: &[u8]) -> Option<Observed> {
     /// `IFLA_TUN_PI` in linux/if_link.h.
     const TUN_PI: u16 = 4;
+    if u16_at(message, 4)? != libc::RTM_NEWLINK {
+        return None;
+    }
     let flags = u32_at(message, MESSAGE_HEADER_BYTES + 8)?;
     let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
     let attributes = message.get(MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES..)?;
@@ -447,25 +462,19 @@ const _: () = assert!(size_of::<c_uint>() == size_of::<u32>());
 mod tests {
     use super::*;
 
-    fn push(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
-        message.extend((4 + value.len() as u16).to_ne_bytes());
-        message.extend(kind.to_ne_bytes());
-        message.extend(value);
-        message.resize(message.len().next_multiple_of(4), 0);
-    }
-
     fn link_message(kind: &[u8], flags: c_int) -> Vec<u8> {
         let mut message = vec![0; 32];
+        message[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
         message[24..28].copy_from_slice(&flags.to_ne_bytes());
-        push(&mut message, libc::IFLA_IFNAME, b"pt0\0");
+        push_attribute(&mut message, libc::IFLA_IFNAME, b"pt0\0");
         let statistics: Vec<u8> = (100..125_u64).flat_map(u64::to_ne_bytes).collect();
-        push(&mut message, libc::IFLA_STATS64, &statistics);
+        push_attribute(&mut message, libc::IFLA_STATS64, &statistics);
         let (mut info, mut data) = (Vec::new(), Vec::new());
-        push(&mut data, 3, &[1]);
-        push(&mut data, 4, &[1]);
-        push(&mut info, libc::IFLA_INFO_KIND, kind);
-        push(&mut info, libc::IFLA_INFO_DATA | 0x8000, &data);
-        push(&mut message, libc::IFLA_LINKINFO, &info);
+        push_attribute(&mut data, 3, &[1]);
+        push_attribute(&mut data, 4, &[1]);
+        push_attribute(&mut info, libc::IFLA_INFO_KIND, kind);
+        push_attribute(&mut info, libc::IFLA_INFO_DATA | 0x8000, &data);
+        push_attribute(&mut message, libc::IFLA_LINKINFO, &info);
         message
     }
 

@@ -1,7 +1,9 @@
 //! Ports: each makes one kind of device look like descriptors.
 
 pub mod null;
+pub mod pcap;
 pub mod sim;
 mod sys;
 pub mod tap;
 mod vnet;
+pub mod wrap;

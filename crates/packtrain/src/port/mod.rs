@@ -1,1 +1,3 @@
 //! Ports: each makes one kind of device look like descriptors.
+
+pub mod spec;

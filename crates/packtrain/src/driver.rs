@@ -137,6 +137,18 @@ impl Features {
             .map_or("several", |(_, name)| name)
     }
 
+    /// The set as bits, for a counter; only [`Features::from_bits`] gives them a meaning.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The set that [`Features::bits`] gave; unknown bits are left out.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits as u16 & Self::ALL.0)
+    }
+
     /// Names of all in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMED
@@ -308,6 +320,23 @@ pub struct DeviceCounters {
     pub tx_dropped: u64,
     /// Packets for us that it could not send.
     pub tx_errors: u64,
+}
+
+impl DeviceCounters {
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets.saturating_sub(earlier.rx_packets),
+            rx_bytes: self.rx_bytes.saturating_sub(earlier.rx_bytes),
+            rx_dropped: self.rx_dropped.saturating_sub(earlier.rx_dropped),
+            rx_errors: self.rx_errors.saturating_sub(earlier.rx_errors),
+            tx_packets: self.tx_packets.saturating_sub(earlier.tx_packets),
+            tx_bytes: self.tx_bytes.saturating_sub(earlier.tx_bytes),
+            tx_dropped: self.tx_dropped.saturating_sub(earlier.tx_dropped),
+            tx_errors: self.tx_errors.saturating_sub(earlier.tx_errors),
+        }
+    }
 }
 
 /// A device failed as a whole; the queue or port must stop.
@@ -696,5 +725,99 @@ pub trait RxDescriptors: Send {
     /// System calls made since the start.
     fn syscalls(&self) -> u64 {
         0
+    }
+}
+
+/// Boxing a driver boxes its queues: for wrappers around a closed set that contains them.
+impl<D: Driver> Driver for Box<D> {
+    type Rx = Box<D::Rx>;
+    type Tx = Box<D::Tx>;
+
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let queues = (**self).attach(how, arena)?;
+        Ok(queues
+            .into_iter()
+            .map(|(rx, tx)| (Box::new(rx), Box::new(tx)))
+            .collect())
+    }
+
+    fn link(&mut self) -> Link {
+        (**self).link()
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        (**self).device_counters()
+    }
+}
+
+impl<T: TxDescriptors> TxDescriptors for Box<T> {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        (**self).encap(packet, token)
+    }
+
+    fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused> {
+        (**self).encap_batch(batch)
+    }
+
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        (**self).reclaim(completed);
+    }
+
+    fn arm(&mut self) -> Armed {
+        (**self).arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        (**self).wake()
+    }
+
+    fn doorbells(&self) -> u64 {
+        (**self).doorbells()
+    }
+
+    fn syscalls(&self) -> u64 {
+        (**self).syscalls()
+    }
+}
+
+impl<R: RxDescriptors> RxDescriptors for Box<R> {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        (**self).refill(arena)
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        (**self).receive(now, burst)
+    }
+
+    fn arm(&mut self) -> Armed {
+        (**self).arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        (**self).wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        (**self).next_at()
+    }
+
+    fn held(&self) -> u64 {
+        (**self).held()
+    }
+
+    fn syscalls(&self) -> u64 {
+        (**self).syscalls()
     }
 }

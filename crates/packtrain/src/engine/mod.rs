@@ -3,6 +3,7 @@
 mod handler;
 mod intake;
 mod ledger;
+mod session;
 mod shell;
 mod snapshot;
 mod sys;
@@ -11,6 +12,7 @@ mod worker;
 pub use handler::{Forward, Handler, Port};
 pub use intake::Intake;
 pub use ledger::Ledger;
+pub use session::{Report, Session};
 pub use shell::Running;
 pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats};
 pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};

@@ -2,6 +2,7 @@
 
 use super::ledger::Ledger;
 use super::worker::WorkerCounters;
+use crate::driver::Features;
 use crate::stats::{DropCounters, DropSnapshot, RxCounters, RxSnapshot, TxCounters, TxSnapshot};
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub struct PortSnapshot {
     pub rx: Vec<RxSnapshot>,
     /// By TX queue.
     pub tx: Vec<TxSnapshot>,
+    /// Offloads that the device refused on legal packets; packtrain does them instead.
+    pub refused: Features,
 }
 
 impl PortSnapshot {
@@ -100,6 +103,9 @@ impl Stats {
             all.ledger.delivered += worker.delivered.get();
             all.ledger.generated += worker.generated.get();
             all.ledger.held += worker.held.get();
+            for (port, refused) in all.ports.iter_mut().zip(&worker.refused) {
+                port.refused |= Features::from_bits(refused.get());
+            }
             all.cpu_ns += worker.cpu_ns.get();
             all.syscalls += worker.syscalls.get();
             all.sleeps += worker.sleeps.get();

@@ -2,7 +2,7 @@
 
 use super::handler::{Handler, Port};
 use super::intake::Intake;
-use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
+use crate::driver::{Armed, DeviceError, Features, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
 use crate::queue::{RxQueue, TxQueue};
@@ -40,6 +40,8 @@ pub struct WorkerCounters {
     pub held: Counter,
     /// Nanoseconds of CPU time, as of the last sleep or the end.
     pub cpu_ns: Counter,
+    /// Features that the devices of each port refused on legal packets, as [`Features::bits`].
+    pub refused: [Counter; 2],
     /// System calls of the outer shell (waiting and being woken).
     pub syscalls: Counter,
 }
@@ -148,6 +150,8 @@ where
         )?;
         counters.steps.add(1);
         counters.held.set(self.held());
+        counters.refused[0].set(refused(&self.a.tx).bits());
+        counters.refused[1].set(refused(&self.b.tx).bits());
         if ab || ba {
             return Ok(Next::Again);
         }
@@ -261,6 +265,12 @@ where
 
 fn in_flight<T: TxDescriptors>(queues: &[TxQueue<T>]) -> usize {
     queues.iter().map(TxQueue::in_flight).sum()
+}
+
+fn refused<T: TxDescriptors>(queues: &[TxQueue<T>]) -> Features {
+    queues
+        .iter()
+        .fold(Features::NONE, |all, queue| all | queue.refused())
 }
 
 fn side_interests<R: RxDescriptors, T: TxDescriptors>(

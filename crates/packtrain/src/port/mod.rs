@@ -1,3 +1,8 @@
 //! Ports: each makes one kind of device look like descriptors.
 
+pub mod null;
+pub mod sim;
 pub mod spec;
+mod sys;
+pub mod tap;
+mod vnet;

@@ -22,6 +22,7 @@ mod tests;
 
 pub use keys::{KEYS, Key};
 
+use super::sim::{CompletionDelay, Far};
 use crate::capture::Format;
 use crate::driver::{Features, RxBuffers};
 use keys::{KINDS, NOT_BUILT, nearest};
@@ -34,15 +35,8 @@ use value::{Escaped, Quoted, TimeText};
 
 /// Most bytes of an interface's name: `IFNAMSIZ` of Linux without the final zero.
 pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
-/// Longest delay that `delay=` and `completion-delay=` take.
+/// Longest delay that `delay=` takes.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
-/// Descriptors that `rings=` takes: from a ring in which each packet may have one segment, to the
-/// largest that NICs have.
-pub const RING_DESCRIPTORS: std::ops::RangeInclusive<usize> = 16..=65_536;
-/// Flows that `flows=` takes: as many as a source can tell apart by one UDP port.
-pub const FLOWS_MAX: u32 = 60_000;
-/// Smallest packet that `bytes=` takes: an Ethernet frame without FCS.
-pub const SOURCE_BYTES_MIN: usize = 60;
 
 /// A port, as the user wrote it. Its `Display` is a spec that parses to the same port.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,9 +163,7 @@ pub struct NullOptions {
     /// Packets until it ends; `None` for without end.
     pub count: Option<u64>,
     /// Flows that the packets belong to, in turn.
-    pub flows: Option<u32>,
-    /// What its packets start with; `None` for what the other port's do.
-    pub link: Option<LinkType>,
+    pub flows: Option<usize>,
 }
 
 /// Keys of `sim:` only. `None` is the driver's default. Its segment limit is
@@ -182,32 +174,12 @@ pub struct SimOptions {
     pub rings: Option<usize>,
     /// What the simulated other end does with packets.
     pub far: Far,
-    /// How long the device keeps a packet before it completes it.
-    pub completion_delay: Option<Duration>,
-    /// In which order it completes packets.
-    pub completion_order: CompletionOrder,
+    /// When a sent packet is reported as done.
+    pub completion_delay: CompletionDelay,
+    /// Sent packets are reported in an order drawn from the seed.
+    pub shuffled: bool,
     /// What its packets start with; `None` for what the other port's do.
     pub link: Option<LinkType>,
-}
-
-/// What the far end of a simulated NIC does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Far {
-    /// Takes packets and sends none.
-    #[default]
-    Discard,
-    /// Sends back what it takes.
-    Echo,
-}
-
-/// In which order a simulated NIC completes packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CompletionOrder {
-    /// As they were sent.
-    #[default]
-    Sent,
-    /// In an order drawn from the seed.
-    Random,
 }
 
 /// What to wrap around a driver: capture, trace, faults, and for tests a VLAN tag. The default is
@@ -353,6 +325,7 @@ impl PortSpec {
             ("write", PortKind::Pcap(pcap)) => pcap.write = true,
             ("loop", PortKind::Pcap(pcap)) => pcap.repeat = true,
             ("source", PortKind::Null(null)) => null.source = true,
+            ("shuffled", PortKind::Sim(sim)) => sim.shuffled = true,
             _ => unreachable!("every flag of KEYS has its arm; a test sets each"),
         }
     }
@@ -431,7 +404,7 @@ const NULL_SOURCE: &[&str] = &["bytes", "count", "flows"];
 impl PortKind {
     /// Sets a key that only some kinds have; `None` when the value is not one.
     fn set_value(&mut self, key: &str, value: &str) -> Option<()> {
-        use value::{number, one_of, time};
+        use value::{number, one_of};
         match (self, key) {
             (Self::Tap(options) | Self::Tun(options), "fd") => options.fds = value::fds(value)?,
             (Self::Pcap(pcap), "pace") => pcap.pace = *one_of(value, value::PACES)?,
@@ -439,13 +412,11 @@ impl PortKind {
             (Self::Pcap(pcap), "link") => pcap.link = Some(*one_of(value, value::LINKS)?),
             (Self::Null(null), "bytes") => null.bytes = Some(number(value, keys::BYTES)?),
             (Self::Null(null), "count") => null.count = Some(number(value, 1..=u64::MAX)?),
-            (Self::Null(null), "flows") => null.flows = Some(number(value, 1..=FLOWS_MAX)?),
-            (Self::Null(null), "link") => null.link = Some(*one_of(value, value::LINKS)?),
-            (Self::Sim(sim), "rings") => sim.rings = Some(number(value, RING_DESCRIPTORS)?),
+            (Self::Null(null), "flows") => null.flows = Some(number(value, keys::FLOWS)?),
+            (Self::Sim(sim), "rings") => sim.rings = Some(number(value, keys::RINGS)?),
             (Self::Sim(sim), "far") => sim.far = *one_of(value, value::FARS)?,
-            (Self::Sim(sim), "completion-delay") => sim.completion_delay = Some(time(value)?),
-            (Self::Sim(sim), "completion-order") => {
-                sim.completion_order = *one_of(value, value::ORDERS)?;
+            (Self::Sim(sim), "completion-delay") => {
+                sim.completion_delay = value::completion_delay(value)?;
             }
             (Self::Sim(sim), "link") => sim.link = Some(*one_of(value, value::LINKS)?),
             _ => unreachable!("every key of KEYS has its arm; a test sets each"),
@@ -509,19 +480,16 @@ impl PortKind {
                 keys.flag("source", null.source)?;
                 keys.some("bytes", null.bytes)?;
                 keys.some("count", null.count)?;
-                keys.some("flows", null.flows)?;
-                keys.some("link", link(null.link))
+                keys.some("flows", null.flows)
             }
             Self::Sim(sim) => {
                 keys.some("rings", sim.rings)?;
                 if sim.far != Far::default() {
                     keys.some("far", value::name_of(&sim.far, value::FARS))?;
                 }
-                keys.some("completion-delay", sim.completion_delay.map(TimeText))?;
-                if sim.completion_order != CompletionOrder::default() {
-                    let order = value::name_of(&sim.completion_order, value::ORDERS);
-                    keys.some("completion-order", order)?;
-                }
+                let delay = value::completion_delay_text(sim.completion_delay);
+                keys.some("completion-delay", delay)?;
+                keys.flag("shuffled", sim.shuffled)?;
                 keys.some("link", link(sim.link))
             }
         }

@@ -1,8 +1,9 @@
 //! Every key of a port spec in one table, and what was meant by a word that is not in it.
 
 use super::value::Quoted;
-use super::{PortKind, SOURCE_BYTES_MIN, SpecError};
-use crate::limits::{PACKET_BYTES_MAX, QUEUES_MAX, SEGMENTS_MAX};
+use super::{PortKind, SpecError};
+use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
+use crate::port::{null, sim};
 use std::ops::RangeInclusive;
 
 /// Kinds that this version has.
@@ -12,7 +13,9 @@ pub(super) const NOT_BUILT: &[&str] = &["packet", "xdp", "vhost-user"];
 
 pub(super) const QUEUES: RangeInclusive<usize> = 1..=QUEUES_MAX;
 pub(super) const SEGMENTS: RangeInclusive<usize> = 1..=SEGMENTS_MAX;
-pub(super) const BYTES: RangeInclusive<usize> = SOURCE_BYTES_MIN..=PACKET_BYTES_MAX;
+pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FRAME_BYTES_MAX;
+pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
+pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
 /// Without 0, which means "no VLAN", and 4095, which is reserved (IEEE 802.1Q table 9-2).
 pub(super) const VLANS: RangeInclusive<u16> = 1..=4094;
 
@@ -116,13 +119,13 @@ pub const KEYS: &[Key] = &[
     only(PCAP, "pace", "fast|original", "when packets are read"),
     only(PCAP, "format", "pcapng|pcap|pcap-us", "what is written"),
     only(
-        &["pcap", "null", "sim"],
+        &["pcap", "sim"],
         "link",
         "ethernet|ip",
         "what packets start with",
     ),
     only(NULL, "source", "", "send packets, not only take them"),
-    only(NULL, "bytes", "60..65597", "bytes of each packet"),
+    only(NULL, "bytes", "60..65549", "bytes of each packet"),
     only(
         NULL,
         "count",
@@ -132,23 +135,18 @@ pub const KEYS: &[Key] = &[
     only(
         NULL,
         "flows",
-        "1..60000",
+        "1..64512",
         "flows that the packets belong to",
     ),
-    only(SIM, "rings", "16..65536", "descriptors of each ring"),
+    only(SIM, "rings", "8..4096", "descriptors of each ring"),
     only(SIM, "far", "discard|echo", "what the other end does"),
     only(
         SIM,
         "completion-delay",
-        "TIME (200us, 5ms, at most 60s)",
-        "how long the device keeps a packet",
+        "Nflushes|Nreclaims|Npackets (N from 1 to 4096)",
+        "report sent packets so much later",
     ),
-    only(
-        SIM,
-        "completion-order",
-        "sent|random",
-        "in which order the device completes packets",
-    ),
+    only(SIM, "shuffled", "", "report sent packets in random order"),
 ];
 
 /// The key `name` of ports of `kind`.

@@ -1,6 +1,6 @@
 //! The values of a port spec: escapes, numbers, times, names, and how each is written again.
 
-use super::{CompletionOrder, DELAY_MAX, Far, INTERFACE_NAME_BYTES_MAX, Pace, SpecError};
+use super::{CompletionDelay, DELAY_MAX, Far, INTERFACE_NAME_BYTES_MAX, Pace, SpecError};
 use crate::capture::Format;
 use crate::driver::{Features, RxBuffers};
 use crate::limits::QUEUES_MAX;
@@ -28,10 +28,6 @@ pub(super) const FORMATS: Words<Format> = &[
 pub(super) const LINKS: Words<LinkType> =
     &[("ethernet", LinkType::Ethernet), ("ip", LinkType::RawIp)];
 pub(super) const FARS: Words<Far> = &[("discard", Far::Discard), ("echo", Far::Echo)];
-pub(super) const ORDERS: Words<CompletionOrder> = &[
-    ("sent", CompletionOrder::Sent),
-    ("random", CompletionOrder::Random),
-];
 const TIME_UNITS: Words<u64> = &[
     ("ns", 1),
     ("us", 1_000),
@@ -87,6 +83,30 @@ impl fmt::Display for TimeText {
             Some(&(name, unit)) if nanos > 0 => write!(f, "{}{name}", nanos / u128::from(unit)),
             _ => f.write_str("0ns"),
         }
+    }
+}
+
+/// Most steps that `completion-delay=` takes: as many as the largest ring has descriptors.
+const COMPLETION_STEPS_MAX: u32 = 4096;
+
+/// A count and what is counted: `3flushes`.
+pub(super) fn completion_delay(text: &str) -> Option<CompletionDelay> {
+    let (count, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let count = number(count, 1..=COMPLETION_STEPS_MAX)?;
+    Some(match unit {
+        "flushes" => CompletionDelay::Flushes(count),
+        "reclaims" => CompletionDelay::Reclaims(count),
+        "packets" => CompletionDelay::Packets(count),
+        _ => return None,
+    })
+}
+
+pub(super) fn completion_delay_text(delay: CompletionDelay) -> Option<String> {
+    match delay {
+        CompletionDelay::None => None,
+        CompletionDelay::Flushes(count) => Some(format!("{count}flushes")),
+        CompletionDelay::Reclaims(count) => Some(format!("{count}reclaims")),
+        CompletionDelay::Packets(count) => Some(format!("{count}packets")),
     }
 }
 

@@ -1,0 +1,4 @@
+//! System calls of the ports, and most of the unsafe code of the framework.
+
+pub(super) mod event;
+pub(super) mod tun;

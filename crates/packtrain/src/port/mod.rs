@@ -3,6 +3,7 @@
 pub mod null;
 pub mod pcap;
 pub mod sim;
+pub mod spec;
 mod sys;
 pub mod tap;
 mod vnet;

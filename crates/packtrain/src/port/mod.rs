@@ -6,5 +6,6 @@ pub mod sim;
 pub mod spec;
 mod sys;
 pub mod tap;
+mod vectored;
 mod vnet;
 pub mod wrap;

@@ -1,6 +1,8 @@
 //! Ports: each makes one kind of device look like descriptors.
 
+mod any;
 pub mod null;
+mod open;
 pub mod pcap;
 pub mod sim;
 pub mod spec;
@@ -9,3 +11,6 @@ pub mod tap;
 mod vectored;
 mod vnet;
 pub mod wrap;
+
+pub use any::{AnyPort, AnyRx, AnyTx};
+pub use open::{OpenError, OpenErrorKind, open, open_pair};

@@ -286,7 +286,10 @@ fn counters_equal_traffic() -> Outcome {
     if netns::has_ipv6() {
         let transfer = Transfer::udp(IpVersion::V6, Amount::Bytes(500 * 300)).datagram(300);
         let (report, left, right) = counted(&hosts, || transfer.run(&hosts.right, &hosts.left));
-        assert_intact(&report.unwrap(), "udp6");
+        assert_intact(
+            &report.unwrap(),
+            &format!("udp6, left {left:?}, right {right:?}"),
+        );
         assert_eq!(
             (right.udp6_out_datagrams, left.udp6_in_datagrams),
             (500, 500)

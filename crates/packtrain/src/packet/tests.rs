@@ -1,5 +1,6 @@
 //! Packets against a model of bytes and counted frames.
 
+use super::arena::{LARGE_POCKET, SMALL_POCKET};
 use super::*;
 use proptest::prelude::*;
 use std::sync::mpsc;
@@ -452,23 +453,23 @@ fn every_class_can_be_used_up_and_comes_back() {
 
 #[test]
 fn more_than_a_thread_keeps_for_itself_goes_back_to_the_others() {
-    // More of each than the pockets of two threads hold.
-    let arena = arena(700, 40, 700);
+    let (small, large) = (SMALL_POCKET * 3, LARGE_POCKET * 3);
+    let arena = arena(small as u32, large as u32, (small + large) as u32);
     let fill = |class| {
         let packets: Vec<_> = std::iter::from_fn(|| arena.packet(class).ok()).collect();
         packets.len()
     };
-    assert_eq!((fill(SMALL), fill(LARGE)), (700, 40));
+    assert_eq!((fill(SMALL), fill(LARGE)), (small, large));
     assert_all_free(&arena);
-    assert_eq!((fill(LARGE), fill(SMALL)), (40, 700));
+    assert_eq!((fill(LARGE), fill(SMALL)), (large, small));
     // This thread still has full pockets, and the other gets what is not in them.
     let other = arena.clone();
     let got = thread::spawn(move || {
         let packets: Vec<_> = std::iter::from_fn(|| other.packet(SMALL).ok()).collect();
         packets.len()
     });
-    assert!(got.join().unwrap() >= 700 - 256);
-    assert_eq!(fill(SMALL), 700);
+    assert!((small - SMALL_POCKET..small).contains(&got.join().unwrap()));
+    assert_eq!(fill(SMALL), small);
     assert_all_free(&arena);
 }
 

@@ -370,7 +370,11 @@ fn a_header_put_in_front_of_a_fitted_packet_makes_no_further_segment() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn what_fits_is_within_every_limit_and_has_the_same_bytes(

@@ -3,7 +3,7 @@
 use crate::driver::{Accepted, Completed, Features, Refused, Token, TxDescriptors, TxPacket};
 use crate::packet::{Arena, Meta, Packet, VlanTag};
 use crate::queue::segment::checksum_of;
-use packtrain_offload::checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
+use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
@@ -252,14 +252,13 @@ impl Spec {
         let protocol = if self.kind.is_tcp() { 6 } else { 17 };
         let transport_bytes = self.payload + if self.kind.is_tcp() { 20 } else { 8 };
         let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
-        let pseudo: Sum;
-        if self.kind.is_ipv6() {
+        let pseudo = if self.kind.is_ipv6() {
             let (source, destination) = ([0xfd; 16], [0xfe; 16]);
             out.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
             out.extend((transport_bytes as u16).to_be_bytes());
             out.extend([protocol, 64]);
             out.extend([source, destination].concat());
-            pseudo = pseudo_header_v6(source, destination, protocol, transport_bytes as u32);
+            pseudo_header_v6(source, destination, protocol, transport_bytes as u32)
         } else {
             let (source, destination) = ([198, 18, 0, 1], [198, 18, 0, 2]);
             out.extend([8, 0, 0x45, 0]);
@@ -268,8 +267,8 @@ impl Spec {
             out.extend([source, destination].concat());
             let check = packtrain_offload::checksum::ipv4_header(&out[14..34]);
             out[24..26].copy_from_slice(&check.to_be_bytes());
-            pseudo = pseudo_header_v4(source, destination, protocol, transport_bytes as u32);
-        }
+            pseudo_header_v4(source, destination, protocol, transport_bytes as u32)
+        };
         out.extend([0x12, 0x34, 0x56, 0x78]);
         let field = pseudo.fold().to_be_bytes();
         if self.kind.is_tcp() {

@@ -142,7 +142,11 @@ fn balance(queue: &TxQueue<Scripted>, accounted: u64, burst: &Burst) -> Result<(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn every_wire_packet_comes_out_once_in_order_or_is_counted(

@@ -69,6 +69,18 @@ pub(in crate::port) enum WriteError {
     Other,
 }
 
+/// A descriptor of our own for what the process's descriptor `number` refers to: the one that a
+/// parent process has passed on stays as it is.
+pub(in crate::port) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed, and a number that is no descriptor is an error.
+    let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// One descriptor: a queue of the interface, once attached.
 #[derive(Debug)]
 pub(in crate::port) struct Queue(File);

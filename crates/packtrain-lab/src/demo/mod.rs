@@ -139,26 +139,33 @@ impl Outcome {
     /// The sum of the settings' ledgers.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        self.settings.iter().fold(Ledger::default(), |mut sum, setting| {
-            sum.merge(&setting.snapshot.ledger);
-            sum
-        })
+        self.settings
+            .iter()
+            .fold(Ledger::default(), |mut sum, setting| {
+                sum.merge(&setting.snapshot.ledger);
+                sum
+            })
     }
 
     /// The settings' losses together.
     #[must_use]
     pub fn drops(&self) -> DropSnapshot {
-        self.settings.iter().fold(DropSnapshot::default(), |mut sum, setting| {
-            sum.merge(&setting.snapshot.drops);
-            sum
-        })
+        self.settings
+            .iter()
+            .fold(DropSnapshot::default(), |mut sum, setting| {
+                sum.merge(&setting.snapshot.drops);
+                sum
+            })
     }
 
     /// Whether every hash matched and every ledger closed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.rows.iter().all(|row| row.hash_ok)
-            && self.settings.iter().all(|setting| setting.snapshot.ledger.closed())
+            && self
+                .settings
+                .iter()
+                .all(|setting| setting.snapshot.ledger.closed())
     }
 }
 
@@ -217,13 +224,21 @@ pub fn run(
     mut on_row: impl FnMut(&Row),
 ) -> Result<Outcome, DemoError> {
     let world = match crate::netns::available() {
-        Ok(()) if options.in_memory => World::Memory { reason: "asked for".to_owned() },
+        Ok(()) if options.in_memory => World::Memory {
+            reason: "asked for".to_owned(),
+        },
         Ok(()) => World::Namespaces,
-        Err(missing) => World::Memory { reason: missing.to_string() },
+        Err(missing) => World::Memory {
+            reason: missing.to_string(),
+        },
     };
     on_world(&world);
-    let mut outcome =
-        Outcome { world, rows: Vec::new(), settings: Vec::new(), stopped: false };
+    let mut outcome = Outcome {
+        world,
+        rows: Vec::new(),
+        settings: Vec::new(),
+        stopped: false,
+    };
     for setting in Setting::ALL {
         let rows = &mut outcome.rows;
         let mut on_row = |row: Row| {
@@ -251,9 +266,20 @@ where
     B::Rx: 'static,
     B::Tx: 'static,
 {
-    let wishes = Wishes { offload: setting.features(), ..Wishes::default() };
-    let side_a = Side { name: a.name().to_owned(), capabilities: a.capabilities(), wishes };
-    let side_b = Side { name: b.name().to_owned(), capabilities: b.capabilities(), wishes };
+    let wishes = Wishes {
+        offload: setting.features(),
+        ..Wishes::default()
+    };
+    let side_a = Side {
+        name: a.name().to_owned(),
+        capabilities: a.capabilities(),
+        wishes,
+    };
+    let side_b = Side {
+        name: b.name().to_owned(),
+        capabilities: b.capabilities(),
+        wishes,
+    };
     let plan = plan(&side_a, &side_b)?;
     Ok(Session::forward(a, b, &plan, None)?)
 }
@@ -269,7 +295,11 @@ struct Moved {
 impl Moved {
     fn between(before: &Snapshot, after: &Snapshot) -> Self {
         let frames = |snapshot: &Snapshot| -> u64 {
-            snapshot.ports.iter().map(|port| port.rx_total().packets).sum()
+            snapshot
+                .ports
+                .iter()
+                .map(|port| port.rx_total().packets)
+                .sum()
         };
         Self {
             frames: frames(after) - frames(before),
@@ -285,6 +315,14 @@ fn settle(setting: Setting, report: Report) -> Result<SettingReport, DemoError> 
     if let Some(error) = report.error {
         return Err(error.into());
     }
-    let drops = report.devices.iter().flatten().map(|kernel| kernel.tx_dropped + kernel.rx_dropped);
-    Ok(SettingReport { setting, kernel_drops: drops.sum(), snapshot: report.snapshot })
+    let drops = report
+        .devices
+        .iter()
+        .flatten()
+        .map(|kernel| kernel.tx_dropped + kernel.rx_dropped);
+    Ok(SettingReport {
+        setting,
+        kernel_drops: drops.sum(),
+        snapshot: report.snapshot,
+    })
 }

@@ -21,13 +21,17 @@ pub(super) fn run(
             Side::Left => "tap-a",
             Side::Right => "tap-b",
         };
-        let config =
-            TapConfig { wish: setting.features(), ..TapConfig::new(TapKind::Tap, name) };
+        let config = TapConfig {
+            wish: setting.features(),
+            ..TapConfig::new(TapKind::Tap, name)
+        };
         Ok::<_, DemoError>((name.to_owned(), Tap::open(&config)?))
     })?;
     let session = forward(a, b, setting)?;
-    let ways =
-        [("a_to_b", &hosts.left, &hosts.right), ("b_to_a", &hosts.right, &hosts.left)];
+    let ways = [
+        ("a_to_b", &hosts.left, &hosts.right),
+        ("b_to_a", &hosts.right, &hosts.left),
+    ];
     for (protocol, ip) in transfers() {
         for (direction, from, to) in ways {
             let transfer = transfer(protocol, ip, options);
@@ -52,8 +56,7 @@ pub(super) fn run(
                 gbps: report.gbps(),
                 wire_packets: moved.wire_packets,
                 frames: moved.frames,
-                syscalls_per_mb: moved.syscalls as f64 * 1e6
-                    / report.received_bytes.max(1) as f64,
+                syscalls_per_mb: moved.syscalls as f64 * 1e6 / report.received_bytes.max(1) as f64,
                 cpu_percent: moved.cpu.as_secs_f64() * 100.0 / seconds,
                 hash_ok: report.hash_ok,
             });
@@ -63,8 +66,11 @@ pub(super) fn run(
 }
 
 fn transfers() -> impl Iterator<Item = (Protocol, IpVersion)> {
-    let versions: &[IpVersion] =
-        if netns::has_ipv6() { &[IpVersion::V4, IpVersion::V6] } else { &[IpVersion::V4] };
+    let versions: &[IpVersion] = if netns::has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    };
     [Protocol::Tcp, Protocol::Udp]
         .into_iter()
         .flat_map(move |protocol| versions.iter().map(move |&ip| (protocol, ip)))

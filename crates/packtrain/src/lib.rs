@@ -6,6 +6,8 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod driver;
 pub mod limits;
 pub mod packet;

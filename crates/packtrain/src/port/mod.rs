@@ -2,4 +2,4 @@
 
 pub mod null;
 pub mod sim;
-mod sys;
+pub(crate) mod sys;

@@ -1,3 +1,3 @@
 //! System calls of the ports, and most of the unsafe code of the framework.
 
-pub(super) mod event;
+pub(crate) mod event;

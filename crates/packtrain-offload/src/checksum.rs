@@ -150,11 +150,19 @@ mod scalar {
         for word in words {
             total += halves(u64::from_ne_bytes(*word));
         }
-        let mut last = [0; 8];
-        for (to, from) in last.iter_mut().zip(rest) {
-            *to = *from;
+        // At most one of each is left; a header's sum is mostly this tail.
+        let (words, rest) = rest.as_chunks::<4>();
+        for word in words {
+            total += u64::from(u32::from_ne_bytes(*word));
         }
-        total + halves(u64::from_ne_bytes(last))
+        let (words, rest) = rest.as_chunks::<2>();
+        for word in words {
+            total += u64::from(u16::from_ne_bytes(*word));
+        }
+        for &byte in rest {
+            total += u64::from(u16::from_ne_bytes([byte, 0]));
+        }
+        total
     }
 
     #[inline]

@@ -1,7 +1,10 @@
 //! Where the headers of a packet are: found once, checked once, then only offsets.
 
-use crate::limits::{ETHERNET_HEADER_BYTES, ICMP_HEADER_BYTES, UDP_HEADER_BYTES, VLAN_TAG_BYTES};
-use crate::limits::{IP_LENGTH_MAX, IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, VLAN_TAGS_MAX};
+use crate::limits::{
+    ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, ICMP_HEADER_BYTES, IP_LENGTH_MAX,
+    IPV4_HEADER_BYTES_MAX, IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, L3_HEADER_BYTES_MAX,
+    TCP_HEADER_BYTES_MAX, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES, VLAN_TAG_BYTES, VLAN_TAGS_MAX,
+};
 use crate::offload::LinkType;
 use crate::wire::{arp, ether, icmp, ipv4, ipv6, tcp, udp};
 
@@ -102,12 +105,13 @@ impl Layout {
             LinkType::Ethernet => prefix.ethernet()?,
             LinkType::RawIp => prefix.raw_ip()?,
         };
-        match layout.ethertype {
-            EtherType::IPV4 => prefix.ipv4(layout),
-            EtherType::IPV6 => prefix.ipv6(layout),
-            EtherType::ARP => prefix.arp(layout),
-            _ => Ok(layout),
-        }
+        let ip = match layout.ethertype {
+            EtherType::IPV4 => prefix.ipv4(layout)?,
+            EtherType::IPV6 => prefix.ipv6(layout)?,
+            EtherType::ARP => return prefix.arp(layout),
+            _ => return Ok(layout),
+        };
+        prefix.transport(ip)
     }
 
     /// Link header length, VLAN tags included: 0 on a raw IP link, else 14, 18 or 22.
@@ -167,6 +171,56 @@ impl Layout {
     pub const fn has_extension_headers(&self) -> bool {
         matches!(self.kind, Network::Ipv6) && self.l3_header_len() as usize > IPV6_HEADER_BYTES
     }
+
+    /// Whether the relations between the fields that this type promises hold; the error names the
+    /// first that does not. What [`parse`](Self::parse) gives always passes with the same
+    /// `packet_bytes`: for fuzz targets and debug assertions, and for layouts made by hand.
+    pub fn check(&self, packet_bytes: u32) -> Result<(), &'static str> {
+        let l3 = usize::from(self.transport) - usize::from(self.network.min(self.transport));
+        let l4 = usize::from(self.payload) - usize::from(self.transport.min(self.payload));
+        let l3_fits = match self.kind {
+            Network::Ipv4 => {
+                l3 % 4 == 0 && (IPV4_HEADER_BYTES_MIN..=IPV4_HEADER_BYTES_MAX).contains(&l3)
+            }
+            Network::Ipv6 => l3 % 8 == 0 && (IPV6_HEADER_BYTES..=L3_HEADER_BYTES_MAX).contains(&l3),
+            Network::Arp | Network::Other => l3 == 0,
+        };
+        let l4_fits = match self.transport_kind {
+            Transport::Tcp => {
+                l4 % 4 == 0 && (TCP_HEADER_BYTES_MIN..=TCP_HEADER_BYTES_MAX).contains(&l4)
+            }
+            Transport::Udp => l4 == UDP_HEADER_BYTES,
+            Transport::Icmp | Transport::Icmpv6 => l4 == ICMP_HEADER_BYTES,
+            Transport::Other | Transport::None => l4 == 0,
+        };
+        let no_transport = self.transport_kind == Transport::None;
+        let rules = [
+            (self.network <= self.transport, "network <= transport"),
+            (self.transport <= self.payload, "transport <= payload"),
+            (u32::from(self.payload) <= self.ip_end, "payload <= ip_end"),
+            (self.ip_end <= packet_bytes, "ip_end <= packet_bytes"),
+            (
+                usize::from(self.payload) <= HEADER_BYTES_MAX,
+                "payload <= HEADER_BYTES_MAX",
+            ),
+            (
+                usize::from(self.vlans) <= VLAN_TAGS_MAX,
+                "vlans <= VLAN_TAGS_MAX",
+            ),
+            (l3_fits, "network header length fits its kind"),
+            (l4_fits, "transport header length fits its kind"),
+            (
+                !self.fragment || no_transport,
+                "a fragment has no transport",
+            ),
+            (self.is_ip() || no_transport, "a transport needs IP"),
+            (self.is_ip() || !self.fragment, "a fragment needs IP"),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(rule),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The contiguous start of a packet.
@@ -197,6 +251,7 @@ impl<'a> Prefix<'a> {
     }
 
     /// A layout that has found its network header and nothing more.
+    #[inline]
     fn opaque(&self, network: usize, ethertype: EtherType, vlans: usize) -> Layout {
         Layout {
             ip_end: self.packet_bytes as u32,
@@ -272,7 +327,7 @@ impl<'a> Prefix<'a> {
             return Err(ParseError::Ipv4TotalLengthBeyond);
         }
         let transport = (network + header.header_len()) as u16;
-        self.transport(Layout {
+        Ok(Layout {
             kind: Network::Ipv4,
             ip_end: (network + total_bytes) as u32,
             transport,
@@ -298,20 +353,25 @@ impl<'a> Prefix<'a> {
             return Err(ParseError::Ipv6PayloadLengthBeyond);
         }
         let end = after + payload_bytes;
-        let extensions = self.view(after, end, |bytes| {
-            ipv6::Extensions::walk(header.next_header(), bytes)
-        })?;
-        let transport = after as u16 + extensions.bytes;
-        self.transport(Layout {
+        let mut ip = Layout {
             kind: Network::Ipv6,
             ip_end: end as u32,
-            transport,
-            payload: transport,
-            protocol: extensions.protocol,
-            fragment: extensions.fragment,
-            source_routed: extensions.source_routed,
+            transport: after as u16,
+            payload: after as u16,
+            protocol: header.next_header(),
             ..base
-        })
+        };
+        // Most packets have none; asking first keeps the walk's result out of their way.
+        if ip.protocol.is_ipv6_extension() {
+            let walk = |bytes| ipv6::Extensions::walk(header.next_header(), bytes);
+            let extensions = self.view(after, end, walk)?;
+            ip.transport += extensions.bytes;
+            ip.payload = ip.transport;
+            ip.protocol = extensions.protocol;
+            ip.fragment = extensions.fragment;
+            ip.source_routed = extensions.source_routed;
+        }
+        Ok(ip)
     }
 
     #[inline]

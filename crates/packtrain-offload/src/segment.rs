@@ -16,7 +16,7 @@
 //! | TCP FIN, PSH | on the last only |
 //! | TCP CWR | on the first only |
 //! | TCP ACK, ECE, AE, URG, urgent pointer, window, acknowledgement | copied, as Linux does |
-//! | TCP SYN, RST | refused if there is more than one segment: the copies would mean something else |
+//! | TCP SYN, RST | refused on more than one segment: copies would mean something else |
 //! | UDP length | 8 + payload |
 //! | transport checksum | from scratch; a computed UDP checksum of 0 is stored as 0xFFFF |
 //!
@@ -268,8 +268,8 @@ impl Segmenter {
         self.header_bytes as usize
     }
 
-    /// Which bytes of the packet are the payload of segment `index`, counted from the packet's first
-    /// byte. Empty, at the end of the payload, if there is no such segment.
+    /// Which bytes of the packet are the payload of segment `index`, counted from the packet's
+    /// first byte. Empty, at the end of the payload, if there is no such segment.
     #[must_use]
     pub const fn payload(&self, index: u32) -> Range<u32> {
         let end = self.payload_bytes;
@@ -294,8 +294,8 @@ impl Segmenter {
     /// [`Fill::Complete`].
     ///
     /// # Errors
-    /// [`SegmentError::Index`] if there is no such segment, [`SegmentError::Buffer`] if `headers` or
-    /// `out` is too short; then nothing is written.
+    /// [`SegmentError::Index`] if there is no such segment, [`SegmentError::Buffer`] if `headers`
+    /// or `out` is too short; then nothing is written.
     pub fn write_header(
         &self,
         index: u32,
@@ -403,11 +403,11 @@ impl Segmenter {
 
 /// The final value of an unfinished checksum field.
 ///
-/// `sum_from_start` is the sum over every byte from `start` of [`ChecksumState::Partial`] to the end
-/// of the packet, the field itself included as it stands. `is_udp` applies the rule that a computed
-/// 0 is stored as 0xFFFF, since 0 means "no checksum" (RFC 768, RFC 8200 §8.1). A field at offset 6
-/// is taken for UDP also where the protocol is not known: both values are equally valid in every
-/// other protocol that uses this sum (`skb_checksum_help()` in Linux never stores 0).
+/// `sum_from_start` is the sum over every byte from `start` of [`ChecksumState::Partial`] to the
+/// end of the packet, the field itself included as it stands. `is_udp` applies the rule that a
+/// computed 0 is stored as 0xFFFF, since 0 means "no checksum" (RFC 768, RFC 8200 §8.1). A field at
+/// offset 6 is taken for UDP also where the protocol is not known: both values are equally valid in
+/// every other protocol that uses this sum (`skb_checksum_help()` in Linux never stores 0).
 #[must_use]
 pub fn finish_partial(sum_from_start: Sum, is_udp: bool) -> u16 {
     let field = sum_from_start.finish();
@@ -529,8 +529,8 @@ fn check_transport(
     Ok(())
 }
 
-/// Where the address is that the sender of a source-routed packet used in the pseudo-header: the last
-/// one of the route (RFC 1122 §4.1.3.5, §4.2.3.8).
+/// Where the address is that the sender of a source-routed packet used in the pseudo-header: the
+/// last one of the route (RFC 1122 §4.1.3.5, §4.2.3.8).
 fn final_destination_v4(headers: &[u8], layout: &Layout) -> Result<u16, SegmentError> {
     const LOOSE: u8 = 131;
     const STRICT: u8 = 137;

@@ -1,21 +1,23 @@
 //! The virtio-net header: what a peer says about a packet, checked; and what we say to a peer.
 //!
-//! TUN, TAP, `AF_PACKET`, vhost-user and a virtio-net guest all put this header in front of a packet
-//! (virtio 1.2 §5.1.6; `struct virtio_net_hdr` in Linux). [`validate`] turns a received one into the
-//! words of [`crate::offload`]; [`describe`] is the way back.
+//! TUN, TAP, `AF_PACKET`, vhost-user and a virtio-net guest all put this header in front of a
+//! packet (virtio 1.2 §5.1.6; `struct virtio_net_hdr` in Linux). [`validate`] turns a received one
+//! into the words of [`crate::offload`]; [`describe`] is the way back.
 //!
 //! | bytes | field | received | written |
 //! |---|---|---|---|
-//! | 0 | `flags` | [`FLAG_NEEDS_CSUM`] and [`FLAG_DATA_VALID`] are used, RSC and tunnel bits are \
-//!   refused, reserved bits are ignored | `NEEDS_CSUM` or 0 |
-//! | 1 | `gso_type` | 0, TCPv4, TCPv6, UDP_L4, and the ECN bit on TCP; all else is refused | the same |
-//! | 2..4 | `hdr_len` | never trusted: only larger than the packet is refused | real header length of \
-//!   a GSO packet, else 0 |
-//! | 4..6 | `gso_size` | transport payload bytes per segment; ignored without a GSO type | the same |
-//! | 6..8 | `csum_start` | from the packet's first byte, VLAN tags counted; compared with the packet | \
-//!   the same |
-//! | 8..10 | `csum_offset` | from `csum_start`; compared with the packet | the same |
-//! | 10..12 | `num_buffers` | ignored: the descriptor chain is the truth | 1 (long form only) |
+//! | 0 | `flags` | `NEEDS_CSUM`, `DATA_VALID` ¹ | `NEEDS_CSUM` or 0 |
+//! | 1 | `gso_type` | 0, `TCPV4`, `TCPV6`, `UDP_L4`, the ECN bit on TCP ² | the same |
+//! | 2..4 | `hdr_len` | a hint, never used ³ | header bytes of a GSO packet, else 0 |
+//! | 4..6 | `gso_size` | payload bytes per segment; ignored without a type | the same |
+//! | 6..8 | `csum_start` | from the packet's first byte, VLAN tags counted ⁴ | the same |
+//! | 8..10 | `csum_offset` | from `csum_start` ⁴ | the same |
+//! | 10..12 | `num_buffers` | ignored: the descriptor chain is the truth | 1 |
+//!
+//! 1. RSC and tunnel bits are refused, since they were not negotiated; reserved bits are ignored.
+//! 2. All else is refused.
+//! 3. Refused if it is larger than the packet.
+//! 4. Compared with the packet's own headers.
 //!
 //! Byte order: every field is little endian. That is what virtio 1.x devices use, and what TUN/TAP,
 //! `AF_PACKET` and legacy virtio use on a little-endian host. Legacy big-endian headers are not
@@ -381,13 +383,13 @@ pub struct Received {
 ///
 /// `headers` is the start of the packet as one piece: all of it, or at least
 /// [`HEADER_BYTES_MAX`](crate::limits::HEADER_BYTES_MAX) bytes. `packet_bytes` is the length of the
-/// whole packet, link header included, virtio-net header not. Neither may be in memory that the peer
-/// can still write.
+/// whole packet, link header included, virtio-net header not. Neither may be in memory that the
+/// peer can still write.
 ///
 /// The peer is never trusted, not even a kernel: what passes can be finished, segmented and written
 /// to any other port without looking at it again. The rules are those of Linux
-/// (`virtio_net_hdr_to_skb()`, `tun_get_user()`), and stricter where Linux leaves a contradiction to
-/// later stages: `csum_start`, `csum_offset` and `gso_type` are compared with the real headers.
+/// (`virtio_net_hdr_to_skb()`, `tun_get_user()`), and stricter where Linux leaves a contradiction
+/// to later stages: `csum_start`, `csum_offset` and `gso_type` are compared with the real headers.
 /// A packet without `NEEDS_CSUM` and GSO need not be understood at all.
 ///
 /// `NEEDS_CSUM` may also point *inside* a UDP datagram, or behind the IP header of a protocol that
@@ -642,7 +644,8 @@ fn exact(header: &VnetHeader, start: u16, offset: u16) -> Result<(), VnetError> 
     Ok(())
 }
 
-/// Counts the segments of a GSO packet that ends at `end`. `None` and 1 if it is an ordinary packet.
+/// Counts the segments of a GSO packet that ends at `end`. `None` and 1 if it is an ordinary
+/// packet.
 fn check_segments(
     gso: Gso,
     headers: &[u8],
@@ -674,10 +677,11 @@ fn check_segments(
 /// a `layout`; else the peer refuses the packet. The header's `num_buffers` is 1: one buffer, or a
 /// peer without mergeable buffers.
 ///
-/// The caller has stored in the packet itself: the IPv4 header checksum, final, over the *whole* GSO
-/// packet's total length (this interface never offloads it); and in the transport checksum field
-/// the pseudo-header sum, folded and not complemented, with the length of the *whole* GSO packet's
-/// TCP or UDP header and payload. Linux's segmenters build on that value instead of recomputing it.
+/// The caller has stored in the packet itself: the IPv4 header checksum, final, over the *whole*
+/// GSO packet's total length (this interface never offloads it); and in the transport checksum
+/// field the pseudo-header sum, folded and not complemented, with the length of the *whole* GSO
+/// packet's TCP or UDP header and payload. Linux's segmenters build on that value instead of
+/// recomputing it.
 ///
 /// [`ChecksumState::Unnecessary`] writes no flag: `DATA_VALID` is allowed only towards a guest that
 /// negotiated `VIRTIO_NET_F_GUEST_CSUM`. Who knows that it did, and that the packet is TCP or UDP,

@@ -137,6 +137,18 @@ impl Features {
             .map_or("several", |(_, name)| name)
     }
 
+    /// The set as bits, for a counter; only [`Features::from_bits`] gives them a meaning.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The set that [`Features::bits`] gave; unknown bits are left out.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits as u16 & Self::ALL.0)
+    }
+
     /// Names of all in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMED
@@ -176,6 +188,19 @@ pub enum TxMemory {
     SmallFrames,
 }
 
+/// Whether packets from a device come to an end by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Input {
+    /// Packets may always come: a network.
+    #[default]
+    Endless,
+    /// They end, and then `receive` says [`DeviceError::Finished`]: a file, a counted source. A run
+    /// ends when all its finite inputs have.
+    Finite,
+    /// There never are any: a sink, a file that is written.
+    None,
+}
+
 /// What a device can do. The default is the humblest: one queue, one segment, no offload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -183,6 +208,8 @@ pub struct Capabilities {
     pub link: LinkType,
     /// Queues it can have.
     pub queues_max: usize,
+    /// Whether its packets come to an end.
+    pub input: Input,
     /// Offloads that packets *from* the device may come with.
     pub rx: Features,
     /// Offloads that packets *to* the device may come with.
@@ -213,6 +240,7 @@ impl Default for Capabilities {
         Self {
             link: LinkType::Ethernet,
             queues_max: 1,
+            input: Input::Endless,
             rx: Features::NONE,
             tx: Features::NONE,
             tx_segments_max: 1,
@@ -292,6 +320,23 @@ pub struct DeviceCounters {
     pub tx_dropped: u64,
     /// Packets for us that it could not send.
     pub tx_errors: u64,
+}
+
+impl DeviceCounters {
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets.saturating_sub(earlier.rx_packets),
+            rx_bytes: self.rx_bytes.saturating_sub(earlier.rx_bytes),
+            rx_dropped: self.rx_dropped.saturating_sub(earlier.rx_dropped),
+            rx_errors: self.rx_errors.saturating_sub(earlier.rx_errors),
+            tx_packets: self.tx_packets.saturating_sub(earlier.tx_packets),
+            tx_bytes: self.tx_bytes.saturating_sub(earlier.tx_bytes),
+            tx_dropped: self.tx_dropped.saturating_sub(earlier.tx_dropped),
+            tx_errors: self.tx_errors.saturating_sub(earlier.tx_errors),
+        }
+    }
 }
 
 /// A device failed as a whole; the queue or port must stop.
@@ -418,6 +463,12 @@ impl<'a> TxPacket<'a> {
         self.0
     }
 
+    /// The packet, for a wrapper that changes it on its way to the device it wraps. It must still
+    /// fit, and be as it was before when the device refused it.
+    pub(crate) const fn packet_mut(&mut self) -> &mut Packet {
+        self.0
+    }
+
     /// Runs `send` on the packet with `header` put in front of its bytes, where headroom allows;
     /// the header is taken off again. `None` when there is no headroom.
     pub fn with_header<T>(&mut self, header: &[u8], send: impl FnOnce(&Packet) -> T) -> Option<T> {
@@ -512,7 +563,14 @@ pub trait TxDescriptors: Send {
     }
 
     /// Tells the device of the packets since the last call: one doorbell for the batch.
-    fn flush(&mut self) {}
+    ///
+    /// # Errors
+    ///
+    /// When the device as a whole failed, also with packets that it had accepted: a file system
+    /// that is full.
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
 
     /// Yields the tokens of [`Accepted::Pending`] packets that the device is done with.
     fn reclaim(&mut self, completed: &mut Completed) {
@@ -672,7 +730,8 @@ pub trait RxDescriptors: Send {
         None
     }
 
-    /// Packets that the device holds already: taken from outside but not handed over.
+    /// Packets that the device holds already: taken from outside but not handed over. They have
+    /// not been received yet, as the framework counts.
     fn held(&self) -> u64 {
         0
     }
@@ -680,5 +739,99 @@ pub trait RxDescriptors: Send {
     /// System calls made since the start.
     fn syscalls(&self) -> u64 {
         0
+    }
+}
+
+/// Boxing a driver boxes its queues: for wrappers around a closed set that contains them.
+impl<D: Driver> Driver for Box<D> {
+    type Rx = Box<D::Rx>;
+    type Tx = Box<D::Tx>;
+
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let queues = (**self).attach(how, arena)?;
+        Ok(queues
+            .into_iter()
+            .map(|(rx, tx)| (Box::new(rx), Box::new(tx)))
+            .collect())
+    }
+
+    fn link(&mut self) -> Link {
+        (**self).link()
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        (**self).device_counters()
+    }
+}
+
+impl<T: TxDescriptors> TxDescriptors for Box<T> {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        (**self).encap(packet, token)
+    }
+
+    fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused> {
+        (**self).encap_batch(batch)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        (**self).flush()
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        (**self).reclaim(completed);
+    }
+
+    fn arm(&mut self) -> Armed {
+        (**self).arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        (**self).wake()
+    }
+
+    fn doorbells(&self) -> u64 {
+        (**self).doorbells()
+    }
+
+    fn syscalls(&self) -> u64 {
+        (**self).syscalls()
+    }
+}
+
+impl<R: RxDescriptors> RxDescriptors for Box<R> {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        (**self).refill(arena)
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        (**self).receive(now, burst)
+    }
+
+    fn arm(&mut self) -> Armed {
+        (**self).arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        (**self).wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        (**self).next_at()
+    }
+
+    fn held(&self) -> u64 {
+        (**self).held()
+    }
+
+    fn syscalls(&self) -> u64 {
+        (**self).syscalls()
     }
 }

@@ -6,11 +6,14 @@
 
 #![deny(unsafe_code)]
 
+pub mod capture;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod driver;
+pub mod engine;
 pub mod limits;
 pub mod packet;
+pub mod plan;
 pub mod port;
 pub mod queue;
 pub mod stats;

@@ -30,6 +30,5 @@ pub const RING_FRACTION_PER_PACKET: usize = 12;
 
 const _: () = assert!(LARGE_FRAME_BYTES >= HEADROOM_BYTES + PACKET_BYTES_MAX);
 const _: () = assert!(SMALL_FRAME_BYTES >= HEADROOM_BYTES + offload::HEADER_BYTES_MAX);
-const _: () =
-    assert!(SEGMENTS_MAX >= PACKET_BYTES_MAX.div_ceil(SMALL_FRAME_BYTES - HEADROOM_BYTES) + 1);
+const _: () = assert!(SEGMENTS_MAX > PACKET_BYTES_MAX.div_ceil(SMALL_FRAME_BYTES - HEADROOM_BYTES));
 const _: () = assert!(LARGE_FRAME_BYTES.is_multiple_of(4096));

@@ -1,1 +1,894 @@
+use super::*;
+use crate::limits::{IPV6_EXTENSION_BYTES_MAX, IPV6_EXTENSION_HEADERS_MAX};
+use core::ops::Range;
+use std::vec;
+use std::vec::Vec;
 
+mod differential;
+mod properties;
+
+const TAG: u16 = 0x8100;
+const SERVICE_TAG: u16 = 0x88A8;
+const ETHERNET: LinkType = LinkType::Ethernet;
+
+/// Ethernet header, tags given by their announcing types, then `body` of type `ethertype`.
+fn ethernet(tags: &[u16], ethertype: u16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
+    for tag in tags {
+        bytes.extend(tag.to_be_bytes());
+        bytes.extend(0x6005u16.to_be_bytes());
+    }
+    bytes.extend(ethertype.to_be_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+fn ipv4(protocol: u8, options: &[u8], body: &[u8]) -> Vec<u8> {
+    let total = (20 + options.len() + body.len()) as u16;
+    let mut bytes = vec![0x40 | (5 + options.len() / 4) as u8, 0];
+    bytes.extend(total.to_be_bytes());
+    bytes.extend([
+        0x12, 0x34, 0x40, 0, 64, protocol, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2,
+    ]);
+    bytes.extend(options);
+    bytes.extend(body);
+    bytes
+}
+
+fn ipv6(next: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x60, 0, 0, 0];
+    bytes.extend((body.len() as u16).to_be_bytes());
+    bytes.extend([next, 64]);
+    bytes.extend([0xFD; 16]);
+    bytes.extend([0xFC; 16]);
+    bytes.extend(body);
+    bytes
+}
+
+/// Extension headers of given kinds and lengths, then `body` as protocol `last`. Gives the first
+/// next-header number too.
+fn extensions(chain: &[(u8, usize)], last: u8, body: &[u8]) -> (u8, Vec<u8>) {
+    let mut bytes = Vec::new();
+    for (i, (_, len)) in chain.iter().enumerate() {
+        let next = chain.get(i + 1).map_or(last, |(kind, _)| *kind);
+        let at = bytes.len();
+        bytes.resize(at + len, 0);
+        bytes[at] = next;
+        bytes[at + 1] = (len / 8 - 1) as u8;
+    }
+    bytes.extend(body);
+    (chain.first().map_or(last, |(kind, _)| *kind), bytes)
+}
+
+fn ipv6_with(chain: &[(u8, usize)], last: u8, body: &[u8]) -> Vec<u8> {
+    let (next, body) = extensions(chain, last, body);
+    ipv6(next, &body)
+}
+
+fn tcp(option_bytes: usize, payload: usize) -> Vec<u8> {
+    let mut bytes = vec![0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2];
+    bytes.extend([((20 + option_bytes) * 4) as u8, 0x10, 1, 0, 0, 0, 0, 0]);
+    bytes.resize(20 + option_bytes, 1);
+    bytes.resize(20 + option_bytes + payload, 0x5A);
+    bytes
+}
+
+fn udp(payload: usize) -> Vec<u8> {
+    let mut bytes = vec![0x30, 0x39, 0, 53];
+    bytes.extend((8 + payload as u16).to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.resize(8 + payload, 0xA5);
+    bytes
+}
+
+/// Parses a whole contiguous packet.
+fn whole(link: LinkType, bytes: &[u8]) -> Result<Layout, ParseError> {
+    Layout::parse(link, bytes, bytes.len() as u32)
+}
+
+/// `(network, transport, payload, ip_end)` of a packet that must parse.
+fn offsets(link: LinkType, bytes: &[u8]) -> (u16, u16, u16, u32) {
+    let layout = whole(link, bytes).unwrap();
+    (
+        layout.network,
+        layout.transport,
+        layout.payload,
+        layout.ip_end,
+    )
+}
+
+#[test]
+fn finds_every_kind_of_header() {
+    use Network::*;
+    let arp = [0, 1, 8, 0, 6, 4, 0, 1]
+        .iter()
+        .copied()
+        .chain([7; 20])
+        .collect::<Vec<_>>();
+    let t = tcp(12, 5);
+    let (v4, v6) = (0x0800, 0x86DD);
+    let cases = [
+        (
+            ethernet(&[], v4, &ipv4(6, &[], &t)),
+            (14, 34, 66, 71),
+            Ipv4,
+            Transport::Tcp,
+            6,
+        ),
+        (
+            ethernet(&[], v4, &ipv4(17, &[1; 40], &udp(3))),
+            (14, 74, 82, 85),
+            Ipv4,
+            Transport::Udp,
+            17,
+        ),
+        (
+            ethernet(&[TAG], v4, &ipv4(1, &[], &[8; 11])),
+            (18, 38, 46, 49),
+            Ipv4,
+            Transport::Icmp,
+            1,
+        ),
+        (
+            ethernet(&[], v4, &ipv4(132, &[], &[0; 12])),
+            (14, 34, 34, 46),
+            Ipv4,
+            Transport::Other,
+            132,
+        ),
+        (
+            ethernet(&[], v4, &ipv4(58, &[], &[0; 8])),
+            (14, 34, 34, 42),
+            Ipv4,
+            Transport::Other,
+            58,
+        ),
+        (
+            ethernet(&[], v4, &ipv4(59, &[], &[])),
+            (14, 34, 34, 34),
+            Ipv4,
+            Transport::Other,
+            59,
+        ),
+        (
+            ethernet(&[], v4, &ipv4(0, &[], &[9; 8])),
+            (14, 34, 34, 42),
+            Ipv4,
+            Transport::Other,
+            0,
+        ),
+        (
+            ethernet(&[SERVICE_TAG, TAG], v6, &ipv6(6, &t)),
+            (22, 62, 94, 99),
+            Ipv6,
+            Transport::Tcp,
+            6,
+        ),
+        (
+            ethernet(&[], v6, &ipv6(17, &udp(0))),
+            (14, 54, 62, 62),
+            Ipv6,
+            Transport::Udp,
+            17,
+        ),
+        (
+            ethernet(&[], v6, &ipv6(58, &[0; 8])),
+            (14, 54, 62, 62),
+            Ipv6,
+            Transport::Icmpv6,
+            58,
+        ),
+        (
+            ethernet(&[], v6, &ipv6(1, &[0; 3])),
+            (14, 54, 54, 57),
+            Ipv6,
+            Transport::Other,
+            1,
+        ),
+        (
+            ethernet(&[], v6, &ipv6(59, &[1; 9])),
+            (14, 54, 54, 63),
+            Ipv6,
+            Transport::None,
+            59,
+        ),
+        (
+            ethernet(&[], v6, &ipv6(50, &[1; 9])),
+            (14, 54, 54, 63),
+            Ipv6,
+            Transport::Other,
+            50,
+        ),
+        (
+            ethernet(&[], v6, &ipv6(51, &[1; 9])),
+            (14, 54, 54, 63),
+            Ipv6,
+            Transport::Other,
+            51,
+        ),
+        (
+            ethernet(&[TAG, TAG], 0x0806, &arp),
+            (22, 22, 22, 50),
+            Arp,
+            Transport::None,
+            0,
+        ),
+        (
+            ethernet(&[], 0x88CC, &[1, 2, 3]),
+            (14, 14, 14, 17),
+            Other,
+            Transport::None,
+            0,
+        ),
+        (
+            ethernet(&[], 0x0003, &[1, 2, 3]),
+            (14, 14, 14, 17),
+            Other,
+            Transport::None,
+            0,
+        ),
+    ];
+    for (packet, (network, transport, payload, ip_end), kind, transport_kind, protocol) in cases {
+        let tags = (usize::from(network) - 14) / 4;
+        let at = usize::from(network) - 2;
+        let expected = Layout {
+            ip_end,
+            network,
+            transport,
+            payload,
+            ethertype: EtherType(u16::from_be_bytes([packet[at], packet[at + 1]])),
+            protocol: IpProtocol(protocol),
+            vlans: tags as u8,
+            kind,
+            transport_kind,
+            fragment: false,
+            source_routed: false,
+        };
+        assert_eq!(whole(ETHERNET, &packet), Ok(expected));
+        assert_eq!(expected.check(packet.len() as u32), Ok(()));
+        assert_eq!(expected.l2_len(), network);
+
+        // Link padding changes nothing, except where there is no length field to tell it.
+        let mut padded = packet.clone();
+        padded.extend([0; 18]);
+        let ip_end = if kind == Other {
+            padded.len() as u32
+        } else {
+            ip_end
+        };
+        assert_eq!(whole(ETHERNET, &padded), Ok(Layout { ip_end, ..expected }));
+
+        // The same datagram without a link header.
+        if matches!(kind, Ipv4 | Ipv6) {
+            let raw = Layout {
+                ip_end: expected.ip_end - u32::from(network),
+                network: 0,
+                transport: transport - network,
+                payload: payload - network,
+                vlans: 0,
+                ..expected
+            };
+            assert_eq!(
+                whole(LinkType::RawIp, &packet[usize::from(network)..]),
+                Ok(raw)
+            );
+        }
+    }
+}
+
+#[test]
+fn lengths_derive_from_offsets() {
+    let packet = ethernet(&[TAG], 0x0800, &ipv4(6, &[1; 8], &tcp(12, 100)));
+    let layout = whole(ETHERNET, &packet).unwrap();
+    assert_eq!(
+        (
+            layout.l2_len(),
+            layout.l3_header_len(),
+            layout.l4_header_len()
+        ),
+        (18, 28, 32)
+    );
+    assert_eq!((layout.l4_len(), layout.payload_len()), (132, 100));
+    assert!(layout.is_ip() && layout.has_ipv4_options() && !layout.has_extension_headers());
+
+    let layout = whole(LinkType::RawIp, &ipv6_with(&[(60, 8)], 17, &udp(9))).unwrap();
+    assert_eq!(
+        (
+            layout.l2_len(),
+            layout.l3_header_len(),
+            layout.l4_header_len()
+        ),
+        (0, 48, 8)
+    );
+    assert_eq!((layout.l4_len(), layout.payload_len()), (17, 9));
+    assert!(layout.is_ip() && !layout.has_ipv4_options() && layout.has_extension_headers());
+}
+
+/// Stores `n` as the length of everything from `network` on, in whichever IP header is there.
+fn set_ip_length(packet: &mut [u8], network: usize, n: usize) {
+    if packet[network] >> 4 == 4 {
+        packet[network + 2..network + 4].copy_from_slice(&(n as u16).to_be_bytes());
+    } else {
+        let n = (n - 40) as u16;
+        packet[network + 4..network + 6].copy_from_slice(&n.to_be_bytes());
+    }
+}
+
+/// A packet cut at every length: which error belongs to which range of lengths, first when the
+/// length fields still speak of the whole, then when the IP length field agrees with the cut.
+struct Cut {
+    packet: Vec<u8>,
+    lying: Vec<(Range<usize>, ParseError)>,
+    honest: Vec<(Range<usize>, ParseError)>,
+}
+
+fn cuts() -> Vec<Cut> {
+    use ParseError::*;
+    let v4 = |protocol, body: &[u8]| ethernet(&[TAG], 0x0800, &ipv4(protocol, &[1; 8], body));
+    let v4_lying = vec![
+        (0..14, EthernetTruncated),
+        (14..18, VlanTruncated),
+        (18..38, Ipv4Truncated),
+        (38..46, Ipv4OptionsTruncated),
+    ];
+    let with = |mut list: Vec<_>, more: &[(Range<usize>, ParseError)]| {
+        list.extend_from_slice(more);
+        list
+    };
+    let v6 = |next, body: &[u8]| ethernet(&[], 0x86DD, &ipv6_with(&[(60, 16)], next, body));
+    let v6_lying = vec![(0..14, EthernetTruncated), (14..54, Ipv6Truncated)];
+    let v6_honest = vec![(54..70, Ipv6ExtensionTruncated)];
+    let arp = [0, 1, 8, 0, 6, 4, 0, 1]
+        .iter()
+        .copied()
+        .chain([7; 20])
+        .collect::<Vec<_>>();
+    vec![
+        Cut {
+            packet: v4(6, &tcp(12, 4)),
+            lying: with(v4_lying.clone(), &[(46..82, Ipv4TotalLengthBeyond)]),
+            honest: vec![(46..66, TcpTruncated), (66..78, TcpOptionsTruncated)],
+        },
+        Cut {
+            packet: v4(17, &udp(4)),
+            lying: with(v4_lying.clone(), &[(46..58, Ipv4TotalLengthBeyond)]),
+            honest: vec![(46..54, UdpTruncated), (54..58, UdpLengthBeyond)],
+        },
+        Cut {
+            packet: v4(1, &[0; 12]),
+            lying: with(v4_lying, &[(46..58, Ipv4TotalLengthBeyond)]),
+            honest: vec![(46..54, IcmpTruncated)],
+        },
+        Cut {
+            packet: v6(6, &tcp(12, 4)),
+            lying: with(v6_lying.clone(), &[(54..106, Ipv6PayloadLengthBeyond)]),
+            honest: with(
+                v6_honest.clone(),
+                &[(70..90, TcpTruncated), (90..102, TcpOptionsTruncated)],
+            ),
+        },
+        Cut {
+            packet: v6(17, &udp(4)),
+            lying: with(v6_lying.clone(), &[(54..82, Ipv6PayloadLengthBeyond)]),
+            honest: with(
+                v6_honest.clone(),
+                &[(70..78, UdpTruncated), (78..82, UdpLengthBeyond)],
+            ),
+        },
+        Cut {
+            packet: v6(58, &[0; 12]),
+            lying: with(v6_lying, &[(54..82, Ipv6PayloadLengthBeyond)]),
+            honest: with(v6_honest, &[(70..78, Icmpv6Truncated)]),
+        },
+        Cut {
+            packet: ethernet(&[], 0x0806, &arp),
+            lying: vec![(0..14, EthernetTruncated), (14..42, ArpTruncated)],
+            honest: vec![],
+        },
+    ]
+}
+
+#[test]
+fn cut_at_every_length_with_the_old_length_fields() {
+    for Cut { packet, lying, .. } in cuts() {
+        for n in 0..packet.len() {
+            let expected = lying
+                .iter()
+                .find(|(range, _)| range.contains(&n))
+                .unwrap()
+                .1;
+            assert_eq!(
+                whole(ETHERNET, &packet[..n]),
+                Err(expected),
+                "{n} of {packet:02X?}"
+            );
+            // What lies in memory after the packet must make no difference.
+            let got = Layout::parse(ETHERNET, &packet, n as u32);
+            assert_eq!(got, Err(expected), "{n} of {packet:02X?}");
+        }
+    }
+}
+
+#[test]
+fn cut_at_every_length_with_an_honest_ip_length() {
+    for Cut { packet, honest, .. } in cuts() {
+        for (range, expected) in honest {
+            for n in range {
+                let mut short = packet.clone();
+                let network = if packet[12..14] == TAG.to_be_bytes() {
+                    18
+                } else {
+                    14
+                };
+                set_ip_length(&mut short, network, n - network);
+                // The datagram ends at `n` whether or not padding follows.
+                assert_eq!(
+                    whole(ETHERNET, &short[..n]),
+                    Err(expected),
+                    "{n} of {packet:02X?}"
+                );
+                assert_eq!(
+                    whole(ETHERNET, &short),
+                    Err(expected),
+                    "{n} of {packet:02X?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_split_header_is_not_the_packets_fault() {
+    for Cut { packet, .. } in cuts() {
+        let expected = whole(ETHERNET, &packet).unwrap();
+        let needed = match expected.kind {
+            // The lengths of its addresses are all that is read.
+            Network::Arp => 22,
+            _ => usize::from(expected.payload),
+        };
+        for n in 0..packet.len() {
+            let got = Layout::parse(ETHERNET, &packet[..n], packet.len() as u32);
+            if n < needed {
+                assert_eq!(
+                    got,
+                    Err(ParseError::HeadersNotContiguous),
+                    "{n} of {packet:02X?}"
+                );
+            } else {
+                assert_eq!(got, Ok(expected), "{n} of {packet:02X?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn headers_bytes_max_is_enough_for_the_longest() {
+    let chain = [(0, 64), (60, 64), (43, 64), (60, 64)];
+    let datagram = ipv6_with(&chain, 6, &tcp(40, 2000));
+    let packet = ethernet(&[SERVICE_TAG, TAG], 0x86DD, &datagram);
+    let prefix = &packet[..HEADER_BYTES_MAX];
+    let layout = Layout::parse(ETHERNET, prefix, packet.len() as u32).unwrap();
+    assert_eq!(usize::from(layout.payload), HEADER_BYTES_MAX);
+    assert_eq!(layout.payload_len(), 2000);
+}
+
+#[test]
+fn raw_ip_needs_a_known_version() {
+    assert_eq!(whole(LinkType::RawIp, &[]), Err(ParseError::IpTruncated));
+    let split = Layout::parse(LinkType::RawIp, &[], 40);
+    assert_eq!(split, Err(ParseError::HeadersNotContiguous));
+    for version in 0..16u8 {
+        let expected = match version {
+            4 => ParseError::Ipv4Truncated,
+            6 => ParseError::Ipv6Truncated,
+            _ => ParseError::IpVersionUnknown,
+        };
+        assert_eq!(whole(LinkType::RawIp, &[version << 4 | 5]), Err(expected));
+    }
+}
+
+#[test]
+fn the_type_must_agree_with_the_version() {
+    let (four, six) = (ipv4(6, &[], &tcp(0, 60)), ipv6(6, &tcp(0, 60)));
+    assert_eq!(
+        whole(ETHERNET, &ethernet(&[], 0x0800, &six)),
+        Err(ParseError::Ipv4Version)
+    );
+    assert_eq!(
+        whole(ETHERNET, &ethernet(&[], 0x86DD, &four)),
+        Err(ParseError::Ipv6Version)
+    );
+}
+
+#[test]
+fn every_ihl() {
+    for ihl in 0..16usize {
+        let mut packet = ipv4(132, &[0; 28], &[0; 4]);
+        packet[0] = 0x40 | ihl as u8;
+        let expected = match ihl {
+            0..5 => Err(ParseError::Ipv4HeaderLength),
+            5..=13 => Ok((0, ihl as u16 * 4, ihl as u16 * 4, 52)),
+            _ => Err(ParseError::Ipv4OptionsTruncated),
+        };
+        let got = whole(LinkType::RawIp, &packet);
+        assert_eq!(
+            got.map(|l| (l.network, l.transport, l.payload, l.ip_end)),
+            expected,
+            "{ihl}"
+        );
+    }
+}
+
+#[test]
+fn every_tcp_data_offset() {
+    for doff in 0..16usize {
+        let mut packet = ipv4(6, &[], &tcp(0, 12));
+        packet[32] = (doff as u8) << 4;
+        let expected = match doff {
+            0..5 => Err(ParseError::TcpDataOffset),
+            5..=8 => Ok(20 + doff as u16 * 4),
+            _ => Err(ParseError::TcpOptionsTruncated),
+        };
+        let got = whole(LinkType::RawIp, &packet).map(|layout| layout.payload);
+        assert_eq!(got, expected, "{doff}");
+    }
+}
+
+#[test]
+fn every_ipv4_total_length() {
+    let mut packet = ipv4(132, &[1; 4], &[0; 30]);
+    for total in 0..=u16::MAX {
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        let expected = match total {
+            0..24 => Err(ParseError::Ipv4TotalLengthShort),
+            24..=54 => Ok(u32::from(total)),
+            _ => Err(ParseError::Ipv4TotalLengthBeyond),
+        };
+        let got = whole(LinkType::RawIp, &packet).map(|layout| layout.ip_end);
+        assert_eq!(got, expected, "{total}");
+    }
+}
+
+#[test]
+fn every_ipv6_payload_length() {
+    let mut packet = ipv6(132, &[0; 30]);
+    for payload in 0..=u16::MAX {
+        packet[4..6].copy_from_slice(&payload.to_be_bytes());
+        let expected = match payload {
+            0..=30 => Ok(40 + u32::from(payload)),
+            _ => Err(ParseError::Ipv6PayloadLengthBeyond),
+        };
+        let got = whole(LinkType::RawIp, &packet).map(|layout| layout.ip_end);
+        assert_eq!(got, expected, "{payload}");
+    }
+}
+
+#[test]
+fn every_udp_length() {
+    for mut packet in [ipv4(17, &[1; 20], &udp(30)), ipv6(17, &udp(30))] {
+        for len in 0..=u16::MAX {
+            packet[44..46].copy_from_slice(&len.to_be_bytes());
+            let expected = match len {
+                0..8 => Err(ParseError::UdpLengthShort),
+                // Less than the datagram holds is legal (RFC 9868).
+                8..=38 => Ok(48),
+                _ => Err(ParseError::UdpLengthBeyond),
+            };
+            let got = whole(LinkType::RawIp, &packet).map(|layout| layout.payload);
+            assert_eq!(got, expected, "{len}");
+        }
+    }
+}
+
+#[test]
+fn a_udp_length_may_not_reach_into_padding() {
+    let mut packet = ethernet(&[], 0x0800, &ipv4(17, &[], &udp(4)));
+    packet.extend([0; 14]);
+    packet[38..40].copy_from_slice(&13u16.to_be_bytes());
+    assert_eq!(whole(ETHERNET, &packet), Err(ParseError::UdpLengthBeyond));
+}
+
+#[test]
+fn lengths_around_64_kib() {
+    // A GSO packet as long as its length field can say, and the largest frame around it.
+    let mut datagram = ipv4(6, &[], &tcp(0, 65_535 - 40));
+    assert_eq!(
+        offsets(ETHERNET, &ethernet(&[SERVICE_TAG, TAG], 0x0800, &datagram)).3,
+        65_557
+    );
+    let datagram6 = ipv6(17, &udp(65_535 - 8));
+    let packet = ethernet(&[SERVICE_TAG, TAG], 0x86DD, &datagram6);
+    assert_eq!(packet.len(), crate::limits::PACKET_BYTES_MAX);
+    assert_eq!(offsets(ETHERNET, &packet).3 as usize, packet.len());
+
+    // Longer ones say 0: Linux calls that BIG TCP, and it is none of ours.
+    set_ip_length(&mut datagram, 0, 0);
+    let parse = |bytes: &[u8], n| Layout::parse(LinkType::RawIp, bytes, n);
+    assert_eq!(
+        parse(&datagram, 65_535),
+        Err(ParseError::Ipv4TotalLengthShort)
+    );
+    for n in [65_536, 65_575, 1 << 20, u32::MAX] {
+        assert_eq!(parse(&datagram, n), Err(ParseError::Ipv4TotalLengthZero));
+    }
+    let jumbo = ipv6_with(&[(0, 8)], 6, &tcp(0, 300));
+    let mut jumbo = [&jumbo[..], &[0; 100]].concat();
+    set_ip_length(&mut jumbo, 0, 40);
+    assert_eq!(
+        parse(&jumbo, 65_575),
+        Err(ParseError::Ipv6ExtensionTruncated)
+    );
+    for n in [65_576, 70_000, u32::MAX] {
+        assert_eq!(parse(&jumbo, n), Err(ParseError::Ipv6Jumbogram));
+    }
+    // Any other length is believed however much follows.
+    set_ip_length(&mut jumbo, 0, 40 + 28);
+    assert_eq!(parse(&jumbo, u32::MAX).unwrap().ip_end, 68);
+}
+
+#[test]
+fn two_vlan_tags_are_looked_through() {
+    let datagram = ipv4(17, &[], &udp(0));
+    for (tags, network) in [
+        (&[][..], 14),
+        (&[TAG], 18),
+        (&[SERVICE_TAG], 18),
+        (&[SERVICE_TAG, TAG], 22),
+        (&[TAG, SERVICE_TAG], 22),
+        (&[TAG, TAG], 22),
+    ] {
+        let packet = ethernet(tags, 0x0800, &datagram);
+        let layout = whole(ETHERNET, &packet).unwrap();
+        assert_eq!(
+            (layout.network, usize::from(layout.vlans)),
+            (network, tags.len())
+        );
+        assert_eq!(
+            (layout.kind, layout.ethertype),
+            (Network::Ipv4, EtherType::IPV4)
+        );
+    }
+    for (tags, third) in [
+        (&[SERVICE_TAG, TAG, TAG][..], TAG),
+        (&[TAG, TAG, SERVICE_TAG], SERVICE_TAG),
+        (&[TAG, TAG, TAG, TAG, TAG], TAG),
+    ] {
+        let packet = ethernet(tags, 0x0800, &datagram);
+        let layout = whole(ETHERNET, &packet).unwrap();
+        assert_eq!(
+            (layout.network, layout.vlans, layout.ethertype.0),
+            (22, 2, third)
+        );
+        assert_eq!(
+            (layout.kind, layout.transport_kind),
+            (Network::Other, Transport::None)
+        );
+        assert_eq!(layout.ip_end as usize, packet.len());
+    }
+    // Announced but not there.
+    let cut = &ethernet(&[TAG, TAG], 0x0800, &[])[..20];
+    assert_eq!(whole(ETHERNET, cut), Err(ParseError::VlanTruncated));
+}
+
+#[test]
+fn fragments_have_no_transport() {
+    // DF and the reserved flag alone do not make a fragment.
+    for (word, fragment) in [
+        (0u16, false),
+        (0x4000, false),
+        (0x8000, false),
+        (0x2000, true),
+        (1, true),
+        (0x3FFF, true),
+    ] {
+        // Too short for TCP, which must not matter in a fragment.
+        for body in [&tcp(0, 4)[..], &[1, 2, 3]] {
+            let mut packet = ipv4(6, &[], body);
+            packet[6..8].copy_from_slice(&word.to_be_bytes());
+            let got = whole(LinkType::RawIp, &packet);
+            if fragment {
+                let layout = got.unwrap();
+                assert!(layout.fragment);
+                assert_eq!(layout.transport_kind, Transport::None);
+                assert_eq!((layout.transport, layout.payload), (20, 20));
+                assert_eq!(layout.protocol, IpProtocol::TCP);
+            } else if body.len() < 20 {
+                assert_eq!(got, Err(ParseError::TcpTruncated));
+            } else {
+                assert_eq!(
+                    got.map(|l| (l.fragment, l.transport_kind)),
+                    Ok((false, Transport::Tcp))
+                );
+            }
+        }
+    }
+    // First, later and atomic fragments alike; what follows the header is not walked.
+    for word in [0u16, 1, 0x0008, 0xFFF8] {
+        for next in [6, 17, 60, 0, 44] {
+            let mut packet = ipv6_with(&[(60, 8), (44, 8)], next, &[0xFF; 5]);
+            packet[50..52].copy_from_slice(&word.to_be_bytes());
+            let layout = whole(LinkType::RawIp, &packet).unwrap();
+            assert!(layout.fragment);
+            assert_eq!(layout.transport_kind, Transport::None);
+            assert_eq!(
+                (layout.transport, layout.payload, layout.ip_end),
+                (56, 56, 61)
+            );
+            assert_eq!(layout.protocol.0, next);
+        }
+    }
+}
+
+#[test]
+fn a_fragment_header_has_one_length() {
+    // Its second byte is reserved, not a length.
+    let mut packet = ipv6_with(&[(44, 8)], 17, &[0; 8]);
+    packet[41] = 0xFF;
+    assert_eq!(offsets(LinkType::RawIp, &packet), (0, 48, 48, 56));
+}
+
+#[test]
+fn extension_headers_have_bounds() {
+    let parse = |chain: &[(u8, usize)]| {
+        let packet = ipv6_with(chain, 17, &udp(1));
+        whole(LinkType::RawIp, &packet).map(|layout| layout.transport)
+    };
+    for count in 0..20 {
+        for kind in [0, 43, 60] {
+            let expected = if count <= IPV6_EXTENSION_HEADERS_MAX {
+                Ok(40 + 8 * count as u16)
+            } else {
+                Err(ParseError::Ipv6ExtensionsTooMany)
+            };
+            assert_eq!(
+                parse(&vec![(kind, 8); count]),
+                expected,
+                "{count} of {kind}"
+            );
+        }
+    }
+    let mut with_fragment = vec![(60, 8); IPV6_EXTENSION_HEADERS_MAX];
+    with_fragment.push((44, 8));
+    assert_eq!(
+        parse(&with_fragment),
+        Err(ParseError::Ipv6ExtensionsTooMany)
+    );
+
+    for len in (8..=2048).step_by(8) {
+        let expected = if len <= IPV6_EXTENSION_BYTES_MAX {
+            Ok(40 + len as u16)
+        } else {
+            Err(ParseError::Ipv6ExtensionsTooLong)
+        };
+        assert_eq!(parse(&[(60, len)]), expected, "{len}");
+    }
+    assert_eq!(parse(&[(0, 128), (43, 128)]), Ok(296));
+    assert_eq!(
+        parse(&[(0, 128), (43, 128), (60, 8)]),
+        Err(ParseError::Ipv6ExtensionsTooLong)
+    );
+    assert_eq!(
+        parse(&[(0, 128), (43, 128), (44, 8)]),
+        Err(ParseError::Ipv6ExtensionsTooLong)
+    );
+}
+
+#[test]
+fn an_extension_header_may_not_reach_beyond_the_datagram() {
+    let mut packet = ipv6_with(&[(0, 8), (60, 16)], 6, &tcp(0, 0));
+    packet[49] = 5;
+    assert_eq!(
+        whole(LinkType::RawIp, &packet),
+        Err(ParseError::Ipv6ExtensionTruncated)
+    );
+    // Nor into padding.
+    packet.extend([0; 100]);
+    assert_eq!(
+        whole(LinkType::RawIp, &packet),
+        Err(ParseError::Ipv6ExtensionTruncated)
+    );
+}
+
+#[test]
+fn source_routes_are_flagged() {
+    for (segments_left, routed) in [(0, false), (1, true), (255, true)] {
+        let mut packet = ipv6_with(&[(60, 8), (43, 24)], 17, &udp(0));
+        packet[48 + 3] = segments_left;
+        assert_eq!(
+            whole(LinkType::RawIp, &packet).unwrap().source_routed,
+            routed
+        );
+    }
+    // The same byte of another extension header means something else.
+    let mut packet = ipv6_with(&[(60, 24)], 17, &udp(0));
+    packet[43] = 9;
+    assert!(!whole(LinkType::RawIp, &packet).unwrap().source_routed);
+
+    for (options, routed) in [
+        ([1, 131, 7, 4, 198, 18, 0, 9], true),
+        ([137, 7, 4, 198, 18, 0, 9, 0], true),
+        // The route is used up once the pointer is greater than the length (RFC 791 §3.1).
+        ([137, 7, 7, 198, 18, 0, 9, 0], true),
+        ([137, 7, 8, 198, 18, 0, 9, 0], false),
+        ([7, 7, 4, 198, 18, 0, 9, 0], false),
+        ([0, 131, 7, 4, 198, 18, 0, 9], false),
+        ([131, 2, 137, 7, 4, 0, 0, 0], false),
+        ([131, 1, 131, 7, 4, 0, 0, 0], false),
+    ] {
+        let packet = ipv4(17, &options, &udp(0));
+        assert_eq!(
+            whole(LinkType::RawIp, &packet).unwrap().source_routed,
+            routed,
+            "{options:?}"
+        );
+    }
+}
+
+#[test]
+fn arp_of_any_address_type_is_measured() {
+    for (hardware, protocol, end) in [(6u8, 4u8, 42), (8, 4, 46), (20, 16, 94), (0, 0, 22)] {
+        let mut body = vec![0, 1, 8, 0, hardware, protocol, 0, 1];
+        body.resize(
+            8 + 2 * (usize::from(hardware) + usize::from(protocol)) + 5,
+            7,
+        );
+        let layout = whole(ETHERNET, &ethernet(&[], 0x0806, &body)).unwrap();
+        assert_eq!((layout.kind, layout.ip_end), (Network::Arp, end));
+    }
+    let body = [0, 1, 8, 0, 255, 255, 0, 1, 0, 0];
+    assert_eq!(
+        whole(ETHERNET, &ethernet(&[], 0x0806, &body)),
+        Err(ParseError::ArpTruncated)
+    );
+}
+
+#[test]
+fn check_names_the_broken_rule() {
+    let packet = ethernet(&[], 0x0800, &ipv4(6, &[], &tcp(0, 9)));
+    let good = whole(ETHERNET, &packet).unwrap();
+    let n = packet.len() as u32;
+    assert_eq!(good.check(n), Ok(()));
+    assert_eq!(good.check(n - 1), Err("ip_end <= packet_bytes"));
+    let broken = [
+        (
+            Layout {
+                network: 35,
+                ..good
+            },
+            "network <= transport",
+        ),
+        (
+            Layout {
+                transport: 55,
+                ..good
+            },
+            "transport <= payload",
+        ),
+        (Layout { ip_end: 53, ..good }, "payload <= ip_end"),
+        (Layout { vlans: 3, ..good }, "vlans <= VLAN_TAGS_MAX"),
+        (
+            Layout {
+                transport: 36,
+                ..good
+            },
+            "network header length fits its kind",
+        ),
+        (
+            Layout {
+                payload: 56,
+                ..good
+            },
+            "transport header length fits its kind",
+        ),
+        (
+            Layout {
+                fragment: true,
+                ..good
+            },
+            "a fragment has no transport",
+        ),
+    ];
+    for (layout, rule) in broken {
+        assert_eq!(layout.check(n), Err(rule));
+    }
+}

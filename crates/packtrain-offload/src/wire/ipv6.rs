@@ -172,7 +172,7 @@ impl Extensions {
             fragment: false,
             source_routed: false,
         };
-        while is_extension(found.protocol) && !found.fragment {
+        while found.protocol.is_ipv6_extension() && !found.fragment {
             found.step(bytes)?;
         }
         Ok(found)
@@ -207,14 +207,4 @@ impl Extensions {
         self.protocol = IpProtocol(start[0]);
         Ok(())
     }
-}
-
-const fn is_extension(protocol: IpProtocol) -> bool {
-    matches!(
-        protocol,
-        IpProtocol::HOP_BY_HOP
-            | IpProtocol::ROUTING
-            | IpProtocol::FRAGMENT
-            | IpProtocol::DESTINATION_OPTIONS
-    )
 }

@@ -70,6 +70,17 @@ impl IpProtocol {
     pub const NO_NEXT_HEADER: Self = Self(59);
     /// IPv6 destination options (RFC 8200 §4.6).
     pub const DESTINATION_OPTIONS: Self = Self(60);
+
+    /// True for the IPv6 extension headers that are walked: hop-by-hop and destination options,
+    /// routing, fragment.
+    #[inline]
+    #[must_use]
+    pub const fn is_ipv6_extension(self) -> bool {
+        matches!(
+            self,
+            Self::HOP_BY_HOP | Self::ROUTING | Self::FRAGMENT | Self::DESTINATION_OPTIONS
+        )
+    }
 }
 
 /// Big-endian `u16` at a fixed offset.

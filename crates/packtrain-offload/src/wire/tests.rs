@@ -1,1 +1,640 @@
+use super::*;
+use crate::limits;
+use proptest::collection::vec as bytes_of;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::string::ToString;
+use std::vec;
+use std::vec::Vec;
 
+const ERRORS: &[ParseError] = &[
+    ParseError::HeadersNotContiguous,
+    ParseError::EthernetTruncated,
+    ParseError::VlanTruncated,
+    ParseError::IpTruncated,
+    ParseError::IpVersionUnknown,
+    ParseError::ArpTruncated,
+    ParseError::ArpAddressTypes,
+    ParseError::Ipv4Truncated,
+    ParseError::Ipv4Version,
+    ParseError::Ipv4HeaderLength,
+    ParseError::Ipv4OptionsTruncated,
+    ParseError::Ipv4OptionLength,
+    ParseError::Ipv4TotalLengthShort,
+    ParseError::Ipv4TotalLengthBeyond,
+    ParseError::Ipv4TotalLengthZero,
+    ParseError::Ipv6Truncated,
+    ParseError::Ipv6Version,
+    ParseError::Ipv6PayloadLengthBeyond,
+    ParseError::Ipv6Jumbogram,
+    ParseError::Ipv6ExtensionTruncated,
+    ParseError::Ipv6ExtensionsTooMany,
+    ParseError::Ipv6ExtensionsTooLong,
+    ParseError::TcpTruncated,
+    ParseError::TcpDataOffset,
+    ParseError::TcpOptionsTruncated,
+    ParseError::TcpOptionLength,
+    ParseError::UdpTruncated,
+    ParseError::UdpLengthShort,
+    ParseError::UdpLengthBeyond,
+    ParseError::IcmpTruncated,
+    ParseError::Icmpv6Truncated,
+];
+
+#[test]
+fn every_error_has_its_own_reason_and_words() {
+    let reasons: BTreeSet<_> = ERRORS.iter().map(|error| error.reason()).collect();
+    let words: BTreeSet<_> = ERRORS.iter().map(ToString::to_string).collect();
+    assert_eq!((reasons.len(), words.len()), (ERRORS.len(), ERRORS.len()));
+    for error in ERRORS {
+        let reason = error.reason();
+        assert!(
+            reason
+                .bytes()
+                .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')),
+            "{reason}"
+        );
+        assert_eq!(
+            reason.ends_with("_truncated"),
+            error.is_truncated(),
+            "{reason}"
+        );
+    }
+}
+
+/// The error of a view parser, if any.
+fn refusal<T>(parsed: Result<T, ParseError>) -> Option<ParseError> {
+    parsed.err()
+}
+
+/// Both views of a header refuse every shorter slice with the error of its length, take the whole
+/// one, and take it with bytes behind.
+fn cut_everywhere(
+    header: &[u8],
+    expected: impl Fn(usize) -> ParseError,
+    read: impl Fn(&[u8]) -> Option<ParseError>,
+    write: impl Fn(&mut [u8]) -> Option<ParseError>,
+) {
+    let mut bytes = [header, &[0xEE; 7]].concat();
+    for n in 0..bytes.len() {
+        let refused = (n < header.len()).then(|| expected(n));
+        assert_eq!(read(&bytes[..n]), refused, "{n}");
+        assert_eq!(write(&mut bytes[..n]), refused, "{n}");
+    }
+}
+
+#[test]
+fn views_refuse_every_shorter_slice() {
+    use ParseError::*;
+    cut_everywhere(
+        &[0; 14],
+        |_| EthernetTruncated,
+        |b| refusal(ether::Header::parse(b)),
+        |b| refusal(ether::HeaderMut::parse(b)),
+    );
+    cut_everywhere(
+        &[0; 4],
+        |_| VlanTruncated,
+        |b| refusal(ether::VlanTag::parse(b)),
+        |b| refusal(ether::VlanTag::parse(b)),
+    );
+    let mut arp = [0u8; 28];
+    arp[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 2]);
+    cut_everywhere(
+        &arp,
+        |_| ArpTruncated,
+        |b| refusal(arp::Header::parse(b)),
+        |b| refusal(arp::HeaderMut::parse(b)),
+    );
+    let mut ip = [0u8; 32];
+    ip[0] = 0x48;
+    cut_everywhere(
+        &ip,
+        |n| {
+            if n < 20 {
+                Ipv4Truncated
+            } else {
+                Ipv4OptionsTruncated
+            }
+        },
+        |b| refusal(ipv4::Header::parse(b)),
+        |b| refusal(ipv4::HeaderMut::parse(b)),
+    );
+    let mut ip = [0u8; 40];
+    ip[0] = 0x6F;
+    cut_everywhere(
+        &ip,
+        |_| Ipv6Truncated,
+        |b| refusal(ipv6::Header::parse(b)),
+        |b| refusal(ipv6::HeaderMut::parse(b)),
+    );
+    let mut tcp = [0u8; 60];
+    tcp[12] = 0xF0;
+    cut_everywhere(
+        &tcp,
+        |n| {
+            if n < 20 {
+                TcpTruncated
+            } else {
+                TcpOptionsTruncated
+            }
+        },
+        |b| refusal(tcp::Header::parse(b)),
+        |b| refusal(tcp::HeaderMut::parse(b)),
+    );
+    cut_everywhere(
+        &[0, 0, 0, 0, 0, 8, 0, 0],
+        |_| UdpTruncated,
+        |b| refusal(udp::Header::parse(b)),
+        |b| refusal(udp::HeaderMut::parse(b)),
+    );
+    cut_everywhere(
+        &[0; 8],
+        |_| IcmpTruncated,
+        |b| refusal(icmp::Header::parse(b)),
+        |b| refusal(icmp::HeaderMut::parse(b)),
+    );
+    cut_everywhere(
+        &[0; 8],
+        |_| Icmpv6Truncated,
+        |b| refusal(icmp::Header::parse_v6(b)),
+        |b| refusal(icmp::HeaderMut::parse_v6(b)),
+    );
+}
+
+#[test]
+fn ethernet_and_vlan_fields() {
+    let mut bytes = [
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x81, 0x00, 0xB1, 0x23, 0x08, 0x00,
+    ];
+    let header = ether::Header::parse(&bytes).unwrap();
+    assert_eq!(
+        (header.dst(), header.src()),
+        ([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12])
+    );
+    assert!(header.ethertype().is_vlan());
+    let tag = ether::VlanTag::parse(&bytes[limits::ETHERNET_HEADER_BYTES..]).unwrap();
+    assert_eq!(
+        (tag.tci(), tag.pcp(), tag.dei(), tag.vid()),
+        (0xB123, 5, true, 0x123)
+    );
+    assert_eq!(tag.ethertype(), EtherType::IPV4);
+
+    let mut header = ether::HeaderMut::parse(&mut bytes).unwrap();
+    header.set_dst([0xD; 6]);
+    header.set_src([0x5; 6]);
+    header.set_ethertype(EtherType::QINQ);
+    assert_eq!(header.view().ethertype(), EtherType::QINQ);
+    let after = [
+        13, 13, 13, 13, 13, 13, 5, 5, 5, 5, 5, 5, 0x88, 0xA8, 0xB1, 0x23, 0x08, 0x00,
+    ];
+    assert_eq!(bytes, after);
+}
+
+#[test]
+fn arp_fields() {
+    let mut bytes = [0xEE; 30];
+    assert_eq!(
+        refusal(arp::Header::parse(&bytes)),
+        Some(ParseError::ArpAddressTypes)
+    );
+    assert_eq!(
+        refusal(arp::HeaderMut::init(&mut bytes[..27])),
+        Some(ParseError::ArpTruncated)
+    );
+    let mut packet = arp::HeaderMut::init(&mut bytes).unwrap();
+    packet.set_operation(arp::REPLY);
+    packet.set_sender([1; 6], [198, 18, 0, 1]);
+    packet.set_target([2; 6], [198, 18, 0, 2]);
+    let expected = [
+        0, 1, 8, 0, 6, 4, 0, 2, 1, 1, 1, 1, 1, 1, 198, 18, 0, 1, 2, 2, 2, 2, 2, 2, 198, 18, 0, 2,
+        0xEE, 0xEE,
+    ];
+    assert_eq!(bytes, expected);
+    let packet = arp::Header::parse(&bytes).unwrap();
+    assert_eq!(packet.operation(), arp::REPLY);
+    assert_eq!(
+        (packet.sender_mac(), packet.sender_ip()),
+        ([1; 6], [198, 18, 0, 1])
+    );
+    assert_eq!(
+        (packet.target_mac(), packet.target_ip()),
+        ([2; 6], [198, 18, 0, 2])
+    );
+    assert_eq!(arp::packet_len(&bytes), Ok(28));
+    // Any other address type, one field at a time.
+    for at in 0..6 {
+        let mut other = bytes;
+        other[at] ^= 0x10;
+        assert_eq!(
+            refusal(arp::Header::parse(&other)),
+            Some(ParseError::ArpAddressTypes),
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn ipv4_fields() {
+    let mut bytes = vec![0x46, 0xB9, 0x01, 0x02, 0x03, 0x04, 0x60, 0x05, 63, 17, 0, 0];
+    bytes.extend([198, 18, 0, 1, 198, 19, 255, 2, 148, 4, 0, 0, 0xEE]);
+    let header = ipv4::Header::parse(&bytes).unwrap();
+    assert_eq!(
+        (header.header_len(), header.tos(), header.total_len()),
+        (24, 0xB9, 0x0102)
+    );
+    assert_eq!((header.id(), header.fragment_word()), (0x0304, 0x6005));
+    assert!(header.dont_fragment() && header.more_fragments() && header.is_fragment());
+    assert_eq!((header.fragment_offset(), header.ttl()), (40, 63));
+    assert_eq!(header.protocol(), IpProtocol::UDP);
+    assert_eq!(
+        (header.src(), header.dst()),
+        ([198, 18, 0, 1], [198, 19, 255, 2])
+    );
+    assert_eq!(header.option_bytes(), [148, 4, 0, 0]);
+    assert!(!header.checksum_is_valid());
+
+    let mut header = ipv4::HeaderMut::parse(&mut bytes).unwrap();
+    header.set_tos(1);
+    header.set_total_len(0xFFFE);
+    header.set_id(0xABCD);
+    header.set_fragment_word(ipv4::DONT_FRAGMENT);
+    header.set_ttl(9);
+    header.set_src([1, 2, 3, 4]);
+    header.set_dst([5, 6, 7, 8]);
+    header.fill_checksum();
+    assert!(header.view().checksum_is_valid());
+    let check = header.view().checksum().to_be_bytes();
+    let mut expected = vec![
+        0x46, 1, 0xFF, 0xFE, 0xAB, 0xCD, 0x40, 0, 9, 17, check[0], check[1],
+    ];
+    expected.extend([1, 2, 3, 4, 5, 6, 7, 8, 148, 4, 0, 0, 0xEE]);
+    assert_eq!(bytes, expected);
+    assert_eq!(checksum_of(&bytes[..24]), u16::from_be_bytes(check));
+}
+
+fn checksum_of(header: &[u8]) -> u16 {
+    crate::checksum::ipv4_header(header)
+}
+
+#[test]
+fn ipv6_fields() {
+    let mut bytes = vec![0x6A, 0xBC, 0xDE, 0xF0, 0x12, 0x34, 58, 255];
+    bytes.extend((0..33).map(|i| i as u8));
+    let header = ipv6::Header::parse(&bytes).unwrap();
+    assert_eq!(
+        (header.traffic_class(), header.flow_label()),
+        (0xAB, 0xCDEF0)
+    );
+    assert_eq!((header.payload_len(), header.hop_limit()), (0x1234, 255));
+    assert_eq!(header.next_header(), IpProtocol::ICMPV6);
+    assert_eq!((header.src()[15], header.dst()[0]), (15, 16));
+
+    let mut header = ipv6::HeaderMut::parse(&mut bytes).unwrap();
+    header.set_traffic_class(0x51);
+    assert_eq!(
+        (header.view().traffic_class(), header.view().flow_label()),
+        (0x51, 0xCDEF0)
+    );
+    header.set_payload_len(7);
+    header.set_hop_limit(3);
+    header.set_src([8; 16]);
+    header.set_dst([9; 16]);
+    let mut expected = vec![0x65, 0x1C, 0xDE, 0xF0, 0, 7, 58, 3];
+    expected.extend([8; 16]);
+    expected.extend([9; 16]);
+    expected.push(32);
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn tcp_fields() {
+    let mut bytes = vec![
+        0x12, 0x34, 0x56, 0x78, 1, 2, 3, 4, 5, 6, 7, 8, 0x6F, 0xC1, 9, 10, 11, 12,
+    ];
+    bytes.extend([13, 14, 1, 1, 1, 0, 0xEE]);
+    let header = tcp::Header::parse(&bytes).unwrap();
+    assert_eq!((header.src_port(), header.dst_port()), (0x1234, 0x5678));
+    assert_eq!((header.seq(), header.ack()), (0x0102_0304, 0x0506_0708));
+    assert_eq!(header.header_len(), 24);
+    let flags = header.flags();
+    assert_eq!(
+        flags,
+        tcp::Flags::AE | tcp::Flags::CWR | tcp::Flags::ECE | tcp::Flags::FIN
+    );
+    assert!(flags.contains(tcp::Flags::CWR | tcp::Flags::FIN));
+    assert!(!flags.contains(tcp::Flags::FIN | tcp::Flags::SYN));
+    assert!(flags.intersects(tcp::Flags::FIN | tcp::Flags::SYN));
+    assert!(!flags.intersects(tcp::Flags::RST | tcp::Flags::SYN));
+    assert_eq!(
+        (header.window(), header.checksum(), header.urgent()),
+        (0x090A, 0x0B0C, 0x0D0E)
+    );
+    assert_eq!(header.option_bytes(), [1, 1, 1, 0]);
+
+    let mut header = tcp::HeaderMut::parse(&mut bytes).unwrap();
+    header.set_src_port(1);
+    header.set_dst_port(2);
+    header.set_seq(0xFFFF_FFFE);
+    header.set_ack(3);
+    // Neither the data offset nor the reserved bits are flags.
+    header.set_flags(
+        flags
+            .without(tcp::Flags::CWR | tcp::Flags::AE)
+            .with(tcp::Flags(0xF000)),
+    );
+    header.set_window(4);
+    header.set_checksum(5);
+    header.option_bytes_mut()[3] = 1;
+    let mut expected = vec![
+        0, 1, 0, 2, 255, 255, 255, 254, 0, 0, 0, 3, 0x6E, 0x41, 0, 4, 0, 5,
+    ];
+    expected.extend([13, 14, 1, 1, 1, 1, 0xEE]);
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn udp_and_icmp_fields() {
+    let mut bytes = [0x12, 0x34, 0x56, 0x78, 0, 8, 0xAB, 0xCD, 0xEE];
+    let header = udp::Header::parse(&bytes).unwrap();
+    assert_eq!((header.src_port(), header.dst_port()), (0x1234, 0x5678));
+    assert_eq!((header.len(), header.checksum()), (8, 0xABCD));
+    let mut header = udp::HeaderMut::parse(&mut bytes).unwrap();
+    header.set_src_port(1);
+    header.set_dst_port(2);
+    header.set_len(0x0304);
+    header.set_checksum(0xFFFF);
+    assert_eq!(bytes, [0, 1, 0, 2, 3, 4, 255, 255, 0xEE]);
+    for len in 0..8 {
+        bytes[4..6].copy_from_slice(&[0, len]);
+        assert_eq!(
+            refusal(udp::Header::parse(&bytes)),
+            Some(ParseError::UdpLengthShort)
+        );
+        assert_eq!(
+            refusal(udp::HeaderMut::parse(&mut bytes)),
+            Some(ParseError::UdpLengthShort)
+        );
+    }
+
+    let mut bytes = [3, 4, 0xAB, 0xCD, 0, 0, 0x05, 0xDC, 0xEE];
+    let header = icmp::Header::parse(&bytes).unwrap();
+    assert_eq!((header.kind(), header.code()), (icmp::v4::UNREACHABLE, 4));
+    assert_eq!((header.checksum(), header.rest()), (0xABCD, 1500));
+    let mut header = icmp::HeaderMut::parse_v6(&mut bytes).unwrap();
+    header.set_kind(icmp::v6::PACKET_TOO_BIG);
+    header.set_code(0);
+    header.set_checksum(0x0102);
+    header.set_rest(0x0A0B_0C0D);
+    assert_eq!(header.view().kind(), 2);
+    assert_eq!(bytes, [2, 0, 1, 2, 10, 11, 12, 13, 0xEE]);
+}
+
+/// The options until the first error, and that error.
+fn tcp_options(bytes: &[u8]) -> (Vec<tcp::TcpOption<'_>>, Option<ParseError>) {
+    let mut all = tcp::Options::new(bytes);
+    let mut good = Vec::new();
+    for option in all.by_ref() {
+        match option {
+            Ok(option) => good.push(option),
+            Err(error) => {
+                assert_eq!(all.next(), None, "an error ends the list");
+                return (good, Some(error));
+            }
+        }
+    }
+    assert_eq!(all.next(), None);
+    (good, None)
+}
+
+#[test]
+fn tcp_options_of_a_syn_and_of_data() {
+    use tcp::TcpOption::*;
+    let syn = [
+        2, 4, 5, 0xB4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
+    ];
+    let expected = vec![
+        MaximumSegmentSize(1460),
+        SackPermitted,
+        Timestamps { value: 1, echo: 0 },
+        Nop,
+        WindowScale(7),
+    ];
+    assert_eq!(tcp_options(&syn), (expected, None));
+    let data = [1, 5, 10, 1, 2, 3, 4, 5, 6, 7, 8, 30, 4, 9, 9, 0, 5];
+    let expected = vec![
+        Nop,
+        Sack(&[1, 2, 3, 4, 5, 6, 7, 8]),
+        Unknown {
+            kind: 30,
+            data: &[9, 9],
+        },
+    ];
+    assert_eq!(
+        tcp_options(&data),
+        (expected, None),
+        "what follows the end is not read"
+    );
+    assert_eq!(tcp_options(&[]), (vec![], None));
+    assert_eq!(tcp_options(&[0, 2, 0]), (vec![], None));
+}
+
+#[test]
+fn tcp_options_that_lie() {
+    let error = Some(ParseError::TcpOptionLength);
+    for bytes in [
+        &[2u8][..],
+        &[2, 0],
+        &[2, 1],
+        &[30, 1, 0],
+        &[30, 4, 0],
+        &[30, 255],
+        &[2, 3, 0],
+        &[2, 5, 0, 0, 0],
+        &[3, 2],
+        &[4, 3, 0],
+        &[5, 2],
+        &[5, 9, 0, 0, 0, 0, 0, 0, 0],
+        &[8, 9, 0, 0, 0, 0, 0, 0, 0],
+    ] {
+        assert_eq!(tcp_options(bytes), (vec![], error), "{bytes:?}");
+        let after_nop = [&[1], bytes].concat();
+        assert_eq!(tcp_options(&after_nop), (vec![tcp::TcpOption::Nop], error));
+    }
+}
+
+#[test]
+fn ipv4_options_and_their_lies() {
+    let header = |options: [u8; 8]| {
+        let mut bytes = [0u8; 28];
+        bytes[0] = 0x47;
+        bytes[20..].copy_from_slice(&options);
+        bytes
+    };
+    let list = |bytes: &[u8]| {
+        let header = ipv4::Header::parse(bytes).unwrap();
+        header
+            .options()
+            .map(|o| o.map(|o| (o.kind, o.data.to_vec())))
+            .collect::<Vec<_>>()
+    };
+    let error = Err(ParseError::Ipv4OptionLength);
+    assert_eq!(
+        list(&header([1, 148, 4, 0, 0, 0, 7, 7])),
+        [Ok((1, vec![])), Ok((148, vec![0, 0]))]
+    );
+    assert_eq!(
+        list(&header([7, 8, 1, 2, 3, 4, 5, 6])),
+        [Ok((7, vec![1, 2, 3, 4, 5, 6]))]
+    );
+    assert_eq!(
+        list(&header([7, 2, 7, 2, 7, 2, 7, 2])),
+        vec![Ok((7, vec![])); 4]
+    );
+    assert_eq!(
+        list(&header([1, 7, 8, 0, 0, 0, 0, 0])),
+        [Ok((1, vec![])), error.clone()]
+    );
+    assert_eq!(list(&header([7, 0, 1, 1, 1, 1, 1, 1])), vec![error.clone()]);
+    assert_eq!(list(&header([7, 1, 1, 1, 1, 1, 1, 1])), vec![error.clone()]);
+    let mut nops = vec![Ok((1, vec![])); 7];
+    nops.push(error);
+    assert_eq!(list(&header([1, 1, 1, 1, 1, 1, 1, 7])), nops);
+}
+
+#[test]
+fn the_extension_walk_counts_what_it_walked() {
+    let bytes = [
+        43, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 44, 0, 2, 1, 0, 0, 0, 0, 6, 9, 0, 1,
+    ];
+    let bytes = [&bytes[..], &[0; 4]].concat();
+    let found = ipv6::Extensions::walk(IpProtocol::HOP_BY_HOP, &bytes).unwrap();
+    let expected = ipv6::Extensions {
+        protocol: IpProtocol::TCP,
+        bytes: 32,
+        count: 3,
+        fragment: true,
+        source_routed: true,
+    };
+    assert_eq!(found, expected);
+    let none = ipv6::Extensions::walk(IpProtocol::UDP, &[]).unwrap();
+    assert_eq!(
+        (none.protocol, none.bytes, none.count),
+        (IpProtocol::UDP, 0, 0)
+    );
+    for n in 0..bytes.len() {
+        let cut = ipv6::Extensions::walk(IpProtocol::HOP_BY_HOP, &bytes[..n]);
+        assert_eq!(cut, Err(ParseError::Ipv6ExtensionTruncated), "{n}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn getters_agree_with_etherparse(mut bytes in bytes_of(any::<u8>(), 60)) {
+        bytes[12] = bytes[12].max(0x50);
+        let ours = tcp::Header::parse(&bytes).unwrap();
+        let theirs = etherparse::TcpHeaderSlice::from_slice(&bytes).unwrap();
+        prop_assert_eq!(ours.header_len(), theirs.slice().len());
+        prop_assert_eq!(ours.seq(), theirs.sequence_number());
+        prop_assert_eq!(ours.ack(), theirs.acknowledgment_number());
+        prop_assert_eq!(ours.window(), theirs.window_size());
+        prop_assert_eq!(ours.checksum(), theirs.checksum());
+        prop_assert_eq!(ours.urgent(), theirs.urgent_pointer());
+        prop_assert_eq!(ours.option_bytes(), theirs.options());
+        use tcp::Flags;
+        for (flag, set) in [
+            (Flags::FIN, theirs.fin()),
+            (Flags::SYN, theirs.syn()),
+            (Flags::RST, theirs.rst()),
+            (Flags::PSH, theirs.psh()),
+            (Flags::ACK, theirs.ack()),
+            (Flags::URG, theirs.urg()),
+            (Flags::ECE, theirs.ece()),
+            (Flags::CWR, theirs.cwr()),
+            (Flags::AE, theirs.ns()),
+        ] {
+            prop_assert_eq!(ours.flags().contains(flag), set);
+        }
+
+        bytes[0] = 0x40 | (bytes[0] & 0x0F).max(5);
+        // Their header does not keep the reserved flag, so that their checksum lacks it.
+        bytes[6] &= 0x7F;
+        let ours = ipv4::Header::parse(&bytes).unwrap();
+        let theirs = etherparse::Ipv4HeaderSlice::from_slice(&bytes).unwrap();
+        prop_assert_eq!(ours.header_len(), theirs.slice().len());
+        prop_assert_eq!(ours.tos(), theirs.dcp().value() << 2 | theirs.ecn().value());
+        prop_assert_eq!(ours.total_len(), theirs.total_len());
+        prop_assert_eq!(ours.id(), theirs.identification());
+        prop_assert_eq!(ours.dont_fragment(), theirs.dont_fragment());
+        prop_assert_eq!(ours.more_fragments(), theirs.more_fragments());
+        prop_assert_eq!(ours.fragment_offset() / 8, theirs.fragments_offset().value());
+        prop_assert_eq!(ours.ttl(), theirs.ttl());
+        prop_assert_eq!(ours.protocol().0, theirs.protocol().0);
+        prop_assert_eq!(ours.src(), theirs.source());
+        prop_assert_eq!(ours.dst(), theirs.destination());
+        prop_assert_eq!(
+            checksum_of(&bytes[..ours.header_len()]),
+            theirs.to_header().calc_header_checksum()
+        );
+
+        bytes[0] = 0x60 | bytes[0] & 0x0F;
+        let ours = ipv6::Header::parse(&bytes).unwrap();
+        let theirs = etherparse::Ipv6HeaderSlice::from_slice(&bytes).unwrap();
+        prop_assert_eq!(ours.traffic_class(), theirs.traffic_class());
+        prop_assert_eq!(ours.flow_label(), theirs.flow_label().value());
+        prop_assert_eq!(ours.payload_len(), theirs.payload_length());
+        prop_assert_eq!(ours.next_header().0, theirs.next_header().0);
+        prop_assert_eq!(ours.hop_limit(), theirs.hop_limit());
+        prop_assert_eq!(ours.src(), theirs.source());
+        prop_assert_eq!(ours.dst(), theirs.destination());
+    }
+
+    #[test]
+    fn option_lists_of_any_bytes_end(
+        bytes in bytes_of(prop_oneof![Just(0u8), Just(1), 2u8..12, any::<u8>()], 0..64),
+    ) {
+        // Every option but a NOP takes two bytes at least.
+        prop_assert!(tcp::Options::new(&bytes).count() <= bytes.len());
+        let (good, error) = tcp_options(&bytes);
+        let theirs: Vec<_> = etherparse::TcpOptionsIterator::from_slice(&bytes).collect();
+        // They refuse options of unknown kinds; up to there, both lists are the same.
+        let known = good.iter().take_while(|o| !matches!(o, tcp::TcpOption::Unknown { .. }));
+        let known = known.count();
+        let both = theirs.iter().take_while(|o| o.is_ok()).count();
+        let sack_too_long = good.iter().take(known).position(
+            |o| matches!(o, tcp::TcpOption::Sack(blocks) if blocks.len() > 32),
+        );
+        prop_assert_eq!(both, sack_too_long.unwrap_or(known));
+        if error.is_some() {
+            prop_assert!(theirs.iter().any(Result::is_err));
+        }
+    }
+
+    #[test]
+    fn views_of_any_bytes_do_not_panic(mut bytes in bytes_of(any::<u8>(), 0..80)) {
+        if let Ok(header) = ipv4::Header::parse(&bytes) {
+            prop_assert!(header.header_len() <= bytes.len());
+            prop_assert!(header.options().count() <= header.option_bytes().len());
+            prop_assert_eq!(
+                header.checksum_is_valid(),
+                header.checksum() % 0xFFFF == checksum_of(&bytes[..header.header_len()]) % 0xFFFF
+            );
+        }
+        if let Ok(mut header) = ipv4::HeaderMut::parse(&mut bytes) {
+            header.fill_checksum();
+            prop_assert!(header.view().checksum_is_valid());
+        }
+        if let Ok(header) = tcp::Header::parse(&bytes) {
+            prop_assert!(header.header_len() <= bytes.len());
+            prop_assert!(header.options().count() <= header.option_bytes().len());
+        }
+        for first in [0, 43, 44, 60] {
+            if let Ok(found) = ipv6::Extensions::walk(IpProtocol(first), &bytes) {
+                prop_assert!(usize::from(found.bytes) <= bytes.len());
+                prop_assert!(usize::from(found.count) * 8 <= usize::from(found.bytes));
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@
 //! checksums, in several flows, each numbered.
 
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features,
+    Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Input,
     QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
 use crate::limits::{BURST_PACKETS_MAX, QUEUES_MAX, SEGMENTS_MAX};
@@ -139,6 +139,11 @@ impl Driver for Null {
         Capabilities {
             link: LinkType::Ethernet,
             queues_max: self.config.queues,
+            input: match self.config.source {
+                None => Input::None,
+                Some(Source { count: None, .. }) => Input::Endless,
+                Some(Source { count: Some(_), .. }) => Input::Finite,
+            },
             tx: self.config.tx.consistent(),
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,
@@ -202,8 +207,9 @@ impl TxDescriptors for NullTx {
         Ok(Accepted::Complete)
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), DeviceError> {
         self.doorbells += u64::from(std::mem::take(&mut self.unflushed));
+        Ok(())
     }
 
     fn doorbells(&self) -> u64 {

@@ -28,6 +28,7 @@ pub struct TxQueue<T> {
     device: T,
     arena: Arena,
     features: Features,
+    refused: Features,
     limits: FitLimits,
     waiting: Source,
     again: Source,
@@ -117,6 +118,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             device,
             arena,
             features: features.consistent(),
+            refused: Features::NONE,
             limits,
             waiting: Source::new(),
             again: Source::new(),
@@ -134,6 +136,12 @@ impl<T: TxDescriptors> TxQueue<T> {
     #[must_use]
     pub const fn features(&self) -> Features {
         self.features
+    }
+
+    /// Offloads that the device refused on legal packets; a subset of what it had offered.
+    #[must_use]
+    pub const fn refused(&self) -> Features {
+        self.refused
     }
 
     /// The counters.
@@ -165,16 +173,16 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// # Errors
     ///
-    /// When the device is gone; what was not sent yet stays here.
+    /// When the device is gone or failed; what was not sent yet stays here.
     pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
         let counters = Arc::clone(&self.counters);
         counters.begin();
         let result = self.transmit_all(burst);
-        self.device.flush();
+        let flushed = self.device.flush();
         counters.doorbells.set(self.device.doorbells());
         counters.syscalls.set(self.device.syscalls());
         counters.publish();
-        result
+        result.and_then(|sent| flushed.map(|()| sent))
     }
 
     fn transmit_all(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
@@ -291,6 +299,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// is prepared anew, in order.
     fn give_up(&mut self, feature: Features) {
         self.features = self.features.without(feature).consistent();
+        self.refused |= feature;
         self.counters.refused_features.add(1);
         self.front_defragged = false;
         if self.again.cutting.is_some() {

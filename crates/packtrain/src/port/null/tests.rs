@@ -1,8 +1,6 @@
 use super::*;
 use crate::conformance::{Injects, Rig, Skip, Traits};
 use crate::driver_conformance;
-use crate::packet::{ArenaConfig, Burst, Ingress};
-use crate::queue::RxQueue;
 
 struct NullRig(Null);
 

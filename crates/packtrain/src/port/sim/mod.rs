@@ -240,8 +240,7 @@ impl Driver for Sim {
             tx_ring: Some(config.tx_ring),
             contiguous_headers: config.contiguous_headers,
             min_packet_bytes: config.min_packet_bytes,
-            headroom_bytes: 0,
-            notes: Vec::new(),
+            ..Capabilities::default()
         }
     }
 

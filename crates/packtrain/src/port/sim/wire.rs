@@ -310,8 +310,10 @@ impl RxState {
         }
         let bytes = pieces.iter().map(|piece| piece.len()).sum();
         let Some((small, use_large)) = self.buffers_for(bytes) else {
-            // Were the ring full of empty buffers already, waiting would not help.
-            return if config.flow_control && self.posted.len() < self.usable {
+            // Were every buffer posted already, waiting would not help.
+            let all_posted =
+                self.posted.len() == self.usable && self.large.len() == self.large_wanted;
+            return if config.flow_control && !all_posted {
                 Arrival::Pause
             } else {
                 Arrival::Lost

@@ -1,0 +1,110 @@
+//! CPU time and context switches, by thread and by process (`getrusage(2)`).
+
+use std::num::NonZero;
+use std::time::Duration;
+
+use crate::sys;
+
+/// CPU time and context switches since the start of a thread or process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Time in user mode.
+    pub user: Duration,
+    /// Time in the kernel on behalf of the thread or process. Softirq work that interrupts some
+    /// other thread is charged to that thread, so sums over a machine are exact, shares are not.
+    pub system: Duration,
+    /// Context switches because it waited.
+    pub voluntary_switches: u64,
+    /// Context switches because its time slice ended or something more urgent ran.
+    pub involuntary_switches: u64,
+}
+
+impl Usage {
+    /// Of the calling thread (`RUSAGE_THREAD`).
+    pub fn of_thread() -> Self {
+        sys::rusage_thread()
+    }
+
+    /// Of all threads of the process, ended ones included (`RUSAGE_SELF`).
+    pub fn of_process() -> Self {
+        sys::rusage_process()
+    }
+
+    /// User and system time together.
+    pub fn cpu(&self) -> Duration {
+        self.user + self.system
+    }
+
+    /// The growth since `earlier`, a value taken from the same thread or process. Never negative:
+    /// the kernel may shift time between user and system from one reading to the next.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            voluntary_switches: self
+                .voluntary_switches
+                .saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_sub(earlier.involuntary_switches),
+        }
+    }
+
+    /// The sum of two usages, for adding up threads.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
+            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
+        }
+    }
+}
+
+/// CPUs this process may run on (affinity mask and cgroup quota), at least 1.
+pub fn count() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_thread_is_charged() {
+        let start = Usage::of_thread();
+        let clock = std::time::Instant::now();
+        let mut x = 1u64;
+        while Usage::of_thread().since(&start).cpu() < Duration::from_millis(20) {
+            assert!(
+                clock.elapsed() < Duration::from_secs(30),
+                "no CPU time was charged"
+            );
+            for _ in 0..10_000 {
+                x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005));
+            }
+        }
+        let used = Usage::of_thread().since(&start).cpu();
+        assert!(
+            used <= clock.elapsed() + Duration::from_millis(10),
+            "{used:?}"
+        );
+        assert!(Usage::of_process().cpu() >= used);
+    }
+
+    #[test]
+    fn waiting_thread_switches_and_costs_little() {
+        let start = Usage::of_thread();
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let used = Usage::of_thread().since(&start);
+        assert!(used.voluntary_switches >= 5, "{used:?}");
+        assert!(used.cpu() < Duration::from_millis(10), "{used:?}");
+    }
+
+    #[test]
+    fn at_least_one_cpu() {
+        assert!(count() >= 1);
+    }
+}

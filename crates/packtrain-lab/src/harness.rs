@@ -1,0 +1,140 @@
+//! A small test runner for tests that need namespaces.
+//!
+//! An unprivileged user gets namespaces only in a process that made its user namespace before it
+//! had a second thread, which the standard test harness does not allow. A test target with
+//! `harness = false` calls [`main`] instead.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::{netns, rootless, tap};
+
+/// How a test that did not panic ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It checked what it is there for.
+    Done,
+    /// It could not, for this reason.
+    Skipped(String),
+}
+
+/// A test: its name and its function, which panics when a check fails.
+pub type Test = (&'static str, fn() -> Outcome);
+
+/// Runs the tests one after the other, in user and network namespaces that are there, and returns
+/// the exit status for `main`: success unless a test panicked. Call it first thing in `main`.
+///
+/// A test that is skipped, or all tests when namespaces are not available, prints one line
+/// `SKIP: <test>: <reason>`, and the summary counts them. Of the standard harness's arguments,
+/// names to select by (any that contains one of them), `--skip NAME`, `--exact` and `--list` are
+/// understood; the other options do not apply here and are ignored.
+pub fn main(tests: &[Test]) -> ExitCode {
+    let entered = rootless::enter_if_needed();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let chosen = select(tests, &arguments);
+    if arguments.iter().any(|argument| argument == "--list") {
+        chosen.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let missing = entered.and_then(|_| netns::namespaces_available()).err();
+    let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
+    println!("running {} tests", chosen.len());
+    for (name, test) in chosen {
+        let start = Instant::now();
+        let outcome = match &missing {
+            Some(missing) => Ok(Outcome::Skipped(missing.to_string())),
+            None => panic::catch_unwind(AssertUnwindSafe(test)),
+        };
+        match outcome {
+            Ok(Outcome::Done) => {
+                passed += 1;
+                println!("test {name} ... ok ({} ms)", start.elapsed().as_millis());
+            }
+            Ok(Outcome::Skipped(reason)) => {
+                skipped += 1;
+                println!("SKIP: {name}: {reason}");
+            }
+            Err(_) => {
+                failed.push(*name);
+                println!("test {name} ... FAILED");
+            }
+        }
+    }
+    let word = if failed.is_empty() { "ok" } else { "FAILED" };
+    failed.iter().for_each(|name| println!("failed: {name}"));
+    println!(
+        "test result: {word}. {passed} passed; {} failed; {skipped} skipped",
+        failed.len()
+    );
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The outcome for a test that needs a TAP where there cannot be one:
+/// `if let Some(skip) = without_tap() { return skip; }`.
+pub fn without_tap() -> Option<Outcome> {
+    tap::available()
+        .err()
+        .map(|missing| Outcome::Skipped(missing.to_string()))
+}
+
+fn select<'a>(tests: &'a [Test], arguments: &[String]) -> Vec<&'a Test> {
+    let (mut names, mut skip) = (Vec::new(), Vec::new());
+    let exact = arguments.iter().any(|argument| argument == "--exact");
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--skip" => skip.extend(arguments.next()),
+            // Options of the standard harness that take a value.
+            "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => {
+                arguments.next();
+            }
+            option if option.starts_with('-') => {}
+            _ => names.push(argument),
+        }
+    }
+    let matches = |name: &str, wanted: &str| {
+        if exact {
+            name == wanted
+        } else {
+            name.contains(wanted)
+        }
+    };
+    tests
+        .iter()
+        .filter(|(name, _)| names.is_empty() || names.iter().any(|wanted| matches(name, wanted)))
+        .filter(|(name, _)| !skip.iter().any(|unwanted| matches(name, unwanted)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(arguments: &[&str]) -> Vec<&'static str> {
+        const TESTS: [Test; 3] = [
+            ("tcp_v4", || Outcome::Done),
+            ("tcp_v6", || Outcome::Done),
+            ("udp", || Outcome::Done),
+        ];
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        select(&TESTS, &arguments)
+            .into_iter()
+            .map(|(name, _)| *name)
+            .collect()
+    }
+
+    #[test]
+    fn tests_are_selected_as_by_the_standard_harness() {
+        assert_eq!(chosen(&[]), ["tcp_v4", "tcp_v6", "udp"]);
+        assert_eq!(chosen(&["tcp"]), ["tcp_v4", "tcp_v6"]);
+        assert_eq!(chosen(&["v6", "udp", "--nocapture"]), ["tcp_v6", "udp"]);
+        assert_eq!(chosen(&["--skip", "tcp"]), ["udp"]);
+        assert_eq!(chosen(&["--exact", "tcp"]), [""; 0]);
+        assert_eq!(chosen(&["--test-threads", "1", "udp"]), ["udp"]);
+    }
+}

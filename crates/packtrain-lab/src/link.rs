@@ -1,0 +1,602 @@
+//! Interfaces, addresses, neighbours and routes through rtnetlink, synchronously.
+//!
+//! An [`Rtnl`] works on the namespace in which it was opened, whatever thread uses it.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::error::LabError;
+use crate::netns::Netns;
+use crate::sys;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// Bytes for one netlink datagram: the kernel builds answers of at most 32 KiB (`rtnl_dump_ifinfo`
+/// caps `min_dump_alloc` there), with room to spare.
+const ANSWER_MAX: usize = 64 * 1024;
+
+/// What an interface has moved, as the kernel counts it (`IFLA_STATS64`, `rtnl_link_stats64`).
+///
+/// Directions are the kernel's: what user space writes into a TAP is received. A TAP counts one
+/// packet per frame, also for a GSO frame; bytes include the Ethernet header and no virtio-net
+/// header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Packets the kernel received from the interface.
+    pub rx_packets: u64,
+    /// Bytes of those, Ethernet header included.
+    pub rx_bytes: u64,
+    /// Packets received bad. On a TAP these are frames with an illegal virtio-net header.
+    pub rx_errors: u64,
+    /// Good packets dropped on reception, for lack of memory or because the link was down.
+    pub rx_dropped: u64,
+    /// Frame errors among `rx_errors`; on a TAP a refused virtio-net header.
+    pub rx_frame_errors: u64,
+    /// Packets the kernel transmitted through the interface.
+    pub tx_packets: u64,
+    /// Bytes of those, Ethernet header included.
+    pub tx_bytes: u64,
+    /// Packets that failed in transmission.
+    pub tx_errors: u64,
+    /// Packets dropped before transmission; on a TAP mostly because its ring was full.
+    pub tx_dropped: u64,
+    /// Multicast packets received (not counted by TAP).
+    pub multicast: u64,
+}
+
+impl LinkStats {
+    /// The growth since `earlier`, counters wrapping.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets.wrapping_sub(earlier.rx_packets),
+            rx_bytes: self.rx_bytes.wrapping_sub(earlier.rx_bytes),
+            rx_errors: self.rx_errors.wrapping_sub(earlier.rx_errors),
+            rx_dropped: self.rx_dropped.wrapping_sub(earlier.rx_dropped),
+            rx_frame_errors: self.rx_frame_errors.wrapping_sub(earlier.rx_frame_errors),
+            tx_packets: self.tx_packets.wrapping_sub(earlier.tx_packets),
+            tx_bytes: self.tx_bytes.wrapping_sub(earlier.tx_bytes),
+            tx_errors: self.tx_errors.wrapping_sub(earlier.tx_errors),
+            tx_dropped: self.tx_dropped.wrapping_sub(earlier.tx_dropped),
+            multicast: self.multicast.wrapping_sub(earlier.multicast),
+        }
+    }
+}
+
+/// One interface, as it was when asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Link {
+    /// Interface index, unique in its namespace, never 0.
+    pub index: u32,
+    /// Interface name.
+    pub name: String,
+    /// `IFF_*` flags (`linux/if.h`).
+    pub flags: u32,
+    /// Maximum transmission unit in bytes, without the Ethernet header.
+    pub mtu: u32,
+    /// Hardware address; `None` when it is not 6 bytes long (TUN).
+    pub mac: Option<Mac>,
+    /// Length of the transmit queue in packets; on a TAP the size of its ring.
+    pub tx_queue_len: u32,
+    /// Transmit queues the device was made with.
+    pub tx_queues: u32,
+    /// Counters.
+    pub stats: LinkStats,
+}
+
+impl Link {
+    /// Administratively up (`IFF_UP`).
+    pub fn is_up(&self) -> bool {
+        self.flags & libc::IFF_UP as u32 != 0
+    }
+
+    /// Up and with carrier (`IFF_RUNNING`).
+    pub fn is_running(&self) -> bool {
+        self.flags & libc::IFF_RUNNING as u32 != 0
+    }
+}
+
+/// A synchronous rtnetlink socket.
+pub struct Rtnl {
+    socket: Socket,
+    sequence: u32,
+    answer: Vec<u8>,
+}
+
+impl std::fmt::Debug for Rtnl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rtnl")
+            .field("fd", &self.socket.as_raw_fd())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rtnl {
+    /// Opens a socket in the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] when netlink sockets are refused.
+    pub fn open() -> Result<Self, LabError> {
+        let mut socket =
+            Socket::new(NETLINK_ROUTE).map_err(LabError::from_io("socket(NETLINK_ROUTE)"))?;
+        socket
+            .bind_auto()
+            .map_err(LabError::from_io("bind(NETLINK_ROUTE)"))?;
+        socket
+            .connect(&SocketAddr::new(0, 0))
+            .map_err(LabError::from_io("connect(NETLINK_ROUTE)"))?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+            answer: Vec::with_capacity(ANSWER_MAX),
+        })
+    }
+
+    /// Every interface of the namespace, in index order of the kernel's dump.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] or [`LabError::Answer`].
+    pub fn links(&mut self) -> Result<Vec<Link>, LabError> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.request("RTM_GETLINK dump", request, NLM_F_DUMP)?;
+        Ok(answers.iter().filter_map(link_of).collect())
+    }
+
+    /// The interface called `name`, with its counters.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] with `ENODEV` when there is none.
+    pub fn link(&mut self, name: &str) -> Result<Link, LabError> {
+        if name.is_empty() || name.len() > sys::NAME_MAX {
+            return Err(LabError::Setting("an interface name has 1 to 15 bytes"));
+        }
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.into()));
+        self.one_link(message)
+    }
+
+    /// The interface with this index, with its counters.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] with `ENODEV` when there is none.
+    pub fn link_by_index(&mut self, index: u32) -> Result<Link, LabError> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.one_link(message)
+    }
+
+    fn one_link(&mut self, message: LinkMessage) -> Result<Link, LabError> {
+        let request = RouteNetlinkMessage::GetLink(message);
+        let answers = self.request("RTM_GETLINK", request, NLM_F_ACK)?;
+        answers
+            .iter()
+            .find_map(link_of)
+            .ok_or(LabError::Answer("RTM_GETLINK without a link"))
+    }
+
+    /// Sets an interface up.
+    ///
+    /// # Errors
+    /// [`LabError::Os`].
+    pub fn set_up(&mut self, index: u32) -> Result<(), LabError> {
+        self.set_flags(index, LinkFlags::Up, LinkFlags::Up)
+    }
+
+    /// Sets an interface down. IPv6 addresses and routes of it are removed by the kernel then.
+    ///
+    /// # Errors
+    /// [`LabError::Os`].
+    pub fn set_down(&mut self, index: u32) -> Result<(), LabError> {
+        self.set_flags(index, LinkFlags::empty(), LinkFlags::Up)
+    }
+
+    /// Switches address resolution on an interface. With it off (`IFF_NOARP`) the kernel sends
+    /// neither ARP nor neighbour discovery there, and joins no solicited-node group, so that no
+    /// MLD report goes out either: only permanent [neighbours](Self::add_neighbour) are reached.
+    ///
+    /// # Errors
+    /// [`LabError::Os`].
+    pub fn set_arp(&mut self, index: u32, on: bool) -> Result<(), LabError> {
+        let flags = if on {
+            LinkFlags::empty()
+        } else {
+            LinkFlags::Noarp
+        };
+        self.set_flags(index, flags, LinkFlags::Noarp)
+    }
+
+    fn set_flags(
+        &mut self,
+        index: u32,
+        flags: LinkFlags,
+        change: LinkFlags,
+    ) -> Result<(), LabError> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.flags = flags;
+        message.header.change_mask = change;
+        self.act(
+            "RTM_SETLINK flags",
+            RouteNetlinkMessage::SetLink(message),
+            0,
+        )
+    }
+
+    fn set_attribute(
+        &mut self,
+        what: &'static str,
+        index: u32,
+        attribute: LinkAttribute,
+    ) -> Result<(), LabError> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes.push(attribute);
+        self.act(what, RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Sets the MTU in bytes, without the Ethernet header. IPv6 needs at least 1280 (RFC 8200
+    /// section 5); a TAP takes 68 to 65521.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] with `EINVAL` when the device does not take it.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), LabError> {
+        self.set_attribute("RTM_SETLINK mtu", index, LinkAttribute::Mtu(mtu))
+    }
+
+    /// Sets the transmit queue length in packets; on a TAP it resizes the ring of every queue.
+    ///
+    /// # Errors
+    /// [`LabError::Os`].
+    pub fn set_tx_queue_len(&mut self, index: u32, packets: u32) -> Result<(), LabError> {
+        self.set_attribute(
+            "RTM_SETLINK txqueuelen",
+            index,
+            LinkAttribute::TxQueueLen(packets),
+        )
+    }
+
+    /// Sets the Ethernet address.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] with `EBUSY` on drivers that want the link down for it.
+    pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), LabError> {
+        self.set_attribute(
+            "RTM_SETLINK address",
+            index,
+            LinkAttribute::Address(mac.to_vec()),
+        )
+    }
+
+    /// Moves an interface into another namespace. It loses its addresses and is down there; its
+    /// index may change.
+    ///
+    /// # Errors
+    /// [`LabError::Os`].
+    pub fn move_to(&mut self, index: u32, netns: &Netns) -> Result<(), LabError> {
+        let fd = netns.as_fd().as_raw_fd();
+        self.set_attribute("RTM_SETLINK netns", index, LinkAttribute::NetNsFd(fd))
+    }
+
+    /// Deletes an interface. A veth's peer goes with it.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] with `EOPNOTSUPP` for devices that cannot be deleted this way.
+    pub fn delete(&mut self, index: u32) -> Result<(), LabError> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.act("RTM_DELLINK", RouteNetlinkMessage::DelLink(message), 0)
+    }
+
+    /// Creates a veth pair: `name` here, `peer` in the namespace `peer_netns`, each with `queues`
+    /// transmit and receive queues, both down.
+    ///
+    /// # Errors
+    /// [`LabError::Os`]: `EEXIST` for a name in use, `EOPNOTSUPP` on a kernel without veth.
+    pub fn create_veth(
+        &mut self,
+        name: &str,
+        peer: &str,
+        peer_netns: &Netns,
+        queues: u32,
+    ) -> Result<(), LabError> {
+        let end = |name: &str| {
+            let mut message = LinkMessage::default();
+            message.attributes.extend([
+                LinkAttribute::IfName(name.into()),
+                LinkAttribute::NumTxQueues(queues),
+                LinkAttribute::NumRxQueues(queues),
+            ]);
+            message
+        };
+        let mut other = end(peer);
+        other
+            .attributes
+            .push(LinkAttribute::NetNsFd(peer_netns.as_fd().as_raw_fd()));
+        let mut message = end(name);
+        message.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
+        ]));
+        self.act(
+            "RTM_NEWLINK veth",
+            RouteNetlinkMessage::NewLink(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// Adds an address with its on-link prefix route. IPv6 addresses skip duplicate address
+    /// detection, so they are usable at once.
+    ///
+    /// # Errors
+    /// [`LabError::Os`]: `EEXIST` when it is there already, `EACCES` or `EOPNOTSUPP` for IPv6
+    /// where it is disabled or the MTU is below 1280.
+    pub fn add_address(&mut self, index: u32, ip: IpAddr, prefix: u8) -> Result<(), LabError> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(ip);
+        message.header.prefix_len = prefix;
+        message.header.index = index;
+        if ip.is_ipv6() {
+            message.header.flags = AddressHeaderFlags::Nodad;
+            message
+                .attributes
+                .push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+        message
+            .attributes
+            .extend([AddressAttribute::Address(ip), AddressAttribute::Local(ip)]);
+        self.act(
+            "RTM_NEWADDR",
+            RouteNetlinkMessage::NewAddress(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// Adds a permanent neighbour: the kernel sends to it without ARP or neighbour discovery, for
+    /// ever. Replaces an entry for the same address.
+    ///
+    /// # Errors
+    /// [`LabError::Os`].
+    pub fn add_neighbour(&mut self, index: u32, ip: IpAddr, mac: Mac) -> Result<(), LabError> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family(ip);
+        message.header.ifindex = index;
+        message.header.state = NeighbourState::Permanent;
+        message.attributes.extend([
+            NeighbourAttribute::Destination(match ip {
+                IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+                IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+            }),
+            NeighbourAttribute::LinkLayerAddress(mac.to_vec()),
+        ]);
+        self.act(
+            "RTM_NEWNEIGH",
+            RouteNetlinkMessage::NewNeighbour(message),
+            NLM_F_CREATE | NLM_F_REPLACE,
+        )
+    }
+
+    /// Adds a unicast route to `destination`/`prefix` through the interface, by `gateway` or, when
+    /// there is none, directly on the link. Address and gateway are of the same family.
+    ///
+    /// # Errors
+    /// [`LabError::Os`]: `EEXIST`, or `ENETUNREACH` for a gateway that is not on the link.
+    pub fn add_route(
+        &mut self,
+        index: u32,
+        destination: IpAddr,
+        prefix: u8,
+        gateway: Option<IpAddr>,
+    ) -> Result<(), LabError> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination);
+        message.header.destination_prefix_length = prefix;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.kind = RouteType::Unicast;
+        // IPv4 wants on-link routes marked as such; IPv6 ignores the scope.
+        message.header.scope = if gateway.is_none() {
+            RouteScope::Link
+        } else {
+            RouteScope::Universe
+        };
+        message.attributes.push(RouteAttribute::Oif(index));
+        message
+            .attributes
+            .push(RouteAttribute::Destination(route_address(destination)));
+        if let Some(gateway) = gateway {
+            message
+                .attributes
+                .push(RouteAttribute::Gateway(route_address(gateway)));
+        }
+        self.act(
+            "RTM_NEWROUTE",
+            RouteNetlinkMessage::NewRoute(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// A request that is answered by an acknowledgement only.
+    fn act(
+        &mut self,
+        what: &'static str,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<(), LabError> {
+        self.request(what, message, flags | NLM_F_ACK).map(drop)
+    }
+
+    /// Sends one request and gathers the answers up to its acknowledgement or end of dump.
+    fn request(
+        &mut self,
+        what: &'static str,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Vec<RouteNetlinkMessage>, LabError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut packet = NetlinkMessage::from(message);
+        packet.header.flags = flags | NLM_F_REQUEST;
+        packet.header.sequence_number = self.sequence;
+        packet.finalize();
+        let mut buffer = vec![0; packet.buffer_len()];
+        packet.serialize(&mut buffer);
+        retry(|| self.socket.send(&buffer, 0)).map_err(LabError::from_io(what))?;
+
+        let mut answers = Vec::new();
+        loop {
+            let Self { socket, answer, .. } = self;
+            answer.clear();
+            retry(|| socket.recv(answer, 0)).map_err(LabError::from_io(what))?;
+            if self.read_answers(what, &mut answers)? {
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// Takes the messages of one datagram; true when the request is complete.
+    fn read_answers(
+        &self,
+        what: &'static str,
+        answers: &mut Vec<RouteNetlinkMessage>,
+    ) -> Result<bool, LabError> {
+        let mut rest = &self.answer[..];
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                .map_err(|_| LabError::Answer(what))?;
+            // Messages are aligned to 4 bytes; a length of 0 would loop for ever.
+            let len = (message.header.length as usize).next_multiple_of(4);
+            if len == 0 {
+                return Err(LabError::Answer(what));
+            }
+            rest = rest.get(len..).unwrap_or(&[]);
+            if message.header.sequence_number != self.sequence {
+                continue;
+            }
+            match message.payload {
+                NetlinkPayload::Error(error) => {
+                    return match error.code {
+                        None => Ok(true),
+                        Some(code) => Err(LabError::Os {
+                            what,
+                            errno: code.get().abs(),
+                        }),
+                    };
+                }
+                NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+                NetlinkPayload::Overrun(_) => return Err(LabError::Answer(what)),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+fn family(ip: IpAddr) -> AddressFamily {
+    if ip.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    }
+}
+
+fn route_address(ip: IpAddr) -> RouteAddress {
+    match ip {
+        IpAddr::V4(ip) => RouteAddress::Inet(ip),
+        IpAddr::V6(ip) => RouteAddress::Inet6(ip),
+    }
+}
+
+fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = message else {
+        return None;
+    };
+    let mut link = Link {
+        index: message.header.index,
+        flags: message.header.flags.bits(),
+        ..Link::default()
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Address(mac) => link.mac = Mac::try_from(mac.as_slice()).ok(),
+            LinkAttribute::TxQueueLen(len) => link.tx_queue_len = *len,
+            LinkAttribute::NumTxQueues(queues) => link.tx_queues = *queues,
+            LinkAttribute::Stats64(s) => {
+                link.stats = LinkStats {
+                    rx_packets: s.rx_packets,
+                    rx_bytes: s.rx_bytes,
+                    rx_errors: s.rx_errors,
+                    rx_dropped: s.rx_dropped,
+                    rx_frame_errors: s.rx_frame_errors,
+                    tx_packets: s.tx_packets,
+                    tx_bytes: s.tx_bytes,
+                    tx_errors: s.tx_errors,
+                    tx_dropped: s.tx_dropped,
+                    multicast: s.multicast,
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+/// Silences what IPv6 sends by itself, for an interface of the calling thread's namespace, or for
+/// `default`: interfaces created there later. No router solicitations, no autoconfigured or
+/// link-local address, no duplicate address detection. Does nothing on a kernel without IPv6.
+///
+/// # Errors
+/// [`LabError::Os`] when a setting exists and is refused.
+pub fn quiet_ipv6(interface: &str) -> Result<(), LabError> {
+    /// `Documentation/networking/ip-sysctl.rst`; `addr_gen_mode` 1 makes no link-local address.
+    const SETTINGS: [(&str, &str); 6] = [
+        ("accept_ra", "0"),
+        ("autoconf", "0"),
+        ("router_solicitations", "0"),
+        ("accept_dad", "0"),
+        ("dad_transmits", "0"),
+        ("addr_gen_mode", "1"),
+    ];
+    for (name, value) in SETTINGS {
+        match fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{name}"), value) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(LabError::os("write /proc/sys/net/ipv6/conf", &error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

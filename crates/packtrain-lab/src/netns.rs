@@ -1,0 +1,181 @@
+//! Network namespaces without names: one lives while a descriptor to it, a socket in it or a
+//! thread in it does. Nothing is mounted, so nothing outlives the process.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::panic;
+use std::thread;
+
+use crate::counters::Counters;
+use crate::error::{Feature, LabError, Missing};
+use crate::link::Rtnl;
+use crate::{sys, tap};
+
+/// The namespace of the calling thread, as a file.
+const CURRENT: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace, kept alive by this value.
+#[derive(Debug)]
+pub struct Netns {
+    file: File,
+}
+
+impl Netns {
+    /// Makes a new namespace: its loopback is up, and IPv6 in it is quiet (see
+    /// [`quiet_ipv6`](crate::link::quiet_ipv6)) for every interface that will be created there.
+    ///
+    /// Needs `CAP_SYS_ADMIN` in the user namespace of the process: root, or
+    /// [`rootless::enter`](crate::rootless::enter) before.
+    ///
+    /// # Errors
+    /// [`LabError::Missing`] when the kernel or its policy has no network namespaces for us;
+    /// [`LabError::Os`] when the loopback cannot be set up.
+    pub fn new() -> Result<Self, LabError> {
+        let file = in_thread(|| {
+            sys::unshare(libc::CLONE_NEWNET).map_err(|error| missing(&error))?;
+            let file = File::open(CURRENT).map_err(LabError::from_io("open ns/net"))?;
+            crate::link::quiet_ipv6("default")?;
+            crate::link::quiet_ipv6("all")?;
+            let mut rtnl = Rtnl::open()?;
+            let loopback = rtnl.link("lo")?.index;
+            rtnl.set_up(loopback)?;
+            Ok::<_, LabError>(file)
+        })??;
+        Ok(Self { file })
+    }
+
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] when `/proc` is not mounted or the kernel has no network namespaces.
+    pub fn current() -> Result<Self, LabError> {
+        let file = File::open(CURRENT).map_err(LabError::from_io("open ns/net"))?;
+        Ok(Self { file })
+    }
+
+    /// Runs `f` on a new thread inside the namespace and waits for it. What `f` creates there
+    /// (sockets, TAP descriptors, [`Rtnl`]) stays in the namespace and may be used from anywhere.
+    /// A panic in `f` is passed on to the caller.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] when the thread cannot be started or may not enter.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        in_thread(|| {
+            self.enter()?;
+            Ok(f())
+        })?
+    }
+
+    /// Moves the calling thread into the namespace, for good: only for threads that one owns and
+    /// that end. [`run`](Self::run) is the safe way for everything short.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] when the process lacks `CAP_SYS_ADMIN` over the namespace.
+    pub fn enter(&self) -> Result<(), LabError> {
+        sys::set_netns(self.file.as_fd()).map_err(LabError::from_io("setns(CLONE_NEWNET)"))
+    }
+
+    /// A netlink handle for the namespace.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run) and [`Rtnl::open`].
+    pub fn rtnl(&self) -> Result<Rtnl, LabError> {
+        self.run(Rtnl::open)?
+    }
+
+    /// The protocol counters of the namespace, now.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run) and [`Counters::read`].
+    pub fn counters(&self) -> Result<Counters, LabError> {
+        self.run(Counters::read)?
+    }
+
+    /// The inode number that names the namespace in `/proc/*/ns/net`: unique while it lives.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] from `fstat(2)`.
+    pub fn inode(&self) -> Result<u64, LabError> {
+        Ok(self
+            .file
+            .metadata()
+            .map_err(LabError::from_io("fstat ns/net"))?
+            .ino())
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Says whether the laboratory can work here: network namespaces can be made, and a TAP in one.
+///
+/// # Errors
+/// [`Missing`] names the first feature that is not there, why, and what to do.
+pub fn available() -> Result<(), Missing> {
+    tap::available()
+}
+
+/// Says whether network namespaces can be made. With them alone, hosts can be joined by veth.
+///
+/// # Errors
+/// [`Missing`] says why not, and what to do.
+pub fn namespaces_available() -> Result<(), Missing> {
+    Netns::new().map(drop).map_err(as_missing)
+}
+
+/// The feature behind a failure to set up a namespace.
+pub(crate) fn as_missing(error: LabError) -> Missing {
+    let (errno, hint) = match error {
+        LabError::Missing(missing) => return missing,
+        // Namespaces exist but cannot be set up: sandboxes that filter netlink or hide /proc.
+        LabError::Os { errno, .. } => (
+            errno,
+            "a sandbox seems to restrict netlink or /proc; run outside of it",
+        ),
+        _ => (libc::EIO, "the kernel's netlink answers are not understood"),
+    };
+    Missing {
+        feature: Feature::NetworkNamespaces,
+        errno,
+        hint,
+    }
+}
+
+/// Whether this kernel has IPv6 (it may be built without, or started with `ipv6.disable=1`).
+pub fn has_ipv6() -> bool {
+    fs::exists("/proc/thread-self/net/if_inet6").unwrap_or(false)
+}
+
+fn missing(error: &io::Error) -> LabError {
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    let hint = match errno {
+        libc::EPERM => "run as root, or as a user who may create user namespaces",
+        libc::EINVAL | libc::ENOSYS => "the kernel is built without CONFIG_NET_NS",
+        libc::ENOSPC | libc::EUSERS => "raise the sysctl user.max_net_namespaces",
+        _ => "unshare(CLONE_NEWNET) failed",
+    };
+    Missing {
+        feature: Feature::NetworkNamespaces,
+        errno,
+        hint,
+    }
+    .into()
+}
+
+/// Runs `f` on a thread of its own, so that a change of namespace ends with it.
+fn in_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+    thread::scope(|scope| {
+        let handle = thread::Builder::new()
+            .name("lab-netns".into())
+            .spawn_scoped(scope, f)
+            .map_err(LabError::from_io("start a thread"))?;
+        Ok(handle
+            .join()
+            .unwrap_or_else(|payload| panic::resume_unwind(payload)))
+    })
+}

@@ -1,0 +1,237 @@
+//! Two hosts with one interface each: what packtrain is put between.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+
+use crate::counters::Counters;
+use crate::error::LabError;
+use crate::link::{self, Link, LinkStats, Mac, Rtnl};
+use crate::netns::{self, Netns};
+use crate::tap::Tap;
+use crate::traffic::IpVersion;
+
+/// One of the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// `198.18.0.1`, `fd00:18::1`.
+    Left,
+    /// `198.18.0.2`, `fd00:18::2`.
+    Right,
+}
+
+impl Side {
+    /// 1 for left and 2 for right: the last byte of every address of the host.
+    fn number(self) -> u8 {
+        match self {
+            Self::Left => 1,
+            Self::Right => 2,
+        }
+    }
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Left => Self::Right,
+            Self::Right => Self::Left,
+        }
+    }
+
+    /// Its IPv4 address, in 198.18.0.0/24 (RFC 2544 benchmarking).
+    pub fn ipv4(self) -> Ipv4Addr {
+        Ipv4Addr::new(198, 18, 0, self.number())
+    }
+
+    /// Its IPv6 address, in fd00:18::/64 (RFC 4193 unique local).
+    pub fn ipv6(self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, 0x18, 0, 0, 0, 0, 0, u16::from(self.number()))
+    }
+
+    /// Its Ethernet address, locally administered.
+    pub fn mac(self) -> Mac {
+        [0x02, 0, 0, 0x18, 0, self.number()]
+    }
+}
+
+/// How the interfaces of both hosts are configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// MTU in bytes, without the Ethernet header; 1280 to 65521.
+    pub mtu: u32,
+    /// Transmit queue length in packets; on a TAP the size of each queue's ring.
+    pub tx_queue_len: u32,
+    /// Whether ARP, neighbour discovery and multicast listener reports are switched off, so that
+    /// the interfaces carry the traffic asked for and nothing else. Permanent neighbour entries
+    /// are there in either case.
+    pub quiet: bool,
+}
+
+impl Default for Settings {
+    /// MTU 1500, 1000 packets, quiet.
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            tx_queue_len: 1000,
+            quiet: true,
+        }
+    }
+}
+
+/// A host: a namespace with one configured interface.
+#[derive(Debug)]
+pub struct Host {
+    /// Which of the two.
+    pub side: Side,
+    /// Its namespace.
+    pub netns: Netns,
+    /// Its interface: name, index and settings as they were when set up.
+    pub link: Link,
+}
+
+impl Host {
+    /// Its address of one IP version.
+    pub fn ip(&self, version: IpVersion) -> IpAddr {
+        match version {
+            IpVersion::V4 => self.side.ipv4().into(),
+            IpVersion::V6 => self.side.ipv6().into(),
+        }
+    }
+
+    /// The protocol counters of its kernel, now.
+    ///
+    /// # Errors
+    /// As [`Netns::counters`].
+    pub fn counters(&self) -> Result<Counters, LabError> {
+        self.netns.counters()
+    }
+
+    /// The counters of its interface, now.
+    ///
+    /// # Errors
+    /// As [`Rtnl::link_by_index`].
+    pub fn stats(&self) -> Result<LinkStats, LabError> {
+        Ok(self.netns.rtnl()?.link_by_index(self.link.index)?.stats)
+    }
+}
+
+/// Two namespaces whose interfaces reach each other once something forwards between them (or at
+/// once, for [`TwoHosts::veth`]). Dropping it removes the namespaces and what is in them.
+#[derive(Debug)]
+pub struct TwoHosts {
+    /// The host with number 1.
+    pub left: Host,
+    /// The host with number 2.
+    pub right: Host,
+}
+
+impl TwoHosts {
+    /// Two hosts with interfaces that `create` makes: it runs once for each side, inside its
+    /// namespace, and returns the interface's name with anything the caller wants to keep
+    /// (descriptors). Addresses, MTU, neighbours and so on are then set here, and the interfaces
+    /// are up on return.
+    ///
+    /// # Errors
+    /// The error of `create`, or one of [`Netns::new`] and [`Rtnl`]'s methods.
+    pub fn with<T: Send, E: From<LabError> + Send>(
+        settings: &Settings,
+        create: impl Fn(Side) -> Result<(String, T), E> + Sync,
+    ) -> Result<(Self, T, T), E> {
+        check(settings)?;
+        let make = |side: Side| {
+            let netns = Netns::new()?;
+            let (link, kept) = netns.run(|| {
+                let (name, kept) = create(side)?;
+                Ok::<_, E>((configure(&mut Rtnl::open()?, &name, side, settings)?, kept))
+            })??;
+            Ok::<_, E>((Host { side, netns, link }, kept))
+        };
+        let (left, kept_left) = make(Side::Left)?;
+        let (right, kept_right) = make(Side::Right)?;
+        Ok((Self { left, right }, kept_left, kept_right))
+    }
+
+    /// Two hosts with a TAP or TUN each, made by `tap(side)`; the descriptors of left and right
+    /// come with them. Whatever reads one side's descriptors and writes the other's is the cable.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with) and [`Tap::open`].
+    pub fn taps(
+        settings: &Settings,
+        tap: impl Fn(Side) -> Tap + Sync,
+    ) -> Result<(Self, Vec<OwnedFd>, Vec<OwnedFd>), LabError> {
+        Self::with(settings, |side| {
+            let tap = tap(side);
+            Ok((tap.name().to_owned(), tap.open()?))
+        })
+    }
+
+    /// Two hosts joined by a veth pair, both ends called `veth0`.
+    ///
+    /// # Errors
+    /// As [`Netns::new`] and [`Rtnl`]'s methods.
+    pub fn veth(settings: &Settings) -> Result<Self, LabError> {
+        check(settings)?;
+        let (left, right) = (Netns::new()?, Netns::new()?);
+        left.rtnl()?.create_veth("veth0", "veth0", &right, 1)?;
+        let host = |netns: Netns, side| {
+            let link = netns.run(|| configure(&mut Rtnl::open()?, "veth0", side, settings))??;
+            Ok::<_, LabError>(Host { side, netns, link })
+        };
+        Ok(Self {
+            left: host(left, Side::Left)?,
+            right: host(right, Side::Right)?,
+        })
+    }
+
+    /// The host of a side.
+    pub fn host(&self, side: Side) -> &Host {
+        match side {
+            Side::Left => &self.left,
+            Side::Right => &self.right,
+        }
+    }
+}
+
+fn check(settings: &Settings) -> Result<(), LabError> {
+    // 1280: RFC 8200 section 5. 65521: 65535 less the Ethernet header, the most a TAP takes.
+    if !(1280..=65521).contains(&settings.mtu) {
+        return Err(LabError::Setting("mtu is 1280 to 65521"));
+    }
+    if settings.tx_queue_len == 0 {
+        return Err(LabError::Setting("tx_queue_len is at least 1"));
+    }
+    Ok(())
+}
+
+/// Runs in the host's namespace: sysctl files are those of the calling thread's.
+fn configure(
+    rtnl: &mut Rtnl,
+    name: &str,
+    side: Side,
+    settings: &Settings,
+) -> Result<Link, LabError> {
+    let Link { index, mac, .. } = rtnl.link(name)?;
+    // A TUN has no link layer: nothing to resolve, nobody to be told apart.
+    let ethernet = mac.is_some();
+    link::quiet_ipv6(name)?;
+    rtnl.set_mtu(index, settings.mtu)?;
+    rtnl.set_tx_queue_len(index, settings.tx_queue_len)?;
+    if ethernet {
+        rtnl.set_mac(index, side.mac())?;
+        // Before the addresses, which would join their multicast groups and report it.
+        rtnl.set_arp(index, !settings.quiet)?;
+    }
+    rtnl.set_up(index)?;
+    let peer = side.other();
+    let mut families: Vec<(IpAddr, u8, IpAddr)> =
+        vec![(side.ipv4().into(), 24, peer.ipv4().into())];
+    if netns::has_ipv6() {
+        families.push((side.ipv6().into(), 64, peer.ipv6().into()));
+    }
+    for (ip, prefix, peer_ip) in families {
+        rtnl.add_address(index, ip, prefix)?;
+        if ethernet {
+            rtnl.add_neighbour(index, peer_ip, peer.mac())?;
+        }
+    }
+    rtnl.link_by_index(index)
+}

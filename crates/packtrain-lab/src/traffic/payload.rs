@@ -1,0 +1,457 @@
+//! The bytes that are sent, and what recognises them at the other end.
+//!
+//! A payload is cut from one pseudo-random block that stays in the CPU's cache, entered at another
+//! place in every round, so that making it costs nothing and yet no two chunks of a stream are
+//! alike: a swap, a loss or a repeat changes the hash. (The only exception: each position has one
+//! with equal content per round, at a distance that is no multiple of a usual segment size.)
+
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
+/// Bytes of the block. A power of two, within the second level cache of today's CPUs.
+const BLOCK: usize = 1 << 18;
+
+/// Bytes by which each round enters the block later. Odd, so that all [`BLOCK`] rounds differ.
+const STRIDE: usize = 88_001;
+
+/// Bytes of sequence number at the start of every datagram, big-endian.
+pub const SEQUENCE_LEN: usize = 8;
+
+/// Largest datagram payload: a 65535 byte IPv4 packet less its headers.
+pub const DATAGRAM_MAX: usize = 65_507;
+
+/// A reproducible pseudo-random byte source.
+#[derive(Debug)]
+pub struct Pattern {
+    block: Box<[u8]>,
+}
+
+impl Pattern {
+    /// The pattern of a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut state = seed;
+        let words = (0..BLOCK / 8).flat_map(|_| {
+            // SplitMix64: short, and every bit of its output is usable.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)).to_le_bytes()
+        });
+        Self {
+            block: words.collect(),
+        }
+    }
+
+    /// The bytes of stream number `stream` from `position` on: as many as lie together in memory,
+    /// at least 1 and at most 256 KiB.
+    pub fn stream(&self, stream: u32, position: u64) -> &[u8] {
+        let block = BLOCK as u64;
+        let offset = position % block;
+        // Streams enter the block at different places too. 977 rounds apart: odd, so that no two
+        // of up to BLOCK streams are alike.
+        let round = (position / block).wrapping_add(u64::from(stream).wrapping_mul(977));
+        let start = (offset + (round % block) * STRIDE as u64) % block;
+        let len = (block - start).min(block - offset);
+        // All three are below BLOCK, which fits a usize on every platform.
+        &self.block[start as usize..(start + len) as usize]
+    }
+
+    /// The content of datagram number `sequence` of a flow after its sequence number: `len` bytes,
+    /// at most [`DATAGRAM_MAX`].
+    fn datagram(&self, stream: u32, sequence: u64, len: usize) -> &[u8] {
+        let places = (BLOCK - DATAGRAM_MAX) as u64;
+        let round = sequence.wrapping_add(u64::from(stream).wrapping_mul(977));
+        let start = ((round % places) * (STRIDE as u64) % places) as usize;
+        &self.block[start..start + len]
+    }
+
+    /// Writes datagram number `sequence` of flow `stream` into `to`, whose length is its payload
+    /// size: [`SEQUENCE_LEN`] to [`DATAGRAM_MAX`] bytes.
+    pub fn write_datagram(&self, stream: u32, sequence: u64, to: &mut [u8]) {
+        let (head, rest) = to.split_at_mut(SEQUENCE_LEN);
+        head.copy_from_slice(&sequence.to_be_bytes());
+        rest.copy_from_slice(self.datagram(stream, sequence, rest.len()));
+    }
+
+    /// The sequence number of a datagram if it is one of flow `stream` and its content is right.
+    fn read_datagram(&self, stream: u32, payload: &[u8]) -> Option<u64> {
+        let (head, rest) = payload.split_first_chunk::<SEQUENCE_LEN>()?;
+        let sequence = u64::from_be_bytes(*head);
+        (payload.len() <= DATAGRAM_MAX && rest == self.datagram(stream, sequence, rest.len()))
+            .then_some(sequence)
+    }
+}
+
+/// xxh3-64 over a byte stream, and its length.
+#[derive(Clone, Default)]
+pub struct StreamHash {
+    hash: XxHash3_64,
+    bytes: u64,
+}
+
+impl std::fmt::Debug for StreamHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamHash")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StreamHash {
+    /// Of no bytes yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the next bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.hash.write(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// Bytes added.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The hash of all bytes added.
+    pub fn finish(&self) -> u64 {
+        self.hash.finish()
+    }
+}
+
+/// One hash for several streams, in their order.
+pub(crate) fn combine(hashes: impl IntoIterator<Item = u64>) -> u64 {
+    let mut all = XxHash3_64::new();
+    for hash in hashes {
+        all.write(&hash.to_le_bytes());
+    }
+    all.finish()
+}
+
+/// The hash of one datagram. Sums of these (wrapping) do not depend on the order of arrival, and
+/// change with every loss, repeat and flipped bit.
+pub fn datagram_hash(payload: &[u8]) -> u64 {
+    XxHash3_64::oneshot(payload)
+}
+
+/// What became of the datagrams of one or more flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Different datagrams that arrived with the right content.
+    pub received: u64,
+    /// Sent, and never arrived with the right content: `sent - received`.
+    pub lost: u64,
+    /// Further copies of ones that had arrived.
+    pub duplicated: u64,
+    /// Arrived after one with a higher number. (A flow that is never reordered has none.)
+    pub misordered: u64,
+    /// Arrived with a content that is of no datagram sent. Each is also among the lost.
+    pub corrupted: u64,
+}
+
+impl Datagrams {
+    /// Whether every datagram arrived exactly once and unharmed, in whatever order.
+    pub fn intact(&self) -> bool {
+        self.lost == 0 && self.duplicated == 0 && self.corrupted == 0
+    }
+
+    /// The sum over two flows.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            lost: self.lost + other.lost,
+            duplicated: self.duplicated + other.duplicated,
+            misordered: self.misordered + other.misordered,
+            corrupted: self.corrupted + other.corrupted,
+        }
+    }
+}
+
+/// Checks the datagrams of one flow as they arrive.
+#[derive(Debug)]
+pub struct DatagramCheck<'a> {
+    pattern: &'a Pattern,
+    stream: u32,
+    /// One bit per sequence number seen.
+    seen: Vec<u64>,
+    /// One more than the highest sequence number seen.
+    next: u64,
+    hash: u64,
+    bytes: u64,
+    counts: Datagrams,
+}
+
+impl<'a> DatagramCheck<'a> {
+    /// A checker for flow `stream` of `pattern`.
+    pub fn new(pattern: &'a Pattern, stream: u32) -> Self {
+        let counts = Datagrams::default();
+        Self {
+            pattern,
+            stream,
+            seen: Vec::new(),
+            next: 0,
+            hash: 0,
+            bytes: 0,
+            counts,
+        }
+    }
+
+    /// Takes one received payload. Numbers from `sent` on cannot have been sent yet: they are
+    /// counted as corrupted, which also bounds the memory used.
+    pub fn add(&mut self, payload: &[u8], sent: u64) {
+        self.hash = self.hash.wrapping_add(datagram_hash(payload));
+        let sequence = match self.pattern.read_datagram(self.stream, payload) {
+            Some(sequence) if sequence < sent => sequence,
+            _ => {
+                self.counts.corrupted += 1;
+                return;
+            }
+        };
+        let (word, bit) = ((sequence / 64) as usize, 1 << (sequence % 64));
+        if word >= self.seen.len() {
+            self.seen.resize(word + 1, 0);
+        }
+        if self.seen[word] & bit != 0 {
+            self.counts.duplicated += 1;
+            return;
+        }
+        self.seen[word] |= bit;
+        self.counts.received += 1;
+        self.bytes += payload.len() as u64;
+        if sequence < self.next {
+            self.counts.misordered += 1;
+        } else {
+            self.next = sequence + 1;
+        }
+    }
+
+    /// Wrapping sum of [`datagram_hash`] over all that arrived, right or wrong.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Payload bytes of the datagrams counted as received, sequence numbers included.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The verdict once `sent` datagrams have been sent and no more will arrive.
+    pub fn finish(&self, sent: u64) -> Datagrams {
+        Datagrams {
+            sent,
+            lost: sent - self.counts.received.min(sent),
+            ..self.counts
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first `len` bytes of a stream, put together from its pieces.
+    fn take(pattern: &Pattern, stream: u32, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while bytes.len() < len {
+            let piece = pattern.stream(stream, bytes.len() as u64);
+            assert!(!piece.is_empty());
+            bytes.extend_from_slice(&piece[..piece.len().min(len - bytes.len())]);
+        }
+        bytes
+    }
+
+    fn hash(bytes: &[u8]) -> u64 {
+        let mut hash = StreamHash::new();
+        hash.add(bytes);
+        hash.finish()
+    }
+
+    #[test]
+    fn a_stream_does_not_depend_on_how_it_is_cut() {
+        let pattern = Pattern::new(7);
+        let whole = take(&pattern, 3, 3 * BLOCK + 12_345);
+        for position in [
+            0,
+            1,
+            BLOCK - 1,
+            BLOCK,
+            2 * BLOCK + 77_777,
+            3 * BLOCK + 12_344,
+        ] {
+            let piece = pattern.stream(3, position as u64);
+            let len = piece.len().min(whole.len() - position);
+            assert_eq!(
+                piece[..len],
+                whole[position..position + len],
+                "at {position}"
+            );
+        }
+        let mut pieces = StreamHash::new();
+        whole.chunks(1448).for_each(|chunk| pieces.add(chunk));
+        assert_eq!(pieces.finish(), hash(&whole));
+        assert_eq!(pieces.bytes(), whole.len() as u64);
+    }
+
+    #[test]
+    fn seeds_streams_and_rounds_differ() {
+        let pattern = Pattern::new(7);
+        let whole = take(&pattern, 0, 2 * BLOCK);
+        assert_ne!(whole[..BLOCK], whole[BLOCK..]);
+        assert_ne!(hash(&take(&pattern, 1, BLOCK)), hash(&whole[..BLOCK]));
+        assert_ne!(
+            hash(&take(&Pattern::new(8), 0, BLOCK)),
+            hash(&whole[..BLOCK])
+        );
+        // Far positions must neither panic nor repeat the start.
+        assert_ne!(pattern.stream(0, u64::MAX - 5), pattern.stream(0, 0));
+    }
+
+    #[test]
+    fn stream_hash_sees_flip_swap_loss_and_repeat() {
+        let pattern = Pattern::new(1);
+        let good = take(&pattern, 0, 1 << 20);
+        let expected = hash(&good);
+        for at in [0, 1, 70_000, good.len() - 1] {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert_ne!(hash(&bad), expected, "flip at {at}");
+        }
+        // Whole segments of usual sizes, next to each other and far apart.
+        for size in [536, 1220, 1428, 1440, 1448, 1460, 8948, 65_536, BLOCK] {
+            for (a, b) in [(0, 1), (1, 3), (0, good.len() / size - 1)] {
+                if a == b || (b + 1) * size > good.len() {
+                    continue;
+                }
+                let mut bad = good.clone();
+                bad[a * size..(a + 1) * size].copy_from_slice(&good[b * size..(b + 1) * size]);
+                assert_ne!(hash(&bad), expected, "{size}: repeat {b} in place of {a}");
+                bad[b * size..(b + 1) * size].copy_from_slice(&good[a * size..(a + 1) * size]);
+                assert_ne!(hash(&bad), expected, "{size}: swap of {a} and {b}");
+            }
+            let mut bad = good.clone();
+            bad.drain(size..2 * size);
+            assert_ne!(hash(&bad), expected, "{size}: loss");
+        }
+    }
+
+    #[test]
+    fn combining_sees_exchanged_streams() {
+        assert_ne!(combine([1, 2]), combine([2, 1]));
+        assert_eq!(combine([1, 2]), combine([1, 2]));
+    }
+
+    /// `count` datagrams of 100 bytes each.
+    fn datagrams(pattern: &Pattern, count: u64) -> Vec<Vec<u8>> {
+        (0..count)
+            .map(|sequence| {
+                let mut payload = vec![0; 100];
+                pattern.write_datagram(2, sequence, &mut payload);
+                payload
+            })
+            .collect()
+    }
+
+    fn judge(pattern: &Pattern, arrived: &[Vec<u8>], sent: u64) -> (Datagrams, u64) {
+        let mut check = DatagramCheck::new(pattern, 2);
+        arrived.iter().for_each(|payload| check.add(payload, sent));
+        (check.finish(sent), check.hash())
+    }
+
+    #[test]
+    fn datagrams_are_judged() {
+        let pattern = Pattern::new(9);
+        let good = datagrams(&pattern, 200);
+        let sum = good
+            .iter()
+            .fold(0u64, |sum, p| sum.wrapping_add(datagram_hash(p)));
+        let whole = Datagrams {
+            sent: 200,
+            received: 200,
+            ..Datagrams::default()
+        };
+        assert_eq!(judge(&pattern, &good, 200), (whole, sum));
+
+        let mut swapped = good.clone();
+        swapped.swap(10, 11);
+        let (counts, hash) = judge(&pattern, &swapped, 200);
+        assert_eq!(
+            counts,
+            Datagrams {
+                misordered: 1,
+                ..whole
+            }
+        );
+        assert!(
+            counts.intact() && hash == sum,
+            "order is not part of intactness"
+        );
+
+        let mut lost = good.clone();
+        lost.remove(63);
+        let (counts, hash) = judge(&pattern, &lost, 200);
+        assert_eq!(
+            counts,
+            Datagrams {
+                received: 199,
+                lost: 1,
+                ..whole
+            }
+        );
+        assert!(!counts.intact() && hash != sum);
+
+        let mut twice = good.clone();
+        twice.push(good[5].clone());
+        let (counts, hash) = judge(&pattern, &twice, 200);
+        assert_eq!(
+            counts,
+            Datagrams {
+                duplicated: 1,
+                ..whole
+            }
+        );
+        assert!(!counts.intact() && hash != sum);
+
+        for (datagram, byte) in [(0, 0), (7, 7), (64, 8), (199, 99)] {
+            let mut flipped = good.clone();
+            flipped[datagram][byte] ^= 1;
+            let (counts, hash) = judge(&pattern, &flipped, 200);
+            assert_eq!(
+                counts,
+                Datagrams {
+                    received: 199,
+                    lost: 1,
+                    corrupted: 1,
+                    ..whole
+                }
+            );
+            assert!(!counts.intact() && hash != sum, "{datagram} {byte}");
+        }
+    }
+
+    #[test]
+    fn strange_datagrams_are_corrupted_not_fatal() {
+        let pattern = Pattern::new(9);
+        let mut unsent = vec![0; 64];
+        pattern.write_datagram(2, 1 << 60, &mut unsent);
+        let mut other_flow = vec![0; 64];
+        pattern.write_datagram(3, 0, &mut other_flow);
+        for payload in [vec![], vec![1; 7], vec![0; 70_000], unsent, other_flow] {
+            let (counts, _) = judge(&pattern, std::slice::from_ref(&payload), 5);
+            assert_eq!(
+                (counts.corrupted, counts.lost),
+                (1, 5),
+                "{} bytes",
+                payload.len()
+            );
+        }
+        let mut largest = vec![0; DATAGRAM_MAX];
+        pattern.write_datagram(2, 4, &mut largest);
+        assert_eq!(judge(&pattern, &[largest], 5).0.received, 1);
+    }
+}

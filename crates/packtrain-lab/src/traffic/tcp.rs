@@ -1,0 +1,248 @@
+//! TCP streams: connect, write the pattern, read and hash to the end.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::payload::{Pattern, StreamHash, combine};
+use super::{
+    Calls, Datagrams, End, QUANTUM, Transfer, TransferReport, Watch, Way, first_error, is_pause,
+};
+use crate::cpu::Usage;
+use crate::error::LabError;
+use crate::sys;
+
+/// Bytes asked for in one `recv`.
+const READ: usize = 256 * 1024;
+
+/// The two ends of one connection.
+struct Connection {
+    sender: TcpStream,
+    receiver: TcpStream,
+}
+
+pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, LabError> {
+    let connections = connect(transfer, way)?;
+    let pattern = Pattern::new(transfer.seed);
+    // The clock starts when everything is connected.
+    let watch = Watch::new(transfer);
+    let (watch, pattern) = (&watch, &pattern);
+    let (sent, received) = thread::scope(|scope| {
+        let mut senders = Vec::new();
+        let mut receivers = Vec::new();
+        for (stream, connection) in (0u32..).zip(&connections) {
+            receivers.push(scope.spawn(move || {
+                receive(watch, &connection.receiver).inspect_err(|_| watch.abort())
+            }));
+            senders.push(scope.spawn(move || {
+                send(watch, pattern, stream, &connection.sender).inspect_err(|_| watch.abort())
+            }));
+        }
+        let sent: Vec<_> = senders.into_iter().map(join).collect();
+        let received: Vec<_> = receivers.into_iter().map(join).collect();
+        (sent, received)
+    });
+    // Of a broken connection the sender often only learns by a reset: ask the receivers first.
+    let (received, sent) = match (first_error(received), first_error(sent)) {
+        (Ok(received), Ok(sent)) => (received, sent),
+        (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => {
+            return Err(error);
+        }
+    };
+    let mut retransmits = 0;
+    for connection in &connections {
+        retransmits +=
+            sys::tcp_retransmits(&connection.sender).map_err(LabError::from_io("TCP_INFO"))?;
+    }
+    let elapsed = received
+        .iter()
+        .map(|(_, end)| *end)
+        .max()
+        .unwrap_or_default();
+    let received: Vec<End> = received.into_iter().map(|(end, _)| end).collect();
+    Ok(report(transfer, &sent, &received, elapsed, retransmits))
+}
+
+fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
+    handle
+        .join()
+        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+}
+
+fn report(
+    transfer: &Transfer,
+    sent: &[End],
+    received: &[End],
+    elapsed: Duration,
+    retransmits: u64,
+) -> TransferReport {
+    let calls = |ends: &[End]| ends.iter().map(|end| end.calls).sum();
+    let cpu = |ends: &[End]| {
+        ends.iter()
+            .fold(Usage::default(), |sum, end| sum.plus(&end.cpu))
+    };
+    let same = sent
+        .iter()
+        .zip(received)
+        .all(|(s, r)| s.hash == r.hash && s.bytes == r.bytes);
+    TransferReport {
+        protocol: transfer.protocol,
+        ip: transfer.ip,
+        streams: transfer.streams,
+        sent_bytes: sent.iter().map(|end| end.bytes).sum(),
+        received_bytes: received.iter().map(|end| end.bytes).sum(),
+        sent_hash: combine(sent.iter().map(|end| end.hash)),
+        received_hash: combine(received.iter().map(|end| end.hash)),
+        hash_ok: same && sent.len() == received.len(),
+        elapsed,
+        datagrams: Datagrams::default(),
+        retransmits,
+        calls: Calls {
+            send: calls(sent),
+            receive: calls(received),
+        },
+        send_cpu: cpu(sent),
+        receive_cpu: cpu(received),
+    }
+}
+
+/// Connects every stream, one after the other, so that both lists are in the same order.
+fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabError> {
+    let watch = Watch::new(transfer);
+    let listener = way.to.run(|| TcpListener::bind((way.address, 0)))?;
+    let listener = listener.map_err(LabError::from_io("bind"))?;
+    sys::set_receive_timeout(&listener, QUANTUM).map_err(LabError::from_io("SO_RCVTIMEO"))?;
+    let address = listener
+        .local_addr()
+        .map_err(LabError::from_io("getsockname"))?;
+    way.from.run(|| {
+        let connect = |_| {
+            watch.cancelled()?;
+            watch.check_limit("tcp connect", 0)?;
+            let sender = TcpStream::connect_timeout(&address, transfer.stall)
+                .map_err(|error| connect_failed(transfer, &error))?;
+            let receiver = accept(&watch, &listener, &sender)?;
+            for end in [&sender, &receiver] {
+                end.set_read_timeout(Some(QUANTUM))
+                    .map_err(LabError::from_io("SO_RCVTIMEO"))?;
+                end.set_write_timeout(Some(QUANTUM))
+                    .map_err(LabError::from_io("SO_SNDTIMEO"))?;
+            }
+            Ok(Connection { sender, receiver })
+        };
+        (0..transfer.streams).map(connect).collect()
+    })?
+}
+
+fn connect_failed(transfer: &Transfer, error: &std::io::Error) -> LabError {
+    if error.kind() == std::io::ErrorKind::TimedOut {
+        return LabError::Stalled {
+            what: "tcp connect",
+            after: transfer.stall,
+            bytes: 0,
+        };
+    }
+    LabError::os("connect", error)
+}
+
+/// Accepts the connection that `sender` made.
+fn accept(
+    watch: &Watch<'_>,
+    listener: &TcpListener,
+    sender: &TcpStream,
+) -> Result<TcpStream, LabError> {
+    let wanted: SocketAddr = sender
+        .local_addr()
+        .map_err(LabError::from_io("getsockname"))?;
+    let idle = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, peer)) if peer == wanted => return Ok(stream),
+            // Someone else's; nobody else is in the namespace, so this does not go on for ever.
+            Ok(_) => watch.check("tcp accept", idle, 0)?,
+            Err(error) if is_pause(&error) => watch.check("tcp accept", idle, 0)?,
+            Err(error) => return Err(LabError::os("accept", &error)),
+        }
+    }
+}
+
+fn send(
+    watch: &Watch<'_>,
+    pattern: &Pattern,
+    stream: u32,
+    mut socket: &TcpStream,
+) -> Result<End, LabError> {
+    let cpu = Usage::of_thread();
+    let goal = watch.transfer.share(stream).unwrap_or(u64::MAX);
+    let mut hash = StreamHash::new();
+    let mut calls = 0;
+    let mut progress = Instant::now();
+    while hash.bytes() < goal && !watch.time_is_up() {
+        let piece = pattern.stream(stream, hash.bytes());
+        let left = usize::try_from(goal - hash.bytes()).unwrap_or(usize::MAX);
+        let piece = &piece[..piece.len().min(watch.transfer.write_size).min(left)];
+        calls += 1;
+        match socket.write(piece) {
+            Ok(0) => return Err(LabError::Answer("write of 0 bytes")),
+            Ok(len) => {
+                hash.add(&piece[..len]);
+                progress = Instant::now();
+            }
+            Err(error) if is_pause(&error) => watch.check("tcp send", progress, hash.bytes())?,
+            Err(error) => return Err(LabError::os("send (tcp)", &error)),
+        }
+        if calls % 64 == 0 {
+            watch.cancelled()?;
+            watch.check_limit("tcp send", hash.bytes())?;
+        }
+    }
+    socket
+        .shutdown(Shutdown::Write)
+        .map_err(LabError::from_io("shutdown"))?;
+    let cpu = Usage::of_thread().since(&cpu);
+    Ok(End {
+        bytes: hash.bytes(),
+        hash: hash.finish(),
+        calls,
+        cpu,
+    })
+}
+
+/// Reads to the end of the stream; also says when that was.
+fn receive(watch: &Watch<'_>, mut socket: &TcpStream) -> Result<(End, Duration), LabError> {
+    let cpu = Usage::of_thread();
+    let mut buffer = vec![0; READ];
+    let mut hash = StreamHash::new();
+    let mut calls = 0;
+    let mut progress = Instant::now();
+    loop {
+        calls += 1;
+        match socket.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(len) => {
+                hash.add(&buffer[..len]);
+                progress = Instant::now();
+            }
+            Err(error) if is_pause(&error) => {
+                watch.check("tcp receive", progress, hash.bytes())?;
+            }
+            Err(error) => return Err(LabError::os("recv (tcp)", &error)),
+        }
+        if calls % 64 == 0 {
+            watch.cancelled()?;
+            watch.check_limit("tcp receive", hash.bytes())?;
+        }
+    }
+    let elapsed = watch.start.elapsed();
+    let cpu = Usage::of_thread().since(&cpu);
+    Ok((
+        End {
+            bytes: hash.bytes(),
+            hash: hash.finish(),
+            calls,
+            cpu,
+        },
+        elapsed,
+    ))
+}

@@ -1,0 +1,414 @@
+//! UDP flows: numbered datagrams, no more of them on their way than every queue can hold.
+
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::payload::{DatagramCheck, Datagrams, Pattern, datagram_hash};
+use super::{
+    Calls, End, QUANTUM, TRAIN_BYTES_MAX, Transfer, TransferReport, Watch, Way, first_error,
+    is_pause,
+};
+use crate::cpu::Usage;
+use crate::error::LabError;
+use crate::sys;
+
+/// Receive buffer asked for, in bytes of kernel memory. Without privilege in the initial user
+/// namespace `net.core.rmem_max` is the most one gets, and the window shrinks to it.
+const RECEIVE_BUFFER: i32 = 8 << 20;
+
+/// How long the receiver waits in one call: it is also how late it may notice the end.
+const RECEIVE_QUANTUM: Duration = Duration::from_millis(10);
+
+/// The two sockets of a flow and what is on its way between them.
+struct Flow {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    window: u64,
+    /// Datagrams handed to the kernel (counted before the call).
+    sent: AtomicU64,
+    /// Datagrams that came out, right or wrong.
+    arrived: AtomicU64,
+    /// Datagrams given up on.
+    written_off: AtomicU64,
+    /// The sender waits for room.
+    waiting: AtomicBool,
+    /// The sender will not send any more, and waits no longer for what it sent.
+    finished: AtomicBool,
+    sender_thread: OnceLock<Thread>,
+}
+
+impl Flow {
+    fn outstanding(&self) -> u64 {
+        let gone = self.arrived.load(SeqCst) + self.written_off.load(SeqCst);
+        // What was written off may arrive after all.
+        self.sent.load(SeqCst).saturating_sub(gone)
+    }
+
+    /// For the receiver: some arrived. Wakes the sender once half of the window is free, so that
+    /// it does not wake for every single datagram.
+    fn arrived(&self, datagrams: u64) {
+        self.arrived.fetch_add(datagrams, SeqCst);
+        if self.waiting.load(SeqCst) && self.outstanding() <= self.window / 2 {
+            self.waiting.store(false, SeqCst);
+            if let Some(sender) = self.sender_thread.get() {
+                sender.unpark();
+            }
+        }
+    }
+}
+
+/// What the receiver of a flow has to tell.
+struct Received {
+    end: End,
+    datagrams: Datagrams,
+    /// When the last datagram arrived.
+    elapsed: Duration,
+}
+
+pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, LabError> {
+    let flows: Vec<Flow> = (0..transfer.streams)
+        .map(|_| open(transfer, way))
+        .collect::<Result<_, _>>()?;
+    let pattern = Pattern::new(transfer.seed);
+    let watch = Watch::new(transfer);
+    let (watch, pattern) = (&watch, &pattern);
+    let (sent, received) =
+        thread::scope(|scope| {
+            let mut senders = Vec::new();
+            let mut receivers = Vec::new();
+            for (stream, flow) in (0u32..).zip(&flows) {
+                receivers.push(scope.spawn(move || {
+                    receive(watch, pattern, stream, flow).inspect_err(|_| watch.abort())
+                }));
+                senders.push(scope.spawn(move || {
+                    send(watch, pattern, stream, flow).inspect_err(|_| watch.abort())
+                }));
+            }
+            let sent: Vec<_> = senders.into_iter().map(join).collect();
+            let received: Vec<_> = receivers.into_iter().map(join).collect();
+            (sent, received)
+        });
+    let (received, sent) = match (first_error(received), first_error(sent)) {
+        (Ok(received), Ok(sent)) => (received, sent),
+        (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => {
+            return Err(error);
+        }
+    };
+    Ok(report(transfer, &sent, &received))
+}
+
+fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
+    handle
+        .join()
+        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+}
+
+fn report(transfer: &Transfer, sent: &[End], received: &[Received]) -> TransferReport {
+    let sum = |f: fn(&End) -> u64, ends: &mut dyn Iterator<Item = &End>| {
+        ends.map(f).fold(0u64, u64::wrapping_add)
+    };
+    let ends = || received.iter().map(|flow| &flow.end);
+    let datagrams = received.iter().fold(Datagrams::default(), |total, flow| {
+        total.plus(&flow.datagrams)
+    });
+    let same = sent
+        .iter()
+        .zip(ends())
+        .all(|(s, r)| s.hash == r.hash && s.bytes == r.bytes);
+    TransferReport {
+        protocol: transfer.protocol,
+        ip: transfer.ip,
+        streams: transfer.streams,
+        sent_bytes: sum(|end| end.bytes, &mut sent.iter()),
+        received_bytes: sum(|end| end.bytes, &mut ends()),
+        sent_hash: sum(|end| end.hash, &mut sent.iter()),
+        received_hash: sum(|end| end.hash, &mut ends()),
+        hash_ok: same && datagrams.intact(),
+        elapsed: received
+            .iter()
+            .map(|flow| flow.elapsed)
+            .max()
+            .unwrap_or_default(),
+        datagrams,
+        retransmits: 0,
+        calls: Calls {
+            send: sum(|end| end.calls, &mut sent.iter()),
+            receive: sum(|end| end.calls, &mut ends()),
+        },
+        send_cpu: sent
+            .iter()
+            .fold(Usage::default(), |total, end| total.plus(&end.cpu)),
+        receive_cpu: ends().fold(Usage::default(), |total, end| total.plus(&end.cpu)),
+    }
+}
+
+fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
+    let receiver = way.to.run(|| UdpSocket::bind((way.address, 0)))?;
+    let receiver = receiver.map_err(LabError::from_io("bind"))?;
+    receiver
+        .set_read_timeout(Some(RECEIVE_QUANTUM))
+        .map_err(LabError::from_io("SO_RCVTIMEO"))?;
+    let forced = sys::set_int(
+        &receiver,
+        libc::SOL_SOCKET,
+        libc::SO_RCVBUFFORCE,
+        RECEIVE_BUFFER,
+    )
+    .is_ok();
+    if !forced {
+        sys::set_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)
+            .map_err(LabError::from_io("SO_RCVBUF"))?;
+    }
+    if transfer.gro {
+        sys::set_int(&receiver, libc::SOL_UDP, libc::UDP_GRO, 1)
+            .map_err(LabError::from_io("UDP_GRO"))?;
+    }
+    let address = receiver
+        .local_addr()
+        .map_err(LabError::from_io("getsockname"))?;
+    let sender = way.from.run(|| {
+        let any = std::net::SocketAddr::new(
+            match way.address {
+                std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+                std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+            },
+            0,
+        );
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(address)?;
+        socket.set_write_timeout(Some(QUANTUM))?;
+        Ok(socket)
+    })?;
+    let sender = sender.map_err(LabError::from_io("connect (udp)"))?;
+    if transfer.train > 1 {
+        // Checked before: at most 65000.
+        sys::set_int(
+            &sender,
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            transfer.datagram as i32,
+        )
+        .map_err(LabError::from_io("UDP_SEGMENT"))?;
+    }
+    let buffer = sys::get_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
+        .map_err(LabError::from_io("SO_RCVBUF"))?;
+    let fits = usize::try_from(buffer).unwrap_or(0) / kernel_memory(transfer.datagram);
+    Ok(Flow {
+        sender,
+        receiver,
+        window: u64::from(transfer.window).min(fits as u64).max(1),
+        sent: AtomicU64::new(0),
+        arrived: AtomicU64::new(0),
+        written_off: AtomicU64::new(0),
+        waiting: AtomicBool::new(false),
+        finished: AtomicBool::new(false),
+        sender_thread: OnceLock::new(),
+    })
+}
+
+/// The most that a datagram occupies of a receive buffer (`skb->truesize`), with a margin: data
+/// with headers and `skb_shared_info` rounded up as kmalloc does, and the skb itself.
+fn kernel_memory(datagram: usize) -> usize {
+    let memory = (datagram + 640).next_power_of_two() + 256;
+    memory + memory / 4
+}
+
+/// Datagrams of one send, from the wishes and what the window allows.
+fn train_len(transfer: &Transfer, window: u64) -> u64 {
+    let fits = (TRAIN_BYTES_MAX / transfer.datagram) as u64;
+    u64::from(transfer.train).min(fits).min(window / 2).max(1)
+}
+
+fn send(watch: &Watch<'_>, pattern: &Pattern, stream: u32, flow: &Flow) -> Result<End, LabError> {
+    let cpu = Usage::of_thread();
+    flow.sender_thread.get_or_init(thread::current);
+    let size = watch.transfer.datagram;
+    let goal = watch
+        .transfer
+        .share(stream)
+        .map_or(u64::MAX, |b| b.div_ceil(size as u64));
+    let train = train_len(watch.transfer, flow.window);
+    let mut buffer = vec![0; train as usize * size];
+    let mut sender = Sender {
+        watch,
+        flow,
+        calls: 0,
+        last_arrived: 0,
+        progress: Instant::now(),
+    };
+    let (mut next, mut hash) = (0, 0u64);
+    while next < goal && !watch.time_is_up() {
+        let count = train.min(goal - next);
+        sender.wait_for_room(count)?;
+        let bytes = &mut buffer[..count as usize * size];
+        for (sequence, payload) in (next..).zip(bytes.chunks_mut(size)) {
+            pattern.write_datagram(stream, sequence, payload);
+            hash = hash.wrapping_add(datagram_hash(payload));
+        }
+        sender.send(bytes, count)?;
+        next += count;
+        if sender.calls.is_multiple_of(64) {
+            watch.cancelled()?;
+            watch.check_limit("udp send", next * size as u64)?;
+        }
+    }
+    sender.drain()?;
+    let cpu = Usage::of_thread().since(&cpu);
+    Ok(End {
+        bytes: next * size as u64,
+        hash,
+        calls: sender.calls,
+        cpu,
+    })
+}
+
+struct Sender<'a> {
+    watch: &'a Watch<'a>,
+    flow: &'a Flow,
+    calls: u64,
+    last_arrived: u64,
+    /// When the receiver was last seen to have got something.
+    progress: Instant,
+}
+
+impl Sender<'_> {
+    fn payload_sent(&self) -> u64 {
+        self.flow.sent.load(SeqCst) * self.watch.transfer.datagram as u64
+    }
+
+    /// Hands a train to the kernel, whatever number of attempts it takes.
+    fn send(&mut self, bytes: &[u8], count: u64) -> Result<(), LabError> {
+        self.flow.sent.fetch_add(count, SeqCst);
+        let idle = Instant::now();
+        loop {
+            self.calls += 1;
+            match self.flow.sender.send(bytes) {
+                Ok(len) if len == bytes.len() => return Ok(()),
+                Ok(_) => return Err(LabError::Answer("send cut a datagram")),
+                Err(error) if is_pause(&error) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    thread::sleep(Duration::from_micros(100));
+                }
+                Err(error) => return Err(LabError::os("send (udp)", &error)),
+            }
+            self.watch.check("udp send", idle, self.payload_sent())?;
+        }
+    }
+
+    /// Waits until `count` more may be on their way. What does not arrive within the loss time is
+    /// written off; that nothing arrives at all for the stall time is an error.
+    fn wait_for_room(&mut self, count: u64) -> Result<(), LabError> {
+        let flow = self.flow;
+        if flow.outstanding() + count <= flow.window {
+            return Ok(());
+        }
+        let mut waited = Instant::now();
+        loop {
+            flow.waiting.store(true, SeqCst);
+            let outstanding = flow.outstanding();
+            if outstanding + count <= flow.window {
+                flow.waiting.store(false, SeqCst);
+                return Ok(());
+            }
+            thread::park_timeout(RECEIVE_QUANTUM);
+            if self.moved() {
+                waited = Instant::now();
+            } else if waited.elapsed() >= self.watch.transfer.loss_wait {
+                flow.written_off.fetch_add(outstanding, SeqCst);
+            }
+            self.watch
+                .check("udp transfer", self.progress, self.payload_sent())?;
+        }
+    }
+
+    /// Waits for what is still on its way, and tells the receiver that nothing more will come.
+    fn drain(&mut self) -> Result<(), LabError> {
+        let mut waited = Instant::now();
+        while self.flow.outstanding() > 0 && waited.elapsed() < self.watch.transfer.loss_wait {
+            thread::park_timeout(Duration::from_millis(1));
+            if self.moved() {
+                waited = Instant::now();
+            }
+            self.watch.cancelled()?;
+            self.watch
+                .check_limit("udp transfer", self.payload_sent())?;
+        }
+        self.flow.finished.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// Whether something has arrived since the last call.
+    fn moved(&mut self) -> bool {
+        let arrived = self.flow.arrived.load(SeqCst);
+        let moved = arrived != self.last_arrived;
+        if moved {
+            self.last_arrived = arrived;
+            self.progress = Instant::now();
+        }
+        moved
+    }
+}
+
+fn receive(
+    watch: &Watch<'_>,
+    pattern: &Pattern,
+    stream: u32,
+    flow: &Flow,
+) -> Result<Received, LabError> {
+    let cpu = Usage::of_thread();
+    let mut buffer = vec![0; 1 << 16];
+    let mut check = DatagramCheck::new(pattern, stream);
+    let mut calls = 0u64;
+    let mut last = watch.start;
+    loop {
+        calls += 1;
+        let result = if watch.transfer.gro {
+            sys::receive_gro(flow.receiver.as_fd(), &mut buffer)
+        } else {
+            flow.receiver.recv(&mut buffer).map(|len| (len, len))
+        };
+        match result {
+            Ok((len, size)) => {
+                let sent = flow.sent.load(SeqCst);
+                // An empty datagram makes no chunk, but it did arrive.
+                let mut count = 0;
+                for payload in buffer[..len].chunks(size.max(1)) {
+                    check.add(payload, sent);
+                    count += 1;
+                }
+                last = Instant::now();
+                flow.arrived(count);
+            }
+            Err(error) if is_pause(&error) => {
+                // The sender is the one who watches for stalls.
+                watch.cancelled()?;
+                watch.check_limit("udp receive", check.bytes())?;
+            }
+            Err(error) => return Err(LabError::os("recv (udp)", &error)),
+        }
+        if flow.finished.load(SeqCst) && (flow.outstanding() == 0 || flow_is_silent(last)) {
+            break;
+        }
+    }
+    let end = End {
+        bytes: check.bytes(),
+        hash: check.hash(),
+        calls,
+        cpu: Usage::of_thread().since(&cpu),
+    };
+    let datagrams = check.finish(flow.sent.load(SeqCst));
+    Ok(Received {
+        end,
+        datagrams,
+        elapsed: last.duration_since(watch.start),
+    })
+}
+
+/// After the sender's end: whether late datagrams have stopped coming.
+fn flow_is_silent(last: Instant) -> bool {
+    last.elapsed() >= RECEIVE_QUANTUM
+}

@@ -1,0 +1,700 @@
+//! The laboratory against the kernel: hosts, traffic, counters, and nothing left behind.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packtrain_lab::counters::{self, Counters};
+use packtrain_lab::harness::{self, Outcome};
+use packtrain_lab::netns::{self, Netns};
+use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN, open_tap, wait_readable};
+use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
+use packtrain_lab::traffic::{Amount, Datagrams, IpVersion, Protocol, Transfer, TransferReport};
+use packtrain_lab::{LabError, rootless};
+
+fn main() -> ExitCode {
+    harness::main(&[
+        ("namespace_made_and_gone", namespace_made_and_gone),
+        ("links_addresses_routes", links_addresses_routes),
+        ("veth_tcp_both_ways", veth_tcp_both_ways),
+        ("veth_udp_both_ways", veth_udp_both_ways),
+        ("counters_equal_traffic", counters_equal_traffic),
+        ("quiet_hosts_send_nothing", quiet_hosts_send_nothing),
+        ("taps_carry_tcp_and_udp", taps_carry_tcp_and_udp),
+        ("taps_with_offloads", taps_with_offloads),
+        ("tuns_carry_tcp_and_udp", tuns_carry_tcp_and_udp),
+        ("loss_and_damage_are_seen", loss_and_damage_are_seen),
+        ("stalls_and_stops_end", stalls_and_stops_end),
+        ("setup_is_quick", setup_is_quick),
+        ("nothing_is_left", nothing_is_left),
+    ])
+}
+
+/// IP versions of this kernel.
+fn versions() -> &'static [IpVersion] {
+    if netns::has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    }
+}
+
+fn namespace_made_and_gone() -> Outcome {
+    let here = Netns::current().unwrap().inode().unwrap();
+    let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
+    assert_ne!(a.inode().unwrap(), b.inode().unwrap());
+    assert_ne!(a.inode().unwrap(), here);
+    assert_eq!(
+        a.run(|| Netns::current().unwrap().inode().unwrap()),
+        a.inode()
+    );
+    assert_eq!(
+        Netns::current().unwrap().inode().unwrap(),
+        here,
+        "the caller did not move"
+    );
+    let links = a.rtnl().unwrap().links().unwrap();
+    assert_eq!(links.len(), 1, "{links:?}");
+    assert_eq!(links[0].name, "lo");
+    assert!(links[0].is_up());
+    assert!(rootless::privileged());
+    let descriptors = descriptors();
+    drop((a, b));
+    assert_eq!(self::descriptors().len() + 2, descriptors.len());
+    Outcome::Done
+}
+
+fn links_addresses_routes() -> Outcome {
+    let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
+    let mut rtnl = a.rtnl().unwrap();
+    rtnl.create_veth("left", "right", &b, 4).unwrap();
+    let link = rtnl.link("left").unwrap();
+    assert_eq!((link.tx_queues, link.is_up(), link.mtu), (4, false, 1500));
+    rtnl.set_mtu(link.index, 9000).unwrap();
+    rtnl.set_tx_queue_len(link.index, 77).unwrap();
+    rtnl.set_mac(link.index, [2, 0, 0, 0, 0, 9]).unwrap();
+    rtnl.set_up(link.index).unwrap();
+    let changed = rtnl.link_by_index(link.index).unwrap();
+    assert_eq!(
+        (changed.mtu, changed.tx_queue_len, changed.mac),
+        (9000, 77, Some([2, 0, 0, 0, 0, 9]))
+    );
+    assert!(changed.is_up() && !changed.is_running(), "the peer is down");
+    let mut peer = b.rtnl().unwrap();
+    let other = peer.link("right").unwrap().index;
+    peer.set_up(other).unwrap();
+    assert!(rtnl.link_by_index(link.index).unwrap().is_running());
+
+    rtnl.add_address(link.index, "198.18.9.1".parse().unwrap(), 24)
+        .unwrap();
+    let again = rtnl.add_address(link.index, "198.18.9.1".parse().unwrap(), 24);
+    assert!(
+        matches!(
+            again,
+            Err(LabError::Os {
+                errno: libc::EEXIST,
+                ..
+            })
+        ),
+        "{again:?}"
+    );
+    let gateway = Some("198.18.9.2".parse().unwrap());
+    rtnl.add_route(link.index, "198.19.0.0".parse().unwrap(), 16, gateway)
+        .unwrap();
+    rtnl.add_route(link.index, "198.18.77.0".parse().unwrap(), 24, None)
+        .unwrap();
+    if netns::has_ipv6() {
+        rtnl.add_address(link.index, "fd00:9::1".parse().unwrap(), 64)
+            .unwrap();
+        let gateway = Some("fd00:9::2".parse().unwrap());
+        rtnl.add_route(link.index, "fd00:a::".parse().unwrap(), 64, gateway)
+            .unwrap();
+    }
+    let routes = a
+        .run(|| fs::read_to_string("/proc/thread-self/net/route").unwrap())
+        .unwrap();
+    // The file has addresses as little-endian hex.
+    assert!(routes.contains("left\t000013C6\t020912C6"), "{routes}");
+    assert!(routes.contains("left\t004D12C6\t00000000"), "{routes}");
+
+    rtnl.set_down(link.index).unwrap();
+    assert!(!rtnl.link("left").unwrap().is_up());
+    rtnl.move_to(link.index, &b).unwrap();
+    assert!(matches!(
+        rtnl.link("left"),
+        Err(LabError::Os {
+            errno: libc::ENODEV,
+            ..
+        })
+    ));
+    let moved = peer.link("left").unwrap().index;
+    peer.delete(moved).unwrap();
+    assert_eq!(peer.links().unwrap().len(), 1, "a veth's peer goes with it");
+    Outcome::Done
+}
+
+fn assert_intact(report: &TransferReport, what: &str) {
+    assert!(report.hash_ok, "{what}: {report:?}");
+    assert_eq!(report.sent_hash, report.received_hash, "{what}");
+    assert_eq!(report.sent_bytes, report.received_bytes, "{what}");
+    assert!(
+        report.elapsed > Duration::ZERO && report.gbps() > 0.0,
+        "{what}: {report:?}"
+    );
+    assert!(
+        report.calls.send > 0 && report.calls.receive > 0,
+        "{what}: {report:?}"
+    );
+}
+
+fn both_ways(hosts: &TwoHosts) -> [(&Host, &Host); 2] {
+    [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)]
+}
+
+fn veth_tcp_both_ways() -> Outcome {
+    // With address resolution on it must work just as well.
+    let chatty = Settings {
+        quiet: false,
+        ..Settings::default()
+    };
+    let hosts = TwoHosts::veth(&chatty).unwrap();
+    for &ip in versions() {
+        let transfer = Transfer::tcp(ip, Amount::Bytes(100_000));
+        assert_intact(
+            &transfer.run(&hosts.left, &hosts.right).unwrap(),
+            "with ARP",
+        );
+    }
+    let hosts = TwoHosts::veth(&Settings::default()).unwrap();
+    for &ip in versions() {
+        for (from, to) in both_ways(&hosts) {
+            let what = format!("{ip} from {:?}", from.side);
+            let transfer = Transfer::tcp(ip, Amount::Bytes(10_000_001)).streams(3);
+            let report = transfer.run(from, to).unwrap();
+            assert_intact(&report, &what);
+            assert_eq!(report.sent_bytes, 10_000_001);
+            assert_eq!(report.datagrams, Datagrams::default());
+        }
+        let timed = Transfer::tcp(ip, Amount::Time(Duration::from_millis(100)));
+        let report = timed.run(&hosts.left, &hosts.right).unwrap();
+        assert_intact(&report, "timed");
+        assert!(report.elapsed >= Duration::from_millis(100), "{report:?}");
+        assert!(report.elapsed < Duration::from_secs(5), "{report:?}");
+        assert!(report.send_cpu.cpu() > Duration::ZERO, "{report:?}");
+        assert!(report.receive_cpu.cpu() > Duration::ZERO, "{report:?}");
+    }
+    Outcome::Done
+}
+
+fn veth_udp_both_ways() -> Outcome {
+    let hosts = TwoHosts::veth(&Settings::default()).unwrap();
+    for &ip in versions() {
+        for (from, to) in both_ways(&hosts) {
+            for (datagram, train, gro, streams) in [
+                (1452, 1, false, 1),
+                (8, 1, false, 2),
+                (1200, 64, true, 1),
+                (1400, 10, false, 2),
+            ] {
+                let what = format!("{ip} from {:?}: {datagram} x {train}", from.side);
+                let transfer = Transfer::udp(ip, Amount::Bytes(500_000))
+                    .datagram(datagram)
+                    .train(train)
+                    .gro(gro)
+                    .streams(streams);
+                let report = transfer.run(from, to).unwrap();
+                assert_intact(&report, &what);
+                assert!(report.datagrams.intact(), "{what}: {report:?}");
+                let least = 500_000u64.div_ceil(datagram as u64);
+                assert!(
+                    (least..=least + 1).contains(&report.datagrams.sent),
+                    "{report:?}"
+                );
+                if train > 1 {
+                    assert!(report.calls.send <= least / 5, "{what}: {report:?}");
+                }
+            }
+        }
+        // Larger than the MTU: the kernel makes fragments.
+        let large = Transfer::udp(ip, Amount::Bytes(1_000_000)).datagram(9000);
+        assert_intact(&large.run(&hosts.left, &hosts.right).unwrap(), "fragments");
+        let timed = Transfer::udp(ip, Amount::Time(Duration::from_millis(50)));
+        let start = Instant::now();
+        let report = timed.run(&hosts.left, &hosts.right).unwrap();
+        // Of the report's time only the end of sending is sure, not the last arrival.
+        assert!(start.elapsed() >= Duration::from_millis(50), "{report:?}");
+        assert!(report.elapsed < Duration::from_secs(5), "{report:?}");
+        assert_intact(&report, "timed");
+    }
+    Outcome::Done
+}
+
+/// Growth of the counters of both hosts while `f` runs.
+fn counted<T>(hosts: &TwoHosts, f: impl FnOnce() -> T) -> (T, Counters, Counters) {
+    let before = (
+        hosts.left.counters().unwrap(),
+        hosts.right.counters().unwrap(),
+    );
+    let value = f();
+    let left = hosts.left.counters().unwrap().since(&before.0);
+    let right = hosts.right.counters().unwrap().since(&before.1);
+    (value, left, right)
+}
+
+fn counters_equal_traffic() -> Outcome {
+    let hosts = TwoHosts::veth(&Settings::default()).unwrap();
+    let stats = (hosts.left.stats().unwrap(), hosts.right.stats().unwrap());
+    let transfer = Transfer::udp(IpVersion::V4, Amount::Bytes(1000 * 1000)).datagram(1000);
+    let (report, left, right) = counted(&hosts, || transfer.run(&hosts.left, &hosts.right));
+    assert_intact(&report.unwrap(), "udp");
+    assert_eq!(left.udp_out_datagrams, 1000);
+    assert_eq!(right.udp_in_datagrams, 1000);
+    assert_eq!(right.ip_in_delivers, 1000);
+    assert_eq!(
+        (
+            right.udp_no_ports,
+            right.udp_rcvbuf_errors,
+            right.udp_in_csum_errors
+        ),
+        (0, 0, 0)
+    );
+    let sent = hosts.left.stats().unwrap().since(&stats.0);
+    let received = hosts.right.stats().unwrap().since(&stats.1);
+    // Ethernet 14, IPv4 20, UDP 8.
+    assert_eq!((sent.tx_packets, sent.tx_bytes), (1000, 1000 * 1042));
+    assert_eq!(
+        (received.rx_packets, received.rx_bytes),
+        (1000, 1000 * 1042)
+    );
+    assert_eq!((sent.rx_packets, received.tx_packets), (0, 0));
+    let rows = hosts.left.netns.run(counters::devices).unwrap().unwrap();
+    let row = rows
+        .iter()
+        .find(|(name, _)| *name == hosts.left.link.name)
+        .unwrap();
+    assert_eq!(
+        row.1.since(&stats.0),
+        sent,
+        "netlink and /proc/net/dev agree"
+    );
+
+    if netns::has_ipv6() {
+        let transfer = Transfer::udp(IpVersion::V6, Amount::Bytes(500 * 300)).datagram(300);
+        let (report, left, right) = counted(&hosts, || transfer.run(&hosts.right, &hosts.left));
+        assert_intact(&report.unwrap(), "udp6");
+        assert_eq!(
+            (right.udp6_out_datagrams, left.udp6_in_datagrams),
+            (500, 500)
+        );
+        assert_eq!((left.ip6_in_delivers, left.udp6_in_errors), (500, 0));
+        assert_eq!((left.icmp6_out_msgs, right.icmp6_out_msgs), (0, 0));
+    }
+
+    let transfer = Transfer::tcp(IpVersion::V4, Amount::Bytes(1 << 22));
+    let (report, left, right) = counted(&hosts, || transfer.run(&hosts.left, &hosts.right));
+    let report = report.unwrap();
+    assert_intact(&report, "tcp");
+    // The host's count may go on after the report, with the connection's last segments.
+    assert!(
+        (0..=1).contains(&(left.tcp_retrans_segs - report.retransmits)),
+        "{left:?}"
+    );
+    assert!(
+        left.tcp_out_segs >= (1 << 22) / 1448,
+        "segments, not GSO packets: {left:?}"
+    );
+    // Not tcp_ofo_queue: a veth reorders when its receive work moves to another CPU.
+    assert_eq!((right.tcp_in_csum_errors, left.tcp_in_csum_errors), (0, 0));
+    Outcome::Done
+}
+
+fn quiet_hosts_send_nothing() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let open = |_| Tap::new("tap0").queues(2).vnet_hdr(true);
+    let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
+    assert_eq!((left.len(), right.len()), (2, 2));
+    // Unsolicited MLD reports are spread over the first second (RFC 3810 section 9.11).
+    thread::sleep(Duration::from_millis(1500));
+    for (host, fds) in [(&hosts.left, left), (&hosts.right, right)] {
+        let readable: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        assert!(
+            !wait_readable(&readable, Duration::ZERO).unwrap(),
+            "a frame was sent"
+        );
+        let stats = host.stats().unwrap();
+        assert_eq!((stats.tx_packets, stats.tx_dropped), (0, 0), "{stats:?}");
+        assert_eq!(host.counters().unwrap().icmp6_out_msgs, 0);
+    }
+    Outcome::Done
+}
+
+/// A cable between descriptors: thread `i` carries frames from `left[i]` to `right[i]`, and one
+/// more the other way, frame by frame, after `change` had a look at them (false: drop).
+struct Cable {
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<u64>>,
+}
+
+impl Cable {
+    fn new(
+        left: Vec<OwnedFd>,
+        right: Vec<OwnedFd>,
+        change: impl Fn(u64, &mut [u8]) -> bool + Clone + Send + 'static,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        for (left, right) in left.into_iter().zip(right) {
+            let other = (right.try_clone().unwrap(), left.try_clone().unwrap());
+            for (from, to) in [(left, right), other] {
+                let (stop, change) = (Arc::clone(&stop), change.clone());
+                threads.push(thread::spawn(move || {
+                    carry(&stop, from.into(), to.into(), change)
+                }));
+            }
+        }
+        Self { stop, threads }
+    }
+
+    /// Frames carried, by thread.
+    fn cut(self) -> Vec<u64> {
+        self.stop.store(true, Relaxed);
+        self.threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    }
+}
+
+fn carry(
+    stop: &AtomicBool,
+    mut from: File,
+    mut to: File,
+    change: impl Fn(u64, &mut [u8]) -> bool,
+) -> u64 {
+    let mut buffer = vec![0; 70_000];
+    let mut frames = 0;
+    while !stop.load(Relaxed) {
+        match from.read(&mut buffer) {
+            Ok(len) => {
+                frames += 1;
+                if change(frames, &mut buffer[..len]) {
+                    assert_eq!(to.write(&buffer[..len]).unwrap(), len);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait_readable(&[from.as_fd()], Duration::from_millis(20)).unwrap();
+            }
+            Err(error) => panic!("read: {error}"),
+        }
+    }
+    frames
+}
+
+fn taps_carry_tcp_and_udp() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    for (mtu, queues) in [(1500, 1), (9000, 2)] {
+        let settings = Settings {
+            mtu,
+            ..Settings::default()
+        };
+        let (hosts, left, right) = TwoHosts::with(&settings, |side| {
+            let name = if side == Side::Left { "tapl" } else { "tapr" };
+            Ok((name.to_owned(), open_tap(name, queues, false)?))
+        })
+        .unwrap();
+        assert_eq!(hosts.left.link.name, "tapl");
+        // The interfaces, and their counters, live as long as a descriptor does.
+        let kept: Vec<OwnedFd> = left
+            .iter()
+            .chain(&right)
+            .map(|fd| fd.try_clone().unwrap())
+            .collect();
+        let cable = Cable::new(left, right, |_, _| true);
+        let before = (hosts.left.stats().unwrap(), hosts.right.stats().unwrap());
+        for &ip in versions() {
+            for (from, to) in both_ways(&hosts) {
+                let what = format!("{ip} from {:?}, mtu {mtu}", from.side);
+                let tcp = Transfer::tcp(ip, Amount::Bytes(3_000_000)).streams(2);
+                assert_intact(&tcp.run(from, to).unwrap(), &what);
+                let udp = Transfer::udp(ip, Amount::Bytes(1_000_000)).window(200);
+                assert_intact(&udp.run(from, to).unwrap(), &what);
+            }
+        }
+        // Let the last acknowledgements pass.
+        thread::sleep(Duration::from_millis(100));
+        let frames: u64 = cable.cut().iter().sum();
+        let left = hosts.left.stats().unwrap().since(&before.0);
+        let right = hosts.right.stats().unwrap().since(&before.1);
+        assert_eq!(frames, left.tx_packets + right.tx_packets);
+        assert_eq!(left.tx_packets, right.rx_packets);
+        assert_eq!((left.tx_dropped, right.tx_dropped), (0, 0));
+        drop(kept);
+    }
+    Outcome::Done
+}
+
+fn taps_with_offloads() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let open = |_| Tap::new("tap0").vnet_hdr(true).offload(tap::OFFLOAD_ALL);
+    let (hosts, left, right) = match TwoHosts::taps(&Settings::default(), open) {
+        Err(LabError::Os {
+            what: "TUNSETOFFLOAD",
+            errno: libc::EINVAL,
+        }) => {
+            return Outcome::Skipped("this kernel's TAP has no USO (Linux 6.2)".into());
+        }
+        result => result.unwrap(),
+    };
+    let cable = Cable::new(left, right, |_, frame| frame.len() > VNET_HDR_LEN);
+    let before = hosts.left.stats().unwrap();
+    for &ip in versions() {
+        let tcp = Transfer::tcp(ip, Amount::Bytes(20_000_000));
+        assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
+    }
+    let sent = hosts.left.stats().unwrap().since(&before);
+    assert!(
+        sent.tx_bytes > 15_000 * sent.tx_packets,
+        "GSO frames: {sent:?}"
+    );
+    let udp = Transfer::udp(IpVersion::V4, Amount::Bytes(4_000_000))
+        .datagram(1400)
+        .train(40);
+    let before = hosts.left.stats().unwrap();
+    assert_intact(
+        &udp.gro(true).run(&hosts.left, &hosts.right).unwrap(),
+        "udp",
+    );
+    let sent = hosts.left.stats().unwrap().since(&before);
+    assert!(
+        sent.tx_bytes > 20_000 * sent.tx_packets,
+        "USO frames: {sent:?}"
+    );
+    let frames = cable.cut();
+    assert!(frames[0] > 100 && frames[1] > 0, "{frames:?}");
+    Outcome::Done
+}
+
+fn tuns_carry_tcp_and_udp() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let open = |_| Tap::tun("tun0").vnet_hdr(true).offload(tap::OFFLOAD_TSO);
+    let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
+    assert_eq!(hosts.left.link.mac, None);
+    let cable = Cable::new(left, right, |_, _| true);
+    for &ip in versions() {
+        let tcp = Transfer::tcp(ip, Amount::Bytes(2_000_000));
+        assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
+        let udp = Transfer::udp(ip, Amount::Bytes(1_000_000));
+        assert_intact(&udp.run(&hosts.right, &hosts.left).unwrap(), "udp");
+    }
+    cable.cut();
+    Outcome::Done
+}
+
+/// Where a cable finds the UDP payload: Ethernet 14, IPv4 20, UDP 8.
+const PAYLOAD: usize = 42;
+
+fn loss_and_damage_are_seen() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let run = |change: fn(u64, &mut [u8]) -> bool| {
+        let (hosts, left, right) =
+            TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
+        let cable = Cable::new(left, right, change);
+        let udp = Transfer::udp(IpVersion::V4, Amount::Bytes(400 * 1000)).datagram(1000);
+        let (report, _, right) = counted(&hosts, || udp.run(&hosts.left, &hosts.right));
+        cable.cut();
+        (report.unwrap(), right)
+    };
+    let (report, _) = run(|frame, _| frame != 100 && frame != 400);
+    assert_eq!((report.datagrams.sent, report.datagrams.lost), (400, 2));
+    assert!(!report.hash_ok && report.sent_hash != report.received_hash);
+
+    // A flipped bit fails the kernel's checksum ...
+    let (report, right) = run(|frame, bytes| {
+        if frame == 50 {
+            bytes[PAYLOAD + 500] ^= 1;
+        }
+        true
+    });
+    assert_eq!((report.datagrams.lost, report.datagrams.corrupted), (1, 0));
+    assert_eq!(right.udp_in_csum_errors, 1);
+    assert!(!report.hash_ok);
+
+    // ... but exchanged 16-bit words do not: only the content check can see them.
+    let (report, right) = run(|frame, bytes| {
+        if frame == 50 {
+            bytes[PAYLOAD + 500..PAYLOAD + 504].rotate_left(2);
+        }
+        true
+    });
+    assert_eq!(
+        (report.datagrams.lost, report.datagrams.corrupted),
+        (1, 1),
+        "{report:?}"
+    );
+    assert_eq!((right.udp_in_csum_errors, right.udp_in_datagrams), (0, 400));
+    assert!(!report.hash_ok);
+
+    tcp_damage_is_seen();
+    Outcome::Done
+}
+
+/// The same for TCP: words exchanged in one full segment pass TCP's checksum.
+fn tcp_damage_is_seen() {
+    let (hosts, left, right) = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
+    let damaged = Arc::new(AtomicBool::new(false));
+    let once = Arc::clone(&damaged);
+    let cable = Cable::new(left, right, move |frame, bytes| {
+        if frame >= 50 && bytes.len() == 1514 && !once.swap(true, Relaxed) {
+            bytes[1000..1004].rotate_left(2);
+        }
+        true
+    });
+    let tcp = Transfer::tcp(IpVersion::V4, Amount::Bytes(1_000_000));
+    let report = tcp.run(&hosts.left, &hosts.right).unwrap();
+    cable.cut();
+    assert!(damaged.load(Relaxed));
+    assert_eq!(report.received_bytes, 1_000_000);
+    assert!(
+        !report.hash_ok && report.sent_hash != report.received_hash,
+        "{report:?}"
+    );
+}
+
+fn stalls_and_stops_end() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    // Nobody carries frames: nothing connects, and no datagram arrives.
+    let (hosts, _left, _right) =
+        TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let mut transfer = match protocol {
+            Protocol::Tcp => Transfer::tcp(IpVersion::V4, Amount::Bytes(10_000_000)),
+            Protocol::Udp => Transfer::udp(IpVersion::V4, Amount::Bytes(10_000_000)),
+        };
+        transfer.stall = Duration::from_millis(300);
+        let start = Instant::now();
+        let error = transfer.run(&hosts.left, &hosts.right).unwrap_err();
+        assert!(
+            matches!(error, LabError::Stalled { bytes: 0.., .. }),
+            "{error}"
+        );
+        assert!(error.to_string().contains("stalled"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(3), "{protocol}");
+    }
+    // A cable that is cut in the middle of the transfer.
+    let (hosts, left, right) = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
+    let cable = Cable::new(left, right, |frame, _| frame < 300);
+    let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Bytes(10_000_000));
+    transfer.stall = Duration::from_millis(500);
+    let error = transfer.run(&hosts.left, &hosts.right).unwrap_err();
+    assert!(
+        matches!(error, LabError::Stalled { bytes: 1.., .. }),
+        "{error}"
+    );
+    cable.cut();
+
+    let hosts = TwoHosts::veth(&Settings::default()).unwrap();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let amount = Amount::Time(Duration::from_secs(60));
+        let transfer = match protocol {
+            Protocol::Tcp => Transfer::tcp(IpVersion::V4, amount),
+            Protocol::Udp => Transfer::udp(IpVersion::V4, amount),
+        };
+        let transfer = transfer.stop(Arc::clone(&stop));
+        let start = Instant::now();
+        let result = thread::scope(|scope| {
+            let run = scope.spawn(|| transfer.run(&hosts.left, &hosts.right));
+            thread::sleep(Duration::from_millis(100));
+            stop.store(true, Relaxed);
+            run.join().unwrap()
+        });
+        assert_eq!(result, Err(LabError::Cancelled), "{protocol}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{protocol}");
+    }
+    Outcome::Done
+}
+
+fn setup_is_quick() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let start = Instant::now();
+    let hosts = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0").queues(4)).unwrap();
+    let elapsed = start.elapsed();
+    println!("two hosts with 4-queue TAPs: {} us", elapsed.as_micros());
+    assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+    drop(hosts);
+    Outcome::Done
+}
+
+/// What the process has open, sorted.
+fn descriptors() -> Vec<String> {
+    let mut list: Vec<String> = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| {
+            // The directory being read is itself an entry, gone when its link is read.
+            let target = fs::read_link(entry.unwrap().path()).ok()?;
+            Some(target.to_string_lossy().into_owned())
+        })
+        .collect();
+    list.sort();
+    list
+}
+
+fn interfaces() -> Vec<String> {
+    let mut names: Vec<String> = counters::devices()
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    names.sort();
+    names
+}
+
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+fn nothing_is_left() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let before = (descriptors(), interfaces(), threads());
+    {
+        let (hosts, left, right) =
+            TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0").queues(2)).unwrap();
+        let cable = Cable::new(left, right, |_, _| true);
+        for ip in versions() {
+            let tcp = Transfer::tcp(*ip, Amount::Bytes(100_000));
+            assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
+            let udp = Transfer::udp(*ip, Amount::Bytes(100_000));
+            assert_intact(&udp.run(&hosts.right, &hosts.left).unwrap(), "udp");
+        }
+        cable.cut();
+        TwoHosts::veth(&Settings::default()).unwrap();
+        let failed = TwoHosts::with(&Settings::default(), |side| match side {
+            Side::Left => Ok(("tap0".to_owned(), open_tap("tap0", 1, false)?)),
+            Side::Right => Err(LabError::Setting("on purpose")),
+        });
+        assert_eq!(failed.map(drop), Err(LabError::Setting("on purpose")));
+    }
+    assert_eq!((descriptors(), interfaces(), threads()), before);
+    Outcome::Done
+}

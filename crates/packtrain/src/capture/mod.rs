@@ -1,0 +1,106 @@
+//! Capture files: a streaming codec for pcap and pcapng, bytes in and bytes out.
+//!
+//! [`Reader`] takes any [`std::io::Read`] (a file, a pipe, a `&[u8]`) and yields [`Record`]s that
+//! borrow its buffer; [`Writer`] takes any [`std::io::Write`]. Both allocate when they are made
+//! and never afterwards, whatever the input says, so that a port may call them per packet.
+//!
+//! Formats follow the IETF drafts `draft-ietf-opsawg-pcap` (classic pcap) and
+//! `draft-ietf-opsawg-pcapng`, and where those are silent the behaviour of libpcap.
+//!
+//! **What a bad input costs.** A record that is bad by itself but whose end is known costs that
+//! record: [`CaptureError::Record`], and reading goes on. Where the end of something cannot be
+//! trusted, nothing after it can be either: [`CaptureError::Structure`], and reading stops.
+//! [`CaptureError::is_fatal`] tells the two apart.
+
+mod error;
+mod fields;
+mod pcap;
+mod pcapng;
+mod read;
+mod window;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{CaptureError, InterfaceFault, IoFault, RecordFault, StructureFault, WriteError};
+pub use read::Reader;
+pub use write::{Interface, Writer};
+
+/// The most packet bytes one record may hold, in bytes without any record or block header.
+///
+/// The same as `MAXIMUM_SNAPLEN` of libpcap, so that everything written here is readable there.
+/// A longer record is a [`RecordFault::TooLong`] when read, and is cut to this when written.
+pub const MAX_CAPTURED_BYTES: usize = 256 * 1024;
+
+/// The most bytes of pcapng options one block that must be understood may carry.
+pub const MAX_OPTION_BYTES: usize = 64 * 1024;
+
+/// The most interfaces of one pcapng section; further ones are [`InterfaceFault::TooMany`].
+pub const MAX_INTERFACES: usize = 1024;
+
+/// The longest interface name a [`Writer`] accepts, in bytes (`IFNAMSIZ` is 16 on Linux).
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// The longest classic pcap record that is stepped over rather than taken for a broken file.
+///
+/// Classic pcap states a record's length once, so a wild length cannot be told from a damaged
+/// file except by size. 128 MiB is the largest snapshot length libpcap grants any link type.
+pub const MAX_SKIPPED_BYTES: u32 = 128 * 1024 * 1024;
+
+/// The longest packet block that is held in memory: block header, the fixed fields of an
+/// Enhanced Packet Block, data, options, and the trailing length.
+const MAX_BLOCK_BYTES: usize = 8 + 20 + MAX_CAPTURED_BYTES + MAX_OPTION_BYTES + 4;
+
+const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
+
+/// A `LINKTYPE_` value: what the first byte of each packet belongs to.
+///
+/// These are the numbers of the registry that both formats share, which differ from the `DLT_`
+/// numbers of libpcap for a few types (`LINKTYPE_RAW` is 101, `DLT_RAW` is 12 on Linux).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkCode(pub u16);
+
+impl LinkCode {
+    /// Ethernet, from the destination address, without preamble.
+    pub const ETHERNET: Self = Self(1);
+    /// An IPv4 or IPv6 packet with no link header; the version nibble tells which.
+    pub const RAW: Self = Self(101);
+    /// An IPv4 packet with no link header.
+    pub const IPV4: Self = Self(228);
+    /// An IPv6 packet with no link header.
+    pub const IPV6: Self = Self(229);
+    /// IP over InfiniBand: 40 bytes of global routing header, then the 4-byte encapsulation.
+    pub const IPOIB: Self = Self(242);
+}
+
+/// The format of a capture file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Classic pcap, version 2.4: one interface, one link type.
+    Pcap {
+        /// Whether record times are in nanoseconds (magic `a1b23c4d`) or in microseconds
+        /// (`a1b2c3d4`).
+        nanosecond: bool,
+    },
+    /// pcapng, version 1.0.
+    PcapNg,
+}
+
+/// One captured packet, borrowed from its [`Reader`] until the next call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Nanoseconds since the Unix epoch. `None` only for a pcapng Simple Packet Block, which has
+    /// no time.
+    pub timestamp_ns: Option<u64>,
+    /// The interface the packet was captured on: its index within the current pcapng section,
+    /// always 0 in classic pcap.
+    pub interface: u32,
+    /// The link type of that interface.
+    pub link: LinkCode,
+    /// The packet's length on the wire, in bytes, link header included. Never below
+    /// `data.len()`: a file that claims so is corrected, as the bytes are evidence.
+    pub original_bytes: u32,
+    /// The captured bytes, from the link header on; at most [`MAX_CAPTURED_BYTES`].
+    pub data: &'a [u8],
+}

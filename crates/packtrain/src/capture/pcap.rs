@@ -1,0 +1,119 @@
+//! Classic pcap: a 24-byte file header, then records of a 16-byte header and data.
+
+use super::fields::{ByteOrder, Fields};
+use super::{Format, LinkCode, NANOSECONDS_PER_SECOND};
+
+/// The length of the file header, magic included.
+pub(super) const FILE_HEADER_BYTES: usize = 24;
+/// The length of the header before each packet.
+pub(super) const RECORD_HEADER_BYTES: usize = 16;
+
+const MAGIC_MICROSECOND: u32 = 0xa1b2_c3d4;
+const MAGIC_NANOSECOND: u32 = 0xa1b2_3c4d;
+const VERSION: (u16, u16) = (2, 4);
+
+/// What the file header says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileHeader {
+    pub(super) version: (u16, u16),
+    pub(super) link: LinkCode,
+}
+
+/// What a record header says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RecordHeader {
+    pub(super) timestamp_ns: u64,
+    pub(super) captured: u32,
+    pub(super) original: u32,
+}
+
+/// The byte order and time unit that the first four bytes stand for, if any.
+pub(super) fn recognize(magic: [u8; 4]) -> Option<(ByteOrder, bool)> {
+    [ByteOrder::Little, ByteOrder::Big]
+        .into_iter()
+        .find_map(|order| match order.u32(magic) {
+            MAGIC_MICROSECOND => Some((order, false)),
+            MAGIC_NANOSECOND => Some((order, true)),
+            _ => None,
+        })
+}
+
+/// Before version 2.3 the two lengths of a record were in the other order.
+pub(super) fn is_known_version((major, minor): (u16, u16)) -> bool {
+    major == 2 && minor >= 3
+}
+
+pub(super) fn parse_file_header(
+    header: &[u8; FILE_HEADER_BYTES],
+    order: ByteOrder,
+) -> Option<FileHeader> {
+    let mut fields = Fields::new(header, order);
+    fields.take(4)?;
+    let version = (fields.u16()?, fields.u16()?);
+    // Time zone, accuracy (both always 0) and snapshot length: records say their own length.
+    fields.take(12)?;
+    // The upper half holds the length of a frame check sequence and reserved bits.
+    let link = LinkCode((fields.u32()? & 0xffff) as u16);
+    Some(FileHeader { version, link })
+}
+
+pub(super) fn parse_record_header(
+    header: &[u8; RECORD_HEADER_BYTES],
+    order: ByteOrder,
+    nanosecond: bool,
+) -> Option<RecordHeader> {
+    let mut fields = Fields::new(header, order);
+    let seconds = u64::from(fields.u32()?);
+    // A fraction of a second or more is carried, as libpcap's users do; 64 bits hold any sum.
+    let fraction = u64::from(fields.u32()?) * if nanosecond { 1 } else { 1_000 };
+    Some(RecordHeader {
+        timestamp_ns: seconds * NANOSECONDS_PER_SECOND + fraction,
+        captured: fields.u32()?,
+        original: fields.u32()?,
+    })
+}
+
+pub(super) fn put_file_header(out: &mut Vec<u8>, nanosecond: bool, link: LinkCode, snaplen: u32) {
+    let magic = if nanosecond {
+        MAGIC_NANOSECOND
+    } else {
+        MAGIC_MICROSECOND
+    };
+    out.extend_from_slice(&magic.to_le_bytes());
+    out.extend_from_slice(&VERSION.0.to_le_bytes());
+    out.extend_from_slice(&VERSION.1.to_le_bytes());
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(&snaplen.to_le_bytes());
+    out.extend_from_slice(&u32::from(link.0).to_le_bytes());
+}
+
+/// The record header for a time, or `None` when its seconds do not fit 32 bits.
+pub(super) fn record_header(
+    nanosecond: bool,
+    timestamp_ns: u64,
+    captured: u32,
+    original: u32,
+) -> Option<[u8; RECORD_HEADER_BYTES]> {
+    let seconds = u32::try_from(timestamp_ns / NANOSECONDS_PER_SECOND).ok()?;
+    let nanoseconds = (timestamp_ns % NANOSECONDS_PER_SECOND) as u32;
+    let fraction = if nanosecond {
+        nanoseconds
+    } else {
+        nanoseconds / 1_000
+    };
+    let mut header = [0; RECORD_HEADER_BYTES];
+    for (to, value) in header
+        .as_chunks_mut::<4>()
+        .0
+        .iter_mut()
+        .zip([seconds, fraction, captured, original])
+    {
+        *to = value.to_le_bytes();
+    }
+    Some(header)
+}
+
+/// The format that a recognized magic stands for.
+pub(super) fn format(nanosecond: bool) -> Format {
+    Format::Pcap { nanosecond }
+}

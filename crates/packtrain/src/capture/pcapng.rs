@@ -1,0 +1,391 @@
+//! pcapng: blocks of type, length, body, and the length again, each field a multiple of 4 bytes.
+
+use super::fields::{ByteOrder, Fields};
+use super::{InterfaceFault, LinkCode, MAX_CAPTURED_BYTES, NANOSECONDS_PER_SECOND, RecordFault};
+
+/// Section Header Block; the same in both byte orders.
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+/// Interface Description Block.
+pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
+/// The obsolete Packet Block.
+pub(super) const PACKET: u32 = 2;
+/// Simple Packet Block.
+pub(super) const SIMPLE_PACKET: u32 = 3;
+/// Interface Statistics Block.
+pub(super) const INTERFACE_STATISTICS: u32 = 5;
+/// Enhanced Packet Block.
+pub(super) const ENHANCED_PACKET: u32 = 6;
+
+/// Type and length in front of a body.
+pub(super) const BLOCK_HEADER_BYTES: usize = 8;
+/// The length behind a body.
+pub(super) const BLOCK_TRAILER_BYTES: usize = 4;
+/// The smallest block: no body.
+pub(super) const MIN_BLOCK_BYTES: u32 = 12;
+/// A Section Header Block up to its options: type, length, magic, version, section length.
+pub(super) const SECTION_FIXED_BYTES: usize = 24;
+/// An Interface Description Block without options.
+pub(super) const MIN_INTERFACE_BYTES: u32 = 20;
+/// An Enhanced Packet Block up to its data.
+pub(super) const ENHANCED_FIXED_BYTES: usize = 28;
+
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const VERSION: (u16, u16) = (1, 0);
+
+const OPTION_END: u16 = 0;
+const SECTION_USER_APPLICATION: u16 = 4;
+const INTERFACE_NAME: u16 = 2;
+const INTERFACE_RESOLUTION: u16 = 9;
+const INTERFACE_OFFSET: u16 = 14;
+const STATISTICS_RECEIVED: u16 = 4;
+const STATISTICS_DROPPED: u16 = 5;
+
+/// Nanoseconds, as `if_tsresol` states them: ten to the power of minus nine.
+const RESOLUTION_NANOSECONDS: u8 = 9;
+
+/// The byte order that the magic of a section header stands for.
+pub(super) fn section_order(magic: [u8; 4]) -> Option<ByteOrder> {
+    [ByteOrder::Little, ByteOrder::Big]
+        .into_iter()
+        .find(|order| order.u32(magic) == BYTE_ORDER_MAGIC)
+}
+
+/// Whether sections of that version can be read. Minor versions only add, by the draft.
+pub(super) fn is_known_version((major, _): (u16, u16)) -> bool {
+    major == VERSION.0
+}
+
+/// How an interface counts time: `if_tsresol` and `if_tsoffset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeUnit {
+    scale: Scale,
+    offset_seconds: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scale {
+    /// One unit is that many nanoseconds.
+    Multiply(u64),
+    /// One nanosecond is that many units.
+    Divide(u64),
+    /// One second is two to that power of units.
+    Binary(u8),
+}
+
+impl Scale {
+    fn from_resolution(resolution: u8) -> Self {
+        let power = resolution & 0x7f;
+        if resolution & 0x80 != 0 {
+            return Self::Binary(power);
+        }
+        match power {
+            0..=9 => Self::Multiply(10_u64.pow(u32::from(9 - power))),
+            10..=28 => Self::Divide(10_u64.pow(u32::from(power - 9))),
+            // Even the largest 64-bit count of such units is less than one nanosecond.
+            _ => Self::Multiply(0),
+        }
+    }
+}
+
+impl Default for TimeUnit {
+    /// Microseconds since 1970, as the draft says for an interface without the options.
+    fn default() -> Self {
+        Self {
+            scale: Scale::Multiply(1_000),
+            offset_seconds: 0,
+        }
+    }
+}
+
+impl TimeUnit {
+    /// A time in nanoseconds since 1970, if 64 bits hold it. No intermediate value overflows:
+    /// each is below 2 to the power of 95.
+    pub(super) fn nanoseconds(self, units: u64) -> Option<u64> {
+        let since = match self.scale {
+            Scale::Multiply(by) => i128::from(units) * i128::from(by),
+            Scale::Divide(by) => i128::from(units / by),
+            Scale::Binary(power) => {
+                (i128::from(units) * i128::from(NANOSECONDS_PER_SECOND)) >> power
+            }
+        };
+        let offset = i128::from(self.offset_seconds) * i128::from(NANOSECONDS_PER_SECOND);
+        u64::try_from(since + offset).ok()
+    }
+}
+
+/// What an Interface Description Block says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) link: LinkCode,
+    /// The most bytes captured of a packet; 0 is no limit.
+    snaplen: u32,
+    time: TimeUnit,
+}
+
+/// The body of an Interface Description Block of `total` bytes.
+pub(super) fn parse_interface(
+    body: &[u8],
+    order: ByteOrder,
+    total: u32,
+) -> Result<Described, InterfaceFault> {
+    let mut fields = Fields::new(body, order);
+    let short = InterfaceFault::ShortBlock { bytes: total };
+    let link = LinkCode(fields.u16().ok_or(short)?);
+    fields.u16().ok_or(short)?;
+    let snaplen = fields.u32().ok_or(short)?;
+    let mut time = TimeUnit::default();
+    // An option is at least 4 bytes, and the body is bounded: so is the loop.
+    while fields.remaining() > 0 {
+        let (Some(code), Some(bytes)) = (fields.u16(), fields.u16()) else {
+            return Err(InterfaceFault::OptionOverrun);
+        };
+        if code == OPTION_END {
+            break;
+        }
+        let value = fields
+            .take(usize::from(bytes))
+            .ok_or(InterfaceFault::OptionOverrun)?;
+        fields
+            .take(padding(value.len()))
+            .ok_or(InterfaceFault::OptionOverrun)?;
+        let wrong = InterfaceFault::OptionLength { code, bytes };
+        match code {
+            INTERFACE_RESOLUTION => {
+                let [resolution] = value else {
+                    return Err(wrong);
+                };
+                time.scale = Scale::from_resolution(*resolution);
+            }
+            INTERFACE_OFFSET if value.len() != 8 => return Err(wrong),
+            INTERFACE_OFFSET => {
+                time.offset_seconds = Fields::new(value, order).i64().ok_or(wrong)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(Described {
+        link,
+        snaplen,
+        time,
+    })
+}
+
+/// The packet in a block, its data as a range of the block's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) timestamp_ns: Option<u64>,
+    pub(super) interface: u32,
+    pub(super) link: LinkCode,
+    pub(super) original: u32,
+    /// Where in the body the data begins.
+    pub(super) data_at: usize,
+    pub(super) captured: usize,
+}
+
+/// The body of a packet block of a type for which [`is_packet`] holds, of `total` bytes.
+pub(super) fn parse_packet(
+    kind: u32,
+    body: &[u8],
+    order: ByteOrder,
+    total: u32,
+    interfaces: &[Option<Described>],
+) -> Result<Packet, RecordFault> {
+    let mut fields = Fields::new(body, order);
+    let parsed = if kind == SIMPLE_PACKET {
+        parse_simple(&mut fields, interfaces)?
+    } else {
+        parse_stamped(kind, &mut fields, interfaces)?
+    };
+    let Some((packet, captured)) = parsed else {
+        return Err(RecordFault::ShortBlock { bytes: total });
+    };
+    // The body was cut out of one block, whose length is 32 bits.
+    let space = fields.remaining() as u32;
+    if captured > space {
+        return Err(RecordFault::DataOverrun { captured, space });
+    }
+    if captured as usize > MAX_CAPTURED_BYTES {
+        return Err(RecordFault::TooLong { bytes: captured });
+    }
+    Ok(Packet {
+        original: packet.original.max(captured),
+        data_at: body.len() - fields.remaining(),
+        captured: captured as usize,
+        ..packet
+    })
+}
+
+pub(super) fn is_packet(kind: u32) -> bool {
+    matches!(kind, ENHANCED_PACKET | SIMPLE_PACKET | PACKET)
+}
+
+/// A packet without its data, and the claimed captured length; `None` when the body is too short.
+type Parsed = Option<(Packet, u32)>;
+
+fn describe(interfaces: &[Option<Described>], interface: u32) -> Result<Described, RecordFault> {
+    match interfaces.get(interface as usize) {
+        Some(Some(described)) => Ok(*described),
+        Some(None) => Err(RecordFault::UnusableInterface { interface }),
+        None => Err(RecordFault::NoSuchInterface { interface }),
+    }
+}
+
+/// The fixed fields of an Enhanced Packet Block, or of a Packet Block, which differs in that half
+/// of the interface index is a count of drops.
+fn parse_stamped(
+    kind: u32,
+    fields: &mut Fields<'_>,
+    interfaces: &[Option<Described>],
+) -> Result<Parsed, RecordFault> {
+    let mut read = || {
+        let interface = if kind == PACKET {
+            let interface = u32::from(fields.u16()?);
+            fields.u16()?;
+            interface
+        } else {
+            fields.u32()?
+        };
+        let units = u64::from(fields.u32()?) << 32 | u64::from(fields.u32()?);
+        Some((interface, units, fields.u32()?, fields.u32()?))
+    };
+    let Some((interface, units, captured, original)) = read() else {
+        return Ok(None);
+    };
+    let described = describe(interfaces, interface)?;
+    let timestamp_ns = Some(
+        described
+            .time
+            .nanoseconds(units)
+            .ok_or(RecordFault::TimestampOutOfRange)?,
+    );
+    let link = described.link;
+    let packet = Packet {
+        timestamp_ns,
+        interface,
+        link,
+        original,
+        data_at: 0,
+        captured: 0,
+    };
+    Ok(Some((packet, captured)))
+}
+
+/// A Simple Packet Block belongs to interface 0, has no time, and does not state the captured
+/// length: it is the original length cut to that interface's snapshot length.
+fn parse_simple(
+    fields: &mut Fields<'_>,
+    interfaces: &[Option<Described>],
+) -> Result<Parsed, RecordFault> {
+    let Some(original) = fields.u32() else {
+        return Ok(None);
+    };
+    let described = describe(interfaces, 0)?;
+    let captured = match described.snaplen {
+        0 => original,
+        snaplen => original.min(snaplen),
+    };
+    let link = described.link;
+    let packet = Packet {
+        timestamp_ns: None,
+        interface: 0,
+        link,
+        original,
+        data_at: 0,
+        captured: 0,
+    };
+    Ok(Some((packet, captured)))
+}
+
+/// How many bytes fill `length` up to a multiple of 4.
+pub(super) fn padding(length: usize) -> usize {
+    length.wrapping_neg() % 4
+}
+
+/// Appends a block: `body` appends what is between the two lengths. All blocks that are written
+/// are far below 4 GiB.
+pub(super) fn put_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let total = ((out.len() + BLOCK_TRAILER_BYTES - at) as u32).to_le_bytes();
+    if let Some(field) = out.get_mut(at + 4..at + 8) {
+        field.copy_from_slice(&total);
+    }
+    out.extend_from_slice(&total);
+}
+
+/// Appends an option, whose value is at most 64 KiB less one byte.
+fn put_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+    out.extend_from_slice(&code.to_le_bytes());
+    out.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    out.extend_from_slice(value);
+    put_padding(out, value.len());
+}
+
+fn put_option_end(out: &mut Vec<u8>) {
+    put_option(out, OPTION_END, &[]);
+}
+
+/// Appends the zero bytes behind a value of that length.
+pub(super) fn put_padding(out: &mut Vec<u8>, length: usize) {
+    out.extend_from_slice(&[0; 3][..padding(length)]);
+}
+
+pub(super) fn put_section_header(out: &mut Vec<u8>) {
+    put_block(out, SECTION_HEADER, |out| {
+        out.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
+        out.extend_from_slice(&VERSION.0.to_le_bytes());
+        out.extend_from_slice(&VERSION.1.to_le_bytes());
+        // The section's length is not known in advance.
+        out.extend_from_slice(&u64::MAX.to_le_bytes());
+        put_option(
+            out,
+            SECTION_USER_APPLICATION,
+            env!("CARGO_PKG_NAME").as_bytes(),
+        );
+        put_option_end(out);
+    });
+}
+
+/// Appends an Interface Description Block whose times are nanoseconds.
+pub(super) fn put_interface(out: &mut Vec<u8>, link: LinkCode, snaplen: u32, name: Option<&str>) {
+    put_block(out, INTERFACE_DESCRIPTION, |out| {
+        out.extend_from_slice(&link.0.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&snaplen.to_le_bytes());
+        if let Some(name) = name {
+            put_option(out, INTERFACE_NAME, name.as_bytes());
+        }
+        put_option(out, INTERFACE_RESOLUTION, &[RESOLUTION_NANOSECONDS]);
+        put_option_end(out);
+    });
+}
+
+/// Appends the interface index and time with which packets and statistics begin.
+pub(super) fn put_stamp(out: &mut Vec<u8>, interface: u32, timestamp_ns: u64) {
+    out.extend_from_slice(&interface.to_le_bytes());
+    out.extend_from_slice(&((timestamp_ns >> 32) as u32).to_le_bytes());
+    out.extend_from_slice(&(timestamp_ns as u32).to_le_bytes());
+}
+
+pub(super) fn put_statistics(
+    out: &mut Vec<u8>,
+    interface: u32,
+    timestamp_ns: u64,
+    received: Option<u64>,
+    dropped: Option<u64>,
+) {
+    put_block(out, INTERFACE_STATISTICS, |out| {
+        put_stamp(out, interface, timestamp_ns);
+        for (code, count) in [
+            (STATISTICS_RECEIVED, received),
+            (STATISTICS_DROPPED, dropped),
+        ] {
+            if let Some(count) = count {
+                put_option(out, code, &count.to_le_bytes());
+            }
+        }
+        put_option_end(out);
+    });
+}

@@ -1,0 +1,545 @@
+//! Reading captures of either format.
+
+use std::io::{self, Read, Seek};
+
+use super::error::{CaptureError, InterfaceFault, IoFault, RecordFault, StructureFault};
+use super::fields::ByteOrder;
+use super::pcapng::{self, Described};
+use super::window::Window;
+use super::{
+    Format, LinkCode, MAX_BLOCK_BYTES, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_OPTION_BYTES,
+    MAX_SKIPPED_BYTES, Record, pcap,
+};
+
+/// A streaming reader of pcap and pcapng, over anything that can be read.
+///
+/// It does its own buffering (about 450 KiB, and a table of interfaces, both allocated in
+/// [`new`](Self::new)); an input needs none. It never panics and never uses more memory, whatever
+/// the input holds, and the time of a call is proportional to the bytes it steps over.
+#[derive(Debug)]
+pub struct Reader<R> {
+    window: Window<R>,
+    format: Format,
+    order: ByteOrder,
+    /// The interfaces of the current section; `None` where the description was bad. The capacity
+    /// is [`MAX_INTERFACES`] from the start, and it never grows beyond.
+    interfaces: Vec<Option<Described>>,
+    /// The link type of a classic pcap file.
+    link: LinkCode,
+    /// Records met so far, good or bad.
+    records: u64,
+    skip: Option<Skip>,
+    failed: Option<CaptureError>,
+}
+
+/// Bytes that are being stepped over, kept so that an input may block in their midst.
+#[derive(Debug, Clone, Copy)]
+struct Skip {
+    left: u64,
+    /// The length that a pcapng block must end with, behind the bytes that are left.
+    trailer: Option<u32>,
+    /// Where the skipped part begins.
+    offset: u64,
+    /// The number of the record it is, or stands before.
+    record: u64,
+    /// What to report once it is stepped over.
+    then: Option<CaptureError>,
+}
+
+/// A packet that was found, its data consumed from the window.
+struct Found {
+    timestamp_ns: Option<u64>,
+    interface: u32,
+    link: LinkCode,
+    original: u32,
+    at: usize,
+    captured: usize,
+}
+
+/// What one step through a pcapng file came to.
+enum Step {
+    /// A block without a packet is behind.
+    Passed,
+    /// A packet block is ahead, and the caller did not want it consumed.
+    AtPacket,
+    Packet(Found),
+    End,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the file header and finds out the format.
+    ///
+    /// Takes the input from where it is. The input should block: when it says
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) here, it is lost with the error.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::UnknownMagic`] when it is no capture, [`CaptureError::Truncated`] when it
+    /// ends within its header (also when it is empty), or any other fatal [`CaptureError`].
+    pub fn new(input: R) -> Result<Self, CaptureError> {
+        let mut reader = Self {
+            window: Window::new(input),
+            format: Format::PcapNg,
+            order: ByteOrder::Little,
+            interfaces: Vec::with_capacity(MAX_INTERFACES),
+            link: LinkCode(0),
+            records: 0,
+            skip: None,
+            failed: None,
+        };
+        reader.open()?;
+        Ok(reader)
+    }
+
+    /// The next record, or `None` at the end of the input.
+    ///
+    /// # Errors
+    ///
+    /// Any [`CaptureError`]. Unless it [is fatal](CaptureError::is_fatal), the next call goes on
+    /// behind what was bad.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let found = match self.format {
+            Format::Pcap { nanosecond } => self.next_classic(nanosecond),
+            Format::PcapNg => self.next_packet(),
+        };
+        match found {
+            Ok(None) => Ok(None),
+            Ok(Some(found)) => Ok(Some(Record {
+                timestamp_ns: found.timestamp_ns,
+                interface: found.interface,
+                link: found.link,
+                original_bytes: found.original,
+                data: self.window.consumed(found.at, found.captured),
+            })),
+            Err(error) => Err(self.remember(error)),
+        }
+    }
+
+    /// The link type of the first interface that is described before the next packet, without
+    /// consuming that packet. `None` when there is no such interface.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_record`](Self::next_record), except for [`CaptureError::Record`].
+    pub fn first_link(&mut self) -> Result<Option<LinkCode>, CaptureError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if self.format != Format::PcapNg {
+            return Ok(Some(self.link));
+        }
+        loop {
+            if let Some(described) = self.interfaces.iter().flatten().next() {
+                return Ok(Some(described.link));
+            }
+            match self.step(false) {
+                Ok(Step::Passed) => {}
+                Ok(_) => return Ok(None),
+                Err(error) => return Err(self.remember(error)),
+            }
+        }
+    }
+
+    /// The format of the input.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// How many records were met since the start or the last rewind, bad ones included.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// How many bytes of the input are behind: where the next record or block begins.
+    pub fn offset(&self) -> u64 {
+        self.window.offset()
+    }
+
+    /// The input, for asking it about itself. It is read ahead of the records that were returned.
+    pub fn get_ref(&self) -> &R {
+        self.window.input()
+    }
+
+    /// Gives the input back. What was read ahead of the last record is lost.
+    pub fn into_inner(self) -> R {
+        self.window.into_input()
+    }
+
+    fn open(&mut self) -> Result<(), CaptureError> {
+        self.require(4)?;
+        let magic = self.window.array().unwrap_or_default();
+        if u32::from_le_bytes(magic) == pcapng::SECTION_HEADER {
+            self.format = Format::PcapNg;
+            self.section()?;
+            return self.run_skip();
+        }
+        let Some((order, nanosecond)) = pcap::recognize(magic) else {
+            return Err(CaptureError::UnknownMagic { magic });
+        };
+        self.require(pcap::FILE_HEADER_BYTES)?;
+        let header = self
+            .window
+            .array()
+            .and_then(|h| pcap::parse_file_header(&h, order));
+        let Some(header) = header else {
+            return Err(self.truncated());
+        };
+        if !pcap::is_known_version(header.version) {
+            let (major, minor) = header.version;
+            return Err(self.broken(StructureFault::Version { major, minor }));
+        }
+        self.format = pcap::format(nanosecond);
+        self.order = order;
+        self.link = header.link;
+        self.window.consume(pcap::FILE_HEADER_BYTES);
+        Ok(())
+    }
+
+    fn next_classic(&mut self, nanosecond: bool) -> Result<Option<Found>, CaptureError> {
+        self.run_skip()?;
+        if !self.begins(pcap::RECORD_HEADER_BYTES)? {
+            return Ok(None);
+        }
+        let header = self.window.array();
+        let header = header.and_then(|h| pcap::parse_record_header(&h, self.order, nanosecond));
+        let Some(header) = header else {
+            return Err(self.truncated());
+        };
+        if header.captured > MAX_SKIPPED_BYTES {
+            return Err(self.broken(StructureFault::RecordLength {
+                bytes: header.captured,
+            }));
+        }
+        let total = pcap::RECORD_HEADER_BYTES + header.captured as usize;
+        if header.captured as usize > MAX_CAPTURED_BYTES {
+            let then = self.bad_record(RecordFault::TooLong {
+                bytes: header.captured,
+            });
+            self.start_skip(total as u64, None, Some(then));
+            self.records += 1;
+            // The skip ends with its error, so this is not the end of the records.
+            return self.run_skip().map(|()| None);
+        }
+        self.require(total)?;
+        let at = self.window.consume(total);
+        self.records += 1;
+        Ok(Some(Found {
+            timestamp_ns: Some(header.timestamp_ns),
+            interface: 0,
+            link: self.link,
+            original: header.original.max(header.captured),
+            at: at + pcap::RECORD_HEADER_BYTES,
+            captured: header.captured as usize,
+        }))
+    }
+
+    fn next_packet(&mut self) -> Result<Option<Found>, CaptureError> {
+        loop {
+            match self.step(true)? {
+                Step::Packet(found) => return Ok(Some(found)),
+                Step::End => return Ok(None),
+                Step::Passed | Step::AtPacket => {}
+            }
+        }
+    }
+
+    /// One pcapng block; a packet only if `take_packet`.
+    fn step(&mut self, take_packet: bool) -> Result<Step, CaptureError> {
+        self.run_skip()?;
+        if !self.begins(pcapng::BLOCK_HEADER_BYTES)? {
+            return Ok(Step::End);
+        }
+        let [a, b, c, d, e, f, g, h] = self.window.array().unwrap_or_default();
+        let kind = self.order.u32([a, b, c, d]);
+        if kind == pcapng::SECTION_HEADER {
+            // Its length is in the byte order that it has yet to state.
+            self.section()?;
+            return Ok(Step::Passed);
+        }
+        let total = self.order.u32([e, f, g, h]);
+        if total < pcapng::MIN_BLOCK_BYTES || !total.is_multiple_of(4) {
+            return Err(self.broken(StructureFault::BlockLength { bytes: total }));
+        }
+        if pcapng::is_packet(kind) {
+            if !take_packet {
+                return Ok(Step::AtPacket);
+            }
+            return self.packet(kind, total);
+        }
+        if kind == pcapng::INTERFACE_DESCRIPTION {
+            self.interface(total)?;
+        } else {
+            self.start_skip_block(total, None);
+        }
+        Ok(Step::Passed)
+    }
+
+    fn section(&mut self) -> Result<(), CaptureError> {
+        self.require(pcapng::SECTION_FIXED_BYTES)?;
+        let header: [u8; pcapng::SECTION_FIXED_BYTES] = self.window.array().unwrap_or_default();
+        let [
+            _,
+            _,
+            _,
+            _,
+            l0,
+            l1,
+            l2,
+            l3,
+            m0,
+            m1,
+            m2,
+            m3,
+            v0,
+            v1,
+            v2,
+            v3,
+            ..,
+        ] = header;
+        let magic = [m0, m1, m2, m3];
+        let Some(order) = pcapng::section_order(magic) else {
+            return Err(self.broken(StructureFault::ByteOrderMagic { magic }));
+        };
+        let (major, minor) = (order.u16([v0, v1]), order.u16([v2, v3]));
+        if !pcapng::is_known_version((major, minor)) {
+            return Err(self.broken(StructureFault::Version { major, minor }));
+        }
+        let total = order.u32([l0, l1, l2, l3]);
+        let fixed = pcapng::SECTION_FIXED_BYTES + pcapng::BLOCK_TRAILER_BYTES;
+        if (total as usize) < fixed || !total.is_multiple_of(4) {
+            return Err(self.broken(StructureFault::BlockLength { bytes: total }));
+        }
+        self.order = order;
+        self.interfaces.clear();
+        self.start_skip_block(total, None);
+        Ok(())
+    }
+
+    fn interface(&mut self, total: u32) -> Result<(), CaptureError> {
+        // The table's bound keeps the index within 32 bits.
+        let interface = self.interfaces.len() as u32;
+        let offset = self.window.offset();
+        if self.interfaces.len() >= MAX_INTERFACES {
+            let fault = InterfaceFault::TooMany;
+            let error = CaptureError::Interface {
+                fault,
+                interface,
+                offset,
+            };
+            self.start_skip_block(total, Some(error));
+            return Ok(());
+        }
+        let options = total.saturating_sub(pcapng::MIN_INTERFACE_BYTES);
+        if options as usize > MAX_OPTION_BYTES {
+            self.interfaces.push(None);
+            let fault = InterfaceFault::OptionsTooLong { bytes: options };
+            let error = CaptureError::Interface {
+                fault,
+                interface,
+                offset,
+            };
+            self.start_skip_block(total, Some(error));
+            return Ok(());
+        }
+        self.require_block(total)?;
+        let body = body_of(self.window.bytes(), total);
+        let described = pcapng::parse_interface(body, self.order, total);
+        self.window.consume(total as usize);
+        self.interfaces.push(described.ok());
+        match described {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(CaptureError::Interface {
+                fault,
+                interface,
+                offset,
+            }),
+        }
+    }
+
+    fn packet(&mut self, kind: u32, total: u32) -> Result<Step, CaptureError> {
+        if total as usize > MAX_BLOCK_BYTES {
+            let then = self.bad_record(RecordFault::TooLong { bytes: total });
+            self.start_skip_block(total, Some(then));
+            self.records += 1;
+            return Ok(Step::Passed);
+        }
+        self.require_block(total)?;
+        let body = body_of(self.window.bytes(), total);
+        let packet = pcapng::parse_packet(kind, body, self.order, total, &self.interfaces)
+            .map_err(|fault| self.bad_record(fault));
+        let at = self.window.consume(total as usize);
+        self.records += 1;
+        let packet = packet?;
+        Ok(Step::Packet(Found {
+            timestamp_ns: packet.timestamp_ns,
+            interface: packet.interface,
+            link: packet.link,
+            original: packet.original,
+            at: at + pcapng::BLOCK_HEADER_BYTES + packet.data_at,
+            captured: packet.captured,
+        }))
+    }
+
+    /// Whether another header of `count` bytes begins here; `false` at the input's proper end.
+    fn begins(&mut self, count: usize) -> Result<bool, CaptureError> {
+        match self.window.fill(count) {
+            Ok(true) => Ok(true),
+            Ok(false) if self.window.bytes().is_empty() => Ok(false),
+            Ok(false) => Err(self.truncated()),
+            Err(error) => Err(self.input_failed(&error)),
+        }
+    }
+
+    fn require(&mut self, count: usize) -> Result<(), CaptureError> {
+        match self.window.fill(count) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.truncated()),
+            Err(error) => Err(self.input_failed(&error)),
+        }
+    }
+
+    /// Makes a whole block of `total` (at most [`MAX_BLOCK_BYTES`]) available, ends checked.
+    fn require_block(&mut self, total: u32) -> Result<(), CaptureError> {
+        self.require(total as usize)?;
+        let trailer = self
+            .window
+            .bytes()
+            .get(..total as usize)
+            .and_then(<[u8]>::last_chunk);
+        let tail = self.order.u32(trailer.copied().unwrap_or_default());
+        if tail == total {
+            return Ok(());
+        }
+        Err(self.broken(StructureFault::BlockLengthMismatch { head: total, tail }))
+    }
+
+    fn start_skip_block(&mut self, total: u32, then: Option<CaptureError>) {
+        let left = u64::from(total).saturating_sub(pcapng::BLOCK_TRAILER_BYTES as u64);
+        self.start_skip(left, Some(total), then);
+    }
+
+    fn start_skip(&mut self, left: u64, trailer: Option<u32>, then: Option<CaptureError>) {
+        let (offset, record) = (self.window.offset(), self.records + 1);
+        self.skip = Some(Skip {
+            left,
+            trailer,
+            offset,
+            record,
+            then,
+        });
+    }
+
+    /// Finishes what is being stepped over, if anything, and reports why it was.
+    fn run_skip(&mut self) -> Result<(), CaptureError> {
+        let Some(mut skip) = self.skip else {
+            return Ok(());
+        };
+        let tail_bytes = skip.trailer.map_or(0, |_| pcapng::BLOCK_TRAILER_BYTES);
+        let whole = match self.window.skip(&mut skip.left) {
+            Ok(true) => self.window.fill(tail_bytes),
+            ended => ended,
+        };
+        self.skip = Some(skip);
+        let Skip { offset, record, .. } = skip;
+        if !whole.map_err(|error| self.input_failed(&error))? {
+            return Err(CaptureError::Truncated { offset, record });
+        }
+        self.skip = None;
+        if let Some(head) = skip.trailer {
+            let tail = self.order.u32(self.window.array().unwrap_or_default());
+            if head != tail {
+                let fault = StructureFault::BlockLengthMismatch { head, tail };
+                return Err(CaptureError::Structure {
+                    fault,
+                    offset,
+                    record,
+                });
+            }
+            self.window.consume(pcapng::BLOCK_TRAILER_BYTES);
+        }
+        skip.then.map_or(Ok(()), Err)
+    }
+
+    fn remember(&mut self, error: CaptureError) -> CaptureError {
+        if error.is_fatal() {
+            self.failed = Some(error);
+        }
+        error
+    }
+
+    fn input_failed(&self, error: &io::Error) -> CaptureError {
+        let offset = self.window.offset() + self.window.bytes().len() as u64;
+        CaptureError::Io {
+            fault: IoFault::from(error),
+            offset,
+        }
+    }
+
+    fn truncated(&self) -> CaptureError {
+        CaptureError::Truncated {
+            offset: self.window.offset(),
+            record: self.records + 1,
+        }
+    }
+
+    fn broken(&self, fault: StructureFault) -> CaptureError {
+        let (offset, record) = (self.window.offset(), self.records + 1);
+        CaptureError::Structure {
+            fault,
+            offset,
+            record,
+        }
+    }
+
+    fn bad_record(&self, fault: RecordFault) -> CaptureError {
+        let (offset, record) = (self.window.offset(), self.records + 1);
+        CaptureError::Record {
+            fault,
+            offset,
+            record,
+        }
+    }
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// Starts over at byte 0 of the input, whatever happened before; the format is found out
+    /// anew. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new). After an error every call returns it, until a rewind succeeds.
+    pub fn rewind(&mut self) -> Result<(), CaptureError> {
+        self.records = 0;
+        self.skip = None;
+        self.failed = None;
+        self.interfaces.clear();
+        let opened = match self.window.rewind() {
+            Ok(()) => self.open(),
+            Err(error) => Err(self.input_failed(&error)),
+        };
+        if let Err(error) = opened {
+            // Also one that is not fatal by itself: half a header is no place to go on from.
+            self.failed = Some(error);
+        }
+        opened
+    }
+}
+
+#[cfg(test)]
+impl<R> Reader<R> {
+    /// What was allocated for the table of interfaces.
+    pub(super) fn capacity(&self) -> usize {
+        self.interfaces.capacity()
+    }
+}
+
+/// The body of the block of `total` bytes that `bytes` begins with.
+fn body_of(bytes: &[u8], total: u32) -> &[u8] {
+    let end = (total as usize).saturating_sub(pcapng::BLOCK_TRAILER_BYTES);
+    bytes
+        .get(pcapng::BLOCK_HEADER_BYTES..end)
+        .unwrap_or_default()
+}

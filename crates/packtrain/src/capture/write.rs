@@ -1,0 +1,302 @@
+//! Writing captures of either format.
+
+use std::io::{self, Write};
+
+use super::error::{IoFault, WriteError};
+use super::pcapng::{self, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES};
+use super::{Format, LinkCode, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_NAME_BYTES, pcap};
+
+/// How much is gathered before it is given to the output.
+const FLUSH_BYTES: usize = 64 * 1024;
+
+/// The longest record, block or description that is composed in the buffer.
+const MAX_WRITTEN_BYTES: usize =
+    pcapng::ENHANCED_FIXED_BYTES + MAX_CAPTURED_BYTES + BLOCK_TRAILER_BYTES;
+
+/// One interface of a capture that is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interface<'a> {
+    /// What its packets begin with.
+    pub link: LinkCode,
+    /// The most bytes to keep of each packet; 0, or more than
+    /// [`MAX_CAPTURED_BYTES`], is that limit.
+    pub snaplen: u32,
+    /// Its name, which only pcapng records; at most [`MAX_NAME_BYTES`].
+    pub name: Option<&'a str>,
+}
+
+/// A streaming writer of pcap and pcapng, in little-endian byte order.
+///
+/// It does its own buffering (about 320 KiB, allocated in [`new`](Self::new)); an output needs
+/// none. A record reaches the output whole or, if the output fails for good, not at all or as the
+/// last, cut-off one. [`finish`](Self::finish) gives the output what is buffered; dropping the
+/// writer attempts the same, so that a panic does not cost the packets before it.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    /// `None` only once finished.
+    output: Option<W>,
+    format: Format,
+    /// The snapshot length of each interface.
+    snaplens: Vec<u32>,
+    buffer: Vec<u8>,
+    /// How much of the buffer the output has taken already.
+    taken: usize,
+    records: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the file header and the interface descriptions. Interfaces are numbered in the order
+    /// given; records are in nanoseconds except in microsecond pcap.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::InterfaceCount`] and [`WriteError::NameTooLong`] before anything is written;
+    /// [`WriteError::Io`] when the output refuses the header, with which it is lost.
+    pub fn new(
+        output: W,
+        format: Format,
+        interfaces: &[Interface<'_>],
+    ) -> Result<Self, WriteError> {
+        let count = interfaces.len();
+        let fits = match format {
+            Format::Pcap { .. } => count == 1,
+            Format::PcapNg => count <= MAX_INTERFACES,
+        };
+        if !fits {
+            return Err(WriteError::InterfaceCount { count });
+        }
+        let names = interfaces.iter().filter_map(|interface| interface.name);
+        if let Some(bytes) = names.map(str::len).find(|bytes| *bytes > MAX_NAME_BYTES) {
+            return Err(WriteError::NameTooLong { bytes });
+        }
+        let mut writer = Self {
+            output: Some(output),
+            format,
+            snaplens: interfaces
+                .iter()
+                .map(|interface| effective(interface.snaplen))
+                .collect(),
+            buffer: Vec::with_capacity(FLUSH_BYTES + MAX_WRITTEN_BYTES),
+            taken: 0,
+            records: 0,
+        };
+        if format == Format::PcapNg {
+            pcapng::put_section_header(&mut writer.buffer);
+        }
+        for interface in interfaces {
+            writer.make_room()?;
+            let (link, snaplen) = (interface.link, effective(interface.snaplen));
+            match format {
+                Format::Pcap { nanosecond } => {
+                    pcap::put_file_header(&mut writer.buffer, nanosecond, link, snaplen);
+                }
+                Format::PcapNg => {
+                    pcapng::put_interface(&mut writer.buffer, link, snaplen, interface.name);
+                }
+            }
+        }
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// Adds one packet, given as the pieces that it lies in, and cut to the interface's snapshot
+    /// length.
+    ///
+    /// `timestamp_ns` is in nanoseconds since the Unix epoch. `original_bytes` is the length on
+    /// the wire with its link header; when it is less than the pieces' sum, that sum is recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NoSuchInterface`], [`WriteError::TimestampOutOfRange`] (classic pcap only),
+    /// or [`WriteError::Io`] when the buffer is full and the output does not take it. In each case
+    /// the packet is not in the capture, and others may follow.
+    pub fn write<P: AsRef<[u8]>>(
+        &mut self,
+        interface: u32,
+        timestamp_ns: u64,
+        original_bytes: u32,
+        pieces: impl IntoIterator<Item = P>,
+    ) -> Result<(), WriteError> {
+        let limit = self.snaplen(interface)?;
+        if let Format::Pcap { nanosecond } = self.format {
+            // Asked before the room is made, so that a wrong time costs no system call.
+            pcap::record_header(nanosecond, timestamp_ns, 0, 0)
+                .ok_or(WriteError::TimestampOutOfRange { timestamp_ns })?;
+        }
+        self.make_room()?;
+        match self.format {
+            Format::Pcap { nanosecond } => {
+                let at = self.buffer.len();
+                self.buffer
+                    .extend_from_slice(&[0; pcap::RECORD_HEADER_BYTES]);
+                let (captured, sum) = put_pieces(&mut self.buffer, limit, pieces);
+                let original = original_bytes.max(sum);
+                let header = pcap::record_header(nanosecond, timestamp_ns, captured, original);
+                put_at(&mut self.buffer, at, &header.unwrap_or_default());
+            }
+            Format::PcapNg => {
+                pcapng::put_block(&mut self.buffer, pcapng::ENHANCED_PACKET, |out| {
+                    pcapng::put_stamp(out, interface, timestamp_ns);
+                    let at = out.len();
+                    out.extend_from_slice(&[0; 8]);
+                    let (captured, sum) = put_pieces(out, limit, pieces);
+                    put_at(out, at, &captured.to_le_bytes());
+                    put_at(out, at + 4, &original_bytes.max(sum).to_le_bytes());
+                    pcapng::put_padding(out, captured as usize);
+                });
+            }
+        }
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Adds an interface's statistics: packets received and packets dropped for lack of
+    /// resources, each since the capture began, as far as known. Usually the last thing written.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NoStatistics`] in classic pcap, or as [`write`](Self::write).
+    pub fn write_statistics(
+        &mut self,
+        interface: u32,
+        timestamp_ns: u64,
+        received: Option<u64>,
+        dropped: Option<u64>,
+    ) -> Result<(), WriteError> {
+        if self.format != Format::PcapNg {
+            return Err(WriteError::NoStatistics);
+        }
+        self.snaplen(interface)?;
+        self.make_room()?;
+        pcapng::put_statistics(&mut self.buffer, interface, timestamp_ns, received, dropped);
+        Ok(())
+    }
+
+    /// Gives the output everything that is buffered, and has it flush too.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Io`]; what the output did not take stays buffered.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.drain()?;
+        match self.output.as_mut().map_or(Ok(()), Write::flush) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(WriteError::Io(IoFault::from(&error))),
+        }
+    }
+
+    /// [Flushes](Self::flush) and gives the output back.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Io`], with which the output is lost: over one that may say
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock), call [`flush`](Self::flush) until it succeeds.
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        self.flush()?;
+        // Only this takes the output out, and it consumes the writer.
+        self.output.take().ok_or(WriteError::Io(IoFault {
+            kind: io::ErrorKind::NotConnected,
+            os_error: None,
+        }))
+    }
+
+    /// The format being written.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// How many packets were accepted.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn snaplen(&self, interface: u32) -> Result<usize, WriteError> {
+        match self.snaplens.get(interface as usize) {
+            Some(snaplen) => Ok(*snaplen as usize),
+            None => Err(WriteError::NoSuchInterface { interface }),
+        }
+    }
+
+    /// Leaves room for [`MAX_WRITTEN_BYTES`], so that composing never grows the buffer.
+    fn make_room(&mut self) -> Result<(), WriteError> {
+        if self.buffer.len() < FLUSH_BYTES {
+            return Ok(());
+        }
+        self.drain()
+    }
+
+    fn drain(&mut self) -> Result<(), WriteError> {
+        let Some(output) = self.output.as_mut() else {
+            return Ok(());
+        };
+        while let Some(rest @ [_, ..]) = self.buffer.get(self.taken..) {
+            let error = match output.write(rest) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(count) => {
+                    self.taken += count.min(rest.len());
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            return Err(WriteError::Io(IoFault::from(&error)));
+        }
+        self.buffer.clear();
+        self.taken = 0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl<W: Write> Writer<W> {
+    /// What was allocated for the buffer.
+    pub(super) fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+}
+
+impl<W: Write> Drop for Writer<W> {
+    fn drop(&mut self) {
+        // Nobody is left to be told of a failure; who wants to know calls `finish`.
+        self.flush().ok();
+    }
+}
+
+fn effective(snaplen: u32) -> u32 {
+    const LIMIT: u32 = MAX_CAPTURED_BYTES as u32;
+    if snaplen == 0 {
+        LIMIT
+    } else {
+        snaplen.min(LIMIT)
+    }
+}
+
+fn put_at(out: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(field) = out.get_mut(at..at + value.len()) {
+        field.copy_from_slice(value);
+    }
+}
+
+/// Appends at most `limit` bytes of the pieces. Returns how many that were, and the sum of all
+/// pieces' lengths.
+fn put_pieces<P: AsRef<[u8]>>(
+    out: &mut Vec<u8>,
+    limit: usize,
+    pieces: impl IntoIterator<Item = P>,
+) -> (u32, u32) {
+    let mut room = limit;
+    let mut sum = 0_u32;
+    for piece in pieces {
+        let piece = piece.as_ref();
+        let kept = &piece[..piece.len().min(room)];
+        out.extend_from_slice(kept);
+        room -= kept.len();
+        sum = sum.saturating_add(u32::try_from(piece.len()).unwrap_or(u32::MAX));
+    }
+    ((limit - room) as u32, sum)
+}
+
+const _: () = assert!(
+    BLOCK_HEADER_BYTES + 12 + MAX_NAME_BYTES + 64 < MAX_WRITTEN_BYTES,
+    "an interface description must fit in the room that is made"
+);

@@ -1,0 +1,85 @@
+//! How much more the workers of a run may take in: until stopped, until a count, until the input
+//! ends.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Shared by the workers of one run.
+#[derive(Debug)]
+pub struct Intake {
+    stopped: AtomicBool,
+    /// Packets that may still be received; `u64::MAX` for no limit.
+    left: AtomicU64,
+    /// RX queues whose input ends by itself and has not ended yet.
+    finite: AtomicUsize,
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self::new(None, 0)
+    }
+}
+
+impl Intake {
+    /// Takes in at most `packets` packets (as devices hand them over; a GSO packet is one), and
+    /// ends when `finite_queues` RX queues have come to their end, if there are any.
+    #[must_use]
+    pub fn new(packets: Option<u64>, finite_queues: usize) -> Self {
+        Self {
+            stopped: AtomicBool::new(packets == Some(0)),
+            left: AtomicU64::new(packets.unwrap_or(u64::MAX)),
+            finite: AtomicUsize::new(finite_queues),
+        }
+    }
+
+    /// Takes nothing in any more; what is held is sent on.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// Whether intake is over.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Asks for up to `wanted` packets; returns how many may be received.
+    pub fn claim(&self, wanted: usize) -> usize {
+        if self.is_stopped() {
+            return 0;
+        }
+        let left = self.left.load(Ordering::Acquire);
+        if left == u64::MAX {
+            return wanted;
+        }
+        let take = |left: u64| Some(left - left.min(wanted as u64));
+        match self
+            .left
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
+        {
+            Ok(before) | Err(before) => before.min(wanted as u64) as usize,
+        }
+    }
+
+    /// Gives back what was claimed and not used; stops when the count is reached.
+    pub fn refund(&self, claimed: usize, used: u64) {
+        if self.left.load(Ordering::Acquire) == u64::MAX {
+            return;
+        }
+        let unused = (claimed as u64).saturating_sub(used);
+        // Another worker may hold a claim that it gives back, so zero left is not the end by
+        // itself: only a claim that was used up is.
+        if self.left.fetch_add(unused, Ordering::AcqRel) + unused == 0 && used > 0 {
+            self.stop();
+        }
+    }
+
+    /// One RX queue's input is at its end.
+    pub fn one_finished(&self) {
+        let before = self
+            .finite
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
+        if before == Ok(1) {
+            self.stop();
+        }
+    }
+}

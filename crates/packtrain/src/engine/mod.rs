@@ -1,0 +1,154 @@
+//! Joins two ports: builds their queues from the plan, makes the workers, keeps the ledger.
+
+mod handler;
+mod intake;
+mod ledger;
+mod session;
+mod shell;
+mod snapshot;
+mod sys;
+mod worker;
+
+pub use handler::{Forward, Handler, Port};
+pub use intake::Intake;
+pub use ledger::Ledger;
+pub use session::{Report, Session};
+pub use shell::Running;
+pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats};
+pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};
+
+use crate::driver::{DeviceError, Driver, Input, QueuePair};
+use crate::limits::{BURST_PACKETS_MAX, SEGMENTS_MAX};
+use crate::packet::{Arena, ArenaConfig, Ingress};
+use crate::plan::{Direction, Plan};
+use crate::queue::{RxQueue, TxQueue};
+use crate::stats::{DropCounters, RxCounters, TxCounters};
+use std::sync::Arc;
+
+/// The workers of two joined ports with one type of handler.
+pub type Workers<A, B, H> =
+    Vec<Worker<<A as Driver>::Rx, <A as Driver>::Tx, <B as Driver>::Rx, <B as Driver>::Tx, H>>;
+
+/// What one worker owns of a port.
+type PortLanes<D> = Lanes<<D as Driver>::Rx, <D as Driver>::Tx>;
+
+/// Two ports joined, not running yet.
+pub struct Joined<A: Driver, B: Driver, H> {
+    /// One for each pair of queues. Drive them yourself, or with [`Running::start`].
+    pub workers: Workers<A, B, H>,
+    /// What they take in.
+    pub intake: Arc<Intake>,
+    /// What they count.
+    pub stats: Arc<Stats>,
+}
+
+/// Memory for the queues that `plan` opens: bounded, decided here once.
+#[must_use]
+pub fn arena_config(plan: &Plan) -> ArenaConfig {
+    let queues: usize = plan.attach.iter().map(|attach| attach.queues).sum();
+    // For each queue: posted buffers, a burst, what waits in front of a device, what is in flight,
+    // and a thread's cache; large frames for bursts only, since a queue posts just one.
+    let packets = (queues * BURST_PACKETS_MAX * 16) as u32;
+    ArenaConfig {
+        small_frames: (packets * 2).max(8192),
+        large_frames: (queues * BURST_PACKETS_MAX * 2).max(256) as u32,
+        lines: (packets * 4).max(16_384) + SEGMENTS_MAX as u32,
+    }
+}
+
+/// Attaches two ports as `plan` says and makes their workers: worker w owns the queues i of each
+/// port with i mod workers = w, and RX queue i sends to TX queue i, so a flow keeps its order.
+/// `packets` limits what is taken in.
+///
+/// # Errors
+///
+/// A port's, when it cannot be attached as planned.
+pub fn join<A: Driver, B: Driver, H: Handler>(
+    a: &mut A,
+    b: &mut B,
+    plan: &Plan,
+    arena: &Arena,
+    packets: Option<u64>,
+    mut handler: impl FnMut() -> H,
+) -> Result<Joined<A, B, H>, DeviceError> {
+    let queues_a = a.attach(&plan.attach[0], arena)?;
+    let queues_b = b.attach(&plan.attach[1], arena)?;
+    let finite = |input, queues| if input == Input::Finite { queues } else { 0 };
+    let finite = finite(a.capabilities().input, queues_a.len())
+        + finite(b.capabilities().input, queues_b.len());
+    let workers = queues_a.len().min(queues_b.len());
+    let drops: Vec<_> = (0..workers)
+        .map(|_| Arc::new(DropCounters::default()))
+        .collect();
+    let (lanes_a, stats_a) = build(a, queues_a, 0, &plan.directions[1], arena, &drops);
+    let (lanes_b, stats_b) = build(b, queues_b, 1, &plan.directions[0], arena, &drops);
+    let intake = Arc::new(Intake::new(packets, finite));
+    let counters: Vec<_> = (0..workers)
+        .map(|_| Arc::new(WorkerCounters::default()))
+        .collect();
+    let workers = lanes_a
+        .into_iter()
+        .zip(lanes_b)
+        .zip(&counters)
+        .map(|((a, b), own)| Worker::new(a, b, handler(), Arc::clone(&intake), Arc::clone(own)))
+        .collect();
+    let stats = Arc::new(Stats {
+        ports: [stats_a, stats_b],
+        workers: counters,
+        drops,
+    });
+    Ok(Joined {
+        workers,
+        intake,
+        stats,
+    })
+}
+
+/// The lanes of one port by worker, and its counters. `egress` plans packets towards this port.
+fn build<D: Driver>(
+    port: &D,
+    queues: Vec<QueuePair<D>>,
+    port_index: u16,
+    egress: &Direction,
+    arena: &Arena,
+    drops: &[Arc<DropCounters>],
+) -> (Vec<PortLanes<D>>, PortStats) {
+    let capabilities = port.capabilities();
+    let mut stats = PortStats {
+        name: port.name().to_owned(),
+        rx: Vec::new(),
+        tx: Vec::new(),
+    };
+    let mut lanes: Vec<_> = drops
+        .iter()
+        .map(|_| Lanes {
+            rx: Vec::new(),
+            tx: Vec::new(),
+        })
+        .collect();
+    for (index, (rx, tx)) in queues.into_iter().enumerate() {
+        let worker = index % drops.len();
+        let ingress = Ingress {
+            port: port_index,
+            queue: index as u16,
+        };
+        let (rx_counters, tx_counters) = <(Arc<RxCounters>, Arc<TxCounters>)>::default();
+        stats.rx.push(Arc::clone(&rx_counters));
+        stats.tx.push(Arc::clone(&tx_counters));
+        let dropped = || Arc::clone(&drops[worker]);
+        let link = capabilities.link;
+        let rx = RxQueue::new(rx, arena.clone(), link, ingress, rx_counters, dropped());
+        let tx = TxQueue::new(
+            tx,
+            arena.clone(),
+            egress.tx,
+            egress.limits,
+            capabilities.tx_ring,
+            tx_counters,
+            dropped(),
+        );
+        lanes[worker].rx.push(RxLane::new(rx));
+        lanes[worker].tx.push(tx);
+    }
+    (lanes, stats)
+}

@@ -1,0 +1,137 @@
+//! Two ports from opening to the final account: what a program needs around the workers.
+
+use super::handler::{Forward, Handler};
+use super::shell::Running;
+use super::snapshot::{Snapshot, Stats};
+use super::{arena_config, join};
+use crate::driver::{DeviceCounters, DeviceError, Driver, Link};
+use crate::packet::Arena;
+use crate::plan::Plan;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Two ports that are being joined by threads of their own.
+#[derive(Debug)]
+pub struct Session<A, B> {
+    a: A,
+    b: B,
+    arena: Arena,
+    running: Running,
+    stats: Arc<Stats>,
+    start: Instant,
+    device_start: [Option<DeviceCounters>; 2],
+}
+
+/// The final account of a session.
+#[derive(Debug)]
+pub struct Report {
+    /// All counters; nothing moves any more, so the ledger is exact.
+    pub snapshot: Snapshot,
+    /// What each port's other side counted during the session, where it counts.
+    pub devices: [Option<DeviceCounters>; 2],
+    /// Wall-clock time from start to end.
+    pub elapsed: Duration,
+    /// Why it ended early, if a device failed.
+    pub error: Option<DeviceError>,
+}
+
+impl<A: Driver, B: Driver> Session<A, B>
+where
+    A::Rx: 'static,
+    A::Tx: 'static,
+    B::Rx: 'static,
+    B::Tx: 'static,
+{
+    /// Attaches both ports as `plan` says and forwards between them. `packets` limits what is
+    /// taken in.
+    ///
+    /// # Errors
+    ///
+    /// A port's, or the system's when there is no memory or no thread.
+    pub fn forward(a: A, b: B, plan: &Plan, packets: Option<u64>) -> Result<Self, DeviceError> {
+        Self::start(a, b, plan, packets, || Forward)
+    }
+
+    /// As [`Session::forward`], with `handler` called for each worker's own handler.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::forward`].
+    pub fn start<H: Handler + 'static>(
+        mut a: A,
+        mut b: B,
+        plan: &Plan,
+        packets: Option<u64>,
+        handler: impl FnMut() -> H,
+    ) -> Result<Self, DeviceError> {
+        let failed = |action| move |source| DeviceError::Failed { action, source };
+        let arena = Arena::new(arena_config(plan)).map_err(failed("map memory for packets"))?;
+        let joined = join(&mut a, &mut b, plan, &arena, packets, handler)?;
+        let device_start = [a.device_counters(), b.device_counters()];
+        let start = Instant::now();
+        let running = Running::start(joined.workers, joined.intake)
+            .map_err(failed("start a worker thread"))?;
+        Ok(Self {
+            a,
+            b,
+            arena,
+            running,
+            stats: joined.stats,
+            start,
+            device_start,
+        })
+    }
+
+    /// Whether the workers ended: the input or the count came to its end, or a device failed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.running.any_ended()
+    }
+
+    /// The counters as of now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.stats.snapshot()
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// The state of both links.
+    pub fn links(&mut self) -> [Link; 2] {
+        [self.a.link(), self.b.link()]
+    }
+
+    /// The memory of the packets.
+    #[must_use]
+    pub const fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Stops intake, lets the workers send on what they hold, and draws the final account.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        let woken = self.running.stop();
+        let result = self.running.join();
+        let elapsed = self.start.elapsed();
+        let devices = [self.a.device_counters(), self.b.device_counters()];
+        let mut changes = [None, None];
+        for ((change, now), start) in changes.iter_mut().zip(devices).zip(self.device_start) {
+            *change = now.map(|now| now.since(&start.unwrap_or_default()));
+        }
+        let failed = |source| DeviceError::Failed {
+            action: "wake a worker",
+            source,
+        };
+        let error = result.err().or(woken.err().map(failed));
+        Report {
+            snapshot: self.stats.snapshot(),
+            devices: changes,
+            elapsed,
+            error,
+        }
+    }
+}

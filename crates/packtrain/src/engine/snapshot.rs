@@ -1,0 +1,115 @@
+//! The counters of a run, and copies of them.
+
+use super::ledger::Ledger;
+use super::worker::WorkerCounters;
+use crate::driver::Features;
+use crate::stats::{DropCounters, DropSnapshot, RxCounters, RxSnapshot, TxCounters, TxSnapshot};
+use std::sync::Arc;
+
+/// The counters of one port.
+#[derive(Debug)]
+pub struct PortStats {
+    /// The port's name.
+    pub name: String,
+    /// By RX queue.
+    pub rx: Vec<Arc<RxCounters>>,
+    /// By TX queue.
+    pub tx: Vec<Arc<TxCounters>>,
+}
+
+/// All counters of a run. Readers take snapshots at any time.
+#[derive(Debug)]
+pub struct Stats {
+    /// The two ports.
+    pub ports: [PortStats; 2],
+    /// By worker.
+    pub workers: Vec<Arc<WorkerCounters>>,
+    /// By worker.
+    pub drops: Vec<Arc<DropCounters>>,
+}
+
+/// A copy of one port's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortSnapshot {
+    /// The port's name.
+    pub name: String,
+    /// By RX queue.
+    pub rx: Vec<RxSnapshot>,
+    /// By TX queue.
+    pub tx: Vec<TxSnapshot>,
+    /// Offloads that the device refused on legal packets; packtrain does them instead.
+    pub refused: Features,
+}
+
+impl PortSnapshot {
+    /// All RX queues together.
+    #[must_use]
+    pub fn rx_total(&self) -> RxSnapshot {
+        self.rx
+            .iter()
+            .fold(RxSnapshot::default(), |mut sum, queue| {
+                sum.merge(queue);
+                sum
+            })
+    }
+
+    /// All TX queues together.
+    #[must_use]
+    pub fn tx_total(&self) -> TxSnapshot {
+        self.tx
+            .iter()
+            .fold(TxSnapshot::default(), |mut sum, queue| {
+                sum.merge(queue);
+                sum
+            })
+    }
+}
+
+/// A copy of all counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The two ports.
+    pub ports: [PortSnapshot; 2],
+    /// Losses by reason.
+    pub drops: DropSnapshot,
+    /// The ledger; closed for certain only once the workers have ended.
+    pub ledger: Ledger,
+    /// CPU time of all workers, in nanoseconds; as of their last sleep while they run.
+    pub cpu_ns: u64,
+    /// System calls of the workers, those of the ports included.
+    pub syscalls: u64,
+    /// Times workers went to sleep.
+    pub sleeps: u64,
+}
+
+impl Stats {
+    /// A copy of everything.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut all = Snapshot::default();
+        for (port, copy) in self.ports.iter().zip(&mut all.ports) {
+            copy.name.clone_from(&port.name);
+            copy.rx = port.rx.iter().map(|counters| counters.snapshot()).collect();
+            copy.tx = port.tx.iter().map(|counters| counters.snapshot()).collect();
+            copy.rx.iter().for_each(|rx| all.ledger.add_rx(rx));
+            copy.tx.iter().for_each(|tx| all.ledger.add_tx(tx));
+            all.syscalls += copy.rx_total().syscalls + copy.tx_total().syscalls;
+        }
+        for drops in &self.drops {
+            all.drops.merge(&drops.snapshot());
+        }
+        all.ledger.add_drops(&all.drops);
+        for worker in &self.workers {
+            all.ledger.delivered += worker.delivered.get();
+            all.ledger.generated += worker.generated.get();
+            all.ledger.held += worker.held.get();
+            for (port, refused) in all.ports.iter_mut().zip(&worker.refused) {
+                port.refused |= Features::from_bits(refused.get());
+            }
+            all.cpu_ns += worker.cpu_ns.get();
+            all.syscalls += worker.syscalls.get();
+            all.sleeps += worker.sleeps.get();
+        }
+        all
+    }
+}

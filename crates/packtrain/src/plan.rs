@@ -1,0 +1,273 @@
+//! The offload plan: who does each offload between two ports, decided once, with the reason in
+//! words. A pure function of what the ports can do and what the user wishes.
+
+use crate::driver::{Attach, Capabilities, Features, RxBuffers};
+use crate::limits::QUEUES_MAX;
+use crate::queue::FitLimits;
+use packtrain_offload::offload::LinkType;
+use std::fmt;
+
+/// What the user asked of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// Offloads that may be used at most, both ways.
+    pub offload: Features,
+    /// A scatter-gather limit lower than the device's.
+    pub segments: Option<usize>,
+    /// Queues; 1 when nobody says.
+    pub queues: Option<usize>,
+    /// Buffers to receive into; chosen from the other port's wishes when nobody says.
+    pub rx_buffers: Option<RxBuffers>,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self {
+            offload: Features::ALL,
+            segments: None,
+            queues: None,
+            rx_buffers: None,
+        }
+    }
+}
+
+/// One port, as the plan sees it.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// What to call it.
+    pub name: String,
+    /// What the device can do.
+    pub capabilities: Capabilities,
+    /// What the user wants of it.
+    pub wishes: Wishes,
+}
+
+/// Who does an offload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The egress device, or for large receive the ingress device.
+    Device,
+    /// packtrain.
+    Software,
+    /// Nobody: it does not come up.
+    NotNeeded,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Device => "device",
+            Self::Software => "software",
+            Self::NotNeeded => "not needed",
+        })
+    }
+}
+
+/// One line of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// A single feature.
+    pub feature: Features,
+    /// Who does it.
+    pub who: Who,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// The plan for packets that go one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Direction {
+    /// The ingress port.
+    pub from: String,
+    /// The egress port.
+    pub to: String,
+    /// One decision for every feature, in the order of [`Features::NAMED`].
+    pub decisions: Vec<Decision>,
+    /// What the egress device is trusted with.
+    pub tx: Features,
+    /// What packets to the egress device must look like.
+    pub limits: FitLimits,
+}
+
+/// How two ports are joined. Index 0 is the first port, or the direction that starts at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// How each port is attached.
+    pub attach: [Attach; 2],
+    /// Each way.
+    pub directions: [Direction; 2],
+    /// What the ports had to say about themselves.
+    pub notes: Vec<String>,
+}
+
+/// Two ports cannot be joined: one sentence with what, why and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incompatible(pub String);
+
+impl fmt::Display for Incompatible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Incompatible {}
+
+/// Plans the joining of `a` and `b`.
+///
+/// # Errors
+///
+/// [`Incompatible`] for unlike link types, or more queues than a port can have.
+pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
+    let (link_a, link_b) = (a.capabilities.link, b.capabilities.link);
+    if link_a != link_b {
+        let (name_a, name_b) = (&a.name, &b.name);
+        return Err(Incompatible(format!(
+            "cannot join {name_a} ({}) and {name_b} ({}): their packets start with different \
+             headers; join two ports of one link type",
+            link_name(link_a),
+            link_name(link_b),
+        )));
+    }
+    let notes = |side: &Side| {
+        let name = side.name.clone();
+        side.capabilities
+            .notes
+            .iter()
+            .map(move |note| format!("{name}: {note}"))
+            .collect::<Vec<_>>()
+    };
+    Ok(Plan {
+        attach: [attach(a, b)?, attach(b, a)?],
+        directions: [direction(a, b), direction(b, a)],
+        notes: [notes(a), notes(b)].concat(),
+    })
+}
+
+const fn link_name(link: LinkType) -> &'static str {
+    match link {
+        LinkType::Ethernet => "Ethernet",
+        LinkType::RawIp => "raw IP",
+    }
+}
+
+fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
+    let queues = port.wishes.queues.unwrap_or(1);
+    let most = port.capabilities.queues_max.min(QUEUES_MAX);
+    if queues == 0 || queues > most {
+        let name = &port.name;
+        return Err(Incompatible(format!(
+            "{name}: queues={queues} is out of range: the port can have 1 to {most}"
+        )));
+    }
+    // A limit on the egress that nothing could ever reach would exercise nothing: `segs=` also
+    // makes the other port receive into small pieces, as most NICs do.
+    let pieces = other.wishes.segments.is_some();
+    let rx_buffers = port.wishes.rx_buffers.unwrap_or(if pieces {
+        RxBuffers::Pieces
+    } else {
+        RxBuffers::Whole
+    });
+    Ok(Attach {
+        queues,
+        rx: usable(port.capabilities.rx, &port.wishes),
+        rx_buffers,
+    })
+}
+
+fn usable(device: Features, wishes: &Wishes) -> Features {
+    device.intersection(wishes.offload).consistent()
+}
+
+fn direction(from: &Side, to: &Side) -> Direction {
+    let rx = usable(from.capabilities.rx, &from.wishes);
+    let tx = usable(to.capabilities.tx, &to.wishes);
+    let decisions = Features::NAMED
+        .iter()
+        .map(|&(feature, _)| {
+            if feature == Features::LARGE_RECEIVE {
+                large_receive(from, rx)
+            } else {
+                transmit_offload(feature, from, to, rx, tx)
+            }
+        })
+        .collect();
+    Direction {
+        from: from.name.clone(),
+        to: to.name.clone(),
+        decisions,
+        tx,
+        limits: FitLimits::new(&to.capabilities, to.wishes.segments),
+    }
+}
+
+fn transmit_offload(
+    feature: Features,
+    from: &Side,
+    to: &Side,
+    rx: Features,
+    tx: Features,
+) -> Decision {
+    let (ingress, egress) = (&from.name, &to.name);
+    let what = described(feature);
+    let (who, why) = if !rx.contains(feature) {
+        let cause = missing(feature, from.capabilities.rx, &from.wishes);
+        (
+            Who::NotNeeded,
+            format!("{ingress} hands over no {what}: {cause}"),
+        )
+    } else if tx.contains(feature) {
+        (
+            Who::Device,
+            format!("{ingress} hands over {what}, and {egress} takes them as they are"),
+        )
+    } else {
+        let cause = missing(feature, to.capabilities.tx, &to.wishes);
+        (
+            Who::Software,
+            format!("{ingress} hands over {what}, and {egress} takes none: {cause}"),
+        )
+    };
+    Decision { feature, who, why }
+}
+
+fn large_receive(from: &Side, rx: Features) -> Decision {
+    let ingress = &from.name;
+    let (who, why) = if rx.contains(Features::LARGE_RECEIVE) {
+        (Who::Device, format!("{ingress} merges what it receives"))
+    } else {
+        (
+            Who::NotNeeded,
+            "packets are forwarded as large as they arrive".to_owned(),
+        )
+    };
+    Decision {
+        feature: Features::LARGE_RECEIVE,
+        who,
+        why,
+    }
+}
+
+/// Why a feature is not in use.
+fn missing(feature: Features, device: Features, wishes: &Wishes) -> &'static str {
+    if !device.contains(feature) {
+        "the device does not offer it"
+    } else if !wishes.offload.contains(feature) {
+        "offload= leaves it out"
+    } else {
+        "it needs the checksum offload, which is not in use"
+    }
+}
+
+fn described(feature: Features) -> &'static str {
+    match feature {
+        Features::CSUM4 => "unfinished IPv4 TCP/UDP checksums",
+        Features::CSUM6 => "unfinished IPv6 TCP/UDP checksums",
+        Features::TSO4 => "large TCP/IPv4 packets",
+        Features::TSO6 => "large TCP/IPv6 packets",
+        Features::TSO_ECN => "large TCP packets with CWR",
+        Features::USO4 => "large UDP/IPv4 packets",
+        Features::USO6 => "large UDP/IPv6 packets",
+        Features::VLAN => "VLAN tags beside the bytes",
+        _ => "merged packets",
+    }
+}

@@ -229,7 +229,7 @@ impl<R: Rig> Bench<R> {
     pub(super) fn packet(&mut self, outside: &Outside) -> Packet {
         let (dice, link) = (&mut self.dice, self.capabilities.link);
         let long = dice.roll(0, 1) == 0;
-        // Header offsets are a promise that the headers are in one piece, and an offload needs them.
+        // Header offsets promise headers in one piece, and an offload needs the offsets.
         let mut shortest = if outside.checksum == ChecksumState::None {
             1
         } else {

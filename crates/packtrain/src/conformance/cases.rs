@@ -192,7 +192,7 @@ pub fn loses_one_packet_to_a_bad_one<R: Rig>(mut rig: R, seed: u64) -> Outcome {
             bench.feed.push_back(packet);
             bench.inject();
             bench.poll(BURST_PACKETS_MAX, &mut |packet| {
-                received.push(Outside::of(&packet))
+                received.push(Outside::of(&packet));
             });
         }
     }

@@ -35,6 +35,8 @@
 mod bench;
 mod cases;
 mod probe;
+#[cfg(test)]
+mod tests;
 
 pub use cases::*;
 pub use probe::Outside;

@@ -450,7 +450,8 @@ impl Matcher {
         let head = |bytes: &[u8]| format!("{:02x?}", &bytes[..bytes.len().min(80)]);
         format!(
             "packet {matched}, wire packet {part}, is missing, late or changed: it has {got_bytes} \
-             bytes of {want_bytes}, equal up to {same}\n got {:?} {:?}\n     {}\nwant {:?} {:?}\n     {}",
+             bytes of {want_bytes}, equal up to {same}\n got {:?} {:?}\n     {}\n\
+             want {:?} {:?}\n     {}",
             got.gso,
             got.checksum,
             head(&finished),

@@ -1,8 +1,11 @@
 use super::*;
 use crate::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
-use crate::driver::{Driver, RxDescriptors};
+use crate::driver::{
+    Armed, Completed, Driver, RxBuffers, RxDescriptors, Token, TxDescriptors, TxPacket,
+};
 use crate::driver_conformance;
-use crate::packet::{ArenaConfig, Burst, Ingress};
+use crate::packet::{ArenaConfig, Burst, Ingress, VlanTag};
+use crate::port::sys::event::is_ready;
 use crate::queue::{FitLimits, RxQueue, TxQueue};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -265,3 +268,434 @@ driver_conformance!(conformance_awkward, awkward);
 driver_conformance!(conformance_refusing, refusing);
 driver_conformance!(conformance_refusing_segments, refusing_segments);
 driver_conformance!(conformance_raw_ip, raw_ip);
+
+/// A frame of `bytes` bytes that says which one it is.
+fn frame(number: usize, bytes: usize) -> Outside {
+    let mut frame = vec![number as u8; bytes];
+    frame[12..14].copy_from_slice(&0x88B5_u16.to_be_bytes());
+    frame[14..18].copy_from_slice(&(number as u32).to_be_bytes());
+    Outside::finished(frame)
+}
+
+fn frames(count: usize, bytes: usize) -> Vec<Outside> {
+    (0..count).map(|number| frame(number, bytes)).collect()
+}
+
+fn stations(a: SimConfig, b: SimConfig) -> (Station, Station) {
+    let (a, b) = pair(a, b, 7);
+    let attach = Attach::default();
+    (Station::new(a, &attach), Station::new(b, &attach))
+}
+
+fn counters(station: &Station) -> DeviceCounters {
+    station.driver.control().device_counters()
+}
+
+#[test]
+fn packets_are_invisible_before_the_doorbell() {
+    let (mut a, mut b) = stations(small(), small());
+    let mut packet = a.arena.packet_from(&frame(1, 100).bytes).unwrap();
+    {
+        let mut fitted = TxPacket::fitted(&mut packet);
+        let device = a.tx.device_mut();
+        device.encap(&mut fitted, Token(3)).unwrap();
+        assert_eq!(device.doorbells(), 0);
+    }
+    assert!(b.receive().is_empty());
+    a.tx.device_mut().flush().unwrap();
+    a.tx.device_mut().flush().unwrap();
+    assert_eq!(
+        a.tx.device_mut().doorbells(),
+        1,
+        "a doorbell without packets is none"
+    );
+    assert_eq!(b.receive().len(), 1);
+    let mut done = Completed::with_capacity(8);
+    a.tx.device_mut().reclaim(&mut done);
+    assert_eq!(done.drain().collect::<Vec<_>>(), [Token(3)]);
+    drop(packet);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_ring_of_n_takes_n_minus_1_packets_and_counts_the_others_as_lost() {
+    let config = SimConfig {
+        rx_ring: 32,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = stations(SimConfig::default(), config);
+    a.send(&frames(50, 200));
+    assert_eq!(b.receive(), frames(31, 200), "one descriptor stays empty");
+    let device = counters(&b);
+    assert_eq!(
+        (device.tx_packets, device.tx_bytes, device.tx_dropped),
+        (31, 31 * 200, 19)
+    );
+    let (device, wire) = (counters(&a), a.driver.control().counters());
+    assert_eq!(
+        (device.rx_packets, device.rx_bytes, device.rx_dropped),
+        (50, 50 * 200, 0)
+    );
+    assert_eq!((wire.wire_packets, wire.wire_bytes), (50, 50 * 200));
+    a.send(&frames(10, 200));
+    assert_eq!(
+        b.receive(),
+        frames(10, 200),
+        "it goes on with fresh buffers"
+    );
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_long_packet_takes_one_large_buffer_or_several_small_ones() {
+    for (rx_buffers, segments) in [(RxBuffers::Whole, 2), (RxBuffers::Pieces, 37)] {
+        let (a, b) = pair(SimConfig::default(), SimConfig::default(), 7);
+        let how = Attach {
+            rx_buffers,
+            ..Attach::default()
+        };
+        let (mut a, mut b) = (Station::new(a, &Attach::default()), Station::new(b, &how));
+        let long = frame(9, 65_549);
+        let packet = a.arena.packet_from(&long.bytes).unwrap();
+        let mut burst = Burst::new();
+        burst.push(packet).unwrap();
+        a.tx.transmit(&mut burst).unwrap();
+        b.rx.poll(Instant::default(), &mut burst, 64).unwrap();
+        let got = burst.pop().unwrap();
+        assert_eq!(Outside::of(&got), long);
+        assert_eq!(got.segment_count(), segments);
+        drop(got);
+        a.close();
+        b.close();
+    }
+}
+
+#[test]
+fn every_nth_packet_is_bad_and_costs_itself() {
+    let config = SimConfig {
+        corrupt_every: 5,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = stations(SimConfig::default(), config);
+    // Some of them take two buffers.
+    let sent: Vec<_> = (0..40).map(|n| frame(n, 100 + n * 90)).collect();
+    a.send(&sent);
+    let good = sent.iter().enumerate().filter(|(n, _)| (n + 1) % 5 != 0);
+    assert_eq!(
+        b.receive(),
+        good.map(|(_, f)| f.clone()).collect::<Vec<_>>()
+    );
+    assert_eq!(b.rx.counters().bad_packets.get(), 8);
+    assert_eq!(b.rx.counters().wire_packets.get(), 40);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn tags_are_stripped_and_inserted_as_agreed() {
+    let vlan = SimConfig {
+        rx: Features::VLAN,
+        tx: Features::VLAN,
+        ..SimConfig::default()
+    };
+    let tag = VlanTag {
+        protocol: 0x8100,
+        control: 0x2005,
+    };
+    let plain = frame(3, 80);
+    let tagged = {
+        let mut bytes = plain.bytes.clone();
+        bytes.splice(12..12, [0x81, 0, 0x20, 5]);
+        bytes
+    };
+    for (strips, in_band) in [(false, false), (false, true), (true, false), (true, true)] {
+        let to = if strips {
+            vlan.clone()
+        } else {
+            SimConfig::default()
+        };
+        let (mut a, mut b) = stations(vlan.clone(), to);
+        let bytes = if in_band { &tagged } else { &plain.bytes };
+        let mut packet = a.arena.packet_from(bytes).unwrap();
+        packet.meta_mut().vlan = (!in_band).then_some(tag);
+        let mut burst = Burst::new();
+        burst.push(packet).unwrap();
+        a.tx.transmit(&mut burst).unwrap();
+        b.rx.poll(Instant::default(), &mut burst, 1).unwrap();
+        let got = burst.pop().unwrap();
+        assert_eq!(got.meta().vlan, strips.then_some(tag));
+        let want = if strips { &plain.bytes } else { &tagged };
+        assert_eq!(got.first(), want);
+        drop(got);
+        a.close();
+        b.close();
+    }
+}
+
+#[test]
+fn completions_come_late_out_of_order_and_all() {
+    let config = SimConfig {
+        delay: CompletionDelay::Packets(10),
+        reorder: true,
+        ..SimConfig::default()
+    };
+    let (mut a, b) = stations(config, SimConfig::default());
+    let device = a.tx.device_mut();
+    let mut packets: Vec<_> = (0..40)
+        .map(|n| a.arena.packet_from(&frame(n, 100).bytes).unwrap())
+        .collect();
+    for (n, packet) in packets.iter_mut().enumerate() {
+        let mut fitted = TxPacket::fitted(packet);
+        device.encap(&mut fitted, Token(n as u32)).unwrap();
+    }
+    device.flush().unwrap();
+    let mut completed = Completed::with_capacity(64);
+    device.reclaim(&mut completed);
+    let mut done: Vec<_> = completed.drain().map(|token| token.0).collect();
+    assert_eq!(done.len(), 30, "the last ten wait for ten more packets");
+    assert!(!done.is_sorted(), "in order: {done:?}");
+    for _ in 0..10 {
+        device.reclaim(&mut completed);
+        done.extend(completed.drain().map(|token| token.0));
+    }
+    done.sort_unstable();
+    assert_eq!(
+        done,
+        (0..40).collect::<Vec<_>>(),
+        "an idle device reports the rest"
+    );
+    drop(packets);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn the_same_seed_gives_the_same_order() {
+    let order = |seed| {
+        let config = SimConfig {
+            reorder: true,
+            ..SimConfig::default()
+        };
+        let (a, _b) = pair(config, SimConfig::default(), seed);
+        let mut a = Station::new(a, &Attach::default());
+        let device = a.tx.device_mut();
+        for n in 0..20 {
+            let mut packet = a.arena.packet_from(&frame(n, 100).bytes).unwrap();
+            let mut fitted = TxPacket::fitted(&mut packet);
+            device.encap(&mut fitted, Token(n as u32)).unwrap();
+        }
+        device.flush().unwrap();
+        let mut completed = Completed::with_capacity(64);
+        device.reclaim(&mut completed);
+        completed.drain().collect::<Vec<_>>()
+    };
+    assert_eq!(order(1), order(1));
+    assert_ne!(order(1), order(2));
+}
+
+#[test]
+fn far_ends_discard_or_echo() {
+    let mut discard = Station::new(Sim::alone(small(), Far::Discard, 1), &Attach::default());
+    discard.send(&frames(20, 300));
+    assert_eq!(discard.tx.reclaim(), 20);
+    assert!(discard.receive().is_empty());
+    assert_eq!(counters(&discard).rx_packets, 20);
+    assert_eq!(discard.driver.control().counters().wire_packets, 20);
+    discard.close();
+    let mut echo = Station::new(Sim::alone(small(), Far::Echo, 1), &Attach::default());
+    echo.send(&frames(20, 300));
+    assert_eq!(echo.receive(), frames(20, 300));
+    assert_eq!(
+        (counters(&echo).rx_packets, counters(&echo).tx_packets),
+        (20, 20)
+    );
+    echo.close();
+}
+
+#[test]
+fn without_a_link_packets_are_dropped_and_it_comes_back() {
+    let (mut a, mut b) = stations(small(), small());
+    b.driver.control().set_link(false);
+    assert_eq!(a.driver.link(), Link::Down);
+    a.send(&frames(10, 100));
+    a.driver.control().set_link(true);
+    assert_eq!(a.driver.link(), Link::Up);
+    a.send(&frames(5, 100));
+    assert_eq!(b.receive(), frames(5, 100));
+    assert_eq!(a.tx.counters().packets.get(), 5);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_removed_device_gives_its_packets_back_and_says_so() {
+    let config = SimConfig {
+        delay: CompletionDelay::Reclaims(50),
+        ..small()
+    };
+    let (mut a, mut b) = stations(config, small());
+    a.send(&frames(10, 100));
+    assert_eq!(a.tx.in_flight(), 10);
+    a.driver.control().remove();
+    assert_eq!(
+        (a.driver.link(), b.driver.link()),
+        (Link::Removed, Link::Down)
+    );
+    assert_eq!(a.tx.reclaim(), 10);
+    let mut burst = Burst::new();
+    burst.push(a.arena.packet_from(&[0; 60]).unwrap()).unwrap();
+    assert!(matches!(
+        a.tx.transmit(&mut burst),
+        Err(DeviceError::Removed)
+    ));
+    let polled = a.rx.poll(Instant::default(), &mut burst, 1);
+    assert!(matches!(polled, Err(DeviceError::Removed)));
+    assert_eq!(b.receive(), frames(10, 100), "what was on the wire arrives");
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_paused_transmitter_is_woken_by_buffers() {
+    let config = SimConfig {
+        rx_ring: 8,
+        flow_control: true,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = stations(SimConfig::default(), config);
+    a.send(&frames(30, 100));
+    while a.tx.reclaim() > 0 {}
+    assert_eq!(a.tx.in_flight(), 23, "seven descriptors hold seven packets");
+    assert_eq!(a.tx.arm(), Armed::Idle);
+    let readable = |a: &Station| {
+        let (fd, interest) = a.tx.wake().unwrap();
+        is_ready(fd, interest, std::time::Duration::ZERO).unwrap()
+    };
+    assert!(!readable(&a));
+    let mut got = b.receive();
+    assert!(readable(&a), "buffers were posted");
+    for _ in 0..10 {
+        a.tx.reclaim();
+        got.extend(b.receive());
+    }
+    assert_eq!(got, frames(30, 100));
+    assert_eq!(counters(&b).tx_dropped, 0);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn queue_i_feeds_queue_i_modulo_the_receivers() {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let config = SimConfig {
+        rx_ring: 32,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = pair(config.clone(), config, 3);
+    let how = |queues| Attach {
+        queues,
+        ..Attach::default()
+    };
+    let mut sending = a.attach(&how(4), &arena).unwrap();
+    let mut receiving = b.attach(&how(2), &arena).unwrap();
+    assert!(a.attach(&how(1), &arena).is_err(), "it is attached already");
+    for (rx, _) in &mut receiving {
+        assert!(rx.refill(&arena));
+    }
+    for (queue, (_, tx)) in sending.iter_mut().enumerate() {
+        let mut packet = arena.packet_from(&frame(queue, 100).bytes).unwrap();
+        let mut fitted = TxPacket::fitted(&mut packet);
+        tx.encap(&mut fitted, Token(0)).unwrap();
+        tx.flush().unwrap();
+    }
+    for (queue, (rx, _)) in receiving.into_iter().enumerate() {
+        let (counters, drops) = (Arc::default(), Arc::default());
+        let link = LinkType::Ethernet;
+        let ingress = Ingress::default();
+        let mut rx = RxQueue::new(rx, arena.clone(), link, ingress, counters, drops);
+        let mut burst = Burst::new();
+        rx.poll(Instant::default(), &mut burst, 64).unwrap();
+        let got: Vec<_> = burst.iter().map(Outside::of).collect();
+        assert_eq!(got, [frame(queue, 100), frame(queue + 2, 100)]);
+    }
+}
+
+#[test]
+fn two_threads_lose_nothing_with_flow_control() {
+    const COUNT: usize = 20_000;
+    let config = SimConfig {
+        rx_ring: 64,
+        flow_control: true,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = stations(SimConfig::default(), config);
+    let patience = std::time::Duration::from_secs(10);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut burst = Burst::new();
+            let mut sent = 0;
+            while sent < COUNT || !a.tx.is_ready() || a.tx.in_flight() > 0 {
+                while sent < COUNT && burst.room() > 0 {
+                    let Ok(packet) = a.arena.packet_from(&frame(sent, 64).bytes) else {
+                        break;
+                    };
+                    burst.push(packet).unwrap();
+                    sent += 1;
+                }
+                a.tx.transmit(&mut burst).unwrap();
+                if a.tx.reclaim() == 0 && a.tx.arm() == Armed::Idle && !a.tx.is_ready() {
+                    let (fd, interest) = a.tx.wake().unwrap();
+                    assert!(is_ready(fd, interest, patience).unwrap(), "never woken");
+                }
+            }
+            a.arena.flush_cache();
+        });
+        let mut next = 0;
+        while next < COUNT {
+            let got = b.receive();
+            for packet in &got {
+                assert_eq!(*packet, frame(next, 64));
+                next += 1;
+            }
+            if got.is_empty() && b.rx.arm() == Armed::Idle {
+                let (fd, interest) = b.rx.wake().unwrap();
+                assert!(
+                    is_ready(fd, interest, patience).unwrap(),
+                    "never woken at {next}"
+                );
+            }
+        }
+    });
+    assert_eq!(counters(&a).rx_packets, COUNT as u64);
+    assert_eq!(counters(&b).tx_packets, COUNT as u64);
+    a.close();
+    b.close();
+}
+
+#[test]
+fn values_out_of_range_are_refused_by_name() {
+    let (mut a, _b) = pair(
+        SimConfig {
+            rx_ring: 4,
+            ..SimConfig::default()
+        },
+        SimConfig::default(),
+        1,
+    );
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let error = a.attach(&Attach::default(), &arena).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "sim0: rx_ring is 4, and must be from 8 to 4096"
+    );
+    let (mut a, _b) = pair(SimConfig::default(), SimConfig::default(), 1);
+    let queues = Attach {
+        queues: 17,
+        ..Attach::default()
+    };
+    let error = a.attach(&queues, &arena).unwrap_err();
+    let want = "sim0: 17 queues were asked for, and it has from 1 to 16";
+    assert_eq!(error.to_string(), want);
+}

@@ -1,6 +1,9 @@
 //! tmp
 fn main() {
-    let o = packtrain_lab::demo::Options::default();
+    let o = packtrain_lab::demo::Options {
+        in_memory: std::env::args().count() > 1,
+        ..Default::default()
+    };
     let r = packtrain_lab::demo::run(
         &o,
         |w| println!("{w:?}"),

@@ -149,8 +149,8 @@ impl TwoHosts {
         Ok((Self { left, right }, kept_left, kept_right))
     }
 
-    /// Two hosts with a TAP each, made by `tap(side)`; the descriptors of left and right come with
-    /// them. Whatever reads one side's descriptors and writes the other's is the cable.
+    /// Two hosts with a TAP or TUN each, made by `tap(side)`; the descriptors of left and right
+    /// come with them. Whatever reads one side's descriptors and writes the other's is the cable.
     ///
     /// # Errors
     /// As [`with`](Self::with) and [`Tap::open`].
@@ -209,20 +209,29 @@ fn configure(
     side: Side,
     settings: &Settings,
 ) -> Result<Link, LabError> {
-    let index = rtnl.link(name)?.index;
+    let Link { index, mac, .. } = rtnl.link(name)?;
+    // A TUN has no link layer: nothing to resolve, nobody to be told apart.
+    let ethernet = mac.is_some();
     link::quiet_ipv6(name)?;
-    rtnl.set_mac(index, side.mac())?;
     rtnl.set_mtu(index, settings.mtu)?;
     rtnl.set_tx_queue_len(index, settings.tx_queue_len)?;
-    // Before the addresses, which would join their multicast groups and report it.
-    rtnl.set_arp(index, !settings.quiet)?;
+    if ethernet {
+        rtnl.set_mac(index, side.mac())?;
+        // Before the addresses, which would join their multicast groups and report it.
+        rtnl.set_arp(index, !settings.quiet)?;
+    }
     rtnl.set_up(index)?;
     let peer = side.other();
-    rtnl.add_address(index, side.ipv4().into(), 24)?;
-    rtnl.add_neighbour(index, peer.ipv4().into(), peer.mac())?;
+    let mut families: Vec<(IpAddr, u8, IpAddr)> =
+        vec![(side.ipv4().into(), 24, peer.ipv4().into())];
     if netns::has_ipv6() {
-        rtnl.add_address(index, side.ipv6().into(), 64)?;
-        rtnl.add_neighbour(index, peer.ipv6().into(), peer.mac())?;
+        families.push((side.ipv6().into(), 64, peer.ipv6().into()));
+    }
+    for (ip, prefix, peer_ip) in families {
+        rtnl.add_address(index, ip, prefix)?;
+        if ethernet {
+            rtnl.add_neighbour(index, peer_ip, peer.mac())?;
+        }
     }
     rtnl.link_by_index(index)
 }

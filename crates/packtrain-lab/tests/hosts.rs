@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         ("quiet_hosts_send_nothing", quiet_hosts_send_nothing),
         ("taps_carry_tcp_and_udp", taps_carry_tcp_and_udp),
         ("taps_with_offloads", taps_with_offloads),
+        ("tuns_carry_tcp_and_udp", tuns_carry_tcp_and_udp),
         ("loss_and_damage_are_seen", loss_and_damage_are_seen),
         ("stalls_and_stops_end", stalls_and_stops_end),
         ("setup_is_quick", setup_is_quick),
@@ -184,6 +185,8 @@ fn veth_tcp_both_ways() -> Outcome {
         assert_intact(&report, "timed");
         assert!(report.elapsed >= Duration::from_millis(100), "{report:?}");
         assert!(report.elapsed < Duration::from_secs(5), "{report:?}");
+        assert!(report.send_cpu.cpu() > Duration::ZERO, "{report:?}");
+        assert!(report.receive_cpu.cpu() > Duration::ZERO, "{report:?}");
     }
     Outcome::Done
 }
@@ -221,9 +224,12 @@ fn veth_udp_both_ways() -> Outcome {
         let large = Transfer::udp(ip, Amount::Bytes(1_000_000)).datagram(9000);
         assert_intact(&large.run(&hosts.left, &hosts.right).unwrap(), "fragments");
         let timed = Transfer::udp(ip, Amount::Time(Duration::from_millis(50)));
+        let start = Instant::now();
         let report = timed.run(&hosts.left, &hosts.right).unwrap();
+        // Of the report's time only the end of sending is sure, not the last arrival.
+        assert!(start.elapsed() >= Duration::from_millis(50), "{report:?}");
+        assert!(report.elapsed < Duration::from_secs(5), "{report:?}");
         assert_intact(&report, "timed");
-        assert!(report.elapsed >= Duration::from_millis(40), "{report:?}");
     }
     Outcome::Done
 }
@@ -293,16 +299,24 @@ fn counters_equal_traffic() -> Outcome {
     let (report, left, right) = counted(&hosts, || transfer.run(&hosts.left, &hosts.right));
     let report = report.unwrap();
     assert_intact(&report, "tcp");
-    assert_eq!(left.tcp_retrans_segs, report.retransmits);
+    // The host's count may go on after the report, with the connection's last segments.
+    assert!(
+        (0..=1).contains(&(left.tcp_retrans_segs - report.retransmits)),
+        "{left:?}"
+    );
     assert!(
         left.tcp_out_segs >= (1 << 22) / 1448,
         "segments, not GSO packets: {left:?}"
     );
-    assert_eq!((right.tcp_in_csum_errors, right.tcp_ofo_queue), (0, 0));
+    // Not tcp_ofo_queue: a veth reorders when its receive work moves to another CPU.
+    assert_eq!((right.tcp_in_csum_errors, left.tcp_in_csum_errors), (0, 0));
     Outcome::Done
 }
 
 fn quiet_hosts_send_nothing() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let open = |_| Tap::new("tap0").queues(2).vnet_hdr(true);
     let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
     assert_eq!((left.len(), right.len()), (2, 2));
@@ -384,6 +398,9 @@ fn carry(
 }
 
 fn taps_carry_tcp_and_udp() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     for (mtu, queues) in [(1500, 1), (9000, 2)] {
         let settings = Settings {
             mtu,
@@ -426,6 +443,9 @@ fn taps_carry_tcp_and_udp() -> Outcome {
 }
 
 fn taps_with_offloads() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let open = |_| Tap::new("tap0").vnet_hdr(true).offload(tap::OFFLOAD_ALL);
     let (hosts, left, right) = match TwoHosts::taps(&Settings::default(), open) {
         Err(LabError::Os {
@@ -465,10 +485,31 @@ fn taps_with_offloads() -> Outcome {
     Outcome::Done
 }
 
+fn tuns_carry_tcp_and_udp() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let open = |_| Tap::tun("tun0").vnet_hdr(true).offload(tap::OFFLOAD_TSO);
+    let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
+    assert_eq!(hosts.left.link.mac, None);
+    let cable = Cable::new(left, right, |_, _| true);
+    for &ip in versions() {
+        let tcp = Transfer::tcp(ip, Amount::Bytes(2_000_000));
+        assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
+        let udp = Transfer::udp(ip, Amount::Bytes(1_000_000));
+        assert_intact(&udp.run(&hosts.right, &hosts.left).unwrap(), "udp");
+    }
+    cable.cut();
+    Outcome::Done
+}
+
 /// Where a cable finds the UDP payload: Ethernet 14, IPv4 20, UDP 8.
 const PAYLOAD: usize = 42;
 
 fn loss_and_damage_are_seen() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let run = |change: fn(u64, &mut [u8]) -> bool| {
         let (hosts, left, right) =
             TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
@@ -535,6 +576,9 @@ fn tcp_damage_is_seen() {
 }
 
 fn stalls_and_stops_end() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     // Nobody carries frames: nothing connects, and no datagram arrives.
     let (hosts, _left, _right) =
         TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
@@ -588,6 +632,9 @@ fn stalls_and_stops_end() -> Outcome {
 }
 
 fn setup_is_quick() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let start = Instant::now();
     let hosts = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0").queues(4)).unwrap();
     let elapsed = start.elapsed();
@@ -626,6 +673,9 @@ fn threads() -> usize {
 }
 
 fn nothing_is_left() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let before = (descriptors(), interfaces(), threads());
     {
         let (hosts, left, right) =

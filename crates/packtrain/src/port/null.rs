@@ -207,8 +207,9 @@ impl TxDescriptors for NullTx {
         Ok(Accepted::Complete)
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), DeviceError> {
         self.doorbells += u64::from(std::mem::take(&mut self.unflushed));
+        Ok(())
     }
 
     fn doorbells(&self) -> u64 {

@@ -173,16 +173,16 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// # Errors
     ///
-    /// When the device is gone; what was not sent yet stays here.
+    /// When the device is gone or failed; what was not sent yet stays here.
     pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
         let counters = Arc::clone(&self.counters);
         counters.begin();
         let result = self.transmit_all(burst);
-        self.device.flush();
+        let flushed = self.device.flush();
         counters.doorbells.set(self.device.doorbells());
         counters.syscalls.set(self.device.syscalls());
         counters.publish();
-        result
+        result.and_then(|sent| flushed.map(|()| sent))
     }
 
     fn transmit_all(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {

@@ -3,8 +3,8 @@
 use super::wire::{Arrival, End, RxState, TxWaiter, Wire, Word};
 use super::{CompletionDelay, Rng, SimConfig};
 use crate::driver::{
-    Accepted, Armed, Completed, Features, Interest, Link, Refused, Token, TxDescriptors, TxMemory,
-    TxPacket,
+    Accepted, Armed, Completed, DeviceError, Features, Interest, Link, Refused, Token,
+    TxDescriptors, TxMemory, TxPacket,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Packet, VlanTag};
@@ -259,9 +259,9 @@ impl TxDescriptors for SimTx {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), DeviceError> {
         if self.visible == self.ring.len() {
-            return;
+            return Ok(());
         }
         self.visible = self.ring.len();
         self.doorbells += 1;
@@ -269,6 +269,7 @@ impl TxDescriptors for SimTx {
             self.clock += 1;
         }
         self.pump();
+        Ok(())
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {

@@ -297,8 +297,10 @@ impl RxState {
         }
         let bytes = pieces.iter().map(|piece| piece.len()).sum();
         let Some((small, use_large)) = self.buffers_for(bytes) else {
-            // Were the ring full of buffers already, waiting would not help.
-            return if config.flow_control && self.wanted().0 > 0 {
+            // Were every buffer posted already, waiting would not help.
+            let all_posted =
+                self.posted.len() == self.usable && self.large.len() == self.large_wanted;
+            return if config.flow_control && !all_posted {
                 Arrival::Pause
             } else {
                 Arrival::Lost

@@ -273,7 +273,12 @@ pub(in crate::port) fn is_removed(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBADFD)
 }
 
-/// True when the interface exists and may not, or has as many queues as it may have.
+/// True when the interface has as many queues as it may have.
+pub(in crate::port) fn is_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::E2BIG)
+}
+
+/// True when the interface exists and may not, or its only queue is taken.
 pub(in crate::port) fn is_taken(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBUSY)
 }

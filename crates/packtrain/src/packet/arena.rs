@@ -55,6 +55,20 @@ impl ArenaConfig {
     }
 }
 
+impl ArenaConfig {
+    /// Indices must leave room for the class bit and for `NO_LINE`.
+    fn check(self) -> io::Result<()> {
+        let frames = u64::from(self.small_frames) + u64::from(self.large_frames);
+        if frames > 1 << 31 || self.lines == NO_LINE {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "an arena has at most 2^31 frames and 2^32 - 1 lines",
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// The size class of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameClass {
@@ -100,8 +114,9 @@ pub struct Census {
 
 /// A bounded memory of packets. Cheap to clone: clones share it.
 ///
-/// Packets may outlive the last clone; the memory is given back when the last of both is gone, or
-/// kept until the process ends if packets are still about when the last clone goes.
+/// Packets may outlive the last clone. The memory is given back when the last clone goes; if
+/// packets or threads' caches still refer to it then, it is kept, and given back when another arena
+/// is made or dropped after the last of them is gone.
 #[derive(Clone)]
 pub struct Arena {
     owner: Arc<Owner>,
@@ -113,8 +128,6 @@ struct Free {
     small: Vec<u32>,
     large: Vec<u32>,
     lines: Vec<u32>,
-    /// Threads that have a cache bound to this arena.
-    bound_caches: u32,
 }
 
 /// Shared state of one arena, at a fixed address that lines and caches point to.
@@ -125,6 +138,9 @@ pub(super) struct Core {
     /// References to each frame by segments; zero while it is free. Small ones first.
     references: Box<[AtomicU32]>,
     free: Mutex<Free>,
+    /// Threads that have a cache bound to this arena. Counted down as the last thing a thread does
+    /// with the core: outside of the mutex, for unlocking touches it once more.
+    bound_caches: AtomicU32,
 }
 
 // SAFETY: `lines` points to memory that this core owns; each line is reached only through the one
@@ -144,27 +160,42 @@ unsafe impl Sync for Owner {}
 
 impl Owner {
     const fn core(&self) -> &Core {
-        // SAFETY: made by `Box::leak` in `Arena::new` and freed only in `drop` below.
+        // SAFETY: made by `Box::leak` in `Arena::new` and freed only after `drop` below.
         unsafe { self.core.as_ref() }
     }
+}
+
+/// A core whose last owner is gone.
+struct Orphan(NonNull<Core>);
+
+// SAFETY: a pointer to a `Core`, which is `Send`; used under the lock of `ORPHANS` only.
+unsafe impl Send for Orphan {}
+
+static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
+
+/// Frees the cores that nobody refers to any more.
+fn free_orphans(orphans: &mut Vec<Orphan>) {
+    orphans.retain(|orphan| {
+        // SAFETY: orphans are freed only here, and taken off the list then.
+        if !unsafe { orphan.0.as_ref() }.is_unreachable() {
+            return true;
+        }
+        // SAFETY: made by `Box::leak`; it has no owner, no packet and no cache any more.
+        drop(unsafe { Box::from_raw(orphan.0.as_ptr()) });
+        false
+    });
+}
+
+fn lock_orphans() -> MutexGuard<'static, Vec<Orphan>> {
+    ORPHANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         flush_thread_cache(self.core);
-        let core = self.core();
-        let idle = {
-            let free = core.lock();
-            free.bound_caches == 0
-                && free.small.len() == core.config.small_frames as usize
-                && free.large.len() == core.config.large_frames as usize
-                && free.lines.len() == core.config.lines as usize
-        };
-        if idle {
-            // SAFETY: this is the last owner, no packet is alive (every line is free) and no
-            // thread's cache refers to the core, so nobody else can reach it any more.
-            drop(unsafe { Box::from_raw(self.core.as_ptr()) });
-        }
+        let mut orphans = lock_orphans();
+        orphans.push(Orphan(self.core));
+        free_orphans(&mut orphans);
     }
 }
 
@@ -185,8 +216,11 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// The system's, when there is not enough memory or no memfd.
+    /// The system's, when there is not enough memory or no memfd; `InvalidInput` for more than 2^31
+    /// frames or 2^32 - 1 lines.
     pub fn new(config: ArenaConfig) -> io::Result<Self> {
+        free_orphans(&mut lock_orphans());
+        config.check()?;
         let small_bytes = config.small_frames as usize * SMALL_FRAME_BYTES;
         let large_bytes = config.large_frames as usize * LARGE_FRAME_BYTES;
         let mapping = Mapping::new((small_bytes + large_bytes).max(1))?;
@@ -202,7 +236,6 @@ impl Arena {
             small: (0..config.small_frames).rev().collect(),
             large: (0..config.large_frames).rev().collect(),
             lines: (0..config.lines).rev().collect(),
-            bound_caches: 0,
         };
         let core = NonNull::from(Box::leak(Box::new(Core {
             mapping,
@@ -210,6 +243,7 @@ impl Arena {
             lines,
             references: (0..frames).map(|_| AtomicU32::new(0)).collect(),
             free: Mutex::new(free),
+            bound_caches: AtomicU32::new(0),
         })));
         for index in 0..config.lines {
             // SAFETY: within the allocation, which nobody else knows yet.
@@ -271,6 +305,12 @@ impl Arena {
                 assert_eq!(references, 0, "frame {slot} is free and in use");
             }
         }
+        let mut seen = vec![false; core.config.lines as usize];
+        for &index in &free.lines {
+            let slot = &mut seen[index as usize];
+            assert!(!*slot, "line {index} is on the free stack twice");
+            *slot = true;
+        }
         let used = |range: std::ops::Range<u32>| {
             let slots = &core.references[range.start as usize..range.end as usize];
             slots
@@ -304,6 +344,25 @@ impl fmt::Debug for Arena {
 }
 
 impl Core {
+    /// True when no packet and no cache is left; then, if it has no owner either, nobody can come
+    /// to refer to it again.
+    fn is_unreachable(&self) -> bool {
+        let all_free = {
+            let free = self.lock();
+            free.small.len() == self.config.small_frames as usize
+                && free.large.len() == self.config.large_frames as usize
+                && free.lines.len() == self.config.lines as usize
+        };
+        // In this order: without packets nobody can bind a cache any more, so a zero that is read
+        // after that stays. Pairs with the release by
+        // which the last user leaves.
+        all_free && self.bound_caches.load(Ordering::Acquire) == 0
+    }
+
+    fn bind(&self) {
+        self.bound_caches.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Free> {
         // A panic elsewhere leaves the stacks whole: each operation on them is one push or pop.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
@@ -400,8 +459,11 @@ impl Core {
             .try_with(|cache| cache.borrow_mut().put(here, stack, index))
             .is_err()
         {
-            // The thread is ending and its cache is gone already.
+            // The thread is ending and its cache is gone already. What is given back here may be
+            // the last thing that kept the core.
+            self.bind();
             self.lock().stack(stack).push(index);
+            self.bound_caches.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -422,6 +484,12 @@ impl Free {
         }
     }
 }
+
+/// Small frames, and lines, that a thread keeps for itself. Fewer under Miri, which takes long for
+/// large arrays.
+pub(super) const SMALL_POCKET: usize = if cfg!(miri) { 6 } else { 256 };
+/// Large frames that a thread keeps for itself.
+pub(super) const LARGE_POCKET: usize = if cfg!(miri) { 3 } else { 16 };
 
 /// A short stack of one thread. Trades half its depth at a time.
 struct Pocket<const DEPTH: usize> {
@@ -471,9 +539,9 @@ impl<const DEPTH: usize> Pocket<DEPTH> {
 
 struct Cache {
     core: Option<NonNull<Core>>,
-    small: Pocket<256>,
-    large: Pocket<16>,
-    lines: Pocket<256>,
+    small: Pocket<SMALL_POCKET>,
+    large: Pocket<LARGE_POCKET>,
+    lines: Pocket<SMALL_POCKET>,
 }
 
 thread_local! {
@@ -513,7 +581,7 @@ impl Cache {
         let this = unsafe { core.as_ref() };
         if self.core != Some(core) {
             self.flush();
-            this.lock().bound_caches += 1;
+            this.bind();
             self.core = Some(core);
         }
         this
@@ -527,7 +595,8 @@ impl Cache {
         self.small.flush(&mut free.small);
         self.large.flush(&mut free.large);
         self.lines.flush(&mut free.lines);
-        free.bound_caches -= 1;
+        drop(free);
+        core.bound_caches.fetch_sub(1, Ordering::Release);
     }
 }
 

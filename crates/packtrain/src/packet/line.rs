@@ -2,6 +2,7 @@
 
 use super::arena::{Core, FrameClass};
 use super::meta::Meta;
+use crate::limits::SEGMENTS_MAX;
 use std::ptr::NonNull;
 
 /// No further line follows.
@@ -76,6 +77,10 @@ pub(super) struct LineHeader {
 #[repr(C, align(128))]
 pub(super) struct Line {
     pub(super) header: LineHeader,
+    /// Bytes over all segments.
+    pub(super) bytes: u32,
+    /// Segments, empty ones included.
+    pub(super) count: u8,
     pub(super) meta: Meta,
     pub(super) segments: [Segment; HEAD_SEGMENTS],
 }
@@ -96,6 +101,8 @@ impl Line {
                 index,
                 next: NO_LINE,
             },
+            bytes: 0,
+            count: 0,
             meta: Meta::default(),
             segments: [Segment::UNUSED; HEAD_SEGMENTS],
         }
@@ -104,4 +111,4 @@ impl Line {
 
 const _: () = assert!(size_of::<Line>() == 128);
 const _: () = assert!(size_of::<MoreLine>() == 128);
-const _: () = assert!(size_of::<Meta>() <= 64);
+const _: () = assert!(SEGMENTS_MAX <= u8::MAX as usize);

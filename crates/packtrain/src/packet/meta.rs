@@ -22,7 +22,10 @@ pub struct Ingress {
     pub queue: u16,
 }
 
-/// A packet's metadata; one cache line.
+/// A packet's metadata.
+///
+/// Nothing that memory safety rests on may be in here: whoever has a packet may overwrite all of
+/// it, or swap it with another packet's.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
     /// Header offsets, when the packet parsed: `None` for a protocol that offloads do not know.
@@ -44,10 +47,6 @@ pub struct Meta {
     pub wire_packets: u16,
     /// What the first byte is.
     pub link: LinkType,
-    /// Segments; kept by `Packet`.
-    pub(super) segments: u8,
-    /// Bytes over all segments; kept by `Packet`.
-    pub(super) bytes: u32,
 }
 
 impl Default for Meta {
@@ -62,8 +61,6 @@ impl Default for Meta {
             vlan: None,
             wire_packets: 1,
             link: LinkType::Ethernet,
-            segments: 0,
-            bytes: 0,
         }
     }
 }

@@ -8,21 +8,24 @@
 
 mod arena;
 mod burst;
+mod iter;
 mod line;
 mod meta;
+#[cfg_attr(miri, path = "sys_miri.rs")]
 mod sys;
 #[cfg(test)]
 mod tests;
 
 pub use arena::{Arena, ArenaConfig, Census, FrameClass};
 pub use burst::Burst;
+pub use iter::{Pieces, Segments};
 pub use meta::{Ingress, Meta, VlanTag};
 
 use crate::limits::{HEADROOM_BYTES, SEGMENTS_MAX};
 use arena::Core;
+use iter::Cursor;
 use line::{FrameId, HEAD_SEGMENTS, Line, LineHeader, MORE_SEGMENTS, MoreLine, NO_LINE, Segment};
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -119,6 +122,8 @@ impl Packet {
         // never overwritten.
         unsafe {
             (*line.as_ptr()).header.next = NO_LINE;
+            (*line.as_ptr()).bytes = 0;
+            (*line.as_ptr()).count = 0;
             (&raw mut (*line.as_ptr()).meta).write(Meta::default());
         }
         Ok(Self { line })
@@ -144,19 +149,19 @@ impl Packet {
     /// Bytes over all segments: the link header included, no FCS.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.head().meta.bytes as usize
+        self.head().bytes as usize
     }
 
     /// True for a packet of no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.head().meta.bytes == 0
+        self.head().bytes == 0
     }
 
     /// Number of segments, empty ones included.
     #[must_use]
     pub fn segment_count(&self) -> usize {
-        usize::from(self.head().meta.segments)
+        usize::from(self.head().count)
     }
 
     /// The metadata.
@@ -173,10 +178,7 @@ impl Packet {
     /// The bytes, segment by segment. Empty segments are skipped.
     #[must_use]
     pub fn segments(&self) -> Segments<'_> {
-        Segments {
-            packet: PhantomData,
-            cursor: Cursor::new(self),
-        }
+        Segments::new(self)
     }
 
     /// The bytes of the first non-empty segment; empty for an empty packet.
@@ -194,11 +196,7 @@ impl Packet {
         if range.start > range.end || range.end > self.bytes() {
             return Err(PacketError::OutOfRange);
         }
-        Ok(Pieces {
-            segments: self.segments(),
-            skip: range.start,
-            left: range.len(),
-        })
+        Ok(Pieces::new(self, &range))
     }
 
     /// Copies the first `out.len()` bytes, or as many as there are; returns how many.
@@ -261,14 +259,16 @@ impl Packet {
         segment.offset -= bytes as u32;
         segment.len += bytes as u32;
         self.set_segment(0, segment);
-        self.head_mut().meta.bytes += bytes as u32;
+        self.head_mut().bytes += bytes as u32;
+        // Fails for no bytes in front of a shared frame only.
         self.headers_mut(bytes)
+            .map_err(|_shared| PacketError::NoHeadroom)
     }
 
     /// Takes `bytes` bytes off the front; the packet becomes empty when there are fewer.
     pub fn trim_front(&mut self, bytes: usize) {
         let mut left = bytes.min(self.bytes()) as u32;
-        self.head_mut().meta.bytes -= left;
+        self.head_mut().bytes -= left;
         for index in 0..self.segment_count() {
             let Some(mut segment) = self.segment(index) else {
                 break;
@@ -288,7 +288,7 @@ impl Packet {
     /// empty are given back.
     pub fn truncate(&mut self, bytes: usize) {
         let mut excess = self.bytes().saturating_sub(bytes) as u32;
-        self.head_mut().meta.bytes -= excess;
+        self.head_mut().bytes -= excess;
         while excess > 0 {
             let Some(last) = self.segment_count().checked_sub(1) else {
                 break;
@@ -333,11 +333,13 @@ impl Packet {
         if bytes > self.tailroom_mut().len() {
             return Err(PacketError::OutOfRange);
         }
-        let last = self.segment_count() - 1;
+        let Some(last) = self.segment_count().checked_sub(1) else {
+            return Ok(());
+        };
         if let Some(mut segment) = self.segment(last) {
             segment.len += bytes as u32;
             self.set_segment(last, segment);
-            self.head_mut().meta.bytes += bytes as u32;
+            self.head_mut().bytes += bytes as u32;
         }
         Ok(())
     }
@@ -412,8 +414,8 @@ impl Packet {
             }
         }
         // The other references moved, so `other` must not count them down.
-        other.head_mut().meta.segments = 0;
-        other.head_mut().meta.bytes = 0;
+        other.head_mut().count = 0;
+        other.head_mut().bytes = 0;
         Ok(())
     }
 
@@ -467,13 +469,7 @@ impl Packet {
 
     /// Takes over `from`'s metadata (its length and segments stay this packet's own).
     pub fn copy_meta(&mut self, from: &Self) {
-        let (segments, bytes) = (self.head().meta.segments, self.head().meta.bytes);
-        let meta = Meta {
-            segments,
-            bytes,
-            ..*from.meta()
-        };
-        *self.meta_mut() = meta;
+        *self.meta_mut() = *from.meta();
     }
 
     /// Makes the first `bytes` bytes (or all, if there are fewer) contiguous and writable, by
@@ -505,8 +501,14 @@ impl Packet {
     /// the tailroom of the one before it. Returns whether it came that far; the bytes are the same
     /// in either case. Frames that are shared stay as they are.
     pub fn collapse(&mut self, target: usize) -> bool {
+        self.collapse_counted(target);
+        self.segment_count() <= target
+    }
+
+    /// As [`Packet::collapse`]; returns how many bytes were copied.
+    pub(crate) fn collapse_counted(&mut self, target: usize) -> usize {
         let count = self.segment_count();
-        let (mut kept, mut next) = (0, 1);
+        let (mut kept, mut next, mut copied) = (0, 1, 0);
         while next < count {
             let segments = count - next + kept + 1;
             let (Some(mut into), Some(from)) = (self.segment(kept), self.segment(next)) else {
@@ -522,6 +524,7 @@ impl Packet {
                     std::ptr::copy_nonoverlapping(start(core, from), end, from.len as usize);
                 }
                 into.len += from.len;
+                copied += from.len as usize;
                 self.set_segment(kept, into);
                 core.unshare(from.frame);
             } else {
@@ -531,7 +534,30 @@ impl Packet {
             next += 1;
         }
         self.set_segment_count(if count == 0 { 0 } else { kept + 1 });
-        self.segment_count() <= target
+        copied
+    }
+
+    /// Takes empty segments in front away, so that bytes put in front of the packet join the first
+    /// bytes it has and make no segment of their own. A packet of no bytes stays as it is.
+    pub(crate) fn drop_empty_front(&mut self) {
+        let count = self.segment_count();
+        let empty = (0..count)
+            .take_while(|&i| self.segment(i).is_some_and(|s| s.len == 0))
+            .count();
+        if empty == 0 || empty == count {
+            return;
+        }
+        for index in 0..empty {
+            if let Some(segment) = self.segment(index) {
+                self.core().unshare(segment.frame);
+            }
+        }
+        for index in empty..count {
+            if let Some(segment) = self.segment(index) {
+                self.set_segment(index - empty, segment);
+            }
+        }
+        self.set_segment_count(count - empty);
     }
 
     fn segment(&self, index: usize) -> Option<Segment> {
@@ -583,9 +609,9 @@ impl Packet {
         if index >= HEAD_SEGMENTS && (index - HEAD_SEGMENTS).is_multiple_of(MORE_SEGMENTS) {
             self.add_line()?;
         }
-        let meta = &mut self.head_mut().meta;
-        meta.segments += 1;
-        meta.bytes += segment.len;
+        let head = self.head_mut();
+        head.count += 1;
+        head.bytes += segment.len;
         self.set_segment(index, segment);
         Ok(())
     }
@@ -606,14 +632,14 @@ impl Packet {
     fn forget_last_segment(&mut self) {
         let count = self.segment_count();
         if let Some(last) = count.checked_sub(1).and_then(|i| self.segment(i)) {
-            self.head_mut().meta.bytes -= last.len;
+            self.head_mut().bytes -= last.len;
             self.set_segment_count(count - 1);
         }
     }
 
     /// Sets the number of segments to a smaller one and frees the lines that are not needed.
     fn set_segment_count(&mut self, count: usize) {
-        self.head_mut().meta.segments = count as u8;
+        self.head_mut().count = count as u8;
         let lines = count.saturating_sub(HEAD_SEGMENTS).div_ceil(MORE_SEGMENTS);
         let core = self.core();
         let mut header: *mut LineHeader = (&raw mut self.head_mut().header).cast();
@@ -682,101 +708,6 @@ impl fmt::Debug for Packet {
             .field("segments", &self.segment_count())
             .field("meta", self.meta())
             .finish()
-    }
-}
-
-/// Walks a packet's segments line by line. Must not outlive the packet.
-struct Cursor {
-    core: NonNull<Core>,
-    at: *const Segment,
-    in_line: usize,
-    next_line: u32,
-    left: usize,
-}
-
-impl Cursor {
-    fn new(packet: &Packet) -> Self {
-        let head = packet.head();
-        Self {
-            core: head.header.core,
-            at: head.segments.as_ptr(),
-            in_line: HEAD_SEGMENTS,
-            next_line: head.header.next,
-            left: packet.segment_count(),
-        }
-    }
-
-    fn next(&mut self) -> Option<Segment> {
-        self.left = self.left.checked_sub(1)?;
-        // SAFETY: `left` counts the packet's segments, so a line with the next one exists.
-        unsafe {
-            if self.in_line == 0 {
-                let line = self
-                    .core
-                    .as_ref()
-                    .line(self.next_line)
-                    .cast::<MoreLine>()
-                    .as_ptr();
-                self.next_line = (*line).header.next;
-                self.at = (&raw const (*line).segments).cast();
-                self.in_line = MORE_SEGMENTS;
-            }
-            let segment = self.at.read();
-            self.at = self.at.add(1);
-            self.in_line -= 1;
-            Some(segment)
-        }
-    }
-}
-
-/// Iterator over a packet's bytes, segment by segment.
-pub struct Segments<'a> {
-    packet: PhantomData<&'a Packet>,
-    cursor: Cursor,
-}
-
-impl<'a> Iterator for Segments<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        loop {
-            let segment = self.cursor.next()?;
-            if segment.len == 0 {
-                continue;
-            }
-            // SAFETY: the packet is borrowed for 'a, so the frame stays, and nobody can write to
-            // it: writing needs the packet's only reference by `&mut`.
-            return Some(unsafe {
-                let core = self.cursor.core.as_ref();
-                std::slice::from_raw_parts(start(core, segment), segment.len as usize)
-            });
-        }
-    }
-}
-
-/// Iterator over a range of a packet's bytes, piece by piece.
-pub struct Pieces<'a> {
-    segments: Segments<'a>,
-    skip: usize,
-    left: usize,
-}
-
-impl<'a> Iterator for Pieces<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        while self.left > 0 {
-            let segment = self.segments.next()?;
-            let skipped = self.skip.min(segment.len());
-            self.skip -= skipped;
-            let piece = &segment[skipped..];
-            let piece = &piece[..piece.len().min(self.left)];
-            if !piece.is_empty() {
-                self.left -= piece.len();
-                return Some(piece);
-            }
-        }
-        None
     }
 }
 

@@ -45,8 +45,8 @@ impl Mapping {
         if unsafe { libc::ftruncate(fd.as_raw_fd(), length) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Populated at once: the packet path must not meet page faults, and too little memory
-        // has to show here and not as a signal later.
+        allocate(&fd, length)?;
+        // Populated at once: the packet path must not meet page faults.
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe {
             libc::mmap(
@@ -85,6 +85,21 @@ impl Mapping {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Allocates all pages of the memfd, since too little memory has to show here: populating a mapping
+/// reports no error, and a page that is missing later is a signal.
+fn allocate(fd: &OwnedFd, length: libc::off_t) -> io::Result<()> {
+    loop {
+        // SAFETY: a plain call on a descriptor that we own.
+        if unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
 }
 

@@ -92,9 +92,15 @@ pub enum Fitted {
     /// It did already.
     AsIs,
     /// By merging neighbouring segments in place.
-    Collapsed,
+    Collapsed {
+        /// Bytes that had to be copied for it.
+        copied: usize,
+    },
     /// By copying everything into fresh frames, after collapsing did not do.
-    Defragged,
+    Defragged {
+        /// Bytes that had to be copied, those of an attempt to collapse included.
+        copied: usize,
+    },
 }
 
 /// A packet that cannot be made to fit.
@@ -119,42 +125,48 @@ pub fn fit(
     if packet.bytes() < limits.min_packet_bytes {
         packet = pad(packet, limits.min_packet_bytes)?;
     }
+    // Or a header put in front would be one segment more than was counted here.
+    packet.drop_empty_front();
     if limits.is_fit(&packet) {
         return Ok((packet, Fitted::AsIs));
     }
-    if packet.collapse(limits.limit(&packet)) && limits.is_fit(&packet) {
-        return Ok((packet, Fitted::Collapsed));
+    let collapsed = packet.collapse_counted(limits.limit(&packet));
+    if limits.is_fit(&packet) {
+        return Ok((packet, Fitted::Collapsed { copied: collapsed }));
     }
-    defrag(packet, limits, arena).map(|packet| (packet, Fitted::Defragged))
+    let copied = collapsed + packet.bytes();
+    defrag(packet, limits, arena).map(|packet| (packet, Fitted::Defragged { copied }))
 }
 
-/// Copies `packet` into as few fresh frames as the limits allow.
+/// Copies `packet` into fresh frames, as few as the limits allow unless small ones do.
 ///
 /// # Errors
 ///
 /// [`Unfit`], as [`fit`].
 pub fn defrag(packet: Packet, limits: &FitLimits, arena: &Arena) -> Result<Packet, Unfit> {
-    let small = limits.memory == TxMemory::SmallFrames
-        || packet.bytes() <= FrameClass::Small.data_bytes()
-        || limits.segment_bytes_max < FrameClass::Large.data_bytes();
-    let class = if small {
-        FrameClass::Small
-    } else {
-        FrameClass::Large
-    };
-    let piece_max = class.data_bytes().min(limits.segment_bytes_max);
-    if packet.bytes().div_ceil(piece_max) > limits.limit(&packet) {
-        return Err(Unfit {
-            packet,
-            reason: DropReason::TooManySegments,
-        });
+    let mut reason = DropReason::TooManySegments;
+    for class in classes(&packet, limits).into_iter().flatten() {
+        let piece_max = class.data_bytes().min(limits.segment_bytes_max);
+        if packet.bytes().div_ceil(piece_max) > limits.limit(&packet) {
+            continue;
+        }
+        match copy(&packet, class, piece_max, arena) {
+            Ok(copy) => return Ok(copy),
+            Err(_no_frame) => reason = DropReason::NoBuffer,
+        }
     }
-    match copy(&packet, class, piece_max, arena) {
-        Ok(copy) => Ok(copy),
-        Err(_no_frame) => Err(Unfit {
-            packet,
-            reason: DropReason::NoBuffer,
-        }),
+    Err(Unfit { packet, reason })
+}
+
+/// The classes to copy `packet` to, best first.
+fn classes(packet: &Packet, limits: &FitLimits) -> [Option<FrameClass>; 2] {
+    let small = FrameClass::Small.data_bytes();
+    if limits.memory == TxMemory::SmallFrames || limits.segment_bytes_max <= small {
+        [Some(FrameClass::Small), None]
+    } else if packet.bytes() <= small {
+        [Some(FrameClass::Small), Some(FrameClass::Large)]
+    } else {
+        [Some(FrameClass::Large), Some(FrameClass::Small)]
     }
 }
 
@@ -187,7 +199,13 @@ fn copy(
 fn pad(mut packet: Packet, bytes: usize) -> Result<Packet, Unfit> {
     const ZEROS: [u8; 64] = [0; 64];
     let mut missing = bytes - packet.bytes();
-    let own = packet.pull(packet.bytes()).and_then(|_copied| {
+    // Else `append_copy` adds a frame, and the packet is made to fit as any other.
+    let pulled = if bytes <= FrameClass::Small.data_bytes() {
+        packet.pull(packet.bytes())
+    } else {
+        Ok(false)
+    };
+    let own = pulled.and_then(|_copied| {
         while missing > 0 {
             let n = missing.min(ZEROS.len());
             packet.append_copy(FrameClass::Small, &ZEROS[..n])?;
@@ -203,3 +221,6 @@ fn pad(mut packet: Packet, bytes: usize) -> Result<Packet, Unfit> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Iterators over the bytes of a packet.
+
+#![allow(unsafe_code, reason = "walks lines and frames by pointer")]
+
+use super::arena::Core;
+use super::line::{HEAD_SEGMENTS, MORE_SEGMENTS, MoreLine, Segment};
+use super::{Packet, start};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// Walks a packet's segments line by line. Must not outlive the packet.
+pub(super) struct Cursor {
+    core: NonNull<Core>,
+    at: *const Segment,
+    in_line: usize,
+    next_line: u32,
+    left: usize,
+}
+
+impl Cursor {
+    pub(super) fn new(packet: &Packet) -> Self {
+        let head = packet.head();
+        Self {
+            core: head.header.core,
+            at: head.segments.as_ptr(),
+            in_line: HEAD_SEGMENTS,
+            next_line: head.header.next,
+            left: packet.segment_count(),
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Option<Segment> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: `left` counts the packet's segments, so a line with the next one exists.
+        unsafe {
+            if self.in_line == 0 {
+                let line = self
+                    .core
+                    .as_ref()
+                    .line(self.next_line)
+                    .cast::<MoreLine>()
+                    .as_ptr();
+                self.next_line = (*line).header.next;
+                self.at = (&raw const (*line).segments).cast();
+                self.in_line = MORE_SEGMENTS;
+            }
+            let segment = self.at.read();
+            self.at = self.at.add(1);
+            self.in_line -= 1;
+            Some(segment)
+        }
+    }
+}
+
+/// Iterator over a packet's bytes, segment by segment.
+pub struct Segments<'a> {
+    packet: PhantomData<&'a Packet>,
+    cursor: Cursor,
+}
+
+impl<'a> Segments<'a> {
+    pub(super) fn new(packet: &'a Packet) -> Self {
+        Self {
+            packet: PhantomData,
+            cursor: Cursor::new(packet),
+        }
+    }
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            let segment = self.cursor.next()?;
+            if segment.len == 0 {
+                continue;
+            }
+            // SAFETY: the packet is borrowed for 'a, so the frame stays, and nobody can write to
+            // it: writing needs the packet's only reference by `&mut`.
+            return Some(unsafe {
+                let core = self.cursor.core.as_ref();
+                std::slice::from_raw_parts(start(core, segment), segment.len as usize)
+            });
+        }
+    }
+}
+
+/// Iterator over a range of a packet's bytes, piece by piece.
+pub struct Pieces<'a> {
+    segments: Segments<'a>,
+    skip: usize,
+    left: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// `range` must be within the packet.
+    pub(super) fn new(packet: &'a Packet, range: &Range<usize>) -> Self {
+        Self {
+            segments: Segments::new(packet),
+            skip: range.start,
+            left: range.len(),
+        }
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while self.left > 0 {
+            let segment = self.segments.next()?;
+            let skipped = self.skip.min(segment.len());
+            self.skip -= skipped;
+            let piece = &segment[skipped..];
+            let piece = &piece[..piece.len().min(self.left)];
+            if !piece.is_empty() {
+                self.left -= piece.len();
+                return Some(piece);
+            }
+        }
+        None
+    }
+}

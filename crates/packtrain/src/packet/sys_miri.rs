@@ -1,0 +1,58 @@
+//! The memory below an arena under Miri, which knows neither memfd nor mmap: an allocation with the
+//! alignment of a page.
+
+#![allow(unsafe_code, reason = "allocates and frees memory")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+/// A zeroed, page-aligned allocation, freed when dropped.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    layout: Layout,
+    fd: File,
+}
+
+// SAFETY: plain memory without thread affinity; who may touch which byte is the arena's affair.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `Mapping` itself hands out only its base address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+        let layout = Layout::from_size_align(bytes.next_multiple_of(4096), 4096)
+            .map_err(io::Error::other)?;
+        let fd = File::open("/dev/null")?;
+        // SAFETY: at least one page, so not of size zero.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })
+            .ok_or(io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Self { base, layout, fd })
+    }
+
+    pub(super) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    pub(super) const fn huge_pages(&self) -> bool {
+        false
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}

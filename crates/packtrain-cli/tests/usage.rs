@@ -1,8 +1,8 @@
 //! What the program says and how it ends when it is used wrongly, or only asked.
 
-mod common;
+mod program;
 
-use common::{PACKTRAIN, Scratch, command, finish, packtrain, start};
+use program::{PACKTRAIN, Scratch, command, finish, packtrain, start};
 use std::fs::File;
 
 #[test]
@@ -216,10 +216,37 @@ fn output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn no_colour_where_there_is_no_terminal() {
-    let ran = packtrain(&["forward", "null:source,count=1", "null:"]);
+fn colour_is_for_terminals_and_for_those_who_want_it() {
+    let args = ["forward", "null:source,count=1", "null:"];
+    let ran = packtrain(&args);
     assert!(
         !ran.out.contains('\x1b') && !ran.err.contains('\x1b'),
         "{ran:?}"
     );
+    // script(1) gives its command a terminal.
+    let line = format!(
+        "'{PACKTRAIN}' {}",
+        args.map(|arg| format!("'{arg}'")).join(" ")
+    );
+    let on_terminal = |environment: &[(&str, &str)]| {
+        let mut script = command("script", &["-qec", &line, "/dev/null"]);
+        script.env("TERM", "xterm");
+        script.envs(environment.iter().copied()).output().ok()
+    };
+    let Some(coloured) = on_terminal(&[]) else {
+        println!("SKIP: no script(1) here to make a terminal with");
+        return;
+    };
+    let has_colour = |output: &std::process::Output| output.stdout.contains(&0x1b);
+    assert!(
+        coloured.status.success() && has_colour(&coloured),
+        "{coloured:?}"
+    );
+    for environment in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let plain = on_terminal(&[environment]).expect("it ran before");
+        assert!(
+            plain.status.success() && !has_colour(&plain),
+            "{environment:?}: {plain:?}"
+        );
+    }
 }

@@ -1,6 +1,8 @@
 //! A device that answers by a script, and packets for it.
 
-use crate::driver::{Accepted, Completed, DeviceError, Features, Refused, Token, TxDescriptors, TxPacket};
+use crate::driver::{
+    Accepted, Completed, DeviceError, Features, Refused, Token, TxDescriptors, TxPacket,
+};
 use crate::packet::{Arena, Meta, Packet, VlanTag};
 use crate::queue::segment::checksum_of;
 use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};

@@ -6,7 +6,7 @@ use crate::joint::Joint;
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
-use packtrain::queue::FitLimits;
+use packtrain::plan::FitLimits;
 
 /// Opens the ports, prints the plan and lets go of them again.
 ///

@@ -5,8 +5,9 @@ use crate::driver::{
 };
 use crate::driver_conformance;
 use crate::packet::{ArenaConfig, Burst, Ingress, VlanTag};
+use crate::plan::FitLimits;
 use crate::port::sys::event::is_ready;
-use crate::queue::{FitLimits, RxQueue, TxQueue};
+use crate::queue::{RxQueue, TxQueue};
 use crate::time::Instant;
 use std::collections::VecDeque;
 

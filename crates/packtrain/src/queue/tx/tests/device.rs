@@ -1,6 +1,8 @@
 //! A device that answers by a script, and packets for it.
 
-use crate::driver::{Accepted, Completed, Features, Refused, Token, TxDescriptors, TxPacket};
+use crate::driver::{
+    Accepted, Completed, DeviceError, Features, Refused, Token, TxDescriptors, TxPacket,
+};
 use crate::packet::{Arena, Meta, Packet, VlanTag};
 use crate::queue::segment::checksum_of;
 use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
@@ -75,8 +77,9 @@ impl TxDescriptors for Scripted {
         Ok(accepted)
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), DeviceError> {
         self.flushes += 1;
+        Ok(())
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {

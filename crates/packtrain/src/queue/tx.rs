@@ -293,11 +293,15 @@ impl<T: TxDescriptors> TxQueue<T> {
             .add(reason, u64::from(packet.meta().wire_packets));
     }
 
-    /// Whether the packet at the front relies on the device for any of `feature`: only then does
-    /// taking the feature back change anything. What it relies on, the queue still offers.
+    /// Whether the packet at the front relies on the device for any of `feature` that the queue
+    /// still offers: only then does taking the feature back change anything. Since it makes the
+    /// features fewer each time, refusals come to an end.
     fn uses(&self, feature: Features) -> bool {
         let used = self.fitted.front().map_or(Features::NONE, needs);
-        !used.intersection(feature).is_empty()
+        !used
+            .intersection(feature)
+            .intersection(self.features)
+            .is_empty()
     }
 
     /// The device refused a legal packet for `feature`: never again on this queue. What was fitted

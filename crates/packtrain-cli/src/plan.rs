@@ -12,9 +12,9 @@ use packtrain::plan::FitLimits;
 ///
 /// # Errors
 ///
-/// As [`Joint::open`].
+/// As [`Joint::look`].
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
-    let joint = Joint::open(&args.a, &args.b)?;
+    let joint = Joint::look(&args.a, &args.b)?;
     if args.json {
         let mut document = json::document("plan");
         document.insert("plan".into(), json::plan(&joint));

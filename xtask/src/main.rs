@@ -1,2 +1,96 @@
-//! Build chores.
-fn main() {}
+//! Build chores: `cargo xtask tidy`, `cargo xtask full`, `cargo xtask fuzz`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::tidy::tree::Tree;
+
+mod fuzz;
+mod tidy;
+
+const USAGE: &str = "\
+usage: cargo xtask tidy                  check the rules of the source tree
+       cargo xtask fuzz [--seconds N]    run every fuzz target for N seconds (20)
+       cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
+
+/// Seconds a fuzz target runs when nothing else is asked for.
+const FUZZ_SECONDS: u32 = 20;
+
+/// Seconds a fuzz target runs in the full mode.
+const FULL_FUZZ_SECONDS: u32 = 600;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let root = root();
+    let result = match args.as_slice() {
+        ["tidy"] => tidy(&root),
+        ["full"] => full(&root),
+        ["fuzz"] => fuzz::run(&root, FUZZ_SECONDS),
+        ["fuzz", "--seconds", seconds] => match seconds.parse() {
+            Ok(seconds) if seconds > 0 => fuzz::run(&root, seconds),
+            _ => {
+                eprintln!("--seconds takes a whole number from 1, not `{seconds}`");
+                return ExitCode::from(2);
+            }
+        },
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the repository: the parent of this crate.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_path_buf()
+}
+
+fn tidy(root: &Path) -> Result<()> {
+    let tree = Tree::read(root)?;
+    print!("{}", tidy::port_lines::table(&tree));
+    let breaches = tidy::check(&tree);
+    for breach in &breaches {
+        println!("{breach}");
+    }
+    let sources = tree.sources().count();
+    if !breaches.is_empty() {
+        bail!(
+            "tidy: {} breaches in {sources} source files",
+            breaches.len()
+        );
+    }
+    println!("tidy: {sources} source files, no breach");
+    Ok(())
+}
+
+/// The same script as CI runs, told to leave nothing out: it has no second list of checks that
+/// could drift.
+fn full(root: &Path) -> Result<()> {
+    let script = root.join(".ci/run");
+    let status = std::process::Command::new(&script)
+        .current_dir(root)
+        .env("PACKTRAIN_FULL", "1")
+        .env("PACKTRAIN_FUZZ_SECONDS", FULL_FUZZ_SECONDS.to_string())
+        .status()
+        .with_context(|| format!("cannot run {}", script.display()))?;
+    if !status.success() {
+        bail!("{}: {status}", script.display());
+    }
+    Ok(())
+}

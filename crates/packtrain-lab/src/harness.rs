@@ -8,7 +8,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crate::{netns, rootless};
+use crate::{netns, rootless, tap};
 
 /// How a test that did not panic ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub type Test = (&'static str, fn() -> Outcome);
 /// Runs the tests one after the other, in user and network namespaces that are there, and returns
 /// the exit status for `main`: success unless a test panicked. Call it first thing in `main`.
 ///
-/// A test that is skipped, or all when namespaces are not available, prints one line
+/// A test that is skipped, or all tests when namespaces are not available, prints one line
 /// `SKIP: <test>: <reason>`, and the summary counts them. Of the standard harness's arguments,
 /// names to select by (any that contains one of them), `--skip NAME`, `--exact` and `--list` are
 /// understood; the other options do not apply here and are ignored.
@@ -37,7 +37,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
         chosen.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    let missing = entered.and_then(|_| netns::available()).err();
+    let missing = entered.and_then(|_| netns::namespaces_available()).err();
     let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
     println!("running {} tests", chosen.len());
     for (name, test) in chosen {
@@ -72,6 +72,14 @@ pub fn main(tests: &[Test]) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// The outcome for a test that needs a TAP where there cannot be one:
+/// `if let Some(skip) = without_tap() { return skip; }`.
+pub fn without_tap() -> Option<Outcome> {
+    tap::available()
+        .err()
+        .map(|missing| Outcome::Skipped(missing.to_string()))
 }
 
 fn select<'a>(tests: &'a [Test], arguments: &[String]) -> Vec<&'a Test> {

@@ -23,6 +23,7 @@
 
 pub mod counters;
 pub mod cpu;
+pub mod demo;
 mod error;
 pub mod harness;
 pub mod link;

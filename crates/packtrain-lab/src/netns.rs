@@ -117,26 +117,33 @@ impl AsFd for Netns {
 /// # Errors
 /// [`Missing`] names the first feature that is not there, why, and what to do.
 pub fn available() -> Result<(), Missing> {
-    match probe() {
-        Ok(()) => Ok(()),
-        Err(LabError::Missing(missing)) => Err(missing),
-        // Namespaces exist but cannot be set up: sandboxes that filter netlink or hide /proc.
-        Err(LabError::Os { errno, .. }) => Err(Missing {
-            feature: Feature::NetworkNamespaces,
-            errno,
-            hint: "a sandbox seems to restrict netlink or /proc; run outside of it",
-        }),
-        Err(_) => Err(Missing {
-            feature: Feature::NetworkNamespaces,
-            errno: libc::EIO,
-            hint: "the kernel's netlink answers are not understood",
-        }),
-    }
+    tap::available()
 }
 
-fn probe() -> Result<(), LabError> {
-    Netns::new()?.run(tap::probe)??;
-    Ok(())
+/// Says whether network namespaces can be made. With them alone, hosts can be joined by veth.
+///
+/// # Errors
+/// [`Missing`] says why not, and what to do.
+pub fn namespaces_available() -> Result<(), Missing> {
+    Netns::new().map(drop).map_err(as_missing)
+}
+
+/// The feature behind a failure to set up a namespace.
+pub(crate) fn as_missing(error: LabError) -> Missing {
+    let (errno, hint) = match error {
+        LabError::Missing(missing) => return missing,
+        // Namespaces exist but cannot be set up: sandboxes that filter netlink or hide /proc.
+        LabError::Os { errno, .. } => (
+            errno,
+            "a sandbox seems to restrict netlink or /proc; run outside of it",
+        ),
+        _ => (libc::EIO, "the kernel's netlink answers are not understood"),
+    };
+    Missing {
+        feature: Feature::NetworkNamespaces,
+        errno,
+        hint,
+    }
 }
 
 /// Whether this kernel has IPv6 (it may be built without, or started with `ipv6.disable=1`).

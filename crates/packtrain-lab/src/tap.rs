@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use crate::error::{Feature, LabError, Missing};
+use crate::netns::{self, Netns};
 use crate::sys;
 
 /// Bytes of the virtio-net header of a TAP made here: `struct virtio_net_hdr_mrg_rxbuf`.
@@ -25,11 +26,12 @@ pub const OFFLOAD_ALL: u32 = OFFLOAD_TSO | libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
 const DEVICE: &str = "/dev/net/tun";
 
-/// How to create a TAP interface. It has no packet information header, and exists until the last
-/// of its descriptors is closed.
+/// How to create a TAP (or TUN) interface. It has no packet information header, and exists until
+/// the last of its descriptors is closed.
 #[derive(Clone, Debug)]
 pub struct Tap {
     name: String,
+    kind: i32,
     queues: usize,
     multi_queue: bool,
     vnet_hdr: bool,
@@ -42,10 +44,19 @@ impl Tap {
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
+            kind: libc::IFF_TAP,
             queues: 1,
             multi_queue: true,
             vnet_hdr: false,
             offload: 0,
+        }
+    }
+
+    /// A TUN, which carries IP packets without a link header; otherwise as [`new`](Self::new).
+    pub fn tun(name: &str) -> Self {
+        Self {
+            kind: libc::IFF_TUN,
+            ..Self::new(name)
         }
     }
 
@@ -92,7 +103,7 @@ impl Tap {
                 "a TAP has 1 queue, or up to 256 with multi_queue",
             ));
         }
-        let mut flags = libc::IFF_TAP | libc::IFF_NO_PI;
+        let mut flags = self.kind | libc::IFF_NO_PI;
         if self.multi_queue {
             flags |= libc::IFF_MULTI_QUEUE;
         }
@@ -135,19 +146,25 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<bool, 
     sys::poll_readable(fds, timeout).map_err(LabError::from_io("poll"))
 }
 
-/// Creates and removes a TAP in the calling thread's namespace.
-pub(crate) fn probe() -> Result<(), LabError> {
-    match Tap::new("probe%d").open() {
-        Err(LabError::Os {
-            what: "TUNSETIFF",
-            errno,
-        }) => Err(Missing {
+/// Says whether a TAP can be made, by making one in a namespace of its own.
+///
+/// # Errors
+/// [`Missing`] names the first feature that is not there (namespaces, then `/dev/net/tun`), why,
+/// and what to do.
+pub fn available() -> Result<(), Missing> {
+    let netns = Netns::new().map_err(netns::as_missing)?;
+    let tap = netns
+        .run(|| Tap::new("probe%d").open())
+        .map_err(netns::as_missing)?;
+    match tap {
+        Ok(_) => Ok(()),
+        Err(LabError::Missing(missing)) => Err(missing),
+        Err(LabError::Os { errno, .. }) => Err(Missing {
             feature: Feature::Tun,
             errno,
             hint: "creating a TAP needs CAP_NET_ADMIN in the network namespace",
-        }
-        .into()),
-        result => result.map(drop),
+        }),
+        Err(other) => Err(netns::as_missing(other)),
     }
 }
 

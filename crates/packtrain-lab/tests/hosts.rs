@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         ("quiet_hosts_send_nothing", quiet_hosts_send_nothing),
         ("taps_carry_tcp_and_udp", taps_carry_tcp_and_udp),
         ("taps_with_offloads", taps_with_offloads),
+        ("tuns_carry_tcp_and_udp", tuns_carry_tcp_and_udp),
         ("loss_and_damage_are_seen", loss_and_damage_are_seen),
         ("stalls_and_stops_end", stalls_and_stops_end),
         ("setup_is_quick", setup_is_quick),
@@ -83,11 +84,19 @@ fn links_addresses_routes() -> Outcome {
         (changed.mtu, changed.tx_queue_len, changed.mac),
         (9000, 77, Some([2, 0, 0, 0, 0, 9]))
     );
-    assert!(changed.is_up() && !changed.is_running(), "the peer is down");
+    assert!(changed.is_up());
     let mut peer = b.rtnl().unwrap();
     let other = peer.link("right").unwrap().index;
     peer.set_up(other).unwrap();
-    assert!(rtnl.link_by_index(link.index).unwrap().is_running());
+    // The kernel tells this end from a work queue.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !rtnl.link_by_index(link.index).unwrap().is_running() {
+        assert!(
+            Instant::now() < deadline,
+            "no carrier though the peer is up"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
 
     rtnl.add_address(link.index, "198.18.9.1".parse().unwrap(), 24)
         .unwrap();
@@ -102,6 +111,8 @@ fn links_addresses_routes() -> Outcome {
         ),
         "{again:?}"
     );
+    assert!(rtnl.is_local("198.18.9.1".parse().unwrap()).unwrap());
+    assert!(!rtnl.is_local("198.18.9.2".parse().unwrap()).unwrap());
     let gateway = Some("198.18.9.2".parse().unwrap());
     rtnl.add_route(link.index, "198.19.0.0".parse().unwrap(), 16, gateway)
         .unwrap();
@@ -113,6 +124,7 @@ fn links_addresses_routes() -> Outcome {
         let gateway = Some("fd00:9::2".parse().unwrap());
         rtnl.add_route(link.index, "fd00:a::".parse().unwrap(), 64, gateway)
             .unwrap();
+        assert!(!rtnl.is_local("fd00:a::1".parse().unwrap()).unwrap());
     }
     let routes = a
         .run(|| fs::read_to_string("/proc/thread-self/net/route").unwrap())
@@ -184,6 +196,8 @@ fn veth_tcp_both_ways() -> Outcome {
         assert_intact(&report, "timed");
         assert!(report.elapsed >= Duration::from_millis(100), "{report:?}");
         assert!(report.elapsed < Duration::from_secs(5), "{report:?}");
+        assert!(report.send_cpu.cpu() > Duration::ZERO, "{report:?}");
+        assert!(report.receive_cpu.cpu() > Duration::ZERO, "{report:?}");
     }
     Outcome::Done
 }
@@ -221,9 +235,12 @@ fn veth_udp_both_ways() -> Outcome {
         let large = Transfer::udp(ip, Amount::Bytes(1_000_000)).datagram(9000);
         assert_intact(&large.run(&hosts.left, &hosts.right).unwrap(), "fragments");
         let timed = Transfer::udp(ip, Amount::Time(Duration::from_millis(50)));
+        let start = Instant::now();
         let report = timed.run(&hosts.left, &hosts.right).unwrap();
+        // Of the report's time only the end of sending is sure, not the last arrival.
+        assert!(start.elapsed() >= Duration::from_millis(50), "{report:?}");
+        assert!(report.elapsed < Duration::from_secs(5), "{report:?}");
         assert_intact(&report, "timed");
-        assert!(report.elapsed >= Duration::from_millis(40), "{report:?}");
     }
     Outcome::Done
 }
@@ -280,7 +297,10 @@ fn counters_equal_traffic() -> Outcome {
     if netns::has_ipv6() {
         let transfer = Transfer::udp(IpVersion::V6, Amount::Bytes(500 * 300)).datagram(300);
         let (report, left, right) = counted(&hosts, || transfer.run(&hosts.right, &hosts.left));
-        assert_intact(&report.unwrap(), "udp6");
+        assert_intact(
+            &report.unwrap(),
+            &format!("udp6, left {left:?}, right {right:?}"),
+        );
         assert_eq!(
             (right.udp6_out_datagrams, left.udp6_in_datagrams),
             (500, 500)
@@ -293,16 +313,24 @@ fn counters_equal_traffic() -> Outcome {
     let (report, left, right) = counted(&hosts, || transfer.run(&hosts.left, &hosts.right));
     let report = report.unwrap();
     assert_intact(&report, "tcp");
-    assert_eq!(left.tcp_retrans_segs, report.retransmits);
+    // The host's count may go on after the report, with the connection's last segments.
+    assert!(
+        (0..=1).contains(&(left.tcp_retrans_segs - report.retransmits)),
+        "{left:?}"
+    );
     assert!(
         left.tcp_out_segs >= (1 << 22) / 1448,
         "segments, not GSO packets: {left:?}"
     );
-    assert_eq!((right.tcp_in_csum_errors, right.tcp_ofo_queue), (0, 0));
+    // Not tcp_ofo_queue: a veth reorders when its receive work moves to another CPU.
+    assert_eq!((right.tcp_in_csum_errors, left.tcp_in_csum_errors), (0, 0));
     Outcome::Done
 }
 
 fn quiet_hosts_send_nothing() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let open = |_| Tap::new("tap0").queues(2).vnet_hdr(true);
     let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
     assert_eq!((left.len(), right.len()), (2, 2));
@@ -384,6 +412,9 @@ fn carry(
 }
 
 fn taps_carry_tcp_and_udp() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     for (mtu, queues) in [(1500, 1), (9000, 2)] {
         let settings = Settings {
             mtu,
@@ -426,6 +457,9 @@ fn taps_carry_tcp_and_udp() -> Outcome {
 }
 
 fn taps_with_offloads() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let open = |_| Tap::new("tap0").vnet_hdr(true).offload(tap::OFFLOAD_ALL);
     let (hosts, left, right) = match TwoHosts::taps(&Settings::default(), open) {
         Err(LabError::Os {
@@ -465,10 +499,31 @@ fn taps_with_offloads() -> Outcome {
     Outcome::Done
 }
 
+fn tuns_carry_tcp_and_udp() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let open = |_| Tap::tun("tun0").vnet_hdr(true).offload(tap::OFFLOAD_TSO);
+    let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
+    assert_eq!(hosts.left.link.mac, None);
+    let cable = Cable::new(left, right, |_, _| true);
+    for &ip in versions() {
+        let tcp = Transfer::tcp(ip, Amount::Bytes(2_000_000));
+        assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
+        let udp = Transfer::udp(ip, Amount::Bytes(1_000_000));
+        assert_intact(&udp.run(&hosts.right, &hosts.left).unwrap(), "udp");
+    }
+    cable.cut();
+    Outcome::Done
+}
+
 /// Where a cable finds the UDP payload: Ethernet 14, IPv4 20, UDP 8.
 const PAYLOAD: usize = 42;
 
 fn loss_and_damage_are_seen() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let run = |change: fn(u64, &mut [u8]) -> bool| {
         let (hosts, left, right) =
             TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
@@ -535,6 +590,9 @@ fn tcp_damage_is_seen() {
 }
 
 fn stalls_and_stops_end() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     // Nobody carries frames: nothing connects, and no datagram arrives.
     let (hosts, _left, _right) =
         TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
@@ -588,6 +646,9 @@ fn stalls_and_stops_end() -> Outcome {
 }
 
 fn setup_is_quick() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let start = Instant::now();
     let hosts = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0").queues(4)).unwrap();
     let elapsed = start.elapsed();
@@ -626,6 +687,9 @@ fn threads() -> usize {
 }
 
 fn nothing_is_left() -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
     let before = (descriptors(), interfaces(), threads());
     {
         let (hosts, left, right) =

@@ -463,6 +463,12 @@ impl<'a> TxPacket<'a> {
         self.0
     }
 
+    /// The packet, for a wrapper that changes it on its way to the device it wraps. It must still
+    /// fit, and be as it was before when the device refused it.
+    pub(crate) const fn packet_mut(&mut self) -> &mut Packet {
+        self.0
+    }
+
     /// Runs `send` on the packet with `header` put in front of its bytes, where headroom allows;
     /// the header is taken off again. `None` when there is no headroom.
     pub fn with_header<T>(&mut self, header: &[u8], send: impl FnOnce(&Packet) -> T) -> Option<T> {
@@ -557,7 +563,14 @@ pub trait TxDescriptors: Send {
     }
 
     /// Tells the device of the packets since the last call: one doorbell for the batch.
-    fn flush(&mut self) {}
+    ///
+    /// # Errors
+    ///
+    /// When the device as a whole failed, also with packets that it had accepted: a file system
+    /// that is full.
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
 
     /// Yields the tokens of [`Accepted::Pending`] packets that the device is done with.
     fn reclaim(&mut self, completed: &mut Completed) {
@@ -717,7 +730,8 @@ pub trait RxDescriptors: Send {
         None
     }
 
-    /// Packets that the device holds already: taken from outside but not handed over.
+    /// Packets that the device holds already: taken from outside but not handed over. They have
+    /// not been received yet, as the framework counts.
     fn held(&self) -> u64 {
         0
     }
@@ -767,8 +781,8 @@ impl<T: TxDescriptors> TxDescriptors for Box<T> {
         (**self).encap_batch(batch)
     }
 
-    fn flush(&mut self) {
-        (**self).flush();
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        (**self).flush()
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {

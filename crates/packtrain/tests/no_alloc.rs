@@ -145,8 +145,9 @@ impl TxDescriptors for Sink {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), DeviceError> {
         self.flushes += 1;
+        Ok(())
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {

@@ -225,7 +225,6 @@ fn train_len(transfer: &Transfer, window: u64) -> u64 {
 
 fn send(watch: &Watch<'_>, pattern: &Pattern, stream: u32, flow: &Flow) -> Result<End, LabError> {
     let cpu = Usage::of_thread();
-    // Ignoring is right: it is set once, here.
     flow.sender_thread.get_or_init(thread::current);
     let size = watch.transfer.datagram;
     let goal = watch

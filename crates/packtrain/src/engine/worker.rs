@@ -183,14 +183,12 @@ where
         ended && self.held() == 0 && in_flight(&self.a.tx) + in_flight(&self.b.tx) == 0
     }
 
-    /// Wire packets in the worker's queues.
+    /// Wire packets in the worker's queues. What a device holds back (`RxDescriptors::held`) was
+    /// not received yet, so it is on neither side of the ledger.
     #[must_use]
     pub fn held(&self) -> u64 {
         fn rx<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {
-            lanes
-                .iter()
-                .map(|lane| lane.burst.wire_packets() + lane.queue.held())
-                .sum()
+            lanes.iter().map(|lane| lane.burst.wire_packets()).sum()
         }
         fn tx<T: TxDescriptors>(queues: &[TxQueue<T>]) -> u64 {
             queues.iter().map(TxQueue::held).sum()

@@ -9,6 +9,7 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One RX queue. Owned by one worker.
 #[derive(Debug)]
@@ -19,7 +20,13 @@ pub struct RxQueue<R> {
     ingress: Ingress,
     counters: Arc<RxCounters>,
     drops: Arc<DropCounters>,
+    /// The device has fewer buffers than it could use.
+    short: bool,
+    retry_at: Instant,
 }
+
+/// When a device that could not be given all its buffers is tried again, though nothing arrives.
+const REFILL_RETRY: Duration = Duration::from_millis(1);
 
 /// Counts the bad packets of one poll.
 #[derive(Debug)]
@@ -54,6 +61,8 @@ impl<R: RxDescriptors> RxQueue<R> {
             ingress,
             counters,
             drops,
+            short: true,
+            retry_at: Instant::from_nanos(0),
         }
     }
 
@@ -78,11 +87,10 @@ impl<R: RxDescriptors> RxQueue<R> {
         let counters = Arc::clone(&self.counters);
         counters.begin();
         counters.polls.add(1);
-        counters.refills.add(1);
-        if !self.device.refill(&self.arena) {
-            counters.alloc_fail.add(1);
+        if self.short {
+            self.refill(now);
         }
-        let before = burst.len();
+        let (before, received) = (burst.len(), self.received());
         let mut bad = Bad {
             counters: &counters,
             drops: &self.drops,
@@ -96,9 +104,23 @@ impl<R: RxDescriptors> RxQueue<R> {
         for packet in burst.iter_mut().skip(before) {
             self.admit(packet, now);
         }
+        if self.received() > received {
+            // Before the packets go on, so that the device can receive meanwhile; and before the
+            // worker sleeps, since a device without buffers has nothing to wake it for.
+            self.refill(now);
+        }
         counters.syscalls.set(self.device.syscalls());
         counters.publish();
         result.map(|()| exhausted)
+    }
+
+    fn refill(&mut self, now: Instant) {
+        self.counters.refills.add(1);
+        self.short = !self.device.refill(&self.arena);
+        if self.short {
+            self.counters.alloc_fail.add(1);
+            self.retry_at = now.after(REFILL_RETRY);
+        }
     }
 
     /// Completes a fresh packet's metadata and counts it.
@@ -175,9 +197,11 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.device.wake()
     }
 
-    /// When the next packet is due, for a device that knows.
+    /// When to poll again though nothing wakes the worker: a packet is due, for a device that
+    /// knows, or buffers may be free again.
     pub fn next_at(&self) -> Option<Instant> {
-        self.device.next_at()
+        let retry = self.short.then_some(self.retry_at);
+        self.device.next_at().into_iter().chain(retry).min()
     }
 
     /// The worker was woken for this queue.

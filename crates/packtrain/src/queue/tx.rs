@@ -173,16 +173,16 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// # Errors
     ///
-    /// When the device is gone; what was not sent yet stays here.
+    /// When the device is gone or failed; what was not sent yet stays here.
     pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
         let counters = Arc::clone(&self.counters);
         counters.begin();
         let result = self.transmit_all(burst);
-        self.device.flush();
+        let flushed = self.device.flush();
         counters.doorbells.set(self.device.doorbells());
         counters.syscalls.set(self.device.syscalls());
         counters.publish();
-        result
+        result.and_then(|sent| flushed.map(|()| sent))
     }
 
     fn transmit_all(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
@@ -253,6 +253,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             counters: &self.counters,
             front_defragged: &mut self.front_defragged,
             out_of_slots: false,
+            offered_bytes: 0,
         };
         let result = self.device.encap_batch(&mut batch);
         (result, batch.out_of_slots)
@@ -585,6 +586,8 @@ struct Batch<'a> {
     counters: &'a TxCounters,
     front_defragged: &'a mut bool,
     out_of_slots: bool,
+    /// Bytes of the packet that was offered, since a wrapper may change it on its way.
+    offered_bytes: u64,
 }
 
 impl TxBatch for Batch<'_> {
@@ -594,6 +597,7 @@ impl TxBatch for Batch<'_> {
             self.out_of_slots = true;
             return None;
         };
+        self.offered_bytes = packet.bytes() as u64;
         Some((TxPacket::fitted(packet), Token(slot)))
     }
 
@@ -605,7 +609,7 @@ impl TxBatch for Batch<'_> {
         let (meta, counters) = (packet.meta(), self.counters);
         let wire_packets = u64::from(meta.wire_packets);
         counters.packets.add(1);
-        counters.bytes.add(packet.bytes() as u64);
+        counters.bytes.add(self.offered_bytes);
         counters.wire_packets.add(wire_packets);
         if meta.gso.is_some() {
             counters.gso_packets.add(1);

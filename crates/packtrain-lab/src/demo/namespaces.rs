@@ -1,0 +1,87 @@
+//! The demonstration with real kernels: two namespaces, a TAP in each, sockets inside.
+
+use super::{DemoError, Moved, Options, Row, Setting, SettingReport, forward, settle};
+use crate::error::LabError;
+use crate::netns;
+use crate::topology::{Settings, Side, TwoHosts};
+use crate::traffic::{Amount, IpVersion, Protocol, Transfer};
+use packtrain::port::tap::{Tap, TapConfig, TapKind};
+
+/// Datagrams in one `UDP_SEGMENT` send: nearly 64 KiB.
+const UDP_TRAIN: u32 = 44;
+
+/// Runs all transfers of one setting.
+pub(super) fn run(
+    setting: Setting,
+    options: &Options,
+    on_row: &mut impl FnMut(Row),
+) -> Result<SettingReport, DemoError> {
+    let (hosts, a, b) = TwoHosts::with(&Settings::default(), |side| {
+        let name = match side {
+            Side::Left => "tap-a",
+            Side::Right => "tap-b",
+        };
+        let config = TapConfig {
+            wish: setting.features(),
+            ..TapConfig::new(TapKind::Tap, name)
+        };
+        Ok::<_, DemoError>((name.to_owned(), Tap::open(&config)?))
+    })?;
+    let session = forward(a, b, setting)?;
+    let ways = [
+        ("a_to_b", &hosts.left, &hosts.right),
+        ("b_to_a", &hosts.right, &hosts.left),
+    ];
+    for (protocol, ip) in transfers() {
+        for (direction, from, to) in ways {
+            let transfer = transfer(protocol, ip, options);
+            let before = session.snapshot();
+            let report = match transfer.run(from, to) {
+                Err(LabError::Cancelled) => return settle(setting, session.finish()),
+                result => result?,
+            };
+            let moved = Moved::between(&before, &session.snapshot());
+            let seconds = report.elapsed.as_secs_f64();
+            on_row(Row {
+                setting,
+                protocol: match protocol {
+                    Protocol::Tcp => "tcp",
+                    Protocol::Udp => "udp",
+                },
+                ip: match ip {
+                    IpVersion::V4 => "4",
+                    IpVersion::V6 => "6",
+                },
+                direction,
+                gbps: report.gbps(),
+                wire_packets: moved.wire_packets,
+                frames: moved.frames,
+                syscalls_per_mb: moved.syscalls as f64 * 1e6 / report.received_bytes.max(1) as f64,
+                cpu_percent: moved.cpu.as_secs_f64() * 100.0 / seconds,
+                hash_ok: report.hash_ok,
+            });
+        }
+    }
+    settle(setting, session.finish())
+}
+
+fn transfers() -> impl Iterator<Item = (Protocol, IpVersion)> {
+    let versions: &[IpVersion] = if netns::has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    };
+    [Protocol::Tcp, Protocol::Udp]
+        .into_iter()
+        .flat_map(move |protocol| versions.iter().map(move |&ip| (protocol, ip)))
+}
+
+fn transfer(protocol: Protocol, ip: IpVersion, options: &Options) -> Transfer {
+    let amount = Amount::Time(options.transfer_time);
+    let transfer = match protocol {
+        Protocol::Tcp => Transfer::tcp(ip, amount),
+        // The same sockets in every setting: what the port does not take whole, the kernel cuts.
+        Protocol::Udp => Transfer::udp(ip, amount).train(UDP_TRAIN).gro(true),
+    };
+    transfer.seed(options.seed).stop(options.stop.clone())
+}

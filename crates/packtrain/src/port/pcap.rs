@@ -1,0 +1,675 @@
+//! Capture files as ports: pcap and pcapng, read as a source of packets or written as a sink.
+//!
+//! One port is either. What is transmitted to a file that is read goes nowhere and counts as
+//! transmitted; a file that is written never receives. A file is a sequence, so there is one
+//! queue. Reads and writes block: on a pipe or a slow disk, the worker waits.
+//!
+//! A record holds one packet as a cable would carry it. Neither format can say that a checksum is
+//! unfinished or that a packet stands for several, so nothing of the kind is written: the framework
+//! cuts and sums first.
+
+#[cfg(test)]
+mod tests;
+
+use crate::capture::{
+    CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
+};
+use crate::driver::{
+    Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, QueuePair,
+    Refused, RxBuffers, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+};
+use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
+use crate::packet::{Arena, FrameClass, Packet, PacketError};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::limits::ETHERNET_HEADER_BYTES;
+use packtrain_offload::offload::LinkType;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How fast a capture is replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// As fast as the other port takes the packets.
+    #[default]
+    AsFast,
+    /// With the gaps between the records' times, from the first poll on. A record whose time is
+    /// before its predecessor's, or that has none, follows it at once; so does the first record of
+    /// the next pass when the file loops.
+    Original,
+}
+
+/// How a capture is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcapRead {
+    /// Start over at the end of the file (`loop`). A pass without a single good record is the end
+    /// all the same.
+    pub repeat: bool,
+    /// How fast.
+    pub pace: Pace,
+    /// End after so many packets, bad ones not counted, over all passes.
+    pub count: Option<u64>,
+}
+
+/// How a capture is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PcapWrite {
+    /// The file's format; [`format_of`] suggests one.
+    pub format: Format,
+    /// What the first byte of every packet is.
+    pub link: LinkType,
+    /// The most bytes to keep of each packet; 0 for all.
+    pub snaplen: u32,
+}
+
+/// The format that a file's name suggests: nanosecond pcap for `.pcap` and `.cap`, else pcapng.
+#[must_use]
+pub fn format_of(path: &Path) -> Format {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    if extension.is_some_and(|e| e.eq_ignore_ascii_case("pcap") || e.eq_ignore_ascii_case("cap")) {
+        Format::Pcap { nanosecond: true }
+    } else {
+        Format::PcapNg
+    }
+}
+
+/// A capture file as a port.
+#[derive(Debug)]
+pub struct Pcap {
+    name: String,
+    path: Arc<str>,
+    link: LinkType,
+    input: Input,
+    side: Side,
+}
+
+#[derive(Debug)]
+enum Side {
+    Read(Box<Reader<Counted>>, PcapRead),
+    Write(Box<Writer<Counted>>, Arc<AtomicU64>),
+    Attached,
+}
+
+/// A file that counts the calls made on it.
+#[derive(Debug)]
+struct Counted {
+    file: File,
+    calls: Arc<AtomicU64>,
+}
+
+impl Counted {
+    fn count(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Read for Counted {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.count();
+        self.file.read(out)
+    }
+}
+
+impl Seek for Counted {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.count();
+        self.file.seek(to)
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.count();
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // A `File` keeps nothing back.
+        Ok(())
+    }
+}
+
+impl Pcap {
+    /// Opens a capture to read packets from.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Failed`] when the file cannot be opened or is no capture,
+    /// [`DeviceError::Unsupported`] when its packets are neither Ethernet nor IP.
+    pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
+        let shown: Arc<str> = path.display().to_string().into();
+        let file = File::open(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
+        let input = Counted {
+            file,
+            calls: Arc::default(),
+        };
+        let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
+        let link = loop {
+            match reader.first_link() {
+                // A capture without a packet has no link type either; any will do.
+                Ok(code) => break code.unwrap_or(LinkCode::ETHERNET),
+                Err(error) if error.is_fatal() => return Err(broken(&shown, error)),
+                // An interface that cannot be used: the next one may be.
+                Err(_skipped) => {}
+            }
+        };
+        let link = link_type(link).ok_or_else(|| {
+            DeviceError::Unsupported(format!(
+                "{shown}: the capture's link type is {}, but only Ethernet (1) and IP (101, 228, \
+                 229) can be forwarded; convert it first",
+                link.0
+            ))
+        })?;
+        let endless = how.repeat && how.count.is_none();
+        Ok(Self {
+            name: name_of(path),
+            path: shown,
+            link,
+            input: if endless {
+                Input::Endless
+            } else {
+                Input::Finite
+            },
+            side: Side::Read(Box::new(reader), how),
+        })
+    }
+
+    /// Creates a capture to write packets to; a file of that name is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Failed`] when the file cannot be created or its header not be written.
+    pub fn open_write(path: &Path, how: PcapWrite) -> Result<Self, DeviceError> {
+        let shown: Arc<str> = path.display().to_string().into();
+        let file =
+            File::create(path).map_err(|error| failed(CREATE, &shown, error.kind(), &error))?;
+        let calls = Arc::<AtomicU64>::default();
+        let output = Counted {
+            file,
+            calls: Arc::clone(&calls),
+        };
+        let interface = Interface {
+            link: link_code(how.link),
+            snaplen: how.snaplen,
+            name: None,
+        };
+        let writer = Writer::new(output, how.format, &[interface])
+            .map_err(|error| unwritable(&shown, error))?;
+        Ok(Self {
+            name: name_of(path),
+            path: shown,
+            link: how.link,
+            input: Input::None,
+            side: Side::Write(Box::new(writer), calls),
+        })
+    }
+}
+
+const OPEN: &str = "open the capture";
+const CREATE: &str = "create the capture";
+const READ: &str = "read the capture";
+const WRITE: &str = "write the capture";
+
+fn name_of(path: &Path) -> String {
+    let file = path.file_name().unwrap_or(path.as_os_str());
+    file.to_string_lossy().into_owned()
+}
+
+/// What a packet of this link type begins with; `None` for a link that cannot be forwarded.
+const fn link_type(code: LinkCode) -> Option<LinkType> {
+    match code {
+        LinkCode::ETHERNET => Some(LinkType::Ethernet),
+        LinkCode::RAW | LinkCode::IPV4 | LinkCode::IPV6 => Some(LinkType::RawIp),
+        _ => None,
+    }
+}
+
+/// The registered number of `link`.
+pub(super) const fn link_code(link: LinkType) -> LinkCode {
+    match link {
+        LinkType::Ethernet => LinkCode::ETHERNET,
+        LinkType::RawIp => LinkCode::RAW,
+    }
+}
+
+/// Nanoseconds since 1970 by the machine's wall clock.
+pub(super) fn wall_clock_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn failed(
+    action: &'static str,
+    path: &str,
+    kind: io::ErrorKind,
+    why: &dyn std::fmt::Display,
+) -> DeviceError {
+    DeviceError::Failed {
+        action,
+        source: io::Error::new(kind, format!("{path}: {why}")),
+    }
+}
+
+fn broken(path: &str, error: CaptureError) -> DeviceError {
+    let kind = match error {
+        CaptureError::Io { fault, .. } => fault.kind,
+        CaptureError::Truncated { .. } => io::ErrorKind::UnexpectedEof,
+        _ => io::ErrorKind::InvalidData,
+    };
+    failed(READ, path, kind, &error)
+}
+
+fn unwritable(path: &str, error: WriteError) -> DeviceError {
+    match error {
+        WriteError::Io(fault) => failed(WRITE, path, fault.kind, &fault),
+        other => failed(WRITE, path, io::ErrorKind::InvalidInput, &other),
+    }
+}
+
+impl Driver for Pcap {
+    type Rx = PcapRx;
+    type Tx = PcapTx;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // A sink that throws everything away needs nothing done before.
+        let tx = match self.input {
+            Input::None => Features::NONE,
+            Input::Finite | Input::Endless => Features::ALL,
+        };
+        Capabilities {
+            link: self.link,
+            input: self.input,
+            tx,
+            tx_segments_max: SEGMENTS_MAX,
+            tx_gso_segments_max: SEGMENTS_MAX,
+            ..Capabilities::default()
+        }
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        if how.queues != 1 {
+            return Err(DeviceError::Unsupported(format!(
+                "{}: a capture has one queue, not {}",
+                self.path, how.queues
+            )));
+        }
+        let path = Arc::clone(&self.path);
+        let pair = match std::mem::replace(&mut self.side, Side::Attached) {
+            Side::Read(reader, options) => {
+                let source = Source::new(*reader, options, self.link, how, arena, path);
+                (PcapRx(Some(Box::new(source))), PcapTx(None))
+            }
+            Side::Write(writer, calls) => {
+                let sink = Sink {
+                    writer: *writer,
+                    calls,
+                    path,
+                    batch_ns: None,
+                    flushes: 0,
+                    fault: None,
+                };
+                (PcapRx(None), PcapTx(Some(Box::new(sink))))
+            }
+            Side::Attached => {
+                return Err(DeviceError::Unsupported(format!(
+                    "{}: the capture is in use already",
+                    self.path
+                )));
+            }
+        };
+        Ok(vec![pair])
+    }
+}
+
+/// The receiving half: the records of a file, or nothing ever.
+#[derive(Debug)]
+pub struct PcapRx(Option<Box<Source>>);
+
+/// The transmitting half: the end of a file, or nowhere.
+#[derive(Debug)]
+pub struct PcapTx(Option<Box<Sink>>);
+
+/// A file that is read.
+#[derive(Debug)]
+struct Source {
+    reader: Reader<Counted>,
+    path: Arc<str>,
+    link: LinkType,
+    repeat: bool,
+    /// Packets still to be delivered; `u64::MAX` for no limit.
+    left: u64,
+    timeline: Option<Timeline>,
+    buffers: RxBuffers,
+    arena: Arena,
+    /// Where the next record is copied to: taken from the arena before the record is read, so that
+    /// a file never loses packets for lack of memory.
+    small: Option<Packet>,
+    /// As `small`, for what does not fit into it.
+    large: Option<Packet>,
+    /// Read, and not due yet.
+    waiting: Option<(Packet, Instant)>,
+    /// Good records since the start of the file.
+    good_in_pass: u64,
+    finished: bool,
+}
+
+/// Maps the times of records to the run's clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timeline {
+    /// Of the pass: the time of its first record, and when that was due.
+    origin: Option<(u64, Instant)>,
+    /// When the last record was due.
+    last: Option<Instant>,
+}
+
+impl Timeline {
+    /// When a record with this time is due; never before the record in front of it.
+    fn due(&mut self, timestamp_ns: Option<u64>, now: Instant) -> Instant {
+        let last = self.last.unwrap_or(now);
+        let due = match (timestamp_ns, self.origin) {
+            (None, _) => last,
+            (Some(time), None) => {
+                self.origin = Some((time, last));
+                last
+            }
+            (Some(time), Some((first, start))) => {
+                start.after(Duration::from_nanos(time.saturating_sub(first)))
+            }
+        };
+        let due = due.max(last);
+        self.last = Some(due);
+        due
+    }
+}
+
+/// What one attempt to read came to.
+enum Got {
+    Packet(Packet, Instant),
+    Bad(DropReason),
+    Nothing,
+}
+
+impl Source {
+    fn new(
+        reader: Reader<Counted>,
+        options: PcapRead,
+        link: LinkType,
+        how: &Attach,
+        arena: &Arena,
+        path: Arc<str>,
+    ) -> Self {
+        Self {
+            reader,
+            path,
+            link,
+            repeat: options.repeat,
+            left: options.count.unwrap_or(u64::MAX),
+            timeline: (options.pace == Pace::Original).then(Timeline::default),
+            buffers: how.rx_buffers,
+            arena: arena.clone(),
+            small: None,
+            large: None,
+            waiting: None,
+            good_in_pass: 0,
+            finished: options.count == Some(0),
+        }
+    }
+
+    /// Takes the frames for the next record. False when the arena has none.
+    fn stock(&mut self) -> bool {
+        if self.small.is_none() {
+            self.small = self.arena.packet(FrameClass::Small).ok();
+        }
+        if self.large.is_none() && self.buffers == RxBuffers::Whole {
+            self.large = self.arena.packet(FrameClass::Large).ok();
+        }
+        self.small.is_some() && (self.large.is_some() || self.buffers == RxBuffers::Pieces)
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        while !self.finished && burst.budget() > 0 {
+            let got = match self.waiting.take() {
+                Some((packet, due)) => Got::Packet(packet, due),
+                None => self.read(now)?,
+            };
+            match got {
+                Got::Packet(packet, due) if due > now => {
+                    self.waiting = Some((packet, due));
+                    return Ok(());
+                }
+                Got::Packet(packet, due) => {
+                    let timestamp = self.timeline.map(|_| due);
+                    let info = RxInfo {
+                        timestamp,
+                        ..RxInfo::default()
+                    };
+                    burst.push(packet, &info);
+                    if self.left != u64::MAX {
+                        self.left -= 1;
+                        self.finished = self.left == 0;
+                    }
+                }
+                Got::Bad(reason) => burst.bad(reason, 1),
+                Got::Nothing => break,
+            }
+        }
+        if self.finished {
+            return Err(DeviceError::Finished);
+        }
+        Ok(())
+    }
+
+    /// The next record, as a packet with the time it is due. `Nothing` at the end, with `finished`
+    /// set, or when memory is short.
+    fn read(&mut self, now: Instant) -> Result<Got, DeviceError> {
+        loop {
+            if !self.stock() {
+                return Ok(Got::Nothing);
+            }
+            match self.reader.next_record() {
+                Ok(Some(record)) => {
+                    if let Some(reason) = unusable(&record, self.link) {
+                        return Ok(Got::Bad(reason));
+                    }
+                    let due = match &mut self.timeline {
+                        Some(timeline) => timeline.due(record.timestamp_ns, now),
+                        None => now,
+                    };
+                    let filled = match self.small.take() {
+                        Some(packet) => fill(packet, &mut self.large, record.data),
+                        None => Err(PacketError::NoBuffer),
+                    };
+                    let Ok(packet) = filled else {
+                        return Ok(Got::Bad(DropReason::NoBuffer));
+                    };
+                    self.good_in_pass += 1;
+                    return Ok(Got::Packet(packet, due));
+                }
+                Ok(None) if self.repeat && self.good_in_pass > 0 => self.rewind()?,
+                Ok(None) => {
+                    self.finished = true;
+                    return Ok(Got::Nothing);
+                }
+                Err(error) if error.costs_a_record() => {
+                    return Ok(Got::Bad(DropReason::BadRecord));
+                }
+                Err(error) if error.is_fatal() => return Err(broken(&self.path, error)),
+                // An interface that cannot be used; its records are bad one by one.
+                Err(_skipped) => {}
+            }
+        }
+    }
+
+    fn rewind(&mut self) -> Result<(), DeviceError> {
+        self.reader
+            .rewind()
+            .map_err(|error| broken(&self.path, error))?;
+        self.good_in_pass = 0;
+        if let Some(timeline) = &mut self.timeline {
+            timeline.origin = None;
+        }
+        Ok(())
+    }
+}
+
+/// Why a record cannot be forwarded, if it cannot.
+fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
+    let header_bytes = match link {
+        LinkType::Ethernet => ETHERNET_HEADER_BYTES,
+        LinkType::RawIp => 1,
+    };
+    if link_type(record.link) != Some(link) {
+        Some(DropReason::LinkType)
+    } else if record.data.len() < record.original_bytes as usize {
+        // Cut to the snapshot length: the rest is not there to be sent.
+        Some(DropReason::BadRecord)
+    } else if record.data.len() < header_bytes {
+        Some(DropReason::Truncated)
+    } else if record.data.len() > PACKET_BYTES_MAX {
+        Some(DropReason::TooLong)
+    } else {
+        None
+    }
+}
+
+/// Copies `data` to `packet`, and what does not fit to `large` behind it, or to small frames when
+/// there is none.
+fn fill(
+    mut packet: Packet,
+    large: &mut Option<Packet>,
+    data: &[u8],
+) -> Result<Packet, PacketError> {
+    let (head, rest) = data.split_at(data.len().min(FrameClass::Small.data_bytes()));
+    packet.append_copy(FrameClass::Small, head)?;
+    if rest.is_empty() {
+        return Ok(packet);
+    }
+    match large.take() {
+        Some(mut more) => {
+            more.append_copy(FrameClass::Large, rest)?;
+            packet.append(more).map_err(|(error, _more)| error)?;
+        }
+        None => packet.append_copy(FrameClass::Small, rest)?,
+    }
+    Ok(packet)
+}
+
+impl RxDescriptors for PcapRx {
+    fn refill(&mut self, _arena: &Arena) -> bool {
+        self.0
+            .as_mut()
+            .is_none_or(|source| source.finished || source.stock())
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        match &mut self.0 {
+            Some(source) => source.receive(now, burst),
+            None => Ok(()),
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        match &self.0 {
+            // What waits for its time is waited for by `next_at`.
+            Some(source) if !source.finished && source.waiting.is_none() => Armed::WorkPending,
+            _ => Armed::Idle,
+        }
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let (_packet, due) = self.0.as_ref()?.waiting.as_ref()?;
+        Some(*due)
+    }
+
+    fn held(&self) -> u64 {
+        self.0
+            .as_ref()
+            .map_or(0, |source| u64::from(source.waiting.is_some()))
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.0.as_ref().map_or(0, |source| {
+            source.reader.get_ref().calls.load(Ordering::Relaxed)
+        })
+    }
+}
+
+/// A file that is written.
+///
+/// Every flush gives the file everything, so nothing is left to fail when it is closed, and what
+/// was transmitted is in the file also after a kill.
+#[derive(Debug)]
+struct Sink {
+    writer: Writer<Counted>,
+    calls: Arc<AtomicU64>,
+    path: Arc<str>,
+    /// The wall clock when the batch began, in nanoseconds since 1970.
+    batch_ns: Option<u64>,
+    flushes: u64,
+    fault: Option<IoFault>,
+}
+
+impl Sink {
+    fn encap(&mut self, packet: &Packet) -> Result<Accepted, Refused> {
+        let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
+        let bytes = u32::try_from(packet.bytes()).unwrap_or(u32::MAX);
+        match self.writer.write(0, now_ns, bytes, packet.segments()) {
+            Ok(()) => Ok(Accepted::Complete),
+            Err(WriteError::Io(fault)) => {
+                // Ends the batch; the flush that follows fails with it.
+                self.fault = Some(fault);
+                Err(Refused::Busy)
+            }
+            Err(_time_or_interface) => Err(Refused::Bad(DropReason::BadRecord)),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        if let Some(fault) = self.fault {
+            return Err(unwritable(&self.path, WriteError::Io(fault)));
+        }
+        if self.batch_ns.take().is_none() {
+            return Ok(());
+        }
+        self.flushes += 1;
+        self.writer.flush().map_err(|error| {
+            if let WriteError::Io(fault) = error {
+                self.fault = Some(fault);
+            }
+            unwritable(&self.path, error)
+        })
+    }
+}
+
+impl TxDescriptors for PcapTx {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
+        match &mut self.0 {
+            Some(sink) => sink.encap(packet.packet()),
+            None => Ok(Accepted::Complete),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.0.as_mut().map_or(Ok(()), |sink| sink.flush())
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.0.as_ref().map_or(0, |sink| sink.flushes)
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.0
+            .as_ref()
+            .map_or(0, |sink| sink.calls.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,597 @@
+//! The transmitting half of a simulated queue, and the hardware behind it.
+
+use super::wire::{Arrival, End, RxState, TxWaiter, Wire, Word};
+use super::{CompletionDelay, Rng, SimConfig};
+use crate::driver::{
+    Accepted, Armed, Completed, DeviceError, Features, Interest, Link, Refused, Token,
+    TxDescriptors, TxMemory, TxPacket,
+};
+use crate::limits::PACKET_BYTES_MAX;
+use crate::packet::{Packet, VlanTag};
+use crate::stats::DropReason;
+use packtrain_offload::checksum::Sum;
+use packtrain_offload::layout::Network;
+use packtrain_offload::limits::HEADER_BYTES_MAX;
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::segment::{Fill, SegmentError, Segmenter, finish_partial};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The transmitting half of one queue.
+#[derive(Debug)]
+pub struct SimTx {
+    wire: Arc<Wire>,
+    side: usize,
+    destination: Option<usize>,
+    queue: usize,
+    ring: VecDeque<Entry>,
+    /// Descriptors that no packet uses.
+    free: usize,
+    /// Packets in front of the doorbell: the device sees them.
+    visible: usize,
+    sent: VecDeque<Sent>,
+    due: VecDeque<Sent>,
+    /// Steps of the unit that the completion delay counts.
+    clock: u64,
+    /// Nothing was handed over since the last `reclaim`.
+    quiet: bool,
+    /// A packet was refused since the arena had no line to refer to it with.
+    starved: bool,
+    rng: Rng,
+    engine: Engine,
+    doorbells: u64,
+    syscalls: u64,
+}
+
+/// A packet in the TX ring.
+#[derive(Debug)]
+struct Entry {
+    /// Shares the bytes, as the device's address list does.
+    packet: Packet,
+    token: Token,
+    descriptors: usize,
+    /// Segments of a GSO packet that are on the wire already.
+    segments_sent: u32,
+}
+
+/// A packet that the device has read and not reported yet.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    token: Token,
+    descriptors: usize,
+    due: u64,
+}
+
+impl SimTx {
+    pub(super) fn new(
+        wire: Arc<Wire>,
+        side: usize,
+        destination: Option<usize>,
+        queue: usize,
+        seed: u64,
+    ) -> Self {
+        let ring = wire.end(side).config.tx_ring;
+        Self {
+            wire,
+            side,
+            destination,
+            queue,
+            ring: VecDeque::with_capacity(ring),
+            free: ring,
+            visible: 0,
+            sent: VecDeque::with_capacity(ring),
+            due: VecDeque::with_capacity(ring),
+            clock: 0,
+            quiet: false,
+            starved: false,
+            rng: Rng(seed),
+            engine: Engine::new(),
+            doorbells: 0,
+            syscalls: 0,
+        }
+    }
+
+    fn config(&self) -> &SimConfig {
+        &self.wire.end(self.side).config
+    }
+
+    fn waiter(&self) -> Option<&TxWaiter> {
+        let attached = self.wire.end(self.side).attached.get()?;
+        attached.waiters.get(self.queue)
+    }
+
+    /// The device reads what is visible and puts it on the wire, until the ring is empty or the
+    /// receiver asks to wait.
+    fn pump(&mut self) {
+        if self.visible == 0 {
+            return;
+        }
+        let wire = Arc::clone(&self.wire);
+        let counts = &wire.end(self.side).counts;
+        let target = self.destination.map(|side| wire.end(side));
+        let attached = target.and_then(|end| end.attached.get());
+        let (Some(end), Some(to)) = (target, attached) else {
+            let lost = self.destination.is_some();
+            while let Some(entry) = self.fetched() {
+                counts.fetched(entry.packet.bytes());
+                if lost {
+                    counts.fetched_in_vain();
+                } else {
+                    let packets = usize::from(entry.packet.meta().wire_packets);
+                    counts.on_wire(packets, entry.packet.bytes());
+                }
+            }
+            return;
+        };
+        let ring = &to.rings[self.queue % to.rings.len()];
+        let mut rx = ring.lock();
+        let mut port = Output {
+            from: wire.end(self.side),
+            to: end,
+            rx: &mut rx,
+            agreed: to.rx,
+        };
+        while self.visible > 0 {
+            let is_up = wire.link(self.side) == Link::Up;
+            let Some(entry) = self.ring.front_mut() else {
+                break;
+            };
+            let bytes = entry.packet.bytes();
+            if !is_up {
+                counts.fetched_in_vain();
+            } else if let Err(blocked) = self.engine.send(entry, &mut port) {
+                match blocked {
+                    Stop::Pause => {
+                        port.rx.waiting = true;
+                        if let Some(waiter) = self.waiter() {
+                            waiter.armed.store(true, Ordering::Release);
+                        }
+                        break;
+                    }
+                    Stop::Malformed => counts.fetched_malformed(),
+                }
+            }
+            counts.fetched(bytes);
+            self.fetched();
+        }
+        if rx.armed && rx.packets > 0 {
+            rx.armed = false;
+            rx.signalled = true;
+            ring.event.notify();
+            self.syscalls += 1;
+        }
+    }
+
+    /// The packet in front is read: its completion is on its way.
+    fn fetched(&mut self) -> Option<Entry> {
+        self.visible = self.visible.checked_sub(1)?;
+        let entry = self.ring.pop_front()?;
+        let after = match self.config().delay {
+            CompletionDelay::None => 0,
+            CompletionDelay::Flushes(n) | CompletionDelay::Reclaims(n) => n,
+            CompletionDelay::Packets(n) => {
+                self.clock += 1;
+                n
+            }
+        };
+        self.sent.push_back(Sent {
+            token: entry.token,
+            descriptors: entry.descriptors,
+            due: self.clock + u64::from(after),
+        });
+        Some(entry)
+    }
+
+    /// A device that is gone sends nothing more: everything comes back at once.
+    fn give_all_back(&mut self) {
+        let counts = &self.wire.end(self.side).counts;
+        for entry in self.ring.drain(..) {
+            counts.fetched_in_vain();
+            self.sent.push_back(Sent {
+                token: entry.token,
+                descriptors: entry.descriptors,
+                due: 0,
+            });
+        }
+        self.visible = 0;
+        for sent in &mut self.sent {
+            sent.due = 0;
+        }
+    }
+
+    /// Refuses what the configuration says to refuse, and what the framework should never send.
+    fn check(&self, packet: &Packet) -> Result<(), Refused> {
+        match self.wire.link(self.side) {
+            Link::Up => {}
+            Link::Down => return Err(Refused::LinkDown),
+            Link::Removed => return Err(Refused::Removed),
+        }
+        let config = self.config();
+        let needs = needs(packet);
+        if !is_fit(packet, needs, config) {
+            self.wire.end(self.side).counts.unfit();
+            debug_assert!(false, "not fitted to {config:?}: {packet:?}");
+            return Err(Refused::Bad(DropReason::DeviceRefused));
+        }
+        let refused = needs.intersection(config.refuse);
+        // The most special first: who cannot do TSO may well do checksums.
+        let one = Features::NAMED.iter().rev();
+        if let Some(&(feature, _)) = one.clone().find(|(f, _)| refused.contains(*f)) {
+            return Err(Refused::Feature(feature));
+        }
+        if config
+            .refuse_segments
+            .is_some_and(|max| packet.segments().count() > max)
+        {
+            return Err(Refused::TooManySegments);
+        }
+        self.engine.check(packet).map_err(Refused::Bad)
+    }
+}
+
+impl TxDescriptors for SimTx {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        let packet = packet.packet();
+        self.check(packet)?;
+        let offload = needs(packet).without(Features::VLAN);
+        let context = usize::from(!offload.is_empty());
+        let descriptors = packet.segments().count().max(1) + context;
+        if descriptors > self.config().tx_ring {
+            return Err(Refused::TooManySegments);
+        }
+        if descriptors > self.free {
+            return Err(Refused::NoDescriptor);
+        }
+        let Ok(packet) = packet.try_clone() else {
+            self.starved = true;
+            return Err(Refused::Busy);
+        };
+        self.free -= descriptors;
+        self.quiet = false;
+        self.ring.push_back(Entry {
+            packet,
+            token,
+            descriptors,
+            segments_sent: 0,
+        });
+        Ok(Accepted::Pending)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        if self.visible == self.ring.len() {
+            return Ok(());
+        }
+        self.visible = self.ring.len();
+        self.doorbells += 1;
+        if matches!(self.config().delay, CompletionDelay::Flushes(_)) {
+            self.clock += 1;
+        }
+        self.pump();
+        Ok(())
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        if let Some(waiter) = self.waiter()
+            && waiter.lower()
+        {
+            self.syscalls += 1;
+        }
+        if self.wire.link(self.side) == Link::Removed {
+            self.give_all_back();
+        }
+        self.pump();
+        let counts_reclaims = matches!(self.config().delay, CompletionDelay::Reclaims(_));
+        if counts_reclaims || std::mem::replace(&mut self.quiet, true) {
+            self.clock += 1;
+        }
+        while let Some(sent) = self.sent.pop_front_if(|sent| sent.due <= self.clock) {
+            self.due.push_back(sent);
+        }
+        while !self.due.is_empty() {
+            let next = if self.config().reorder {
+                self.rng.below(self.due.len())
+            } else {
+                0
+            };
+            if !completed.push(self.due[next].token) {
+                break;
+            }
+            if let Some(sent) = self.due.swap_remove_front(next) {
+                self.free += sent.descriptors;
+            }
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        if std::mem::take(&mut self.starved) {
+            return Armed::WorkPending;
+        }
+        self.pump();
+        let Some(waiter) = self.waiter() else {
+            return Armed::Idle;
+        };
+        if !self.sent.is_empty() || !self.due.is_empty() {
+            // For who sleeps all the same: the completion interrupt.
+            waiter.raise();
+            return Armed::WorkPending;
+        }
+        Armed::Idle
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.waiter()
+            .map(|waiter| (waiter.event.as_fd(), Interest::Read))
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.doorbells
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.syscalls
+    }
+}
+
+/// The features that `packet` asks of the device.
+fn needs(packet: &Packet) -> Features {
+    let meta = packet.meta();
+    let mut needs = meta.gso.map_or(Features::NONE, |gso| {
+        let ecn = if gso.ecn {
+            Features::TSO_ECN
+        } else {
+            Features::NONE
+        };
+        Features::of(gso.kind) | ecn
+    });
+    if matches!(meta.checksum, ChecksumState::Partial { .. }) {
+        needs |= checksum_feature(packet);
+    }
+    if meta.vlan.is_some() {
+        needs |= Features::VLAN;
+    }
+    needs
+}
+
+fn checksum_feature(packet: &Packet) -> Features {
+    match packet.meta().layout.map(|layout| layout.kind) {
+        Some(Network::Ipv4) => Features::CSUM4,
+        Some(Network::Ipv6) => Features::CSUM6,
+        _ => Features::CSUM,
+    }
+}
+
+/// Whether the packet is as the endpoint's capabilities say.
+fn is_fit(packet: &Packet, needs: Features, config: &SimConfig) -> bool {
+    let meta = packet.meta();
+    let segments_max = if meta.gso.is_some() {
+        config.gso_segments
+    } else {
+        config.segments
+    };
+    let headers = meta.layout.map_or(0, |layout| usize::from(layout.payload));
+    config.tx.consistent().contains(needs)
+        && packet.segments().count() <= segments_max
+        && packet.segments().all(|s| s.len() <= config.segment_bytes)
+        && (config.memory == TxMemory::Any || packet.in_small_frames())
+        && (!config.contiguous_headers || packet.first().len() >= headers.min(packet.bytes()))
+        && packet.bytes() >= config.min_packet_bytes
+}
+
+/// The part of the hardware that reads packets and finishes them.
+#[derive(Debug)]
+struct Engine {
+    /// The packet being sent, in one piece.
+    bytes: Box<[u8]>,
+    /// The headers of the segment being sent.
+    header: Box<[u8]>,
+}
+
+/// Why a packet did not get to the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// The receiver asks to wait.
+    Pause,
+    /// It cannot be finished as asked.
+    Malformed,
+}
+
+impl From<SegmentError> for Stop {
+    fn from(_: SegmentError) -> Self {
+        Self::Malformed
+    }
+}
+
+impl Engine {
+    fn new() -> Self {
+        Self {
+            bytes: vec![0; PACKET_BYTES_MAX].into(),
+            header: vec![0; HEADER_BYTES_MAX].into(),
+        }
+    }
+
+    /// Whether the packet can be finished: what a driver would check while it fills descriptors.
+    fn check(&self, packet: &Packet) -> Result<(), DropReason> {
+        let (meta, bytes) = (packet.meta(), packet.bytes());
+        if bytes > PACKET_BYTES_MAX {
+            return Err(DropReason::TooLong);
+        }
+        if meta.vlan.is_some() && bytes < ADDRESSES_BYTES + 2 {
+            return Err(DropReason::Truncated);
+        }
+        if let Some(gso) = meta.gso {
+            let layout = meta.layout.ok_or(DropReason::BadChecksumPlace)?;
+            let mut headers = [0; HEADER_BYTES_MAX];
+            let n = packet.copy_to(&mut headers);
+            Segmenter::new(&headers[..n], &layout, gso, bytes as u32)
+                .map_err(DropReason::Segment)?;
+        }
+        match meta.checksum {
+            ChecksumState::Partial { start, offset }
+                if usize::from(start) + usize::from(offset) + 2 > bytes =>
+            {
+                Err(DropReason::BadChecksumPlace)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a packet on the wire, or the rest of one that had to pause.
+    fn send(&mut self, entry: &mut Entry, out: &mut Output<'_>) -> Result<(), Stop> {
+        let packet = &entry.packet;
+        let meta = packet.meta();
+        let bytes = packet.copy_to(&mut self.bytes);
+        let whole = needs(packet).without(checksum_feature(packet) | Features::VLAN);
+        if meta.gso.is_some() && !out.agreed.contains(whole) {
+            return self.cut(entry, bytes, out);
+        }
+        // What the sender knows of the checksum does not travel over a wire: a receiver that has
+        // checksum offload verifies it, another one does not know.
+        let verifies = out.agreed.contains(checksum_feature(packet));
+        let checksum = match meta.checksum {
+            ChecksumState::Partial { start, offset } if !verifies => {
+                complete(&mut self.bytes[..bytes], start, offset)?;
+                ChecksumState::None
+            }
+            ChecksumState::Unnecessary if !verifies => ChecksumState::None,
+            as_is => as_is,
+        };
+        let segments = meta.gso.zip(meta.layout);
+        let wire_packets = segments.map_or(1, |(gso, layout)| gso.segments(layout.payload_len()));
+        let word = Word {
+            checksum,
+            gso: meta.gso,
+            wire_packets: wire_packets as u16,
+            ..Word::default()
+        };
+        out.deliver(&self.bytes[..bytes], &[], word, meta.vlan)
+    }
+
+    /// Transmit segmentation in hardware.
+    fn cut(&mut self, entry: &mut Entry, bytes: usize, out: &mut Output<'_>) -> Result<(), Stop> {
+        let meta = entry.packet.meta();
+        let (Some(gso), Some(layout)) = (meta.gso, meta.layout) else {
+            return Err(Stop::Malformed);
+        };
+        let packet = &self.bytes[..bytes];
+        let segmenter = Segmenter::new(packet, &layout, gso, bytes as u32)?;
+        let verifies = out.agreed.contains(checksum_feature(&entry.packet));
+        while entry.segments_sent < segmenter.segments() {
+            let range = segmenter.payload(entry.segments_sent);
+            let payload = &packet[range.start as usize..range.end as usize];
+            let mut sum = Sum::new();
+            sum.add(payload);
+            let header = &mut self.header[..segmenter.header_bytes()];
+            let fill = Fill::Complete { payload: sum };
+            let checksum = segmenter.write_header(entry.segments_sent, packet, header, fill)?;
+            let word = Word {
+                checksum: if verifies {
+                    checksum
+                } else {
+                    ChecksumState::None
+                },
+                wire_packets: 1,
+                ..Word::default()
+            };
+            out.deliver(header, payload, word, meta.vlan)?;
+            entry.segments_sent += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Transmit checksum offload in hardware.
+fn complete(packet: &mut [u8], start: u16, offset: u16) -> Result<(), Stop> {
+    /// Only UDP has its field there, and only UDP may not store zero (RFC 768).
+    const UDP_CHECKSUM_OFFSET: u16 = 6;
+    let mut sum = Sum::new();
+    sum.add(packet.get(usize::from(start)..).ok_or(Stop::Malformed)?);
+    let field = usize::from(start) + usize::from(offset);
+    let field = packet.get_mut(field..field + 2).ok_or(Stop::Malformed)?;
+    let value = finish_partial(sum, offset == UDP_CHECKSUM_OFFSET);
+    field.copy_from_slice(&value.to_be_bytes());
+    Ok(())
+}
+
+/// Both Ethernet addresses; a VLAN tag follows them.
+const ADDRESSES_BYTES: usize = 12;
+const TAG_BYTES: usize = 4;
+/// Tag protocols of IEEE 802.1Q and 802.1ad.
+const TAG_PROTOCOLS: [u16; 2] = [0x8100, 0x88A8];
+
+/// The wire and the receiver behind it.
+struct Output<'a> {
+    from: &'a End,
+    to: &'a End,
+    rx: &'a mut RxState,
+    /// What the receiver takes.
+    agreed: Features,
+}
+
+impl Output<'_> {
+    /// Sends `head` and `body` as one packet, with `tag` where the receiver wants it.
+    fn deliver(
+        &mut self,
+        head: &[u8],
+        body: &[u8],
+        mut word: Word,
+        tag: Option<VlanTag>,
+    ) -> Result<(), Stop> {
+        let strips = self.agreed.contains(Features::VLAN);
+        match tag {
+            Some(tag) if !strips => {
+                let (addresses, rest) = head
+                    .split_at_checked(ADDRESSES_BYTES)
+                    .ok_or(Stop::Malformed)?;
+                let mut inserted = [0; TAG_BYTES];
+                inserted[..2].copy_from_slice(&tag.protocol.to_be_bytes());
+                inserted[2..].copy_from_slice(&tag.control.to_be_bytes());
+                if let ChecksumState::Partial { start, .. } = &mut word.checksum {
+                    *start += TAG_BYTES as u16;
+                }
+                self.write(&[addresses, &inserted, rest, body], word)
+            }
+            Some(tag) => {
+                word.vlan = Some(tag);
+                self.write(&[head, body], word)
+            }
+            None if strips && self.to.config.link == LinkType::Ethernet => {
+                let Some((tag, rest)) = outer_tag(head) else {
+                    return self.write(&[head, body], word);
+                };
+                word.vlan = Some(tag);
+                if let ChecksumState::Partial { start, .. } = &mut word.checksum {
+                    *start -= TAG_BYTES as u16;
+                }
+                self.write(&[&head[..ADDRESSES_BYTES], rest, body], word)
+            }
+            None => self.write(&[head, body], word),
+        }
+    }
+
+    fn write(&mut self, pieces: &[&[u8]], word: Word) -> Result<(), Stop> {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        match self.rx.write(pieces, word, &self.to.config) {
+            Arrival::Pause => return Err(Stop::Pause),
+            Arrival::Written => self.to.counts.arrived(bytes),
+            Arrival::Lost => self.to.counts.arrived_in_vain(),
+        }
+        self.from.counts.on_wire(1, bytes);
+        Ok(())
+    }
+}
+
+/// The outermost VLAN tag of a frame, and what follows it.
+fn outer_tag(frame: &[u8]) -> Option<(VlanTag, &[u8])> {
+    let tag = frame.get(ADDRESSES_BYTES..ADDRESSES_BYTES + TAG_BYTES)?;
+    let protocol = u16::from_be_bytes([tag[0], tag[1]]);
+    let control = u16::from_be_bytes([tag[2], tag[3]]);
+    // The type that follows must be there too.
+    let rest = frame
+        .get(ADDRESSES_BYTES + TAG_BYTES..)
+        .filter(|rest| rest.len() >= 2)?;
+    TAG_PROTOCOLS
+        .contains(&protocol)
+        .then_some((VlanTag { protocol, control }, rest))
+}

@@ -1,0 +1,470 @@
+//! What both ends of a wire share: rings of posted buffers, link state, counts.
+
+use super::{SimConfig, SimCounters};
+use crate::driver::{Attach, DeviceCounters, Features, Link, RxBuffers};
+use crate::packet::{Packet, VlanTag};
+use crate::port::sys::event::Event;
+use packtrain_offload::offload::{ChecksumState, Gso};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Large buffers posted beside the ring when the receiver wants packets whole: each takes the part
+/// of one packet that did not fit its small buffer.
+const LARGE_BUFFERS: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Wire {
+    up: AtomicBool,
+    ends: [End; 2],
+    /// For each end, the one whose packets arrive there.
+    feeders: [usize; 2],
+}
+
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) config: SimConfig,
+    pub(super) removed: AtomicBool,
+    pub(super) attached: OnceLock<Attached>,
+    pub(super) counts: Counts,
+}
+
+impl Wire {
+    pub(super) fn new(configs: [SimConfig; 2], feeders: [usize; 2]) -> Self {
+        Self {
+            up: AtomicBool::new(true),
+            ends: configs.map(|config| End {
+                config,
+                removed: AtomicBool::new(false),
+                attached: OnceLock::new(),
+                counts: Counts::default(),
+            }),
+            feeders,
+        }
+    }
+
+    pub(super) fn end(&self, side: usize) -> &End {
+        &self.ends[side]
+    }
+
+    pub(super) fn link(&self, side: usize) -> Link {
+        let removed = |side: usize| self.ends[side].removed.load(Ordering::Acquire);
+        if removed(side) {
+            Link::Removed
+        } else if removed(1 - side) || !self.up.load(Ordering::Acquire) {
+            Link::Down
+        } else {
+            Link::Up
+        }
+    }
+
+    pub(super) fn set_up(&self, up: bool) {
+        self.up.store(up, Ordering::Release);
+        self.wake_all();
+    }
+
+    pub(super) fn remove(&self, side: usize) {
+        self.ends[side].removed.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    /// Interrupts every queue of both ends, as a change of the link does.
+    fn wake_all(&self) {
+        for attached in self.ends.iter().filter_map(|end| end.attached.get()) {
+            for ring in &attached.rings {
+                let mut rx = ring.lock();
+                rx.signalled = true;
+                rx.armed = false;
+                ring.event.notify();
+            }
+            for waiter in &attached.waiters {
+                waiter.raise();
+            }
+        }
+    }
+
+    /// Wakes the transmitters that paused because queue `queue` of `side` had no buffer.
+    pub(super) fn wake_feeders(&self, side: usize, queue: usize) {
+        let rings = self.ends[side]
+            .attached
+            .get()
+            .map_or(1, |a| a.rings.len().max(1));
+        if let Some(feeder) = self.ends[self.feeders[side]].attached.get() {
+            for waiter in feeder.waiters.iter().skip(queue).step_by(rings) {
+                if waiter.armed.swap(false, Ordering::AcqRel) {
+                    waiter.raise();
+                }
+            }
+        }
+    }
+}
+
+/// An endpoint's queues, made when it is attached.
+#[derive(Debug)]
+pub(super) struct Attached {
+    /// What the receiver agreed to take.
+    pub(super) rx: Features,
+    pub(super) rings: Vec<RxRing>,
+    pub(super) waiters: Vec<TxWaiter>,
+}
+
+impl Attached {
+    pub(super) fn new(config: &SimConfig, how: &Attach) -> io::Result<Self> {
+        let large = match how.rx_buffers {
+            RxBuffers::Whole => LARGE_BUFFERS,
+            RxBuffers::Pieces => 0,
+        };
+        let mut rings = Vec::with_capacity(how.queues);
+        let mut waiters = Vec::with_capacity(how.queues);
+        for _ in 0..how.queues {
+            rings.push(RxRing {
+                event: Event::new()?,
+                state: Mutex::new(RxState::new(config.rx_ring - 1, large)),
+            });
+            waiters.push(TxWaiter {
+                event: Event::new()?,
+                armed: AtomicBool::new(false),
+                signalled: AtomicBool::new(false),
+            });
+        }
+        Ok(Self {
+            rx: config.rx.consistent().intersection(how.rx),
+            rings,
+            waiters,
+        })
+    }
+}
+
+/// Where a transmitter waits.
+#[derive(Debug)]
+pub(super) struct TxWaiter {
+    pub(super) event: Event,
+    /// Wants to know of posted buffers. Set under the receiver's lock.
+    pub(super) armed: AtomicBool,
+    pub(super) signalled: AtomicBool,
+}
+
+impl TxWaiter {
+    /// Makes the descriptor readable, once.
+    pub(super) fn raise(&self) {
+        if !self.signalled.swap(true, Ordering::AcqRel) {
+            self.event.notify();
+        }
+    }
+
+    /// Takes the wake-up, before looking at what it was for; true if there was one. In this order a
+    /// wake-up that comes meanwhile may be swallowed, but its cause is seen.
+    pub(super) fn lower(&self) -> bool {
+        if !self.signalled.load(Ordering::Acquire) {
+            return false;
+        }
+        self.event.clear();
+        self.signalled.store(false, Ordering::SeqCst);
+        true
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RxRing {
+    pub(super) event: Event,
+    state: Mutex<RxState>,
+}
+
+impl RxRing {
+    pub(super) fn lock(&self) -> MutexGuard<'_, RxState> {
+        // Every change below leaves the ring whole, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The receive ring of one queue.
+#[derive(Debug)]
+pub(super) struct RxState {
+    /// Descriptors that may be in use; one fewer than there are.
+    usable: usize,
+    large_wanted: usize,
+    posted: VecDeque<Packet>,
+    large: VecDeque<Packet>,
+    written: VecDeque<Written>,
+    small_written: usize,
+    large_written: usize,
+    /// Whole packets in `written`.
+    pub(super) packets: usize,
+    arrived: u64,
+    pub(super) armed: bool,
+    pub(super) signalled: bool,
+    /// A transmitter waits for buffers.
+    pub(super) waiting: bool,
+    closed: bool,
+}
+
+/// A buffer that the device has written to.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) buffer: Packet,
+    is_large: bool,
+    /// Set on the last buffer of a packet.
+    pub(super) end: Option<Word>,
+}
+
+/// What the device writes to the last descriptor of a packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Word {
+    pub(super) checksum: ChecksumState,
+    pub(super) gso: Option<Gso>,
+    pub(super) vlan: Option<VlanTag>,
+    pub(super) wire_packets: u16,
+    pub(super) corrupt: bool,
+}
+
+/// What became of a packet at the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It is in posted buffers.
+    Written,
+    /// There were not enough buffers, nor may there be soon: lost.
+    Lost,
+    /// There are not enough buffers now, and the receiver asks to wait.
+    Pause,
+}
+
+impl RxState {
+    fn new(usable: usize, large_wanted: usize) -> Self {
+        Self {
+            usable,
+            large_wanted,
+            posted: VecDeque::with_capacity(usable),
+            large: VecDeque::with_capacity(large_wanted),
+            written: VecDeque::with_capacity(usable + large_wanted),
+            small_written: 0,
+            large_written: 0,
+            packets: 0,
+            arrived: 0,
+            armed: false,
+            signalled: false,
+            waiting: false,
+            closed: false,
+        }
+    }
+
+    /// How many small and large buffers the ring takes.
+    pub(super) fn wanted(&self) -> (usize, usize) {
+        if self.closed {
+            return (0, 0);
+        }
+        (
+            self.usable - self.posted.len() - self.small_written,
+            self.large_wanted - self.large.len() - self.large_written,
+        )
+    }
+
+    pub(super) fn post_small(&mut self, buffers: impl Iterator<Item = Packet>) {
+        self.posted.extend(buffers);
+    }
+
+    pub(super) fn post_large(&mut self, buffers: impl Iterator<Item = Packet>) {
+        self.large.extend(buffers);
+    }
+
+    /// The next descriptor that the device has written.
+    pub(super) fn take(&mut self) -> Option<Written> {
+        let written = self.written.pop_front()?;
+        if written.is_large {
+            self.large_written -= 1;
+        } else {
+            self.small_written -= 1;
+        }
+        if written.end.is_some() {
+            self.packets -= 1;
+        }
+        Some(written)
+    }
+
+    /// Frees every buffer and takes no more.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        self.posted.clear();
+        self.large.clear();
+        self.written.clear();
+        (self.small_written, self.large_written, self.packets) = (0, 0, 0);
+    }
+
+    /// Copies a packet into posted buffers.
+    pub(super) fn write(&mut self, pieces: &[&[u8]], word: Word, config: &SimConfig) -> Arrival {
+        if self.closed {
+            return Arrival::Lost;
+        }
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        let Some((small, use_large)) = self.buffers_for(bytes) else {
+            // Were every buffer posted already, waiting would not help.
+            let all_posted =
+                self.posted.len() == self.usable && self.large.len() == self.large_wanted;
+            return if config.flow_control && !all_posted {
+                Arrival::Pause
+            } else {
+                Arrival::Lost
+            };
+        };
+        self.arrived += 1;
+        let corrupt =
+            config.corrupt_every != 0 && self.arrived.is_multiple_of(config.corrupt_every);
+        let word = Word { corrupt, ..word };
+        let mut from = Reader { pieces, done: 0 };
+        for index in 0..small {
+            if let Some(mut buffer) = self.posted.pop_front() {
+                from.fill(&mut buffer);
+                let last = index + 1 == small && !use_large;
+                self.push(buffer, false, last.then_some(word));
+            }
+        }
+        if let Some(mut buffer) = use_large.then(|| self.large.pop_front()).flatten() {
+            from.fill(&mut buffer);
+            self.push(buffer, true, Some(word));
+        }
+        self.packets += 1;
+        Arrival::Written
+    }
+
+    fn push(&mut self, buffer: Packet, is_large: bool, end: Option<Word>) {
+        if is_large {
+            self.large_written += 1;
+        } else {
+            self.small_written += 1;
+        }
+        self.written.push_back(Written {
+            buffer,
+            is_large,
+            end,
+        });
+    }
+
+    /// How many small buffers a packet of `bytes` takes, and whether a large one after them. At
+    /// least one small one.
+    fn buffers_for(&mut self, bytes: usize) -> Option<(usize, bool)> {
+        let first = self.posted.front_mut()?.tailroom_mut().len();
+        if bytes <= first {
+            return Some((1, false));
+        }
+        let large = self.large.front_mut().map_or(0, |b| b.tailroom_mut().len());
+        if bytes - first <= large {
+            return Some((1, true));
+        }
+        let mut room = 0;
+        for (index, buffer) in self.posted.iter_mut().enumerate() {
+            room += buffer.tailroom_mut().len();
+            if room >= bytes {
+                return Some((index + 1, false));
+            }
+        }
+        None
+    }
+}
+
+/// Reads bytes from pieces, in order.
+struct Reader<'a> {
+    pieces: &'a [&'a [u8]],
+    /// Bytes of the first piece that were read.
+    done: usize,
+}
+
+impl Reader<'_> {
+    /// Fills the free room of `buffer`, or as much as there is.
+    fn fill(&mut self, buffer: &mut Packet) {
+        let room = buffer.tailroom_mut();
+        let mut filled = 0;
+        while let Some((piece, rest)) = self.pieces.split_first() {
+            let left = &piece[self.done..];
+            let n = left.len().min(room.len() - filled);
+            room[filled..filled + n].copy_from_slice(&left[..n]);
+            filled += n;
+            if n < left.len() {
+                self.done += n;
+                break;
+            }
+            self.done = 0;
+            self.pieces = rest;
+        }
+        let grown = buffer.grow(filled);
+        debug_assert!(grown.is_ok(), "the bytes were written to the tailroom");
+    }
+}
+
+/// What the hardware counts. Both ends' threads add, so these are locked additions.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    rx_dropped: AtomicU64,
+    rx_errors: AtomicU64,
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+    tx_dropped: AtomicU64,
+    wire_packets: AtomicU64,
+    wire_bytes: AtomicU64,
+    unfit: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, n: usize) {
+    counter.fetch_add(n as u64, Ordering::Relaxed);
+}
+
+impl Counts {
+    /// The device read a packet of `bytes` that was transmitted.
+    pub(super) fn fetched(&self, bytes: usize) {
+        add(&self.rx_packets, 1);
+        add(&self.rx_bytes, bytes);
+    }
+
+    /// A packet of the driver did not reach the wire.
+    pub(super) fn fetched_in_vain(&self) {
+        add(&self.rx_dropped, 1);
+    }
+
+    /// A packet of the driver cannot be finished as its descriptor asks.
+    pub(super) fn fetched_malformed(&self) {
+        add(&self.rx_errors, 1);
+    }
+
+    pub(super) fn on_wire(&self, packets: usize, bytes: usize) {
+        add(&self.wire_packets, packets);
+        add(&self.wire_bytes, bytes);
+    }
+
+    /// A packet for the driver is in its buffers.
+    pub(super) fn arrived(&self, bytes: usize) {
+        add(&self.tx_packets, 1);
+        add(&self.tx_bytes, bytes);
+    }
+
+    /// A packet for the driver found no buffer.
+    pub(super) fn arrived_in_vain(&self) {
+        add(&self.tx_dropped, 1);
+    }
+
+    pub(super) fn unfit(&self) {
+        add(&self.unfit, 1);
+    }
+
+    pub(super) fn device(&self) -> DeviceCounters {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DeviceCounters {
+            rx_packets: get(&self.rx_packets),
+            rx_bytes: get(&self.rx_bytes),
+            rx_dropped: get(&self.rx_dropped),
+            rx_errors: get(&self.rx_errors),
+            tx_packets: get(&self.tx_packets),
+            tx_bytes: get(&self.tx_bytes),
+            tx_dropped: get(&self.tx_dropped),
+            tx_errors: 0,
+        }
+    }
+
+    pub(super) fn hardware(&self) -> SimCounters {
+        SimCounters {
+            wire_packets: self.wire_packets.load(Ordering::Relaxed),
+            wire_bytes: self.wire_bytes.load(Ordering::Relaxed),
+            unfit: self.unfit.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Every key of a port spec in one table, and what was meant by a word that is not in it.
+
+use super::value::Quoted;
+use super::{PortKind, SpecError};
+use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
+use crate::port::{null, sim};
+use std::ops::RangeInclusive;
+
+/// Kinds that this version has.
+pub(super) const KINDS: &[&str] = &["tap", "tun", "pcap", "null", "sim"];
+/// Kinds that are designed and not built yet.
+pub(super) const NOT_BUILT: &[&str] = &["packet", "xdp", "vhost-user"];
+
+pub(super) const QUEUES: RangeInclusive<usize> = 1..=QUEUES_MAX;
+pub(super) const SEGMENTS: RangeInclusive<usize> = 1..=SEGMENTS_MAX;
+pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FRAME_BYTES_MAX;
+pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
+pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
+/// Without 0, which means "no VLAN", and 4095, which is reserved (IEEE 802.1Q table 9-2).
+pub(super) const VLANS: RangeInclusive<u16> = 1..=4094;
+
+/// One key of a port spec, for parsing and for help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The key.
+    pub name: &'static str,
+    /// The values it takes; empty for a key that stands alone.
+    pub takes: &'static str,
+    /// The kinds of port that have it; empty for all.
+    pub kinds: &'static [&'static str],
+    /// What it does.
+    pub about: &'static str,
+}
+
+impl Key {
+    /// Whether it stands alone, without a value.
+    #[must_use]
+    pub const fn is_flag(&self) -> bool {
+        self.takes.is_empty()
+    }
+
+    fn is_for(&self, kind: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(&kind)
+    }
+}
+
+const fn common(name: &'static str, takes: &'static str, about: &'static str) -> Key {
+    Key {
+        name,
+        takes,
+        kinds: &[],
+        about,
+    }
+}
+
+const fn only(
+    kinds: &'static [&'static str],
+    name: &'static str,
+    takes: &'static str,
+    about: &'static str,
+) -> Key {
+    Key {
+        name,
+        takes,
+        kinds,
+        about,
+    }
+}
+
+const TUN_TAP: &[&str] = &["tap", "tun"];
+const PCAP: &[&str] = &["pcap"];
+const NULL: &[&str] = &["null"];
+const SIM: &[&str] = &["sim"];
+
+/// Every key there is, those of all kinds first.
+pub const KEYS: &[Key] = &[
+    common("queues", "1..256", "queues to open"),
+    common(
+        "offload",
+        "auto|off or some of csum, tso, uso, ipv4-checksum, ipv6-checksum, tso4, tso6, tso-ecn, \
+         uso4, uso6, vlan, large-receive joined by +",
+        "offloads that may be used, with the checksums they need",
+    ),
+    common("segs", "1..128", "scatter-gather limit"),
+    common("rx", "auto|whole|pieces", "buffers to receive into"),
+    common("capture", "FILE", "write every packet to a pcapng file"),
+    common("trace", "", "print every packet"),
+    common("drop", "0..1", "probability that a packet is lost"),
+    common("duplicate", "0..1", "probability that a packet comes twice"),
+    common("corrupt", "0..1", "probability that a packet is damaged"),
+    common(
+        "reorder",
+        "0..1",
+        "probability that a packet comes after its successor",
+    ),
+    common(
+        "delay",
+        "TIME (200us, 5ms, at most 60s)",
+        "hold each packet back",
+    ),
+    common(
+        "seed",
+        "0..18446744073709551615",
+        "what chance is drawn from",
+    ),
+    common(
+        "vlan",
+        "1..4094",
+        "put a VLAN tag on what is sent (for tests)",
+    ),
+    only(
+        TUN_TAP,
+        "fd",
+        "N or N+N+... (open descriptors, one for each queue)",
+        "use open descriptors instead of opening the device",
+    ),
+    only(PCAP, "write", "", "write the file instead of reading it"),
+    only(PCAP, "loop", "", "read the file again and again"),
+    only(PCAP, "pace", "fast|original", "when packets are read"),
+    only(PCAP, "format", "pcapng|pcap|pcap-us", "what is written"),
+    only(
+        &["pcap", "sim"],
+        "link",
+        "ethernet|ip",
+        "what packets start with",
+    ),
+    only(NULL, "source", "", "send packets, not only take them"),
+    only(NULL, "bytes", "60..65549", "bytes of each packet"),
+    only(
+        NULL,
+        "count",
+        "1..18446744073709551615",
+        "packets until the source ends",
+    ),
+    only(
+        NULL,
+        "flows",
+        "1..64512",
+        "flows that the packets belong to",
+    ),
+    only(SIM, "rings", "8..4096", "descriptors of each ring"),
+    only(SIM, "far", "discard|echo", "what the other end does"),
+    only(
+        SIM,
+        "completion-delay",
+        "Nflushes|Nreclaims|Npackets (N from 1 to 4096)",
+        "report sent packets so much later",
+    ),
+    only(SIM, "shuffled", "", "report sent packets in random order"),
+];
+
+/// The key `name` of ports of `kind`.
+pub(super) fn find(name: &str, kind: &PortKind) -> Result<&'static Key, SpecError> {
+    let kind = kind.name();
+    if let Some(key) = KEYS.iter().find(|key| key.name == name) {
+        if key.is_for(kind) {
+            return Ok(key);
+        }
+        let kinds: Vec<_> = key.kinds.iter().map(|kind| format!("{kind}:")).collect();
+        return Err(SpecError(format!(
+            "key '{name}' is not for {kind}: ports but for {}; leave it out",
+            kinds.join(", ")
+        )));
+    }
+    let known = || KEYS.iter().filter(|key| key.is_for(kind)).map(|k| k.name);
+    Err(SpecError(match nearest(name, known()) {
+        Some(near) => format!(
+            "unknown key {} of a {kind}: port; did you mean '{near}'?",
+            Quoted(name)
+        ),
+        None => format!(
+            "unknown key {} of a {kind}: port; its keys are {}",
+            Quoted(name),
+            known().collect::<Vec<_>>().join(", ")
+        ),
+    }))
+}
+
+/// The known word that `word` is most likely a slip of, if it is near enough to one.
+pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Longer than any key with its slips: not worth a comparison, and bounds its cost.
+    if word.len() > 32 {
+        return None;
+    }
+    known
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|&(slips, candidate)| slips <= (candidate.len() / 2).min(2))
+        .min_by_key(|&(slips, _)| slips)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters to insert, delete or replace to get from `a` to `b` (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}

@@ -1,0 +1,616 @@
+//! Every key, every rule, and two properties: no string panics, and what is printed parses back.
+
+use super::*;
+use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
+use proptest::prelude::*;
+
+fn parse(text: &str) -> PortSpec {
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn error(text: &str) -> String {
+    match text.parse::<PortSpec>() {
+        Ok(spec) => panic!("{text} parses, to {spec:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn tun_tap(spec: &PortSpec) -> &TunTapOptions {
+    match &spec.kind {
+        PortKind::Tap(options) | PortKind::Tun(options) => options,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_bare_port_wishes_for_nothing() {
+    for (text, kind, name) in [
+        ("tap:tap0", PortKind::Tap(TunTapOptions::default()), "tap0"),
+        (
+            "tun:vpn.1",
+            PortKind::Tun(TunTapOptions::default()),
+            "vpn.1",
+        ),
+        (
+            "pcap:a/b.pcap",
+            PortKind::Pcap(PcapOptions::default()),
+            "a/b.pcap",
+        ),
+        ("null:", PortKind::Null(NullOptions::default()), ""),
+        ("sim:", PortKind::Sim(SimOptions::default()), ""),
+    ] {
+        let expected = PortSpec {
+            kind,
+            name: name.to_owned(),
+            offload: Features::ALL,
+            segments: None,
+            queues: None,
+            rx_buffers: None,
+            wrappers: Wrappers::default(),
+        };
+        assert_eq!(parse(text), expected, "{text}");
+        assert_eq!(expected.to_string(), text);
+        assert!(!expected.wrappers.has_faults());
+    }
+}
+
+#[test]
+fn common_keys_on_every_kind() {
+    for port in ["tap:t", "tun:t", "pcap:f", "null:", "sim:"] {
+        let spec = parse(&format!(
+            "{port},queues=4,offload=csum,segs=8,rx=pieces,capture=a.pcapng,trace,drop=0.25,\
+             duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
+        ));
+        assert_eq!(spec.queues, Some(4));
+        assert_eq!(spec.offload, Features::CSUM);
+        assert_eq!(spec.segments, Some(8));
+        assert_eq!(spec.rx_buffers, Some(RxBuffers::Pieces));
+        let expected = Wrappers {
+            capture: Some(PathBuf::from("a.pcapng")),
+            trace: true,
+            drop: 0.25,
+            duplicate: 1.0,
+            corrupt: 0.001,
+            reorder: 0.5,
+            delay: Duration::from_micros(200),
+            seed: Some(7),
+            vlan: Some(100),
+        };
+        assert_eq!(spec.wrappers, expected);
+        assert!(spec.wrappers.has_faults());
+    }
+    assert_eq!(parse("tap:t,rx=auto").rx_buffers, None);
+    assert_eq!(parse("tap:t,rx=whole").rx_buffers, Some(RxBuffers::Whole));
+}
+
+#[test]
+fn each_fault_alone_needs_the_injector_and_nothing_else_does() {
+    for key in [
+        "drop=0.1",
+        "duplicate=0.1",
+        "corrupt=0.1",
+        "reorder=0.1",
+        "delay=1ns",
+    ] {
+        assert!(parse(&format!("null:{key}")).wrappers.has_faults(), "{key}");
+    }
+    for key in [
+        "drop=0",
+        "delay=0s",
+        "trace",
+        "seed=1",
+        "vlan=1",
+        "capture=x",
+    ] {
+        assert!(
+            !parse(&format!("null:{key}")).wrappers.has_faults(),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn offload_words_bring_what_they_need() {
+    use Features as F;
+    for (text, expected) in [
+        ("auto", F::ALL),
+        ("off", F::NONE),
+        ("csum", F::CSUM),
+        ("tso", F::CSUM | F::TSO),
+        ("uso", F::CSUM | F::USO),
+        ("csum+tso", F::CSUM | F::TSO),
+        ("tso+uso", F::CSUM | F::TSO | F::USO),
+        ("ipv4-checksum", F::CSUM4),
+        ("tso4", F::CSUM4 | F::TSO4),
+        ("uso6", F::CSUM6 | F::USO6),
+        ("tso6+uso4", F::CSUM | F::TSO6 | F::USO4),
+        ("tso-ecn", F::CSUM | F::TSO),
+        ("tso4+tso-ecn", F::CSUM4 | F::TSO4 | F::TSO_ECN),
+        ("vlan", F::VLAN),
+        ("large-receive", F::LARGE_RECEIVE),
+        ("tso4+tso4", F::CSUM4 | F::TSO4),
+    ] {
+        let spec = parse(&format!("tap:t,offload={text}"));
+        assert_eq!(spec.offload, expected, "{text}");
+        assert_eq!(spec.offload.consistent(), expected, "{text}");
+    }
+    for text in [
+        "tso5",
+        "auto+csum",
+        "off+csum",
+        "csum+",
+        "+",
+        "CSUM",
+        "csum tso",
+    ] {
+        let line = error(&format!("tap:t,offload={text}"));
+        assert!(line.contains("csum, tso, uso"), "{line}");
+    }
+}
+
+#[test]
+fn keys_of_one_kind() {
+    assert_eq!(tun_tap(&parse("tap:t,fd=5")).fds, [5]);
+    let spec = parse("tun:,fd=5+6+7");
+    assert_eq!(
+        (tun_tap(&spec).fds.as_slice(), spec.queues),
+        (&[5, 6, 7][..], Some(3))
+    );
+    assert_eq!(parse("tap:t,queues=2,fd=8+9").queues, Some(2));
+
+    let pcap = PcapOptions {
+        repeat: true,
+        pace: Pace::Original,
+        ..PcapOptions::default()
+    };
+    assert_eq!(
+        parse("pcap:f,loop,pace=original").kind,
+        PortKind::Pcap(pcap)
+    );
+    let pcap = PcapOptions {
+        write: true,
+        format: Some(Format::Pcap { nanosecond: true }),
+        link: Some(LinkType::RawIp),
+        ..PcapOptions::default()
+    };
+    assert_eq!(
+        parse("pcap:f,write,format=pcap,link=ip").kind,
+        PortKind::Pcap(pcap)
+    );
+
+    let null = NullOptions {
+        source: true,
+        bytes: Some(64),
+        count: Some(1_000),
+        flows: Some(9),
+    };
+    let text = "null:source,bytes=64,count=1000,flows=9";
+    assert_eq!(parse(text).kind, PortKind::Null(null));
+
+    let sim = SimOptions {
+        rings: Some(512),
+        far: Far::Echo,
+        completion_delay: CompletionDelay::Flushes(3),
+        shuffled: true,
+        link: Some(LinkType::RawIp),
+    };
+    let spec =
+        parse("sim:rings=512,segs=8,seed=7,far=echo,completion-delay=3flushes,shuffled,link=ip");
+    assert_eq!(spec.kind, PortKind::Sim(sim));
+    assert_eq!((spec.segments, spec.wrappers.seed), (Some(8), Some(7)));
+}
+
+/// Both ends of every range are taken, one step beyond is not; and what help says agrees.
+#[test]
+fn ranges_end_where_help_says() {
+    let max = u64::MAX.to_string();
+    let cases: &[(&str, &str, &str, &str, &str)] = &[
+        ("tap:t", "queues", "1", "256", "257"),
+        ("tap:t", "segs", "1", "128", "129"),
+        ("tap:t", "vlan", "1", "4094", "4095"),
+        ("tap:t", "seed", "0", &max, "18446744073709551616"),
+        ("null:source", "bytes", "60", "65549", "65550"),
+        ("null:source", "count", "1", &max, "18446744073709551616"),
+        ("null:source", "flows", "1", "64512", "64513"),
+        ("sim:", "rings", "8", "4096", "4097"),
+    ];
+    for &(port, key, least, most, beyond) in cases {
+        let takes = KEYS.iter().find(|k| k.name == key).unwrap().takes;
+        assert_eq!(takes, format!("{least}..{most}"));
+        parse(&format!("{port},{key}={least}"));
+        parse(&format!("{port},{key}={most}"));
+        for bad in [beyond, "-1", "+1", "1.0", "x", " 1", "0x10", "1,5"] {
+            error(&format!("{port},{key}={bad}"));
+        }
+        if least != "0" {
+            let below = least.parse::<u64>().unwrap() - 1;
+            assert_eq!(
+                error(&format!("{port},{key}={below}")),
+                format!("{key}= cannot be '{below}'; write {key}={takes}")
+            );
+        }
+    }
+    assert_eq!((QUEUES_MAX, SEGMENTS_MAX), (256, 128));
+    for bad in ["-0.1", "1.01", "nan", "inf", "x", "50%", ""] {
+        error(&format!("tap:t,drop={bad}"));
+    }
+    assert!(parse("tap:t,drop=-0").wrappers.drop.is_sign_positive());
+}
+
+#[test]
+fn times() {
+    for (text, expected) in [
+        ("0ns", Duration::ZERO),
+        ("1ns", Duration::from_nanos(1)),
+        ("200us", Duration::from_micros(200)),
+        ("5ms", Duration::from_millis(5)),
+        ("60s", DELAY_MAX),
+        ("60000ms", DELAY_MAX),
+    ] {
+        let spec = parse(&format!("tap:t,delay={text}"));
+        assert_eq!(spec.wrappers.delay, expected);
+    }
+    assert_eq!(parse("tap:t,delay=1000us").to_string(), "tap:t,delay=1ms");
+    assert_eq!(
+        parse("tap:t,delay=1001us").to_string(),
+        "tap:t,delay=1001us"
+    );
+    for bad in [
+        "5",
+        "ms",
+        "5 ms",
+        "1.5ms",
+        "-1ms",
+        "61s",
+        "60001ms",
+        "99999999999999999999s",
+        "1h",
+    ] {
+        let line = error(&format!("tap:t,delay={bad}"));
+        assert!(line.contains("200us, 5ms, at most 60s"), "{line}");
+    }
+}
+
+#[test]
+fn commas_and_backslashes_are_escaped() {
+    let spec = parse(r"pcap:a\,b\\c=d.pcap,capture=x\,y=z");
+    assert_eq!(spec.name, r"a,b\c=d.pcap");
+    assert_eq!(spec.wrappers.capture, Some(PathBuf::from("x,y=z")));
+    assert_eq!(spec.to_string(), r"pcap:a\,b\\c=d.pcap,capture=x\,y=z");
+    for bad in [r"pcap:a\b", r"pcap:a\", r"tap:t,capture=\x", r"pcap:a\\\"] {
+        assert!(error(bad).contains(r"write \\ for a backslash and \, for a comma"));
+    }
+}
+
+/// The whole line, for each way to be wrong.
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    for (text, line) in [
+        (
+            "tap0",
+            "'tap0' is not a port: write KIND:NAME[,key=value...], as in tap:tap0,queues=4",
+        ),
+        (
+            "tab:t",
+            "unknown port kind 'tab': did you mean 'tap'? the kinds are tap, tun, pcap, null, sim",
+        ),
+        (
+            "eth:t",
+            "unknown port kind 'eth': the kinds are tap, tun, pcap, null, sim",
+        ),
+        (
+            "xdp:eth0,queue=0",
+            "port kind 'xdp' is not built into this version; use one of tap, tun, pcap, null, sim",
+        ),
+        (
+            "tap:t,queue=4",
+            "unknown key 'queue' of a tap: port; did you mean 'queues'?",
+        ),
+        (
+            "tap:t,ofload=off",
+            "unknown key 'ofload' of a tap: port; did you mean 'offload'?",
+        ),
+        (
+            "tap:t,colour=red",
+            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, rx, capture, \
+             trace, drop, duplicate, corrupt, reorder, delay, seed, vlan, fd",
+        ),
+        (
+            "tap:t,loop",
+            "key 'loop' is not for tap: ports but for pcap:; leave it out",
+        ),
+        (
+            "pcap:f,fd=3",
+            "key 'fd' is not for pcap: ports but for tap:, tun:; leave it out",
+        ),
+        (
+            "tap:t,trace=1",
+            "key 'trace' takes no value, not even '1'; write it alone",
+        ),
+        (
+            "tap:t,trace=",
+            "key 'trace' takes no value, not even ''; write it alone",
+        ),
+        ("tap:t,segs", "key 'segs' wants a value: write segs=1..128"),
+        ("tap:t,segs=", "key 'segs' wants a value: write segs=1..128"),
+        (
+            "tap:t,rx=some",
+            "rx= cannot be 'some'; write rx=auto|whole|pieces",
+        ),
+        (
+            "tap:t,segs=3,segs=3",
+            "key 'segs' is given twice; keep one of the two",
+        ),
+        (
+            "tap:t,trace,trace",
+            "key 'trace' is given twice; keep one of the two",
+        ),
+        (
+            "tap:t,queues=3,fd=5+6",
+            "queues= and fd= differ: fd= has 2 of them, one for each queue; leave queues= out",
+        ),
+        (
+            "pcap:f,write,loop",
+            "key 'loop' is for a file that packtrain reads; leave 'write' out, or leave 'loop' out",
+        ),
+        (
+            "pcap:f,format=pcap",
+            "key 'format' is for a file that packtrain writes; add 'write', or leave 'format' out",
+        ),
+        (
+            "null:count=5",
+            "key 'count' is for a null: port that packets come from; add 'source', or leave \
+             'count' out",
+        ),
+        ("tap:", "tap: wants an interface name, as in tap:tap0"),
+        (
+            "tun:queues=4",
+            "tun: wants the interface's name in front of 'queues=4', as in tun:tun0,queues=...",
+        ),
+        (
+            "tap:abcdefghijklmnop",
+            "interface name 'abcdefghijklmnop' is too long: it has 16 bytes, and Linux takes at \
+             most 15",
+        ),
+        (
+            "tap:..",
+            "interface name '..' is reserved; choose another, as tap0",
+        ),
+        (
+            "tap:a b",
+            "interface name 'a b' has a slash, colon, space or control character, which Linux \
+             does not take; leave it out",
+        ),
+        (
+            "pcap:",
+            "pcap: wants a file, as in pcap:in.pcapng or pcap:out.pcapng,write",
+        ),
+    ] {
+        assert_eq!(error(text), line, "{text}");
+    }
+}
+
+#[test]
+fn interface_names() {
+    for name in ["a", "abcdefghijklmno", "tap%d", "ä", "a=b", "vpn-1.x"] {
+        assert_eq!(parse(&format!("tap:{name}")).name, name);
+    }
+    for name in [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "a:b",
+        "a\tb",
+        "a\u{a0}b",
+        "äääääääää",
+        "a\nb",
+        "a\0b",
+    ] {
+        let line = error(&format!("tap:{name}"));
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+        // A name that comes with a descriptor is held to the same.
+        if !name.is_empty() {
+            error(&format!("tap:{name},fd=4"));
+        }
+    }
+    for fd in ["-1", "5+5", "5+", "2147483648", "5+x"] {
+        assert!(error(&format!("tap:t,fd={fd}")).contains("open descriptors"));
+    }
+}
+
+/// Every key of the table does something on every kind that has it, and only there.
+#[test]
+fn every_key_is_wired() {
+    for port in [
+        "tap:t",
+        "tun:t",
+        "pcap:f",
+        "null:source",
+        "sim:",
+        "pcap:f,write",
+    ] {
+        let kind = port.split(':').next().unwrap();
+        for key in KEYS {
+            let text = match key.name {
+                _ if key.is_flag() => key.name.to_owned(),
+                "offload" => "offload=off".to_owned(),
+                "capture" => "capture=f".to_owned(),
+                "delay" => "delay=1ms".to_owned(),
+                "completion-delay" => "completion-delay=1packets".to_owned(),
+                "fd" => "fd=1".to_owned(),
+                name if key.takes.contains('|') => {
+                    format!("{name}={}", key.takes.split('|').next_back().unwrap())
+                }
+                name => format!("{name}={}", key.takes.split("..").last().unwrap()),
+            };
+            let result = format!("{port},{text}").parse::<PortSpec>();
+            let belongs = key.kinds.is_empty() || key.kinds.contains(&kind);
+            match result {
+                Ok(spec) => {
+                    assert!(belongs, "{port},{text}");
+                    assert_ne!(spec, parse(port), "{port},{text} does nothing");
+                }
+                Err(error) if belongs => {
+                    let line = error.to_string();
+                    let twice = line.contains("twice") || line.contains("for a file that");
+                    assert!(twice, "{port},{text}: {line}");
+                }
+                Err(_) => {}
+            }
+            assert!(!key.about.is_empty());
+        }
+    }
+}
+
+/// Text that is often nearly a spec: words of the grammar in any order, and noise.
+fn nearly() -> impl Strategy<Value = String> {
+    let mut words: Vec<String> = KEYS.iter().map(|key| key.name.to_owned()).collect();
+    for word in [
+        ":",
+        ",",
+        "=",
+        "+",
+        "\\",
+        ".",
+        "..",
+        "tap:",
+        "tun:t",
+        "pcap:f",
+        "null:",
+        "sim:",
+        "0",
+        "1",
+        "0.5",
+        "200us",
+        "60s",
+        "auto",
+        "off",
+        "csum",
+        "original",
+        "pcap-us",
+        "random",
+        "ip",
+        "\n",
+        "é",
+        "-",
+        "1e400",
+        "99999999999999999999",
+        ",fd=4+5",
+        ",drop=0.1",
+        ",write",
+    ] {
+        words.push(word.to_owned());
+    }
+    let word = prop_oneof![8 => prop::sample::select(words), 1 => any::<String>()];
+    prop::collection::vec(word, 0..12).prop_map(|words| words.concat())
+}
+
+/// A spec put together from valid parts.
+fn valid() -> impl Strategy<Value = String> {
+    let key = |kind: &'static str| {
+        let value = |key: &'static Key| -> BoxedStrategy<String> {
+            match key.name {
+                "offload" => prop::sample::subsequence(Features::NAMED.to_vec(), 1..=9)
+                    .prop_map(|set| set.iter().map(|f| f.1).collect::<Vec<_>>().join("+"))
+                    .boxed(),
+                "capture" => "[a-z,\\\\=é ]{1,9}"
+                    .prop_map(|path| Escaped(&path).to_string())
+                    .boxed(),
+                "drop" | "duplicate" | "corrupt" | "reorder" => {
+                    (0.0..=1.0f64).prop_map(|p| p.to_string()).boxed()
+                }
+                "completion-delay" => (1..=4096u32)
+                    .prop_map(|n| {
+                        format!("{n}{}", ["flushes", "reclaims", "packets"][n as usize % 3])
+                    })
+                    .boxed(),
+                "delay" => (0..=60_000_000_000u64)
+                    .prop_map(|ns| format!("{ns}ns"))
+                    .boxed(),
+                "fd" => Just("9+3+4".to_owned()).boxed(),
+                "queues" => Just("3".to_owned()).boxed(),
+                _ if key.takes.contains('|') => {
+                    prop::sample::select(key.takes.split('|').collect::<Vec<_>>())
+                        .prop_map(str::to_owned)
+                        .boxed()
+                }
+                _ => {
+                    let (least, most) = key.takes.split_once("..").unwrap();
+                    let range = least.parse::<u64>().unwrap()..=most.parse::<u64>().unwrap();
+                    range.prop_map(|n| n.to_string()).boxed()
+                }
+            }
+        };
+        let keys: Vec<_> = KEYS
+            .iter()
+            .filter(|key| key.kinds.is_empty() || key.kinds.contains(&kind))
+            .map(|key| {
+                let text = if key.is_flag() {
+                    Just(key.name.to_owned()).boxed()
+                } else {
+                    value(key)
+                        .prop_map(|value| format!("{}={value}", key.name))
+                        .boxed()
+                };
+                prop::option::of(text)
+            })
+            .collect();
+        keys.prop_map(move |keys| {
+            let keys: Vec<_> = keys.into_iter().flatten().collect();
+            format!("{kind}:name\\,x,{}", keys.join(","))
+                .replace("null:name\\,x,", "null:")
+                .replace("sim:name\\,x,", "sim:")
+        })
+    };
+    prop_oneof![key("tap"), key("tun"), key("pcap"), key("null"), key("sim")]
+}
+
+fn prints_back(text: &str) {
+    match text.parse::<PortSpec>() {
+        Ok(spec) => {
+            let printed = spec.to_string();
+            assert_eq!(
+                printed.parse().as_ref(),
+                Ok(&spec),
+                "{text:?} as {printed:?}"
+            );
+            assert_eq!(parse(&printed).to_string(), printed);
+        }
+        Err(error) => {
+            let line = error.to_string();
+            assert!(!line.chars().any(char::is_control), "{line:?}");
+            assert!(line.len() < 1_000 && !line.is_empty(), "{line:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn no_string_panics_and_every_error_is_one_line(text in any::<String>(), near in nearly()) {
+        prints_back(&text);
+        prints_back(&near);
+    }
+
+    #[test]
+    fn what_is_printed_parses_to_the_same(text in valid()) {
+        prints_back(&text);
+    }
+}
+
+/// The property above must not be about errors only.
+#[test]
+fn valid_specs_are_mostly_valid() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let parsed = (0..200)
+        .filter(|_| {
+            let tree = valid().new_tree(&mut runner).unwrap();
+            let text = proptest::strategy::ValueTree::current(&tree);
+            text.parse::<PortSpec>().is_ok()
+        })
+        .count();
+    assert!(parsed > 100, "{parsed}");
+}

@@ -1,0 +1,371 @@
+//! How a TAP or TUN interface is opened: by system calls whose order and whose fallbacks matter.
+//!
+//! Header size, byte order and offloads belong to the interface, not to the descriptor, and stay
+//! with a persistent one: all are set or read back here, and nothing is assumed.
+
+use super::tun::{self, Queue};
+use crate::driver::{DeviceError, Features};
+use crate::limits::QUEUES_MAX;
+use crate::port::tap::{TapConfig, TapKind};
+use packtrain_offload::virtio_net::HeaderLen;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Packets that the kernel keeps for each queue of an interface that we create. TAP has 1000 by
+/// itself; TUN has 500, which one burst of small packets overruns.
+const KERNEL_QUEUE_PACKETS: u16 = 1000;
+
+/// Offloads that the kernel can be asked for: a bit of `TUNSETOFFLOAD`, and all it stands for. The
+/// youngest comes last.
+const OFFLOADS: [(u32, Features); 5] = [
+    (tun::OFFLOAD_CSUM, Features::CSUM),
+    (tun::OFFLOAD_TSO4, Features::TSO4),
+    (tun::OFFLOAD_TSO6, Features::TSO6),
+    (tun::OFFLOAD_TSO_ECN, Features::TSO_ECN),
+    (tun::OFFLOAD_USO, Features::USO),
+];
+
+/// An interface, as it was found after opening.
+#[derive(Debug)]
+pub(in crate::port) struct Opened {
+    pub(in crate::port) name: String,
+    pub(in crate::port) kind: TapKind,
+    /// At least one.
+    pub(in crate::port) queues: Vec<Queue>,
+    pub(in crate::port) queues_max: usize,
+    /// The header in front of every packet; `None` for none.
+    pub(in crate::port) header: Option<HeaderLen>,
+    /// Offloads that both sides may use.
+    pub(in crate::port) features: Features,
+    /// What was refused, in sentences.
+    pub(in crate::port) notes: Vec<String>,
+}
+
+/// Opens the interface with all its queues.
+pub(in crate::port) fn open(config: &TapConfig) -> Result<Opened, DeviceError> {
+    let TapConfig { name, queues, .. } = config;
+    if name.is_empty() || name.len() > 15 {
+        return unsupported(format!("{name:?} is no interface name: use 1 to 15 bytes"));
+    }
+    if *queues == 0 || *queues > QUEUES_MAX {
+        return unsupported(format!("{queues} queues for {name}: use 1 to {QUEUES_MAX}"));
+    }
+    let (first, flags, created) = open_first(config)?;
+    // What was asked for may be a pattern.
+    let (name, _flags) = interface_of(&first)?;
+    let mut opened = Vec::with_capacity(*queues);
+    opened.push(first);
+    for number in 1..*queues {
+        let next = open_queue()?;
+        match next.attach(&name, flags) {
+            Ok(()) => opened.push(next),
+            Err(error) if tun::is_full(&error) => {
+                return unsupported(format!(
+                    "{name} has only {number} queues left: use fewer, or end their other user"
+                ));
+            }
+            Err(error) => return Err(failed("open a further queue of the interface")(error)),
+        }
+    }
+    let mut opened = agree(opened, config.wish, true)?;
+    if created && let Err(error) = tun::set_queue_length(&name, KERNEL_QUEUE_PACKETS) {
+        opened.notes.push(format!(
+            "the kernel's queue of {name} keeps its length: {error}"
+        ));
+    }
+    Ok(opened)
+}
+
+/// Takes over descriptors that are attached already.
+pub(in crate::port) fn adopt(fds: Vec<OwnedFd>, wish: Features) -> Result<Opened, DeviceError> {
+    if fds.is_empty() || fds.len() > QUEUES_MAX {
+        let count = fds.len();
+        return unsupported(format!("{count} descriptors: give 1 to {QUEUES_MAX}"));
+    }
+    let queues: io::Result<Vec<_>> = fds.into_iter().map(Queue::from_fd).collect();
+    agree(
+        queues.map_err(failed("set up the given descriptor"))?,
+        wish,
+        false,
+    )
+}
+
+/// Reads back what the queues are, and agrees with the kernel on the rest. With `ours` the header
+/// is what we like best; else it stays as it is if we understand it.
+fn agree(queues: Vec<Queue>, wish: Features, ours: bool) -> Result<Opened, DeviceError> {
+    let (name, flags) = interface_of(&queues[0])?;
+    for other in &queues[1..] {
+        if interface_of(other)?.0 != name {
+            return unsupported(format!("not all given descriptors belong to {name}"));
+        }
+    }
+    if flags & tun::NO_PACKET_INFO == 0 {
+        return unsupported(format!(
+            "{name} has packet information in front of every packet: open it with IFF_NO_PI"
+        ));
+    }
+    let mut notes = Vec::new();
+    let (header, wish) = if flags & tun::VNET_HEADER == 0 {
+        notes.push(format!(
+            "{name} is open without a virtio-net header: no offloads"
+        ));
+        (None, Features::NONE)
+    } else {
+        (Some(agree_on_header(&queues[0], &name, ours)?), wish)
+    };
+    // Without a header as well: the kernel would go on handing over what an earlier user asked for.
+    let features = probe_offload(wish, &mut notes, |mask| queues[0].set_offload(mask));
+    let features = features.map_err(failed("set the interface's offloads"))?;
+    match queues[0].observe() {
+        Ok(tun::Observed { counters: None, .. }) => {
+            notes.push(format!(
+                "no counters of {name}: /proc/net/dev cannot be read"
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => notes.push(format!("no link state and counters of {name}: {error}")),
+    }
+    let kind = if flags & tun::TUN == 0 {
+        TapKind::Tap
+    } else {
+        TapKind::Tun
+    };
+    let queues_max = queues.len();
+    Ok(Opened {
+        name,
+        kind,
+        queues,
+        queues_max,
+        header,
+        features,
+        notes,
+    })
+}
+
+/// Opens the first queue; returns the flags that further ones need, and whether the interface is
+/// new.
+fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
+    let TapConfig { kind, name, .. } = config;
+    let kind_flag = match kind {
+        TapKind::Tap => tun::TAP,
+        TapKind::Tun => tun::TUN,
+    };
+    let single = kind_flag | tun::NO_PACKET_INFO | tun::VNET_HEADER;
+    let multi = single | tun::MULTI_QUEUE;
+    let (wanted, other) = if config.queues > 1 {
+        (multi, single)
+    } else {
+        (single, multi)
+    };
+    let queue = open_queue()?;
+    match queue.attach(name, wanted | tun::CREATE_ONLY) {
+        Ok(()) => return Ok((queue, wanted, true)),
+        Err(error) if tun::is_mismatch(&error) => {
+            return unsupported(format!(
+                "{name:?} is no interface name that the kernel takes"
+            ));
+        }
+        Err(error) if !tun::is_taken(&error) => return Err(failed(CREATE)(error)),
+        Err(_) if config.exclusive => {
+            return unsupported(format!(
+                "{name} exists already: delete it, or use another name"
+            ));
+        }
+        Err(_exists) => {}
+    }
+    let error = match queue.attach(name, wanted) {
+        Ok(()) => return Ok((queue, wanted, false)),
+        Err(error) if tun::is_mismatch(&error) => match queue.attach(name, other) {
+            // An interface for several queues is as good for one.
+            Ok(()) if config.queues == 1 => return Ok((queue, other, false)),
+            Ok(()) => return unsupported(single_queue(name, config.queues)),
+            Err(error) if config.queues > 1 && tun::is_taken(&error) => {
+                return unsupported(single_queue(name, config.queues));
+            }
+            Err(error) => error,
+        },
+        Err(error) => error,
+    };
+    if tun::is_mismatch(&error) {
+        return unsupported(format!(
+            "{name} exists and is no {kind:?} interface: use another name"
+        ));
+    }
+    if tun::is_taken(&error) {
+        return unsupported(format!(
+            "{name} is in use: end its other user, or use another name"
+        ));
+    }
+    Err(failed(CREATE)(error))
+}
+
+const CREATE: &str = "create or attach to the interface";
+
+fn single_queue(name: &str, queues: usize) -> String {
+    format!("{name} exists with a single queue, not {queues}: use queues=1, or delete it first")
+}
+
+fn open_queue() -> Result<Queue, DeviceError> {
+    Queue::open().map_err(failed("open /dev/net/tun"))
+}
+
+fn interface_of(queue: &Queue) -> Result<(String, u32), DeviceError> {
+    queue.interface().or_else(|error| {
+        unsupported(format!(
+            "the descriptor is not attached to a TUN or TAP interface: {error}"
+        ))
+    })
+}
+
+/// Sets the header's form where we may, and reads it back: it belongs to the interface, and stays
+/// with a persistent one.
+fn agree_on_header(queue: &Queue, name: &str, ours: bool) -> Result<HeaderLen, DeviceError> {
+    let ask = || {
+        queue
+            .header_bytes()
+            .map_err(failed("read the virtio-net header's size"))
+    };
+    let present = HeaderLen::from_bytes(ask()?);
+    if (ours || present.is_none()) && present != Some(HeaderLen::V1) {
+        // Whether it worked shows below.
+        queue.set_header_bytes(HeaderLen::V1.bytes()).unwrap_or(());
+    }
+    // Without the call the header is in the host's order.
+    if let Err(error) = queue.set_little_endian()
+        && cfg!(target_endian = "big")
+    {
+        return Err(failed("make the virtio-net header little endian")(error));
+    }
+    let bytes = ask()?;
+    HeaderLen::from_bytes(bytes).ok_or_else(|| {
+        DeviceError::Unsupported(format!(
+            "{name} has a virtio-net header of {bytes} bytes, not 10 or 12, and keeps it"
+        ))
+    })
+}
+
+/// Says that packets may be read with `features`, as far as the kernel can be asked.
+pub(in crate::port) fn offer(queue: &Queue, features: Features) -> io::Result<()> {
+    queue.set_offload(mask_of(supported(features)))
+}
+
+/// Asks for the offloads in `wish`, in ever smaller sets until the kernel takes one: it takes a
+/// mask as a whole or not at all. Returns what was granted.
+fn probe_offload(
+    wish: Features,
+    notes: &mut Vec<String>,
+    mut set: impl FnMut(u32) -> io::Result<()>,
+) -> io::Result<Features> {
+    let mut wanted = supported(wish);
+    loop {
+        let Err(error) = set(mask_of(wanted)) else {
+            return Ok(wanted);
+        };
+        // The latest addition to the kernel is given up first.
+        let Some((_, last)) = OFFLOADS.iter().rev().find(|(_, f)| wanted.contains(*f)) else {
+            return Err(error);
+        };
+        for name in last.names() {
+            notes.push(format!(
+                "the kernel refuses {name} (TUNSETOFFLOAD): {error}"
+            ));
+        }
+        wanted = supported(wanted.without(*last));
+    }
+}
+
+/// What of `wish` the device can be asked for: each bit stands for all of its features.
+fn supported(wish: Features) -> Features {
+    let whole = OFFLOADS.iter().filter(|(_, f)| wish.contains(*f));
+    whole
+        .fold(Features::NONE, |all, (_, f)| all | *f)
+        .consistent()
+}
+
+fn mask_of(features: Features) -> u32 {
+    let asked = OFFLOADS.iter().filter(|(_, f)| features.contains(*f));
+    asked.fold(0, |mask, (bit, _)| mask | bit)
+}
+
+fn unsupported<T>(why: String) -> Result<T, DeviceError> {
+    Err(DeviceError::Unsupported(why))
+}
+
+/// An error of the system: the interface is gone, or `action` failed.
+pub(in crate::port) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DeviceError {
+    move |source| {
+        if tun::is_removed(&source) {
+            DeviceError::Removed
+        } else {
+            DeviceError::Failed { action, source }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that knows only the bits of `known`.
+    fn probe(wish: Features, known: u32) -> (Features, Vec<u32>, Vec<String>) {
+        let (mut asked, mut notes) = (Vec::new(), Vec::new());
+        let granted = probe_offload(wish, &mut notes, |mask| {
+            asked.push(mask);
+            if mask & !known == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::from_raw_os_error(22))
+            }
+        });
+        (granted.expect("0 is always known"), asked, notes)
+    }
+
+    #[test]
+    fn a_kernel_without_uso_is_asked_again_and_the_refusal_is_told() {
+        let (granted, asked, notes) = probe(Features::ALL, 0x1f);
+        assert_eq!(granted, Features::CSUM | Features::TSO);
+        assert_eq!(asked, [0x6f, 0x0f]);
+        assert_eq!(notes.len(), 2);
+        assert!(
+            notes[0].contains("uso4") && notes[1].contains("uso6"),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn probing_goes_from_the_largest_mask_to_the_smallest() {
+        let (granted, asked, notes) = probe(Features::ALL, 0);
+        assert_eq!(granted, Features::NONE);
+        assert_eq!(asked, [0x6f, 0x0f, 0x07, 0x03, 0x01, 0]);
+        assert_eq!(notes.len(), 7, "one sentence for each feature: {notes:?}");
+    }
+
+    #[test]
+    fn only_masks_that_linux_takes_are_asked_for() {
+        let masks = [
+            (Features::NONE, 0),
+            (Features::CSUM, 0x01),
+            (Features::CSUM4, 0),
+            (Features::TSO, 0),
+            (Features::USO, 0),
+            (Features::CSUM | Features::USO4, 0x01),
+            (Features::CSUM | Features::USO, 0x61),
+            (Features::CSUM | Features::TSO_ECN, 0x01),
+            (Features::CSUM | Features::TSO6 | Features::TSO_ECN, 0x0d),
+            (Features::VLAN | Features::LARGE_RECEIVE, 0),
+            (Features::ALL, 0x6f),
+        ];
+        for (wish, mask) in masks {
+            let (granted, asked, notes) = probe(wish, 0x6f);
+            assert_eq!(asked, [mask], "{wish:?}");
+            assert!(wish.contains(granted), "{wish:?}");
+            assert!(notes.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_refused_empty_mask_is_an_error() {
+        let refuse = |_mask| Err(io::Error::from_raw_os_error(22));
+        assert!(probe_offload(Features::ALL, &mut Vec::new(), refuse).is_err());
+    }
+}

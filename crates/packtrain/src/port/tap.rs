@@ -1,0 +1,343 @@
+//! TAP and TUN: a network interface of the kernel, through a descriptor for each queue.
+
+use super::sys::tap::{self as setup, Opened, failed};
+use super::sys::tun::{Queue, ReadError, WriteError, is_removed};
+use super::vectored::{Filled, Posted, with_pieces};
+use super::vnet::{bytes_min, header_of, take_header};
+use crate::driver::{
+    Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
+    Link, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+};
+use crate::packet::{Arena, Meta, Packet};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::layout::Network;
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::virtio_net::{Accept, HeaderLen};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Segments of one packet: enough for 64 KiB in small frames.
+const TX_SEGMENTS_MAX: usize = 64;
+
+/// Which of the two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TapKind {
+    /// Ethernet frames.
+    Tap,
+    /// IP packets.
+    Tun,
+}
+
+/// Which interface to open, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapConfig {
+    /// TAP or TUN.
+    pub kind: TapKind,
+    /// The interface's name: 1 to 15 bytes. One that does not exist is created, and left down and
+    /// without addresses. `%d` in it stands for the first free number.
+    pub name: String,
+    /// Queues to open: 1 to [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
+    pub queues: usize,
+    /// Offloads to use at most, in both directions.
+    pub wish: Features,
+    /// Fail if the interface exists.
+    pub exclusive: bool,
+}
+
+impl TapConfig {
+    /// One queue of the interface `name`, with every offload.
+    #[must_use]
+    pub fn new(kind: TapKind, name: &str) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+            queues: 1,
+            wish: Features::ALL,
+            exclusive: false,
+        }
+    }
+}
+
+/// An open TAP or TUN interface.
+///
+/// An interface that it created goes when the last descriptor is closed: this and both halves of
+/// every queue. Meanwhile it may be set down and up, renamed, and moved to another network
+/// namespace.
+#[derive(Debug)]
+pub struct Tap {
+    control: Queue,
+    opened: Opened,
+}
+
+impl Tap {
+    /// Opens an interface of the calling thread's network namespace, all queues at once.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Failed`] when the system refuses: no /dev/net/tun, or no right to use it or
+    /// to create the interface (`CAP_NET_ADMIN`, or to own the interface).
+    /// [`DeviceError::Unsupported`] when the interface cannot be had like that.
+    pub fn open(config: &TapConfig) -> Result<Self, DeviceError> {
+        Self::new(setup::open(config)?)
+    }
+
+    /// Takes over descriptors that are attached to an interface: its queues, 1 to [`QUEUES_MAX`].
+    /// Name, kind and header size are read back from them; of `wish`, as much is used as they
+    /// allow.
+    ///
+    /// [`QUEUES_MAX`]: crate::limits::QUEUES_MAX
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] when they are no descriptors of one TUN or TAP interface, or
+    /// set up with packet information; [`DeviceError::Failed`] when the system refuses.
+    pub fn from_fds(fds: Vec<OwnedFd>, wish: Features) -> Result<Self, DeviceError> {
+        Self::new(setup::adopt(fds, wish)?)
+    }
+
+    fn new(opened: Opened) -> Result<Self, DeviceError> {
+        let control = opened.queues[0].try_clone();
+        let control = control.map_err(failed("duplicate the descriptor"))?;
+        Ok(Self { control, opened })
+    }
+
+    /// TAP or TUN.
+    #[must_use]
+    pub const fn kind(&self) -> TapKind {
+        self.opened.kind
+    }
+
+    const fn link_type(&self) -> LinkType {
+        match self.opened.kind {
+            TapKind::Tap => LinkType::Ethernet,
+            TapKind::Tun => LinkType::RawIp,
+        }
+    }
+}
+
+impl Driver for Tap {
+    type Rx = TapRx;
+    type Tx = TapTx;
+
+    fn name(&self) -> &str {
+        &self.opened.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            link: self.link_type(),
+            queues_max: self.opened.queues_max,
+            rx: self.opened.features,
+            tx: self.opened.features,
+            tx_segments_max: TX_SEGMENTS_MAX,
+            tx_gso_segments_max: TX_SEGMENTS_MAX,
+            headroom_bytes: self.opened.header.map_or(0, HeaderLen::bytes),
+            notes: self.opened.notes.clone(),
+            ..Capabilities::default()
+        }
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let (name, has) = (&self.opened.name, self.opened.queues.len());
+        if how.queues == 0 || how.queues > has {
+            let asked = how.queues;
+            let why = format!("{asked} queues for {name}, of which {has} are open");
+            return Err(DeviceError::Unsupported(why));
+        }
+        let rx = how.rx.intersection(self.opened.features);
+        setup::offer(&self.control, rx).map_err(failed("set the interface's offloads"))?;
+        let (header, link) = (self.opened.header, self.link_type());
+        let front = header.map_or(0, HeaderLen::bytes);
+        // The others are closed: the kernel must not steer packets to where nobody reads.
+        let queues = self.opened.queues.drain(..).take(how.queues);
+        let pairs = queues.map(|queue| {
+            let tx = TapTx {
+                queue: queue.try_clone()?,
+                header,
+                link,
+                calls: 0,
+            };
+            let mut posted = Posted::new(how.rx_buffers, front);
+            posted.refill(arena);
+            let rx = TapRx {
+                queue,
+                header,
+                link,
+                posted,
+                drained: false,
+                calls: 0,
+            };
+            Ok((rx, tx))
+        });
+        pairs
+            .collect::<io::Result<_>>()
+            .map_err(failed("duplicate the descriptor"))
+    }
+
+    fn link(&mut self) -> Link {
+        match self.control.observe() {
+            Ok(observed) if observed.running => Link::Up,
+            Ok(_) => Link::Down,
+            Err(error) if is_removed(&error) => Link::Removed,
+            // What cannot be observed is not known to be down; a write will tell.
+            Err(_) => Link::Up,
+        }
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        self.control.observe().ok()?.counters
+    }
+}
+
+/// The receiving half of a queue.
+#[derive(Debug)]
+pub struct TapRx {
+    queue: Queue,
+    header: Option<HeaderLen>,
+    link: LinkType,
+    posted: Posted,
+    drained: bool,
+    calls: u64,
+}
+
+impl TapRx {
+    /// Makes a packet of what was read, if it can be used.
+    fn packet(&mut self, filled: Filled) -> Result<(Packet, RxInfo), DropReason> {
+        let mut packet = self.posted.take(filled)?;
+        // Whatever the offloads are now, the packet may have been queued under others, or another
+        // descriptor of the interface changed them: software can deal with any.
+        let info = take_header(&mut packet, self.header, self.link, Accept::ALL)?;
+        Ok((packet, info))
+    }
+}
+
+impl RxDescriptors for TapRx {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        self.posted.refill(arena)
+    }
+
+    fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        self.drained = false;
+        while !burst.exhausted() {
+            match self.posted.read(|pieces| self.queue.read(pieces)) {
+                Ok(Some(filled)) => match self.packet(filled) {
+                    Ok((packet, info)) => burst.push(packet, &info),
+                    Err(reason) => burst.bad(reason, 1),
+                },
+                // Out of frames: the kernel keeps its packets until the next refill.
+                Ok(None) => return Ok(()),
+                Err(ReadError::Empty) => self.drained = true,
+                Err(ReadError::Lost) => burst.bad(DropReason::BadDescriptor, 1),
+                Err(ReadError::Removed) => return Err(DeviceError::Removed),
+                Err(ReadError::Failed(source)) => {
+                    let action = "read from the interface";
+                    return Err(DeviceError::Failed { action, source });
+                }
+            }
+            self.calls += 1;
+            if self.drained {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Armed {
+        // The descriptor is readable for as long as packets are there: nothing is missed.
+        if self.drained {
+            Armed::Idle
+        } else {
+            Armed::WorkPending
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.queue.as_fd(), Interest::Read))
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.calls
+    }
+}
+
+/// The transmitting half of a queue.
+#[derive(Debug)]
+pub struct TapTx {
+    queue: Queue,
+    header: Option<HeaderLen>,
+    link: LinkType,
+    calls: u64,
+}
+
+impl TapTx {
+    fn send(&self, packet: &mut TxPacket<'_>) -> Result<(), WriteError> {
+        let Some(form) = self.header else {
+            return self.write(&[], packet.packet());
+        };
+        let header = header_of(packet.packet(), form);
+        let header = &header[..form.bytes()];
+        match packet.with_header(header, |packet| self.write(&[], packet)) {
+            Some(result) => result,
+            None => self.write(header, packet.packet()),
+        }
+    }
+
+    fn write(&self, header: &[u8], packet: &Packet) -> Result<(), WriteError> {
+        if header.is_empty() && packet.segment_count() == 1 {
+            return self.queue.write(packet.first());
+        }
+        let bytes = header.len() + packet.bytes();
+        with_pieces(header, packet, |pieces| {
+            self.queue.write_pieces(pieces, bytes)
+        })
+    }
+}
+
+/// What to make of a packet that the kernel does not believe: legal as it is, it was refused for
+/// the offload it uses.
+fn blame(meta: &Meta) -> Refused {
+    let network = meta.layout.map(|layout| layout.kind);
+    match (meta.gso, meta.checksum, network) {
+        (Some(gso), ..) => Refused::Feature(Features::of(gso.kind)),
+        (_, ChecksumState::Partial { .. }, Some(Network::Ipv4)) => {
+            Refused::Feature(Features::CSUM4)
+        }
+        (_, ChecksumState::Partial { .. }, Some(Network::Ipv6)) => {
+            Refused::Feature(Features::CSUM6)
+        }
+        (_, ChecksumState::Partial { .. }, _) => Refused::Feature(Features::CSUM),
+        _ => Refused::Bad(DropReason::DeviceRefused),
+    }
+}
+
+impl TxDescriptors for TapTx {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
+        if packet.packet().bytes() < bytes_min(self.link) {
+            return Err(Refused::Bad(DropReason::Truncated));
+        }
+        self.calls += 1;
+        match self.send(packet) {
+            Ok(()) => Ok(Accepted::Complete),
+            Err(WriteError::Busy) => Err(Refused::Busy),
+            Err(WriteError::Down) => Err(Refused::LinkDown),
+            Err(WriteError::Removed) => Err(Refused::Removed),
+            Err(WriteError::Invalid) => Err(blame(packet.packet().meta())),
+            Err(WriteError::Segments) => Err(Refused::TooManySegments),
+            Err(WriteError::Bytes) => Err(Refused::Bad(DropReason::TooLong)),
+            Err(WriteError::Other) => Err(Refused::Bad(DropReason::DeviceRefused)),
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.queue.as_fd(), Interest::Write))
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.calls
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.calls
+    }
+}

@@ -1,0 +1,299 @@
+//! Packets as the vectors of `readv(2)` and `writev(2)`, for ports that move one packet a call.
+
+use crate::driver::RxBuffers;
+use crate::limits::{BURST_PACKETS_MAX, HEADROOM_BYTES, PACKET_BYTES_MAX, SEGMENTS_MAX};
+use crate::packet::{Arena, FrameClass, Packet};
+use crate::stats::DropReason;
+use std::array::from_fn;
+use std::io::{IoSlice, IoSliceMut};
+
+/// Bytes that may stand in front of a received packet: a virtio-net header.
+const FRONT_BYTES_MAX: usize = 12;
+/// Small frames that hold the longest packet with its header.
+const PIECES: usize = (PACKET_BYTES_MAX + FRONT_BYTES_MAX).div_ceil(FrameClass::Small.data_bytes());
+/// Small frames posted to receive pieces: two of the longest packets (a burst ends after as many
+/// bytes), and what one more read needs.
+const PIECES_POSTED: usize = 3 * PIECES;
+/// Large frames posted: one poll can receive as many packets that a small frame does not hold.
+const LARGE_POSTED: usize = 8;
+
+const _: () = assert!(PIECES_POSTED >= BURST_PACKETS_MAX + PIECES);
+// A read that fills everything is a packet that was too long.
+const _: () = assert!(PIECES * FrameClass::Small.data_bytes() > PACKET_BYTES_MAX + FRONT_BYTES_MAX);
+const _: () = assert!(FRONT_BYTES_MAX <= HEADROOM_BYTES);
+
+/// Frames to receive into. What a packet does not use stays posted for the next one.
+#[derive(Debug)]
+pub(super) struct Posted {
+    buffers: RxBuffers,
+    front: usize,
+    small: Vec<Packet>,
+    large: Vec<Packet>,
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Filled {
+    bytes: usize,
+    truncated: bool,
+}
+
+impl Posted {
+    /// Nothing posted yet. `front` bytes precede every packet, at most 12.
+    pub(super) fn new(buffers: RxBuffers, front: usize) -> Self {
+        debug_assert!(front <= FRONT_BYTES_MAX);
+        let (small, large) = match buffers {
+            RxBuffers::Whole => (BURST_PACKETS_MAX, LARGE_POSTED),
+            RxBuffers::Pieces => (PIECES_POSTED, 0),
+        };
+        Self {
+            buffers,
+            front,
+            small: Vec::with_capacity(small),
+            large: Vec::with_capacity(large),
+        }
+    }
+
+    /// Posts frames up to the full number; false when the arena ran out of them.
+    pub(super) fn refill(&mut self, arena: &Arena) -> bool {
+        while self.small.len() < self.small.capacity() {
+            let Some(frame) = self.small_frame(arena) else {
+                return false;
+            };
+            self.small.push(frame);
+        }
+        while self.large.len() < self.large.capacity() {
+            let Ok(frame) = arena.packet(FrameClass::Large) else {
+                return false;
+            };
+            self.large.push(frame);
+        }
+        true
+    }
+
+    /// An empty packet whose room begins `front` bytes early, so that the packet itself begins
+    /// where every other does.
+    fn small_frame(&self, arena: &Arena) -> Option<Packet> {
+        let mut frame = arena.packet(FrameClass::Small).ok()?;
+        frame.prepend(self.front).ok()?;
+        frame.truncate(0);
+        Some(frame)
+    }
+
+    /// Has `read` fill the frames, the bytes in front zeroed before. `None` when too few are
+    /// posted for the longest packet.
+    pub(super) fn read<E>(
+        &mut self,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
+    ) -> Result<Option<Filled>, E> {
+        match self.buffers {
+            RxBuffers::Whole if self.large.is_empty() => Ok(None),
+            RxBuffers::Whole => self.read_into::<2, E>(read),
+            RxBuffers::Pieces => self.read_into::<PIECES, E>(read),
+        }
+    }
+
+    fn read_into<const N: usize, E>(
+        &mut self,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
+    ) -> Result<Option<Filled>, E> {
+        let small_count = N - usize::from(!self.large.is_empty());
+        let small = self.small.iter_mut().rev().take(small_count);
+        let mut pieces: [IoSliceMut<'_>; N] = from_fn(|_| IoSliceMut::new(&mut []));
+        let (mut used, mut room) = (0, 0);
+        for (piece, frame) in pieces.iter_mut().zip(small.chain(self.large.last_mut())) {
+            let free = frame.tailroom_mut();
+            room += free.len();
+            *piece = IoSliceMut::new(free);
+            used += 1;
+        }
+        if used < N {
+            return Ok(None);
+        }
+        pieces[0][..self.front].fill(0);
+        let bytes = read(&mut pieces)?;
+        let truncated = bytes >= room;
+        Ok(Some(Filled { bytes, truncated }))
+    }
+
+    /// The packet that was read, with what is in front of it.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    pub(super) fn take(&mut self, filled: Filled) -> Result<Packet, DropReason> {
+        let mut packet = self.small.pop().ok_or(DropReason::NoBuffer)?;
+        let mut left = filled.bytes - fill(&mut packet, filled.bytes)?;
+        while left > 0 {
+            let next = self.large.pop().or_else(|| self.small.pop());
+            let mut next = next.ok_or(DropReason::NoBuffer)?;
+            left -= fill(&mut next, left)?;
+            packet.append(next).map_err(|_| DropReason::NoBuffer)?;
+        }
+        if filled.truncated {
+            return Err(DropReason::TooLong);
+        }
+        Ok(packet)
+    }
+}
+
+/// Makes up to `bytes` bytes of a frame, just read, part of its packet; returns how many.
+fn fill(frame: &mut Packet, bytes: usize) -> Result<usize, DropReason> {
+    let bytes = bytes.min(frame.tailroom_mut().len());
+    frame.grow(bytes).map_err(|_| DropReason::TooLong)?;
+    Ok(bytes)
+}
+
+/// Has `write` take the pieces of `header` and `packet`, of which there is at least one.
+pub(super) fn with_pieces<T>(
+    header: &[u8],
+    packet: &Packet,
+    write: impl FnOnce(&[IoSlice<'_>]) -> T,
+) -> T {
+    // Most packets have few segments, and the array is written each time.
+    if packet.segment_count() < 4 {
+        gather::<4, T>(header, packet, write)
+    } else {
+        gather::<{ SEGMENTS_MAX + 1 }, T>(header, packet, write)
+    }
+}
+
+fn gather<const N: usize, T>(
+    header: &[u8],
+    packet: &Packet,
+    write: impl FnOnce(&[IoSlice<'_>]) -> T,
+) -> T {
+    let mut pieces = [IoSlice::new(header); N];
+    let first = usize::from(!header.is_empty());
+    let mut used = first;
+    for (piece, segment) in pieces[first..].iter_mut().zip(packet.segments()) {
+        *piece = IoSlice::new(segment);
+        used += 1;
+    }
+    write(&pieces[..used.max(1)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::ArenaConfig;
+    use std::convert::Infallible;
+
+    fn bytes(n: usize) -> Vec<u8> {
+        (0..n).map(|i| (i % 251) as u8).collect()
+    }
+
+    /// Receives `packet`, with 12 bytes in front that the device leaves alone.
+    fn receive(posted: &mut Posted, packet: &[u8]) -> Option<Result<Packet, DropReason>> {
+        let filled = posted.read(|pieces| {
+            let mut rest = packet;
+            let (mut skip, mut done) = (12, 12);
+            for piece in pieces.iter_mut() {
+                let at = skip.min(piece.len());
+                assert_eq!(&piece[..at], &[0; 12][..at], "the front is zeroed");
+                let n = rest.len().min(piece.len() - at);
+                piece[at..at + n].copy_from_slice(&rest[..n]);
+                rest = &rest[n..];
+                skip -= at;
+                done += n;
+            }
+            Ok::<_, Infallible>(done)
+        });
+        let Ok(filled) = filled;
+        filled.map(|filled| posted.take(filled))
+    }
+
+    fn contents(packet: &Packet) -> Vec<u8> {
+        packet.segments().flatten().copied().collect()
+    }
+
+    #[test]
+    fn a_packet_takes_only_the_frames_it_fills() {
+        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        let small = FrameClass::Small.data_bytes();
+        for (buffers, lengths) in [
+            (
+                RxBuffers::Whole,
+                [(small, 1), (small + 1, 2), (PACKET_BYTES_MAX, 2)],
+            ),
+            (
+                RxBuffers::Pieces,
+                [(small, 1), (small + 1, 2), (PACKET_BYTES_MAX, PIECES)],
+            ),
+        ] {
+            let mut posted = Posted::new(buffers, 12);
+            assert!(posted.refill(&arena));
+            for (length, segments) in lengths {
+                let before = (posted.small.len(), posted.large.len());
+                let sent = bytes(length);
+                let mut got = receive(&mut posted, &sent)
+                    .expect("frames are posted")
+                    .expect("it fits");
+                got.trim_front(12);
+                assert_eq!(contents(&got), sent);
+                assert_eq!(got.segment_count(), segments, "{buffers:?} {length}");
+                assert_eq!(got.headroom(), HEADROOM_BYTES);
+                let used = before.0 - posted.small.len() + before.1 - posted.large.len();
+                assert_eq!(used, segments);
+                assert!(posted.refill(&arena));
+            }
+        }
+        assert_eq!(arena.census().lines_used, 0);
+    }
+
+    #[test]
+    fn a_read_that_fills_everything_is_too_long_and_costs_one_packet() {
+        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        for buffers in [RxBuffers::Whole, RxBuffers::Pieces] {
+            let mut posted = Posted::new(buffers, 12);
+            assert!(posted.refill(&arena));
+            let long = receive(&mut posted, &bytes(100_000)).expect("frames are posted");
+            assert_eq!(long.err(), Some(DropReason::TooLong));
+            assert!(posted.refill(&arena));
+            let next = receive(&mut posted, &bytes(60)).expect("frames are posted");
+            assert_eq!(next.expect("it fits").bytes(), 72);
+        }
+        assert_eq!(arena.census().small_used, 0);
+        assert_eq!(arena.census().large_used, 0);
+    }
+
+    #[test]
+    fn nothing_is_read_while_the_longest_packet_would_not_fit() {
+        let lacking = [
+            (RxBuffers::Whole, 64, 0),
+            (RxBuffers::Whole, 0, 8),
+            (RxBuffers::Pieces, PIECES as u32 - 1, 8),
+        ];
+        for (buffers, small_frames, large_frames) in lacking {
+            let config = ArenaConfig {
+                small_frames,
+                large_frames,
+                lines: 256,
+            };
+            let arena = Arena::new(config).expect("memory");
+            let mut posted = Posted::new(buffers, 12);
+            assert!(!posted.refill(&arena), "{buffers:?}");
+            assert!(receive(&mut posted, &bytes(60)).is_none(), "{buffers:?}");
+        }
+    }
+
+    #[test]
+    fn pieces_are_the_header_and_the_segments() {
+        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        for segments in [1, 3, 4, 5, SEGMENTS_MAX] {
+            let mut packet = arena.empty_packet().expect("a line");
+            for i in 0..segments {
+                packet.add_frame(FrameClass::Small).expect("a frame");
+                packet.tailroom_mut()[0] = i as u8;
+                packet.grow(1).expect("room");
+            }
+            for header in [&[][..], &[7; 12][..]] {
+                let pieces = with_pieces(header, &packet, |pieces| {
+                    assert_eq!(pieces.len(), segments + usize::from(!header.is_empty()));
+                    pieces.iter().flat_map(|p| p.to_vec()).collect::<Vec<_>>()
+                });
+                assert_eq!(pieces, [header, &contents(&packet)].concat());
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What ports with a virtio-net header in front of every packet have in common.
+
+use crate::driver::RxInfo;
+use crate::limits::PACKET_BYTES_MAX;
+use crate::packet::Packet;
+use crate::stats::DropReason;
+use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, L2_HEADER_BYTES_MAX};
+use packtrain_offload::offload::LinkType;
+use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, describe, validate};
+
+/// Takes the header off a packet that was received with it, and believes what is consistent.
+///
+/// The packet's first segment must hold all headers, as one posted for receiving does. Without a
+/// header (`None`) only the length is checked.
+///
+/// # Errors
+///
+/// Why the packet cannot be used.
+pub(super) fn take_header(
+    packet: &mut Packet,
+    header: Option<HeaderLen>,
+    link: LinkType,
+    accept: Accept,
+) -> Result<RxInfo, DropReason> {
+    let Some(header) = header else {
+        return match packet.bytes() {
+            bytes if bytes < bytes_min(link) => Err(DropReason::Truncated),
+            bytes if bytes > bytes_max(link) => Err(DropReason::TooLong),
+            _ => Ok(RxInfo::default()),
+        };
+    };
+    let vnet = VnetHeader::decode(packet.first(), header).map_err(DropReason::Vnet)?;
+    packet.trim_front(header.bytes());
+    let received = validate(&vnet, link, accept, packet.first(), packet.bytes() as u32)
+        .map_err(DropReason::Vnet)?;
+    packet.truncate(received.packet_bytes as usize);
+    Ok(RxInfo {
+        layout: received.layout,
+        checksum: received.checksum,
+        gso: received.gso,
+        wire_packets: received.wire_packets.try_into().unwrap_or(u16::MAX),
+        ..RxInfo::default()
+    })
+}
+
+/// The header to write in front of `packet`; as many of the bytes count as `header` has.
+pub(super) fn header_of(packet: &Packet, header: HeaderLen) -> [u8; HeaderLen::V1.bytes()] {
+    let meta = packet.meta();
+    let mut bytes = [0; HeaderLen::V1.bytes()];
+    describe(meta.checksum, meta.gso, meta.layout.as_ref())
+        .encode(&mut bytes, header)
+        .expect("no form of the header is longer");
+    bytes
+}
+
+/// Bytes that a packet has at least: its link header, or one byte to tell the IP version by.
+pub(super) const fn bytes_min(link: LinkType) -> usize {
+    match link {
+        LinkType::Ethernet => ETHERNET_HEADER_BYTES,
+        LinkType::RawIp => 1,
+    }
+}
+
+/// Bytes that a packet has at most.
+const fn bytes_max(link: LinkType) -> usize {
+    match link {
+        LinkType::Ethernet => PACKET_BYTES_MAX,
+        LinkType::RawIp => PACKET_BYTES_MAX - L2_HEADER_BYTES_MAX,
+    }
+}

@@ -1,0 +1,301 @@
+//! Writes a copy of every packet that passes to a pcapng file.
+
+use super::wire::{self, Scratch};
+use super::{Output, PassBad, info_of, lock, stopped};
+use crate::capture::{Format, Interface, WriteError, Writer};
+use crate::driver::{
+    Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
+    Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
+};
+use crate::packet::{Arena, Burst, Packet};
+use crate::port::pcap::{link_code, wall_clock_ns};
+use crate::time::Instant;
+use packtrain_offload::offload::LinkType;
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+const RECEIVED: u32 = 0;
+const TRANSMITTED: u32 = 1;
+
+/// What a [`Capture`] writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureOptions {
+    /// One record for each packet in memory, as it is there: checksums unfinished, GSO packets
+    /// large. By default one finished record for each wire packet.
+    pub whole: bool,
+    /// The most bytes to keep of each packet; 0 for all.
+    pub snaplen: u32,
+}
+
+/// Captures what a driver receives and transmits, as pcapng with one interface for each of the two.
+///
+/// Traffic never suffers from it: when the file cannot be written, capturing stops, and
+/// [`CaptureStatus::note`] says why. Packets that were received in error are not captured. Records
+/// have the wall clock's time when their batch began.
+#[derive(Debug)]
+pub struct Capture<D> {
+    inner: D,
+    sink: Arc<Mutex<Sink>>,
+}
+
+/// Reads how a [`Capture`] is doing, also after it was moved into its port.
+#[derive(Clone, Debug)]
+pub struct CaptureStatus(Arc<Mutex<Sink>>);
+
+impl CaptureStatus {
+    /// Records written so far.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        lock(&self.0).writer.records()
+    }
+
+    /// Why capturing stopped, if it did: one sentence.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        lock(&self.0).note.clone()
+    }
+}
+
+struct Sink {
+    writer: Writer<Output>,
+    link: LinkType,
+    whole: bool,
+    scratch: Box<Scratch>,
+    note: Option<String>,
+}
+
+impl std::fmt::Debug for Sink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sink")
+            .field("records", &self.writer.records())
+            .field("note", &self.note)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sink {
+    fn write(&mut self, interface: u32, now_ns: u64, packet: &Packet) {
+        if self.note.is_some() {
+            return;
+        }
+        let mut result = Ok(());
+        let writer = &mut self.writer;
+        let visited = !self.whole
+            && wire::for_each(packet, self.link, true, &mut self.scratch, |wire| {
+                let bytes = (wire.header.len() + wire.rest.len()) as u32;
+                let rest = packet.pieces(wire.rest).into_iter().flatten();
+                let pieces = std::iter::once(wire.header).chain(rest);
+                if result.is_ok() {
+                    result = writer.write(interface, now_ns, bytes, pieces);
+                }
+            });
+        if !visited {
+            // Wanted so, or a packet that no wire packets can be made of: as it is in memory.
+            let bytes = packet.bytes() as u32;
+            result = writer.write(interface, now_ns, bytes, packet.segments());
+        }
+        self.settle(result);
+    }
+
+    fn flush(&mut self) {
+        if self.note.is_none() {
+            let result = self.writer.flush();
+            self.settle(result);
+        }
+    }
+
+    fn settle(&mut self, result: Result<(), WriteError>) {
+        if let Err(error) = result {
+            self.note = Some(stopped("the capture", &io::Error::other(error)));
+        }
+    }
+}
+
+impl<D: Driver> Capture<D> {
+    /// Captures to a new file; one of that name is replaced.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be created or written.
+    pub fn create(inner: D, path: &Path, options: CaptureOptions) -> io::Result<Self> {
+        Self::new(inner, Box::new(File::create(path)?), options)
+    }
+
+    /// Captures to any output.
+    ///
+    /// # Errors
+    ///
+    /// When it does not take the file header.
+    pub fn new(inner: D, output: Output, options: CaptureOptions) -> io::Result<Self> {
+        let link = inner.capabilities().link;
+        let names = [
+            format!("{} received", inner.name()),
+            format!("{} transmitted", inner.name()),
+        ];
+        let [received, transmitted] = names.each_ref().map(|name| Interface {
+            link: link_code(link),
+            snaplen: options.snaplen,
+            name: Some(name),
+        });
+        let writer = Writer::new(output, Format::PcapNg, &[received, transmitted])
+            .map_err(io::Error::other)?;
+        let sink = Sink {
+            writer,
+            link,
+            whole: options.whole,
+            scratch: Box::default(),
+            note: None,
+        };
+        Ok(Self {
+            inner,
+            sink: Arc::new(Mutex::new(sink)),
+        })
+    }
+
+    /// A handle to ask how it goes.
+    #[must_use]
+    pub fn status(&self) -> CaptureStatus {
+        CaptureStatus(Arc::clone(&self.sink))
+    }
+}
+
+impl<D: Driver> Driver for Capture<D> {
+    type Rx = CaptureRx<D::Rx>;
+    type Tx = CaptureTx<D::Tx>;
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let pairs = self.inner.attach(how, arena)?.into_iter();
+        let wrap = |(rx, tx)| {
+            let rx = CaptureRx {
+                inner: rx,
+                stage: Burst::new(),
+                sink: Arc::clone(&self.sink),
+            };
+            let tx = CaptureTx {
+                inner: tx,
+                batch_ns: None,
+                sink: Arc::clone(&self.sink),
+            };
+            (rx, tx)
+        };
+        Ok(pairs.map(wrap).collect())
+    }
+
+    fn link(&mut self) -> Link {
+        self.inner.link()
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        self.inner.device_counters()
+    }
+}
+
+/// The receiving half of a [`Capture`].
+#[derive(Debug)]
+pub struct CaptureRx<R> {
+    inner: R,
+    stage: Burst,
+    sink: Arc<Mutex<Sink>>,
+}
+
+impl<R: RxDescriptors> RxDescriptors for CaptureRx<R> {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        self.inner.refill(arena)
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        let budget = burst.budget();
+        let mut bad = PassBad(burst);
+        let mut staged = RxBurst::new(&mut self.stage, budget, &mut bad);
+        let result = self.inner.receive(now, &mut staged);
+        if self.stage.is_empty() {
+            return result;
+        }
+        let mut sink = lock(&self.sink);
+        let now_ns = wall_clock_ns();
+        while let Some(packet) = self.stage.pop() {
+            sink.write(RECEIVED, now_ns, &packet);
+            let info = info_of(&packet);
+            burst.push(packet, &info);
+        }
+        sink.flush();
+        result
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.inner.next_at()
+    }
+
+    fn held(&self) -> u64 {
+        self.inner.held()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+}
+
+/// The transmitting half of a [`Capture`].
+#[derive(Debug)]
+pub struct CaptureTx<T> {
+    inner: T,
+    /// The wall clock when the batch began, in nanoseconds since 1970.
+    batch_ns: Option<u64>,
+    sink: Arc<Mutex<Sink>>,
+}
+
+impl<T: TxDescriptors> TxDescriptors for CaptureTx<T> {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        let accepted = self.inner.encap(packet, token)?;
+        let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
+        lock(&self.sink).write(TRANSMITTED, now_ns, packet.packet());
+        Ok(accepted)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        let result = self.inner.flush();
+        if self.batch_ns.take().is_some() {
+            lock(&self.sink).flush();
+        }
+        result
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        self.inner.reclaim(completed);
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.inner.wake()
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.inner.doorbells()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+}

@@ -1,0 +1,609 @@
+//! Does to received packets what bad networks do, by chance and yet reproducibly.
+
+use super::wire::{self, Scratch};
+use super::{PassBad, info_of, layout_of};
+use crate::driver::{
+    Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver, Input,
+    Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxBatch, TxDescriptors,
+    TxPacket,
+};
+use crate::limits::BURST_PACKETS_MAX;
+use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX};
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What happens to received packets. Chances are from 0 (never, the default) to 1 (always), and
+/// are rolled for each packet on its own; a GSO packet is one packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FaultOptions {
+    /// Same seed, same input at the same times: same faults. Each queue rolls by itself.
+    pub seed: u64,
+    /// Chance that a packet is lost. A GSO packet is lost as a whole.
+    pub drop: f64,
+    /// Chance that a packet arrives twice.
+    pub duplicate: f64,
+    /// Chance that one bit of a packet is flipped, as on a wire: after the sender's checksum was
+    /// finished, so that the receiver can notice. See [`Fault`].
+    pub corrupt: f64,
+    /// Chance that a packet arrives late, by [`FaultOptions::delay_time`].
+    pub delay: f64,
+    /// How late.
+    pub delay_time: Duration,
+    /// Chance that a packet is overtaken by the next [`FaultOptions::reorder_by`].
+    pub reorder: f64,
+    /// By how many packets.
+    pub reorder_by: u32,
+    /// How long a packet waits at most for others to overtake it.
+    pub reorder_time: Duration,
+    /// Packets held back at most, for each queue. While there are so many, nothing more is taken
+    /// from the device.
+    pub held_packets_max: usize,
+}
+
+impl Default for FaultOptions {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            drop: 0.0,
+            duplicate: 0.0,
+            corrupt: 0.0,
+            delay: 0.0,
+            delay_time: Duration::from_millis(10),
+            reorder: 0.0,
+            reorder_by: 3,
+            reorder_time: Duration::from_millis(10),
+            held_packets_max: 1024,
+        }
+    }
+}
+
+/// How often each fault came up, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Lost.
+    pub dropped: u64,
+    /// Received twice: copies made.
+    pub duplicated: u64,
+    /// Damaged; of a GSO packet, one wire packet.
+    pub corrupted: u64,
+    /// Delayed.
+    pub delayed: u64,
+    /// Held back to be overtaken.
+    pub reordered: u64,
+}
+
+/// Reads how often each fault came up, also after the [`Fault`] was moved into its port.
+#[derive(Clone, Debug, Default)]
+pub struct FaultCounters(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    dropped: AtomicU64,
+    duplicated: AtomicU64,
+    corrupted: AtomicU64,
+    delayed: AtomicU64,
+    reordered: AtomicU64,
+}
+
+impl FaultCounters {
+    /// The counts of all queues together.
+    #[must_use]
+    pub fn get(&self) -> Faults {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Faults {
+            dropped: load(&self.0.dropped),
+            duplicated: load(&self.0.duplicated),
+            corrupted: load(&self.0.corrupted),
+            delayed: load(&self.0.delayed),
+            reordered: load(&self.0.reordered),
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Injects faults into what a driver receives; what is transmitted passes as it is.
+///
+/// A lost packet counts as received and as dropped for `fault_injected`, a repeated one as received
+/// twice, and a packet that is held back has not been received yet: when a run is stopped before
+/// its time comes, it stays on this imaginary wire.
+///
+/// A packet whose checksum is partial has it finished before its bit is flipped, and a GSO packet
+/// is cut into its wire packets first, one of which is hit: else the checksum would be made from
+/// the damaged bytes, and nobody could notice. The bit is one of the transport payload where there
+/// is any, else of anything behind the Ethernet header. A packet that cannot be treated so, since
+/// it contradicts itself or memory is short, is not damaged.
+#[derive(Debug)]
+pub struct Fault<D> {
+    inner: D,
+    options: FaultOptions,
+    counters: FaultCounters,
+}
+
+impl<D: Driver> Fault<D> {
+    /// Wraps `inner`.
+    #[must_use]
+    pub fn new(inner: D, options: FaultOptions) -> Self {
+        Self {
+            inner,
+            options,
+            counters: FaultCounters::default(),
+        }
+    }
+
+    /// A handle to read the counts.
+    #[must_use]
+    pub fn counters(&self) -> FaultCounters {
+        self.counters.clone()
+    }
+}
+
+impl<D: Driver> Driver for Fault<D> {
+    type Rx = FaultRx<D::Rx>;
+    type Tx = FaultTx<D::Tx>;
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let capabilities = self.inner.capabilities();
+        let pairs = self.inner.attach(how, arena)?.into_iter().enumerate();
+        let wrap = |(queue, (rx, tx))| {
+            let rx = FaultRx {
+                inner: rx,
+                options: self.options,
+                link: capabilities.link,
+                dice: Dice::new(self.options.seed, queue as u64),
+                stage: Burst::new(),
+                line: VecDeque::with_capacity(self.options.held_packets_max.max(1) + LINE_SLACK),
+                ended: capabilities.input == Input::None,
+                finished: false,
+                at: Instant::default(),
+                counters: self.counters.clone(),
+                arena: arena.clone(),
+                scratch: Box::default(),
+            };
+            (rx, FaultTx { inner: tx })
+        };
+        Ok(pairs.map(wrap).collect())
+    }
+
+    fn link(&mut self) -> Link {
+        self.inner.link()
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        self.inner.device_counters()
+    }
+}
+
+/// What one poll may add to the line beyond its bound, by copies and by cutting GSO packets into
+/// their wire packets. Nothing is copied or cut that would not fit.
+const LINE_SLACK: usize = 64 * BURST_PACKETS_MAX;
+
+/// A small generator of the kind that needs no warming up (`SplitMix64`; Steele, Lea and Flood,
+/// OOPSLA 2014).
+#[derive(Clone, Copy, Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64, queue: u64) -> Self {
+        let mut dice = Self(seed ^ queue.wrapping_mul(0xd134_2543_de82_ef95));
+        Self(dice.roll())
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// True with this chance. Rolls in any case, so that one chance does not shift the others.
+    fn hits(&mut self, chance: f64) -> bool {
+        const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
+        ((self.roll() >> 11) as f64) * UNIT < chance
+    }
+
+    /// A number below `bound`, which is small beside 2^64; 0 for a bound of 0.
+    fn below(&mut self, bound: usize) -> usize {
+        let roll = self.roll();
+        roll.checked_rem(bound as u64).unwrap_or(0) as usize
+    }
+}
+
+/// A packet on the line.
+#[derive(Debug)]
+struct Held {
+    packet: Packet,
+    /// Not handed over before.
+    due: Instant,
+    /// Packets behind it that still have to overtake it, unless `until` comes first.
+    behind: u32,
+    until: Instant,
+}
+
+impl Held {
+    fn is_ready(&self, now: Instant, ended: bool) -> bool {
+        // Nobody comes to overtake it any more once the input has ended.
+        self.due <= now && (self.behind == 0 || self.until <= now || ended)
+    }
+
+    /// When it is ready at the latest.
+    fn ready_at(&self) -> Instant {
+        if self.behind == 0 {
+            self.due
+        } else {
+            self.due.max(self.until)
+        }
+    }
+}
+
+/// What is in store for one packet.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    drop: bool,
+    duplicate: bool,
+    corrupt: bool,
+    delay: bool,
+    reorder: bool,
+}
+
+/// The receiving half of a [`Fault`].
+#[derive(Debug)]
+pub struct FaultRx<R> {
+    inner: R,
+    options: FaultOptions,
+    link: LinkType,
+    dice: Dice,
+    stage: Burst,
+    /// What was taken from the device and not handed over, oldest first.
+    line: VecDeque<Held>,
+    /// Nothing more comes from the device.
+    ended: bool,
+    /// The device has said that its input is at its end.
+    finished: bool,
+    /// The time of the last poll.
+    at: Instant,
+    counters: FaultCounters,
+    arena: Arena,
+    scratch: Box<Scratch>,
+}
+
+impl<R: RxDescriptors> FaultRx<R> {
+    fn take(&mut self, now: Instant, packet: Packet, burst: &mut RxBurst<'_>) {
+        let (options, counters) = (&self.options, &self.counters.0);
+        let fate = Fate {
+            drop: self.dice.hits(options.drop),
+            duplicate: self.dice.hits(options.duplicate),
+            corrupt: self.dice.hits(options.corrupt),
+            delay: self.dice.hits(options.delay),
+            reorder: self.dice.hits(options.reorder),
+        };
+        if fate.drop {
+            count(&counters.dropped);
+            burst.bad(
+                DropReason::FaultInjected,
+                u64::from(packet.meta().wire_packets),
+            );
+            return;
+        }
+        let due = if fate.delay {
+            count(&counters.delayed);
+            now.after(options.delay_time)
+        } else {
+            now
+        };
+        let (behind, until) = if fate.reorder && options.reorder_by > 0 {
+            count(&counters.reordered);
+            (options.reorder_by, due.after(options.reorder_time))
+        } else {
+            (0, due)
+        };
+        let held = |packet| Held {
+            packet,
+            due,
+            behind,
+            until,
+        };
+        // Room for what else this poll has taken already stays free.
+        let room = self.line.capacity() - self.line.len() - self.stage.len();
+        // The copy is made first: only one of the two is damaged.
+        if fate.duplicate
+            && room >= 2
+            && let Ok(copy) = packet.try_clone()
+        {
+            count(&counters.duplicated);
+            self.line.push_back(held(copy));
+        }
+        if fate.corrupt {
+            let mut corruptor = Corruptor {
+                room: self.line.capacity() - self.line.len() - self.stage.len(),
+                dice: &mut self.dice,
+                arena: &self.arena,
+                scratch: &mut self.scratch,
+                link: self.link,
+            };
+            if let Some(wire) = corruptor.corrupt(&packet) {
+                count(&counters.corrupted);
+                self.line.extend(wire.into_iter().map(held));
+                return;
+            }
+        }
+        self.line.push_back(held(packet));
+    }
+
+    /// Hands over what is ready, oldest first.
+    fn release(&mut self, now: Instant, burst: &mut RxBurst<'_>) {
+        let mut again = true;
+        while again {
+            again = false;
+            let mut index = 0;
+            while index < self.line.len() && burst.budget() > 0 {
+                if !self.line[index].is_ready(now, self.ended) {
+                    index += 1;
+                    continue;
+                }
+                let Some(held) = self.line.remove(index) else {
+                    break;
+                };
+                for overtaken in self.line.iter_mut().take(index) {
+                    overtaken.behind = overtaken.behind.saturating_sub(1);
+                    again |= overtaken.is_ready(now, self.ended);
+                }
+                let info = info_of(&held.packet);
+                burst.push(held.packet, &info);
+            }
+            again &= burst.budget() > 0;
+        }
+    }
+}
+
+impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        self.inner.refill(arena)
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        self.at = now;
+        let room = self.line_max().saturating_sub(self.line.len());
+        let mut result = Ok(());
+        if !self.ended && room > 0 {
+            let budget = burst.budget().min(room);
+            let mut bad = PassBad(burst);
+            let mut staged = RxBurst::new(&mut self.stage, budget, &mut bad);
+            result = self.inner.receive(now, &mut staged);
+            while let Some(packet) = self.stage.pop() {
+                self.take(now, packet, burst);
+            }
+        }
+        if matches!(result, Err(DeviceError::Finished)) {
+            (self.ended, self.finished) = (true, true);
+            result = Ok(());
+        }
+        self.release(now, burst);
+        if self.finished && self.line.is_empty() {
+            return Err(DeviceError::Finished);
+        }
+        result
+    }
+
+    fn arm(&mut self) -> Armed {
+        let (now, ended) = (self.at, self.ended);
+        // The last poll ended by its budget, not for lack of packets.
+        if self.line.iter().any(|held| held.is_ready(now, ended)) {
+            return Armed::WorkPending;
+        }
+        if self.ended || self.is_full() {
+            return Armed::Idle;
+        }
+        self.inner.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        // A device that is not polled must not wake anyone.
+        if self.ended || self.is_full() {
+            return None;
+        }
+        self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let own = self.line.iter().map(Held::ready_at).min();
+        let inner = if self.ended || self.is_full() {
+            None
+        } else {
+            self.inner.next_at()
+        };
+        own.into_iter().chain(inner).min()
+    }
+
+    fn held(&self) -> u64 {
+        self.line.len() as u64 + self.inner.held()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+}
+
+impl<R> FaultRx<R> {
+    fn line_max(&self) -> usize {
+        self.options.held_packets_max.max(1)
+    }
+
+    fn is_full(&self) -> bool {
+        self.line.len() >= self.line_max()
+    }
+}
+
+/// Flips bits.
+struct Corruptor<'a> {
+    /// The most packets to make of one.
+    room: usize,
+    dice: &'a mut Dice,
+    arena: &'a Arena,
+    scratch: &'a mut Scratch,
+    link: LinkType,
+}
+
+impl Corruptor<'_> {
+    /// The wire packets of `packet`, one of them with a bit flipped; `None` when that cannot be.
+    fn corrupt(&mut self, packet: &Packet) -> Option<Vec<Packet>> {
+        let mut wire = self.wire_packets(packet)?;
+        let victim = self.dice.below(wire.len());
+        let hit = wire.get_mut(victim)?;
+        *hit = self.flip(hit)?;
+        Some(wire)
+    }
+
+    /// The finished wire packets, payload shared. Which account for as many wire packets as the
+    /// original.
+    fn wire_packets(&mut self, packet: &Packet) -> Option<Vec<Packet>> {
+        let arena = self.arena;
+        let accounted = packet.meta().wire_packets;
+        let most = self.room.min(usize::from(accounted));
+        let mut all = Vec::new();
+        let mut failed = false;
+        let visited = wire::for_each(packet, self.link, false, self.scratch, |wire| {
+            failed |= wire.count as usize > most;
+            if failed {
+                return;
+            }
+            match build(packet, wire.header, wire.rest, arena) {
+                Ok(mut segment) => {
+                    let last = wire.index + 1 == wire.count;
+                    let others = wire.index as u16;
+                    let share = if last { accounted - others } else { 1 };
+                    segment.meta_mut().wire_packets = share;
+                    all.push(segment);
+                }
+                Err(_no_buffer) => failed = true,
+            }
+        });
+        (visited && !failed).then_some(all)
+    }
+
+    /// A copy with one bit flipped.
+    fn flip(&mut self, packet: &Packet) -> Option<Packet> {
+        let mut headers = [0; HEADER_BYTES_MAX];
+        let end = packet.bytes();
+        let layout = layout_of(packet, self.link, &mut headers);
+        let payload = layout.map_or(0..0, |l| usize::from(l.payload)..l.ip_end as usize);
+        let range = if payload.is_empty() {
+            let start = match self.link {
+                LinkType::Ethernet => ETHERNET_HEADER_BYTES,
+                LinkType::RawIp => 0,
+            };
+            start..end
+        } else {
+            payload
+        };
+        if range.is_empty() {
+            return None;
+        }
+        let at = range.start + self.dice.below(range.len());
+        let bit = 1_u8 << self.dice.below(8);
+        copy_with(packet, at, bit, self.arena).ok()
+    }
+}
+
+/// A packet of `header` and the shared `rest` of `packet`.
+fn build(
+    packet: &Packet,
+    header: &[u8],
+    rest: Range<usize>,
+    arena: &Arena,
+) -> Result<Packet, PacketError> {
+    let mut fresh = arena.packet(FrameClass::Small)?;
+    fresh.append_copy(FrameClass::Small, header)?;
+    fresh.append_shared(packet, rest)?;
+    fresh.copy_meta(packet);
+    let meta = fresh.meta_mut();
+    // Finished by whoever sent it, and not verified by anyone here.
+    meta.checksum = ChecksumState::None;
+    meta.gso = None;
+    meta.layout = None;
+    Ok(fresh)
+}
+
+/// A copy of `packet` in frames of its own, the byte at `at` changed by `flip`.
+fn copy_with(packet: &Packet, at: usize, flip: u8, arena: &Arena) -> Result<Packet, PacketError> {
+    let class = if packet.bytes() <= FrameClass::Small.data_bytes() {
+        FrameClass::Small
+    } else {
+        FrameClass::Large
+    };
+    let mut copy = arena.packet(class)?;
+    for piece in packet.pieces(0..at)? {
+        copy.append_copy(class, piece)?;
+    }
+    for piece in packet.pieces(at..at + 1)? {
+        for byte in piece {
+            copy.append_copy(class, &[byte ^ flip])?;
+        }
+    }
+    for piece in packet.pieces(at + 1..packet.bytes())? {
+        copy.append_copy(class, piece)?;
+    }
+    copy.copy_meta(packet);
+    // Whatever was known of the bytes is not true of these.
+    copy.meta_mut().layout = None;
+    Ok(copy)
+}
+
+/// The transmitting half of a [`Fault`]: the wrapped one's.
+#[derive(Debug)]
+pub struct FaultTx<T> {
+    inner: T,
+}
+
+impl<T: TxDescriptors> TxDescriptors for FaultTx<T> {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        self.inner.encap(packet, token)
+    }
+
+    fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused> {
+        self.inner.encap_batch(batch)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.inner.flush()
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        self.inner.reclaim(completed);
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.inner.wake()
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.inner.doorbells()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+}

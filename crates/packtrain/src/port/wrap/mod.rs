@@ -1,0 +1,77 @@
+//! Drivers around drivers: each passes everything on to the one it wraps, but for what it is for.
+//!
+//! [`Fault`] loses, repeats, damages and delays what is received; [`Capture`] writes what passes
+//! to a pcapng file; [`Trace`] writes a line for each packet; [`Vlan`] tags what is received and
+//! untags what is transmitted. They nest: `Trace<Fault<D>>`.
+
+mod capture;
+mod fault;
+mod trace;
+mod vlan;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use capture::{Capture, CaptureOptions, CaptureRx, CaptureStatus, CaptureTx};
+pub use fault::{Fault, FaultCounters, FaultOptions, FaultRx, FaultTx, Faults};
+pub use trace::{Trace, TraceRx, TraceStatus, TraceTx};
+pub use vlan::{Vlan, VlanRx, VlanTx};
+
+use crate::driver::{BadPackets, RxBurst, RxInfo};
+use crate::packet::Packet;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::layout::Layout;
+use packtrain_offload::limits::HEADER_BYTES_MAX;
+use packtrain_offload::offload::LinkType;
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where a wrapper writes to.
+type Output = Box<dyn Write + Send>;
+
+/// Passes bad packets of the wrapped driver on.
+#[derive(Debug)]
+struct PassBad<'a, 'b>(&'a mut RxBurst<'b>);
+
+impl BadPackets for PassBad<'_, '_> {
+    fn bad(&mut self, reason: DropReason, wire_packets: u64) {
+        self.0.bad(reason, wire_packets);
+    }
+}
+
+/// What the wrapped driver said about a packet, to say it again.
+fn info_of(packet: &Packet) -> RxInfo {
+    let meta = packet.meta();
+    RxInfo {
+        layout: meta.layout,
+        checksum: meta.checksum,
+        gso: meta.gso,
+        wire_packets: meta.wire_packets,
+        flow_hash: meta.flow_hash,
+        timestamp: (meta.timestamp != Instant::default()).then_some(meta.timestamp),
+    }
+}
+
+/// The layout of a packet, parsed again if nobody has yet. `headers` is scratch memory.
+fn layout_of(
+    packet: &Packet,
+    link: LinkType,
+    headers: &mut [u8; HEADER_BYTES_MAX],
+) -> Option<Layout> {
+    packet.meta().layout.or_else(|| {
+        let got = packet.copy_to(headers);
+        Layout::parse(link, &headers[..got], packet.bytes() as u32).ok()
+    })
+}
+
+/// Locks also after a panic elsewhere: every user leaves the value whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is told of an output that failed.
+fn stopped(what: &str, error: &io::Error) -> String {
+    format!("{what} stopped, since its output failed: {error}")
+}

@@ -1,0 +1,398 @@
+//! Writes a line for every packet that passes, for whoever has to find out what happens.
+
+use super::{Output, info_of, layout_of, lock, stopped};
+use crate::driver::{
+    Accepted, Armed, Attach, BadPackets, Capabilities, Completed, DeviceCounters, DeviceError,
+    Driver, Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors,
+    TxPacket,
+};
+use crate::packet::{Arena, Burst, Packet};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::layout::{Layout, Network, Transport};
+use packtrain_offload::limits::HEADER_BYTES_MAX;
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use std::fmt::{self, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+/// Traces what a driver receives and transmits, one line each:
+///
+/// ```text
+/// rx eth0/0 1514 B wire=1 csum=partial(34+16) tcp 198.18.0.1:443 > 198.18.0.2:51000
+/// rx eth0/0 65226 B wire=45 csum=partial(34+16) gso=TcpV4/1448 tcp 198.18.0.1:443 > …
+/// rx eth0/0 bad too_long wire=1
+/// tx eth0/0 1514 B wire=1 csum=ok udp [fd00::1]:53 > [fd00::2]:4000 pending
+/// ```
+///
+/// Packets that the device takes later, for want of descriptors or since it is busy, have their
+/// line when it does. An output that fails ends the trace and nothing else
+/// ([`TraceStatus::note`]).
+#[derive(Debug)]
+pub struct Trace<D> {
+    inner: D,
+    log: Arc<Mutex<Log>>,
+}
+
+/// Reads how a [`Trace`] is doing, also after it was moved into its port.
+#[derive(Clone, Debug)]
+pub struct TraceStatus(Arc<Mutex<Log>>);
+
+impl TraceStatus {
+    /// Lines written so far.
+    #[must_use]
+    pub fn lines(&self) -> u64 {
+        lock(&self.0).lines
+    }
+
+    /// Why tracing stopped, if it did: one sentence.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        lock(&self.0).note.clone()
+    }
+}
+
+struct Log {
+    output: Output,
+    /// The line being made; kept so that its memory is.
+    line: String,
+    lines: u64,
+    note: Option<String>,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("lines", &self.lines)
+            .field("note", &self.note)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    fn write(&mut self, line: fmt::Arguments<'_>) {
+        if self.note.is_some() {
+            return;
+        }
+        self.line.clear();
+        // Writing to a string fails only if a `Display` does, and these do not.
+        if writeln!(self.line, "{line}").is_err() {
+            return;
+        }
+        match self.output.write_all(self.line.as_bytes()) {
+            Ok(()) => self.lines += 1,
+            Err(error) => self.note = Some(stopped("the trace", &error)),
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.note.is_none()
+            && let Err(error) = self.output.flush()
+        {
+            self.note = Some(stopped("the trace", &error));
+        }
+    }
+}
+
+/// One queue, for the start of a line.
+#[derive(Clone, Debug)]
+struct Place {
+    port: Arc<str>,
+    queue: usize,
+    link: LinkType,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.port, self.queue)
+    }
+}
+
+/// A packet, as the rest of a line.
+struct Shown<'a>(&'a Packet, LinkType);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(packet, link) = *self;
+        let meta = packet.meta();
+        write!(f, "{} B wire={}", packet.bytes(), meta.wire_packets)?;
+        match meta.checksum {
+            ChecksumState::None => f.write_str(" csum=none")?,
+            ChecksumState::Unnecessary => f.write_str(" csum=ok")?,
+            ChecksumState::Partial { start, offset } => {
+                write!(f, " csum=partial({start}+{offset})")?;
+            }
+        }
+        if let Some(gso) = meta.gso {
+            let ecn = if gso.ecn { "/ecn" } else { "" };
+            write!(f, " gso={:?}/{}{ecn}", gso.kind, gso.size)?;
+        }
+        if let Some(tag) = meta.vlan {
+            write!(f, " vlan={}", tag.control & 0x0fff)?;
+        }
+        let mut headers = [0; HEADER_BYTES_MAX];
+        let Some(layout) = layout_of(packet, link, &mut headers) else {
+            return f.write_str(" unparsed");
+        };
+        let got = packet.copy_to(&mut headers);
+        show_flow(f, &layout, &headers[..got])
+    }
+}
+
+fn show_flow(f: &mut fmt::Formatter<'_>, layout: &Layout, headers: &[u8]) -> fmt::Result {
+    if layout.vlans > 0 {
+        write!(f, " tags={}", layout.vlans)?;
+    }
+    if layout.fragment {
+        f.write_str(" fragment")?;
+    }
+    let ports = match layout.transport_kind {
+        Transport::Tcp => {
+            f.write_str(" tcp")?;
+            true
+        }
+        Transport::Udp => {
+            f.write_str(" udp")?;
+            true
+        }
+        Transport::Icmp | Transport::Icmpv6 => {
+            f.write_str(" icmp")?;
+            false
+        }
+        Transport::Other | Transport::None if layout.is_ip() => {
+            write!(f, " protocol={}", layout.protocol.0)?;
+            false
+        }
+        Transport::Other | Transport::None => {
+            return write!(f, " ethertype=0x{:04x}", layout.ethertype.0);
+        }
+    };
+    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
+    for (separator, side) in [("", 0), (" >", 1)] {
+        let port = field::<2>(headers, transport + 2 * side).filter(|_| ports);
+        let port = port.map(u16::from_be_bytes);
+        write!(f, "{separator} ")?;
+        if layout.kind == Network::Ipv6 {
+            let address =
+                Ipv6Addr::from(field(headers, network + 8 + 16 * side).unwrap_or([0; 16]));
+            match port {
+                Some(port) => write!(f, "[{address}]:{port}")?,
+                None => write!(f, "{address}")?,
+            }
+        } else {
+            let address = Ipv4Addr::from(field(headers, network + 12 + 4 * side).unwrap_or([0; 4]));
+            match port {
+                Some(port) => write!(f, "{address}:{port}")?,
+                None => write!(f, "{address}")?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn field<const N: usize>(headers: &[u8], at: usize) -> Option<[u8; N]> {
+    headers.get(at..)?.first_chunk().copied()
+}
+
+impl<D: Driver> Trace<D> {
+    /// Traces to `output`, which is given whole lines and flushed after each batch.
+    #[must_use]
+    pub fn new(inner: D, output: Output) -> Self {
+        let log = Log {
+            output,
+            line: String::with_capacity(256),
+            lines: 0,
+            note: None,
+        };
+        Self {
+            inner,
+            log: Arc::new(Mutex::new(log)),
+        }
+    }
+
+    /// A handle to ask how it goes.
+    #[must_use]
+    pub fn status(&self) -> TraceStatus {
+        TraceStatus(Arc::clone(&self.log))
+    }
+}
+
+impl<D: Driver> Driver for Trace<D> {
+    type Rx = TraceRx<D::Rx>;
+    type Tx = TraceTx<D::Tx>;
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let link = self.inner.capabilities().link;
+        let pairs = self.inner.attach(how, arena)?.into_iter().enumerate();
+        let port: Arc<str> = self.inner.name().into();
+        let wrap = |(queue, (rx, tx))| {
+            let place = Place {
+                port: Arc::clone(&port),
+                queue,
+                link,
+            };
+            let rx = TraceRx {
+                inner: rx,
+                stage: Burst::new(),
+                place: place.clone(),
+                log: Arc::clone(&self.log),
+            };
+            let tx = TraceTx {
+                inner: tx,
+                place,
+                written: false,
+                log: Arc::clone(&self.log),
+            };
+            (rx, tx)
+        };
+        Ok(pairs.map(wrap).collect())
+    }
+
+    fn link(&mut self) -> Link {
+        self.inner.link()
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        self.inner.device_counters()
+    }
+}
+
+/// The receiving half of a [`Trace`].
+#[derive(Debug)]
+pub struct TraceRx<R> {
+    inner: R,
+    stage: Burst,
+    place: Place,
+    log: Arc<Mutex<Log>>,
+}
+
+/// Writes down bad packets and passes them on.
+#[derive(Debug)]
+struct TraceBad<'a, 'b> {
+    burst: &'a mut RxBurst<'b>,
+    place: &'a Place,
+    log: &'a Mutex<Log>,
+}
+
+impl BadPackets for TraceBad<'_, '_> {
+    fn bad(&mut self, reason: DropReason, wire_packets: u64) {
+        let place = self.place;
+        lock(self.log).write(format_args!("rx {place} bad {reason} wire={wire_packets}"));
+        self.burst.bad(reason, wire_packets);
+    }
+}
+
+impl<R: RxDescriptors> RxDescriptors for TraceRx<R> {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        self.inner.refill(arena)
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        let (budget, place) = (burst.budget(), &self.place);
+        let mut bad = TraceBad {
+            burst,
+            place,
+            log: &self.log,
+        };
+        let mut staged = RxBurst::new(&mut self.stage, budget, &mut bad);
+        let result = self.inner.receive(now, &mut staged);
+        if staged.budget() == budget {
+            return result;
+        }
+        let mut log = lock(&self.log);
+        while let Some(packet) = self.stage.pop() {
+            let shown = Shown(&packet, place.link);
+            log.write(format_args!("rx {place} {shown}"));
+            let info = info_of(&packet);
+            burst.push(packet, &info);
+        }
+        log.flush();
+        result
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.inner.next_at()
+    }
+
+    fn held(&self) -> u64 {
+        self.inner.held()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+}
+
+/// The transmitting half of a [`Trace`].
+#[derive(Debug)]
+pub struct TraceTx<T> {
+    inner: T,
+    place: Place,
+    written: bool,
+    log: Arc<Mutex<Log>>,
+}
+
+impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        let result = self.inner.encap(packet, token);
+        let place = &self.place;
+        let shown = Shown(packet.packet(), place.link);
+        let mut log = lock(&self.log);
+        match result {
+            Ok(Accepted::Complete) => log.write(format_args!("tx {place} {shown}")),
+            Ok(Accepted::Pending) => log.write(format_args!("tx {place} {shown} pending")),
+            // Offered again, perhaps very often.
+            Err(Refused::NoDescriptor | Refused::Busy) => return result,
+            Err(Refused::Bad(reason)) => {
+                log.write(format_args!("tx {place} {shown} refused {reason}"));
+            }
+            Err(refused) => log.write(format_args!("tx {place} {shown} refused {refused:?}")),
+        }
+        self.written = true;
+        result
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        if std::mem::take(&mut self.written) {
+            lock(&self.log).flush();
+        }
+        self.inner.flush()
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        self.inner.reclaim(completed);
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.inner.wake()
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.inner.doorbells()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+}

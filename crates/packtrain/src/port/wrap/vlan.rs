@@ -1,0 +1,351 @@
+//! Puts VLAN tags into the bytes of what is received and takes them off what is transmitted, so
+//! that what is between sees tagged traffic. For tests.
+
+use super::{PassBad, info_of};
+use crate::driver::{
+    Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
+    Features, Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors,
+    TxPacket,
+};
+use crate::limits::PACKET_BYTES_MAX;
+use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError, VlanTag};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::layout::Layout;
+use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, VLAN_TAG_BYTES};
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use std::os::fd::BorrowedFd;
+
+const ADDRESSES_BYTES: usize = 12;
+/// The bits of a tag's control field that are the VLAN's number (IEEE 802.1Q clause 9.6).
+const VLAN_ID: u16 = 0x0fff;
+/// Tag protocol of a single and of an inner tag (802.1Q), and of an outer one (802.1ad).
+const CUSTOMER: u16 = 0x8100;
+const SERVICE: u16 = 0x88a8;
+
+/// One tag, or an outer one and an inner one.
+#[derive(Clone, Copy, Debug)]
+struct Tags {
+    outer: VlanTag,
+    inner: Option<VlanTag>,
+}
+
+impl Tags {
+    const fn bytes(&self) -> usize {
+        if self.inner.is_some() {
+            2 * VLAN_TAG_BYTES
+        } else {
+            VLAN_TAG_BYTES
+        }
+    }
+
+    /// Where the tags are in a packet that has them, and what they are.
+    fn places(&self) -> impl Iterator<Item = (usize, VlanTag)> {
+        let all = std::iter::once(self.outer).chain(self.inner);
+        (ADDRESSES_BYTES..).step_by(VLAN_TAG_BYTES).zip(all)
+    }
+
+    fn write(&self, header: &mut [u8]) {
+        for (at, tag) in self.places() {
+            header[at..at + 2].copy_from_slice(&tag.protocol.to_be_bytes());
+            header[at + 2..at + 4].copy_from_slice(&tag.control.to_be_bytes());
+        }
+    }
+
+    /// Whether a packet that begins with `header` has these very tags, whatever their priority.
+    fn are_in(&self, header: &[u8]) -> bool {
+        self.places().all(|(at, tag)| {
+            header.get(at..at + 4).is_some_and(|found| {
+                let protocol = u16::from_be_bytes([found[0], found[1]]);
+                let control = u16::from_be_bytes([found[2], found[3]]);
+                protocol == tag.protocol && control & VLAN_ID == tag.control & VLAN_ID
+            })
+        })
+    }
+}
+
+/// Tags what an Ethernet driver receives and untags what it transmits.
+///
+/// Packets that are too short for an Ethernet header, and on transmit those without the tags, pass
+/// as they are; so does everything on a raw IP link. The driver is wrapped with one segment less
+/// than it takes (if it takes more than one), as taking tags off shared bytes needs one more.
+#[derive(Debug)]
+pub struct Vlan<D> {
+    inner: D,
+    tags: Tags,
+}
+
+impl<D: Driver> Vlan<D> {
+    /// One 802.1Q tag of VLAN `id` (0 to 4095).
+    #[must_use]
+    pub const fn single(inner: D, id: u16) -> Self {
+        let outer = VlanTag {
+            protocol: CUSTOMER,
+            control: id & VLAN_ID,
+        };
+        let tags = Tags { outer, inner: None };
+        Self { inner, tags }
+    }
+
+    /// An 802.1ad tag of VLAN `outer` in front of an 802.1Q tag of VLAN `inner_id`.
+    #[must_use]
+    pub const fn double(inner: D, outer: u16, inner_id: u16) -> Self {
+        let outer = VlanTag {
+            protocol: SERVICE,
+            control: outer & VLAN_ID,
+        };
+        let second = VlanTag {
+            protocol: CUSTOMER,
+            control: inner_id & VLAN_ID,
+        };
+        let tags = Tags {
+            outer,
+            inner: Some(second),
+        };
+        Self { inner, tags }
+    }
+}
+
+impl<D: Driver> Driver for Vlan<D> {
+    type Rx = VlanRx<D::Rx>;
+    type Tx = VlanTx<D::Tx>;
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.inner.capabilities();
+        if capabilities.link != LinkType::Ethernet {
+            return capabilities;
+        }
+        let fewer = |segments: usize| segments.saturating_sub(1).max(1);
+        // A tag beside the bytes would belong in front of those in the bytes.
+        capabilities.rx = capabilities.rx.without(Features::VLAN);
+        capabilities.tx = capabilities.tx.without(Features::VLAN);
+        capabilities.tx_segments_max = fewer(capabilities.tx_segments_max);
+        capabilities.tx_gso_segments_max = fewer(capabilities.tx_gso_segments_max);
+        // They are parsed again.
+        capabilities.contiguous_headers = true;
+        if capabilities.min_packet_bytes > 0 {
+            capabilities.min_packet_bytes += self.tags.bytes();
+        }
+        capabilities
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let ethernet = self.inner.capabilities().link == LinkType::Ethernet;
+        let tags = ethernet.then_some(self.tags);
+        let pairs = self.inner.attach(how, arena)?.into_iter();
+        let wrap = |(rx, tx)| {
+            let rx = VlanRx {
+                inner: rx,
+                tags,
+                stage: Burst::new(),
+                arena: arena.clone(),
+            };
+            (rx, VlanTx { inner: tx, tags })
+        };
+        Ok(pairs.map(wrap).collect())
+    }
+
+    fn link(&mut self) -> Link {
+        self.inner.link()
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        self.inner.device_counters()
+    }
+}
+
+/// The receiving half of a [`Vlan`].
+#[derive(Debug)]
+pub struct VlanRx<R> {
+    inner: R,
+    tags: Option<Tags>,
+    stage: Burst,
+    arena: Arena,
+}
+
+/// Puts `tags` behind the addresses of `packet`.
+fn push(packet: &mut Packet, tags: &Tags, arena: &Arena) -> Result<(), DropReason> {
+    if packet.bytes() < ETHERNET_HEADER_BYTES {
+        return Ok(());
+    }
+    let more = tags.bytes();
+    if packet.bytes() + more > PACKET_BYTES_MAX {
+        return Err(DropReason::TooLong);
+    }
+    make_room(packet, more, arena).map_err(|_| DropReason::NoBuffer)?;
+    let header = packet
+        .headers_mut(ADDRESSES_BYTES + more)
+        .map_err(|_| DropReason::NoBuffer)?;
+    header.copy_within(more.., 0);
+    tags.write(header);
+    let meta = packet.meta_mut();
+    // Whoever needs it parses what is there now.
+    meta.layout = None;
+    if let ChecksumState::Partial { start, .. } = &mut meta.checksum {
+        *start = start.saturating_add(more as u16);
+    }
+    Ok(())
+}
+
+/// Adds `more` bytes of any content in front, behind copied headers if there is no headroom.
+fn make_room(packet: &mut Packet, more: usize, arena: &Arena) -> Result<(), PacketError> {
+    packet.pull(HEADER_BYTES_MAX)?;
+    if packet.headroom() < more {
+        let mut fresh = arena.packet(FrameClass::Small)?;
+        let headers = packet.bytes().min(HEADER_BYTES_MAX);
+        packet.copy_to(&mut fresh.tailroom_mut()[..headers]);
+        fresh.grow(headers)?;
+        fresh.append_shared(packet, headers..packet.bytes())?;
+        fresh.copy_meta(packet);
+        *packet = fresh;
+    }
+    packet.prepend(more).map(|_bytes| ())
+}
+
+impl<R: RxDescriptors> RxDescriptors for VlanRx<R> {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        self.inner.refill(arena)
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        let Some(tags) = &self.tags else {
+            return self.inner.receive(now, burst);
+        };
+        let budget = burst.budget();
+        let mut bad = PassBad(burst);
+        let mut staged = RxBurst::new(&mut self.stage, budget, &mut bad);
+        let result = self.inner.receive(now, &mut staged);
+        while let Some(mut packet) = self.stage.pop() {
+            match push(&mut packet, tags, &self.arena) {
+                Ok(()) => {
+                    let info = info_of(&packet);
+                    burst.push(packet, &info);
+                }
+                Err(reason) => burst.bad(reason, u64::from(packet.meta().wire_packets)),
+            }
+        }
+        result
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.inner.next_at()
+    }
+
+    fn held(&self) -> u64 {
+        self.inner.held()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+}
+
+/// The transmitting half of a [`Vlan`].
+#[derive(Debug)]
+pub struct VlanTx<T> {
+    inner: T,
+    tags: Option<Tags>,
+}
+
+/// What was taken off a packet, to be put back if the device refuses it.
+struct Popped {
+    layout: Option<Layout>,
+    checksum: ChecksumState,
+    tags: [u8; 2 * VLAN_TAG_BYTES],
+}
+
+/// Takes `tags` off `packet` if it has them.
+fn pop(packet: &mut Packet, tags: &Tags) -> Result<Option<Popped>, PacketError> {
+    let gone = tags.bytes();
+    let mut header = [0; ADDRESSES_BYTES + 2 * VLAN_TAG_BYTES];
+    let got = packet.copy_to(&mut header[..ADDRESSES_BYTES + gone]);
+    if !tags.are_in(&header[..got]) {
+        return Ok(None);
+    }
+    if packet.headers_mut(ADDRESSES_BYTES + gone).is_err() {
+        // As much as fits, so that a small packet of one segment stays one.
+        packet.pull(packet.bytes().min(FrameClass::Small.data_bytes()))?;
+    }
+    let bytes = packet.headers_mut(ADDRESSES_BYTES + gone)?;
+    let mut popped = Popped {
+        layout: None,
+        checksum: ChecksumState::None,
+        tags: [0; 2 * VLAN_TAG_BYTES],
+    };
+    popped.tags[..gone].copy_from_slice(&bytes[ADDRESSES_BYTES..]);
+    bytes.copy_within(..ADDRESSES_BYTES, gone);
+    packet.trim_front(gone);
+    let bytes = packet.bytes() as u32;
+    let layout = Layout::parse(LinkType::Ethernet, packet.first(), bytes).ok();
+    let meta = packet.meta_mut();
+    popped.layout = std::mem::replace(&mut meta.layout, layout);
+    popped.checksum = meta.checksum;
+    if let ChecksumState::Partial { start, .. } = &mut meta.checksum {
+        *start = start.saturating_sub(gone as u16);
+    }
+    Ok(Some(popped))
+}
+
+/// Undoes [`pop`].
+fn restore(packet: &mut Packet, popped: &Popped, gone: usize) -> Result<(), PacketError> {
+    packet.prepend(gone)?;
+    let bytes = packet.headers_mut(ADDRESSES_BYTES + gone)?;
+    bytes.copy_within(gone.., 0);
+    bytes[ADDRESSES_BYTES..].copy_from_slice(&popped.tags[..gone]);
+    let meta = packet.meta_mut();
+    meta.layout = popped.layout;
+    meta.checksum = popped.checksum;
+    Ok(())
+}
+
+impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        let Some(tags) = &self.tags else {
+            return self.inner.encap(packet, token);
+        };
+        let no_buffer = |_: PacketError| Refused::Bad(DropReason::NoBuffer);
+        let popped = pop(packet.packet_mut(), tags).map_err(no_buffer)?;
+        let result = self.inner.encap(packet, token);
+        if let (Err(_), Some(popped)) = (&result, popped) {
+            // The room that the tags had is still in front.
+            restore(packet.packet_mut(), &popped, tags.bytes()).map_err(no_buffer)?;
+        }
+        result
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.inner.flush()
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        self.inner.reclaim(completed);
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.inner.wake()
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.inner.doorbells()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+}

@@ -1,0 +1,135 @@
+//! Runs the fuzz targets, fetching what they need.
+//!
+//! cargo-fuzz needs a nightly compiler for the address sanitizer. Nothing else in the project
+//! does, so both are installed only here.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The version that the targets are known to run with.
+const CARGO_FUZZ_VERSION: &str = "0.13.2";
+
+/// Longest input libFuzzer makes, in bytes: above the largest header chain, and long enough for a
+/// capture file with several blocks.
+const MAX_INPUT_BYTES: u32 = 4096;
+
+/// Runs every target in `fuzz/fuzz_targets` for `seconds`, and stops at the first that fails.
+pub fn run(root: &Path, seconds: u32) -> Result<()> {
+    let targets = targets(&root.join("fuzz/fuzz_targets"))?;
+    ensure_nightly()?;
+    ensure_cargo_fuzz(root)?;
+    // First of all, so that what fails below is a finding.
+    run_command(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
+    for target in &targets {
+        println!("fuzz: {target}: {seconds} s");
+        let mut command = cargo_fuzz(root);
+        command
+            .args(["run", target, "--"])
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-max_len={MAX_INPUT_BYTES}"))
+            .args(["-timeout=10", "-print_final_stats=1"]);
+        // Pages of progress and dictionaries, of interest only when it fails.
+        let output = command.output().context("cannot start rustup")?;
+        let log = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            eprint!("{}{log}", String::from_utf8_lossy(&output.stdout));
+            bail!(
+                "fuzz target {target} failed; its input is in fuzz/artifacts/{target}: repeat it \
+                 with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed and a test"
+            );
+        }
+        println!("fuzz: {target}: {} inputs, no failure", executed(&log));
+    }
+    Ok(())
+}
+
+/// How many inputs libFuzzer says that it ran.
+fn executed(log: &str) -> &str {
+    let name = "stat::number_of_executed_units:";
+    log.lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map_or("an unknown number of", str::trim)
+}
+
+/// `cargo fuzz` with the nightly compiler.
+///
+/// Through `rustup run` and not as `cargo +nightly`: this process inherited the toolchain variables
+/// of the cargo that started it.
+fn cargo_fuzz(root: &Path) -> Command {
+    let mut command = Command::new("rustup");
+    command
+        .args(["run", "nightly", "cargo", "fuzz"])
+        .current_dir(root);
+    command
+}
+
+/// The names of the targets: the sources in `folder` without `.rs`, sorted.
+fn targets(folder: &Path) -> Result<Vec<String>> {
+    let mut targets = Vec::new();
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    for entry in entries {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        targets.extend(name.strip_suffix(".rs").map(str::to_owned));
+    }
+    if targets.is_empty() {
+        bail!("{} holds no fuzz target", folder.display());
+    }
+    targets.sort();
+    Ok(targets)
+}
+
+fn ensure_nightly() -> Result<()> {
+    if works(Command::new("rustup").args(["run", "nightly", "rustc", "--version"])) {
+        return Ok(());
+    }
+    println!("fuzz: installing the nightly toolchain");
+    run_command(Command::new("rustup").args([
+        "toolchain",
+        "install",
+        "nightly",
+        "--profile",
+        "minimal",
+    ]))
+}
+
+fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
+    if works(cargo_fuzz(root).arg("--version")) {
+        return Ok(());
+    }
+    println!("fuzz: installing cargo-fuzz {CARGO_FUZZ_VERSION}");
+    // In a target directory of its own: two cargos in one wait for each other.
+    run_command(
+        Command::new("rustup")
+            .args([
+                "run",
+                "nightly",
+                "cargo",
+                "install",
+                "cargo-fuzz",
+                "--locked",
+            ])
+            .args(["--version", CARGO_FUZZ_VERSION])
+            .env("CARGO_TARGET_DIR", root.join("target/cargo-fuzz"))
+            .current_dir(root),
+    )
+}
+
+/// True when the command can be started and succeeds. What it prints is dropped.
+fn works(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+fn run_command(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {program}; is it installed?"))?;
+    if !status.success() {
+        bail!("{program}: {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,357 @@
+//! Who may import whom.
+//!
+//! Only paths that begin with `crate`, `super` or `self` are read: what crosses crates is cargo's
+//! to check. Test code is exempt.
+
+use super::Breach;
+use super::source::{Kind, Source, Token};
+use super::tree::Tree;
+
+/// The modules of one crate by layer. A module never imports one of a higher layer.
+struct Layers {
+    source: &'static str,
+    modules: &'static [(u8, &'static [&'static str])],
+}
+
+const LAYERS: &[Layers] = &[
+    Layers {
+        source: "crates/packtrain/src/",
+        modules: &[
+            (2, &["stats", "sync", "time", "limits", "capture"]),
+            (3, &["packet"]),
+            (4, &["driver"]),
+            (5, &["policy"]),
+            (6, &["plan"]),
+            (7, &["queue"]),
+            (8, &["port"]),
+            (9, &["engine"]),
+        ],
+    },
+    Layers {
+        source: "crates/packtrain-offload/src/",
+        modules: &[
+            (0, &["wire", "checksum", "offload", "limits"]),
+            (1, &["layout"]),
+            (2, &["virtio_net", "segment", "coalesce", "flow", "sort"]),
+        ],
+    },
+];
+
+/// Where `crates/packtrain` begins; the rules below are about it alone.
+const FRAMEWORK: &str = "crates/packtrain/src/";
+
+/// All that a port may see of the framework, as the beginnings of paths.
+const PORT_MAY_IMPORT: &[&[&str]] = &[
+    &["driver"],
+    &["packet"],
+    &["time"],
+    &["limits"],
+    &["capture"],
+    &["stats", "drop"],
+    &["sync"],
+    &["port"],
+];
+
+/// Pairs (who, whom) that are forbidden although the layers would allow them.
+const NEVER: &[(&str, &str)] = &[("engine", "port")];
+
+/// Files and folders of the framework that may name `libc`.
+const LIBC_ALLOWED: &[&str] = &["port/sys/", "port/sys.rs", "packet/sys.rs", "engine/sys.rs"];
+
+/// Which files of `port/sys/` belong to a port, where it is not the one of the same name.
+const SYS_OF_PORT: &[(&str, &[&str])] = &[
+    ("tap", &["tap", "tun"]),
+    ("tun", &["tun", "tap"]),
+    ("af_packet", &["packet_mmap"]),
+    ("xdp", &["xsk"]),
+    ("vhost_user", &["vhost", "virtqueue"]),
+];
+
+const WHY_LAYERS: &str = "imports point down only, so that each layer can be read without the next";
+const WHY_PORT: &str = "a driver author needs to know nothing but the driver contract";
+const WHY_LIBC: &str = "system calls live in few files, beside the unsafe code they need";
+
+/// A path that code names, from the root of its crate.
+#[derive(Debug, PartialEq, Eq)]
+struct Import {
+    line: usize,
+    path: Vec<String>,
+    is_macro: bool,
+}
+
+/// The import rules.
+pub fn check(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for layers in LAYERS {
+        for (path, source) in tree.product_sources(layers.source) {
+            let module = module_path(&path[layers.source.len()..]);
+            // The root ties the modules together: it may name all of them.
+            if let Some(top) = module.first() {
+                check_file(layers, path, top, &module, source, &mut breaches);
+            }
+        }
+    }
+    breaches.extend(
+        tree.product_sources(FRAMEWORK)
+            .filter_map(|(p, s)| check_libc(p, s)),
+    );
+    breaches
+}
+
+fn check_file(
+    layers: &Layers,
+    path: &str,
+    top: &str,
+    module: &[String],
+    source: &Source,
+    breaches: &mut Vec<Breach>,
+) {
+    let Some(own) = layer_of(layers, top) else {
+        breaches.push(Breach::new(
+            path,
+            1,
+            format!("module `{top}` is in no layer"),
+            WHY_LAYERS,
+            "give it a layer in LAYERS of xtask/src/tidy/layers.rs",
+        ));
+        return;
+    };
+    let is_framework = layers.source == FRAMEWORK;
+    for import in imports(&source.product_tokens(), module) {
+        let written = format!("crate::{}", import.path.join("::"));
+        let Some(to) = import.path.first() else {
+            continue;
+        };
+        let breach = |what: String, why, fix: &str| Breach::new(path, import.line, what, why, fix);
+        if layer_of(layers, to).is_none() {
+            if !import.is_macro {
+                breaches.push(breach(
+                    format!("`{written}` is reached through the crate root"),
+                    WHY_LAYERS,
+                    "write the path of the module that defines it",
+                ));
+            }
+        } else if is_framework && top == "port" {
+            breaches.extend(check_port_import(module, &import, &written, breach));
+        } else if layer_of(layers, to).is_some_and(|layer| layer > own) {
+            breaches.push(breach(
+                format!("`{top}` (layer {own}) imports `{written}` of a higher layer"),
+                WHY_LAYERS,
+                "move what both need down, or pass it in as a value or a trait",
+            ));
+        } else if is_framework && NEVER.contains(&(top, to)) {
+            breaches.push(breach(
+                format!("`{top}` imports `{written}`"),
+                "the engine is generic over drivers and the ports know no engine",
+                "stay generic over `Driver`, and join the two in lib.rs or in the program",
+            ));
+        }
+    }
+}
+
+fn check_port_import(
+    module: &[String],
+    import: &Import,
+    written: &str,
+    breach: impl Fn(String, &'static str, &str) -> Breach,
+) -> Option<Breach> {
+    let starts = |prefix: &&[&str]| {
+        import.path.len() >= prefix.len() && prefix.iter().zip(&import.path).all(|(a, b)| a == b)
+    };
+    if !PORT_MAY_IMPORT.iter().any(starts) {
+        let allowed: Vec<String> = PORT_MAY_IMPORT.iter().map(|p| p.join("::")).collect();
+        return Some(breach(
+            format!("a port imports `{written}`"),
+            WHY_PORT,
+            &format!("use only {}", allowed.join(", ")),
+        ));
+    }
+    let names_sys = import.path.get(1).is_some_and(|name| name == "sys");
+    let is_sys = module.get(1).is_some_and(|name| name == "sys");
+    if !names_sys || is_sys {
+        return None;
+    }
+    let port = module.get(1).map_or("port/mod.rs", String::as_str);
+    let own = SYS_OF_PORT
+        .iter()
+        .find(|(name, _)| *name == port)
+        .map(|(_, files)| *files);
+    let is_own = import.path.get(2).is_some_and(|file| match own {
+        Some(files) => files.contains(&file.as_str()),
+        None => file == port,
+    });
+    (!is_own).then(|| {
+        breach(
+            format!("`{port}` imports `{written}`, which is not its own system call file"),
+            "a port and its system calls are read, and replaced, together",
+            "go through the port that owns it, or add it to SYS_OF_PORT of \
+             xtask/src/tidy/layers.rs",
+        )
+    })
+}
+
+fn check_libc(path: &str, source: &Source) -> Option<Breach> {
+    let inside = path.strip_prefix(FRAMEWORK)?;
+    let allowed =
+        |place: &&str| inside == *place || place.ends_with('/') && inside.starts_with(*place);
+    if LIBC_ALLOWED.iter().any(allowed) {
+        return None;
+    }
+    let token = source
+        .product_tokens()
+        .into_iter()
+        .find(|token| token.is_word("libc"))?;
+    let places = LIBC_ALLOWED.join(", ");
+    let fix = format!("move the system call to one of {places}");
+    Some(Breach::new(
+        path,
+        token.line,
+        "names `libc`".to_owned(),
+        WHY_LIBC,
+        &fix,
+    ))
+}
+
+fn layer_of(layers: &Layers, module: &str) -> Option<u8> {
+    layers
+        .modules
+        .iter()
+        .find(|(_, names)| names.contains(&module))
+        .map(|(layer, _)| *layer)
+}
+
+/// `port/sys/tun.rs` is `port::sys::tun`; `lib.rs` and `main.rs` are the root.
+fn module_path(file: &str) -> Vec<String> {
+    let stem = file.strip_suffix(".rs").unwrap_or(file);
+    let mut parts: Vec<String> = stem.split('/').map(str::to_owned).collect();
+    let is_root = parts.len() == 1 && ["lib", "main"].contains(&parts[0].as_str());
+    if is_root || parts.last().is_some_and(|last| last == "mod") {
+        parts.pop();
+    }
+    parts
+}
+
+/// Every path of `tokens` that begins at `crate`, `super` or `self`, in `use` trees and elsewhere.
+fn imports(tokens: &[Token], module: &[String]) -> Vec<Import> {
+    let mut found = Vec::new();
+    let mut here = module.to_vec();
+    let mut depth = 0_usize;
+    let mut inline_modules: Vec<usize> = Vec::new();
+    let mut i = 0;
+    while i < tokens.len() {
+        match &tokens[i].kind {
+            Kind::Sign('{') => depth += 1,
+            Kind::Sign('}') => {
+                depth = depth.saturating_sub(1);
+                if inline_modules.last() == Some(&depth) {
+                    inline_modules.pop();
+                    here.pop();
+                }
+            }
+            Kind::Word(word) if word == "mod" => {
+                if let (Some(Kind::Word(name)), Some(Kind::Sign('{'))) =
+                    (kind_at(tokens, i + 1), kind_at(tokens, i + 2))
+                {
+                    inline_modules.push(depth);
+                    here.push(name.clone());
+                }
+            }
+            Kind::Word(word) if starts_path(tokens, i) => {
+                let mut base = match word.as_str() {
+                    "crate" => Vec::new(),
+                    "self" => here.clone(),
+                    _ => parent(&here),
+                };
+                i += 2;
+                while tokens.get(i).is_some_and(|t| t.is_word("super"))
+                    && kind_at(tokens, i + 1) == Some(&Kind::PathSep)
+                {
+                    base = parent(&base);
+                    i += 2;
+                }
+                i = read_tree(tokens, i, &base, &mut found);
+                continue;
+            }
+            _ => {}
+        }
+        i += 1;
+    }
+    found
+}
+
+fn parent(module: &[String]) -> Vec<String> {
+    module[..module.len().saturating_sub(1)].to_vec()
+}
+
+fn kind_at(tokens: &[Token], at: usize) -> Option<&Kind> {
+    tokens.get(at).map(|token| &token.kind)
+}
+
+fn starts_path(tokens: &[Token], at: usize) -> bool {
+    let is_start = ["crate", "super", "self"]
+        .iter()
+        .any(|word| tokens[at].is_word(word));
+    let before = at.checked_sub(1).and_then(|i| tokens.get(i));
+    // `pub(in crate::x)` names who may look in, it imports nothing.
+    let is_visibility =
+        before.is_some_and(|token| token.is_word("in")) && at >= 2 && tokens[at - 2].is_sign('(');
+    let continues = before.is_some_and(|token| token.kind == Kind::PathSep);
+    is_start && !is_visibility && !continues && kind_at(tokens, at + 1) == Some(&Kind::PathSep)
+}
+
+/// Reads a use tree or a plain path that begins at `at` below `base`; returns the index after it.
+fn read_tree(tokens: &[Token], at: usize, base: &[String], found: &mut Vec<Import>) -> usize {
+    let Some(token) = tokens.get(at) else {
+        return at;
+    };
+    match &token.kind {
+        Kind::Sign('{') => {
+            let mut i = at + 1;
+            while let Some(token) = tokens.get(i) {
+                match &token.kind {
+                    Kind::Sign('}') => return i + 1,
+                    Kind::Sign('*' | '{') | Kind::Word(_) => i = read_tree(tokens, i, base, found),
+                    _ => i += 1,
+                }
+            }
+            i
+        }
+        Kind::Word(word) => {
+            let mut path = base.to_vec();
+            if word != "self" {
+                path.push(word.clone());
+            }
+            if kind_at(tokens, at + 1) == Some(&Kind::PathSep)
+                && matches!(
+                    kind_at(tokens, at + 2),
+                    Some(Kind::Word(_) | Kind::Sign('{' | '*'))
+                )
+            {
+                return read_tree(tokens, at + 2, &path, found);
+            }
+            let is_macro = kind_at(tokens, at + 1) == Some(&Kind::Sign('!'));
+            found.push(Import {
+                line: token.line,
+                path,
+                is_macro,
+            });
+            // The name after `as` is ours, not an import.
+            if tokens.get(at + 1).is_some_and(|t| t.is_word("as")) {
+                at + 3
+            } else {
+                at + 1
+            }
+        }
+        Kind::Sign('*') => {
+            let mut path = base.to_vec();
+            path.push("*".to_owned());
+            found.push(Import {
+                line: token.line,
+                path,
+                is_macro: false,
+            });
+            at + 1
+        }
+        _ => at,
+    }
+}

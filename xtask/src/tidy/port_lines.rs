@@ -1,0 +1,113 @@
+//! A driver is about a hundred lines: how many each port has.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::Breach;
+use super::source::{Source, Token};
+use super::tree::Tree;
+
+/// Code lines (no tests, comments or blank lines) that a port may have above `port/sys/`.
+const MAX_CODE_LINES: usize = 260;
+
+/// Where the ports are.
+const PORTS: &str = "crates/packtrain/src/port/";
+
+/// Folders of [`PORTS`] that hold no port of their own.
+const NOT_PORTS: &[&str] = &["sys", "wrap"];
+
+/// The code lines of one port, or of a file that several share.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PortLines {
+    /// The file that implements `Driver`; None for what ports share (the spec parser, …).
+    driver: Option<String>,
+    code: usize,
+    sys: usize,
+}
+
+/// The lines of every port by its name.
+pub fn count(tree: &Tree) -> BTreeMap<String, PortLines> {
+    let mut ports: BTreeMap<String, PortLines> = BTreeMap::new();
+    let mut sys: BTreeMap<String, usize> = BTreeMap::new();
+    for (path, source) in tree.product_sources(PORTS) {
+        let inside = &path[PORTS.len()..];
+        let name = first_part(inside);
+        if let Some(file) = inside.strip_prefix("sys/") {
+            // `sys/mod.rs` only declares the files.
+            if file != "mod.rs" {
+                *sys.entry(first_part(file).to_owned()).or_default() += source.code_lines();
+            }
+        } else if !NOT_PORTS.contains(&name) {
+            let port = ports.entry(name.to_owned()).or_default();
+            port.code += source.code_lines();
+            if implements_driver(source) {
+                port.driver = Some(path.to_owned());
+            }
+        }
+    }
+    for (name, lines) in sys {
+        ports.entry(name).or_default().sys = lines;
+    }
+    ports
+}
+
+/// Ports above [`MAX_CODE_LINES`].
+pub fn check(tree: &Tree) -> Vec<Breach> {
+    let too_long = |(name, port): (String, PortLines)| {
+        let path = port.driver?;
+        let code = port.code;
+        (code > MAX_CODE_LINES).then(|| {
+            Breach::new(
+                &path,
+                1,
+                format!("port `{name}` has {code} code lines, more than {MAX_CODE_LINES}"),
+                "what makes a driver long is the framework's work",
+                "move what another driver would repeat into the framework",
+            )
+        })
+    };
+    count(tree).into_iter().filter_map(too_long).collect()
+}
+
+/// The table that `tidy` prints; empty when there are no ports.
+pub fn table(tree: &Tree) -> String {
+    let ports = count(tree);
+    let mut out = String::new();
+    if ports.is_empty() {
+        return out;
+    }
+    let mut row = |name: &str, kind: &str, code: &str, sys: &str| {
+        // Writing to a String cannot fail.
+        writeln!(out, "{name:<14} {kind:<7} {code:>10} {sys:>10}").expect("memory");
+    };
+    row("port", "", "code lines", "port/sys/");
+    let number = |n: usize| {
+        if n == 0 {
+            "-".to_owned()
+        } else {
+            n.to_string()
+        }
+    };
+    for (name, port) in &ports {
+        let kind = match port {
+            PortLines {
+                driver: Some(_), ..
+            } => "driver",
+            PortLines { code: 0, .. } => "sys",
+            _ => "shared",
+        };
+        row(name, kind, &number(port.code), &number(port.sys));
+    }
+    out
+}
+
+fn first_part(path: &str) -> &str {
+    let part = path.split('/').next().unwrap_or(path);
+    part.strip_suffix(".rs").unwrap_or(part)
+}
+
+/// True for `impl … Driver for …`.
+fn implements_driver(source: &Source) -> bool {
+    let is_impl = |pair: &[Token]| pair[0].is_word("Driver") && pair[1].is_word("for");
+    source.product_tokens().windows(2).any(is_impl)
+}

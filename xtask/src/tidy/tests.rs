@@ -1,0 +1,570 @@
+//! Each rule on a tree that breaks it, and on the nearest tree that does not.
+
+use super::source::Source;
+use super::tree::Tree;
+use super::{Breach, check, layers, manifest, port_lines, size, unsafe_list, words};
+
+const PLAN: &str = "crates/packtrain/src/plan.rs";
+const TAP: &str = "crates/packtrain/src/port/tap.rs";
+
+fn one(rule: fn(&Tree) -> Vec<Breach>, path: &str, text: &str) -> Vec<Breach> {
+    rule(&Tree::new([(path, text)]))
+}
+
+/// The one breach of a tree of one file, as `line: what`.
+fn only(rule: fn(&Tree) -> Vec<Breach>, path: &str, text: &str) -> String {
+    let breaches = one(rule, path, text);
+    assert_eq!(breaches.len(), 1, "{breaches:?}");
+    assert_eq!(breaches[0].path, path);
+    format!("{}: {}", breaches[0].line, breaches[0].what)
+}
+
+fn is_clean(rule: fn(&Tree) -> Vec<Breach>, path: &str, text: &str) {
+    assert_eq!(one(rule, path, text), []);
+}
+
+#[test]
+fn a_breach_is_one_line_with_place_reason_and_remedy() {
+    let breach = Breach::new("a.rs", 3, "x".to_owned(), "y", "z");
+    assert_eq!(breach.to_string(), "a.rs:3: x; y; z");
+}
+
+#[test]
+fn all_rules_run_and_are_sorted_by_place() {
+    let long = format!("// {}\nmod utils {{}}\n", "x".repeat(100));
+    let tree = Tree::new([
+        ("Cargo.toml", "members = [\n\"a\"]\n"),
+        ("b.rs", long.as_str()),
+        (PLAN, "use crate::engine::Engine;"),
+        ("z.rs", "fn f() { unsafe { g() } }"),
+    ]);
+    let places: Vec<(String, usize)> = check(&tree)
+        .into_iter()
+        .map(|breach| (breach.path, breach.line))
+        .collect();
+    let expected = [
+        ("ARCHITECTURE.md", 1),
+        ("Cargo.toml", 2),
+        ("b.rs", 1),
+        ("b.rs", 2),
+        (PLAN, 1),
+        ("z.rs", 1),
+    ];
+    assert_eq!(places, expected.map(|(path, line)| (path.to_owned(), line)));
+}
+
+mod imports {
+    use super::*;
+
+    #[test]
+    fn of_a_higher_layer_is_a_breach_of_an_equal_or_lower_one_is_not() {
+        assert_eq!(
+            only(layers::check, PLAN, "\nuse crate::queue::Ring;"),
+            "2: `plan` (layer 6) imports `crate::queue::Ring` of a higher layer"
+        );
+        is_clean(
+            layers::check,
+            PLAN,
+            "use crate::{driver::Caps, packet, policy::*, plan::X};",
+        );
+    }
+
+    #[test]
+    fn are_seen_in_trees_paths_super_and_macros() {
+        let breaks = |text: &str| only(layers::check, "crates/packtrain/src/queue/tx.rs", text);
+        let what = "`queue` (layer 7) imports `crate::engine::E` of a higher layer";
+        assert_eq!(
+            breaks("use crate::{\n driver::{self, A as B},\n engine::{E},\n};"),
+            "3: ".to_owned() + what
+        );
+        assert_eq!(
+            breaks("fn f() { let e = crate::engine::E::<u8>::new(); }"),
+            "1: ".to_owned() + what
+        );
+        assert_eq!(
+            breaks("use super::super::engine::E;"),
+            "1: ".to_owned() + what
+        );
+        assert_eq!(
+            breaks("mod inner { use super::super::super::engine::E; }"),
+            "1: ".to_owned() + what
+        );
+        assert_eq!(
+            breaks("macro_rules! m { () => { $crate::engine::E } }"),
+            "1: ".to_owned() + what
+        );
+        assert_eq!(
+            breaks("pub use crate::engine::*;"),
+            "1: `queue` (layer 7) imports `crate::engine::*` of a higher layer"
+        );
+    }
+
+    #[test]
+    fn in_comments_strings_visibility_and_test_code_do_not_count() {
+        let text = "// crate::engine::E\nconst S: &str = \"crate::engine::E\";\n\
+            pub(in crate::engine) struct X;\n\
+            #[cfg(test)]\nmod tests { use crate::engine::E; }\n";
+        is_clean(layers::check, PLAN, text);
+        is_clean(
+            layers::check,
+            "crates/packtrain/src/plan/tests.rs",
+            "use crate::engine::E;",
+        );
+        let declared = Tree::new([
+            (
+                "crates/packtrain/src/plan.rs",
+                "#[cfg(test)]\nmod checks;\nmod product;",
+            ),
+            (
+                "crates/packtrain/src/plan/checks.rs",
+                "use crate::engine::E;",
+            ),
+        ]);
+        assert_eq!(layers::check(&declared), []);
+        let product = "crates/packtrain/src/plan/product.rs";
+        assert_eq!(
+            one(layers::check, product, "use crate::engine::E;").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn through_the_crate_root_hide_the_layer_but_macros_live_there() {
+        assert_eq!(
+            only(layers::check, PLAN, "use crate::Engine;"),
+            "1: `crate::Engine` is reached through the crate root"
+        );
+        assert_eq!(
+            only(layers::check, PLAN, "use super::*;"),
+            "1: `crate::*` is reached through the crate root"
+        );
+        is_clean(layers::check, PLAN, "crate::some_macro!();");
+        is_clean(
+            layers::check,
+            "crates/packtrain/src/lib.rs",
+            "pub use crate::engine::Engine;",
+        );
+    }
+
+    #[test]
+    fn need_a_layer_for_every_module() {
+        let file = "crates/packtrain/src/stray.rs";
+        assert_eq!(
+            only(layers::check, file, ""),
+            "1: module `stray` is in no layer"
+        );
+    }
+
+    #[test]
+    fn of_the_offload_crate_have_layers_of_their_own() {
+        let layout = "crates/packtrain-offload/src/layout.rs";
+        assert_eq!(
+            only(layers::check, layout, "use crate::segment::S;"),
+            "1: `layout` (layer 1) imports `crate::segment::S` of a higher layer"
+        );
+        is_clean(layers::check, layout, "use crate::wire::ipv4;");
+    }
+
+    #[test]
+    fn of_a_port_are_the_driver_contract_only() {
+        assert_eq!(
+            only(layers::check, TAP, "use crate::queue::tx;"),
+            "1: a port imports `crate::queue::tx`"
+        );
+        // Below the port's layer, and forbidden all the same.
+        assert_eq!(
+            only(layers::check, TAP, "use crate::plan::P;"),
+            "1: a port imports `crate::plan::P`"
+        );
+        assert_eq!(
+            only(layers::check, TAP, "use crate::stats::counter::C;"),
+            "1: a port imports `crate::stats::counter::C`"
+        );
+        is_clean(
+            layers::check,
+            TAP,
+            "use crate::{driver::Driver, packet::Packet, time, limits, capture, sync};\n\
+             use crate::stats::drop::Reason; use crate::port::spec;",
+        );
+    }
+
+    #[test]
+    fn between_engine_and_port_are_breaches_both_ways() {
+        let engine = "crates/packtrain/src/engine/worker.rs";
+        assert_eq!(
+            only(layers::check, engine, "use crate::port::P;"),
+            "1: `engine` imports `crate::port::P`"
+        );
+        assert_eq!(
+            only(layers::check, TAP, "use crate::engine::E;"),
+            "1: a port imports `crate::engine::E`"
+        );
+    }
+
+    #[test]
+    fn of_system_calls_are_of_the_ports_own_file() {
+        is_clean(
+            layers::check,
+            TAP,
+            "use crate::port::sys::tun; use super::sys::tap;",
+        );
+        assert_eq!(
+            only(layers::check, TAP, "use super::sys::epoll;"),
+            "1: `tap` imports `crate::port::sys::epoll`, which is not its own system call file"
+        );
+        assert_eq!(one(layers::check, TAP, "use super::sys;").len(), 1);
+        assert_eq!(
+            one(
+                layers::check,
+                "crates/packtrain/src/port/wrap/fault.rs",
+                "use crate::port::sys::tun;"
+            )
+            .len(),
+            1
+        );
+        is_clean(
+            layers::check,
+            "crates/packtrain/src/port/null.rs",
+            "use super::sys::null;",
+        );
+        is_clean(
+            layers::check,
+            "crates/packtrain/src/port/sys/tap.rs",
+            "use super::tun;",
+        );
+    }
+
+    #[test]
+    fn of_libc_are_in_the_listed_places() {
+        assert_eq!(
+            only(layers::check, TAP, "\n\nfn f() { libc::close(3); }"),
+            "3: names `libc`"
+        );
+        assert_eq!(
+            one(
+                layers::check,
+                "crates/packtrain/src/packet/arena.rs",
+                "use libc as l;"
+            )
+            .len(),
+            1
+        );
+        for place in ["port/sys/tun.rs", "packet/sys.rs", "engine/sys.rs"] {
+            is_clean(
+                layers::check,
+                &format!("crates/packtrain/src/{place}"),
+                "use libc::c_int;",
+            );
+        }
+        is_clean(
+            layers::check,
+            TAP,
+            "#[cfg(test)] fn f() { libc::close(3); }",
+        );
+    }
+}
+
+mod unsafe_code {
+    use super::*;
+
+    const SOUND: &str = "fn f() {\n    // SAFETY: g takes no argument.\n    unsafe { g() }\n}\n";
+
+    fn tree(list: &str, source: &str) -> Vec<Breach> {
+        let page = format!("# Map\n<!-- unsafe-files -->\n{list}\n<!-- /unsafe-files -->\n");
+        unsafe_list::check(&Tree::new([
+            ("ARCHITECTURE.md", page.as_str()),
+            ("a.rs", source),
+        ]))
+    }
+
+    fn whats(breaches: &[Breach]) -> Vec<&str> {
+        breaches.iter().map(|breach| breach.what.as_str()).collect()
+    }
+
+    #[test]
+    fn is_listed_exactly() {
+        assert_eq!(tree("- `a.rs`", SOUND), []);
+        assert_eq!(tree("", "// unsafe\nfn f() { \"unsafe\"; }"), []);
+        assert_eq!(
+            whats(&tree("", SOUND)),
+            ["contains `unsafe` and is not listed in ARCHITECTURE.md"]
+        );
+        let gone = tree("- `a.rs`\n- `b.rs`", SOUND);
+        assert_eq!(
+            whats(&gone),
+            ["lists `b.rs`, which contains no `unsafe` or does not exist"]
+        );
+        assert_eq!(gone[0].line, 4);
+    }
+
+    #[test]
+    fn needs_the_page_its_markers_and_its_form() {
+        let page = |text: &str| one(unsafe_list::check, "ARCHITECTURE.md", text);
+        assert_eq!(whats(&unsafe_list::check(&Tree::default())), ["is missing"]);
+        assert_eq!(
+            whats(&page("# Map")),
+            ["has no line `<!-- unsafe-files -->`"]
+        );
+        assert_eq!(
+            whats(&page("<!-- unsafe-files -->\n- `a.rs`")),
+            ["has no line `<!-- /unsafe-files -->`"]
+        );
+        assert_eq!(
+            whats(&tree("* a.rs", "")),
+            ["has `* a.rs` in the list of files with `unsafe`"]
+        );
+    }
+
+    #[test]
+    fn carries_its_reason() {
+        let reasons = |source: &str| tree("- `a.rs`", source);
+        let bare = "fn f() {\n    let x = 1; // SAFETY of nothing\n    unsafe { g() }\n}\n";
+        assert_eq!(
+            whats(&reasons(bare)),
+            ["`unsafe` without a `SAFETY:` comment above it"]
+        );
+        assert_eq!(reasons(bare)[0].line, 3);
+        // The reason of one block is not the reason of the next.
+        let second = format!("{SOUND}fn h() {{\n    unsafe {{ g() }}\n}}\n");
+        assert_eq!(reasons(&second)[0].line, 6);
+        assert_eq!(reasons("unsafe impl Send for X {}")[0].line, 1);
+        for sound in [
+            "// SAFETY: X has\n// no pointers.\n#[cfg(unix)]\nunsafe impl Send for X {}",
+            "// SAFETY: fine.\nlet x =\n    unsafe { g() };",
+            "let x = unsafe { g() }; // SAFETY: fine.",
+            "/// # Safety\n/// Call it once.\npub unsafe fn f() {}",
+            "#[unsafe(no_mangle)] fn f() {}",
+        ] {
+            assert_eq!(reasons(sound), [], "{sound}");
+        }
+    }
+}
+
+mod port_size {
+    use super::*;
+
+    fn port(lines: usize) -> String {
+        let body = "    let x = 1; // why\n\n    // nothing\n".repeat(lines - 2);
+        let tests = "#[cfg(test)]\nmod tests {\n    fn t() {}\n}\n";
+        format!("impl Driver for Tap {{\n{body}}}\n{tests}")
+    }
+
+    #[test]
+    fn is_bounded_without_tests_comments_and_blanks() {
+        is_clean(port_lines::check, TAP, &port(260));
+        assert_eq!(
+            only(port_lines::check, TAP, &port(261)),
+            "1: port `tap` has 261 code lines, more than 260"
+        );
+    }
+
+    #[test]
+    fn counts_the_files_of_a_folder_together() {
+        let tree = Tree::new([
+            ("crates/packtrain/src/port/tap/mod.rs".to_owned(), port(200)),
+            (
+                "crates/packtrain/src/port/tap/rx.rs".to_owned(),
+                "const X: u8 = 1;\n".repeat(61),
+            ),
+        ]);
+        assert_eq!(port_lines::check(&tree).len(), 1);
+    }
+
+    #[test]
+    fn does_not_bound_what_ports_share_but_shows_it() {
+        let tree = Tree::new([
+            (TAP.to_owned(), port(100)),
+            (
+                "crates/packtrain/src/port/spec.rs".to_owned(),
+                "const X: u8 = 1;\n".repeat(300),
+            ),
+            (
+                "crates/packtrain/src/port/sys/tap.rs".to_owned(),
+                "const X: u8 = 1;\n".repeat(40),
+            ),
+            (
+                "crates/packtrain/src/port/sys/mod.rs".to_owned(),
+                "mod tun;\n".to_owned(),
+            ),
+            (
+                "crates/packtrain/src/port/sys/tun.rs".to_owned(),
+                "const X: u8 = 1;\n".repeat(7),
+            ),
+            (
+                "crates/packtrain/src/port/wrap/fault.rs".to_owned(),
+                port(300),
+            ),
+            ("crates/packtrain/src/port/tests.rs".to_owned(), port(300)),
+        ]);
+        assert_eq!(port_lines::check(&tree), []);
+        let table = port_lines::table(&tree);
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .skip(1)
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                vec!["spec", "shared", "300", "-"],
+                vec!["tap", "driver", "100", "40"],
+                vec!["tun", "sys", "-", "7"],
+            ]
+        );
+        assert_eq!(port_lines::table(&Tree::default()), "");
+    }
+}
+
+#[test]
+fn files_are_bounded_without_their_tests() {
+    let lines = "const X: u8 = 1;\n".repeat(900);
+    let tests = "#[cfg(test)]\nmod tests {\n    fn t() {}\n}\n";
+    is_clean(size::check, "a.rs", &format!("{lines}{tests}"));
+    assert_eq!(
+        only(size::check, "a.rs", &format!("{lines}\n{tests}")),
+        "901: 901 lines without tests, more than 900"
+    );
+    is_clean(
+        size::check,
+        "crates/x/tests/grid.rs",
+        &format!("{lines}{lines}"),
+    );
+}
+
+#[test]
+fn lines_are_bounded_in_columns_not_bytes() {
+    is_clean(size::check, "a.rs", &"é".repeat(100));
+    let what = only(size::check, "a.rs", &format!("\n{}", "e".repeat(101)));
+    assert_eq!(what, "2: 101 columns, more than 100");
+}
+
+#[test]
+fn unfinished_work_is_found_in_code_and_comments() {
+    let breaks = |text: &str| only(words::check, "a.rs", text);
+    assert_eq!(breaks("fn f() {\n    todo!()\n}"), "2: calls `todo!`");
+    assert_eq!(
+        breaks("fn f() { unimplemented!() }"),
+        "1: calls `unimplemented!`"
+    );
+    assert_eq!(
+        breaks("#[cfg(test)] mod t { fn f() { dbg!(1); } }"),
+        "1: calls `dbg!`"
+    );
+    assert_eq!(
+        breaks("#[test]\n#[ignore = \"slow\"]\nfn f() {}"),
+        "2: ignores a test"
+    );
+    assert_eq!(breaks("// FIXME: later"), "1: a comment says FIXME");
+    assert_eq!(breaks("/* a\n XXX b */"), "2: a comment says XXX");
+    is_clean(
+        words::check,
+        "a.rs",
+        "// XXXX\nlet ignore = \"todo!() XXX FIXME\"; // dbg!()",
+    );
+}
+
+#[test]
+fn names_say_something() {
+    for path in [
+        "src/utils.rs",
+        "src/helpers/mod.rs",
+        "tests/common/mod.rs",
+        "src/types.rs",
+    ] {
+        assert_eq!(only(words::check, path, ""), "1: a name from a junk drawer");
+    }
+    assert_eq!(
+        only(words::check, "a.rs", "\nmod helpers { }"),
+        "2: module `helpers`"
+    );
+    is_clean(
+        words::check,
+        "src/common_header.rs",
+        "struct Types; mod segment {}",
+    );
+}
+
+#[test]
+fn members_inherit_the_lints() {
+    let root = "[workspace]\nmembers = [\n    \"a\", # first\n    \"b\",\n]\nexclude = [\"c\"]\n";
+    let lints = "[package]\nname = \"a\"\n\n[lints]\nworkspace = true\n";
+    let check = |b: Option<&str>| {
+        let files = [
+            Some(("Cargo.toml", root)),
+            Some(("a/Cargo.toml", lints)),
+            b.map(|b| ("b/Cargo.toml", b)),
+        ];
+        manifest::check(&Tree::new(files.into_iter().flatten()))
+    };
+    assert_eq!(check(Some(lints)), []);
+    let without = check(Some("[dependencies]\nworkspace = true\n"));
+    assert_eq!(
+        (without[0].path.as_str(), without.len()),
+        ("b/Cargo.toml", 1)
+    );
+    let absent = check(None);
+    assert_eq!(
+        (absent[0].path.as_str(), absent[0].line, absent.len()),
+        ("Cargo.toml", 4, 1)
+    );
+    assert_eq!(manifest::check(&Tree::default()).len(), 1);
+}
+
+#[test]
+fn sources_are_taken_apart_like_the_compiler_does() {
+    let text = "let a = \"// no \\\" comment\"; // yes\n\
+        let b = r#\"raw \" // no\"#; /* one /* two */\nstill */ let c = '\"';\n\
+        let d: &'static str = b\"x\"; let e = '\\''; let f = '\\u{41}'; // end";
+    let source = Source::parse(text);
+    let comments: Vec<&str> = source.comments().iter().map(|line| line.trim()).collect();
+    assert_eq!(
+        comments,
+        ["// yes", "/* one /* two */", "still */", "// end"]
+    );
+    let words = ["a", "b", "c", "d", "e", "f", "static", "str"];
+    for word in words {
+        assert!(
+            source.tokens().iter().any(|token| token.is_word(word)),
+            "{word}"
+        );
+    }
+    for literal in ["comment", "raw", "no", "x", "u", "41"] {
+        assert!(
+            !source.tokens().iter().any(|token| token.is_word(literal)),
+            "{literal}"
+        );
+    }
+    // Nothing to close what was opened: still no panic, and the lines are kept.
+    for broken in [
+        "\"",
+        "r##\"",
+        "/*",
+        "'",
+        "'\\",
+        "#[cfg(test)]",
+        "#[cfg(test",
+        "mod x {",
+        "use crate::{",
+        "use crate::",
+    ] {
+        assert_eq!(Source::parse(broken).raw().len(), 1, "{broken}");
+        is_clean(layers::check, PLAN, broken);
+    }
+}
+
+#[test]
+fn test_items_end_where_they_end() {
+    let text = "#[cfg(test)]\nuse a::B;\nfn product() {}\n\
+        #[cfg(all(test, unix))]\n#[derive(Debug)]\nstruct T([u8; 3]);\nfn product2() {}\n\
+        struct S {\n    #[cfg(test)]\n    f: u8,\n    g: u8,\n}\n\
+        #[cfg(not(test))]\nfn product3() {}\n";
+    let source = Source::parse(text);
+    let test_lines: Vec<usize> = (1..=source.raw().len())
+        .filter(|line| source.is_test(*line))
+        .collect();
+    assert_eq!(test_lines, [1, 2, 4, 5, 6, 9, 10]);
+    assert_eq!(
+        Source::parse("#![cfg(test)]\nfn f() {}\n").product_lines(),
+        0
+    );
+}

@@ -142,6 +142,11 @@ impl Rig for SimRig {
     }
 
     fn inject_bad(&mut self) -> bool {
+        self.tick();
+        if self.far().tx.in_flight() > 0 {
+            // Something waits for buffers, and would be the next to arrive.
+            return false;
+        }
         self.near.control().corrupt_next(1);
         self.inject(&Outside::finished(vec![0; 60]))
     }

@@ -11,7 +11,8 @@ use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{
     Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
 };
-use packtrain::queue::{FitLimits, RxQueue, TxQueue};
+use packtrain::plan::FitLimits;
+use packtrain::queue::{RxQueue, TxQueue};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};

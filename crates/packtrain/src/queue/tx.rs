@@ -4,7 +4,7 @@
 //! the device will see it), `again` (to be prepared anew since the device refused a feature),
 //! `waiting` (as submitted). Each is bounded; what does not fit stays in the caller's burst.
 
-use super::fit::{FitLimits, Fitted, defrag, fit};
+use super::fit::{Fitted, defrag, fit};
 use super::segment::{Cutting, checksum_of, complete_checksum, insert_vlan_tag};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Interest, Refused, Token, TxBatch,
@@ -12,6 +12,7 @@ use crate::driver::{
 };
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
+use crate::plan::FitLimits;
 use crate::stats::{DropCounters, DropReason, Stall, TxCounters};
 use packtrain_offload::layout::Network;
 use packtrain_offload::offload::ChecksumState;

@@ -1,7 +1,8 @@
 use super::*;
 use crate::driver::BadPackets;
 use crate::packet::{ArenaConfig, Burst};
-use crate::queue::{FitLimits, TxQueue};
+use crate::plan::FitLimits;
+use crate::queue::TxQueue;
 use crate::stats::{DropCounters, TxCounters};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGReader};

@@ -5,7 +5,8 @@ use crate::driver::{
     Refused, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
 use crate::packet::{Arena, ArenaConfig, Burst, FrameClass, Meta, VlanTag};
-use crate::queue::{FitLimits, TxQueue};
+use crate::plan::FitLimits;
+use crate::queue::TxQueue;
 use crate::stats::{DropCounters, TxCounters};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
 use proptest::prelude::*;

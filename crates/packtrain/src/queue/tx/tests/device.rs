@@ -34,6 +34,8 @@ pub struct Scripted {
     pub accepted: Vec<(usize, Meta)>,
     pub offered: usize,
     pub flushes: u64,
+    /// What the next flush fails with.
+    pub flush_error: Option<DeviceError>,
 }
 
 impl Scripted {
@@ -79,7 +81,7 @@ impl TxDescriptors for Scripted {
 
     fn flush(&mut self) -> Result<(), DeviceError> {
         self.flushes += 1;
-        Ok(())
+        self.flush_error.take().map_or(Ok(()), Err)
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {

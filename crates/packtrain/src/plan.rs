@@ -7,6 +7,9 @@ use crate::queue::FitLimits;
 use packtrain_offload::offload::LinkType;
 use std::fmt;
 
+#[cfg(test)]
+mod tests;
+
 /// What the user asked of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
@@ -237,7 +240,7 @@ fn large_receive(from: &Side, rx: Features) -> Decision {
     } else {
         (
             Who::NotNeeded,
-            "packets are forwarded as large as they arrive".to_owned(),
+            format!("{ingress} merges nothing, and packets go on as large as they arrive"),
         )
     };
     Decision {
@@ -253,6 +256,8 @@ fn missing(feature: Features, device: Features, wishes: &Wishes) -> &'static str
         "the device does not offer it"
     } else if !wishes.offload.contains(feature) {
         "offload= leaves it out"
+    } else if feature == Features::TSO_ECN {
+        "it needs TSO, which is not in use"
     } else {
         "it needs the checksum offload, which is not in use"
     }

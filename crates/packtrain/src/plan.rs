@@ -8,6 +8,9 @@ use crate::limits::{
 use packtrain_offload::offload::LinkType;
 use std::fmt;
 
+#[cfg(test)]
+mod tests;
+
 /// What the user asked of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
@@ -291,7 +294,7 @@ fn large_receive(from: &Side, rx: Features) -> Decision {
     } else {
         (
             Who::NotNeeded,
-            "packets are forwarded as large as they arrive".to_owned(),
+            format!("{ingress} merges nothing, and packets go on as large as they arrive"),
         )
     };
     Decision {
@@ -308,6 +311,8 @@ fn missing(feature: Features, device: Features, wishes: &Wishes) -> &'static str
         "offload= leaves it out"
     } else if !device.contains(feature) {
         "the device does not offer it"
+    } else if feature == Features::TSO_ECN {
+        "it needs TSO, which is not in use"
     } else {
         "it needs the checksum offload, which is not in use"
     }

@@ -102,6 +102,8 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// Transmit queues the device was made with.
     pub tx_queues: u32,
+    /// Queueing discipline; `noop` (which drops everything) as long as the device is not active.
+    pub qdisc: String,
     /// Counters.
     pub stats: LinkStats,
 }
@@ -115,6 +117,13 @@ impl Link {
     /// Up and with carrier (`IFF_RUNNING`).
     pub fn is_running(&self) -> bool {
         self.flags & libc::IFF_RUNNING as u32 != 0
+    }
+
+    /// Has carrier (`IFF_LOWER_UP`), but the kernel has not acted on that yet. It does so from a
+    /// work queue (`linkwatch_event`), up to a second later, and until then drops what is sent.
+    pub fn is_settling(&self) -> bool {
+        let carrier = self.flags & LinkFlags::LowerUp.bits() != 0;
+        carrier && (!self.is_running() || self.qdisc == "noop")
     }
 }
 
@@ -437,6 +446,27 @@ impl Rtnl {
         )
     }
 
+    /// Whether the namespace takes packets to `ip` for its own. For a new IPv6 address that is not
+    /// so at once: the kernel adds the local route from a work queue (`addrconf_dad_work`), also
+    /// without duplicate address detection.
+    ///
+    /// # Errors
+    /// [`LabError::Os`], `ENETUNREACH` when there is no route at all.
+    pub fn is_local(&mut self, ip: IpAddr) -> Result<bool, LabError> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(ip);
+        message.header.destination_prefix_length = if ip.is_ipv4() { 32 } else { 128 };
+        message
+            .attributes
+            .push(RouteAttribute::Destination(route_address(ip)));
+        let request = RouteNetlinkMessage::GetRoute(message);
+        let answers = self.request("RTM_GETROUTE", request, NLM_F_ACK)?;
+        Ok(answers.iter().any(|answer| {
+            matches!(answer, RouteNetlinkMessage::NewRoute(route)
+                if route.header.kind == RouteType::Local)
+        }))
+    }
+
     /// A request that is answered by an acknowledgement only.
     fn act(
         &mut self,
@@ -554,6 +584,7 @@ fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::Address(mac) => link.mac = Mac::try_from(mac.as_slice()).ok(),
             LinkAttribute::TxQueueLen(len) => link.tx_queue_len = *len,
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = *queues,
+            LinkAttribute::Qdisc(qdisc) => link.qdisc.clone_from(qdisc),
             LinkAttribute::Stats64(s) => {
                 link.stats = LinkStats {
                     rx_packets: s.rx_packets,

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::counters::Counters;
 use crate::error::LabError;
@@ -9,6 +11,10 @@ use crate::link::{self, Link, LinkStats, Mac, Rtnl};
 use crate::netns::{self, Netns};
 use crate::tap::Tap;
 use crate::traffic::IpVersion;
+
+/// How long the kernel may take to make a link usable. It is milliseconds, or up to a second when
+/// many links change at the same time, unless the machine is very busy.
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +94,29 @@ pub struct Host {
 }
 
 impl Host {
+    /// Gives the link its addresses and neighbours. Both ends must be up: this waits until what is
+    /// sent and received from now on is really carried.
+    fn address(side: Side, netns: Netns, name: &str) -> Result<Self, LabError> {
+        let mut rtnl = netns.rtnl()?;
+        let Link { index, mac, .. } = rtnl.link(name)?;
+        wait(|| Ok(!rtnl.link_by_index(index)?.is_settling()))?;
+        let peer = side.other();
+        let mut families: Vec<(IpAddr, u8, IpAddr)> =
+            vec![(side.ipv4().into(), 24, peer.ipv4().into())];
+        if netns::has_ipv6() {
+            families.push((side.ipv6().into(), 64, peer.ipv6().into()));
+        }
+        for (ip, prefix, peer_ip) in families {
+            rtnl.add_address(index, ip, prefix)?;
+            if mac.is_some() {
+                rtnl.add_neighbour(index, peer_ip, peer.mac())?;
+            }
+            wait(|| rtnl.is_local(ip))?;
+        }
+        let link = rtnl.link_by_index(index)?;
+        Ok(Self { side, netns, link })
+    }
+
     /// Its address of one IP version.
     pub fn ip(&self, version: IpVersion) -> IpAddr {
         match version {
@@ -138,15 +167,18 @@ impl TwoHosts {
         check(settings)?;
         let make = |side: Side| {
             let netns = Netns::new()?;
-            let (link, kept) = netns.run(|| {
+            let (name, kept) = netns.run(|| {
                 let (name, kept) = create(side)?;
-                Ok::<_, E>((configure(&mut Rtnl::open()?, &name, side, settings)?, kept))
+                bring_up(&mut Rtnl::open()?, &name, side, settings)?;
+                Ok::<_, E>((name, kept))
             })??;
-            Ok::<_, E>((Host { side, netns, link }, kept))
+            Ok::<_, E>((netns, name, kept))
         };
-        let (left, kept_left) = make(Side::Left)?;
-        let (right, kept_right) = make(Side::Right)?;
-        Ok((Self { left, right }, kept_left, kept_right))
+        let (left, left_name, left_kept) = make(Side::Left)?;
+        let (right, right_name, right_kept) = make(Side::Right)?;
+        let left = Host::address(Side::Left, left, &left_name)?;
+        let right = Host::address(Side::Right, right, &right_name)?;
+        Ok((Self { left, right }, left_kept, right_kept))
     }
 
     /// Two hosts with a TAP or TUN each, made by `tap(side)`; the descriptors of left and right
@@ -172,14 +204,12 @@ impl TwoHosts {
         check(settings)?;
         let (left, right) = (Netns::new()?, Netns::new()?);
         left.rtnl()?.create_veth("veth0", "veth0", &right, 1)?;
-        let host = |netns: Netns, side| {
-            let link = netns.run(|| configure(&mut Rtnl::open()?, "veth0", side, settings))??;
-            Ok::<_, LabError>(Host { side, netns, link })
-        };
-        Ok(Self {
-            left: host(left, Side::Left)?,
-            right: host(right, Side::Right)?,
-        })
+        for (netns, side) in [(&left, Side::Left), (&right, Side::Right)] {
+            netns.run(|| bring_up(&mut Rtnl::open()?, "veth0", side, settings))??;
+        }
+        let left = Host::address(Side::Left, left, "veth0")?;
+        let right = Host::address(Side::Right, right, "veth0")?;
+        Ok(Self { left, right })
     }
 
     /// The host of a side.
@@ -202,36 +232,34 @@ fn check(settings: &Settings) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Runs in the host's namespace: sysctl files are those of the calling thread's.
-fn configure(
-    rtnl: &mut Rtnl,
-    name: &str,
-    side: Side,
-    settings: &Settings,
-) -> Result<Link, LabError> {
+/// Configures the link itself and sets it up. Runs in the host's namespace: sysctl files are those
+/// of the calling thread's.
+fn bring_up(rtnl: &mut Rtnl, name: &str, side: Side, settings: &Settings) -> Result<(), LabError> {
     let Link { index, mac, .. } = rtnl.link(name)?;
-    // A TUN has no link layer: nothing to resolve, nobody to be told apart.
-    let ethernet = mac.is_some();
     link::quiet_ipv6(name)?;
     rtnl.set_mtu(index, settings.mtu)?;
     rtnl.set_tx_queue_len(index, settings.tx_queue_len)?;
-    if ethernet {
+    // A TUN has no link layer: nothing to resolve, nobody to be told apart.
+    if mac.is_some() {
         rtnl.set_mac(index, side.mac())?;
         // Before the addresses, which would join their multicast groups and report it.
         rtnl.set_arp(index, !settings.quiet)?;
     }
-    rtnl.set_up(index)?;
-    let peer = side.other();
-    let mut families: Vec<(IpAddr, u8, IpAddr)> =
-        vec![(side.ipv4().into(), 24, peer.ipv4().into())];
-    if netns::has_ipv6() {
-        families.push((side.ipv6().into(), 64, peer.ipv6().into()));
-    }
-    for (ip, prefix, peer_ip) in families {
-        rtnl.add_address(index, ip, prefix)?;
-        if ethernet {
-            rtnl.add_neighbour(index, peer_ip, peer.mac())?;
+    rtnl.set_up(index)
+}
+
+/// Polls until `done`: a part of the kernel's set-up runs in work queues.
+fn wait(mut done: impl FnMut() -> Result<bool, LabError>) -> Result<(), LabError> {
+    let start = Instant::now();
+    while !done()? {
+        if start.elapsed() >= SETTLE {
+            return Err(LabError::Stalled {
+                what: "link setup",
+                after: SETTLE,
+                bytes: 0,
+            });
         }
+        thread::sleep(Duration::from_micros(500));
     }
-    rtnl.link_by_index(index)
+    Ok(())
 }

@@ -114,9 +114,9 @@ pub struct Census {
 
 /// A bounded memory of packets. Cheap to clone: clones share it.
 ///
-/// Packets may outlive the last clone. The memory is given back when the last clone goes; if packets
-/// or threads' caches still refer to it then, it is kept, and given back when another arena is made
-/// or dropped after the last of them is gone.
+/// Packets may outlive the last clone. The memory is given back when the last clone goes; if
+/// packets or threads' caches still refer to it then, it is kept, and given back when another arena
+/// is made or dropped after the last of them is gone.
 #[derive(Clone)]
 pub struct Arena {
     owner: Arc<Owner>,
@@ -485,6 +485,12 @@ impl Free {
     }
 }
 
+/// Small frames, and lines, that a thread keeps for itself. Fewer under Miri, which takes long for
+/// large arrays.
+pub(super) const SMALL_POCKET: usize = if cfg!(miri) { 6 } else { 256 };
+/// Large frames that a thread keeps for itself.
+pub(super) const LARGE_POCKET: usize = if cfg!(miri) { 3 } else { 16 };
+
 /// A short stack of one thread. Trades half its depth at a time.
 struct Pocket<const DEPTH: usize> {
     indices: [u32; DEPTH],
@@ -533,9 +539,9 @@ impl<const DEPTH: usize> Pocket<DEPTH> {
 
 struct Cache {
     core: Option<NonNull<Core>>,
-    small: Pocket<256>,
-    large: Pocket<16>,
-    lines: Pocket<256>,
+    small: Pocket<SMALL_POCKET>,
+    large: Pocket<LARGE_POCKET>,
+    lines: Pocket<SMALL_POCKET>,
 }
 
 thread_local! {

@@ -24,8 +24,8 @@ pub struct Ingress {
 
 /// A packet's metadata.
 ///
-/// Nothing that memory safety rests on may be in here: whoever has a packet may overwrite all of it,
-/// or swap it with another packet's.
+/// Nothing that memory safety rests on may be in here: whoever has a packet may overwrite all of
+/// it, or swap it with another packet's.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
     /// Header offsets, when the packet parsed: `None` for a protocol that offloads do not know.

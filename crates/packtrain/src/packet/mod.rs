@@ -501,8 +501,14 @@ impl Packet {
     /// the tailroom of the one before it. Returns whether it came that far; the bytes are the same
     /// in either case. Frames that are shared stay as they are.
     pub fn collapse(&mut self, target: usize) -> bool {
+        self.collapse_counted(target);
+        self.segment_count() <= target
+    }
+
+    /// As [`Packet::collapse`]; returns how many bytes were copied.
+    pub(crate) fn collapse_counted(&mut self, target: usize) -> usize {
         let count = self.segment_count();
-        let (mut kept, mut next) = (0, 1);
+        let (mut kept, mut next, mut copied) = (0, 1, 0);
         while next < count {
             let segments = count - next + kept + 1;
             let (Some(mut into), Some(from)) = (self.segment(kept), self.segment(next)) else {
@@ -518,6 +524,7 @@ impl Packet {
                     std::ptr::copy_nonoverlapping(start(core, from), end, from.len as usize);
                 }
                 into.len += from.len;
+                copied += from.len as usize;
                 self.set_segment(kept, into);
                 core.unshare(from.frame);
             } else {
@@ -527,7 +534,7 @@ impl Packet {
             next += 1;
         }
         self.set_segment_count(if count == 0 { 0 } else { kept + 1 });
-        self.segment_count() <= target
+        copied
     }
 
     /// Takes empty segments in front away, so that bytes put in front of the packet join the first

@@ -1,5 +1,6 @@
 //! Packets against a model of bytes and counted frames.
 
+use super::arena::{LARGE_POCKET, SMALL_POCKET};
 use super::*;
 use proptest::prelude::*;
 use std::sync::mpsc;
@@ -21,11 +22,15 @@ fn arena(small_frames: u32, large_frames: u32, lines: u32) -> Arena {
 }
 
 fn content(packet: &Packet) -> Vec<u8> {
-    packet.segments().flatten().copied().collect()
+    packet.segments().collect::<Vec<_>>().concat()
 }
 
+/// `n` bytes that differ from their neighbours. By whole copies, since Miri takes its time.
 fn numbered(n: usize) -> Vec<u8> {
-    (0..n).map(|i| (i * 7 + i / 251) as u8).collect()
+    let pattern: Vec<u8> = (0..251_u32).map(|i| (i * 7) as u8).collect();
+    let mut bytes = pattern.repeat(n / pattern.len() + 1);
+    bytes.truncate(n);
+    bytes
 }
 
 /// A packet whose segments have exactly these lengths, each in its own small frame.
@@ -158,10 +163,15 @@ fn prepend_and_trim_front_move_the_start_within_the_frame() {
 #[test]
 fn trimming_and_truncating_cross_segment_and_line_borders() {
     let arena = arena(24, 0, 8);
-    for segments in [1, 4, 5, 13, 14, 23] {
+    let counts: &[usize] = if cfg!(miri) {
+        &[5, 14]
+    } else {
+        &[1, 4, 5, 13, 14, 23]
+    };
+    for &segments in counts {
         let lengths: Vec<_> = (1..=segments).collect();
         let all = numbered(lengths.iter().sum());
-        for cut in 0..=all.len() + 1 {
+        for cut in (0..=all.len() + 1).step_by(if cfg!(miri) { 17 } else { 1 }) {
             let mut front = in_pieces(&arena, &lengths);
             front.trim_front(cut);
             assert_eq!(content(&front), all[cut.min(all.len())..]);
@@ -177,9 +187,6 @@ fn trimming_and_truncating_cross_segment_and_line_borders() {
             assert_eq!(content(&back), all[..cut.min(all.len())]);
             assert_eq!(back.segments().count().max(1), back.segment_count());
             drop(back);
-            if cfg!(miri) && cut > 6 {
-                break;
-            }
         }
         assert_all_free(&arena);
     }
@@ -442,6 +449,28 @@ fn every_class_can_be_used_up_and_comes_back() {
         drop((packets, last));
         assert_all_free(&arena);
     }
+}
+
+#[test]
+fn more_than_a_thread_keeps_for_itself_goes_back_to_the_others() {
+    let (small, large) = (SMALL_POCKET * 3, LARGE_POCKET * 3);
+    let arena = arena(small as u32, large as u32, (small + large) as u32);
+    let fill = |class| {
+        let packets: Vec<_> = std::iter::from_fn(|| arena.packet(class).ok()).collect();
+        packets.len()
+    };
+    assert_eq!((fill(SMALL), fill(LARGE)), (small, large));
+    assert_all_free(&arena);
+    assert_eq!((fill(LARGE), fill(SMALL)), (large, small));
+    // This thread still has full pockets, and the other gets what is not in them.
+    let other = arena.clone();
+    let got = thread::spawn(move || {
+        let packets: Vec<_> = std::iter::from_fn(|| other.packet(SMALL).ok()).collect();
+        packets.len()
+    });
+    assert!((small - SMALL_POCKET..small).contains(&got.join().unwrap()));
+    assert_eq!(fill(SMALL), small);
+    assert_all_free(&arena);
 }
 
 #[test]

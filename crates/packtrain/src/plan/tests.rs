@@ -62,23 +62,27 @@ fn who_does_each_feature_and_why() {
             let has = |device: Features, wish: Features| {
                 device.contains(feature) && wish.contains(feature)
             };
-            let cause = |device: Features| {
-                if device.contains(feature) {
-                    "offload= leaves it out"
-                } else {
+            // The wish is named before the device: it is what the user can change.
+            let cause = |wish: Features| {
+                if wish.contains(feature) {
                     "the device does not offer it"
+                } else {
+                    "offload= leaves it out"
                 }
             };
             let what = described(feature);
             let (who, why) = if !has(rx, rx_wish) {
                 (
                     Who::NotNeeded,
-                    format!("in0 hands over no {what}: {}", cause(rx)),
+                    format!("in0 hands over no {what}: {}", cause(rx_wish)),
                 )
             } else if !has(tx, tx_wish) {
                 (
                     Who::Software,
-                    format!("in0 hands over {what}, and out0 takes none: {}", cause(tx)),
+                    format!(
+                        "in0 hands over {what}, and out0 takes none: {}",
+                        cause(tx_wish)
+                    ),
                 )
             } else {
                 (
@@ -146,8 +150,8 @@ fn unlike_links_are_refused_in_one_line() {
     tun.capabilities.link = LinkType::RawIp;
     assert_eq!(
         plan(&able("tap0"), &tun).unwrap_err().to_string(),
-        "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different headers; \
-         join two ports of one link type"
+        "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different \
+         headers; join two ports of one link type"
     );
     assert!(plan(&tun, &tun).is_ok());
 }

@@ -1,11 +1,16 @@
 //! Ports: each makes one kind of device look like descriptors.
 
+mod any;
 pub mod null;
+mod open;
 pub mod pcap;
 pub mod sim;
 pub mod spec;
-mod sys;
+pub(crate) mod sys;
 pub mod tap;
 mod vectored;
 mod vnet;
 pub mod wrap;
+
+pub use any::{AnyPort, AnyRx, AnyTx};
+pub use open::{OpenError, OpenErrorKind, open, open_pair};

@@ -202,7 +202,8 @@ pub struct Wrappers {
     pub delay: Duration,
     /// What chance is drawn from, here and in a simulated NIC; `None` for a fixed default.
     pub seed: Option<u64>,
-    /// Each packet to the device gets this VLAN tag (1 to 4094), and each packet from it loses it.
+    /// Each packet from the device gets this VLAN tag (1 to 4094), and each packet to it loses it:
+    /// what is between the two ports sees tagged traffic.
     pub vlan: Option<u16>,
 }
 

@@ -1,63 +1,12 @@
 //! A packet of n segments must fit what the device takes: as is, else collapsed in place, else
 //! copied into fresh frames, else dropped with its reason (S0).
 
-use crate::driver::{Capabilities, TxMemory};
-use crate::limits::{RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX};
+use crate::driver::TxMemory;
 use crate::packet::{Arena, FrameClass, Packet};
+use crate::plan::FitLimits;
 use crate::stats::DropReason;
 
-/// What a packet has to look like for one TX queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FitLimits {
-    /// Segments of an ordinary packet; at least 1.
-    pub segments_max: usize,
-    /// Segments of a GSO packet; at least 1.
-    pub gso_segments_max: usize,
-    /// Bytes of one segment.
-    pub segment_bytes_max: usize,
-    /// Where segments may be.
-    pub memory: TxMemory,
-    /// All headers in the first segment.
-    pub contiguous_headers: bool,
-    /// Shorter packets are padded with zeros to this many bytes.
-    pub min_packet_bytes: usize,
-}
-
 impl FitLimits {
-    /// The limits of a device, lowered by `segments` if the user asked for fewer, and clipped so
-    /// that one packet takes at most a twelfth of a descriptor ring.
-    #[must_use]
-    pub fn new(capabilities: &Capabilities, segments: Option<usize>) -> Self {
-        let share = capabilities
-            .tx_ring
-            .map_or(SEGMENTS_MAX, |n| n / RING_FRACTION_PER_PACKET);
-        let bound = share
-            .min(segments.unwrap_or(SEGMENTS_MAX))
-            .min(SEGMENTS_MAX);
-        Self {
-            segments_max: capabilities.tx_segments_max.min(bound).max(1),
-            gso_segments_max: capabilities.tx_gso_segments_max.min(bound).max(1),
-            segment_bytes_max: capabilities.tx_segment_bytes_max.max(1),
-            memory: capabilities.tx_memory,
-            contiguous_headers: capabilities.contiguous_headers,
-            min_packet_bytes: capabilities.min_packet_bytes,
-        }
-    }
-
-    /// The number of segments to build packets with: the smaller limit less what the framework may
-    /// add after that (a header segment in front). Without this slack nearly every packet built to
-    /// the limit would have to be copied (S0: 3119 against 3440 Mbit/s). At least 1.
-    #[must_use]
-    pub const fn advertised(&self) -> usize {
-        let limit = if self.segments_max < self.gso_segments_max {
-            self.segments_max
-        } else {
-            self.gso_segments_max
-        };
-        let left = limit.saturating_sub(SEGMENTS_FRAMEWORK_MAY_ADD);
-        if left == 0 { 1 } else { left }
-    }
-
     /// The limit that applies to `packet`.
     fn limit(&self, packet: &Packet) -> usize {
         if packet.meta().gso.is_some() {
@@ -92,9 +41,15 @@ pub enum Fitted {
     /// It did already.
     AsIs,
     /// By merging neighbouring segments in place.
-    Collapsed,
+    Collapsed {
+        /// Bytes that had to be copied for it.
+        copied: usize,
+    },
     /// By copying everything into fresh frames, after collapsing did not do.
-    Defragged,
+    Defragged {
+        /// Bytes that had to be copied, those of an attempt to collapse included.
+        copied: usize,
+    },
 }
 
 /// A packet that cannot be made to fit.
@@ -119,42 +74,48 @@ pub fn fit(
     if packet.bytes() < limits.min_packet_bytes {
         packet = pad(packet, limits.min_packet_bytes)?;
     }
+    // Or a header put in front would be one segment more than was counted here.
+    packet.drop_empty_front();
     if limits.is_fit(&packet) {
         return Ok((packet, Fitted::AsIs));
     }
-    if packet.collapse(limits.limit(&packet)) && limits.is_fit(&packet) {
-        return Ok((packet, Fitted::Collapsed));
+    let collapsed = packet.collapse_counted(limits.limit(&packet));
+    if limits.is_fit(&packet) {
+        return Ok((packet, Fitted::Collapsed { copied: collapsed }));
     }
-    defrag(packet, limits, arena).map(|packet| (packet, Fitted::Defragged))
+    let copied = collapsed + packet.bytes();
+    defrag(packet, limits, arena).map(|packet| (packet, Fitted::Defragged { copied }))
 }
 
-/// Copies `packet` into as few fresh frames as the limits allow.
+/// Copies `packet` into fresh frames, as few as the limits allow unless small ones do.
 ///
 /// # Errors
 ///
 /// [`Unfit`], as [`fit`].
 pub fn defrag(packet: Packet, limits: &FitLimits, arena: &Arena) -> Result<Packet, Unfit> {
-    let small = limits.memory == TxMemory::SmallFrames
-        || packet.bytes() <= FrameClass::Small.data_bytes()
-        || limits.segment_bytes_max < FrameClass::Large.data_bytes();
-    let class = if small {
-        FrameClass::Small
-    } else {
-        FrameClass::Large
-    };
-    let piece_max = class.data_bytes().min(limits.segment_bytes_max);
-    if packet.bytes().div_ceil(piece_max) > limits.limit(&packet) {
-        return Err(Unfit {
-            packet,
-            reason: DropReason::TooManySegments,
-        });
+    let mut reason = DropReason::TooManySegments;
+    for class in classes(&packet, limits).into_iter().flatten() {
+        let piece_max = class.data_bytes().min(limits.segment_bytes_max);
+        if packet.bytes().div_ceil(piece_max) > limits.limit(&packet) {
+            continue;
+        }
+        match copy(&packet, class, piece_max, arena) {
+            Ok(copy) => return Ok(copy),
+            Err(_no_frame) => reason = DropReason::NoBuffer,
+        }
     }
-    match copy(&packet, class, piece_max, arena) {
-        Ok(copy) => Ok(copy),
-        Err(_no_frame) => Err(Unfit {
-            packet,
-            reason: DropReason::NoBuffer,
-        }),
+    Err(Unfit { packet, reason })
+}
+
+/// The classes to copy `packet` to, best first.
+fn classes(packet: &Packet, limits: &FitLimits) -> [Option<FrameClass>; 2] {
+    let small = FrameClass::Small.data_bytes();
+    if limits.memory == TxMemory::SmallFrames || limits.segment_bytes_max <= small {
+        [Some(FrameClass::Small), None]
+    } else if packet.bytes() <= small {
+        [Some(FrameClass::Small), Some(FrameClass::Large)]
+    } else {
+        [Some(FrameClass::Large), Some(FrameClass::Small)]
     }
 }
 
@@ -187,7 +148,13 @@ fn copy(
 fn pad(mut packet: Packet, bytes: usize) -> Result<Packet, Unfit> {
     const ZEROS: [u8; 64] = [0; 64];
     let mut missing = bytes - packet.bytes();
-    let own = packet.pull(packet.bytes()).and_then(|_copied| {
+    // Else `append_copy` adds a frame, and the packet is made to fit as any other.
+    let pulled = if bytes <= FrameClass::Small.data_bytes() {
+        packet.pull(packet.bytes())
+    } else {
+        Ok(false)
+    };
+    let own = pulled.and_then(|_copied| {
         while missing > 0 {
             let n = missing.min(ZEROS.len());
             packet.append_copy(FrameClass::Small, &ZEROS[..n])?;
@@ -203,3 +170,6 @@ fn pad(mut packet: Packet, bytes: usize) -> Result<Packet, Unfit> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,13 @@
 //! What the egress device cannot do, done in software: cutting GSO packets, completing checksums,
 //! putting VLAN tags into the bytes.
 
+use crate::driver::Features;
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use packtrain_offload::checksum::Sum;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
-use packtrain_offload::offload::ChecksumState;
+use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
 use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
 
 /// A GSO packet on its way to becoming wire packets, one at a time, so that no packet asks for more
@@ -16,44 +17,43 @@ pub(super) struct Cutting {
     packet: Packet,
     segmenter: Segmenter,
     next: u32,
-    /// Wire packets that the packet accounts for and no segment has been given yet.
-    unassigned: u32,
+    /// The feature that leaves the segments' checksums to the device.
+    checksum: Features,
 }
 
 impl Cutting {
     /// Prepares to cut `packet`, which must have a `gso` and a layout.
-    pub(super) fn new(packet: Packet) -> Result<Self, (DropReason, Packet)> {
+    pub(super) fn new(mut packet: Packet) -> Result<Self, (DropReason, Packet)> {
         let meta = packet.meta();
         let (Some(gso), Some(layout)) = (meta.gso, meta.layout) else {
             return Err((DropReason::BadChecksumPlace, packet));
         };
+        let headers = usize::from(layout.payload);
+        if packet.first().len() < headers
+            && let Err(error) = packet.pull(headers)
+        {
+            return Err((drop_reason(error), packet));
+        }
         let bytes = packet.bytes() as u32;
         match Segmenter::new(packet.first(), &layout, gso, bytes) {
-            Ok(segmenter) => {
-                let unassigned = u32::from(packet.meta().wire_packets);
-                Ok(Self {
-                    packet,
-                    segmenter,
-                    next: 0,
-                    unassigned,
-                })
-            }
+            Ok(segmenter) => Ok(Self {
+                packet,
+                segmenter,
+                next: 0,
+                checksum: checksum_of(gso.kind),
+            }),
             Err(error) => Err((DropReason::Segment(error), packet)),
         }
     }
 
-    /// Segments still to come.
+    /// Segments still to come; each accounts for one wire packet.
     pub(super) const fn left(&self) -> u32 {
         self.segmenter.segments() - self.next
     }
 
-    /// Wire packets that the segments still to come account for.
-    pub(super) const fn wire_packets_left(&self) -> u32 {
-        if self.left() > self.unassigned {
-            self.left()
-        } else {
-            self.unassigned
-        }
+    /// The feature that a device needs for segments with a partial checksum.
+    pub(super) const fn checksum_feature(&self) -> Features {
+        self.checksum
     }
 
     /// The next segment: fresh headers, shared payload. With `partial` the checksum is left to the
@@ -68,20 +68,9 @@ impl Cutting {
         }
         let index = self.next;
         self.next += 1;
-        // One each; should the packet account for more than it has segments, the last takes them.
-        let wire_packets = if self.left() == 0 {
-            self.unassigned.max(1)
-        } else {
-            1
-        };
-        self.unassigned = self.unassigned.saturating_sub(wire_packets);
         Some(
             self.build(index, arena, partial)
-                .map(|mut segment| {
-                    segment.meta_mut().wire_packets = wire_packets as u16;
-                    segment
-                })
-                .map_err(|reason| (reason, u64::from(wire_packets))),
+                .map_err(|reason| (reason, 1)),
         )
     }
 
@@ -89,12 +78,12 @@ impl Cutting {
         let header_bytes = self.segmenter.header_bytes();
         let payload = self.segmenter.payload(index);
         let payload = payload.start as usize..payload.end as usize;
-        let mut segment = arena.packet(FrameClass::Small).map_err(no_buffer)?;
+        let mut segment = arena.packet(FrameClass::Small).map_err(drop_reason)?;
         let fill = if partial {
             Fill::Partial
         } else {
             let mut sum = Sum::new();
-            for piece in self.packet.pieces(payload.clone()).map_err(no_buffer)? {
+            for piece in self.packet.pieces(payload.clone()).map_err(drop_reason)? {
                 sum.add(piece);
             }
             Fill::Complete { payload: sum }
@@ -104,14 +93,15 @@ impl Cutting {
             .segmenter
             .write_header(index, self.packet.first(), out, fill)
             .map_err(DropReason::Segment)?;
-        segment.grow(header_bytes).map_err(no_buffer)?;
+        segment.grow(header_bytes).map_err(drop_reason)?;
         segment
             .append_shared(&self.packet, payload)
-            .map_err(no_buffer)?;
+            .map_err(drop_reason)?;
         segment.copy_meta(&self.packet);
         let bytes = segment.bytes() as u32;
         let meta = segment.meta_mut();
         meta.gso = None;
+        meta.wire_packets = 1;
         meta.checksum = checksum;
         if let Some(layout) = &mut meta.layout {
             layout.ip_end = bytes;
@@ -132,17 +122,17 @@ pub(super) fn complete_checksum(packet: &mut Packet) -> Result<(), DropReason> {
     let mut sum = Sum::new();
     for piece in packet
         .pieces(usize::from(start)..packet.bytes())
-        .map_err(no_buffer)?
+        .map_err(drop_reason)?
     {
         sum.add(piece);
     }
     packet.pull(field + 2).map_err(|error| match error {
         PacketError::OutOfRange => DropReason::BadChecksumPlace,
-        _ => DropReason::NoBuffer,
+        error => drop_reason(error),
     })?;
     // Only UDP has its field there, and only UDP may not store zero (RFC 768).
     let value = finish_partial(sum, offset == UDP_CHECKSUM_OFFSET);
-    let headers = packet.headers_mut(field + 2).map_err(no_buffer)?;
+    let headers = packet.headers_mut(field + 2).map_err(drop_reason)?;
     headers[field..].copy_from_slice(&value.to_be_bytes());
     packet.meta_mut().checksum = ChecksumState::Unnecessary;
     Ok(())
@@ -159,14 +149,35 @@ pub(super) fn insert_vlan_tag(packet: &mut Packet) -> Result<(), DropReason> {
     if packet.bytes() < ETHERNET_ADDRESSES_BYTES + 2 {
         return Err(DropReason::Truncated);
     }
-    packet.pull(HEADER_BYTES_MAX).map_err(no_buffer)?;
-    if packet.headroom() < 4 {
-        return Err(DropReason::NoBuffer);
+    if packet.meta().link != LinkType::Ethernet {
+        return Err(DropReason::LinkType);
     }
-    packet.prepend(4).map_err(no_buffer)?;
+    let checksum = match packet.meta().checksum {
+        ChecksumState::Partial { start, offset } => ChecksumState::Partial {
+            start: start.checked_add(4).ok_or(DropReason::BadChecksumPlace)?,
+            offset,
+        },
+        other => other,
+    };
+    let headers = match packet.meta().layout {
+        Some(layout) => usize::from(layout.payload),
+        None => HEADER_BYTES_MAX,
+    };
+    packet
+        .pull(headers.max(ETHERNET_ADDRESSES_BYTES + 2))
+        .map_err(drop_reason)?;
+    if packet.headroom() < 4 {
+        // While a second packet has the frame, `pull` copies the headers to one with headroom.
+        let keeps_frame = packet.try_clone().map_err(drop_reason)?;
+        packet
+            .pull(headers.max(ETHERNET_ADDRESSES_BYTES + 2))
+            .map_err(drop_reason)?;
+        drop(keeps_frame);
+    }
+    packet.prepend(4).map_err(drop_reason)?;
     let header = packet
         .headers_mut(ETHERNET_ADDRESSES_BYTES + 4)
-        .map_err(no_buffer)?;
+        .map_err(drop_reason)?;
     header.copy_within(4.., 0);
     header[12..14].copy_from_slice(&tag.protocol.to_be_bytes());
     header[14..16].copy_from_slice(&tag.control.to_be_bytes());
@@ -174,12 +185,22 @@ pub(super) fn insert_vlan_tag(packet: &mut Packet) -> Result<(), DropReason> {
     let meta = packet.meta_mut();
     meta.vlan = None;
     meta.layout = layout;
-    if let ChecksumState::Partial { start, .. } = &mut meta.checksum {
-        *start += 4;
-    }
+    meta.checksum = checksum;
     Ok(())
 }
 
-const fn no_buffer(_: PacketError) -> DropReason {
-    DropReason::NoBuffer
+/// The checksum that a GSO packet of `kind` leaves to the device along with the cutting.
+pub(super) const fn checksum_of(kind: GsoKind) -> Features {
+    if kind.is_ipv6() {
+        Features::CSUM6
+    } else {
+        Features::CSUM4
+    }
+}
+
+const fn drop_reason(error: PacketError) -> DropReason {
+    match error {
+        PacketError::TooManySegments => DropReason::TooManySegments,
+        _ => DropReason::NoBuffer,
+    }
 }

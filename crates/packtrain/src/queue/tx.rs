@@ -4,14 +4,15 @@
 //! the device will see it), `again` (to be prepared anew since the device refused a feature),
 //! `waiting` (as submitted). Each is bounded; what does not fit stays in the caller's burst.
 
-use super::fit::{FitLimits, Fitted, Unfit, defrag, fit};
-use super::segment::{Cutting, complete_checksum, insert_vlan_tag};
+use super::fit::{Fitted, defrag, fit};
+use super::segment::{Cutting, checksum_of, complete_checksum, insert_vlan_tag};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Interest, Refused, Token, TxBatch,
     TxDescriptors, TxPacket,
 };
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
+use crate::plan::FitLimits;
 use crate::stats::{DropCounters, DropReason, Stall, TxCounters};
 use packtrain_offload::layout::Network;
 use packtrain_offload::offload::ChecksumState;
@@ -62,7 +63,7 @@ impl Source {
     }
 
     fn wire_packets(&self) -> u64 {
-        let cutting = self.cutting.as_ref().map_or(0, Cutting::wire_packets_left);
+        let cutting = self.cutting.as_ref().map_or(0, Cutting::left);
         u64::from(cutting) + wire_packets(&self.queue)
     }
 }
@@ -253,6 +254,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             counters: &self.counters,
             front_defragged: &mut self.front_defragged,
             out_of_slots: false,
+            offered_bytes: 0,
         };
         let result = self.device.encap_batch(&mut batch);
         (result, batch.out_of_slots)
@@ -283,28 +285,36 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn drop_front(&mut self, reason: DropReason) {
         self.front_defragged = false;
         if let Some(packet) = self.fitted.pop_front() {
-            self.drops
-                .add(reason, u64::from(packet.meta().wire_packets));
+            self.drop_packet(reason, &packet);
         }
     }
 
-    /// Whether the packet at the front relies on the device for `feature`, and the queue still
-    /// offers it: only then does taking the feature back change anything.
+    fn drop_packet(&self, reason: DropReason, packet: &Packet) {
+        self.drops
+            .add(reason, u64::from(packet.meta().wire_packets));
+    }
+
+    /// Whether the packet at the front relies on the device for any of `feature` that the queue
+    /// still offers: only then does taking the feature back change anything. Since it makes the
+    /// features fewer each time, refusals come to an end.
     fn uses(&self, feature: Features) -> bool {
         let used = self.fitted.front().map_or(Features::NONE, needs);
-        self.features.contains(feature) && !used.intersection(feature).is_empty()
+        !used
+            .intersection(feature)
+            .intersection(self.features)
+            .is_empty()
     }
 
     /// The device refused a legal packet for `feature`: never again on this queue. What was fitted
     /// is prepared anew, in order.
     fn give_up(&mut self, feature: Features) {
+        self.refused |= self.features.intersection(feature);
         self.features = self.features.without(feature).consistent();
-        self.refused |= feature;
         self.counters.refused_features.add(1);
         self.front_defragged = false;
         if self.again.cutting.is_some() {
             // Then `fitted` has one segment of that packet at most, and the rest comes after it.
-            self.complete_front();
+            self.prepare_front_again();
             return;
         }
         // While `again` has packets, `fitted` has at most one (see `prepare`), so this is bounded
@@ -314,14 +324,17 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    fn complete_front(&mut self) {
-        let Some(packet) = self.fitted.front_mut() else {
+    /// Prepares the segment at the front once more, where it is.
+    fn prepare_front_again(&mut self) {
+        let Some(mut packet) = self.fitted.pop_front() else {
             return;
         };
-        match complete_checksum(packet) {
-            Ok(()) => self.counters.csum_sw.add(1),
-            Err(reason) => self.drop_front(reason),
+        let before = self.fitted.len();
+        match self.finish(&mut packet) {
+            Ok(()) => self.fit(packet),
+            Err(reason) => self.drop_packet(reason, &packet),
         }
+        debug_assert!(before == 0, "one at a time while packets are prepared anew");
     }
 
     fn defrag_front(&mut self) {
@@ -336,7 +349,10 @@ impl<T: TxDescriptors> TxQueue<T> {
                 self.front_defragged = true;
                 self.fitted.push_front(packet);
             }
-            Err(unfit) => self.count_unfit(&unfit),
+            Err(unfit) => {
+                self.counters.defrag_failed.add(1);
+                self.drop_packet(unfit.reason, &unfit.packet);
+            }
         }
     }
 
@@ -354,38 +370,54 @@ impl<T: TxDescriptors> TxQueue<T> {
             let Some(packet) = self.next_prepared() else {
                 return;
             };
-            match fit(packet, &self.limits, &self.arena) {
-                Ok((packet, how)) => {
-                    self.count_fitted(how, &packet);
-                    self.fitted.push_back(packet);
-                }
-                Err(unfit) => self.count_unfit(&unfit),
+            self.fit(packet);
+        }
+    }
+
+    fn fit(&mut self, packet: Packet) {
+        match fit(packet, &self.limits, &self.arena) {
+            Ok((packet, how)) => {
+                self.count_fitted(how);
+                self.fitted.push_back(packet);
+            }
+            Err(unfit) => {
+                self.counters.collapse_failed.add(1);
+                self.counters.defrag_failed.add(1);
+                self.drop_packet(unfit.reason, &unfit.packet);
             }
         }
     }
 
-    fn count_fitted(&self, how: Fitted, packet: &Packet) {
+    fn count_fitted(&self, how: Fitted) {
         let counters = &self.counters;
-        match how {
+        let copied = match how {
             Fitted::AsIs => return,
-            Fitted::Collapsed => counters.collapse.add(1),
-            Fitted::Defragged => {
+            Fitted::Collapsed { copied } => {
+                counters.collapse.add(1);
+                copied
+            }
+            Fitted::Defragged { copied } => {
                 counters.collapse_failed.add(1);
                 counters.defrag.add(1);
+                copied
             }
-        }
-        counters.fit_bytes_copied.add(packet.bytes() as u64);
-    }
-
-    fn count_unfit(&self, unfit: &Unfit) {
-        self.counters.collapse_failed.add(1);
-        self.counters.defrag_failed.add(1);
-        self.drops
-            .add(unfit.reason, u64::from(unfit.packet.meta().wire_packets));
+        };
+        counters.fit_bytes_copied.add(copied as u64);
     }
 
     /// The next packet with nothing left to do in software, from `again` first.
     fn next_prepared(&mut self) -> Option<Packet> {
+        loop {
+            let mut packet = self.next_whole()?;
+            match self.finish(&mut packet) {
+                Ok(()) => return Some(packet),
+                Err(reason) => self.drop_packet(reason, &packet),
+            }
+        }
+    }
+
+    /// The next packet that is not to be cut (any more), from `again` first.
+    fn next_whole(&mut self) -> Option<Packet> {
         loop {
             let anew = !self.again.is_empty();
             let source = if anew {
@@ -394,7 +426,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 &mut self.waiting
             };
             if let Some(cutting) = &mut source.cutting {
-                let partial = self.features.contains(Features::CSUM);
+                let partial = self.features.contains(cutting.checksum_feature());
                 match cutting.next(&self.arena, partial) {
                     Some(Ok(segment)) => {
                         self.counters.gso_sw_wire_packets.add(1);
@@ -409,32 +441,33 @@ impl<T: TxDescriptors> TxQueue<T> {
                 continue;
             }
             let mut packet = source.queue.pop_front()?;
-            if packet.meta().vlan.is_some()
-                && !self.features.contains(Features::VLAN)
-                && let Err(reason) = insert_vlan_tag(&mut packet)
-            {
-                self.drops
-                    .add(reason, u64::from(packet.meta().wire_packets));
-                continue;
-            }
             let missing = needs(&packet).without(self.features);
-            if missing.is_empty() {
+            if packet.meta().gso.is_none() || missing.without(Features::VLAN).is_empty() {
                 return Some(packet);
             }
-            if packet.meta().gso.is_some() {
-                self.start_cutting(packet, anew);
-                continue;
-            }
-            match complete_checksum(&mut packet) {
-                Ok(()) => {
-                    self.counters.csum_sw.add(1);
-                    return Some(packet);
-                }
-                Err(reason) => self
-                    .drops
-                    .add(reason, u64::from(packet.meta().wire_packets)),
+            // The tag first: then it is put in once and not for each segment.
+            match self.finish_tag(&mut packet) {
+                Ok(()) => self.start_cutting(packet, anew),
+                Err(reason) => self.drop_packet(reason, &packet),
             }
         }
+    }
+
+    /// Does in software what is left to do to a packet that is not to be cut.
+    fn finish(&self, packet: &mut Packet) -> Result<(), DropReason> {
+        self.finish_tag(packet)?;
+        if !needs(packet).without(self.features).is_empty() {
+            complete_checksum(packet)?;
+            self.counters.csum_sw.add(1);
+        }
+        Ok(())
+    }
+
+    fn finish_tag(&self, packet: &mut Packet) -> Result<(), DropReason> {
+        if packet.meta().vlan.is_some() && !self.features.contains(Features::VLAN) {
+            insert_vlan_tag(packet)?;
+        }
+        Ok(())
     }
 
     fn start_cutting(&mut self, packet: Packet, anew: bool) {
@@ -446,12 +479,18 @@ impl<T: TxDescriptors> TxQueue<T> {
         };
         match Cutting::new(packet) {
             Ok(cutting) => {
-                let expanded = u64::from(cutting.left()).saturating_sub(accounted);
-                self.counters.expanded.add(expanded);
+                // From here on each segment accounts for itself.
+                let segments = u64::from(cutting.left());
+                self.counters
+                    .expanded
+                    .add(segments.saturating_sub(accounted));
+                self.counters
+                    .absorbed
+                    .add(accounted.saturating_sub(segments));
                 self.counters.gso_sw_packets.add(1);
                 source.cutting = Some(cutting);
             }
-            Err((reason, _packet)) => self.drops.add(reason, accounted),
+            Err((reason, packet)) => self.drop_packet(reason, &packet),
         }
     }
 
@@ -468,13 +507,11 @@ impl<T: TxDescriptors> TxQueue<T> {
                 .slots
                 .get_mut(slot as usize)
                 .and_then(Option::take);
-            debug_assert!(
-                packet.is_some(),
-                "the device completed slot {slot}, which is free"
-            );
             if packet.is_some() {
                 self.in_flight.free.push(slot);
                 freed += 1;
+            } else {
+                self.counters.bad_completions.add(1);
             }
         }
         if freed > 0 {
@@ -492,6 +529,8 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.waiting = Source::new();
         self.again = Source::new();
         self.fitted.clear();
+        self.front_defragged = false;
+        self.stalled = None;
     }
 
     /// Asks for a wake-up if packets wait for the device.
@@ -524,7 +563,7 @@ fn needs(packet: &Packet) -> Features {
     let meta = packet.meta();
     let mut needs = Features::NONE;
     if let Some(gso) = meta.gso {
-        needs |= Features::of(gso.kind);
+        needs |= Features::of(gso.kind).union(checksum_of(gso.kind));
         if gso.ecn {
             needs |= Features::TSO_ECN;
         }
@@ -548,6 +587,8 @@ struct Batch<'a> {
     counters: &'a TxCounters,
     front_defragged: &'a mut bool,
     out_of_slots: bool,
+    /// Bytes of the packet that was offered, since a wrapper may change it on its way.
+    offered_bytes: u64,
 }
 
 impl TxBatch for Batch<'_> {
@@ -557,6 +598,7 @@ impl TxBatch for Batch<'_> {
             self.out_of_slots = true;
             return None;
         };
+        self.offered_bytes = packet.bytes() as u64;
         Some((TxPacket::fitted(packet), Token(slot)))
     }
 
@@ -568,7 +610,7 @@ impl TxBatch for Batch<'_> {
         let (meta, counters) = (packet.meta(), self.counters);
         let wire_packets = u64::from(meta.wire_packets);
         counters.packets.add(1);
-        counters.bytes.add(packet.bytes() as u64);
+        counters.bytes.add(self.offered_bytes);
         counters.wire_packets.add(wire_packets);
         if meta.gso.is_some() {
             counters.gso_packets.add(1);
@@ -584,3 +626,6 @@ impl TxBatch for Batch<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

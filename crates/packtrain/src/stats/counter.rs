@@ -182,6 +182,8 @@ counter_block! {
         doorbells,
         /// Times completed packets were collected.
         reclaims,
+        /// Completions that named no packet in flight: a defect of the device or its driver.
+        bad_completions,
         /// Times a packet found the ring in front of the queue full.
         ring_full,
         /// Times a packet found no free descriptor.

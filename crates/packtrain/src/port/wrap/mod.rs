@@ -13,10 +13,10 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use capture::{Capture, CaptureOptions, CaptureStatus};
-pub use fault::{Fault, FaultCounters, FaultOptions, Faults};
-pub use trace::{Trace, TraceStatus};
-pub use vlan::Vlan;
+pub use capture::{Capture, CaptureOptions, CaptureRx, CaptureStatus, CaptureTx};
+pub use fault::{Fault, FaultCounters, FaultOptions, FaultRx, FaultTx, Faults};
+pub use trace::{Trace, TraceRx, TraceStatus, TraceTx};
+pub use vlan::{Vlan, VlanRx, VlanTx};
 
 use crate::driver::{BadPackets, RxBurst, RxInfo};
 use crate::packet::Packet;

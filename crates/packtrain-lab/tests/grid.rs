@@ -1,0 +1,341 @@
+//! Real kernel TCP and UDP through the forwarder, in every combination of offloads, IP version,
+//! MTU, queues, segment limit and tagging; our counts against the kernel's own.
+//!
+//! A spread of cases runs by default, all of them with `PACKTRAIN_FULL=1`.
+
+use packtrain::driver::{DeviceCounters, Driver, Features};
+use packtrain::engine::{PortSnapshot, Report, Session};
+use packtrain::plan::{Side as PlanSide, Wishes, plan};
+use packtrain::port::AnyPort;
+use packtrain::port::tap::{Tap, TapConfig, TapKind};
+use packtrain::port::wrap::Vlan;
+use packtrain_lab::counters::Counters;
+use packtrain_lab::harness::{self, Outcome};
+use packtrain_lab::link::LinkStats;
+use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
+use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
+use packtrain_lab::{LabError, netns};
+use std::fmt;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    harness::main(&[("forward_grid", forward_grid)])
+}
+
+const OFFLOADS: [(&str, Features); 4] = [
+    ("auto", Features::ALL),
+    ("off", Features::NONE),
+    ("csum", Features::CSUM),
+    ("tso", Features::CSUM.union(Features::TSO)),
+];
+const TCP_BYTES: u64 = 3 << 20;
+const UDP_BYTES: u64 = 1 << 20;
+/// Small enough to be kept by the test in a row of cases, large enough for 64 KiB packets.
+const UDP_TRAIN: u32 = 40;
+const VLAN: u16 = 100;
+const TAG_BYTES: u64 = 4;
+
+#[derive(Clone, Copy)]
+struct Case {
+    a: usize,
+    b: usize,
+    mtu: u32,
+    queues: usize,
+    segments: Option<usize>,
+    tagged: bool,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            a,
+            b,
+            mtu,
+            queues,
+            segments,
+            tagged,
+        } = self;
+        let (a, b) = (OFFLOADS[*a].0, OFFLOADS[*b].0);
+        write!(
+            f,
+            "{a} x {b}, mtu {mtu}, queues {queues}, segs {segments:?}, tagged {tagged}"
+        )
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut all = Vec::new();
+    for a in 0..OFFLOADS.len() {
+        for b in 0..OFFLOADS.len() {
+            for mtu in [1500, 9000] {
+                for queues in [1, 4] {
+                    for segments in [None, Some(3)] {
+                        for tagged in [false, true] {
+                            all.push(Case {
+                                a,
+                                b,
+                                mtu,
+                                queues,
+                                segments,
+                                tagged,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if std::env::var_os("PACKTRAIN_FULL").is_some_and(|full| full == "1") {
+        return all;
+    }
+    // Every pair of offloads with two of the sixteen others, in a way that each of them comes up.
+    all.chunks(16)
+        .enumerate()
+        .flat_map(|(pair, others)| [others[(pair * 7) % 16], others[(pair * 7 + 5) % 16]])
+        .collect()
+}
+
+fn forward_grid() -> Outcome {
+    let cases = cases();
+    println!("{} cases", cases.len());
+    for case in cases {
+        let start = Instant::now();
+        let accounts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+        check(case, &accounts);
+        let retransmits: u64 = accounts.reports.iter().map(|r| r.retransmits).sum();
+        println!(
+            "{case}: ok, {} wire packets, {} dropped by kernels, {retransmits} retransmitted, {} ms",
+            accounts.report.snapshot.ledger.received,
+            accounts.kernel_drops(),
+            start.elapsed().as_millis(),
+        );
+    }
+    Outcome::Done
+}
+
+/// What one case came to, as counted by all sides.
+struct Accounts {
+    reports: Vec<TransferReport>,
+    report: Report,
+    /// Counted by the kernel for each interface, read through netlink.
+    links: [LinkStats; 2],
+    /// Counted by each kernel's TCP and others, during the TCP transfers only.
+    tcp: [Counters; 2],
+    /// Our wire packets received from each port during the TCP transfers.
+    tcp_wire_packets: [u64; 2],
+    tcp_kernel_drops: u64,
+}
+
+impl Accounts {
+    fn kernel_drops(&self) -> u64 {
+        self.links
+            .iter()
+            .map(|link| link.tx_dropped + link.rx_dropped)
+            .sum()
+    }
+}
+
+fn run(case: Case) -> Result<Accounts, LabError> {
+    let settings = Settings {
+        mtu: case.mtu,
+        ..Settings::default()
+    };
+    let (hosts, a, b) = TwoHosts::with(&settings, |side| {
+        let (name, offload) = match side {
+            Side::Left => ("grid-a", OFFLOADS[case.a].1),
+            Side::Right => ("grid-b", OFFLOADS[case.b].1),
+        };
+        let config = TapConfig {
+            queues: case.queues,
+            wish: offload,
+            ..TapConfig::new(TapKind::Tap, name)
+        };
+        let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{case}: {error}"));
+        Ok::<_, LabError>((name.to_owned(), tap))
+    })?;
+    let session = forward(case, a, b);
+    let versions: &[IpVersion] = if netns::has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    };
+    let ways = [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)];
+    let mut reports = Vec::new();
+    let before = [hosts.left.counters()?, hosts.right.counters()?];
+    for &ip in versions {
+        for (from, to) in ways {
+            let transfer = Transfer::tcp(ip, Amount::Bytes(TCP_BYTES));
+            reports.push(transfer.streams(case.queues as u32).run(from, to)?);
+        }
+    }
+    let quiet = settle(&session, &hosts, case)?;
+    let tcp = [
+        hosts.left.counters()?.since(&before[0]),
+        hosts.right.counters()?.since(&before[1]),
+    ];
+    let tcp_wire_packets = quiet.0;
+    for &ip in versions {
+        for (from, to) in ways {
+            let transfer = Transfer::udp(ip, Amount::Bytes(UDP_BYTES))
+                .train(UDP_TRAIN)
+                .gro(true);
+            reports.push(transfer.window(256).run(from, to)?);
+        }
+    }
+    let links = settle(&session, &hosts, case)?.1;
+    Ok(Accounts {
+        reports,
+        report: session.finish(),
+        links,
+        tcp,
+        tcp_wire_packets,
+        tcp_kernel_drops: quiet
+            .1
+            .iter()
+            .map(|link| link.tx_dropped + link.rx_dropped)
+            .sum(),
+    })
+}
+
+fn forward(case: Case, a: Tap, b: Tap) -> Session<AnyPort, AnyPort> {
+    let port = |tap| match case.tagged {
+        true => AnyPort::Vlan(Box::new(Vlan::single(AnyPort::Tap(tap), VLAN))),
+        false => AnyPort::Tap(tap),
+    };
+    let (a, b) = (port(a), port(b));
+    let side = |port: &AnyPort, offload| PlanSide {
+        name: port.name().to_owned(),
+        capabilities: port.capabilities(),
+        wishes: Wishes {
+            offload,
+            segments: case.segments,
+            queues: Some(case.queues),
+            rx_buffers: None,
+        },
+    };
+    let plan = plan(&side(&a, OFFLOADS[case.a].1), &side(&b, OFFLOADS[case.b].1));
+    let plan = plan.unwrap_or_else(|error| panic!("{case}: {error}"));
+    Session::forward(a, b, &plan, None).unwrap_or_else(|error| panic!("{case}: {error}"))
+}
+
+/// Waits until the forwarder has taken all that the kernels sent: returns our wire packets received
+/// and the kernels' counts of both ports.
+fn settle(
+    session: &Session<AnyPort, AnyPort>,
+    hosts: &TwoHosts,
+    case: Case,
+) -> Result<([u64; 2], [LinkStats; 2]), LabError> {
+    let read = |host: &Host| host.stats();
+    let deadline = Instant::now() + Duration::from_secs(3);
+    let mut last = None;
+    loop {
+        let links = [read(&hosts.left)?, read(&hosts.right)?];
+        let snapshot = session.snapshot();
+        let ports = &snapshot.ports;
+        let equal = (0..2).all(|port| {
+            ports[port].rx_total().packets == links[port].tx_packets
+                && ports[port].tx_total().packets == links[port].rx_packets
+        });
+        // A last ACK may be on its way after the counts have met once.
+        if equal && last == Some(links) {
+            return Ok((
+                ports.each_ref().map(|port| port.rx_total().wire_packets),
+                links,
+            ));
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{case}: counts do not meet: {ports:?} {links:?}"
+        );
+        last = Some(links);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn check(case: Case, accounts: &Accounts) {
+    let Accounts {
+        reports,
+        report,
+        links,
+        ..
+    } = accounts;
+    let snapshot = &report.snapshot;
+    assert!(report.error.is_none(), "{case}: {:?}", report.error);
+    for transfer in reports {
+        assert!(transfer.hash_ok, "{case}: bytes differ: {transfer:?}");
+    }
+    assert!(snapshot.ledger.closed(), "{case}: {:?}", snapshot.ledger);
+    assert_eq!(snapshot.ledger.held, 0, "{case}");
+    assert_eq!(snapshot.ledger.dropped, 0, "{case}: {:?}", snapshot.drops);
+    for ((port, link), device) in snapshot.ports.iter().zip(links).zip(&report.devices) {
+        check_port(case, port, link, device.as_ref());
+    }
+    check_tcp(case, accounts);
+    check_work(case, &snapshot.ports);
+}
+
+/// Frames and bytes of one port, as counted by us and by the kernel, twice.
+fn check_port(case: Case, port: &PortSnapshot, link: &LinkStats, device: Option<&DeviceCounters>) {
+    let (rx, tx) = (port.rx_total(), port.tx_total());
+    let tags = |packets| if case.tagged { packets * TAG_BYTES } else { 0 };
+    assert_eq!(rx.packets, link.tx_packets, "{case}");
+    assert_eq!(rx.bytes, link.tx_bytes + tags(rx.packets), "{case}");
+    assert_eq!(tx.packets, link.rx_packets, "{case}");
+    assert_eq!(tx.bytes, link.rx_bytes + tags(tx.packets), "{case}");
+    assert_eq!(rx.bad_packets, 0, "{case}");
+    assert_eq!(
+        link.rx_errors + link.rx_dropped + link.rx_frame_errors,
+        0,
+        "{case}"
+    );
+    let device = device.expect("a TAP counts");
+    assert_eq!(device.tx_packets, link.tx_packets, "{case}");
+    assert_eq!(device.rx_packets, link.rx_packets, "{case}");
+    assert_eq!(device.tx_dropped, link.tx_dropped, "{case}");
+}
+
+/// Wire packets against the kernel's TCP counters.
+fn check_tcp(case: Case, accounts: &Accounts) {
+    for (tcp, &wire_packets) in accounts.tcp.iter().zip(&accounts.tcp_wire_packets) {
+        assert_eq!(tcp.tcp_in_csum_errors, 0, "{case}");
+        let sent = tcp.tcp_out_segs + tcp.tcp_retrans_segs;
+        if accounts.tcp_kernel_drops == 0 {
+            assert_eq!(wire_packets, sent, "{case}: {tcp:?}");
+            // Nothing was lost, so a segment out of order was put out of order by us.
+            assert_eq!(tcp.tcp_ofo_queue, 0, "{case}: {tcp:?}");
+        } else {
+            // What the kernel dropped in front of us it had counted as sent.
+            assert!(wire_packets <= sent, "{case}: {wire_packets} of {sent}");
+        }
+    }
+}
+
+/// Whether the offloads and the segment limit were really exercised.
+fn check_work(case: Case, ports: &[PortSnapshot; 2]) {
+    let offered = [OFFLOADS[case.a].1, OFFLOADS[case.b].1];
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (rx, tx) = (ports[from].rx_total(), ports[to].tx_total());
+        let in_gso = offered[from].contains(Features::TSO4);
+        let out_gso = offered[to].contains(Features::TSO4);
+        assert_eq!(rx.gso_packets > 0, in_gso, "{case}");
+        assert_eq!(tx.gso_packets > 0, in_gso && out_gso, "{case}");
+        let large = Features::TSO4 | Features::USO4;
+        let cut = !offered[from]
+            .intersection(large)
+            .without(offered[to])
+            .is_empty();
+        assert_eq!(tx.gso_sw_packets > 0, cut, "{case}");
+        let in_csum = offered[from].contains(Features::CSUM);
+        let out_csum = offered[to].contains(Features::CSUM);
+        assert_eq!(tx.needs_csum > 0, in_csum && out_csum, "{case}");
+        assert_eq!(tx.csum_sw > 0, in_csum && !out_csum, "{case}");
+        if case.segments.is_some() && in_gso && out_gso {
+            assert!(tx.defrag + tx.collapse > 0, "{case}: {tx:?}");
+        }
+        if case.segments.is_none() {
+            assert_eq!(tx.defrag + tx.collapse, 0, "{case}: {tx:?}");
+        }
+        assert_eq!(tx.defrag_failed, 0, "{case}");
+    }
+}

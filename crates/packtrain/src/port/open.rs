@@ -1,0 +1,242 @@
+//! From what the user wrote to an open port.
+
+use super::any::AnyPort;
+use super::null::{Null, NullConfig, Source};
+use super::pcap::{self, Pcap, PcapRead, PcapWrite, format_of};
+use super::sim::{Sim, SimConfig};
+use super::spec::{NullOptions, Pace, PcapOptions, PortKind, PortSpec, SimOptions, TunTapOptions};
+use super::sys::tun::adopt;
+use super::tap::{Tap, TapConfig, TapKind};
+use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Trace, Vlan};
+use crate::driver::{DeviceError, Driver};
+use packtrain_offload::offload::LinkType;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Who has to do something about a port that cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenErrorKind {
+    /// A privilege or a kernel feature is missing.
+    Privilege,
+    /// The device or file is not there, is in use, or is not what the spec says.
+    Open,
+    /// The spec asks for something that does not go together.
+    Usage,
+}
+
+/// A port cannot be opened: one line with what, why and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenError {
+    kind: OpenErrorKind,
+    text: String,
+}
+
+impl OpenError {
+    /// Who has to do something about it.
+    #[must_use]
+    pub const fn kind(&self) -> OpenErrorKind {
+        self.kind
+    }
+
+    fn device(spec: &PortSpec, error: &DeviceError) -> Self {
+        let DeviceError::Failed { source, .. } = error else {
+            return Self {
+                kind: OpenErrorKind::Open,
+                text: format!("{spec}: {error}"),
+            };
+        };
+        let tunnel = matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
+        let (kind, hint) = match source.kind() {
+            io::ErrorKind::PermissionDenied if tunnel => (
+                OpenErrorKind::Privilege,
+                "; run as root, or with CAP_NET_ADMIN, or as the owner of a persistent device",
+            ),
+            io::ErrorKind::NotFound if tunnel => (
+                OpenErrorKind::Privilege,
+                "; the kernel needs TUN/TAP: try `modprobe tun`, or give the container /dev/net/tun",
+            ),
+            _ => (OpenErrorKind::Open, ""),
+        };
+        Self {
+            kind,
+            text: format!("{spec}: {error}{hint}"),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Opens one port. `link` is for a port that can have either link type and does not say which: a
+/// file to write, a simulated NIC.
+///
+/// # Errors
+///
+/// [`OpenError`].
+pub fn open(spec: &PortSpec, link: LinkType) -> Result<AnyPort, OpenError> {
+    let port = match &spec.kind {
+        PortKind::Tap(options) => open_tap(spec, TapKind::Tap, options).map(AnyPort::Tap),
+        PortKind::Tun(options) => open_tap(spec, TapKind::Tun, options).map(AnyPort::Tap),
+        PortKind::Pcap(options) => open_pcap(spec, options, link).map(AnyPort::Pcap),
+        PortKind::Null(options) => Ok(AnyPort::Null(open_null(options))),
+        PortKind::Sim(options) => open_sim(spec, options, link).map(AnyPort::Sim),
+    };
+    port.and_then(|port| wrap(port, spec))
+        .map_err(|error| OpenError::device(spec, &error))
+}
+
+/// Opens two ports to be joined: one that leaves its link type open takes the other's.
+///
+/// # Errors
+///
+/// [`OpenError`] of the first that cannot be opened.
+pub fn open_pair(a: &PortSpec, b: &PortSpec) -> Result<[AnyPort; 2], OpenError> {
+    if takes_any_link(a) && !takes_any_link(b) {
+        let other = open(b, LinkType::Ethernet)?;
+        return Ok([open(a, other.capabilities().link)?, other]);
+    }
+    let first = open(a, LinkType::Ethernet)?;
+    let second = open(b, first.capabilities().link)?;
+    Ok([first, second])
+}
+
+fn takes_any_link(spec: &PortSpec) -> bool {
+    match &spec.kind {
+        PortKind::Pcap(options) => options.write && options.link.is_none(),
+        PortKind::Sim(options) => options.link.is_none(),
+        _ => false,
+    }
+}
+
+fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<Tap, DeviceError> {
+    if options.fds.is_empty() {
+        let queues = spec.queues.unwrap_or(1);
+        let config = TapConfig {
+            queues,
+            wish: spec.offload,
+            ..TapConfig::new(kind, &spec.name)
+        };
+        return Tap::open(&config);
+    }
+    let failed = |source| DeviceError::Failed {
+        action: "use the given descriptor",
+        source,
+    };
+    let fds: io::Result<Vec<_>> = options.fds.iter().map(|&fd| adopt(fd)).collect();
+    let tap = Tap::from_fds(fds.map_err(failed)?, spec.offload)?;
+    if tap.kind() != kind {
+        let is = match tap.kind() {
+            TapKind::Tap => "a TAP",
+            TapKind::Tun => "a TUN",
+        };
+        return Err(DeviceError::Unsupported(format!(
+            "the given descriptor is {is}: say so"
+        )));
+    }
+    Ok(tap)
+}
+
+fn open_pcap(spec: &PortSpec, options: &PcapOptions, link: LinkType) -> Result<Pcap, DeviceError> {
+    let path = Path::new(&spec.name);
+    if options.write {
+        let format = options.format.unwrap_or_else(|| format_of(path));
+        let link = options.link.unwrap_or(link);
+        return Pcap::open_write(
+            path,
+            PcapWrite {
+                format,
+                link,
+                snaplen: 0,
+            },
+        );
+    }
+    let pace = match options.pace {
+        Pace::Fast => pcap::Pace::AsFast,
+        Pace::Original => pcap::Pace::Original,
+    };
+    Pcap::open_read(
+        path,
+        PcapRead {
+            repeat: options.repeat,
+            pace,
+            count: None,
+        },
+    )
+}
+
+fn open_null(options: &NullOptions) -> Null {
+    let usual = Source::default();
+    let source = options.source.then(|| Source {
+        bytes: options.bytes.unwrap_or(usual.bytes),
+        flows: options.flows.unwrap_or(usual.flows),
+        count: options.count,
+    });
+    Null::new(NullConfig {
+        source,
+        ..NullConfig::default()
+    })
+}
+
+fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim, DeviceError> {
+    let usual = SimConfig::default();
+    let segments = spec.segments.unwrap_or(usual.segments);
+    let config = SimConfig {
+        link: options.link.unwrap_or(link),
+        queues: spec.queues.unwrap_or(usual.queues),
+        tx_ring: options.rings.unwrap_or(usual.tx_ring),
+        rx_ring: options.rings.unwrap_or(usual.rx_ring),
+        segments,
+        gso_segments: segments,
+        delay: options.completion_delay,
+        reorder: options.shuffled,
+        ..usual
+    };
+    config.validate()?;
+    Ok(Sim::alone(
+        config,
+        options.far,
+        spec.wrappers.seed.unwrap_or(1),
+    ))
+}
+
+/// Puts the wrappers around a port, those that change packets innermost, so that a capture shows
+/// what the engine sees.
+fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, DeviceError> {
+    let wrappers = &spec.wrappers;
+    let mut port = port;
+    if wrappers.has_faults() {
+        let delayed = !wrappers.delay.is_zero();
+        let options = FaultOptions {
+            seed: wrappers.seed.unwrap_or(1),
+            drop: wrappers.drop,
+            duplicate: wrappers.duplicate,
+            corrupt: wrappers.corrupt,
+            reorder: wrappers.reorder,
+            delay: if delayed { 1.0 } else { 0.0 },
+            delay_time: wrappers.delay,
+            ..FaultOptions::default()
+        };
+        port = AnyPort::Fault(Box::new(Fault::new(port, options)));
+    }
+    if let Some(id) = wrappers.vlan {
+        port = AnyPort::Vlan(Box::new(Vlan::single(port, id)));
+    }
+    if wrappers.trace {
+        port = AnyPort::Trace(Box::new(Trace::new(port, Box::new(io::stderr()))));
+    }
+    if let Some(path) = &wrappers.capture {
+        let capture = Capture::create(port, path, CaptureOptions::default());
+        let failed = |source| DeviceError::Failed {
+            action: "write the capture file",
+            source,
+        };
+        port = AnyPort::Capture(Box::new(capture.map_err(failed)?));
+    }
+    Ok(port)
+}

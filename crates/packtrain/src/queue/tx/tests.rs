@@ -1,0 +1,664 @@
+//! The transmit path against a device that answers by a script.
+
+use super::*;
+use crate::limits::BURST_PACKETS_MAX;
+use crate::packet::{ArenaConfig, FrameClass};
+use device::{Scripted, Spec, to_wire};
+use packtrain_offload::offload::GsoKind;
+
+mod device;
+mod random;
+
+const NO_DESCRIPTOR: Result<Accepted, Refused> = Err(Refused::NoDescriptor);
+const COMPLETE: Result<Accepted, Refused> = Ok(Accepted::Complete);
+const PENDING: Result<Accepted, Refused> = Ok(Accepted::Pending);
+
+const fn refuse(feature: Features) -> Result<Accepted, Refused> {
+    Err(Refused::Feature(feature))
+}
+
+fn arena() -> Arena {
+    Arena::new(ArenaConfig::small()).unwrap()
+}
+
+fn limits() -> FitLimits {
+    FitLimits {
+        segments_max: 8,
+        gso_segments_max: 8,
+        segment_bytes_max: usize::MAX,
+        memory: crate::driver::TxMemory::Any,
+        contiguous_headers: false,
+        min_packet_bytes: 0,
+    }
+}
+
+fn queue(arena: &Arena, features: Features, device: Scripted) -> TxQueue<Scripted> {
+    let (counters, drops) = (Arc::default(), Arc::default());
+    TxQueue::new(
+        device,
+        arena.clone(),
+        features,
+        limits(),
+        Some(16),
+        counters,
+        drops,
+    )
+}
+
+/// Packets of these specs, and what a cable carries for them.
+fn burst(arena: &Arena, specs: &[Spec]) -> (Burst, Vec<Vec<u8>>) {
+    let mut burst = Burst::new();
+    let mut wire = Vec::new();
+    for (id, spec) in specs.iter().enumerate() {
+        let packet = spec.build(arena, id as u32 + 1);
+        wire.extend(to_wire(&packet));
+        burst.push(packet).unwrap();
+    }
+    (burst, wire)
+}
+
+#[track_caller]
+fn assert_all_free(arena: &Arena) {
+    let census = arena.census();
+    assert_eq!(
+        (census.small_free, census.large_free, census.lines_free),
+        (
+            arena.config().small_frames,
+            arena.config().large_frames,
+            arena.config().lines
+        )
+    );
+}
+
+const PLAIN: Spec = Spec::PLAIN;
+
+#[test]
+fn packets_go_out_in_order_with_one_flush() {
+    let arena = arena();
+    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
+    let (mut burst, wire) = burst(&arena, &[PLAIN; BURST_PACKETS_MAX]);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, wire);
+    assert_eq!(queue.device().flushes, 1);
+    let counters = queue.counters().snapshot();
+    assert_eq!((counters.packets, counters.wire_packets), (64, 64));
+    assert_eq!(
+        counters.bytes,
+        wire.iter().map(Vec::len).sum::<usize>() as u64
+    );
+    assert_eq!(
+        (counters.stalls, counters.csum_sw, counters.doorbells),
+        (0, 0, 1)
+    );
+    assert!(queue.is_ready());
+    assert_eq!(queue.arm(), Armed::Idle);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_flush_that_fails_is_reported_and_the_packets_count_as_sent() {
+    let arena = arena();
+    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
+    queue.device_mut().flush_error = Some(DeviceError::Removed);
+    let (mut burst, wire) = burst(&arena, &[PLAIN; 2]);
+    assert!(matches!(
+        queue.transmit(&mut burst),
+        Err(DeviceError::Removed)
+    ));
+    assert_eq!((queue.device().wire.len(), queue.held()), (wire.len(), 0));
+    assert_eq!(queue.counters().snapshot().wire_packets, 2);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn too_many_segments_once_is_copied_and_sent() {
+    let arena = arena();
+    let script = [COMPLETE, Err(Refused::TooManySegments)];
+    let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
+    let pieces = Spec {
+        payload: 600,
+        piece: 100,
+        ..PLAIN
+    };
+    let (mut burst, wire) = burst(&arena, &[PLAIN, pieces, PLAIN]);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, wire);
+    assert_eq!(queue.device().accepted[1].0, 1, "one segment after copying");
+    let counters = queue.counters().snapshot();
+    assert_eq!((counters.defrag, counters.defrag_failed), (1, 0));
+    assert_eq!((counters.collapse, counters.collapse_failed), (0, 0));
+    assert_eq!(counters.fit_bytes_copied, 14 + 40 + 600);
+    assert_eq!(queue.drops.snapshot().total(), 0);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn too_many_segments_twice_costs_the_packet_and_no_other() {
+    let arena = arena();
+    let twice = Err(Refused::TooManySegments);
+    let mut queue = queue(
+        &arena,
+        Features::ALL,
+        Scripted::new([COMPLETE, twice, twice, twice]),
+    );
+    let (mut burst, wire) = burst(&arena, &[PLAIN; 4]);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    let wanted = [&wire[0], &wire[2], &wire[3]];
+    assert_eq!(queue.device().wire.iter().collect::<Vec<_>>(), wanted);
+    let counters = queue.counters().snapshot();
+    assert_eq!((counters.defrag, counters.defrag_failed), (2, 1));
+    let drops = queue.drops.snapshot();
+    assert_eq!(
+        (drops.get(DropReason::TooManySegments), drops.total()),
+        (1, 1)
+    );
+    assert_all_free(&arena);
+}
+
+#[test]
+fn without_a_descriptor_the_packet_stays_first() {
+    let arena = arena();
+    let device = Scripted {
+        ring: Some(2),
+        quiet: true,
+        ..Scripted::new([PENDING; 6])
+    };
+    let mut queue = queue(&arena, Features::ALL, device);
+    let (mut first, mut wire) = burst(&arena, &[PLAIN; 4]);
+    let stalled = Sent::Stalled(Stall::NoDescriptor);
+    assert_eq!(queue.transmit(&mut first).unwrap(), stalled);
+    assert_eq!((queue.in_flight(), queue.held()), (2, 2));
+    assert!(!queue.is_ready());
+    assert_eq!(queue.device().flushes, 1, "what was accepted is flushed");
+    let later = PLAIN.build(&arena, 99);
+    wire.extend(to_wire(&later));
+    first.push(later).unwrap();
+    assert_eq!(queue.transmit(&mut first).unwrap(), stalled);
+    let counters = queue.counters().snapshot();
+    assert_eq!(
+        (counters.no_desc, counters.stalls, counters.stall_no_desc),
+        (2, 1, 1)
+    );
+    queue.device_mut().quiet = false;
+    while queue.transmit(&mut first).unwrap() != Sent::All {}
+    assert_eq!(queue.device().wire, wire, "in order, the late one last");
+    assert_eq!(queue.counters().snapshot().restarts, 1);
+    queue.reclaim();
+    assert_eq!(
+        (
+            queue.in_flight(),
+            queue.counters().snapshot().bad_completions
+        ),
+        (0, 0)
+    );
+    assert_all_free(&arena);
+}
+
+#[test]
+fn more_packets_in_flight_than_slots_stall_like_a_full_ring() {
+    let arena = arena();
+    let device = Scripted {
+        quiet: true,
+        backwards: true,
+        ..Scripted::new([PENDING; 40])
+    };
+    let mut queue = queue(&arena, Features::ALL, device);
+    let (mut burst, wire) = burst(&arena, &[PLAIN; 40]);
+    let stalled = Sent::Stalled(Stall::NoDescriptor);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), stalled);
+    assert_eq!((queue.in_flight(), queue.held()), (16, 24));
+    queue.device_mut().quiet = false;
+    while queue.transmit(&mut burst).unwrap() != Sent::All {}
+    assert_eq!(
+        queue.device().wire,
+        wire,
+        "the order of completions does not matter"
+    );
+    assert!(queue.reclaim() > 0);
+    assert_eq!(queue.in_flight(), 0);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn wrong_and_repeated_completions_are_counted_and_do_nothing() {
+    let arena = arena();
+    let mut queue = queue(&arena, Features::ALL, Scripted::new([PENDING; 2]));
+    let (mut burst, _) = burst(&arena, &[PLAIN; 2]);
+    queue.transmit(&mut burst).unwrap();
+    assert_eq!(queue.in_flight(), 2);
+    let again = queue.device().in_flight[0];
+    queue.device_mut().extra = vec![again, again, Token(15), Token(16), Token(u32::MAX)];
+    queue.device_mut().quiet = true;
+    assert_eq!(queue.reclaim(), 1);
+    assert_eq!(queue.counters().snapshot().bad_completions, 4);
+    assert_eq!(queue.in_flight(), 1);
+    queue.device_mut().quiet = false;
+    queue.device_mut().in_flight.pop_front();
+    assert_eq!((queue.reclaim(), queue.in_flight()), (1, 0));
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_bad_packet_costs_only_itself() {
+    let arena = arena();
+    let script = [
+        Err(Refused::LinkDown),
+        COMPLETE,
+        Err(Refused::Bad(DropReason::DeviceRefused)),
+        // TSO6 on a packet that does not use it: says nothing about the device.
+        refuse(Features::TSO6),
+    ];
+    let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
+    let (mut burst, wire) = burst(&arena, &[PLAIN; 5]);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, [wire[1].clone(), wire[4].clone()]);
+    let drops = queue.drops.snapshot();
+    assert_eq!(drops.get(DropReason::LinkDown), 1);
+    assert_eq!(drops.get(DropReason::DeviceRefused), 2);
+    assert_eq!(drops.total(), 3);
+    assert_eq!(queue.features(), Features::ALL);
+    assert_eq!(queue.counters().snapshot().refused_features, 0);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_removed_device_is_an_error_and_what_waits_can_be_given_up() {
+    let arena = arena();
+    let script = [COMPLETE, Err(Refused::Removed)];
+    let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
+    let (mut burst, _) = burst(&arena, &[PLAIN; 3]);
+    assert!(matches!(
+        queue.transmit(&mut burst),
+        Err(DeviceError::Removed)
+    ));
+    assert_eq!(queue.held(), 2);
+    queue.abandon(DropReason::DeviceReset);
+    assert_eq!((queue.held(), queue.is_ready()), (0, true));
+    assert_eq!(queue.drops.snapshot().get(DropReason::DeviceReset), 2);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_refused_gso_packet_is_cut_between_its_neighbours() {
+    let arena = arena();
+    let gso = Spec::gso(GsoKind::TcpV4, 2921, 1460);
+    let mut queue = queue(
+        &arena,
+        Features::ALL,
+        Scripted::new([COMPLETE, refuse(Features::TSO4)]),
+    );
+    let (mut burst, wire) = burst(&arena, &[PLAIN, gso, PLAIN, gso]);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, wire);
+    assert_eq!(queue.features(), Features::ALL.without(Features::TSO4));
+    assert_eq!(queue.refused(), Features::TSO4);
+    let counters = queue.counters().snapshot();
+    assert_eq!(
+        counters.refused_features, 1,
+        "the second one is not even tried"
+    );
+    assert_eq!(queue.device().offered, 1 + 1 + 3 + 1 + 3);
+    assert_eq!(
+        (counters.gso_sw_packets, counters.gso_sw_wire_packets),
+        (2, 6)
+    );
+    assert_eq!(
+        (counters.gso_packets, counters.needs_csum, counters.csum_sw),
+        (0, 6, 0)
+    );
+    assert_eq!((counters.expanded, counters.absorbed), (0, 0));
+    // 2921 bytes in three packets of 54 header bytes each.
+    let header_bytes = 54;
+    assert_eq!(counters.bytes, 2 * (2921 + 3 * header_bytes) + 2 * 154);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn each_feature_is_given_up_once_and_everything_still_goes_out() {
+    let arena = arena();
+    let every = [
+        Spec {
+            ecn: true,
+            vlan: true,
+            ..Spec::gso(GsoKind::TcpV4, 3000, 1000)
+        },
+        Spec {
+            vlan: true,
+            ..Spec::gso(GsoKind::TcpV6, 3000, 1000)
+        },
+        Spec::gso(GsoKind::UdpV4, 3000, 1000),
+        Spec::gso(GsoKind::UdpV6, 3000, 1000),
+        Spec {
+            partial: true,
+            vlan: true,
+            ..PLAIN
+        },
+        Spec {
+            partial: true,
+            kind: GsoKind::UdpV6,
+            ..PLAIN
+        },
+        PLAIN,
+    ];
+    for (feature, name) in Features::NAMED {
+        if feature == Features::LARGE_RECEIVE {
+            continue;
+        }
+        let device = Scripted {
+            without: feature,
+            ..Scripted::new([])
+        };
+        let mut queue = queue(&arena, Features::ALL, device);
+        let (mut burst, wire) = burst(&arena, &every);
+        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+        assert_eq!(queue.device().wire, wire, "without {name}");
+        assert_eq!(queue.counters().snapshot().refused_features, 1, "{name}");
+        assert_eq!(queue.refused(), feature);
+        assert_eq!(queue.drops.snapshot().total(), 0);
+    }
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_device_that_refuses_everything_one_by_one_gets_plain_packets() {
+    let arena = arena();
+    let device = Scripted {
+        without: Features::ALL,
+        ..Scripted::new([])
+    };
+    let mut queue = queue(&arena, Features::ALL, device);
+    let gso = Spec {
+        vlan: true,
+        ..Spec::gso(GsoKind::TcpV4, 3000, 1000)
+    };
+    let (mut burst, wire) = burst(&arena, &[gso, PLAIN, gso]);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, wire);
+    assert!(queue.device().accepted.iter().all(|(_, meta)| {
+        meta.gso.is_none() && meta.vlan.is_none() && meta.checksum == ChecksumState::Unnecessary
+            || meta.checksum == ChecksumState::None
+    }));
+    assert_all_free(&arena);
+}
+
+#[test]
+fn features_refused_on_a_segment_that_was_cut_already() {
+    let arena = arena();
+    let gso = Spec {
+        vlan: true,
+        ..Spec::gso(GsoKind::TcpV4, 5000, 1000)
+    };
+    for feature in [
+        Features::VLAN,
+        Features::CSUM4,
+        Features::VLAN | Features::CSUM,
+    ] {
+        for index in 0..5 {
+            // TSO4 is refused first, then the feature on one of the segments.
+            let script = std::iter::once(refuse(Features::TSO4))
+                .chain((0..index).map(|_| COMPLETE))
+                .chain([refuse(feature)]);
+            let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
+            let (mut burst, wire) = burst(&arena, &[gso, gso, PLAIN]);
+            assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+            assert_eq!(queue.device().wire, wire, "{feature:?} at segment {index}");
+            assert_eq!(queue.counters().snapshot().refused_features, 2);
+            assert_eq!(queue.drops.snapshot().total(), 0);
+        }
+        // The same without TSO4 from the start: then the packet waits as submitted, half cut.
+        for index in 0..5 {
+            let script = (0..index).map(|_| COMPLETE).chain([refuse(feature)]);
+            let features = Features::ALL.without(Features::TSO4);
+            let mut queue = queue(&arena, features, Scripted::new(script));
+            let (mut burst, wire) = burst(&arena, &[gso, gso, PLAIN]);
+            assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+            assert_eq!(queue.device().wire, wire, "{feature:?} at segment {index}");
+        }
+    }
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_device_that_refuses_at_any_index_and_goes_quiet_loses_nothing() {
+    let arena = arena();
+    let specs = [
+        PLAIN,
+        Spec::gso(GsoKind::TcpV4, 5000, 1000),
+        Spec {
+            payload: 700,
+            piece: 50,
+            ..PLAIN
+        },
+        Spec::gso(GsoKind::UdpV6, 2500, 1000),
+    ];
+    for features in [Features::ALL, Features::CSUM, Features::NONE] {
+        for index in 0..10 {
+            for refusal in [Refused::NoDescriptor, Refused::Busy] {
+                let script = (0..index).map(|_| COMPLETE).chain([Err(refusal); 3]);
+                let mut queue = queue(&arena, features, Scripted::new(script));
+                let (mut burst, wire) = burst(&arena, &specs);
+                let mut calls = 0;
+                while queue.transmit(&mut burst).unwrap() != Sent::All {
+                    // Nothing else happens on the queue, and asking again is enough.
+                    calls += 1;
+                    assert!(calls <= 3);
+                    let held = queue.held() + burst.wire_packets();
+                    assert_eq!(
+                        held + queue.counters().wire_packets.get(),
+                        wire.len() as u64
+                    );
+                }
+                assert_eq!(queue.device().wire, wire);
+                let counters = queue.counters().snapshot();
+                assert_eq!(counters.stalls, counters.restarts);
+                assert_eq!(counters.stalls, u64::from(calls > 0));
+                // Given up in the middle, the balance closes all the same.
+            }
+            let script = (0..index).map(|_| COMPLETE).chain([NO_DESCRIPTOR; 99]);
+            let mut queue = queue(&arena, features, Scripted::new(script));
+            let (mut burst, wire) = burst(&arena, &specs);
+            queue.transmit(&mut burst).unwrap();
+            queue.abandon(DropReason::Shutdown);
+            let sent = queue.counters().wire_packets.get();
+            assert_eq!(sent + queue.drops.snapshot().total(), wire.len() as u64);
+            assert_eq!(queue.device().wire, wire[..sent as usize]);
+        }
+    }
+    assert_all_free(&arena);
+}
+
+#[test]
+fn cutting_books_what_it_makes_more_or_fewer_of() {
+    let arena = arena();
+    for (surplus, expanded, absorbed) in [(0, 0, 0), (-2, 2, 0), (7, 0, 7), (-9, 4, 0)] {
+        let gso = Spec {
+            surplus,
+            ..Spec::gso(GsoKind::TcpV6, 5000, 1000)
+        };
+        let mut queue = queue(
+            &arena,
+            Features::NONE,
+            Scripted::new([COMPLETE, NO_DESCRIPTOR]),
+        );
+        let (mut burst, wire) = burst(&arena, &[gso]);
+        let accounted = burst.wire_packets();
+        let balance = |queue: &TxQueue<Scripted>| {
+            let counters = queue.counters().snapshot();
+            assert_eq!(
+                accounted + counters.expanded,
+                counters.wire_packets + counters.absorbed + queue.held()
+            );
+        };
+        assert_eq!(
+            queue.transmit(&mut burst).unwrap(),
+            Sent::Stalled(Stall::NoDescriptor)
+        );
+        balance(&queue);
+        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+        balance(&queue);
+        let counters = queue.counters().snapshot();
+        assert_eq!((counters.expanded, counters.absorbed), (expanded, absorbed));
+        assert_eq!((counters.wire_packets, queue.device().wire.len()), (5, 5));
+        assert_eq!(queue.device().wire, wire);
+    }
+    assert_all_free(&arena);
+}
+
+#[test]
+fn segments_for_which_no_frame_is_free_are_counted_and_the_rest_goes_out() {
+    let arena = Arena::new(ArenaConfig {
+        small_frames: 8,
+        large_frames: 4,
+        lines: 64,
+    })
+    .unwrap();
+    let gso = Spec {
+        piece: 60_000,
+        ..Spec::gso(GsoKind::TcpV4, 10_000, 1000)
+    };
+    let mut queue = queue(&arena, Features::NONE, Scripted::new([]));
+    let (mut first, wire) = burst(&arena, &[gso, PLAIN]);
+    // The packet has one small frame for its headers, the plain one two: five are left for ten
+    // segments, since all are prepared before the first is offered.
+    assert_eq!(arena.census().small_free, 5);
+    assert_eq!(queue.transmit(&mut first).unwrap(), Sent::All);
+    assert_eq!(queue.drops.snapshot().get(DropReason::NoBuffer), 5);
+    assert_eq!(queue.drops.snapshot().total(), 5);
+    let sent = [&wire[..5], &wire[10..]].concat();
+    assert_eq!(queue.device().wire, sent);
+    assert_all_free(&arena);
+    let (mut again, wire) = burst(&arena, &[PLAIN; 2]);
+    queue.transmit(&mut again).unwrap();
+    assert!(queue.device().wire.ends_with(&wire), "and it recovers");
+    assert_all_free(&arena);
+}
+
+#[test]
+fn packets_that_cannot_be_cut_or_summed_have_a_reason_each() {
+    let arena = arena();
+    let mut queue = queue(&arena, Features::NONE, Scripted::new([]));
+    let gso = Spec::gso(GsoKind::TcpV4, 3000, 1000);
+    let mut burst = Burst::new();
+    let mut no_layout = gso.build(&arena, 1);
+    no_layout.meta_mut().layout = None;
+    let mut wrong_kind = gso.build(&arena, 2);
+    wrong_kind.meta_mut().gso.as_mut().unwrap().kind = GsoKind::UdpV4;
+    let mut outside = Spec {
+        partial: true,
+        ..PLAIN
+    }
+    .build(&arena, 3);
+    outside.meta_mut().checksum = ChecksumState::Partial {
+        start: u16::MAX,
+        offset: u16::MAX,
+    };
+    let mut tagged = Spec {
+        partial: true,
+        vlan: true,
+        ..PLAIN
+    }
+    .build(&arena, 4);
+    tagged.meta_mut().checksum = ChecksumState::Partial {
+        start: u16::MAX - 3,
+        offset: 0,
+    };
+    let mut runt = arena.packet_from(&[0; 13]).unwrap();
+    runt.meta_mut().vlan = Spec {
+        vlan: true,
+        ..PLAIN
+    }
+    .build(&arena, 5)
+    .meta()
+    .vlan;
+    let mut no_link = Spec {
+        vlan: true,
+        ..PLAIN
+    }
+    .build(&arena, 6);
+    no_link.meta_mut().link = packtrain_offload::offload::LinkType::RawIp;
+    for packet in [no_layout, wrong_kind, outside, tagged, runt, no_link] {
+        burst.push(packet).unwrap();
+    }
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().offered, 0);
+    let drops: Vec<_> = queue.drops.snapshot().nonzero().collect();
+    let kind = packtrain_offload::segment::SegmentError::Kind;
+    assert_eq!(
+        drops,
+        [
+            (DropReason::Truncated, 1),
+            // The one without layout accounts for three.
+            (DropReason::BadChecksumPlace, 5),
+            (DropReason::LinkType, 1),
+            (DropReason::Segment(kind), 3),
+        ]
+    );
+    assert_all_free(&arena);
+}
+
+#[test]
+fn headers_in_pieces_are_cut_and_tagged_all_the_same() {
+    let arena = arena();
+    let specs = [
+        Spec {
+            vlan: true,
+            ..Spec::gso(GsoKind::TcpV4, 3000, 1000)
+        },
+        Spec {
+            vlan: true,
+            partial: true,
+            ..PLAIN
+        },
+    ];
+    for spec in specs {
+        let whole = spec.build(&arena, 7);
+        let wire = to_wire(&whole);
+        for split in 1..74 {
+            for share in [false, true] {
+                let mut packet = arena.empty_packet().unwrap();
+                packet.append_shared(&whole, 0..split).unwrap();
+                packet.append_shared(&whole, split..whole.bytes()).unwrap();
+                packet.copy_meta(&whole);
+                let keep = share.then(|| packet.try_clone().unwrap());
+                let mut queue = queue(&arena, Features::NONE, Scripted::new([]));
+                let mut burst = Burst::new();
+                burst.push(packet).unwrap();
+                assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+                assert_eq!(queue.device().wire, wire, "split at {split}");
+                drop(keep);
+            }
+        }
+        assert_eq!(to_wire(&whole), wire, "the shared bytes are untouched");
+    }
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_tag_finds_room_when_the_headroom_is_used_up() {
+    let arena = arena();
+    let mut packet = Spec {
+        vlan: true,
+        partial: true,
+        ..PLAIN
+    }
+    .build(&arena, 1);
+    let wire = to_wire(&packet);
+    // Moved to the very front of its frame.
+    let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
+    let mut full = arena.packet(FrameClass::Small).unwrap();
+    let headroom = full.headroom();
+    full.prepend(headroom)
+        .unwrap()
+        .copy_from_slice(&[bytes.as_slice(), &[0; 256]].concat()[..headroom]);
+    full.truncate(bytes.len());
+    full.copy_meta(&packet);
+    std::mem::swap(&mut packet, &mut full);
+    assert_eq!((packet.headroom(), packet.bytes()), (0, bytes.len()));
+    drop(full);
+    let mut queue = queue(&arena, Features::CSUM, Scripted::new([]));
+    let mut burst = Burst::new();
+    burst.push(packet).unwrap();
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, wire);
+    assert_all_free(&arena);
+}

@@ -1,0 +1,267 @@
+//! The packet path allocates nothing: not when receiving, parsing, cutting, summing, fitting,
+//! sending or reclaiming.
+
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
+use packtrain::driver::{
+    Accepted, Armed, Completed, DeviceError, Features, Refused, RxBurst, RxDescriptors, RxInfo,
+    Token, TxDescriptors, TxMemory, TxPacket,
+};
+use packtrain::limits::BURST_PACKETS_MAX;
+use packtrain::packet::{
+    Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
+};
+use packtrain::plan::FitLimits;
+use packtrain::queue::{RxQueue, TxQueue};
+use packtrain::stats::DropReason;
+use packtrain::time::Instant;
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+struct Counting;
+
+thread_local! {
+    /// Of this thread: what the test harness does beside is none of our business.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: passes everything on to the system's allocator. Growing is counted too: `realloc` and
+// `alloc_zeroed` as they are provided call `alloc`.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|n| n.set(n.get() + 1));
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const MSS: u16 = 1000;
+const GSO_PAYLOAD: usize = 9500;
+
+/// Hands out a mix without end: plain packets, partial checksums, tags, GSO, headers in pieces.
+struct Source {
+    plain: Vec<u8>,
+    gso: Vec<u8>,
+    posted: VecDeque<Packet>,
+    serial: u32,
+}
+
+impl Source {
+    fn next(&mut self, mut packet: Packet) -> Result<(Packet, RxInfo), PacketError> {
+        self.serial += 1;
+        let mut info = RxInfo::default();
+        let gso = self.serial.is_multiple_of(8);
+        let mut bytes = if gso { &self.gso[..] } else { &self.plain[..] };
+        if self.serial.is_multiple_of(3) {
+            packet.append_copy(FrameClass::Small, &bytes[..30])?;
+            packet.add_frame(FrameClass::Small)?;
+            bytes = &bytes[30..];
+        }
+        packet.append_copy(FrameClass::Small, bytes)?;
+        if gso {
+            info.gso = NonZeroU16::new(MSS).map(|size| Gso {
+                kind: GsoKind::TcpV4,
+                size,
+                ecn: false,
+            });
+            info.wire_packets = GSO_PAYLOAD.div_ceil(usize::from(MSS)) as u16;
+        }
+        if gso || self.serial.is_multiple_of(2) {
+            info.checksum = ChecksumState::Partial {
+                start: 34,
+                offset: 16,
+            };
+        }
+        if self.serial.is_multiple_of(5) {
+            packet.meta_mut().vlan = Some(VlanTag {
+                protocol: 0x8100,
+                control: 7,
+            });
+        }
+        Ok((packet, info))
+    }
+}
+
+impl RxDescriptors for Source {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        while self.posted.len() < BURST_PACKETS_MAX {
+            match arena.packet(FrameClass::Small) {
+                Ok(packet) => self.posted.push_back(packet),
+                Err(_no_buffer) => return false,
+            }
+        }
+        true
+    }
+
+    fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        while burst.budget() > 0 {
+            let Some(packet) = self.posted.pop_front() else {
+                break;
+            };
+            match self.next(packet) {
+                Ok((packet, info)) => burst.push(packet, &info),
+                Err(_no_buffer) => burst.bad(DropReason::NoBuffer, 1),
+            }
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::WorkPending
+    }
+}
+
+/// A ring of 32 that refuses when it is full, and completes in reverse.
+struct Sink {
+    ring: VecDeque<Token>,
+    flushes: u64,
+    calls: u64,
+}
+
+impl TxDescriptors for Sink {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        self.calls += 1;
+        if self.ring.len() == 32 {
+            return Err(Refused::NoDescriptor);
+        }
+        // Now and then it cannot map what it said it could.
+        if self.calls.is_multiple_of(97) {
+            return Err(Refused::TooManySegments);
+        }
+        assert!(packet.packet().segments().count() <= 4);
+        assert!(packet.packet().meta().gso.is_none());
+        self.ring.push_back(token);
+        Ok(Accepted::Pending)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.flushes += 1;
+        Ok(())
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        // Now and then it has not got to it yet.
+        if self.calls.is_multiple_of(5) {
+            self.calls += 1;
+            return;
+        }
+        while let Some(token) = self.ring.pop_back() {
+            assert!(completed.push(token));
+        }
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.flushes
+    }
+}
+
+fn tcp4(payload: usize) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    bytes.extend((40 + payload as u16).to_be_bytes());
+    bytes.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
+    bytes.extend([0, 80, 0, 81, 0, 0, 0, 1, 0, 0]);
+    bytes.extend([0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    bytes.resize(bytes.len() + payload, 0xab);
+    bytes
+}
+
+type Queues = (RxQueue<Source>, TxQueue<Sink>);
+
+fn queues(arena: &Arena) -> Queues {
+    let source = Source {
+        plain: tcp4(600),
+        gso: tcp4(GSO_PAYLOAD),
+        posted: VecDeque::with_capacity(BURST_PACKETS_MAX),
+        serial: 0,
+    };
+    let sink = Sink {
+        ring: VecDeque::with_capacity(32),
+        flushes: 0,
+        calls: 0,
+    };
+    let limits = FitLimits {
+        segments_max: 4,
+        gso_segments_max: 4,
+        segment_bytes_max: usize::MAX,
+        memory: TxMemory::Any,
+        contiguous_headers: true,
+        min_packet_bytes: 60,
+    };
+    let drops = Arc::default();
+    let rx = RxQueue::new(
+        source,
+        arena.clone(),
+        LinkType::Ethernet,
+        Ingress::default(),
+        Arc::default(),
+        Arc::clone(&drops),
+    );
+    let (features, slots) = (Features::NONE, Some(32));
+    let tx = TxQueue::new(
+        sink,
+        arena.clone(),
+        features,
+        limits,
+        slots,
+        Arc::default(),
+        drops,
+    );
+    (rx, tx)
+}
+
+/// Receives and sends until `wire_packets` have been sent.
+fn forward((rx, tx): &mut Queues, burst: &mut Burst, wire_packets: u64) {
+    let mut now = 0;
+    while tx.counters().wire_packets.get() < wire_packets {
+        now += 1000;
+        if burst.is_empty() && tx.is_ready() {
+            rx.poll(Instant::from_nanos(now), burst, BURST_PACKETS_MAX)
+                .expect("the source never fails");
+        }
+        tx.transmit(burst).expect("the sink is never removed");
+    }
+}
+
+#[test]
+fn a_million_packets_allocate_nothing() {
+    const WARM_UP: u64 = 10_000;
+    const MEASURED: u64 = 1_000_000;
+    let arena = Arena::new(ArenaConfig::default()).expect("memory for an arena");
+    let mut queues = queues(&arena);
+    let mut burst = Burst::new();
+    forward(&mut queues, &mut burst, WARM_UP);
+    let before = ALLOCATIONS.get();
+    forward(&mut queues, &mut burst, WARM_UP + MEASURED);
+    let allocations = ALLOCATIONS.get() - before;
+    let (rx, tx) = (
+        queues.0.counters().snapshot(),
+        queues.1.counters().snapshot(),
+    );
+    // Every stage was at work, or the number would say nothing.
+    for (name, count) in [
+        ("pullups", rx.pullups),
+        ("gso_sw_packets", tx.gso_sw_packets),
+        ("csum_sw", tx.csum_sw),
+        ("defrag", tx.defrag),
+        ("stalls", tx.stalls),
+        ("reclaims", tx.reclaims),
+    ] {
+        assert!(count > 1000, "{name} is only {count}");
+    }
+    assert_eq!(rx.bad_packets, 0);
+    assert_eq!(allocations, 0);
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(1)));
+    assert_eq!(ALLOCATIONS.get(), before + 1, "the counter counts");
+}

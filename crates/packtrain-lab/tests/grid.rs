@@ -105,7 +105,7 @@ fn forward_grid() -> Outcome {
         check(case, &accounts);
         let retransmits: u64 = accounts.reports.iter().map(|r| r.retransmits).sum();
         println!(
-            "{case}: ok, {} wire packets, {} dropped by kernels, {retransmits} retransmitted, {} ms",
+            "{case}: ok, {} wire packets, {} dropped by kernels, {retransmits} resent, {} ms",
             accounts.report.snapshot.ledger.received,
             accounts.kernel_drops(),
             start.elapsed().as_millis(),

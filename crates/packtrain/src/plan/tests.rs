@@ -62,6 +62,7 @@ fn who_does_each_feature_and_why() {
             let has = |device: Features, wish: Features| {
                 device.contains(feature) && wish.contains(feature)
             };
+            // The wish is named before the device: it is what the user can change.
             let cause = |wish: Features| {
                 if wish.contains(feature) {
                     "the device does not offer it"
@@ -149,8 +150,8 @@ fn unlike_links_are_refused_in_one_line() {
     tun.capabilities.link = LinkType::RawIp;
     assert_eq!(
         plan(&able("tap0"), &tun).unwrap_err().to_string(),
-        "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different headers; \
-         join two ports of one link type"
+        "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different \
+         headers; join two ports of one link type"
     );
     assert!(plan(&tun, &tun).is_ok());
 }

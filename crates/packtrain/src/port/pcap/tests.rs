@@ -417,9 +417,8 @@ fn a_loop_without_a_good_record_ends() {
         ..PcapRead::default()
     };
     let empty = ethernet(NANO, &[]);
-    assert!(
-        matches!(Reading::open(&empty.0, how).all(), (read, DeviceError::Finished) if read.is_empty())
-    );
+    let (read, end) = Reading::open(&empty.0, how).all();
+    assert!(read.is_empty() && matches!(end, DeviceError::Finished));
     let bad = ethernet(NANO, &[(0, 1500, frame(60, 0))]);
     let mut reading = Reading::open(&bad.0, how);
     assert!(matches!(reading.all().1, DeviceError::Finished));

@@ -129,8 +129,7 @@ fn check_file(
         };
         let breach = |what: String, why, fix: &str| Breach::new(path, import.line, what, why, fix);
         if layer_of(layers, to).is_none() {
-            // The root has no items of its own, so `*` is in a macro that expands elsewhere.
-            if !import.is_macro && to != "*" {
+            if !import.is_macro {
                 breaches.push(breach(
                     format!("`{written}` is reached through the crate root"),
                     WHY_LAYERS,
@@ -255,8 +254,10 @@ fn imports(tokens: &[Token], module: &[String]) -> Vec<Import> {
                 }
             }
             Kind::Word(word) if word == "mod" => {
+                // In a macro the module's name may be one of its parameters.
+                let at = i + usize::from(kind_at(tokens, i + 1) == Some(&Kind::Sign('$')));
                 if let (Some(Kind::Word(name)), Some(Kind::Sign('{'))) =
-                    (kind_at(tokens, i + 1), kind_at(tokens, i + 2))
+                    (kind_at(tokens, at + 1), kind_at(tokens, at + 2))
                 {
                     inline_modules.push(depth);
                     here.push(name.clone());

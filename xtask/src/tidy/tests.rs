@@ -139,6 +139,8 @@ mod imports {
             "1: `crate::*` is reached through the crate root"
         );
         is_clean(layers::check, PLAN, "crate::some_macro!();");
+        let suite = "macro_rules! m { ($name:ident) => { mod $name { use super::*; } } }";
+        is_clean(layers::check, PLAN, suite);
         is_clean(
             layers::check,
             "crates/packtrain/src/lib.rs",

@@ -25,6 +25,7 @@ const LAYERS: &[Layers] = &[
             (7, &["queue"]),
             (8, &["port"]),
             (9, &["engine"]),
+            (10, &["conformance"]),
         ],
     },
     Layers {
@@ -47,7 +48,8 @@ const PORT_MAY_IMPORT: &[&[&str]] = &[
     &["time"],
     &["limits"],
     &["capture"],
-    &["stats", "drop"],
+    // A driver names the reason for which a packet is bad; it counts nothing.
+    &["stats", "DropReason"],
     &["sync"],
     &["port"],
 ];
@@ -62,6 +64,9 @@ const LIBC_ALLOWED: &[&str] = &["port/sys/", "port/sys.rs", "packet/sys.rs", "en
 const SYS_OF_PORT: &[(&str, &[&str])] = &[
     ("tap", &["tap", "tun"]),
     ("tun", &["tun", "tap"]),
+    // Turns descriptor numbers of the command line into owned descriptors.
+    ("open", &["tun"]),
+    ("sim", &["event"]),
     ("af_packet", &["packet_mmap"]),
     ("xdp", &["xsk"]),
     ("vhost_user", &["vhost", "virtqueue"]),

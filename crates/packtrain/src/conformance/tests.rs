@@ -3,8 +3,9 @@
 use super::*;
 use crate::driver::Attach;
 use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
+use crate::plan::FitLimits;
 use crate::port::sim::{Sim, SimConfig, SimRx, SimTx, pair};
-use crate::queue::{FitLimits, RxQueue, TxQueue};
+use crate::queue::{RxQueue, TxQueue};
 use crate::time::Instant;
 use std::sync::Arc;
 

@@ -9,6 +9,9 @@ mod snapshot;
 mod sys;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 pub use handler::{Forward, Handler, Port};
 pub use intake::Intake;
 pub use ledger::Ledger;

@@ -2,8 +2,9 @@
 
 use packtrain::driver::{Attach, DeviceCounters, Driver, Features, RxBuffers};
 use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet};
+use packtrain::plan::FitLimits;
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
-use packtrain::queue::{FitLimits, RxQueue, TxQueue};
+use packtrain::queue::{RxQueue, TxQueue};
 use packtrain::stats::{DropCounters, DropReason, RxCounters, TxCounters};
 use packtrain::time::Instant;
 use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};

@@ -5,8 +5,9 @@ use crate::driver::{
 };
 use crate::driver_conformance;
 use crate::packet::{ArenaConfig, Burst, Ingress, VlanTag};
+use crate::plan::FitLimits;
 use crate::port::sys::event::is_ready;
-use crate::queue::{FitLimits, RxQueue, TxQueue};
+use crate::queue::{RxQueue, TxQueue};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
@@ -141,6 +142,11 @@ impl Rig for SimRig {
     }
 
     fn inject_bad(&mut self) -> bool {
+        self.tick();
+        if self.far().tx.in_flight() > 0 {
+            // Something waits for buffers, and would be the next to arrive.
+            return false;
+        }
         self.near.control().corrupt_next(1);
         self.inject(&Outside::finished(vec![0; 60]))
     }

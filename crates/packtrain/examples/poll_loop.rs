@@ -10,7 +10,7 @@
 //! is not closed, or an error.
 
 use packtrain::driver::{Armed, Driver, Interest};
-use packtrain::engine::{Forward, Joined, Ledger, Next, arena_config, join};
+use packtrain::engine::{Forward, Handler, Joined, Ledger, Next, arena_config, join};
 use packtrain::packet::Arena;
 use packtrain::plan::{Side, Wishes, plan};
 use packtrain::port::{AnyPort, open_pair, spec::PortSpec};
@@ -68,8 +68,8 @@ fn side(port: &AnyPort, spec: &PortSpec) -> Side {
 }
 
 /// The loop. One thread steps all workers, so queues cost no threads.
-fn drive(
-    joined: Joined<AnyPort, AnyPort, Forward>,
+pub fn drive<A: Driver, B: Driver, H: Handler>(
+    joined: Joined<A, B, H>,
     limit: Duration,
 ) -> Result<Ledger, Box<dyn Error>> {
     let Joined {

@@ -9,8 +9,8 @@
 //! finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the ledger
 //! is not closed, or an error.
 
-use packtrain::driver::{Armed, Driver, Interest, RxDescriptors, TxDescriptors};
-use packtrain::engine::{Forward, Handler, Ledger, Next, Worker, arena_config, join};
+use packtrain::driver::{Armed, Driver, Interest};
+use packtrain::engine::{Forward, Handler, Joined, Ledger, Next, Workers, arena_config, join};
 use packtrain::packet::Arena;
 use packtrain::plan::{Side, Wishes, plan};
 use packtrain::port::{AnyPort, open_pair, spec::PortSpec};
@@ -47,11 +47,13 @@ pub fn run(args: &[String]) -> Result<Ledger, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(forward(
-        &a.parse()?,
-        &b.parse()?,
-        Duration::from_secs(seconds),
-    ))
+    let specs: [PortSpec; 2] = [a.parse()?, b.parse()?];
+    let [mut a, mut b] = open_pair(&specs[0], &specs[1])?;
+    let plan = plan(&side(&a, &specs[0]), &side(&b, &specs[1]))?;
+    let arena = Arena::new(arena_config(&plan))?;
+    let joined = join(&mut a, &mut b, &plan, &arena, None, || Forward)?;
+    println!("{} and {} are joined", a.name(), b.name());
+    runtime.block_on(drive(joined, Duration::from_secs(seconds)))
 }
 
 /// A port as the plan wants to see it.
@@ -68,13 +70,11 @@ fn side(port: &AnyPort, spec: &PortSpec) -> Side {
     }
 }
 
-/// Joins two ports and drives their workers until the end.
-async fn forward(a: &PortSpec, b: &PortSpec, limit: Duration) -> Result<Ledger, Box<dyn Error>> {
-    let [mut port_a, mut port_b] = open_pair(a, b)?;
-    let plan = plan(&side(&port_a, a), &side(&port_b, b))?;
-    let arena = Arena::new(arena_config(&plan))?;
-    let joined = join(&mut port_a, &mut port_b, &plan, &arena, None, || Forward)?;
-    println!("{} and {} are joined", port_a.name(), port_b.name());
+/// The loop. One task steps all workers, so queues cost no threads.
+pub async fn drive<A: Driver, B: Driver, H: Handler>(
+    joined: Joined<A, B, H>,
+    limit: Duration,
+) -> Result<Ledger, Box<dyn Error>> {
     let (mut workers, intake) = (joined.workers, joined.intake);
     let mut stop = pin!(timeout(limit, ctrl_c()));
     let clock = MonotonicClock::new();
@@ -110,7 +110,7 @@ async fn forward(a: &PortSpec, b: &PortSpec, limit: Duration) -> Result<Ledger, 
             }
             // Other tasks have their turn, and the signal is seen, also when packets never cease.
             () = yield_now(), if busy => {}
-            ready = poll_fn(|cx| sockets.poll_any(&workers, cx)), if !busy => ready?,
+            ready = poll_fn(|cx| sockets.poll_any::<A, B, H>(&workers, cx)), if !busy => ready?,
             () = sleep(pause), if !busy => {}
         }
     }
@@ -128,18 +128,11 @@ struct Sockets(Vec<(RawFd, Interest, AsyncFd<OwnedFd>)>);
 
 impl Sockets {
     /// Ready when one of the workers' interests is.
-    fn poll_any<RA, TA, RB, TB, H>(
+    fn poll_any<A: Driver, B: Driver, H: Handler>(
         &mut self,
-        workers: &[Worker<RA, TA, RB, TB, H>],
+        workers: &Workers<A, B, H>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>>
-    where
-        RA: RxDescriptors,
-        TA: TxDescriptors,
-        RB: RxDescriptors,
-        TB: TxDescriptors,
-        H: Handler,
-    {
+    ) -> Poll<io::Result<()>> {
         let mut any = Poll::Pending;
         for worker in workers {
             // Each one is asked, also after one was ready: only then does it wake this task.

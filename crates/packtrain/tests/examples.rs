@@ -3,7 +3,7 @@
 use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::{Armed, DeviceError, Driver, Interest};
-use packtrain::engine::{Forward, Ledger, Next, arena_config, join};
+use packtrain::engine::{Forward, Joined, Ledger, Next, arena_config, join};
 use packtrain::packet::Arena;
 use packtrain::plan::{Side, Wishes, plan};
 use packtrain::port::null::{Null, NullConfig, Source};
@@ -12,7 +12,9 @@ use packtrain::time::Instant;
 use std::error::Error;
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant as Started};
 
 #[path = "../examples/driver.rs"]
@@ -76,6 +78,57 @@ fn loops_end_in_time() {
             assert!(ledger.closed(), "{name} {line}: {ledger:?}");
             assert_eq!(ledger.received > 0, busy, "{name} {line}");
         }
+    }
+}
+
+/// A loop over a source of `count` frames and a cable.
+type Drive = fn(Joined<Null, Cable, Forward>) -> Result<Ledger, Box<dyn Error>>;
+
+fn drive_poll(joined: Joined<Null, Cable, Forward>) -> Result<Ledger, Box<dyn Error>> {
+    poll_loop::drive(joined, Duration::MAX)
+}
+
+fn drive_tokio(joined: Joined<Null, Cable, Forward>) -> Result<Ledger, Box<dyn Error>> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build()?;
+    runtime.block_on(tokio_loop::drive(joined, Duration::MAX))
+}
+
+/// The device is full nearly all the time: the loop has to sleep until it is not, to the end.
+#[test]
+fn loops_wait_for_a_slow_device() {
+    const FRAMES: u64 = 20_000;
+    let drives: [(&str, Drive); 2] = [("poll_loop", drive_poll), ("tokio_loop", drive_tokio)];
+    for (name, drive) in drives {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let (mut cable, mut source) = (Cable::new("cable0", near).unwrap(), source(Some(FRAMES)));
+        let plan = plan(&side(&source), &side(&cable)).unwrap();
+        let arena = Arena::new(arena_config(&plan)).unwrap();
+        let joined = join(&mut source, &mut cable, &plan, &arena, None, || Forward).unwrap();
+        let worker = Arc::clone(joined.workers[0].counters());
+        let stats = Arc::clone(&joined.stats);
+        let reader = thread::spawn(move || {
+            far.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let mut buffer = [0; FRAME_BYTES_MAX];
+            for n in 0..FRAMES {
+                far.recv(&mut buffer).unwrap();
+                if n % 100 == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let ledger = drive(joined).unwrap_or_else(|error| panic!("{name}: {error}"));
+        reader.join().unwrap();
+        assert!(ledger.closed(), "{name}: {ledger:?}");
+        assert_eq!(ledger.transmitted, FRAMES, "{name}: {ledger:?}");
+        let stalls = stats.snapshot().ports[1].tx_total().stalls;
+        assert!(
+            stalls > 10,
+            "{name}: the device was full {stalls} times only"
+        );
+        // It goes on when a part of the buffer is free, which is worth some frames.
+        let steps = worker.steps.get();
+        assert!(steps < FRAMES / 4, "{name} does not sleep: {steps} steps");
     }
 }
 
@@ -195,17 +248,19 @@ fn side(driver: &impl Driver) -> Side {
     }
 }
 
-fn endless() -> Null {
-    let source = Some(Source::default());
+fn source(count: Option<u64>) -> Null {
     Null::new(NullConfig {
-        source,
+        source: Some(Source {
+            count,
+            ..Source::default()
+        }),
         ..NullConfig::default()
     })
 }
 
 #[test]
 fn a_full_cable_asks_to_be_woken_when_it_has_room() {
-    let (mut source, mut plugged) = (endless(), plug(0).unwrap());
+    let (mut source, mut plugged) = (source(None), plug(0).unwrap());
     let (a, b) = (&mut source, &mut plugged.cable);
     let plan = plan(&side(a), &side(b)).unwrap();
     let arena = Arena::new(arena_config(&plan)).unwrap();
@@ -226,7 +281,7 @@ fn a_full_cable_asks_to_be_woken_when_it_has_room() {
 
 #[test]
 fn an_unplugged_cable_is_a_removed_device() {
-    let (mut source, mut plugged) = (endless(), plug(0).unwrap());
+    let (mut source, mut plugged) = (source(None), plug(0).unwrap());
     let (a, b) = (&mut source, &mut plugged.cable);
     let plan = plan(&side(a), &side(b)).unwrap();
     let arena = Arena::new(arena_config(&plan)).unwrap();

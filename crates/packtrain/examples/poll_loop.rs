@@ -5,7 +5,7 @@
 //! cargo run --example poll_loop -- null:source,count=1000000 null: --seconds 5
 //! ```
 //!
-//! It says when the ports are joined, and ends on SIGINT or SIGTERM, when the time is over, or when a
+//! It says when the ports are joined. It ends on SIGINT or SIGTERM, when the time is over, or when a
 //! finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the ledger
 //! is not closed, or an error.
 

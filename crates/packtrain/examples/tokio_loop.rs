@@ -5,7 +5,7 @@
 //! cargo run --example tokio_loop -- null:source,count=1000000 null: --seconds 5
 //! ```
 //!
-//! It says when the ports are joined, and ends on SIGINT, when the time is over, or when a
+//! It says when the ports are joined. It ends on SIGINT, when the time is over, or when a
 //! finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the ledger
 //! is not closed, or an error.
 
@@ -173,7 +173,7 @@ impl Sockets {
 
 #[allow(
     deprecated,
-    reason = "sound for an OwnedFd, which stays the same descriptor; its successor is unsafe to call"
+    reason = "sound for an OwnedFd, which stays the same descriptor; what replaces it is unsafe"
 )]
 fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     let interest = match interest {

@@ -241,8 +241,9 @@ where
     }
 
     /// What to wait for before the next step: RX queues that may receive, TX queues that packets
-    /// wait for.
-    pub fn interests(&self, mut visit: impl FnMut(BorrowedFd<'_>, Interest)) {
+    /// wait for. After each step they may be other ones; the descriptors themselves stay open for
+    /// as long as the worker is there.
+    pub fn interests<'a>(&'a self, mut visit: impl FnMut(BorrowedFd<'a>, Interest)) {
         let stopped = self.intake.is_stopped();
         rx_interests(&self.a.rx, &self.b.tx, stopped, &mut visit);
         rx_interests(&self.b.rx, &self.a.tx, stopped, &mut visit);
@@ -309,11 +310,11 @@ fn arm_tx<T: TxDescriptors>(queues: &mut [TxQueue<T>]) -> bool {
     })
 }
 
-fn rx_interests<R: RxDescriptors, T: TxDescriptors>(
-    lanes: &[RxLane<R>],
-    egress: &[TxQueue<T>],
+fn rx_interests<'a, R: RxDescriptors, T: TxDescriptors>(
+    lanes: &'a [RxLane<R>],
+    egress: &'a [TxQueue<T>],
     stopped: bool,
-    visit: &mut impl FnMut(BorrowedFd<'_>, Interest),
+    visit: &mut impl FnMut(BorrowedFd<'a>, Interest),
 ) {
     if stopped {
         return;
@@ -325,9 +326,9 @@ fn rx_interests<R: RxDescriptors, T: TxDescriptors>(
     }
 }
 
-fn tx_interests<T: TxDescriptors>(
-    queues: &[TxQueue<T>],
-    visit: &mut impl FnMut(BorrowedFd<'_>, Interest),
+fn tx_interests<'a, T: TxDescriptors>(
+    queues: &'a [TxQueue<T>],
+    visit: &mut impl FnMut(BorrowedFd<'a>, Interest),
 ) {
     let waiting = |queue: &&TxQueue<T>| !queue.is_ready() || queue.in_flight() > 0;
     for queue in queues.iter().filter(waiting) {

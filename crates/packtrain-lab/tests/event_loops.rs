@@ -1,0 +1,174 @@
+//! packtrain's examples of event loops, as programs: they join two TAPs, real kernel traffic goes
+//! through them, and SIGINT ends them.
+//!
+//! An example is included here and runs in a process of its own: this executable once more, called
+//! by the example's name.
+
+use packtrain_lab::LabError;
+use packtrain_lab::harness::{self, Outcome};
+use packtrain_lab::netns::Netns;
+use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+#[path = "../../packtrain/examples/poll_loop.rs"]
+mod poll_loop;
+#[path = "../../packtrain/examples/tokio_loop.rs"]
+mod tokio_loop;
+
+fn main() -> ExitCode {
+    match std::env::args().next().as_deref() {
+        Some("poll_loop") => poll_loop::main(),
+        Some("tokio_loop") => tokio_loop::main(),
+        _ => harness::main(&[
+            ("poll_loop_forwards", || forwards("poll_loop", 1)),
+            ("tokio_loop_forwards", || forwards("tokio_loop", 1)),
+            ("poll_loop_forwards_queues", || forwards("poll_loop", 4)),
+            ("tokio_loop_forwards_queues", || forwards("tokio_loop", 4)),
+        ]),
+    }
+}
+
+const TCP_BYTES: u64 = 8 << 20;
+const UDP_BYTES: u64 = 2 << 20;
+/// How long the example may take to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it is watched doing nothing, and how much CPU time it may use meanwhile.
+const QUIET: Duration = Duration::from_millis(500);
+const QUIET_CPU_MAX: Duration = Duration::from_millis(100);
+/// `USER_HZ`: the unit of /proc/*/stat on every architecture that Rust has (proc(5)).
+const TICKS_PER_SECOND: u64 = 100;
+
+/// A running example, killed if the test fails.
+struct Program {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(name: &str, netns: &Netns, args: &[String]) -> Self {
+        let executable = std::env::current_exe().expect("this executable has a path");
+        let mut command = Command::new(executable);
+        command.arg0(name).args(args).stdout(Stdio::piped());
+        // A new process is in the namespace of the thread that starts it.
+        let child = netns.run(|| command.spawn()).expect("a namespace");
+        let mut child = child.expect("the example starts");
+        let stdout = child.stdout.take().expect("it is a pipe");
+        let stdout = BufReader::new(stdout);
+        Self { child, stdout }
+    }
+
+    /// Waits until the ports are open with all their queues: moved away before, an interface would
+    /// be made a second time for the next queue.
+    fn wait_joined(&mut self) {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("it prints text");
+        assert!(line.ends_with("are joined\n"), "it printed {line:?}");
+    }
+
+    /// User and system time that it has used.
+    fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.expect("it is running");
+        // After the name in parentheses, fields 14 and 15 (proc(5)) are at 11 and 12.
+        let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let ticks: u64 = fields[11..13]
+            .iter()
+            .map(|f| f.parse::<u64>().unwrap())
+            .sum();
+        Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
+    }
+
+    /// Interrupts it, and returns what it printed.
+    fn interrupt(mut self) -> String {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("it is running");
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                break status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let text = std::io::read_to_string(&mut self.stdout).expect("it prints text");
+        assert!(status.success(), "{status}: {text}");
+        text
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It has ended already unless the test failed, and then there is nothing to kill.
+        if let Ok(None) = self.child.try_wait() {
+            self.child.kill().expect("it is our child");
+            self.child.wait().expect("it is our child");
+        }
+    }
+}
+
+fn forwards(name: &str, queues: usize) -> Outcome {
+    if let Some(skip) = harness::without_tap() {
+        return skip;
+    }
+    let middle = Netns::new().expect("namespaces are available");
+    let ports = ["loop-a", "loop-b"].map(|port| format!("tap:{port},queues={queues}"));
+    let mut program = Program::start(name, &middle, &ports);
+    program.wait_joined();
+    let hosts = hosts(&middle).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let ways = [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)];
+    for (from, to) in ways {
+        for transfer in [
+            Transfer::tcp(IpVersion::V4, Amount::Bytes(TCP_BYTES)).streams(queues as u32),
+            Transfer::udp(IpVersion::V4, Amount::Bytes(UDP_BYTES)),
+        ] {
+            let report = transfer.run(from, to);
+            let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(report.hash_ok, "{name}: bytes differ: {report:?}");
+        }
+    }
+    let before = program.cpu();
+    std::thread::sleep(QUIET);
+    let idle = program.cpu().saturating_sub(before);
+    assert!(idle <= QUIET_CPU_MAX, "{name} does not sleep: {idle:?}");
+    let printed = program.interrupt();
+    println!("{name}, {queues} queues, {idle:?} CPU while idle: {printed}");
+    check(name, &printed);
+    Outcome::Done
+}
+
+/// The hosts around the example's interfaces, which are moved away from it.
+fn hosts(middle: &Netns) -> Result<TwoHosts, LabError> {
+    let (hosts, (), ()) = TwoHosts::with(&Settings::default(), |side| {
+        let name = match side {
+            Side::Left => "loop-a",
+            Side::Right => "loop-b",
+        };
+        let mut rtnl = middle.rtnl()?;
+        let index = rtnl.link(name)?.index;
+        rtnl.move_to(index, &Netns::current()?)?;
+        Ok::<_, LabError>((name.to_owned(), ()))
+    })?;
+    Ok(hosts)
+}
+
+fn check(name: &str, printed: &str) {
+    assert!(printed.ends_with("\nclosed\n"), "{name}: {printed}");
+    let count = |field: &str| -> u64 {
+        let (_, rest) = printed.split_once(field).expect("the ledger has the field");
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(0);
+        rest[..digits].parse().expect("a number")
+    };
+    let datagrams = 2 * UDP_BYTES / 1472;
+    let segments = 2 * TCP_BYTES / 1460;
+    assert!(
+        count("received: ") > datagrams + segments,
+        "{name}: {printed}"
+    );
+    assert_eq!(count("held: "), 0, "{name}: {printed}");
+    assert_eq!(count("dropped: "), 0, "{name}: {printed}");
+}

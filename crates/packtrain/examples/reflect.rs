@@ -1,0 +1,112 @@
+//! User code in the middle of a packet's trip: a handler that swaps each frame's Ethernet
+//! addresses, so that it goes back to who sent it, and counts.
+//!
+//! ```text
+//! cargo run --example reflect -- null:source,count=1000000 null:
+//! cargo run --example reflect -- pcap:in.pcap pcap:out.pcap,write
+//! cargo run --example reflect -- tap:tap0 tap:tap1 --seconds 10
+//! ```
+//!
+//! What comes in at one port leaves at the other, changed. It ends when a finite input does or the
+//! time is over, and prints how many frames were swapped, how many were too short for it, and the
+//! ledger. Exit status 1: the ledger is not closed, or an error.
+
+use packtrain::driver::Driver;
+use packtrain::engine::{Handler, Ledger, Port, Session};
+use packtrain::packet::Burst;
+use packtrain::plan::{Side, Wishes, plan};
+use packtrain::port::{AnyPort, open_pair, spec::PortSpec};
+use packtrain::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{error::Error, process::ExitCode, thread, time::Duration};
+
+/// An Ethernet header: destination, source, type.
+const HEADER_BYTES: usize = 14;
+const ADDRESS_BYTES: usize = 6;
+
+/// What all workers together did.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Frames whose addresses were swapped.
+    pub swapped: AtomicU64,
+    /// Frames passed on as they were, since their header cannot be written in place.
+    pub unchanged: AtomicU64,
+}
+
+/// One worker's handler. It is the worker's own: state in it needs no lock.
+struct Reflect {
+    counts: Arc<Counts>,
+}
+
+impl Handler for Reflect {
+    fn handle(&mut self, _now: Instant, _from: Port, burst: &mut Burst) {
+        let (mut swapped, mut unchanged) = (0, 0);
+        for packet in burst.iter_mut() {
+            match packet.headers_mut(HEADER_BYTES) {
+                Ok(header) => {
+                    let (destination, rest) = header.split_at_mut(ADDRESS_BYTES);
+                    destination.swap_with_slice(&mut rest[..ADDRESS_BYTES]);
+                    swapped += 1;
+                }
+                Err(_not_writable) => unchanged += 1,
+            }
+        }
+        // Once for each burst: other workers write to the same two counters.
+        self.counts.swapped.fetch_add(swapped, Ordering::Relaxed);
+        self.counts
+            .unchanged
+            .fetch_add(unchanged, Ordering::Relaxed);
+    }
+
+    // Each packet goes on as one packet, so the framework need not count around the handler.
+    const COUNTED: bool = false;
+}
+
+/// The program: see the top of the file.
+pub fn main() -> ExitCode {
+    let result = run(&std::env::args().skip(1).collect::<Vec<_>>());
+    match &result {
+        Ok((counts, ledger)) => println!("{counts:?}\n{ledger:?}\nclosed: {}", ledger.closed()),
+        Err(error) => eprintln!("error: {error}"),
+    }
+    ExitCode::from(u8::from(!result.is_ok_and(|(_, ledger)| ledger.closed())))
+}
+
+/// Runs with `args` as on the command line, and returns the counts and the final ledger.
+pub fn run(args: &[String]) -> Result<(Arc<Counts>, Ledger), Box<dyn Error>> {
+    let (a, b, limit) = match args {
+        [a, b] => (a, b, Duration::MAX),
+        [a, b, option, n] if option == "--seconds" => (a, b, Duration::from_secs(n.parse()?)),
+        _ => return Err("usage: reflect PORT PORT [--seconds N]".into()),
+    };
+    let specs: [PortSpec; 2] = [a.parse()?, b.parse()?];
+    let [a, b] = open_pair(&specs[0], &specs[1])?;
+    let plan = plan(&side(&a, &specs[0]), &side(&b, &specs[1]))?;
+    let counts = Arc::new(Counts::default());
+    let session = Session::start(a, b, &plan, None, || Reflect {
+        counts: Arc::clone(&counts),
+    })?;
+    while !session.is_over() && session.elapsed() < limit {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let report = session.finish();
+    match report.error {
+        Some(error) => Err(error.into()),
+        None => Ok((counts, report.snapshot.ledger)),
+    }
+}
+
+/// A port as the plan wants to see it.
+fn side(port: &AnyPort, spec: &PortSpec) -> Side {
+    Side {
+        name: port.name().to_owned(),
+        capabilities: port.capabilities(),
+        wishes: Wishes {
+            offload: spec.offload,
+            segments: spec.segments,
+            queues: spec.queues,
+            rx_buffers: spec.rx_buffers,
+        },
+    }
+}

@@ -106,7 +106,7 @@ pub const KEYS: &[Key] = &[
     common(
         "vlan",
         "1..4094",
-        "put a VLAN tag on what is sent (for tests)",
+        "tag what is received, and untag what is sent (for tests)",
     ),
     only(
         TUN_TAP,

@@ -2,7 +2,7 @@
 //! each datagram.
 //!
 //! ```text
-//! cargo run --example driver -- 100000
+//! cargo run -p packtrain --example driver -- 100000
 //! ```
 //!
 //! The program plugs two such cables into packtrain, sends as many frames through as it is told

@@ -1,13 +1,13 @@
 //! Joins two ports in the caller's own loop, around plain poll(2): packtrain starts no thread.
 //!
 //! ```text
-//! cargo run --example poll_loop -- tap:tap0 tap:tap1
-//! cargo run --example poll_loop -- null:source,count=1000000 null: --seconds 5
+//! cargo run -p packtrain --example poll_loop -- tap:tap0 tap:tap1
+//! cargo run -p packtrain --example poll_loop -- null:source,count=1000000 null: --seconds 5
 //! ```
 //!
-//! It says when the ports are joined. It ends on SIGINT or SIGTERM, when the time is over, or when a
-//! finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the ledger
-//! is not closed, or an error.
+//! It says when the ports are joined. It ends on SIGINT or SIGTERM, when the time is over, or when
+//! a finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the
+//! ledger is not closed, or an error.
 
 use packtrain::driver::{Armed, Driver, Interest};
 use packtrain::engine::{Forward, Handler, Joined, Ledger, Next, arena_config, join};

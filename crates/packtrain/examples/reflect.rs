@@ -2,9 +2,9 @@
 //! addresses, so that it goes back to who sent it, and counts.
 //!
 //! ```text
-//! cargo run --example reflect -- null:source,count=1000000 null:
-//! cargo run --example reflect -- pcap:in.pcap pcap:out.pcap,write
-//! cargo run --example reflect -- tap:tap0 tap:tap1 --seconds 10
+//! cargo run -p packtrain --example reflect -- null:source,count=1000000 null:
+//! cargo run -p packtrain --example reflect -- pcap:in.pcap pcap:out.pcap,write
+//! cargo run -p packtrain --example reflect -- tap:tap0 tap:tap1 --seconds 10
 //! ```
 //!
 //! What comes in at one port leaves at the other, changed. It ends when a finite input does or the

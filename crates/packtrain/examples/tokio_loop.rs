@@ -1,8 +1,8 @@
 //! Joins two ports in a task of tokio's, on a runtime of one thread; packtrain starts none.
 //!
 //! ```text
-//! cargo run --example tokio_loop -- tap:tap0 tap:tap1
-//! cargo run --example tokio_loop -- null:source,count=1000000 null: --seconds 5
+//! cargo run -p packtrain --example tokio_loop -- tap:tap0 tap:tap1
+//! cargo run -p packtrain --example tokio_loop -- null:source,count=1000000 null: --seconds 5
 //! ```
 //!
 //! It says when the ports are joined. It ends on SIGINT, when the time is over, or when a

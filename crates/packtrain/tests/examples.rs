@@ -240,6 +240,20 @@ impl Rig for Plugged {
 
 packtrain::driver_conformance!(cable, plug);
 
+#[test]
+fn the_documentation_shows_this_rig() {
+    let (text, code) = (
+        include_str!("../../../docs/drivers.md"),
+        include_str!("examples.rs"),
+    );
+    let (_, rest) = code.split_once("\nimpl Rig for Plugged {").unwrap();
+    let (rig, _) = rest.split_once("\npackt").unwrap();
+    assert!(
+        text.contains(rig),
+        "docs/drivers.md has another rig than this test"
+    );
+}
+
 fn side(driver: &impl Driver) -> Side {
     Side {
         name: driver.name().to_owned(),

@@ -1,0 +1,257 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+use packtrain::port::spec::{KEYS, Key};
+use std::time::Duration;
+
+/// Joins network ports in user space: batches, offloads, and an account of every packet.
+#[derive(Debug, Parser)]
+#[command(
+    name = "packtrain",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = EXAMPLES,
+    after_long_help = format!("{EXAMPLES}\n\n{EXITS}")
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  packtrain demo
+      two kernels talk TCP and UDP through packtrain, with and without offloads
+  packtrain plan tap:a tap:b,offload=off
+      who would do which offload between the two, and why
+  packtrain forward tap:a,queues=4 tap:b,queues=4 --stats-interval 1s
+      joins two TAP interfaces until Ctrl-C
+  packtrain forward pcap:in.pcapng pcap:out.pcapng,write --json
+      copies a capture and gives the account as JSON
+
+`packtrain forward --help` lists all keys of a port.";
+
+const EXITS: &str = "\
+Exit codes:
+  0  done
+  1  a check failed: the account of packets does not close, or bytes arrived wrong
+  2  the command line is wrong
+  3  a privilege or a kernel feature is missing
+  4  a port or file cannot be opened, or failed while running
+
+Colours are left out when NO_COLOR is set, or when the output is not a terminal.";
+
+const FORWARD_EXAMPLES: &str = "\
+Examples:
+  packtrain forward tap:a tap:b
+  packtrain forward tap:a,segs=8 tap:b,offload=off --duration 10s
+  packtrain forward null:source,count=1000000 null: --json
+
+SIGINT and SIGTERM stop the intake; what is held is sent on, and the final account is printed.";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  packtrain plan tap:a tap:b
+  packtrain plan tap:a,offload=csum sim:segs=8 --json
+
+The ports are opened, since what a device can do is found out by asking it; a TAP interface that
+did not exist is gone again afterwards. A file that would be written is created.";
+
+/// Every key of every kind of port.
+fn ports(then: &str) -> String {
+    let mut text = "\
+Ports: KIND:NAME[,key=value...]
+  tap:NAME   a TAP interface; one that does not exist is made, and stays down until you set it up
+  tun:NAME   the same without Ethernet headers
+  pcap:FILE  a capture file (pcap or pcapng), read or written
+  null:      takes everything; with `source`, packets come from it
+  sim:       a NIC in memory
+
+"
+    .to_owned();
+    let kinds = ["tap", "tun", "pcap", "null", "sim"];
+    let of = |kind: Option<&str>| -> Vec<&Key> {
+        let is_of = |key: &&Key| match kind {
+            Some(kind) => key.kinds.contains(&kind),
+            None => key.kinds.is_empty(),
+        };
+        KEYS.iter().filter(is_of).collect()
+    };
+    let groups = kinds.map(|kind| (format!("Keys of {kind}:"), of(Some(kind))));
+    let all = ("Keys of every kind".to_owned(), of(None));
+    for (title, keys) in [all].into_iter().chain(groups) {
+        text.push_str(&title);
+        text.push('\n');
+        for key in keys {
+            let written = if key.is_flag() {
+                key.name.to_owned()
+            } else {
+                format!("{}={}", key.name, key.takes)
+            };
+            // A long list of values gets a line of its own.
+            let gap = if written.len() > 34 {
+                format!("\n{:38}", "")
+            } else {
+                " ".repeat(36 - written.len())
+            };
+            text.extend(["  ", &written, &gap, key.about, "\n"]);
+        }
+        text.push('\n');
+    }
+    text + then
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Joins two ports until Ctrl-C, or until the input ends
+    Forward(ForwardArgs),
+    /// Says who would do which offload between two ports, and why; moves no packet
+    Plan(PlanArgs),
+    /// Drives real kernel TCP and UDP through packtrain, with and without offloads
+    Demo(DemoArgs),
+}
+
+/// `packtrain forward`.
+#[derive(Debug, Args)]
+#[command(after_help = FORWARD_EXAMPLES, after_long_help = ports(FORWARD_EXAMPLES))]
+pub struct ForwardArgs {
+    /// The first port
+    pub a: String,
+    /// The second port
+    pub b: String,
+    /// Ends after so long: 10s, 500ms, 2m, 1h; a bare number is seconds
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub duration: Option<Duration>,
+    /// Ends after so many packets were taken in from either port; a GSO packet is one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Prints statistics on standard error this often [default: 1s on a terminal, else never]
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub stats_interval: Option<Duration>,
+    /// Prints one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Prints no plan, and statistics only when --stats-interval asks for them
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `packtrain plan`.
+#[derive(Debug, Args)]
+#[command(after_help = PLAN_EXAMPLES, after_long_help = ports(PLAN_EXAMPLES))]
+pub struct PlanArgs {
+    /// The first port
+    pub a: String,
+    /// The second port
+    pub b: String,
+    /// Prints one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `packtrain demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Makes two network namespaces with a TAP interface in each and sends hashed TCP and UDP both ways, \
+as root or as any user who may make user namespaces. Where that cannot be had it says why and runs \
+the same checks in memory. Nothing is left behind.")]
+pub struct DemoArgs {
+    /// Seconds for each transfer, from 0.05 to 60
+    #[arg(long, value_name = "S", default_value = "1", value_parser = transfer_seconds)]
+    pub seconds: f64,
+    /// Seed of the bytes that are sent
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Prints one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Units of time, longest name first where one ends like another.
+const UNITS: [(&str, f64); 6] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+];
+
+/// The longest time that may be asked for: a year.
+const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
+
+/// Reads a time such as `10s`, `1.5m` or `500ms`; a bare number is seconds.
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, scale) = UNITS
+        .iter()
+        .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)))
+        .unwrap_or((text, 1.0));
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    let seconds = match number.parse::<f64>() {
+        Ok(number) if number.is_finite() && number.to_string().chars().all(digits) => {
+            number * scale
+        }
+        _ => return Err("write a number and a unit: 10s, 500ms, 2m, 1h".to_owned()),
+    };
+    if seconds <= 0.0 || seconds > SECONDS_MAX {
+        return Err("the time must be more than 0 and at most a year".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// As [`time`], and long enough to be read.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = time(text)?;
+    if interval < Duration::from_millis(50) {
+        return Err("an interval must be at least 50ms".to_owned());
+    }
+    Ok(interval)
+}
+
+fn transfer_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds from 0.05 to 60".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let good = [
+            ("10s", 10_000),
+            ("10", 10_000),
+            ("1.5m", 90_000),
+            ("500ms", 500),
+            ("2h", 7_200_000),
+            ("3000us", 3),
+            (".5", 500),
+        ];
+        for (text, milliseconds) in good {
+            assert_eq!(
+                time(text),
+                Ok(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
+        }
+        for text in [
+            "", "s", "ms", "0", "0s", "-1s", "1d", "1 s", "inf", "nan", "1e400", "10x", "9999999h",
+        ] {
+            assert!(time(text).is_err(), "{text}");
+        }
+        assert!(interval("10ms").is_err());
+        assert!(transfer_seconds("0").is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+}

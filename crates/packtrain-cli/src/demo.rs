@@ -1,0 +1,341 @@
+//! `packtrain demo`: real kernels through packtrain, with and without offloads.
+
+use crate::args::DemoArgs;
+use crate::exit::{Exit, Failure};
+use crate::print::{self, Style};
+use crate::signals::Stop;
+use crate::table::{Align, Table, grouped};
+use crate::{forward, json};
+use packtrain_lab::demo::{self, DemoError, Options, Outcome, Row, Setting, World};
+use packtrain_lab::{LabError, Missing, rootless};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+/// Columns of the longest bar.
+const BAR_COLUMNS: usize = 24;
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When bytes arrive wrong, the account does not close, or something fails on the way.
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+    // Before any thread: the kernel lets only a process with one thread make a user namespace.
+    // Where it refuses, the demonstration finds that namespaces are missing and goes on without.
+    let refused = rootless::enter_if_needed().err();
+    let stop = Stop::install()?;
+    let options = Options {
+        transfer_time: Duration::from_secs_f64(args.seconds),
+        seed: args.seed,
+        stop: stop.flag(),
+        in_memory: false,
+    };
+    let progress = Progress::new(args.json);
+    let result = demo::run(
+        &options,
+        |world| progress.world(world, refused),
+        |row| progress.row(row),
+    );
+    progress.clear();
+    let outcome = match result {
+        Ok(outcome) => outcome,
+        // What was cut off in the middle has no account; nothing is left behind all the same.
+        Err(_) if stop.requested() => {
+            print::message("stopped by a signal\n");
+            return Ok(());
+        }
+        Err(error) => return Err(failed(&error)),
+    };
+    if args.json {
+        json::write(document(&outcome, args, refused))?;
+    } else {
+        print::output(&text(&outcome, Style::stdout()))?;
+    }
+    verdict(&outcome)
+}
+
+/// What is said on standard error while the transfers run.
+struct Progress {
+    said: bool,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new(json: bool) -> Self {
+        Self {
+            said: !json,
+            terminal: stderr().is_terminal(),
+        }
+    }
+
+    fn world(&self, world: &World, refused: Option<Missing>) {
+        match world {
+            World::Namespaces if self.said => print::message(
+                "two network namespaces, a TAP interface in each, packtrain between them\n",
+            ),
+            World::Namespaces => {}
+            World::Memory { reason } => {
+                let reason = why(reason, refused);
+                print::message(&format!(
+                    "{reason}: running in memory over simulated NICs instead\n"
+                ));
+            }
+        }
+    }
+
+    fn row(&self, row: &Row) {
+        if self.terminal {
+            let name = what(row);
+            let (setting, gbps) = (row.setting.name(), row.gbps);
+            print::message(&format!("\r\x1b[K{setting}: {name}: {gbps:.2} Gbit/s"));
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            print::message("\r\x1b[K");
+        }
+    }
+}
+
+/// Why there are no namespaces: that an own user namespace was refused says more than what the
+/// kernel then says to a process without privilege.
+fn why(reason: &str, refused: Option<Missing>) -> String {
+    refused.map_or_else(|| reason.to_owned(), |missing| missing.to_string())
+}
+
+/// A transfer in words.
+fn what(row: &Row) -> String {
+    let protocol = row.protocol.to_uppercase();
+    format!("{protocol}/IPv{} {}", row.ip, arrow(row))
+}
+
+fn arrow(row: &Row) -> &'static str {
+    if row.direction == "a_to_b" {
+        "a -> b"
+    } else {
+        "b -> a"
+    }
+}
+
+fn failed(error: &DemoError) -> Failure {
+    let exit = match error {
+        DemoError::Lab(LabError::Missing(_)) => Exit::Privilege,
+        _ => Exit::Port,
+    };
+    Failure::new(exit, format!("the demo cannot go on: {error}"))
+}
+
+fn verdict(outcome: &Outcome) -> Result<(), Failure> {
+    if outcome.passed() {
+        return Ok(());
+    }
+    let wrong = outcome.rows.iter().filter(|row| !row.hash_ok).count();
+    let open = |setting: &&demo::SettingReport| !setting.snapshot.ledger.closed();
+    let open = outcome.settings.iter().filter(open).count();
+    Err(Failure::new(
+        Exit::Check,
+        format!(
+            "the demo failed: {wrong} transfers with wrong bytes, {open} settings whose account \
+             does not close"
+        ),
+    ))
+}
+
+/// The JSON document of the demonstration.
+fn document(outcome: &Outcome, args: &DemoArgs, refused: Option<Missing>) -> Map<String, Value> {
+    let (world, reason) = match &outcome.world {
+        World::Namespaces => ("namespaces", None),
+        World::Memory { reason } => ("sim", Some(why(reason, refused))),
+    };
+    let settings = outcome.settings.iter().map(|setting| {
+        json!({
+            "setting": setting.setting.name(),
+            "drops": json::drops(&setting.snapshot.drops),
+            "kernel_drops": setting.kernel_drops,
+            "conservation": json::conservation(&setting.snapshot.ledger),
+        })
+    });
+    let mut document = json::document("demo");
+    document.insert("world".into(), json!({ "kind": world, "reason": reason }));
+    document.insert("seed".into(), args.seed.into());
+    document.insert("seconds_per_transfer".into(), args.seconds.into());
+    document.insert("stopped".into(), outcome.stopped.into());
+    document.insert("rows".into(), outcome.rows.iter().map(json_row).collect());
+    document.insert("settings".into(), settings.collect());
+    document.insert("drops".into(), json::drops(&outcome.drops()));
+    let ledger = outcome.ledger();
+    document.insert("conservation".into(), json::conservation(&ledger));
+    document
+}
+
+fn json_row(row: &Row) -> Value {
+    json!({
+        "experiment": "demo",
+        "setting": row.setting.name(),
+        "protocol": row.protocol,
+        "ip": row.ip,
+        "direction": row.direction,
+        "gbps": row.gbps,
+        "wire_packets": row.wire_packets,
+        "frames": row.frames,
+        "syscalls_per_mb": row.syscalls_per_mb,
+        "cpu_percent": row.cpu_percent,
+        "hash_ok": row.hash_ok,
+    })
+}
+
+/// The table, one conservation line for each setting, and what it all comes to.
+fn text(outcome: &Outcome, style: Style) -> String {
+    let mut text = table(&outcome.rows).render(0, style);
+    text.push('\n');
+    for setting in &outcome.settings {
+        let name = setting.setting.name();
+        let line = forward::conservation_line(&setting.snapshot.ledger, style);
+        push(&mut text, format_args!("{name:<5}{line}"));
+        for (reason, count) in setting.snapshot.drops.nonzero() {
+            let count = grouped(count);
+            push(&mut text, format_args!("     drop.{reason} {count}\n"));
+        }
+        if setting.kernel_drops > 0 {
+            let count = grouped(setting.kernel_drops);
+            push(
+                &mut text,
+                format_args!("     dropped by the kernels on their side: {count} packets\n"),
+            );
+        }
+    }
+    text.push('\n');
+    if let Some(factor) = speedup(&outcome.rows) {
+        push(
+            &mut text,
+            format_args!("TCP with full offload: {factor:.1} times the goodput of none\n"),
+        );
+    }
+    let end = match (outcome.passed(), outcome.stopped) {
+        (true, false) => style.good("every byte arrived as sent, every packet is accounted for"),
+        (true, true) => "stopped early; until then every byte arrived as sent".to_owned(),
+        (false, _) => style.bad("FAILED"),
+    };
+    push(&mut text, format_args!("{end}\n"));
+    text
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        ("offload", Align::Left),
+        ("transfer", Align::Left),
+        ("Gbit/s", Align::Right),
+        ("goodput", Align::Left),
+        ("wire packets", Align::Right),
+        ("per frame", Align::Right),
+        ("syscalls/MB", Align::Right),
+        ("CPU %", Align::Right),
+        ("bytes", Align::Left),
+    ]);
+    let most = rows.iter().map(|row| row.gbps).fold(0.0, f64::max);
+    let mut last = None;
+    for row in rows {
+        let first = last.replace(row.setting) != Some(row.setting);
+        // A super-packet stands for several wire packets: what batching by offload is about.
+        let per_frame = row.wire_packets as f64 / row.frames.max(1) as f64;
+        table.row([
+            if first { row.setting.name() } else { "" }.to_owned(),
+            what(row),
+            format!("{:.2}", row.gbps),
+            bar(row.gbps, most),
+            grouped(row.wire_packets),
+            format!("{per_frame:.1}"),
+            format!("{:.1}", row.syscalls_per_mb),
+            format!("{:.0}", row.cpu_percent),
+            if row.hash_ok { "ok" } else { "WRONG" }.to_owned(),
+        ]);
+    }
+    table
+}
+
+/// A bar whose length is `value` on a scale that ends at `most`, in eighths of a column.
+fn bar(value: f64, most: f64) -> String {
+    let eighths = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let share = if most > 0.0 { value / most } else { 0.0 };
+    let length = (share.clamp(0.0, 1.0) * (BAR_COLUMNS * 8) as f64).round() as usize;
+    let mut bar = "█".repeat(length / 8);
+    if !length.is_multiple_of(8) {
+        bar.push(eighths[length % 8]);
+    }
+    bar
+}
+
+/// TCP goodput with everything over that with nothing, both ways and both IP versions together.
+fn speedup(rows: &[Row]) -> Option<f64> {
+    let sum = |setting: Setting| -> f64 {
+        let tcp = rows
+            .iter()
+            .filter(|row| row.setting == setting && row.protocol == "tcp");
+        tcp.map(|row| row.gbps).sum()
+    };
+    let (none, full) = (sum(Setting::None), sum(Setting::Full));
+    (none > 0.0 && full > 0.0).then(|| full / none)
+}
+
+fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
+    text.write_fmt(what).expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(setting: Setting, protocol: &'static str, gbps: f64) -> Row {
+        Row {
+            setting,
+            protocol,
+            ip: "4",
+            direction: "a_to_b",
+            gbps,
+            wire_packets: 45_000,
+            frames: 1000,
+            syscalls_per_mb: 33.25,
+            cpu_percent: 99.6,
+            hash_ok: true,
+        }
+    }
+
+    #[test]
+    fn bars() {
+        assert_eq!(bar(0.0, 10.0), "");
+        assert_eq!(bar(10.0, 10.0), "█".repeat(BAR_COLUMNS));
+        assert_eq!(bar(10.0 / 24.0 * 1.5, 10.0), "█▌");
+        assert_eq!(bar(1.0, 0.0), "");
+        assert_eq!(bar(f64::NAN, 1.0), "");
+    }
+
+    #[test]
+    fn the_table_names_a_setting_once_and_the_factor_is_of_tcp() {
+        let rows = [
+            row(Setting::None, "tcp", 2.0),
+            row(Setting::None, "udp", 1.0),
+            row(Setting::Full, "tcp", 20.0),
+        ];
+        let text = table(&rows).render(0, Style::PLAIN);
+        assert_eq!(text.matches("none").count(), 1);
+        assert!(text.contains("TCP/IPv4 a -> b"), "{text}");
+        assert!(text.contains("45,000       45.0"), "{text}");
+        assert_eq!(speedup(&rows), Some(10.0));
+        assert_eq!(speedup(&rows[..2]), None);
+    }
+
+    #[test]
+    fn a_json_row_has_the_documented_keys() {
+        let Value::Object(row) = json_row(&row(Setting::Csum, "udp", 1.5)) else {
+            panic!("a row is an object");
+        };
+        let keys: Vec<_> = row.keys().map(String::as_str).collect();
+        let documented = "experiment setting protocol ip direction gbps wire_packets frames \
+                          syscalls_per_mb cpu_percent hash_ok";
+        assert_eq!(keys, documented.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(row["setting"], "csum");
+    }
+}

@@ -1,0 +1,56 @@
+//! How the program ends: exit codes, and the one line that says why.
+
+use packtrain::driver::DeviceError;
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+/// Exit codes other than 0, "done".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// A check failed: the account does not close, or received bytes are wrong.
+    Check = 1,
+    /// The command line asks for something that does not exist or does not fit together.
+    Usage = 2,
+    /// A privilege or a kernel feature is missing.
+    Privilege = 3,
+    /// A port or file cannot be opened, or failed while running.
+    Port = 4,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What, why, and what to do; one line.
+    pub line: String,
+}
+
+impl Failure {
+    /// A failure that ends the program with `exit`.
+    pub fn new(exit: Exit, line: impl Into<String>) -> Self {
+        let line = line.into();
+        Self { exit, line }
+    }
+
+    /// A device's failure; `port` is the port's name, where it is known.
+    pub fn of_device(port: Option<&str>, error: &DeviceError) -> Self {
+        let exit = match error {
+            DeviceError::Failed { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+                Exit::Privilege
+            }
+            _ => Exit::Port,
+        };
+        let line = match port {
+            Some(port) => format!("{port}: {error}"),
+            None => error.to_string(),
+        };
+        Self { exit, line }
+    }
+}

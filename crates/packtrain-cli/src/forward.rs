@@ -1,0 +1,329 @@
+//! `packtrain forward`: joins two ports until something ends it.
+
+use crate::args::ForwardArgs;
+use crate::exit::{Exit, Failure};
+use crate::joint::Joint;
+use crate::live::Live;
+use crate::print::{self, Style};
+use crate::signals::Stop;
+use crate::table::{Align, Table, grouped};
+use crate::{json, plan};
+use packtrain::driver::{DeviceCounters, DeviceError, Link};
+use packtrain::engine::{Ledger, PortSnapshot, Report, Session};
+use packtrain::port::AnyPort;
+use packtrain::stats::DropSnapshot;
+use serde_json::{Map, Value, json};
+use std::thread;
+use std::time::Duration;
+
+/// How often links and refused features are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a signal, or the end of the input, may go unnoticed.
+const NAP_MAX: Duration = Duration::from_millis(10);
+/// Where naps start: a short run shall end soon.
+const NAP_MIN: Duration = Duration::from_micros(500);
+/// Columns of queues that fit beside each other on a terminal.
+const QUEUES_ABREAST: usize = 4;
+
+/// Why the intake was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ended {
+    Signal,
+    Duration,
+    /// The input, or the count, came to its end; or a worker failed, and then the report says so.
+    End,
+    /// A device is gone although no worker has noticed.
+    Removed(usize),
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// What could not be opened or joined, what failed on the way, or a ledger that does not close.
+pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
+    let stop = Stop::install()?;
+    let joint = Joint::open(&args.a, &args.b)?;
+    let names = joint.names();
+    let plan_json = json::plan(&joint);
+    if !args.quiet && !args.json {
+        let [a, b] = &names;
+        print::message(&plan::text(&joint, Style::stderr()));
+        print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
+        if joint.has_no_input() {
+            print::message("note: neither port has any input, so nothing will move\n");
+        }
+    }
+    let [a, b] = joint.ports;
+    let mut session = Session::forward(a, b, &joint.plan, args.count)
+        .map_err(|error| Failure::of_device(None, &error))?;
+    let mut live = Live::new(names.clone(), args.stats_interval, args.quiet);
+    let ended = watch(&mut session, args, &stop, &mut live);
+    let removed = removed_port(&mut session, &ended);
+    let report = session.finish();
+    live.finish(&report.snapshot);
+    let failure = failure(&names, removed, &report);
+    if args.json {
+        let error = failure.as_ref().map(|failure| failure.line.as_str());
+        json::write(document(
+            &names,
+            plan_json,
+            &report,
+            ended.word(&report),
+            error,
+        ))?;
+    } else {
+        print::output(&text(&names, &report, Style::stdout()))?;
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+impl Ended {
+    fn word(&self, report: &Report) -> &'static str {
+        match self {
+            _ if report.error.is_some() => "failure",
+            Self::Removed(_) => "failure",
+            Self::Signal => "signal",
+            Self::Duration => "duration",
+            Self::End => "end",
+        }
+    }
+}
+
+/// Waits for the end and tells what happens meanwhile. Never on the packets' path.
+fn watch(
+    session: &mut Session<AnyPort, AnyPort>,
+    args: &ForwardArgs,
+    stop: &Stop,
+    live: &mut Live,
+) -> Ended {
+    let mut look = Duration::ZERO;
+    let mut nap = NAP_MIN;
+    loop {
+        let elapsed = session.elapsed();
+        if session.is_over() {
+            return Ended::End;
+        }
+        if stop.requested() {
+            return Ended::Signal;
+        }
+        if args.duration.is_some_and(|duration| elapsed >= duration) {
+            return Ended::Duration;
+        }
+        if elapsed >= look {
+            let links = session.links();
+            if let Some(gone) = links.iter().position(|link| *link == Link::Removed) {
+                return Ended::Removed(gone);
+            }
+            live.links(links);
+            live.refused(&session.snapshot());
+            look = elapsed + LOOK_INTERVAL;
+        }
+        if live.is_due(elapsed) {
+            live.statistics(elapsed, session.snapshot());
+        }
+        let left = args.duration.map_or(nap, |duration| duration - elapsed);
+        thread::sleep(nap.min(left));
+        nap = (nap * 2).min(NAP_MAX);
+    }
+}
+
+/// Which port is gone, if one is: a worker's error does not name it.
+fn removed_port(session: &mut Session<AnyPort, AnyPort>, ended: &Ended) -> Option<usize> {
+    match ended {
+        Ended::Removed(index) => Some(*index),
+        Ended::End => session
+            .links()
+            .iter()
+            .position(|link| *link == Link::Removed),
+        _ => None,
+    }
+}
+
+/// What went wrong, the worst first.
+fn failure(names: &[String; 2], removed: Option<usize>, report: &Report) -> Option<Failure> {
+    let ledger = &report.snapshot.ledger;
+    if !ledger.closed() || ledger.held != 0 {
+        let line = format!("the account of packets does not close: {}", sums(ledger));
+        return Some(Failure::new(Exit::Check, line));
+    }
+    match (removed, &report.error) {
+        (Some(port), _) => Some(Failure::of_device(
+            Some(&names[port]),
+            &DeviceError::Removed,
+        )),
+        (None, Some(error)) => Some(Failure {
+            // It was open and running: whatever the system says now is no missing privilege.
+            exit: Exit::Port,
+            ..Failure::of_device(None, error)
+        }),
+        (None, None) => None,
+    }
+}
+
+/// The JSON document of a run.
+fn document(
+    names: &[String; 2],
+    plan: Value,
+    report: &Report,
+    ended: &str,
+    error: Option<&str>,
+) -> Map<String, Value> {
+    let snapshot = &report.snapshot;
+    let mut document = json::document("forward");
+    document.insert("plan".into(), plan);
+    document.insert(
+        "run".into(),
+        json!({
+            "seconds": report.elapsed.as_secs_f64(),
+            "cpu_seconds": snapshot.cpu_ns as f64 / 1e9,
+            "syscalls": snapshot.syscalls,
+            "sleeps": snapshot.sleeps,
+            "ended": ended,
+            "error": error,
+        }),
+    );
+    let mut ports = Map::new();
+    for ((name, port), device) in names.iter().zip(&snapshot.ports).zip(&report.devices) {
+        ports.insert(name.clone(), json::port(port, device.as_ref()));
+    }
+    document.insert("ports".into(), ports.into());
+    document.insert("drops".into(), json::drops(&snapshot.drops));
+    document.insert("conservation".into(), json::conservation(&snapshot.ledger));
+    document
+}
+
+/// The final account for people.
+fn text(names: &[String; 2], report: &Report, style: Style) -> String {
+    let snapshot = &report.snapshot;
+    let mut text = String::new();
+    for (name, port) in names.iter().zip(&snapshot.ports) {
+        text.push_str(&queues(name, port, style));
+    }
+    text.push_str(&devices(names, &report.devices, style));
+    text.push_str(&drops(&snapshot.drops, style));
+    text.push_str(&conservation_line(&snapshot.ledger, style));
+    let seconds = report.elapsed.as_secs_f64();
+    text.push_str(&format!(
+        "{seconds:.3} s, {:.3} s of CPU time, {} system calls\n",
+        snapshot.cpu_ns as f64 / 1e9,
+        grouped(snapshot.syscalls)
+    ));
+    text
+}
+
+/// One line that says whether everything is accounted for.
+pub fn conservation_line(ledger: &Ledger, style: Style) -> String {
+    let verdict = if ledger.closed() {
+        style.good("closed")
+    } else {
+        style.bad("NOT CLOSED")
+    };
+    format!("conservation: {}: {verdict}\n", sums(ledger))
+}
+
+fn sums(ledger: &Ledger) -> String {
+    let side = |terms: &[(&str, u64)]| {
+        let terms: Vec<_> = terms
+            .iter()
+            .enumerate()
+            .filter(|(index, (_, count))| *index == 0 || *count > 0)
+            .map(|(_, (name, count))| format!("{} {name}", grouped(*count)))
+            .collect();
+        terms.join(" + ")
+    };
+    let inflow = side(&[
+        ("received", ledger.received),
+        ("generated", ledger.generated),
+        ("expanded", ledger.expanded),
+    ]);
+    let outflow = side(&[
+        ("transmitted", ledger.transmitted),
+        ("delivered", ledger.delivered),
+        ("held", ledger.held),
+        ("absorbed", ledger.absorbed),
+        ("dropped", ledger.dropped),
+    ]);
+    let sign = if ledger.closed() { "=" } else { "is not" };
+    format!("{inflow} {sign} {outflow}")
+}
+
+/// The counters of one port, those of all queues beside each other.
+fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
+    let rx: Vec<Vec<_>> = port
+        .rx
+        .iter()
+        .map(|queue| queue.values().collect())
+        .collect();
+    let tx: Vec<Vec<_>> = port
+        .tx
+        .iter()
+        .map(|queue| queue.values().collect())
+        .collect();
+    let mut text = String::new();
+    for (kind, what, queues) in [("rxq", "received", rx), ("txq", "transmitted", tx)] {
+        let title = format!("{name}, {what}");
+        for (chunk_index, chunk) in queues.chunks(QUEUES_ABREAST).enumerate() {
+            let first = chunk_index * QUEUES_ABREAST;
+            let columns =
+                (0..chunk.len()).map(|index| (format!("{kind}{:02}", first + index), Align::Right));
+            let mut table = Table::new([(title.clone(), Align::Left)].into_iter().chain(columns));
+            for (row, (counter, _)) in chunk[0].iter().enumerate() {
+                let values = chunk.iter().map(|queue| queue[row].1);
+                if values.clone().any(|value| value > 0) {
+                    table.row(
+                        [(*counter).to_owned()]
+                            .into_iter()
+                            .chain(values.map(grouped)),
+                    );
+                }
+            }
+            if !table.is_empty() {
+                text.push_str(&table.render(0, style));
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+/// What the kernel counted on its side of the ports.
+fn devices(names: &[String; 2], devices: &[Option<DeviceCounters>; 2], style: Style) -> String {
+    let known: Vec<_> = names
+        .iter()
+        .zip(devices)
+        .filter_map(|(name, device)| Some((name, json::device_values(device.as_ref()?))))
+        .collect();
+    let columns = known
+        .iter()
+        .map(|(name, _)| ((*name).clone(), Align::Right));
+    let title = ("the device's own counters".to_owned(), Align::Left);
+    let mut table = Table::new([title].into_iter().chain(columns));
+    let Some((_, first)) = known.first() else {
+        return String::new();
+    };
+    for (row, (counter, _)) in first.iter().enumerate() {
+        let values = known.iter().map(|(_, values)| values[row].1);
+        // Losses are listed always: that there are none is worth knowing.
+        if counter.ends_with("dropped") || values.clone().any(|value| value > 0) {
+            table.row(
+                [(*counter).to_owned()]
+                    .into_iter()
+                    .chain(values.map(grouped)),
+            );
+        }
+    }
+    table.render(0, style) + "\n"
+}
+
+fn drops(drops: &DropSnapshot, style: Style) -> String {
+    let mut table = Table::new([("dropped", Align::Left), ("wire packets", Align::Right)]);
+    for (reason, count) in drops.nonzero() {
+        table.row([reason.name().to_owned(), grouped(count)]);
+    }
+    if table.is_empty() {
+        "dropped: nothing\n".to_owned()
+    } else {
+        table.render(0, style)
+    }
+}

@@ -1,0 +1,254 @@
+//! The one JSON document of a command: schema `packtrain/1`.
+//!
+//! Keys are only ever added to a schema; a meaning that changes gets a new one.
+
+use crate::exit::Failure;
+use crate::joint::Joint;
+use crate::print;
+use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
+use packtrain::engine::{Ledger, PortSnapshot};
+use packtrain::plan::{Direction, Who};
+use packtrain::queue::FitLimits;
+use packtrain::stats::DropSnapshot;
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Name and version of the documents' keys.
+pub const SCHEMA: &str = "packtrain/1";
+
+/// A document of `command`, with what every document has.
+pub fn document(command: &str) -> Map<String, Value> {
+    let mut document = Map::new();
+    document.insert("schema".into(), SCHEMA.into());
+    document.insert("command".into(), command.into());
+    document.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+    document.insert("host".into(), host());
+    document
+}
+
+/// Writes the document as one line.
+///
+/// # Errors
+///
+/// When standard output cannot be written.
+pub fn write(document: Map<String, Value>) -> Result<(), Failure> {
+    print::output(&format!("{}\n", Value::Object(document)))
+}
+
+/// The machine that the figures are from.
+fn host() -> Value {
+    let arch = std::env::consts::ARCH;
+    let machine = match cpu_model() {
+        Some(model) => format!("{model} ({arch})"),
+        None => arch.to_owned(),
+    };
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    json!({
+        "machine": machine,
+        "kernel": kernel.trim(),
+        "cpus": thread::available_parallelism().map_or(1, usize::from),
+        "time": rfc3339(SystemTime::now()),
+    })
+}
+
+fn cpu_model() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// A time of day in UTC to the second (RFC 3339 section 5.6).
+fn rfc3339(time: SystemTime) -> String {
+    // A clock before 1970 is not set at all.
+    let seconds = time
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of the day so many days after 1970-01-01, in the Gregorian calendar.
+fn civil(days: u64) -> (u64, u64, u64) {
+    // Counted from 0000-03-01, so that a leap day is the last day of a year. Eras of 400 years
+    // have 146,097 days; 719,468 of them lie between that day and 1970.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let leaps = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leaps) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Months from March on are 31, 30, 31, 30, 31 days long, again and again: 153 for each five.
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    let year = 400 * era + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
+/// The conservation ledger.
+pub fn conservation(ledger: &Ledger) -> Value {
+    json!({
+        "received": ledger.received,
+        "generated": ledger.generated,
+        "expanded": ledger.expanded,
+        "transmitted": ledger.transmitted,
+        "delivered": ledger.delivered,
+        "held": ledger.held,
+        "absorbed": ledger.absorbed,
+        "dropped": ledger.dropped,
+        "closed": ledger.closed(),
+    })
+}
+
+/// Wire packets lost, by reason; reasons that lost none are left out.
+pub fn drops(drops: &DropSnapshot) -> Value {
+    let counts = drops.nonzero();
+    Value::Object(
+        counts
+            .map(|(reason, count)| (reason.name().to_owned(), count.into()))
+            .collect(),
+    )
+}
+
+/// One port's counters by queue, and what the other side of the port counted (`null` when nobody
+/// does).
+pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>) -> Value {
+    let mut port = Map::new();
+    for (index, queue) in snapshot.rx.iter().enumerate() {
+        port.insert(format!("rxq{index:02}"), counters(queue.values()));
+    }
+    for (index, queue) in snapshot.tx.iter().enumerate() {
+        port.insert(format!("txq{index:02}"), counters(queue.values()));
+    }
+    let device = device.map_or(Value::Null, |device| counters(device_values(device)));
+    port.insert("device".into(), device);
+    port.insert("refused".into(), features(snapshot.refused));
+    Value::Object(port)
+}
+
+fn counters(values: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
+    let values = values.into_iter();
+    Value::Object(
+        values
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect(),
+    )
+}
+
+/// Name and value of what the other side of a port counts: `rx` is what it received from us.
+pub fn device_values(device: &DeviceCounters) -> [(&'static str, u64); 8] {
+    [
+        ("rx_packets", device.rx_packets),
+        ("rx_bytes", device.rx_bytes),
+        ("rx_dropped", device.rx_dropped),
+        ("rx_errors", device.rx_errors),
+        ("tx_packets", device.tx_packets),
+        ("tx_bytes", device.tx_bytes),
+        ("tx_dropped", device.tx_dropped),
+        ("tx_errors", device.tx_errors),
+    ]
+}
+
+fn features(features: Features) -> Value {
+    features.names().collect()
+}
+
+/// How two ports are, or would be, joined.
+pub fn plan(joint: &Joint) -> Value {
+    let mut ports = Map::new();
+    for (index, side) in joint.sides.iter().enumerate() {
+        let attach = &joint.plan.attach[index];
+        // What goes to a port is limited by the direction that ends there.
+        let limits = joint.plan.directions[1 - index].limits;
+        let device = FitLimits::new(&side.capabilities, None);
+        let port = json!({
+            "link": joint.link_name(index),
+            "queues": attach.queues,
+            "queues_max": side.capabilities.queues_max,
+            "rx_buffers": rx_buffers(attach.rx_buffers),
+            "rx_offloads": features(attach.rx),
+            "tx_segments": {
+                "device": device.segments_max,
+                "effective": limits.segments_max,
+                "gso_device": device.gso_segments_max,
+                "gso_effective": limits.gso_segments_max,
+                "advertised": limits.advertised(),
+                "bytes_max": (limits.segment_bytes_max != usize::MAX)
+                    .then_some(limits.segment_bytes_max),
+                "memory": tx_memory(limits.memory),
+                "contiguous_headers": limits.contiguous_headers,
+            },
+            "min_packet_bytes": limits.min_packet_bytes,
+            "device_rx": features(side.capabilities.rx),
+            "device_tx": features(side.capabilities.tx),
+        });
+        ports.insert(side.name.clone(), port);
+    }
+    json!({
+        "ports": ports,
+        "directions": joint.plan.directions.iter().map(direction).collect::<Vec<_>>(),
+        "notes": joint.plan.notes,
+    })
+}
+
+fn direction(direction: &Direction) -> Value {
+    let decisions = direction.decisions.iter().map(|decision| {
+        let who = match decision.who {
+            Who::Device => "device",
+            Who::Software => "software",
+            Who::NotNeeded => "not_needed",
+        };
+        let value = json!({ "who": who, "why": decision.why });
+        (decision.feature.name().to_owned(), value)
+    });
+    json!({
+        "from": direction.from,
+        "to": direction.to,
+        "offloads": decisions.collect::<Map<_, _>>(),
+    })
+}
+
+/// The word for the buffers of a queue.
+pub const fn rx_buffers(buffers: RxBuffers) -> &'static str {
+    match buffers {
+        RxBuffers::Whole => "whole",
+        RxBuffers::Pieces => "pieces",
+    }
+}
+
+/// The word for where segments may be.
+pub const fn tx_memory(memory: TxMemory) -> &'static str {
+    match memory {
+        TxMemory::Any => "any",
+        TxMemory::SmallFrames => "small_frames",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times_of_day() {
+        let cases = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (1_772_323_200, "2026-03-01T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What a run says on standard error while it goes on.
+
+use crate::print;
+use crate::table::scaled;
+use packtrain::driver::{Features, Link};
+use packtrain::engine::Snapshot;
+use std::fmt::Write;
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+/// Statistics, redrawn in place on a terminal and one line each time elsewhere, and events between
+/// them, each said once.
+#[derive(Debug)]
+pub struct Live {
+    names: [String; 2],
+    /// How often statistics are due; `None` for never.
+    interval: Option<Duration>,
+    terminal: bool,
+    due: Duration,
+    last: (Duration, Snapshot),
+    /// Lines of the block that is on the terminal now.
+    drawn: usize,
+    refused: [Features; 2],
+    links: [Link; 2],
+}
+
+impl Live {
+    /// For a run that starts now. Statistics come every `interval`; when nobody says, every second
+    /// on a terminal, unless `quiet`, and never elsewhere. Events are always said.
+    pub fn new(names: [String; 2], interval: Option<Duration>, quiet: bool) -> Self {
+        let terminal = stderr().is_terminal();
+        let usual = (terminal && !quiet).then_some(Duration::from_secs(1));
+        let interval = interval.or(usual);
+        Self {
+            names,
+            interval,
+            terminal,
+            due: interval.unwrap_or_default(),
+            last: Default::default(),
+            drawn: 0,
+            refused: [Features::NONE; 2],
+            // Nothing is said of a link that is up from the start.
+            links: [Link::Up; 2],
+        }
+    }
+
+    /// Whether statistics are due at `elapsed`, the time since the start.
+    pub fn is_due(&self, elapsed: Duration) -> bool {
+        self.interval.is_some() && elapsed >= self.due
+    }
+
+    /// Prints the rates since the last call.
+    pub fn statistics(&mut self, elapsed: Duration, snapshot: Snapshot) {
+        let (before, last) = &self.last;
+        let seconds = elapsed.saturating_sub(*before).as_secs_f64().max(1e-6);
+        let ways = [(0, 1), (1, 0)].map(|(from, to)| Way {
+            from: short(&self.names[from]),
+            to: short(&self.names[to]),
+            rates: Rates::between(last, &snapshot, to, seconds),
+        });
+        let drops = snapshot.drops.total();
+        let text = if self.terminal {
+            block(&ways, elapsed, drops)
+        } else {
+            line(&ways, elapsed, drops)
+        };
+        self.clear();
+        if self.terminal {
+            self.drawn = text.lines().count();
+        }
+        print::message(&text);
+        self.last = (elapsed, snapshot);
+        let interval = self.interval.unwrap_or(Duration::MAX);
+        // A machine that was asleep shall not make up for what it missed.
+        self.due = self.due.saturating_add(interval).max(elapsed);
+    }
+
+    /// Says which features devices have refused since the last call.
+    pub fn refused(&mut self, snapshot: &Snapshot) {
+        for index in 0..2 {
+            let now = snapshot.ports[index].refused;
+            let name = &self.names[index];
+            let news: String = now
+                .without(self.refused[index])
+                .names()
+                .map(|feature| {
+                    format!(
+                        "{name}: refused {feature} on a legal packet: done in software from now \
+                         on\n"
+                    )
+                })
+                .collect();
+            self.refused[index] |= now;
+            self.event(&news);
+        }
+    }
+
+    /// Says which links have changed since the last call.
+    pub fn links(&mut self, links: [Link; 2]) {
+        for (index, link) in links.into_iter().enumerate() {
+            if std::mem::replace(&mut self.links[index], link) == link {
+                continue;
+            }
+            let name = &self.names[index];
+            let news = match link {
+                Link::Up => format!("{name}: link is up\n"),
+                Link::Down => format!("{name}: link is down; packets for it are dropped\n"),
+                Link::Removed => String::new(),
+            };
+            self.event(&news);
+        }
+    }
+
+    /// The run is over: what is on the terminal stays there.
+    pub fn finish(&mut self, snapshot: &Snapshot) {
+        self.drawn = 0;
+        self.refused(snapshot);
+    }
+
+    fn event(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.clear();
+            print::message(text);
+        }
+    }
+
+    /// Takes the block off the terminal.
+    fn clear(&mut self) {
+        if self.drawn > 0 {
+            // Cursor up to the block's first line, then erase to the end of the screen.
+            print::message(&format!("\x1b[{}F\x1b[J", self.drawn));
+            self.drawn = 0;
+        }
+    }
+}
+
+/// What goes one way, each second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Rates {
+    packets: f64,
+    wire_packets: f64,
+    bits: f64,
+    drops: f64,
+}
+
+impl Rates {
+    /// What port `to` transmitted between two snapshots that are `seconds` apart.
+    fn between(before: &Snapshot, after: &Snapshot, to: usize, seconds: f64) -> Self {
+        let (old, new) = (before.ports[to].tx_total(), after.ports[to].tx_total());
+        let rate = |old: u64, new: u64| new.saturating_sub(old) as f64 / seconds;
+        Self {
+            packets: rate(old.packets, new.packets),
+            wire_packets: rate(old.wire_packets, new.wire_packets),
+            bits: rate(old.bytes, new.bytes) * 8.0,
+            drops: rate(before.drops.total(), after.drops.total()),
+        }
+    }
+}
+
+struct Way<'a> {
+    from: &'a str,
+    to: &'a str,
+    rates: Rates,
+}
+
+/// As much of a name as an interface's can be, so that a line of the block is never wrapped.
+fn short(name: &str) -> &str {
+    name.char_indices()
+        .nth(15)
+        .map_or(name, |(end, _)| &name[..end])
+}
+
+fn block(ways: &[Way<'_>; 2], elapsed: Duration, drops: u64) -> String {
+    let width = ways
+        .iter()
+        .map(|way| (way.from.chars().count() + way.to.chars().count()) + 4)
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    for way in ways {
+        let title = format!("{} -> {}", way.from, way.to);
+        push(
+            &mut text,
+            format_args!("{title:width$} {}\n", rates(&way.rates)),
+        );
+    }
+    let lost = scaled(ways[0].rates.drops);
+    push(
+        &mut text,
+        format_args!(
+            "{:.0} s, dropped {drops} ({lost}/s)\n",
+            elapsed.as_secs_f64()
+        ),
+    );
+    text
+}
+
+fn rates(rates: &Rates) -> String {
+    format!(
+        "{:>7}pkt/s {:>7}wire/s {:>7.3} Gbit/s",
+        scaled(rates.packets),
+        scaled(rates.wire_packets),
+        rates.bits / 1e9
+    )
+}
+
+fn line(ways: &[Way<'_>; 2], elapsed: Duration, drops: u64) -> String {
+    let mut text = format!("{:.1} s", elapsed.as_secs_f64());
+    for way in ways {
+        let Rates {
+            packets,
+            wire_packets,
+            bits,
+            ..
+        } = way.rates;
+        push(
+            &mut text,
+            format_args!(
+                "; {} -> {} {}packets/s {}wire packets/s {:.3} Gbit/s",
+                way.from,
+                way.to,
+                scaled(packets),
+                scaled(wire_packets),
+                bits / 1e9
+            ),
+        );
+    }
+    push(&mut text, format_args!("; dropped {drops}\n"));
+    text
+}
+
+fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
+    text.write_fmt(what).expect("a string takes everything");
+}

@@ -1,0 +1,122 @@
+//! `packtrain plan`, and the plan that `packtrain forward` prints at its start.
+
+use crate::args::PlanArgs;
+use crate::exit::Failure;
+use crate::joint::Joint;
+use crate::json;
+use crate::print::{self, Style};
+use crate::table::{Align, Table};
+use packtrain::queue::FitLimits;
+
+/// Opens the ports, prints the plan and lets go of them again.
+///
+/// # Errors
+///
+/// As [`Joint::open`].
+pub fn run(args: &PlanArgs) -> Result<(), Failure> {
+    let joint = Joint::open(&args.a, &args.b)?;
+    if args.json {
+        let mut document = json::document("plan");
+        document.insert("plan".into(), json::plan(&joint));
+        json::write(document)
+    } else {
+        print::output(&text(&joint, Style::stdout()))
+    }
+}
+
+/// The plan in words.
+pub fn text(joint: &Joint, style: Style) -> String {
+    let mut text = String::new();
+    for direction in &joint.plan.directions {
+        let title = format!("{} -> {}", direction.from, direction.to);
+        text.push_str(&style.bold(&title));
+        text.push('\n');
+        let mut table = Table::new([
+            ("feature", Align::Left),
+            ("who", Align::Left),
+            ("why", Align::Left),
+        ]);
+        for decision in &direction.decisions {
+            table.row([
+                decision.feature.name(),
+                &decision.who.to_string(),
+                &decision.why,
+            ]);
+        }
+        text.push_str(&table.render(2, style));
+        text.push('\n');
+    }
+    text.push_str(&attachments(joint, style));
+    for note in &joint.plan.notes {
+        text.extend(["note: ", note, "\n"]);
+    }
+    text
+}
+
+/// How each port is attached, side by side.
+fn attachments(joint: &Joint, style: Style) -> String {
+    let [a, b] = joint.names();
+    let mut table = Table::new([
+        ("attached".to_owned(), Align::Left),
+        (a, Align::Left),
+        (b, Align::Left),
+    ]);
+    let columns = [attachment(joint, 0), attachment(joint, 1)];
+    let [a, b] = columns;
+    for ((name, a), (_, b)) in a.into_iter().zip(b) {
+        table.row([name, &a, &b]);
+    }
+    table.render(0, style)
+}
+
+/// Everything about how one port is attached, with what to call it.
+fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 9] {
+    let (side, attach) = (&joint.sides[index], &joint.plan.attach[index]);
+    let limits = &joint.plan.directions[1 - index].limits;
+    let device = FitLimits::new(&side.capabilities, None);
+    let both = |ordinary: usize, gso: usize| {
+        if ordinary == gso {
+            ordinary.to_string()
+        } else {
+            format!("{ordinary} ({gso} with GSO)")
+        }
+    };
+    let bytes = if limits.segment_bytes_max == usize::MAX {
+        "any".to_owned()
+    } else {
+        format!("at most {}", limits.segment_bytes_max)
+    };
+    let headers = if limits.contiguous_headers {
+        "in the first segment"
+    } else {
+        "anywhere"
+    };
+    let padding = match limits.min_packet_bytes {
+        0 => "none".to_owned(),
+        bytes => format!("to {bytes} bytes"),
+    };
+    let queues = format!("{} of {}", attach.queues, side.capabilities.queues_max);
+    [
+        ("link", joint.link_name(index).to_owned()),
+        ("queues", queues),
+        (
+            "receive buffers",
+            json::rx_buffers(attach.rx_buffers).to_owned(),
+        ),
+        (
+            "transmit segments, device",
+            both(device.segments_max, device.gso_segments_max),
+        ),
+        (
+            "transmit segments, effective",
+            both(limits.segments_max, limits.gso_segments_max),
+        ),
+        (
+            "transmit segments, advertised",
+            limits.advertised().to_string(),
+        ),
+        ("bytes of a segment", bytes),
+        ("headers", headers.to_owned()),
+        ("padding", padding),
+    ]
+}

@@ -1,0 +1,90 @@
+//! Standard output and standard error, when somebody reads them and when nobody does.
+
+use crate::exit::{Exit, Failure};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+
+/// How to emphasise text, or not to.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    colour: bool,
+}
+
+impl Style {
+    /// No emphasis.
+    #[cfg(test)]
+    pub const PLAIN: Self = Self { colour: false };
+
+    /// For standard output.
+    pub fn stdout() -> Self {
+        Self::of(stdout().is_terminal())
+    }
+
+    /// For standard error.
+    pub fn stderr() -> Self {
+        Self::of(stderr().is_terminal())
+    }
+
+    fn of(terminal: bool) -> Self {
+        // https://no-color.org: any value that is not empty.
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self {
+            colour: terminal && !unwanted && !dumb,
+        }
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// A heading.
+    pub fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    /// Something that went well.
+    pub fn good(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    /// Something that went wrong.
+    pub fn bad(self, text: &str) -> String {
+        self.paint("31", text)
+    }
+}
+
+/// Writes a whole document to standard output. A reader that has gone away (`| head`) is no error.
+///
+/// # Errors
+///
+/// When it cannot be written for another reason, such as a full disk.
+pub fn output(text: &str) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(
+            Exit::Port,
+            format!("cannot write to standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Writes to standard error. When that is closed nobody can be told, and the run goes on.
+pub fn message(text: &str) {
+    let mut err = stderr().lock();
+    drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
+}
+
+/// Says in one line why the program fails.
+pub fn error_line(line: &str) {
+    // A name from the command line may contain anything; one line stays one line.
+    let line: String = line
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    message(&format!("{} {line}\n", Style::stderr().bad("packtrain:")));
+}

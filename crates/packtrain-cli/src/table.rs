@@ -1,0 +1,152 @@
+//! Text in columns, and numbers for people.
+
+use crate::print::Style;
+use std::fmt::Write;
+
+/// On which side a column's text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows under a heading, each column as wide as its widest cell.
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new<S: Into<String>>(columns: impl IntoIterator<Item = (S, Align)>) -> Self {
+        Self {
+            columns: columns
+                .into_iter()
+                .map(|(name, align)| (name.into(), align))
+                .collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row; cells that are missing at the end stay empty.
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Whether there is any row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The text, each line indented by `indent` columns.
+    pub fn render(&self, indent: usize, style: Style) -> String {
+        let widths: Vec<usize> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(index, (name, _))| {
+                let cells = self.rows.iter().filter_map(|row| row.get(index));
+                cells
+                    .chain([name])
+                    .map(|cell| cell.chars().count())
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        let names: Vec<_> = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        let mut text = String::new();
+        push_line(&mut text, indent, &style.bold(&self.line(&names, &widths)));
+        for row in &self.rows {
+            push_line(&mut text, indent, &self.line(row, &widths));
+        }
+        text
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+        let mut line = String::new();
+        for ((cell, width), (_, align)) in cells.iter().zip(widths).zip(&self.columns) {
+            let gap = " ".repeat(width - cell.chars().count());
+            if !line.is_empty() {
+                line.push_str("  ");
+            }
+            match align {
+                Align::Left => line.extend([cell.as_str(), &gap]),
+                Align::Right => line.extend([&gap, cell.as_str()]),
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+fn push_line(text: &mut String, indent: usize, line: &str) {
+    text.extend(std::iter::repeat_n(' ', indent));
+    text.push_str(line);
+    text.push('\n');
+}
+
+/// A count with its digits in groups of three: 1,234,567.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate in three to four digits with a decimal prefix: 12.3 M.
+pub fn scaled(rate: f64) -> String {
+    let prefixes = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
+    let (value, prefix) = prefixes
+        .into_iter()
+        .find(|(scale, _)| rate >= *scale)
+        .map_or((rate, " "), |(scale, prefix)| (rate / scale, prefix));
+    let decimals = if prefix == " " || value >= 100.0 {
+        0
+    } else {
+        1
+    };
+    let mut text = String::new();
+    write!(text, "{value:.decimals$}{prefix}").expect("a string takes everything");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_nothing_trails() {
+        let mut table = Table::new([
+            ("name", Align::Left),
+            ("n", Align::Right),
+            ("why", Align::Left),
+        ]);
+        table.row(["a", "12,345", "because"]);
+        table.row(["longer", "1", ""]);
+        assert_eq!(
+            table.render(2, Style::PLAIN),
+            "  name         n  why\n  a       12,345  because\n  longer       1\n"
+        );
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1000), "1,000");
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(scaled(0.0), "0 ");
+        assert_eq!(scaled(999.0), "999 ");
+        assert_eq!(scaled(12_345.0), "12.3 k");
+        assert_eq!(scaled(812_000.0), "812 k");
+        assert_eq!(scaled(2.5e9), "2.5 G");
+    }
+}

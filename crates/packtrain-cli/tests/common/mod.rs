@@ -1,0 +1,264 @@
+//! Runs the program as a user would.
+
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The program.
+pub const PACKTRAIN: &str = env!("CARGO_BIN_EXE_packtrain");
+/// Longest time any run may take; a debug build on a busy machine is slow.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    /// The one JSON document on standard output; panics when it is not exactly that.
+    pub fn json(&self) -> Value {
+        assert_eq!(self.out.matches('\n').count(), 1, "one line: {self:?}");
+        assert!(self.out.ends_with('\n'), "{self:?}");
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The one line on standard error; panics when it is not exactly that.
+    pub fn error_line(&self) -> &str {
+        assert_eq!(self.err.matches('\n').count(), 1, "one line: {self:?}");
+        let line = self.err.trim_end();
+        line.strip_prefix("packtrain: ")
+            .unwrap_or_else(|| panic!("{self:?}"))
+    }
+}
+
+/// `program` with its streams captured.
+pub fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .env_remove("NO_COLOR");
+    command
+}
+
+/// Runs packtrain to its end.
+pub fn packtrain(args: &[&str]) -> Ran {
+    finish(start(&mut command(PACKTRAIN, args)))
+}
+
+/// Starts a command.
+pub fn start(command: &mut Command) -> Child {
+    command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// Waits for the end, and kills what does not come to it.
+pub fn finish(mut child: Child) -> Ran {
+    fn reader(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+        thread::spawn(move || {
+            let mut text = String::new();
+            if let Some(mut stream) = stream {
+                stream.read_to_string(&mut text).expect("output is UTF-8");
+            }
+            text
+        })
+    }
+    let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("wait for the child") {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("kill the child");
+            child.wait().expect("reap the child");
+            panic!("the program did not end; {:?}", err.join());
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    Ran {
+        code: status.code(),
+        out: out.join().expect("standard output is read"),
+        err: err.join().expect("standard error is read"),
+    }
+}
+
+/// Reads the child's standard error up to and with the first line that contains `text`. What comes
+/// after it is thrown away, so that the child never blocks on a full pipe.
+pub fn wait_for_line(child: &mut Child, text: &str) -> String {
+    let stderr = child.stderr.take().expect("standard error is captured");
+    let mut lines = BufReader::new(stderr);
+    let mut seen = String::new();
+    loop {
+        let start = seen.len();
+        let read = lines.read_line(&mut seen).expect("read standard error");
+        assert!(read > 0, "no line with {text:?} in {seen:?}");
+        if seen[start..].contains(text) {
+            discard(lines);
+            return seen;
+        }
+    }
+}
+
+fn discard(mut lines: BufReader<ChildStderr>) {
+    thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+}
+
+/// Sends a signal with the shell's own `kill`.
+pub fn signal(child: &Child, name: &str) {
+    let sent = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {}", child.id())])
+        .status()
+        .expect("a shell");
+    assert!(sent.success(), "kill -{name}");
+}
+
+/// A directory of one test, removed when dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let name = format!("packtrain-cli-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a scratch directory");
+        Self(path)
+    }
+
+    pub fn file(&self, name: &str) -> String {
+        let path = self.0.join(name);
+        path.to_str().expect("a path in UTF-8").to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// Command words that put what follows into a network namespace of its own, as root or in a user
+/// namespace; `None`, with a line that says so, where TAP cannot be had.
+pub fn in_namespace() -> Option<Vec<&'static str>> {
+    let ways: [&[&str]; 2] = [&["unshare", "-n"], &["unshare", "-Urn"]];
+    let works = |way: &&[&str]| {
+        let probe = [PACKTRAIN, "plan", "tap:ptprobe", "null:"];
+        let words: Vec<_> = way[1..].iter().copied().chain(probe).collect();
+        let output = command(way[0], &words).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let found = ways.iter().find(|way| works(way));
+    if found.is_none() {
+        println!("SKIP: no network namespace with a TAP can be made here");
+    }
+    found.map(|way| way.to_vec())
+}
+
+/// Runs packtrain in a network namespace of its own.
+pub fn namespaced(way: &[&str], args: &[&str]) -> Child {
+    let words: Vec<_> = way[1..]
+        .iter()
+        .copied()
+        .chain([PACKTRAIN])
+        .chain(args.iter().copied())
+        .collect();
+    start(&mut command(way[0], &words))
+}
+
+/// Compares the keys of `document` with those that docs/json.md lists under `sections`.
+pub fn assert_documented(document: &Value, sections: &[&str]) {
+    let (mut all, mut always) = (BTreeSet::new(), BTreeSet::new());
+    for key in sections.iter().flat_map(|section| documented(section)) {
+        match key.strip_suffix('?') {
+            Some(key) => {
+                all.insert(key.to_owned());
+            }
+            None => {
+                all.insert(key.clone());
+                always.insert(key);
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    collect(document, "", &mut found);
+    let unknown: Vec<_> = found.difference(&all).collect();
+    let missing: Vec<_> = always.difference(&found).collect();
+    assert!(
+        unknown.is_empty(),
+        "keys that are not documented: {unknown:?}"
+    );
+    assert!(
+        missing.is_empty(),
+        "documented keys that are missing: {missing:?}"
+    );
+}
+
+/// The keys of one section of docs/json.md, braces expanded.
+fn documented(section: &str) -> Vec<String> {
+    const TEXT: &str = include_str!("../../../../docs/json.md");
+    let start = format!("```keys {section}\n");
+    let (_, rest) = TEXT.split_once(&start).expect("the section is there");
+    let (list, _) = rest.split_once("```").expect("the section ends");
+    list.lines().flat_map(expand).collect()
+}
+
+fn expand(line: &str) -> Vec<String> {
+    match line.split_once('{') {
+        Some((prefix, names)) => names
+            .trim_end_matches('}')
+            .split(',')
+            .map(|name| format!("{prefix}{name}"))
+            .collect(),
+        None => vec![line.to_owned()],
+    }
+}
+
+/// The paths of all leaves: names that vary become `*`, elements of lists `[]`.
+fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let key = generic(path, key);
+                let path = if path.is_empty() {
+                    key
+                } else {
+                    format!("{path}.{key}")
+                };
+                collect(value, &path, found);
+            }
+        }
+        Value::Array(values) if values.iter().any(Value::is_object) => {
+            for value in values {
+                collect(value, &format!("{path}[]"), found);
+            }
+        }
+        _ => {
+            found.insert(path.to_owned());
+        }
+    }
+}
+
+fn generic(path: &str, key: &str) -> String {
+    let varies = ["ports", "drops", "offloads"];
+    let last = path.rsplit('.').next().unwrap_or_default();
+    if varies.contains(&last) {
+        return "*".to_owned();
+    }
+    for queue in ["rxq", "txq"] {
+        if key.starts_with(queue) {
+            return format!("{queue}*");
+        }
+    }
+    key.to_owned()
+}

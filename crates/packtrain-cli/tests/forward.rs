@@ -1,0 +1,254 @@
+//! `packtrain forward` without any privilege.
+
+mod common;
+
+use common::{
+    PACKTRAIN, Scratch, assert_documented, command, finish, packtrain, signal, start, wait_for_line,
+};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Everything that came in went out, and nothing else happened.
+fn assert_moved(document: &Value, packets: u64) {
+    let account = &document["conservation"];
+    assert_eq!(account["received"], packets, "{account}");
+    assert_eq!(account["transmitted"], packets, "{account}");
+    for zero in [
+        "generated",
+        "expanded",
+        "delivered",
+        "held",
+        "absorbed",
+        "dropped",
+    ] {
+        assert_eq!(account[zero], 0, "{zero} in {account}");
+    }
+    assert_eq!(account["closed"], true);
+    assert_eq!(document["drops"], serde_json::json!({}));
+}
+
+#[test]
+fn a_counted_source_ends_by_itself_with_exact_counts() {
+    let ran = packtrain(&[
+        "forward",
+        "null:source,count=12345,flows=7",
+        "null:",
+        "--json",
+    ]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    let document = ran.json();
+    assert_moved(&document, 12_345);
+    assert_eq!(document["schema"], "packtrain/1");
+    assert_eq!(document["command"], "forward");
+    assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(document["run"]["ended"], "end");
+    assert_eq!(document["run"]["error"], Value::Null);
+    // Two ports of one name are told apart by kind and index.
+    let ports = &document["ports"];
+    assert_eq!(ports["null0"]["rxq00"]["packets"], 12_345);
+    assert_eq!(ports["null0"]["rxq00"]["bytes"], 12_345 * 60);
+    assert_eq!(ports["null1"]["txq00"]["packets"], 12_345);
+    assert_eq!(ports["null1"]["rxq00"]["packets"], 0);
+    assert_eq!(ports["null1"]["device"]["rx_packets"], 12_345);
+}
+
+#[test]
+fn the_documents_have_exactly_the_documented_keys() {
+    let forward = packtrain(&[
+        "forward",
+        "null:source,count=100,queues=2,flows=2",
+        "null:queues=2",
+        "--json",
+    ]);
+    let document = forward.json();
+    assert_documented(&document, &["all", "forward", "plan"]);
+    assert!(document["ports"]["null0"]["rxq01"]["packets"].is_u64());
+    let plan = packtrain(&["plan", "null:", "sim:segs=8", "--json"]);
+    assert_documented(&plan.json(), &["all", "plan"]);
+}
+
+#[test]
+fn drops_are_named() {
+    let source = "null:source,count=1000,drop=0.5,seed=3";
+    let ran = packtrain(&["forward", source, "null:", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_documented(&document, &["all", "forward", "plan"]);
+    let lost = document["drops"]["fault_injected"].as_u64().expect("drops");
+    assert!((300..700).contains(&lost), "{lost}");
+    let account = &document["conservation"];
+    assert_eq!(account["received"], 1000);
+    assert_eq!(account["dropped"], lost);
+    assert_eq!(account["transmitted"], 1000 - lost);
+}
+
+#[test]
+fn a_capture_is_copied_packet_by_packet() {
+    let scratch = Scratch::new("copy");
+    let [first, second] = ["first.pcapng", "second.pcap"].map(|name| scratch.file(name));
+    let made = packtrain(&[
+        "forward",
+        "null:source,count=500,bytes=1514",
+        &format!("pcap:{first},write"),
+        "--json",
+    ]);
+    assert_moved(&made.json(), 500);
+    let read = format!("pcap:{first}");
+    let copied = packtrain(&["forward", &read, &format!("pcap:{second},write"), "--json"]);
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+    let document = copied.json();
+    assert_moved(&document, 500);
+    let ports = &document["ports"];
+    assert_eq!(ports["first.pcapng"]["rxq00"]["bytes"], 500 * 1514);
+    assert_eq!(ports["second.pcap"]["txq00"]["bytes"], 500 * 1514);
+    let again = packtrain(&["forward", &format!("pcap:{second}"), "null:", "--json"]);
+    assert_moved(&again.json(), 500);
+}
+
+#[test]
+fn a_count_is_exact() {
+    for queues in ["1", "4"] {
+        let source = format!("null:source,queues={queues},flows=4");
+        let sink = format!("null:queues={queues}");
+        let ran = packtrain(&["forward", &source, &sink, "--count", "1001", "--json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_moved(&document, 1001);
+        assert_eq!(document["run"]["ended"], "end");
+    }
+}
+
+#[test]
+fn a_duration_is_kept() {
+    let start = Instant::now();
+    let args = [
+        "forward",
+        "null:source",
+        "null:",
+        "--duration",
+        "300ms",
+        "--json",
+    ];
+    let ran = packtrain(&args);
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_eq!(document["run"]["ended"], "duration");
+    let seconds = document["run"]["seconds"].as_f64().expect("seconds");
+    assert!(seconds >= 0.3, "{seconds}");
+    let received = document["conservation"]["received"]
+        .as_u64()
+        .expect("received");
+    assert!(received > 0);
+    assert_moved(&document, received);
+}
+
+#[test]
+fn signals_end_a_run_in_good_order_also_when_inherited_as_ignored() {
+    for name in ["INT", "TERM"] {
+        for ignored in [false, true] {
+            let run = "exec \"$0\" forward null:source null: --json --stats-interval 50ms";
+            let script = if ignored {
+                format!("trap '' INT TERM; {run}")
+            } else {
+                run.to_owned()
+            };
+            let mut child = start(&mut command("sh", &["-c", &script, PACKTRAIN]));
+            wait_for_line(&mut child, "packets/s");
+            signal(&child, name);
+            let ran = finish(child);
+            assert_eq!(ran.code, Some(0), "{name}, ignored {ignored}: {ran:?}");
+            let document = ran.json();
+            assert_eq!(document["run"]["ended"], "signal");
+            let received = document["conservation"]["received"].as_u64();
+            let received = received.expect("received");
+            assert!(received > 0);
+            assert_moved(&document, received);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_only_waits_ends_at_once_and_says_that_nothing_can_come() {
+    let mut child = start(&mut command(PACKTRAIN, &["forward", "null:", "null:"]));
+    wait_for_line(&mut child, "neither port has any input");
+    let asked = Instant::now();
+    signal(&child, "INT");
+    let ran = finish(child);
+    assert!(asked.elapsed() < Duration::from_secs(10), "{ran:?}");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.out
+            .contains("conservation: 0 received = 0 transmitted: closed"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn people_get_the_plan_first_and_the_account_last() {
+    let ran = packtrain(&["forward", "null:source,count=1000", "null:"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for text in [
+        "null0 -> null1",
+        "null1 -> null0",
+        "ipv4-checksum",
+        "forwarding between",
+    ] {
+        assert!(ran.err.contains(text), "{text} in {}", ran.err);
+    }
+    for text in [
+        "null0, received",
+        "null1, transmitted",
+        "60,000",
+        "dropped: nothing",
+    ] {
+        assert!(ran.out.contains(text), "{text} in {}", ran.out);
+    }
+    assert!(
+        ran.out
+            .contains("conservation: 1,000 received = 1,000 transmitted: closed")
+    );
+    let quiet = packtrain(&["forward", "null:source,count=1000", "null:", "-q"]);
+    assert_eq!(quiet.err, "");
+}
+
+#[test]
+fn statistics_come_when_asked_for() {
+    let with = |extra: &[&str]| {
+        let run = [
+            "forward",
+            "null:source",
+            "null:",
+            "-q",
+            "--duration",
+            "400ms",
+        ];
+        packtrain(&[&run, extra].concat())
+    };
+    assert_eq!(with(&[]).err, "");
+    let ran = with(&["--stats-interval", "50ms"]);
+    let lines: Vec<_> = ran.err.lines().collect();
+    assert!((2..=8).contains(&lines.len()), "{lines:?}");
+    for line in lines {
+        assert!(line.contains("null0 -> null1"), "{line}");
+        assert!(
+            line.contains("wire packets/s") && line.contains("Gbit/s"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_ends_in_the_middle_of_a_packet_is_accounted_for() {
+    let scratch = Scratch::new("cut");
+    let (whole, cut) = (scratch.file("whole.pcapng"), scratch.file("cut.pcapng"));
+    let made = format!("pcap:{whole},write");
+    packtrain(&["forward", "null:source,count=10", &made, "-q"]);
+    let bytes = std::fs::read(&whole).expect("the file was written");
+    std::fs::write(&cut, &bytes[..bytes.len() - 7]).expect("a file");
+    let ran = packtrain(&["forward", &format!("pcap:{cut}"), "null:", "--json"]);
+    let document = ran.json();
+    assert_eq!(document["conservation"]["closed"], true);
+    assert_eq!(document["conservation"]["transmitted"], 9);
+    assert!([Some(0), Some(4)].contains(&ran.code), "{ran:?}");
+}

@@ -1,0 +1,145 @@
+//! What needs a TAP interface: each run in a network namespace of its own.
+
+mod common;
+
+use common::{PACKTRAIN, wait_for_line};
+use common::{assert_documented, command, finish, in_namespace, namespaced, signal, start};
+
+#[test]
+fn two_taps_are_made_and_gone_again() {
+    let Some(way) = in_namespace() else { return };
+    let args = [
+        "forward",
+        "tap:pta",
+        "tap:ptb,segs=3",
+        "--duration",
+        "700ms",
+        "--json",
+    ];
+    let ran = finish(namespaced(&way, &args));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains("pta: link is down"), "{ran:?}");
+    let document = ran.json();
+    assert_documented(&document, &["all", "forward", "plan"]);
+    assert_eq!(document["conservation"]["closed"], true);
+    let segments = &document["plan"]["ports"]["ptb"]["tx_segments"];
+    assert_eq!(
+        (&segments["effective"], &segments["advertised"]),
+        (&3.into(), &2.into())
+    );
+    assert_eq!(document["plan"]["ports"]["pta"]["rx_buffers"], "pieces");
+    assert!(document["ports"]["pta"]["device"]["tx_dropped"].is_u64());
+}
+
+#[test]
+fn the_plan_of_two_taps() {
+    let Some(way) = in_namespace() else { return };
+    let plan = |a: &str, b: &str| {
+        let ran = finish(namespaced(&way, &["plan", a, b, "--json"]));
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+        ran.json()
+    };
+    let document = plan("tap:pta", "tap:ptb,offload=csum");
+    assert_documented(&document, &["all", "plan"]);
+    let there = &document["plan"]["directions"][0];
+    assert_eq!(
+        (&there["from"], &there["to"]),
+        (&"pta".into(), &"ptb".into())
+    );
+    assert_eq!(there["offloads"]["tso4"]["who"], "software");
+    assert_eq!(there["offloads"]["ipv4-checksum"]["who"], "device");
+    let back = &document["plan"]["directions"][1]["offloads"];
+    assert_eq!(back["tso4"]["who"], "not_needed");
+    let ran = finish(namespaced(&way, &["plan", "tap:pta", "tun:ptb"]));
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+}
+
+#[test]
+fn a_removed_interface_ends_the_run_with_4() {
+    let Some(way) = in_namespace() else { return };
+    let script = "\"$0\" forward tap:pta tap:ptb -q --json & run=$!
+        while ! ip link set pta up 2>/dev/null; do sleep 0.02; done
+        sleep 0.7; ip link delete pta; wait $run";
+    let words: Vec<_> = way[1..]
+        .iter()
+        .copied()
+        .chain(["sh", "-c", script, PACKTRAIN])
+        .collect();
+    if command("ip", &["-V"]).output().is_err() {
+        println!("SKIP: no ip(8) here to remove an interface with");
+        return;
+    }
+    let ran = finish(start(&mut command(way[0], &words)));
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(
+        ran.err.contains("packtrain: pta: the device was removed"),
+        "{ran:?}"
+    );
+    let document = ran.json();
+    assert_eq!(document["run"]["ended"], "failure");
+    assert_eq!(document["run"]["error"], "pta: the device was removed");
+    assert_eq!(document["conservation"]["closed"], true);
+}
+
+#[test]
+fn a_link_that_comes_and_goes_is_told_once_each_time() {
+    let Some(way) = in_namespace() else { return };
+    if command("ip", &["-V"]).output().is_err() {
+        println!("SKIP: no ip(8) here to set a link up with");
+        return;
+    }
+    let script = "\"$0\" forward tap:pta tap:ptb -q & run=$!
+        while ! ip link set pta up 2>/dev/null; do sleep 0.02; done
+        sleep 1.2; ip link set pta down; sleep 1.2; kill -INT $run; wait $run";
+    let words: Vec<_> = way[1..]
+        .iter()
+        .copied()
+        .chain(["sh", "-c", script, PACKTRAIN])
+        .collect();
+    let ran = finish(start(&mut command(way[0], &words)));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let said = |text: &str| ran.err.matches(text).count();
+    // It may be up before the first look, and then only its going down is news.
+    assert!((1..=2).contains(&said("pta: link is down")), "{ran:?}");
+    assert!(said("pta: link is up") <= 1, "{ran:?}");
+    assert_eq!(said("ptb: link is down"), 1, "{ran:?}");
+    assert_eq!(said("ptb: link is up"), 0, "{ran:?}");
+}
+
+#[test]
+fn the_demo_has_a_row_for_every_transfer_and_closes() {
+    let ran = common::packtrain(&["demo", "--seconds", "0.05", "--seed", "7", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_documented(&document, &["all", "demo"]);
+    assert_eq!(document["seed"], 7);
+    assert_eq!(document["conservation"]["closed"], true);
+    let rows = document["rows"].as_array().expect("rows");
+    for setting in ["none", "csum", "full"] {
+        for protocol in ["tcp", "udp"] {
+            for direction in ["a_to_b", "b_to_a"] {
+                let of = |row: &&serde_json::Value| {
+                    row["setting"] == setting
+                        && row["protocol"] == protocol
+                        && row["direction"] == direction
+                };
+                let found: Vec<_> = rows.iter().filter(of).collect();
+                assert!(!found.is_empty(), "{setting} {protocol} {direction}");
+                assert!(found.iter().all(|row| row["hash_ok"] == true), "{found:?}");
+            }
+        }
+    }
+    assert!(rows.iter().all(|row| row["experiment"] == "demo"));
+}
+
+#[test]
+fn an_interrupted_demo_ends_soon_and_without_failure() {
+    let mut child = start(&mut command(PACKTRAIN, &["demo", "--seconds", "5"]));
+    wait_for_line(&mut child, "");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let asked = std::time::Instant::now();
+    signal(&child, "INT");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(asked.elapsed().as_secs() < 10, "{:?}", asked.elapsed());
+}

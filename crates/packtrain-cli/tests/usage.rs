@@ -1,0 +1,225 @@
+//! What the program says and how it ends when it is used wrongly, or only asked.
+
+mod common;
+
+use common::{PACKTRAIN, Scratch, command, finish, packtrain, start};
+use std::fs::File;
+
+#[test]
+fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+        (&["forward"], "required arguments were not provided"),
+        (
+            &["forward", "null:"],
+            "required arguments were not provided",
+        ),
+        (
+            &["forward", "null:", "null:", "null:"],
+            "unexpected argument",
+        ),
+        (
+            &["forward", "null:", "null:", "--fast"],
+            "unexpected argument '--fast'",
+        ),
+        (
+            &["forward", "null:", "null:", "--duration", "soon"],
+            "10s, 500ms, 2m, 1h",
+        ),
+        (
+            &["forward", "null:", "null:", "--duration", "0"],
+            "more than 0",
+        ),
+        (
+            &["forward", "null:", "null:", "--count", "0"],
+            "0 is not in 1..",
+        ),
+        (&["forward", "null:", "null:", "--count", "many"], "--count"),
+        (
+            &["forward", "null:", "null:", "--stats-interval", "1ms"],
+            "at least 50ms",
+        ),
+        (&["demo", "--seconds", "0"], "from 0.05 to 60"),
+        (&["demo", "--seed", "x"], "--seed"),
+    ];
+    for (args, expected) in cases {
+        let ran = packtrain(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+        assert_eq!(ran.out, "", "{args:?}");
+        assert!(ran.err.contains(expected), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_bad_port_is_one_line_with_its_exit_code() {
+    let scratch = Scratch::new("ports");
+    let text = scratch.file("text.pcap");
+    std::fs::write(&text, "this is not a capture").expect("a file");
+    let (text, gone) = (
+        format!("pcap:{text}"),
+        format!("pcap:{}", scratch.file("gone")),
+    );
+    let nowhere = format!("pcap:{},write", scratch.file("no/such/directory.pcap"));
+    let cases: &[(&str, i32, &str)] = &[
+        ("eth0", 2, "KIND:NAME"),
+        ("tapp:a", 2, "did you mean 'tap'?"),
+        ("xdp:eth0", 2, "not built into this version"),
+        ("tap:", 2, "wants an interface name"),
+        ("tap:a-name-that-is-too-long", 2, "at most 15"),
+        ("null:colour=red", 2, "unknown key 'colour'"),
+        ("null:queues=0", 2, "queues=1..256"),
+        ("null:queues=1,queues=1", 2, "given twice"),
+        ("null:segs=many", 2, "segs=1..128"),
+        ("null:offload=fast", 2, "offload"),
+        ("pcap:", 2, "pcap"),
+        ("pcap:x,source", 2, "not for pcap"),
+        (&gone, 4, "No such file"),
+        (&text, 4, "neither a pcap nor a pcapng"),
+        (&nowhere, 4, "No such file"),
+        ("pcap:/tmp", 4, "directory"),
+    ];
+    for (spec, code, expected) in cases {
+        for subcommand in ["forward", "plan"] {
+            for json in [&[][..], &["--json"]] {
+                let args = [&[subcommand, spec, "null:"], json].concat();
+                let ran = packtrain(&args);
+                assert_eq!(ran.code, Some(*code), "{args:?}: {ran:?}");
+                assert_eq!(ran.out, "", "{args:?}");
+                let line = ran.error_line();
+                assert!(line.contains(expected), "{args:?}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_line_stays_one_line_whatever_a_name_contains() {
+    let ran = packtrain(&["plan", "pcap:/no/such\nfile\x1b[31m", "null:"]);
+    assert_eq!(ran.code, Some(4));
+    assert!(!ran.error_line().contains('\x1b'), "{ran:?}");
+}
+
+#[test]
+fn ports_of_unlike_links_are_not_joined() {
+    let scratch = Scratch::new("links");
+    let ip = format!("pcap:{},write,link=ip", scratch.file("ip.pcap"));
+    let ran = packtrain(&["plan", &ip, "null:"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.error_line().contains("cannot join"), "{ran:?}");
+}
+
+#[test]
+fn a_missing_privilege_is_3_and_says_how_to_get_it() {
+    // As root the test has to become somebody else first.
+    let unprivileged = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
+    let args = ["plan", "tap:ptdenied", "null:"];
+    let as_nobody: Vec<_> = ["-c", unprivileged, PACKTRAIN]
+        .into_iter()
+        .chain(args)
+        .collect();
+    let mut ran = packtrain(&args);
+    if ran.code == Some(0) {
+        ran = finish(start(&mut command("sh", &as_nobody)));
+    }
+    if ran.code != Some(3) && !ran.err.starts_with("packtrain:") {
+        println!(
+            "SKIP: packtrain cannot be run without privilege here: {}",
+            ran.err
+        );
+        return;
+    }
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert_eq!(ran.out, "");
+    assert!(ran.error_line().contains("CAP_NET_ADMIN"), "{ran:?}");
+}
+
+#[test]
+fn help_and_version() {
+    let version = packtrain(&["--version"]);
+    assert_eq!(version.code, Some(0));
+    assert_eq!(
+        version.out,
+        format!("packtrain {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    let help = packtrain(&["--help"]);
+    assert_eq!(help.code, Some(0));
+    for text in [
+        "forward",
+        "plan",
+        "demo",
+        "Examples:",
+        "Exit codes:",
+        "NO_COLOR",
+    ] {
+        assert!(help.out.contains(text), "{text} in {}", help.out);
+    }
+    let forward = packtrain(&["forward", "--help"]);
+    for text in [
+        "queues=1..256",
+        "offload=",
+        "segs=",
+        "--duration",
+        "Examples:",
+    ] {
+        assert!(forward.out.contains(text), "{text} in {}", forward.out);
+    }
+    let bare = packtrain(&[]);
+    assert_eq!(bare.code, Some(2));
+    assert!(bare.err.contains("Usage: packtrain"), "{bare:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let runs: &[&[&str]] = &[
+        &["--help"],
+        &["forward", "--help"],
+        &["plan", "null:", "null:"],
+        &["plan", "null:", "null:", "--json"],
+        &["forward", "null:source,count=10", "null:", "-q"],
+        &["forward", "null:source,count=10", "null:", "--json"],
+    ];
+    for args in runs {
+        let mut child = start(&mut command(PACKTRAIN, args));
+        drop(child.stdout.take());
+        let ran = finish(child);
+        assert_eq!(ran.code, Some(0), "{args:?}: {ran:?}");
+        assert!(!ran.err.contains("panic"), "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn nobody_on_standard_error_is_no_failure() {
+    let args = ["forward", "null:source,count=10", "null:"];
+    let mut child = start(&mut command(PACKTRAIN, &args));
+    drop(child.stderr.take());
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.out
+            .contains("conservation: 10 received = 10 transmitted: closed")
+    );
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let Ok(full) = File::options().write(true).open("/dev/full") else {
+        println!("SKIP: no /dev/full here");
+        return;
+    };
+    let mut plan = command(PACKTRAIN, &["plan", "null:", "null:"]);
+    let ran = finish(start(plan.stdout(full)));
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(
+        ran.error_line().contains("cannot write to standard output"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn no_colour_where_there_is_no_terminal() {
+    let ran = packtrain(&["forward", "null:source,count=1", "null:"]);
+    assert!(
+        !ran.out.contains('\x1b') && !ran.err.contains('\x1b'),
+        "{ran:?}"
+    );
+}

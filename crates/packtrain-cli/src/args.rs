@@ -57,7 +57,7 @@ Examples:
   packtrain plan tap:a,offload=csum sim:segs=8 --json
 
 The ports are opened, since what a device can do is found out by asking it; a TAP interface that
-did not exist is gone again afterwards. A file that would be written is created.";
+did not exist is gone again afterwards. No file is written.";
 
 /// Every key of every kind of port.
 fn ports(then: &str) -> String {

@@ -152,11 +152,11 @@ fn failure(names: &[String; 2], removed: Option<usize>, report: &Report) -> Opti
             Some(&names[port]),
             &DeviceError::Removed,
         )),
-        (None, Some(error)) => Some(Failure {
-            // It was open and running: whatever the system says now is no missing privilege.
-            exit: Exit::Port,
-            ..Failure::of_device(None, error)
-        }),
+        // It was open and running: whatever the system says now is no missing privilege.
+        (None, Some(error)) => {
+            let line = format!("a port failed while running: {error}");
+            Some(Failure::new(Exit::Port, line))
+        }
         (None, None) => None,
     }
 }

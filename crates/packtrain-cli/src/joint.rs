@@ -3,9 +3,11 @@
 use crate::exit::{Exit, Failure};
 use packtrain::driver::{Driver, Input};
 use packtrain::plan::{Plan, Side, Wishes, plan};
-use packtrain::port::spec::PortSpec;
+use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
 use packtrain_offload::offload::LinkType;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Two ports, open but not attached, and how they would be joined.
 #[derive(Debug)]
@@ -28,10 +30,28 @@ impl Joint {
     pub fn open(a: &str, b: &str) -> Result<Self, Failure> {
         // Both are parsed before either is opened: a typo shall not have made an interface.
         let specs = [parse(a)?, parse(b)?];
-        let ports = open(&specs[0], &specs[1])?;
+        check_files(&specs)?;
+        Self::join(&specs, &specs)
+    }
+
+    /// As [`Joint::open`], only to look: no file is created or emptied.
+    ///
+    /// # Errors
+    ///
+    /// As [`Joint::open`].
+    pub fn look(a: &str, b: &str) -> Result<Self, Failure> {
+        let specs = [parse(a)?, parse(b)?];
+        check_files(&specs)?;
+        let harmless = specs.clone().map(without_writing);
+        Self::join(&specs, &harmless)
+    }
+
+    /// Opens the ports of `opened` and calls them as `specs` would be called.
+    fn join(specs: &[PortSpec; 2], opened: &[PortSpec; 2]) -> Result<Self, Failure> {
+        let ports = open(&opened[0], &opened[1])?;
         let mut sides = [side(&ports[0], &specs[0]), side(&ports[1], &specs[1])];
         if sides[0].name == sides[1].name {
-            for (index, (side, spec)) in sides.iter_mut().zip(&specs).enumerate() {
+            for (index, (side, spec)) in sides.iter_mut().zip(specs).enumerate() {
                 side.name = format!("{}{index}", spec.kind.name());
             }
         }
@@ -76,9 +96,59 @@ fn open(a: &PortSpec, b: &PortSpec) -> Result<[AnyPort; 2], Failure> {
     })
 }
 
+/// The file that a port writes its packets to.
+fn written_file(spec: &PortSpec) -> Option<&Path> {
+    match &spec.kind {
+        PortKind::Pcap(options) if options.write => Some(Path::new(&spec.name)),
+        _ => None,
+    }
+}
+
+/// Refuses a file that one port writes while the other reads or writes it: opening it for writing
+/// empties it.
+fn check_files(specs: &[PortSpec; 2]) -> Result<(), Failure> {
+    let file = |spec: &PortSpec| match &spec.kind {
+        PortKind::Pcap(_) => identity(Path::new(&spec.name)),
+        _ => None,
+    };
+    let written = specs.iter().any(|spec| written_file(spec).is_some());
+    let [a, b] = [file(&specs[0]), file(&specs[1])];
+    if written && a.is_some() && a == b {
+        let name = &specs[0].name;
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("{name} is on both sides, and writing empties it; name another file"),
+        ));
+    }
+    Ok(())
+}
+
+/// What tells a regular file from every other one, if it exists; devices may be opened twice.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+}
+
+/// The same port, with what it would write going nowhere.
+fn without_writing(mut spec: PortSpec) -> PortSpec {
+    const NOWHERE: &str = "/dev/null";
+    if written_file(&spec).is_some() {
+        spec.name = NOWHERE.to_owned();
+    }
+    if let Some(capture) = &mut spec.wrappers.capture {
+        *capture = NOWHERE.into();
+    }
+    spec
+}
+
 fn side(port: &AnyPort, spec: &PortSpec) -> Side {
+    // A file that is only looked at was not opened itself.
+    let name = match written_file(spec).and_then(Path::file_name) {
+        Some(file) => file.to_string_lossy().into_owned(),
+        None => port.name().to_owned(),
+    };
     Side {
-        name: port.name().to_owned(),
+        name,
         capabilities: port.capabilities(),
         wishes: Wishes {
             offload: spec.offload,

@@ -6,15 +6,15 @@ use crate::joint::Joint;
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
-use packtrain::queue::FitLimits;
+use packtrain::plan::FitLimits;
 
 /// Opens the ports, prints the plan and lets go of them again.
 ///
 /// # Errors
 ///
-/// As [`Joint::open`].
+/// As [`Joint::look`].
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
-    let joint = Joint::open(&args.a, &args.b)?;
+    let joint = Joint::look(&args.a, &args.b)?;
     if args.json {
         let mut document = json::document("plan");
         document.insert("plan".into(), json::plan(&joint));

@@ -1,9 +1,9 @@
 //! What needs a TAP interface: each run in a network namespace of its own.
 
-mod common;
+mod program;
 
-use common::{PACKTRAIN, wait_for_line};
-use common::{assert_documented, command, finish, in_namespace, namespaced, signal, start};
+use program::{PACKTRAIN, wait_for_line};
+use program::{assert_documented, command, finish, in_namespace, namespaced, signal, start};
 
 #[test]
 fn two_taps_are_made_and_gone_again() {
@@ -108,7 +108,7 @@ fn a_link_that_comes_and_goes_is_told_once_each_time() {
 
 #[test]
 fn the_demo_has_a_row_for_every_transfer_and_closes() {
-    let ran = common::packtrain(&["demo", "--seconds", "0.05", "--seed", "7", "--json"]);
+    let ran = program::packtrain(&["demo", "--seconds", "0.05", "--seed", "7", "--json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document = ran.json();
     assert_documented(&document, &["all", "demo"]);
@@ -142,4 +142,34 @@ fn an_interrupted_demo_ends_soon_and_without_failure() {
     let ran = finish(child);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(asked.elapsed().as_secs() < 10, "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_demo_without_tun_says_so_and_runs_in_memory() {
+    let hidden = "mount -t tmpfs none /dev/net && exec \"$0\" demo --seconds 0.05 --json";
+    let run = |options| {
+        let words = [options, "sh", "-c", hidden, PACKTRAIN];
+        command("unshare", &words).spawn().map(finish)
+    };
+    let ran = [run("-m"), run("-Urm")]
+        .into_iter()
+        .flatten()
+        .find(|ran| !ran.out.is_empty() || ran.err.contains("packtrain: "));
+    let Some(ran) = ran else {
+        println!("SKIP: no mount namespace can be made here to hide /dev/net/tun in");
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.err.matches('\n').count(), 1, "{ran:?}");
+    let document = ran.json();
+    assert_documented(&document, &["all", "demo"]);
+    assert_eq!(document["world"]["kind"], "sim");
+    let reason = document["world"]["reason"].as_str().expect("a reason");
+    assert!(
+        reason.contains("/dev/net/tun") && ran.err.contains(reason),
+        "{ran:?}"
+    );
+    assert_eq!(document["conservation"]["closed"], true);
+    let rows = document["rows"].as_array().expect("rows");
+    assert!(rows.len() >= 12 && rows.iter().all(|row| row["hash_ok"] == true));
 }

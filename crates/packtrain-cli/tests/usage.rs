@@ -1,8 +1,8 @@
 //! What the program says and how it ends when it is used wrongly, or only asked.
 
-mod common;
+mod program;
 
-use common::{PACKTRAIN, Scratch, command, finish, packtrain, start};
+use program::{PACKTRAIN, Scratch, command, finish, packtrain, start};
 use std::fs::File;
 
 #[test]
@@ -59,7 +59,6 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         format!("pcap:{text}"),
         format!("pcap:{}", scratch.file("gone")),
     );
-    let nowhere = format!("pcap:{},write", scratch.file("no/such/directory.pcap"));
     let cases: &[(&str, i32, &str)] = &[
         ("eth0", 2, "KIND:NAME"),
         ("tapp:a", 2, "did you mean 'tap'?"),
@@ -75,7 +74,6 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ("pcap:x,source", 2, "not for pcap"),
         (&gone, 4, "No such file"),
         (&text, 4, "neither a pcap nor a pcapng"),
-        (&nowhere, 4, "No such file"),
         ("pcap:/tmp", 4, "directory"),
     ];
     for (spec, code, expected) in cases {
@@ -90,6 +88,48 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
             }
         }
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_made_is_4() {
+    let scratch = Scratch::new("nowhere");
+    let nowhere = format!("pcap:{},write", scratch.file("no/such/directory.pcap"));
+    let ran = packtrain(&["forward", "null:", &nowhere, "-q"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{ran:?}");
+    assert!(ran.error_line().contains("No such file"), "{ran:?}");
+}
+
+#[test]
+fn looking_at_a_plan_writes_no_file() {
+    let scratch = Scratch::new("look");
+    let (kept, made) = (scratch.file("kept.pcap"), scratch.file("made.pcap"));
+    std::fs::write(&kept, "precious").expect("a file");
+    let a = format!("null:capture={made}");
+    let ran = packtrain(&["plan", &a, &format!("pcap:{kept},write"), "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.json()["plan"]["ports"]["kept.pcap"].is_object(),
+        "{ran:?}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(&kept).ok().as_deref(),
+        Some("precious")
+    );
+    assert!(!std::fs::exists(&made).expect("the directory can be read"));
+}
+
+#[test]
+fn a_file_is_not_written_over_itself() {
+    let scratch = Scratch::new("itself");
+    let file = scratch.file("a.pcap");
+    let write = format!("pcap:{file},write");
+    let made = packtrain(&["forward", "null:source,count=3", &write, "-q"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let before = std::fs::read(&file).expect("the file was written");
+    let ran = packtrain(&["forward", &format!("pcap:{file}"), &write, "-q"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.error_line().contains("on both sides"), "{ran:?}");
+    assert_eq!(std::fs::read(&file).expect("it is still there"), before);
 }
 
 #[test]
@@ -216,10 +256,37 @@ fn output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn no_colour_where_there_is_no_terminal() {
-    let ran = packtrain(&["forward", "null:source,count=1", "null:"]);
+fn colour_is_for_terminals_and_for_those_who_want_it() {
+    let args = ["forward", "null:source,count=1", "null:"];
+    let ran = packtrain(&args);
     assert!(
         !ran.out.contains('\x1b') && !ran.err.contains('\x1b'),
         "{ran:?}"
     );
+    // script(1) gives its command a terminal.
+    let line = format!(
+        "'{PACKTRAIN}' {}",
+        args.map(|arg| format!("'{arg}'")).join(" ")
+    );
+    let on_terminal = |environment: &[(&str, &str)]| {
+        let mut script = command("script", &["-qec", &line, "/dev/null"]);
+        script.env("TERM", "xterm");
+        script.envs(environment.iter().copied()).output().ok()
+    };
+    let Some(coloured) = on_terminal(&[]) else {
+        println!("SKIP: no script(1) here to make a terminal with");
+        return;
+    };
+    let has_colour = |output: &std::process::Output| output.stdout.contains(&0x1b);
+    assert!(
+        coloured.status.success() && has_colour(&coloured),
+        "{coloured:?}"
+    );
+    for environment in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let plain = on_terminal(&[environment]).expect("it ran before");
+        assert!(
+            plain.status.success() && !has_colour(&plain),
+            "{environment:?}: {plain:?}"
+        );
+    }
 }

@@ -105,7 +105,7 @@ fn forward_grid() -> Outcome {
         check(case, &accounts);
         let retransmits: u64 = accounts.reports.iter().map(|r| r.retransmits).sum();
         println!(
-            "{case}: ok, {} wire packets, {} dropped by kernels, {retransmits} retransmitted, {} ms",
+            "{case}: ok, {} wire packets, {} dropped by kernels, {retransmits} resent, {} ms",
             accounts.report.snapshot.ledger.received,
             accounts.kernel_drops(),
             start.elapsed().as_millis(),
@@ -268,13 +268,8 @@ fn check(case: Case, accounts: &Accounts) {
     assert!(snapshot.ledger.closed(), "{case}: {:?}", snapshot.ledger);
     assert_eq!(snapshot.ledger.held, 0, "{case}");
     assert_eq!(snapshot.ledger.dropped, 0, "{case}: {:?}", snapshot.drops);
-    for port in 0..2 {
-        check_port(
-            case,
-            &snapshot.ports[port],
-            &links[port],
-            report.devices[port].as_ref(),
-        );
+    for ((port, link), device) in snapshot.ports.iter().zip(links).zip(&report.devices) {
+        check_port(case, port, link, device.as_ref());
     }
     check_tcp(case, accounts);
     check_work(case, &snapshot.ports);

@@ -422,7 +422,7 @@ fn taps_carry_tcp_and_udp() -> Outcome {
         };
         let (hosts, left, right) = TwoHosts::with(&settings, |side| {
             let name = if side == Side::Left { "tapl" } else { "tapr" };
-            Ok((name.to_owned(), open_tap(name, queues, false)?))
+            Ok::<_, LabError>((name.to_owned(), open_tap(name, queues, false)?))
         })
         .unwrap();
         assert_eq!(hosts.left.link.name, "tapl");

@@ -7,6 +7,8 @@
 #![deny(unsafe_code)]
 
 pub mod capture;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod driver;
 pub mod engine;
 pub mod limits;

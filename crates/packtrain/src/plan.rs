@@ -1,11 +1,15 @@
 //! The offload plan: who does each offload between two ports, decided once, with the reason in
 //! words. A pure function of what the ports can do and what the user wishes.
 
-use crate::driver::{Attach, Capabilities, Features, RxBuffers};
-use crate::limits::QUEUES_MAX;
-use crate::queue::FitLimits;
+use crate::driver::{Attach, Capabilities, Features, RxBuffers, TxMemory};
+use crate::limits::{
+    QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
+};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
+
+#[cfg(test)]
+mod tests;
 
 /// What the user asked of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,59 @@ pub struct Decision {
     pub who: Who,
     /// Why, in words.
     pub why: String,
+}
+
+/// What a packet has to look like for one TX queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FitLimits {
+    /// Segments of an ordinary packet; at least 1.
+    pub segments_max: usize,
+    /// Segments of a GSO packet; at least 1.
+    pub gso_segments_max: usize,
+    /// Bytes of one segment.
+    pub segment_bytes_max: usize,
+    /// Where segments may be.
+    pub memory: TxMemory,
+    /// All headers in the first segment.
+    pub contiguous_headers: bool,
+    /// Shorter packets are padded with zeros to this many bytes.
+    pub min_packet_bytes: usize,
+}
+
+impl FitLimits {
+    /// The limits of a device, lowered by `segments` if the user asked for fewer, and clipped so
+    /// that one packet takes at most a twelfth of a descriptor ring.
+    #[must_use]
+    pub fn new(capabilities: &Capabilities, segments: Option<usize>) -> Self {
+        let share = capabilities
+            .tx_ring
+            .map_or(SEGMENTS_MAX, |n| n / RING_FRACTION_PER_PACKET);
+        let bound = share
+            .min(segments.unwrap_or(SEGMENTS_MAX))
+            .min(SEGMENTS_MAX);
+        Self {
+            segments_max: capabilities.tx_segments_max.min(bound).max(1),
+            gso_segments_max: capabilities.tx_gso_segments_max.min(bound).max(1),
+            segment_bytes_max: capabilities.tx_segment_bytes_max.max(1),
+            memory: capabilities.tx_memory,
+            contiguous_headers: capabilities.contiguous_headers,
+            min_packet_bytes: capabilities.min_packet_bytes,
+        }
+    }
+
+    /// The number of segments to build packets with: the smaller limit less what the framework may
+    /// add after that (a header segment in front). Without this slack nearly every packet built to
+    /// the limit would have to be copied (S0: 3119 against 3440 Mbit/s). At least 1.
+    #[must_use]
+    pub const fn advertised(&self) -> usize {
+        let limit = if self.segments_max < self.gso_segments_max {
+            self.segments_max
+        } else {
+            self.gso_segments_max
+        };
+        let left = limit.saturating_sub(SEGMENTS_FRAMEWORK_MAY_ADD);
+        if left == 0 { 1 } else { left }
+    }
 }
 
 /// The plan for packets that go one way.
@@ -237,7 +294,7 @@ fn large_receive(from: &Side, rx: Features) -> Decision {
     } else {
         (
             Who::NotNeeded,
-            "packets are forwarded as large as they arrive".to_owned(),
+            format!("{ingress} merges nothing, and packets go on as large as they arrive"),
         )
     };
     Decision {
@@ -249,10 +306,13 @@ fn large_receive(from: &Side, rx: Features) -> Decision {
 
 /// Why a feature is not in use.
 fn missing(feature: Features, device: Features, wishes: &Wishes) -> &'static str {
-    if !device.contains(feature) {
-        "the device does not offer it"
-    } else if !wishes.offload.contains(feature) {
+    // First what the user can change: a device opened with the wish offers no more than that.
+    if !wishes.offload.contains(feature) {
         "offload= leaves it out"
+    } else if !device.contains(feature) {
+        "the device does not offer it"
+    } else if feature == Features::TSO_ECN {
+        "it needs TSO, which is not in use"
     } else {
         "it needs the checksum offload, which is not in use"
     }

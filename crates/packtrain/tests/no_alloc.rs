@@ -11,7 +11,8 @@ use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{
     Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
 };
-use packtrain::queue::{FitLimits, RxQueue, TxQueue};
+use packtrain::plan::FitLimits;
+use packtrain::queue::{RxQueue, TxQueue};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
@@ -145,8 +146,9 @@ impl TxDescriptors for Sink {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), DeviceError> {
         self.flushes += 1;
+        Ok(())
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {

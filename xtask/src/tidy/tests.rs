@@ -184,7 +184,7 @@ mod imports {
             layers::check,
             TAP,
             "use crate::{driver::Driver, packet::Packet, time, limits, capture, sync};\n\
-             use crate::stats::drop::Reason; use crate::port::spec;",
+             use crate::stats::DropReason; use crate::port::spec;",
         );
     }
 

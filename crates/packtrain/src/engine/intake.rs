@@ -7,8 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 #[derive(Debug)]
 pub struct Intake {
     stopped: AtomicBool,
-    /// Packets that may still be received; `u64::MAX` for no limit.
+    /// Packets that may be received in all; `u64::MAX` for no limit.
+    limit: u64,
+    /// Packets of the limit that no worker has claimed.
     left: AtomicU64,
+    /// Packets received. Not the limit less `left`: a worker may give back a part of its claim.
+    used: AtomicU64,
     /// RX queues whose input ends by itself and has not ended yet.
     finite: AtomicUsize,
 }
@@ -26,7 +30,9 @@ impl Intake {
     pub fn new(packets: Option<u64>, finite_queues: usize) -> Self {
         Self {
             stopped: AtomicBool::new(packets == Some(0)),
+            limit: packets.unwrap_or(u64::MAX),
             left: AtomicU64::new(packets.unwrap_or(u64::MAX)),
+            used: AtomicU64::new(0),
             finite: AtomicUsize::new(finite_queues),
         }
     }
@@ -47,8 +53,7 @@ impl Intake {
         if self.is_stopped() {
             return 0;
         }
-        let left = self.left.load(Ordering::Acquire);
-        if left == u64::MAX {
+        if self.limit == u64::MAX {
             return wanted;
         }
         let take = |left: u64| Some(left - left.min(wanted as u64));
@@ -60,15 +65,19 @@ impl Intake {
         }
     }
 
-    /// Gives back what was claimed and not used; stops when the count is reached.
+    /// Says that of `claimed` packets `used` were received, and gives back the others; stops when
+    /// the count is reached.
     pub fn refund(&self, claimed: usize, used: u64) {
-        if self.left.load(Ordering::Acquire) == u64::MAX {
+        if self.limit == u64::MAX {
             return;
         }
         let unused = (claimed as u64).saturating_sub(used);
-        // Another worker may hold a claim that it gives back, so zero left is not the end by
-        // itself: only a claim that was used up is.
-        if self.left.fetch_add(unused, Ordering::AcqRel) + unused == 0 && used > 0 {
+        if unused > 0 {
+            self.left.fetch_add(unused, Ordering::AcqRel);
+        }
+        // That nothing is left to claim is not the end: other workers may still hold claims, and
+        // give them back.
+        if used > 0 && self.used.fetch_add(used, Ordering::AcqRel) + used >= self.limit {
             self.stop();
         }
     }

@@ -9,6 +9,9 @@ mod snapshot;
 mod sys;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 pub use handler::{Forward, Handler, Port};
 pub use intake::Intake;
 pub use ledger::Ledger;
@@ -77,6 +80,16 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
     let finite = finite(a.capabilities().input, queues_a.len())
         + finite(b.capabilities().input, queues_b.len());
     let workers = queues_a.len().min(queues_b.len());
+    if workers == 0 {
+        let name = if queues_a.is_empty() {
+            a.name()
+        } else {
+            b.name()
+        };
+        return Err(DeviceError::Unsupported(format!(
+            "{name} was attached without a queue, so there is nothing to join: ask for at least one"
+        )));
+    }
     let drops: Vec<_> = (0..workers)
         .map(|_| Arc::new(DropCounters::default()))
         .collect();

@@ -7,7 +7,7 @@ use super::sys::{Epoll, Waker, thread_cpu_ns};
 use super::worker::{Next, Worker};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::stats::DropReason;
-use crate::time::{Clock, MonotonicClock};
+use crate::time::{Clock, Instant, MonotonicClock};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -16,18 +16,46 @@ use std::time::Duration;
 
 /// How long held packets may wait for a device after intake has stopped.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
+/// How much CPU time may be out of date while a worker sleeps often: asking is a system call.
+const CPU_TIME_AGE_MAX: Duration = Duration::from_millis(10);
 
-/// Workers running on threads of their own.
+/// Workers running on threads of their own. The first that ends, for whatever reason, stops them
+/// all.
 #[derive(Debug)]
 pub struct Running {
-    intake: Arc<Intake>,
-    threads: Vec<WorkerThread>,
+    stop: Arc<Stop>,
+    threads: Vec<JoinHandle<Result<(), DeviceError>>>,
 }
 
+/// What stops the workers of a run.
 #[derive(Debug)]
-struct WorkerThread {
-    waker: Arc<Waker>,
-    thread: JoinHandle<Result<(), DeviceError>>,
+struct Stop {
+    intake: Arc<Intake>,
+    /// By worker.
+    wakers: Vec<Waker>,
+}
+
+impl Stop {
+    fn all(&self) -> io::Result<()> {
+        self.intake.stop();
+        // Every one is tried, also after one has failed.
+        self.wakers
+            .iter()
+            .map(Waker::wake)
+            .fold(Ok(()), io::Result::and)
+    }
+}
+
+/// Stops all workers when one ends, also by a panic: without it the others would sleep for ever.
+struct StopAtEnd(Arc<Stop>);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        // Waking fails only if the counter of the eventfd is full, and then it is awake.
+        if let Err(error) = self.0.all() {
+            debug_assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    }
 }
 
 impl Running {
@@ -47,17 +75,18 @@ impl Running {
         TB: TxDescriptors + 'static,
         H: Handler + 'static,
     {
+        let wakers = workers.iter().map(|_| Waker::new());
+        let wakers = wakers.collect::<io::Result<_>>()?;
         let mut running = Self {
-            intake,
+            stop: Arc::new(Stop { intake, wakers }),
             threads: Vec::with_capacity(workers.len()),
         };
         for (index, worker) in workers.into_iter().enumerate() {
-            let waker = Arc::new(Waker::new()?);
-            let (intake, theirs) = (Arc::clone(&running.intake), Arc::clone(&waker));
+            let stop = StopAtEnd(Arc::clone(&running.stop));
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || drive(worker, &intake, &theirs))?;
-            running.threads.push(WorkerThread { waker, thread });
+                .spawn(move || drive(worker, &stop.0, &stop.0.wakers[index]))?;
+            running.threads.push(thread);
         }
         Ok(running)
     }
@@ -68,24 +97,18 @@ impl Running {
     ///
     /// The system's, when a worker cannot be woken.
     pub fn stop(&self) -> io::Result<()> {
-        self.intake.stop();
-        self.threads
-            .iter()
-            .try_for_each(|worker| worker.waker.wake())
+        self.stop.all()
     }
 
     /// Whether a worker has ended: on its own (the input or the count is at its end), or since a
-    /// device failed. The others should then be stopped.
+    /// device failed. The others end too, once they have sent on what they hold.
     #[must_use]
     pub fn any_ended(&self) -> bool {
-        self.threads.is_empty()
-            || self
-                .threads
-                .iter()
-                .any(|worker| worker.thread.is_finished())
+        self.threads.is_empty() || self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Waits for all workers; call [`Running::stop`] first unless they end on their own.
+    /// Waits until all workers have ended; call [`Running::stop`] first unless they end on their
+    /// own.
     ///
     /// # Errors
     ///
@@ -93,15 +116,18 @@ impl Running {
     ///
     /// # Panics
     ///
-    /// When a worker panicked.
+    /// When a worker panicked; the others have ended then.
     pub fn join(mut self) -> Result<(), DeviceError> {
         let mut first = Ok(());
-        for worker in self.threads.drain(..) {
-            let result = match worker.thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            first = first.and(result);
+        let mut panicked = None;
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(result) => first = first.and(result),
+                Err(panic) => panicked = panicked.or(Some(panic)),
+            }
+        }
+        if let Some(panic) = panicked {
+            std::panic::resume_unwind(panic);
         }
         first
     }
@@ -109,21 +135,19 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.intake.stop();
-        for worker in self.threads.drain(..) {
-            // Waking can fail only if the counter of the eventfd is full, and then it is awake.
-            // A panic in a worker has been printed by its thread already.
-            let woken = worker.waker.wake();
-            debug_assert!(woken.is_ok());
-            let ended = worker.thread.join();
-            debug_assert!(ended.is_ok());
+        drop(StopAtEnd(Arc::clone(&self.stop)));
+        for thread in self.threads.drain(..) {
+            // Whoever wants to know calls `join`; a panic has been printed by its thread.
+            if let Ok(Err(error)) = thread.join() {
+                drop(error);
+            }
         }
     }
 }
 
 fn drive<RA, TA, RB, TB, H>(
     mut worker: Worker<RA, TA, RB, TB, H>,
-    intake: &Intake,
+    stop: &Stop,
     waker: &Waker,
 ) -> Result<(), DeviceError>
 where
@@ -133,7 +157,7 @@ where
     TB: TxDescriptors,
     H: Handler,
 {
-    let result = work(&mut worker, intake, waker);
+    let result = work(&mut worker, stop, waker);
     worker.abandon(DropReason::Shutdown);
     worker.counters().cpu_ns.set(thread_cpu_ns());
     result
@@ -141,7 +165,7 @@ where
 
 fn work<RA, TA, RB, TB, H>(
     worker: &mut Worker<RA, TA, RB, TB, H>,
-    intake: &Intake,
+    stop: &Stop,
     waker: &Waker,
 ) -> Result<(), DeviceError>
 where
@@ -156,11 +180,18 @@ where
     let counters = Arc::clone(worker.counters());
     let mut epoll = Epoll::new().map_err(failed("create an epoll descriptor"))?;
     let mut drain_until = None;
+    let mut cpu_time_due = Instant::default();
     loop {
+        // Read before the step: a stop that comes later still finds the waker watched.
+        let stopped = stop.intake.is_stopped();
         let now = clock.now();
+        if stopped && drain_until.is_none() {
+            drain_until = Some(now.after(DRAIN_TIME_MAX));
+            // It may have been the count or the end of an input, of which the others do not know.
+            stop.all().map_err(failed("wake the other workers"))?;
+        }
         let next = worker.step(now)?;
-        let stopped = intake.is_stopped();
-        if stopped && now > *drain_until.get_or_insert(now.after(DRAIN_TIME_MAX)) {
+        if drain_until.is_some_and(|end| now > end) {
             return Ok(());
         }
         let until = match next {
@@ -169,13 +200,19 @@ where
             Next::Arm => None,
             Next::SleepUntil(time) => Some(time),
         };
-        if worker.arm() == Armed::WorkPending {
+        // A stop within the step woke nobody.
+        let stopped_within = !stopped && stop.intake.is_stopped();
+        if stopped_within || worker.arm() == Armed::WorkPending {
             continue;
         }
-        let until = if stopped { drain_until } else { until };
-        let timeout = until.map(|time| time.since(now));
+        let until = until.into_iter().chain(drain_until).min();
+        let timeout = until.map(|time| time.since(clock.now()));
         counters.sleeps.add(1);
-        counters.cpu_ns.set(thread_cpu_ns());
+        if now >= cpu_time_due {
+            counters.cpu_ns.set(thread_cpu_ns());
+            counters.syscalls.add(1);
+            cpu_time_due = now.after(CPU_TIME_AGE_MAX);
+        }
         let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
             // Once it has said "stop" the waker stays readable: no longer a reason to wake up.
             if !stopped {

@@ -46,7 +46,8 @@ pub struct WorkerCounters {
     pub syscalls: Counter,
 }
 
-/// The queues of one port that one worker owns.
+/// The queues of one port that one worker owns. The RX queue at index i sends to the TX queue at
+/// index i of the other port, modulo the number of those.
 #[derive(Debug)]
 pub struct Lanes<R, T> {
     /// Receiving halves.
@@ -73,6 +74,16 @@ impl<R: RxDescriptors> RxLane<R> {
             finished: false,
         }
     }
+
+    /// Whether packets have to go before more may be received: its own, or any in front of `tx`.
+    fn has_to_wait<T: TxDescriptors>(&self, tx: &TxQueue<T>) -> bool {
+        !self.burst.is_empty() || !tx.is_ready()
+    }
+
+    /// Whether this queue, at `index` of its port, is one to receive from.
+    fn may_receive<T: TxDescriptors>(&self, index: usize, egress: &[TxQueue<T>]) -> bool {
+        !self.finished && !self.has_to_wait(&egress[index % egress.len()])
+    }
 }
 
 /// Moves packets between its queues of two ports, queue i to queue i, both ways.
@@ -87,6 +98,8 @@ pub struct Worker<RA, TA, RB, TB, H> {
     a: Lanes<RA, TA>,
     b: Lanes<RB, TB>,
     handler: H,
+    /// The RX queue of each port that is next to receive.
+    turns: [usize; 2],
     intake: Arc<Intake>,
     counters: Arc<WorkerCounters>,
 }
@@ -100,18 +113,27 @@ where
     H: Handler,
 {
     /// A worker over the queues of two ports.
+    ///
+    /// # Panics
+    ///
+    /// When a port has RX queues and the other has no TX queue to send to.
     #[must_use]
-    pub const fn new(
+    pub fn new(
         a: Lanes<RA, TA>,
         b: Lanes<RB, TB>,
         handler: H,
         intake: Arc<Intake>,
         counters: Arc<WorkerCounters>,
     ) -> Self {
+        assert!(
+            (a.rx.is_empty() || !b.tx.is_empty()) && (b.rx.is_empty() || !a.tx.is_empty()),
+            "what is received must have a queue to be sent on"
+        );
         Self {
             a,
             b,
             handler,
+            turns: [0; 2],
             intake,
             counters,
         }
@@ -129,52 +151,42 @@ where
     ///
     /// When a device is gone or failed; packets that it has not taken are still held.
     pub fn step(&mut self, now: Instant) -> Result<Next, DeviceError> {
-        let (handler, intake, counters) = (&mut self.handler, &*self.intake, &*self.counters);
-        let ab = run(
-            Port::A,
-            &mut self.a.rx,
-            &mut self.b.tx,
-            handler,
-            intake,
-            counters,
-            now,
-        )?;
-        let ba = run(
-            Port::B,
-            &mut self.b.rx,
-            &mut self.a.tx,
-            handler,
-            intake,
-            counters,
-            now,
-        )?;
+        let more = self.run_both(now);
+        let counters = &self.counters;
         counters.steps.add(1);
         counters.held.set(self.held());
         counters.refused[0].set(refused(&self.a.tx).bits());
         counters.refused[1].set(refused(&self.b.tx).bits());
-        if ab || ba {
+        if more? {
             return Ok(Next::Again);
         }
         if self.is_over() {
             return Ok(Next::Done);
         }
-        let next_a = self
-            .a
-            .rx
-            .iter()
-            .filter_map(|lane| lane.queue.next_at())
-            .min();
-        let next_b = self
-            .b
-            .rx
-            .iter()
-            .filter_map(|lane| lane.queue.next_at())
-            .min();
-        Ok(next_a
-            .into_iter()
-            .chain(next_b)
-            .min()
-            .map_or(Next::Arm, Next::SleepUntil))
+        Ok(self.next_at().map_or(Next::Arm, Next::SleepUntil))
+    }
+
+    fn run_both(&mut self, now: Instant) -> Result<bool, DeviceError> {
+        let mut trip = Trip {
+            handler: &mut self.handler,
+            intake: &self.intake,
+            counters: &self.counters,
+            now,
+        };
+        let (a, b) = (&mut self.a, &mut self.b);
+        let ab = trip.run(Port::A, &mut self.turns[0], &mut a.rx, &mut b.tx)?;
+        let ba = trip.run(Port::B, &mut self.turns[1], &mut b.rx, &mut a.tx)?;
+        Ok(ab || ba)
+    }
+
+    /// When a device that may receive has its next packet.
+    fn next_at(&self) -> Option<Instant> {
+        if self.intake.is_stopped() {
+            return None;
+        }
+        let a = receiving(&self.a.rx, &self.b.tx).filter_map(|lane| lane.queue.next_at());
+        let b = receiving(&self.b.rx, &self.a.tx).filter_map(|lane| lane.queue.next_at());
+        a.chain(b).min()
     }
 
     /// Whether nothing more will happen: no intake, nothing held, nothing in flight.
@@ -211,24 +223,17 @@ where
         self.counters.held.set(self.held());
     }
 
-    /// Asks every queue for a wake-up; says whether one has work already.
+    /// Asks every queue that can go on for a wake-up; says whether one has work already.
     pub fn arm(&mut self) -> Armed {
-        fn side<R: RxDescriptors, T: TxDescriptors>(lanes: &mut Lanes<R, T>) -> bool {
-            // Every queue must be armed, also after one has said that it has work.
-            let rx = lanes
-                .rx
-                .iter_mut()
-                .filter(|lane| lane.burst.is_empty() && !lane.finished);
-            let rx = rx.fold(false, |any, lane| {
-                any | (lane.queue.arm() == Armed::WorkPending)
-            });
-            lanes
-                .tx
-                .iter_mut()
-                .fold(rx, |any, queue| any | (queue.arm() == Armed::WorkPending))
-        }
-        let (a, b) = (side(&mut self.a), side(&mut self.b));
-        if !self.intake.is_stopped() && (a || b) {
+        let stopped = self.intake.is_stopped();
+        // Every queue must be armed, also after one has said that it has work.
+        let pending = [
+            arm_rx(&mut self.a.rx, &self.b.tx, stopped),
+            arm_rx(&mut self.b.rx, &self.a.tx, stopped),
+            arm_tx(&mut self.a.tx),
+            arm_tx(&mut self.b.tx),
+        ];
+        if pending.contains(&true) {
             Armed::WorkPending
         } else {
             Armed::Idle
@@ -239,8 +244,10 @@ where
     /// wait for.
     pub fn interests(&self, mut visit: impl FnMut(BorrowedFd<'_>, Interest)) {
         let stopped = self.intake.is_stopped();
-        side_interests(&self.a, stopped, &mut visit);
-        side_interests(&self.b, stopped, &mut visit);
+        rx_interests(&self.a.rx, &self.b.tx, stopped, &mut visit);
+        rx_interests(&self.b.rx, &self.a.tx, stopped, &mut visit);
+        tx_interests(&self.a.tx, &mut visit);
+        tx_interests(&self.b.tx, &mut visit);
     }
 
     /// Tells the worker which descriptor woke it, so that the queue's wake-up is counted.
@@ -271,98 +278,156 @@ fn refused<T: TxDescriptors>(queues: &[TxQueue<T>]) -> Features {
         .fold(Features::NONE, |all, queue| all | queue.refused())
 }
 
-fn side_interests<R: RxDescriptors, T: TxDescriptors>(
-    lanes: &Lanes<R, T>,
+/// The RX queues that the next step would receive from: those that have not come to their end and
+/// whose TX queue has nothing left to send. Waiting for another one would be no waiting at all: its
+/// packets are there, and stay where they are until the TX queue has gone on.
+fn receiving<'a, R: RxDescriptors, T: TxDescriptors>(
+    lanes: &'a [RxLane<R>],
+    egress: &'a [TxQueue<T>],
+) -> impl Iterator<Item = &'a RxLane<R>> {
+    let lanes = lanes.iter().enumerate();
+    lanes.filter_map(|(index, lane)| lane.may_receive(index, egress).then_some(lane))
+}
+
+fn arm_rx<R: RxDescriptors, T: TxDescriptors>(
+    lanes: &mut [RxLane<R>],
+    egress: &[TxQueue<T>],
+    stopped: bool,
+) -> bool {
+    let mut pending = false;
+    for (index, lane) in lanes.iter_mut().enumerate() {
+        if !stopped && lane.may_receive(index, egress) {
+            pending |= lane.queue.arm() == Armed::WorkPending;
+        }
+    }
+    pending
+}
+
+fn arm_tx<T: TxDescriptors>(queues: &mut [TxQueue<T>]) -> bool {
+    queues.iter_mut().fold(false, |pending, queue| {
+        pending | (queue.arm() == Armed::WorkPending)
+    })
+}
+
+fn rx_interests<R: RxDescriptors, T: TxDescriptors>(
+    lanes: &[RxLane<R>],
+    egress: &[TxQueue<T>],
     stopped: bool,
     visit: &mut impl FnMut(BorrowedFd<'_>, Interest),
 ) {
-    let receiving = |lane: &&RxLane<R>| !stopped && !lane.finished && lane.burst.is_empty();
-    for lane in lanes.rx.iter().filter(receiving) {
+    if stopped {
+        return;
+    }
+    for lane in receiving(lanes, egress) {
         if let Some((fd, interest)) = lane.queue.wake() {
             visit(fd, interest);
         }
     }
-    for queue in lanes
-        .tx
-        .iter()
-        .filter(|queue| !queue.is_ready() || queue.in_flight() > 0)
-    {
+}
+
+fn tx_interests<T: TxDescriptors>(
+    queues: &[TxQueue<T>],
+    visit: &mut impl FnMut(BorrowedFd<'_>, Interest),
+) {
+    let waiting = |queue: &&TxQueue<T>| !queue.is_ready() || queue.in_flight() > 0;
+    for queue in queues.iter().filter(waiting) {
         if let Some((fd, interest)) = queue.wake() {
             visit(fd, interest);
         }
     }
 }
 
-/// The whole trip, one way: receive, handle, transmit. Returns whether there is more to do now.
-fn run<R: RxDescriptors, T: TxDescriptors, H: Handler>(
-    from: Port,
-    lanes: &mut [RxLane<R>],
-    queues: &mut [TxQueue<T>],
-    handler: &mut H,
-    intake: &Intake,
-    counters: &WorkerCounters,
+/// What one step of a worker needs besides the queues.
+struct Trip<'a, H> {
+    handler: &'a mut H,
+    intake: &'a Intake,
+    counters: &'a WorkerCounters,
     now: Instant,
-) -> Result<bool, DeviceError> {
-    let mut more = false;
-    let egress = queues.len();
-    for (index, lane) in lanes.iter_mut().enumerate() {
-        let tx = &mut queues[index % egress];
-        tx.reclaim();
-        // What the device has not taken yet goes first; until then nothing new is received, so a
-        // slow egress pushes back on the ingress instead of filling memory.
-        if !lane.burst.is_empty() || !tx.is_ready() {
-            tx.transmit(&mut lane.burst)?;
-            if !lane.burst.is_empty() || !tx.is_ready() {
-                continue;
-            }
-        }
-        let claimed = if lane.finished {
-            0
-        } else {
-            intake.claim(BURST_PACKETS_MAX)
-        };
-        if claimed == 0 {
-            continue;
-        }
-        let before = lane.queue.received();
-        let polled = lane.queue.poll(now, &mut lane.burst, claimed);
-        intake.refund(claimed, lane.queue.received() - before);
-        let failed = match polled {
-            Ok(exhausted) => {
-                more |= exhausted;
-                None
-            }
-            Err(DeviceError::Finished) => {
-                lane.finished = true;
-                intake.one_finished();
-                None
-            }
-            Err(error) => Some(error),
-        };
-        if !lane.burst.is_empty() {
-            handle(handler, now, from, &mut lane.burst, counters);
-            tx.transmit(&mut lane.burst)?;
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-    }
-    Ok(more)
 }
 
-fn handle<H: Handler>(
-    handler: &mut H,
-    now: Instant,
-    from: Port,
-    burst: &mut Burst,
-    counters: &WorkerCounters,
-) {
-    if !H::COUNTED {
-        return handler.handle(now, from, burst);
+impl<H: Handler> Trip<'_, H> {
+    /// The whole trip, one way: receive, handle, transmit. Returns whether there is more to do now.
+    ///
+    /// `turn` is the RX queue to start with. When several share a TX queue that stalls, the first
+    /// that had to wait is the next to start: else one busy RX queue would take every free place.
+    fn run<R: RxDescriptors, T: TxDescriptors>(
+        &mut self,
+        from: Port,
+        turn: &mut usize,
+        lanes: &mut [RxLane<R>],
+        queues: &mut [TxQueue<T>],
+    ) -> Result<bool, DeviceError> {
+        let (mut more, mut waits, mut stalled) = (false, None, None);
+        let start = *turn;
+        for index in (start..lanes.len()).chain(0..start.min(lanes.len())) {
+            let lane = &mut lanes[index];
+            let egress = index % queues.len();
+            let tx = &mut queues[egress];
+            // One that has just stalled is not asked again in the same step.
+            if stalled == Some(egress) {
+                waits = waits.or(Some(index));
+                continue;
+            }
+            tx.reclaim();
+            // What the device has not taken yet goes first; until then nothing new is received, so
+            // a slow egress pushes back on the ingress instead of filling memory.
+            if lane.has_to_wait(tx) {
+                tx.transmit(&mut lane.burst)?;
+                if lane.has_to_wait(tx) {
+                    waits = waits.or(Some(index));
+                    stalled = Some(egress);
+                    continue;
+                }
+            }
+            more |= self.receive(from, lane, tx)?;
+            if lane.has_to_wait(tx) {
+                stalled = Some(egress);
+            }
+        }
+        *turn = waits.unwrap_or(start);
+        Ok(more)
     }
-    let before = burst.wire_packets();
-    handler.handle(now, from, burst);
-    let after = burst.wire_packets();
-    counters.delivered.add(before.saturating_sub(after));
-    counters.generated.add(after.saturating_sub(before));
+
+    /// One burst from a queue that may receive. Returns whether there may be more.
+    fn receive<R: RxDescriptors, T: TxDescriptors>(
+        &mut self,
+        from: Port,
+        lane: &mut RxLane<R>,
+        tx: &mut TxQueue<T>,
+    ) -> Result<bool, DeviceError> {
+        if lane.finished {
+            return Ok(false);
+        }
+        let claimed = self.intake.claim(BURST_PACKETS_MAX);
+        if claimed == 0 {
+            return Ok(false);
+        }
+        let before = lane.queue.received();
+        let polled = lane.queue.poll(self.now, &mut lane.burst, claimed);
+        self.intake.refund(claimed, lane.queue.received() - before);
+        // What came before a failure is sent on all the same.
+        if !lane.burst.is_empty() {
+            self.handle(from, &mut lane.burst);
+            tx.transmit(&mut lane.burst)?;
+        }
+        match polled {
+            Err(DeviceError::Finished) => {
+                lane.finished = true;
+                self.intake.one_finished();
+                Ok(false)
+            }
+            other => other,
+        }
+    }
+
+    fn handle(&mut self, from: Port, burst: &mut Burst) {
+        if !H::COUNTED {
+            return self.handler.handle(self.now, from, burst);
+        }
+        let before = burst.wire_packets();
+        self.handler.handle(self.now, from, burst);
+        let after = burst.wire_packets();
+        self.counters.delivered.add(before.saturating_sub(after));
+        self.counters.generated.add(after.saturating_sub(before));
+    }
 }

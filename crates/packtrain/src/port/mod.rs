@@ -6,7 +6,7 @@ mod open;
 pub mod pcap;
 pub mod sim;
 pub mod spec;
-mod sys;
+pub(crate) mod sys;
 pub mod tap;
 mod vectored;
 mod vnet;

@@ -378,3 +378,6 @@ fn template(bytes: usize) -> Vec<u8> {
     frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].copy_from_slice(&check);
     frame
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,7 +54,7 @@ impl OpenError {
             ),
             io::ErrorKind::NotFound if tunnel => (
                 OpenErrorKind::Privilege,
-                "; the kernel needs TUN/TAP: try `modprobe tun`, or give the container /dev/net/tun",
+                "; the kernel needs TUN/TAP: `modprobe tun`, or give the container /dev/net/tun",
             ),
             _ => (OpenErrorKind::Open, ""),
         };

@@ -186,7 +186,7 @@ impl Driver for Tap {
     }
 
     fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.control.observe().ok()?.counters
+        Some(self.control.observe().ok()?.counters)
     }
 }
 
@@ -230,10 +230,7 @@ impl RxDescriptors for TapRx {
                 Err(ReadError::Empty) => self.drained = true,
                 Err(ReadError::Lost) => burst.bad(DropReason::BadDescriptor, 1),
                 Err(ReadError::Removed) => return Err(DeviceError::Removed),
-                Err(ReadError::Failed(source)) => {
-                    let action = "read from the interface";
-                    return Err(DeviceError::Failed { action, source });
-                }
+                Err(ReadError::Failed(source)) => return Err(failed("read a packet")(source)),
             }
             self.calls += 1;
             if self.drained {
@@ -297,17 +294,15 @@ impl TapTx {
 /// What to make of a packet that the kernel does not believe: legal as it is, it was refused for
 /// the offload it uses.
 fn blame(meta: &Meta) -> Refused {
-    let network = meta.layout.map(|layout| layout.kind);
-    match (meta.gso, meta.checksum, network) {
-        (Some(gso), ..) => Refused::Feature(Features::of(gso.kind)),
-        (_, ChecksumState::Partial { .. }, Some(Network::Ipv4)) => {
-            Refused::Feature(Features::CSUM4)
-        }
-        (_, ChecksumState::Partial { .. }, Some(Network::Ipv6)) => {
-            Refused::Feature(Features::CSUM6)
-        }
-        (_, ChecksumState::Partial { .. }, _) => Refused::Feature(Features::CSUM),
-        _ => Refused::Bad(DropReason::DeviceRefused),
+    let checksum = match meta.layout.map(|layout| layout.kind) {
+        Some(Network::Ipv4) => Features::CSUM4,
+        Some(Network::Ipv6) => Features::CSUM6,
+        _ => Features::CSUM,
+    };
+    match (meta.gso, meta.checksum) {
+        (Some(gso), _) => Refused::Feature(Features::of(gso.kind)),
+        (None, ChecksumState::Partial { .. }) => Refused::Feature(checksum),
+        (None, _) => Refused::Bad(DropReason::DeviceRefused),
     }
 }
 

@@ -1,63 +1,12 @@
 //! A packet of n segments must fit what the device takes: as is, else collapsed in place, else
 //! copied into fresh frames, else dropped with its reason (S0).
 
-use crate::driver::{Capabilities, TxMemory};
-use crate::limits::{RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX};
+use crate::driver::TxMemory;
 use crate::packet::{Arena, FrameClass, Packet};
+use crate::plan::FitLimits;
 use crate::stats::DropReason;
 
-/// What a packet has to look like for one TX queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FitLimits {
-    /// Segments of an ordinary packet; at least 1.
-    pub segments_max: usize,
-    /// Segments of a GSO packet; at least 1.
-    pub gso_segments_max: usize,
-    /// Bytes of one segment.
-    pub segment_bytes_max: usize,
-    /// Where segments may be.
-    pub memory: TxMemory,
-    /// All headers in the first segment.
-    pub contiguous_headers: bool,
-    /// Shorter packets are padded with zeros to this many bytes.
-    pub min_packet_bytes: usize,
-}
-
 impl FitLimits {
-    /// The limits of a device, lowered by `segments` if the user asked for fewer, and clipped so
-    /// that one packet takes at most a twelfth of a descriptor ring.
-    #[must_use]
-    pub fn new(capabilities: &Capabilities, segments: Option<usize>) -> Self {
-        let share = capabilities
-            .tx_ring
-            .map_or(SEGMENTS_MAX, |n| n / RING_FRACTION_PER_PACKET);
-        let bound = share
-            .min(segments.unwrap_or(SEGMENTS_MAX))
-            .min(SEGMENTS_MAX);
-        Self {
-            segments_max: capabilities.tx_segments_max.min(bound).max(1),
-            gso_segments_max: capabilities.tx_gso_segments_max.min(bound).max(1),
-            segment_bytes_max: capabilities.tx_segment_bytes_max.max(1),
-            memory: capabilities.tx_memory,
-            contiguous_headers: capabilities.contiguous_headers,
-            min_packet_bytes: capabilities.min_packet_bytes,
-        }
-    }
-
-    /// The number of segments to build packets with: the smaller limit less what the framework may
-    /// add after that (a header segment in front). Without this slack nearly every packet built to
-    /// the limit would have to be copied (S0: 3119 against 3440 Mbit/s). At least 1.
-    #[must_use]
-    pub const fn advertised(&self) -> usize {
-        let limit = if self.segments_max < self.gso_segments_max {
-            self.segments_max
-        } else {
-            self.gso_segments_max
-        };
-        let left = limit.saturating_sub(SEGMENTS_FRAMEWORK_MAY_ADD);
-        if left == 0 { 1 } else { left }
-    }
-
     /// The limit that applies to `packet`.
     fn limit(&self, packet: &Packet) -> usize {
         if packet.meta().gso.is_some() {

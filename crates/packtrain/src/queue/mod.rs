@@ -5,6 +5,6 @@ mod rx;
 mod segment;
 mod tx;
 
-pub use fit::{FitLimits, Fitted};
+pub use fit::Fitted;
 pub use rx::RxQueue;
 pub use tx::TxQueue;

@@ -4,7 +4,7 @@
 //! the device will see it), `again` (to be prepared anew since the device refused a feature),
 //! `waiting` (as submitted). Each is bounded; what does not fit stays in the caller's burst.
 
-use super::fit::{FitLimits, Fitted, defrag, fit};
+use super::fit::{Fitted, defrag, fit};
 use super::segment::{Cutting, checksum_of, complete_checksum, insert_vlan_tag};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Interest, Refused, Token, TxBatch,
@@ -12,6 +12,7 @@ use crate::driver::{
 };
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
+use crate::plan::FitLimits;
 use crate::stats::{DropCounters, DropReason, Stall, TxCounters};
 use packtrain_offload::layout::Network;
 use packtrain_offload::offload::ChecksumState;
@@ -293,11 +294,15 @@ impl<T: TxDescriptors> TxQueue<T> {
             .add(reason, u64::from(packet.meta().wire_packets));
     }
 
-    /// Whether the packet at the front relies on the device for any of `feature`: only then does
-    /// taking the feature back change anything. What it relies on, the queue still offers.
+    /// Whether the packet at the front relies on the device for any of `feature` that the queue
+    /// still offers: only then does taking the feature back change anything. Since it makes the
+    /// features fewer each time, refusals come to an end.
     fn uses(&self, feature: Features) -> bool {
         let used = self.fitted.front().map_or(Features::NONE, needs);
-        !used.intersection(feature).is_empty()
+        !used
+            .intersection(feature)
+            .intersection(self.features)
+            .is_empty()
     }
 
     /// The device refused a legal packet for `feature`: never again on this queue. What was fitted

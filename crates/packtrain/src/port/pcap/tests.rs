@@ -1,1 +1,640 @@
+use super::*;
+use crate::driver::BadPackets;
+use crate::packet::{ArenaConfig, Burst};
+use crate::plan::FitLimits;
+use crate::queue::TxQueue;
+use crate::stats::{DropCounters, TxCounters};
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGReader};
+use proptest::prelude::*;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::AtomicUsize;
 
+const NANO: Format = Format::Pcap { nanosecond: true };
+const MICRO: Format = Format::Pcap { nanosecond: false };
+const SECOND: u64 = 1_000_000_000;
+
+/// A file that is gone when the test is over.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(extension: &str) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("packtrain-{}-{number}.{extension}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn with(bytes: &[u8]) -> Self {
+        let file = Self::new("cap");
+        std::fs::write(&file.0, bytes).unwrap();
+        file
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Bad(Vec<DropReason>);
+
+impl BadPackets for Bad {
+    fn bad(&mut self, reason: DropReason, wire_packets: u64) {
+        assert_eq!(wire_packets, 1);
+        self.0.push(reason);
+    }
+}
+
+/// One attached capture that is read.
+struct Reading {
+    rx: PcapRx,
+    arena: Arena,
+    bad: Bad,
+}
+
+impl Reading {
+    fn open(path: &Path, how: PcapRead) -> Self {
+        Self::attach(path, how, &Attach::default(), ArenaConfig::small())
+    }
+
+    fn attach(path: &Path, how: PcapRead, attach: &Attach, memory: ArenaConfig) -> Self {
+        let arena = Arena::new(memory).unwrap();
+        let mut port = Pcap::open_read(path, how).unwrap();
+        let (rx, _tx) = port.attach(attach, &arena).unwrap().remove(0);
+        let bad = Bad::default();
+        Self { rx, arena, bad }
+    }
+
+    fn poll(&mut self, now: u64) -> (Vec<Packet>, Result<(), DeviceError>) {
+        let mut burst = Burst::new();
+        self.rx.refill(&self.arena);
+        let mut sink = RxBurst::new(&mut burst, 64, &mut self.bad);
+        let result = self.rx.receive(Instant::from_nanos(now), &mut sink);
+        (std::iter::from_fn(|| burst.pop()).collect(), result)
+    }
+
+    /// Polls until the input ends or fails.
+    fn all(&mut self) -> (Vec<Vec<u8>>, DeviceError) {
+        let mut all = Vec::new();
+        loop {
+            let (packets, result) = self.poll(0);
+            all.extend(packets.iter().map(bytes_of));
+            if let Err(error) = result {
+                return (all, error);
+            }
+        }
+    }
+}
+
+fn bytes_of(packet: &Packet) -> Vec<u8> {
+    packet.segments().flatten().copied().collect()
+}
+
+fn frame(length: usize, seed: usize) -> Vec<u8> {
+    let mut data = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
+    data.extend((14..length).map(|i| (i * 7 + seed) as u8));
+    data
+}
+
+/// A capture of these records: time, original length, data.
+fn capture(format: Format, link: LinkCode, records: &[(u64, u32, Vec<u8>)]) -> Vec<u8> {
+    let interface = Interface {
+        link,
+        snaplen: 0,
+        name: None,
+    };
+    let mut writer = Writer::new(Vec::new(), format, &[interface]).unwrap();
+    for (time, original, data) in records {
+        writer.write(0, *time, *original, [data]).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn ethernet(format: Format, records: &[(u64, u32, Vec<u8>)]) -> Scratch {
+    Scratch::with(&capture(format, LinkCode::ETHERNET, records))
+}
+
+fn transmitter(port: &mut Pcap, arena: &Arena) -> TxQueue<PcapTx> {
+    let (_rx, tx) = port.attach(&Attach::default(), arena).unwrap().remove(0);
+    let capabilities = port.capabilities();
+    let limits = FitLimits::new(&capabilities, None);
+    let (counters, drops) = <(Arc<TxCounters>, Arc<DropCounters>)>::default();
+    let features = capabilities.tx;
+    TxQueue::new(tx, arena.clone(), features, limits, None, counters, drops)
+}
+
+fn transmit(queue: &mut TxQueue<PcapTx>, arena: &Arena, frames: &[Vec<u8>]) {
+    for chunk in frames.chunks(64) {
+        let mut burst = Burst::new();
+        for frame in chunk {
+            burst.push(arena.packet_from(frame).unwrap()).unwrap();
+        }
+        queue.transmit(&mut burst).unwrap();
+        assert!(burst.is_empty());
+    }
+}
+
+fn how_to_write(format: Format, link: LinkType) -> PcapWrite {
+    PcapWrite {
+        format,
+        link,
+        snaplen: 0,
+    }
+}
+
+/// Time and data of every packet, read by `pcap-parser`.
+fn parse(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    let bytes = std::fs::read(path).unwrap();
+    let mut packets = Vec::new();
+    let mut reader: Box<dyn PcapReaderIterator> = if bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) {
+        Box::new(PcapNGReader::new(1 << 20, &bytes[..]).unwrap())
+    } else {
+        Box::new(LegacyPcapReader::new(1 << 20, &bytes[..]).unwrap())
+    };
+    let mut unit = 1;
+    loop {
+        match reader.next() {
+            Ok((offset, block)) => {
+                match block {
+                    PcapBlockOwned::LegacyHeader(header) => {
+                        unit = if header.is_nanosecond_precision() {
+                            1
+                        } else {
+                            1000
+                        };
+                    }
+                    PcapBlockOwned::Legacy(record) => {
+                        let time = u64::from(record.ts_sec) * SECOND;
+                        let time = time + u64::from(record.ts_usec) * unit;
+                        packets.push((time, record.data.to_vec()));
+                    }
+                    PcapBlockOwned::NG(pcap_parser::Block::EnhancedPacket(record)) => {
+                        let time = u64::from(record.ts_high) << 32 | u64::from(record.ts_low);
+                        let data = &record.data[..record.caplen as usize];
+                        packets.push((time, data.to_vec()));
+                    }
+                    PcapBlockOwned::NG(_) => {}
+                }
+                reader.consume(offset);
+            }
+            Err(PcapError::Eof) => return packets,
+            Err(PcapError::Incomplete(_)) => reader.refill().unwrap(),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back_here_and_by_an_independent_parser() {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let frames: Vec<_> = [14, 60, 1514, 1792, 1793, 9014, PACKET_BYTES_MAX]
+        .iter()
+        .cycle()
+        .take(100)
+        .enumerate()
+        .map(|(i, length)| frame(*length, i))
+        .collect();
+    for (format, unit) in [(NANO, 1), (MICRO, 1000), (Format::PcapNg, 1)] {
+        let file = Scratch::new("pcap");
+        let how = how_to_write(format, LinkType::Ethernet);
+        let mut port = Pcap::open_write(&file.0, how).unwrap();
+        assert_eq!(port.capabilities().tx, Features::NONE);
+        assert_eq!(port.capabilities().input, Input::None);
+        let mut queue = transmitter(&mut port, &arena);
+        let before = wall_clock_ns() / unit * unit;
+        transmit(&mut queue, &arena, &frames);
+        let after = wall_clock_ns();
+        // Everything is in the file after a flush, before the port is gone.
+        let parsed = parse(&file.0);
+        assert_eq!(queue.device().doorbells(), 2);
+        assert!(queue.device().syscalls() >= 3);
+        assert!(
+            parsed
+                .iter()
+                .all(|(time, _)| (before..=after).contains(time))
+        );
+        assert!(parsed.iter().map(|(_, data)| data).eq(&frames));
+        drop((queue, port));
+
+        let mut reading = Reading::open(&file.0, PcapRead::default());
+        let (read, end) = reading.all();
+        assert!(matches!(end, DeviceError::Finished), "{end}");
+        assert_eq!(read, frames);
+        assert!(reading.bad.0.is_empty());
+        assert!(reading.rx.syscalls() > 0);
+        drop(reading);
+    }
+    assert_eq!(arena.census().lines_used, 0);
+}
+
+#[test]
+fn tcpdump_reads_what_is_written() {
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        println!("SKIP: tcpdump is not installed");
+        return;
+    }
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    for format in [NANO, Format::PcapNg] {
+        let file = Scratch::new("pcap");
+        let how = how_to_write(format, LinkType::RawIp);
+        let mut port = Pcap::open_write(&file.0, how).unwrap();
+        let mut queue = transmitter(&mut port, &arena);
+        let build = etherparse::PacketBuilder::ipv4([198, 18, 0, 1], [198, 18, 0, 2], 64);
+        let mut packet = Vec::new();
+        build.udp(53, 4000).write(&mut packet, &[7; 40]).unwrap();
+        transmit(&mut queue, &arena, &vec![packet; 3]);
+        let output = Command::new("tcpdump")
+            .args(["-n", "-tt", "--nano", "-r"])
+            .arg(&file.0)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        let wanted = "IP 198.18.0.1.53 > 198.18.0.2.4000";
+        assert_eq!(
+            text.lines().filter(|line| line.contains(wanted)).count(),
+            3,
+            "{text}"
+        );
+        let written = parse(&file.0)[0].0;
+        let seconds = format!("{}.{:09}", written / SECOND, written % SECOND);
+        assert!(text.starts_with(&seconds), "{text} begins with {seconds}");
+    }
+}
+
+#[test]
+fn the_name_of_the_file_suggests_its_format() {
+    for (name, format) in [
+        ("a.pcap", NANO),
+        ("a.CAP", NANO),
+        ("a.pcapng", Format::PcapNg),
+        ("a", Format::PcapNg),
+    ] {
+        assert_eq!(format_of(Path::new(name)), format, "{name}");
+    }
+}
+
+#[test]
+fn packets_come_in_the_buffers_asked_for() {
+    let file = ethernet(NANO, &[(0, 0, frame(1792, 1)), (0, 0, frame(9000, 2))]);
+    for (rx_buffers, segments) in [(RxBuffers::Whole, [1, 2]), (RxBuffers::Pieces, [1, 6])] {
+        let attach = Attach {
+            rx_buffers,
+            ..Attach::default()
+        };
+        let mut reading =
+            Reading::attach(&file.0, PcapRead::default(), &attach, ArenaConfig::small());
+        let (packets, _end) = reading.poll(0);
+        assert_eq!(
+            packets
+                .iter()
+                .map(Packet::segment_count)
+                .collect::<Vec<_>>(),
+            segments
+        );
+        assert_eq!(
+            packets.iter().all(Packet::in_small_frames),
+            segments[1] == 6
+        );
+        assert_eq!(bytes_of(&packets[1]), frame(9000, 2));
+    }
+}
+
+#[test]
+fn without_memory_records_wait_in_the_file() {
+    let records: Vec<_> = (0..10).map(|i| (0, 0, frame(60, i))).collect();
+    let file = ethernet(NANO, &records);
+    let memory = ArenaConfig {
+        small_frames: 3,
+        large_frames: 1,
+        lines: 16,
+    };
+    let mut reading = Reading::attach(&file.0, PcapRead::default(), &Attach::default(), memory);
+    let mut read = Vec::new();
+    let (first, result) = reading.poll(0);
+    assert!(result.is_ok());
+    assert_eq!(first.len(), 3);
+    assert!(!reading.rx.refill(&reading.arena), "nothing is left");
+    assert_eq!(reading.rx.arm(), Armed::WorkPending);
+    read.extend(first.iter().map(bytes_of));
+    drop(first);
+    read.extend(reading.all().0);
+    assert!(
+        read.into_iter()
+            .eq(records.into_iter().map(|(_, _, data)| data))
+    );
+    assert!(reading.bad.0.is_empty());
+}
+
+#[test]
+fn the_original_pace_is_exact_to_the_nanosecond() {
+    let start = 1_700_000_000 * SECOND + 123_456_789;
+    let times = [
+        start,
+        start + 1,
+        start + 1,
+        start + 5_000_000_001,
+        start + 7,
+    ];
+    let records = times.map(|time| (time, 0, frame(60, 0)));
+    for format in [NANO, Format::PcapNg] {
+        let file = ethernet(format, &records);
+        let how = PcapRead {
+            pace: Pace::Original,
+            ..PcapRead::default()
+        };
+        let mut reading = Reading::open(&file.0, how);
+        assert_eq!(reading.rx.arm(), Armed::WorkPending);
+        let (first, _) = reading.poll(1000);
+        assert_eq!(first.len(), 1);
+        assert_eq!(reading.rx.next_at(), Some(Instant::from_nanos(1001)));
+        assert_eq!((reading.rx.held(), reading.rx.arm()), (1, Armed::Idle));
+        assert!(reading.poll(1000).0.is_empty());
+        // Late polls catch up, and the packets still say when they were due.
+        let (two, _) = reading.poll(5000);
+        let due: Vec<_> = two.iter().map(|p| p.meta().timestamp.as_nanos()).collect();
+        assert_eq!(due, [1001, 1001]);
+        assert_eq!(
+            reading.rx.next_at(),
+            Some(Instant::from_nanos(5_000_001_001))
+        );
+        assert!(reading.poll(5_000_001_000).0.is_empty());
+        // The last one's time is before its predecessor's: right behind it.
+        let (last, end) = reading.poll(5_000_001_001);
+        assert_eq!(last.len(), 2);
+        assert!(matches!(end, Err(DeviceError::Finished)));
+        assert_eq!((reading.rx.held(), reading.rx.next_at()), (0, None));
+    }
+}
+
+#[test]
+fn a_loop_starts_over_and_a_count_ends_it() {
+    let records: Vec<_> = (0..3)
+        .map(|i| (i * 100, 0, frame(60, i as usize)))
+        .collect();
+    let file = ethernet(Format::PcapNg, &records);
+    let endless = PcapRead {
+        repeat: true,
+        ..PcapRead::default()
+    };
+    let port = Pcap::open_read(&file.0, endless).unwrap();
+    assert_eq!(port.capabilities().input, Input::Endless);
+    let how = PcapRead {
+        count: Some(1000),
+        ..endless
+    };
+    let port = Pcap::open_read(&file.0, how).unwrap();
+    assert_eq!(port.capabilities().input, Input::Finite);
+    let (read, end) = Reading::open(&file.0, how).all();
+    assert!(matches!(end, DeviceError::Finished));
+    assert_eq!(read.len(), 1000);
+    assert!(
+        read.iter()
+            .enumerate()
+            .all(|(i, data)| *data == records[i % 3].2)
+    );
+
+    // At the original pace a pass begins where the one before ended.
+    let how = PcapRead {
+        pace: Pace::Original,
+        ..how
+    };
+    let mut reading = Reading::open(&file.0, how);
+    assert_eq!(reading.poll(0).0.len(), 1);
+    assert_eq!(reading.poll(100).0.len(), 1);
+    assert_eq!(reading.poll(200).0.len(), 2);
+    assert_eq!(reading.rx.next_at(), Some(Instant::from_nanos(300)));
+}
+
+#[test]
+fn a_loop_without_a_good_record_ends() {
+    let how = PcapRead {
+        repeat: true,
+        ..PcapRead::default()
+    };
+    let empty = ethernet(NANO, &[]);
+    let (read, end) = Reading::open(&empty.0, how).all();
+    assert!(read.is_empty() && matches!(end, DeviceError::Finished));
+    let bad = ethernet(NANO, &[(0, 1500, frame(60, 0))]);
+    let mut reading = Reading::open(&bad.0, how);
+    assert!(matches!(reading.all().1, DeviceError::Finished));
+    assert_eq!(reading.bad.0, [DropReason::BadRecord]);
+}
+
+#[test]
+fn a_record_that_cannot_be_sent_costs_only_itself() {
+    let records = [
+        (0, 0, frame(60, 1)),
+        (0, 61, frame(60, 2)),
+        (0, 0, frame(13, 3)[..13].to_vec()),
+        (0, 0, frame(PACKET_BYTES_MAX + 1, 4)),
+        (0, 0, frame(PACKET_BYTES_MAX, 5)),
+    ];
+    let file = ethernet(Format::PcapNg, &records);
+    let mut reading = Reading::open(&file.0, PcapRead::default());
+    let (read, end) = reading.all();
+    assert!(matches!(end, DeviceError::Finished));
+    assert_eq!(read, [records[0].2.clone(), records[4].2.clone()]);
+    let reasons = [
+        DropReason::BadRecord,
+        DropReason::Truncated,
+        DropReason::TooLong,
+    ];
+    assert_eq!(reading.bad.0, reasons);
+
+    // Two interfaces of different links in one file.
+    let [one, two] = [LinkCode::ETHERNET, LinkCode::RAW].map(|link| Interface {
+        link,
+        snaplen: 0,
+        name: None,
+    });
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[one, two]).unwrap();
+    writer.write(1, 0, 0, [&[0x45; 60]]).unwrap();
+    writer.write(0, 0, 0, [frame(60, 0)]).unwrap();
+    let file = Scratch::with(&writer.finish().unwrap());
+    let mut reading = Reading::open(&file.0, PcapRead::default());
+    assert_eq!(reading.all().0, [frame(60, 0)]);
+    assert_eq!(reading.bad.0, [DropReason::LinkType]);
+}
+
+#[test]
+fn link_types_are_recognized_or_refused_in_words() {
+    for (code, link) in [
+        (LinkCode::ETHERNET, LinkType::Ethernet),
+        (LinkCode::RAW, LinkType::RawIp),
+        (LinkCode::IPV4, LinkType::RawIp),
+        (LinkCode::IPV6, LinkType::RawIp),
+    ] {
+        let file = Scratch::with(&capture(NANO, code, &[]));
+        let port = Pcap::open_read(&file.0, PcapRead::default()).unwrap();
+        assert_eq!(port.capabilities().link, link);
+    }
+    let file = Scratch::with(&capture(NANO, LinkCode::IPOIB, &[]));
+    let error = Pcap::open_read(&file.0, PcapRead::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, DeviceError::Unsupported(_)));
+    assert!(
+        text.contains("link type is 242") && text.contains(file.0.to_str().unwrap()),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_capture_that_is_cut_off_delivers_what_it_has_and_then_fails() {
+    let records = [
+        (0, 0, frame(60, 1)),
+        (0, 0, frame(60, 2)),
+        (0, 0, frame(60, 3)),
+    ];
+    for (format, repeat) in [(NANO, false), (NANO, true), (Format::PcapNg, false)] {
+        let mut bytes = capture(format, LinkCode::ETHERNET, &records);
+        bytes.truncate(bytes.len() - 10);
+        let file = Scratch::with(&bytes);
+        let how = PcapRead {
+            repeat,
+            ..PcapRead::default()
+        };
+        let mut reading = Reading::open(&file.0, how);
+        let (read, error) = reading.all();
+        assert_eq!(read, [records[0].2.clone(), records[1].2.clone()]);
+        let text = error.to_string();
+        assert!(text.starts_with("cannot read the capture: "), "{text}");
+        assert!(text.contains(file.0.to_str().unwrap()), "{text}");
+        assert!(text.contains("ends inside record 3"), "{text}");
+        // It stays that way.
+        assert_eq!(reading.all().1.to_string(), text);
+    }
+}
+
+#[test]
+fn files_that_are_no_captures_are_refused_in_words() {
+    let nowhere = Path::new("/nonexistent/a.pcap");
+    let error = Pcap::open_read(nowhere, PcapRead::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("cannot open the capture: /nonexistent/a.pcap: No such"),
+        "{error}"
+    );
+    let how = how_to_write(NANO, LinkType::Ethernet);
+    let error = Pcap::open_write(nowhere, how).unwrap_err().to_string();
+    assert!(
+        error.starts_with("cannot create the capture: /nonexistent"),
+        "{error}"
+    );
+    let error = Pcap::open_write(Path::new("/dev/full"), how)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("/dev/full: No space left"), "{error}");
+    let text = Scratch::with(b"this is no capture at all");
+    let error = Pcap::open_read(&text.0, PcapRead::default())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("neither a pcap nor a pcapng"), "{error}");
+}
+
+#[test]
+fn an_output_that_fails_later_fails_the_run() {
+    let (reader, output) = io::pipe().unwrap();
+    let file = File::from(std::os::fd::OwnedFd::from(output));
+    let calls = Arc::<AtomicU64>::default();
+    let output = Counted {
+        file,
+        calls: Arc::clone(&calls),
+    };
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let mut port = Pcap {
+        name: "out.pcap".to_owned(),
+        path: "/tmp/out.pcap".into(),
+        link: LinkType::Ethernet,
+        input: Input::None,
+        side: Side::Write(
+            Box::new(Writer::new(output, NANO, &[interface]).unwrap()),
+            calls,
+        ),
+    };
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let mut queue = transmitter(&mut port, &arena);
+    drop(reader);
+    let mut burst = Burst::new();
+    burst
+        .push(arena.packet_from(&frame(60, 0)).unwrap())
+        .unwrap();
+    let error = queue.transmit(&mut burst).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "cannot write the capture: /tmp/out.pcap: Broken pipe (os error 32)"
+    );
+    // What comes later is not taken: once the buffer is full, and at each flush.
+    assert!(queue.transmit(&mut burst).is_err());
+}
+
+#[test]
+fn a_capture_that_is_read_takes_and_forgets_and_one_that_is_written_never_receives() {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let file = ethernet(NANO, &[(0, 0, frame(60, 0))]);
+    let mut port = Pcap::open_read(&file.0, PcapRead::default()).unwrap();
+    let mut queue = transmitter(&mut port, &arena);
+    transmit(&mut queue, &arena, &[frame(60, 0)]);
+    assert_eq!(queue.counters().wire_packets.get(), 1);
+    // Attached once, with one queue.
+    assert!(port.attach(&Attach::default(), &arena).is_err());
+    let two = Attach {
+        queues: 2,
+        ..Attach::default()
+    };
+    let mut port = Pcap::open_read(&file.0, PcapRead::default()).unwrap();
+    assert!(matches!(
+        port.attach(&two, &arena),
+        Err(DeviceError::Unsupported(_))
+    ));
+
+    let file = Scratch::new("pcap");
+    let how = how_to_write(NANO, LinkType::Ethernet);
+    let mut port = Pcap::open_write(&file.0, how).unwrap();
+    let (mut rx, _tx) = port.attach(&Attach::default(), &arena).unwrap().remove(0);
+    let (mut burst, mut bad) = (Burst::new(), Bad::default());
+    let mut sink = RxBurst::new(&mut burst, 64, &mut bad);
+    rx.receive(Instant::from_nanos(1), &mut sink).unwrap();
+    assert!(burst.is_empty() && rx.arm() == Armed::Idle && rx.refill(&arena));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Any bytes in the middle of a capture: it ends, with every record delivered or bad.
+    #[test]
+    fn damage_never_loses_count(
+        ng: bool,
+        at in 0_usize..600,
+        damage in proptest::collection::vec(any::<u8>(), 1..24),
+    ) {
+        let records: Vec<_> = (0..6).map(|i| (i * 10, 0, frame(60 + i as usize, 0))).collect();
+        let format = if ng { Format::PcapNg } else { NANO };
+        let mut bytes = capture(format, LinkCode::ETHERNET, &records);
+        let at = at.min(bytes.len() - 1);
+        let end = (at + damage.len()).min(bytes.len());
+        bytes[at..end].copy_from_slice(&damage[..end - at]);
+        let file = Scratch::with(&bytes);
+        let Ok(mut port) = Pcap::open_read(&file.0, PcapRead::default()) else {
+            return Ok(());
+        };
+        let arena = Arena::new(ArenaConfig::small()).unwrap();
+        let (rx, _tx) = port.attach(&Attach::default(), &arena).unwrap().remove(0);
+        let mut reading = Reading { rx, arena, bad: Bad::default() };
+        let (read, end) = reading.all();
+        let met = reading.rx.0.as_ref().map_or(0, |source| source.reader.records());
+        let known = read.len() as u64 + reading.bad.0.len() as u64;
+        // The record that the file is broken in or ends in may have been begun.
+        let begun = u64::from(!matches!(end, DeviceError::Finished));
+        prop_assert!((known..=known + begun).contains(&met), "{} of {}: {}", known, met, end);
+    }
+}

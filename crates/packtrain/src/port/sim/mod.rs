@@ -28,6 +28,7 @@ use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::packet::Arena;
 use packtrain_offload::offload::LinkType;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::{Attached, Wire};
 
 /// Fewest descriptors of a ring.
@@ -314,6 +315,12 @@ impl SimControl {
     /// Removes this endpoint's device for good. The other end loses its link.
     pub fn remove(&self) {
         self.wire.remove(self.side);
+    }
+
+    /// The next `packets` packets that arrive at this endpoint are reported as received in error.
+    pub fn corrupt_next(&self, packets: u64) {
+        let end = self.wire.end(self.side);
+        end.corrupt.fetch_add(packets, Ordering::AcqRel);
     }
 
     /// What the hardware counted beside [`Self::device_counters`].

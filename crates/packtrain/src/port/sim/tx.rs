@@ -114,14 +114,14 @@ impl SimTx {
         let attached = target.and_then(|end| end.attached.get());
         let (Some(end), Some(to)) = (target, attached) else {
             let lost = self.destination.is_some();
-            while let Some(entry) = self.fetched() {
-                counts.fetched(entry.packet.bytes());
+            while let Some(entry) = self.take_front() {
                 if lost {
                     counts.fetched_in_vain();
-                } else {
-                    let packets = usize::from(entry.packet.meta().wire_packets);
-                    counts.on_wire(packets, entry.packet.bytes());
+                    continue;
                 }
+                let bytes = entry.packet.bytes();
+                counts.fetched(bytes);
+                counts.on_wire(usize::from(entry.packet.meta().wire_packets), bytes);
             }
             return;
         };
@@ -134,27 +134,28 @@ impl SimTx {
             agreed: to.rx,
         };
         while self.visible > 0 {
-            let is_up = wire.link(self.side) == Link::Up;
             let Some(entry) = self.ring.front_mut() else {
                 break;
             };
             let bytes = entry.packet.bytes();
-            if !is_up {
-                counts.fetched_in_vain();
-            } else if let Err(blocked) = self.engine.send(entry, &mut port) {
-                match blocked {
-                    Stop::Pause => {
-                        port.rx.waiting = true;
-                        if let Some(waiter) = self.waiter() {
-                            waiter.armed.store(true, Ordering::Release);
-                        }
-                        break;
+            let sent = if wire.link(self.side) == Link::Up {
+                self.engine.send(entry, &mut port)
+            } else {
+                Err(Stop::NoLink)
+            };
+            match sent {
+                Ok(()) => counts.fetched(bytes),
+                Err(Stop::NoLink) => counts.fetched_in_vain(),
+                Err(Stop::Malformed) => counts.fetched_malformed(),
+                Err(Stop::Pause) => {
+                    port.rx.waiting = true;
+                    if let Some(waiter) = self.waiter() {
+                        waiter.armed.store(true, Ordering::Release);
                     }
-                    Stop::Malformed => counts.fetched_malformed(),
+                    break;
                 }
             }
-            counts.fetched(bytes);
-            self.fetched();
+            self.take_front();
         }
         if rx.armed && rx.packets > 0 {
             rx.armed = false;
@@ -165,7 +166,7 @@ impl SimTx {
     }
 
     /// The packet in front is read: its completion is on its way.
-    fn fetched(&mut self) -> Option<Entry> {
+    fn take_front(&mut self) -> Option<Entry> {
         self.visible = self.visible.checked_sub(1)?;
         let entry = self.ring.pop_front()?;
         let after = match self.config().delay {
@@ -395,6 +396,8 @@ enum Stop {
     Pause,
     /// It cannot be finished as asked.
     Malformed,
+    /// There is no link.
+    NoLink,
 }
 
 impl From<SegmentError> for Stop {
@@ -572,7 +575,7 @@ impl Output<'_> {
 
     fn write(&mut self, pieces: &[&[u8]], word: Word) -> Result<(), Stop> {
         let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        match self.rx.write(pieces, word, &self.to.config) {
+        match self.rx.write(pieces, word, self.to) {
             Arrival::Pause => return Err(Stop::Pause),
             Arrival::Written => self.to.counts.arrived(bytes),
             Arrival::Lost => self.to.counts.arrived_in_vain(),

@@ -26,8 +26,19 @@ pub(super) struct Wire {
 pub(super) struct End {
     pub(super) config: SimConfig,
     pub(super) removed: AtomicBool,
+    /// Packets to come that will be reported as received in error.
+    pub(super) corrupt: AtomicU64,
     pub(super) attached: OnceLock<Attached>,
     pub(super) counts: Counts,
+}
+
+impl End {
+    fn corrupts_next(&self) -> bool {
+        let less = |n: u64| n.checked_sub(1);
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        // The common case is a plain load.
+        self.corrupt.load(fetch) != 0 && self.corrupt.fetch_update(set, fetch, less).is_ok()
+    }
 }
 
 impl Wire {
@@ -37,6 +48,7 @@ impl Wire {
             ends: configs.map(|config| End {
                 config,
                 removed: AtomicBool::new(false),
+                corrupt: AtomicU64::new(0),
                 attached: OnceLock::new(),
                 counts: Counts::default(),
             }),
@@ -291,7 +303,8 @@ impl RxState {
     }
 
     /// Copies a packet into posted buffers.
-    pub(super) fn write(&mut self, pieces: &[&[u8]], word: Word, config: &SimConfig) -> Arrival {
+    pub(super) fn write(&mut self, pieces: &[&[u8]], word: Word, end: &End) -> Arrival {
+        let config = &end.config;
         if self.closed {
             return Arrival::Lost;
         }
@@ -307,8 +320,8 @@ impl RxState {
             };
         };
         self.arrived += 1;
-        let corrupt =
-            config.corrupt_every != 0 && self.arrived.is_multiple_of(config.corrupt_every);
+        let every = config.corrupt_every;
+        let corrupt = end.corrupts_next() || every != 0 && self.arrived.is_multiple_of(every);
         let word = Word { corrupt, ..word };
         let mut from = Reader { pieces, done: 0 };
         for index in 0..small {

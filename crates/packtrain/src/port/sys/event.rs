@@ -49,19 +49,43 @@ impl AsFd for Event {
     }
 }
 
+/// Whether `fd` becomes what `interest` says within `patience`. One system call.
+///
+/// # Errors
+///
+/// The system's: `EINTR` when a signal came.
+#[cfg(any(test, feature = "conformance"))]
+pub(crate) fn is_ready(
+    fd: BorrowedFd<'_>,
+    interest: crate::driver::Interest,
+    patience: std::time::Duration,
+) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    let events = match interest {
+        crate::driver::Interest::Read => libc::POLLIN,
+        crate::driver::Interest::Write => libc::POLLOUT,
+    };
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events,
+        revents: 0,
+    };
+    let timeout = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: one valid pollfd, and the descriptor is borrowed for the call.
+    match unsafe { libc::poll(&raw mut poll, 1, timeout) } {
+        n if n < 0 => Err(io::Error::last_os_error()),
+        n => Ok(n > 0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsRawFd;
+    use crate::driver::Interest;
+    use std::time::Duration;
 
     fn readable(event: &Event) -> bool {
-        let mut poll = libc::pollfd {
-            fd: event.as_fd().as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid pollfd, no waiting.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+        is_ready(event.as_fd(), Interest::Read, Duration::ZERO).unwrap()
     }
 
     #[test]

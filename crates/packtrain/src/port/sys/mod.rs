@@ -1,5 +1,5 @@
 //! System calls of the ports, and most of the unsafe code of the framework.
 
-pub(super) mod event;
+pub(crate) mod event;
 pub(super) mod tap;
 pub(super) mod tun;

@@ -99,12 +99,19 @@ fn agree(queues: Vec<Queue>, wish: Features, ours: bool) -> Result<Opened, Devic
             return unsupported(format!("not all given descriptors belong to {name}"));
         }
     }
-    if flags & tun::NO_PACKET_INFO == 0 {
-        return unsupported(format!(
-            "{name} has packet information in front of every packet: open it with IFF_NO_PI"
-        ));
-    }
     let mut notes = Vec::new();
+    match queues[0].observe() {
+        Ok(tun::Observed {
+            packet_info: Some(true),
+            ..
+        }) => {
+            return unsupported(format!(
+                "{name} has packet information in front of every packet: open it with IFF_NO_PI"
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => notes.push(format!("no link state and counters of {name}: {error}")),
+    }
     let (header, wish) = if flags & tun::VNET_HEADER == 0 {
         notes.push(format!(
             "{name} is open without a virtio-net header: no offloads"
@@ -116,15 +123,6 @@ fn agree(queues: Vec<Queue>, wish: Features, ours: bool) -> Result<Opened, Devic
     // Without a header as well: the kernel would go on handing over what an earlier user asked for.
     let features = probe_offload(wish, &mut notes, |mask| queues[0].set_offload(mask));
     let features = features.map_err(failed("set the interface's offloads"))?;
-    match queues[0].observe() {
-        Ok(tun::Observed { counters: None, .. }) => {
-            notes.push(format!(
-                "no counters of {name}: /proc/net/dev cannot be read"
-            ));
-        }
-        Ok(_) => {}
-        Err(error) => notes.push(format!("no link state and counters of {name}: {error}")),
-    }
     let kind = if flags & tun::TUN == 0 {
         TapKind::Tap
     } else {

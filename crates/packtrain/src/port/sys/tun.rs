@@ -86,12 +86,15 @@ pub(in crate::port) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
 pub(in crate::port) struct Queue(File);
 
 /// The interface as its own network namespace sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::port) struct Observed {
     /// Administratively up, with a carrier.
     pub(in crate::port) running: bool,
-    /// From /proc/net/dev, where that is mounted.
-    pub(in crate::port) counters: Option<DeviceCounters>,
+    /// What it counted.
+    pub(in crate::port) counters: DeviceCounters,
+    /// Whether packet information precedes every packet; `None` where the interface does not say.
+    /// `TUNGETIFF` does not: what would be `IFF_NO_PI` means `IFF_NOFILTER` in its answer.
+    pub(in crate::port) packet_info: Option<bool>,
 }
 
 impl Queue {
@@ -303,47 +306,138 @@ pub(in crate::port) fn is_mismatch(error: &io::Error) -> bool {
 /// Sets how many packets may wait in the kernel for each queue of an interface of this thread's
 /// network namespace.
 pub(in crate::port) fn set_queue_length(name: &str, packets: u16) -> io::Result<()> {
-    let mut request = request(name)?;
-    // The kernel keeps the queue length in the union's first int.
-    request.ifr_ifru.ifru_metric = c_int::from(packets);
-    interface_ioctl(libc::SIOCSIFTXQLEN as libc::Ioctl, &mut request)
+    let value = u32::from(packets).to_ne_bytes();
+    // Unlike SIOCSIFTXQLEN, this is also for the administrator of a user namespace.
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+    rtnetlink(
+        libc::RTM_SETLINK,
+        flags,
+        name,
+        &[(libc::IFLA_TXQLEN, &value)],
+    )?;
+    Ok(())
 }
 
 fn look_up(name: &str) -> io::Result<Observed> {
-    let mut request = request(name)?;
-    interface_ioctl(libc::SIOCGIFFLAGS as libc::Ioctl, &mut request)?;
-    // SAFETY: every bit pattern is a valid flag field, and the kernel wrote this one.
-    let flags = c_int::from(unsafe { request.ifr_ifru.ifru_flags });
-    let wanted = libc::IFF_UP | libc::IFF_RUNNING;
-    let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok();
-    Ok(Observed {
+    let answer = rtnetlink(libc::RTM_GETLINK, libc::NLM_F_REQUEST, name, &[])?;
+    parse_link(&answer).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// Bytes of `nlmsghdr`: length, type, flags, sequence, port.
+const MESSAGE_HEADER_BYTES: usize = 16;
+/// Bytes of `ifinfomsg`: family, padding, type, index, flags, change.
+const LINK_HEADER_BYTES: usize = 16;
+
+/// Makes a request about the interface `name` of this thread's network namespace, and returns the
+/// message that answers it (rtnetlink(7)).
+fn rtnetlink(
+    kind: u16,
+    flags: c_int,
+    name: &str,
+    attributes: &[(u16, &[u8])],
+) -> io::Result<Vec<u8>> {
+    let mut request = vec![0; MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES];
+    push_attribute(
+        &mut request,
+        libc::IFLA_IFNAME,
+        &[name.as_bytes(), &[0]].concat(),
+    );
+    for (kind, value) in attributes {
+        push_attribute(&mut request, *kind, value);
+    }
+    let bytes = request.len() as u32;
+    request[..4].copy_from_slice(&bytes.to_ne_bytes());
+    request[4..6].copy_from_slice(&kind.to_ne_bytes());
+    request[6..8].copy_from_slice(&(flags as u16).to_ne_bytes());
+    // SAFETY: no memory is passed; the result is checked before use.
+    let raw = unsafe {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE)
+    };
+    // SAFETY: the descriptor was just made for us, and nobody else has it.
+    let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(check(raw)?) });
+    socket.write_all(&request)?;
+    let mut answer = vec![0; 32 * 1024];
+    let bytes = socket.read(&mut answer)?;
+    answer.truncate(bytes);
+    match (u16_at(&answer, 4), u32_at(&answer, MESSAGE_HEADER_BYTES)) {
+        (Some(kind), Some(error)) if kind == libc::NLMSG_ERROR as u16 && error != 0 => {
+            Err(io::Error::from_raw_os_error((error as i32).wrapping_neg()))
+        }
+        _ => Ok(answer),
+    }
+}
+
+fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend((4 + value.len() as u16).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+    message.resize(message.len().next_multiple_of(4), 0);
+}
+
+/// Reads an `RTM_NEWLINK` message. `None` when it lacks what every interface has.
+fn parse_link(message: &[u8]) -> Option<Observed> {
+    /// `IFLA_TUN_PI` in linux/if_link.h.
+    const TUN_PI: u16 = 4;
+    if u16_at(message, 4)? != libc::RTM_NEWLINK {
+        return None;
+    }
+    let flags = u32_at(message, MESSAGE_HEADER_BYTES + 8)?;
+    let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+    let attributes = message.get(MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES..)?;
+    let statistics = attribute(attributes, libc::IFLA_STATS64)?;
+    // `rtnl_link_stats64`: 64-bit fields in this order.
+    let field = |index: usize| {
+        let bytes = statistics.get(8 * index..8 * index + 8)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let counters = DeviceCounters {
+        rx_packets: field(0)?,
+        tx_packets: field(1)?,
+        rx_bytes: field(2)?,
+        tx_bytes: field(3)?,
+        // TUN counts what it refuses as frame errors only.
+        rx_errors: field(4)?.wrapping_add(field(13)?),
+        tx_errors: field(5)?,
+        rx_dropped: field(6)?,
+        tx_dropped: field(7)?,
+    };
+    let packet_info = attribute(attributes, libc::IFLA_LINKINFO)
+        .filter(|info| {
+            attribute(info, libc::IFLA_INFO_KIND).is_some_and(|kind| kind.starts_with(b"tun"))
+        })
+        .and_then(|info| attribute(info, libc::IFLA_INFO_DATA))
+        .and_then(|data| attribute(data, TUN_PI)?.first().map(|&pi| pi != 0));
+    Some(Observed {
         running: flags & wanted == wanted,
-        counters: table.and_then(|table| parse_counters(&table, name)),
+        counters,
+        packet_info,
     })
 }
 
-/// Finds an interface's line in the text of /proc/net/dev: sixteen numbers after its name.
-fn parse_counters(table: &str, name: &str) -> Option<DeviceCounters> {
-    let numbers = table.lines().find_map(|line| {
-        let (interface, numbers) = line.trim_start().split_once(':')?;
-        (interface == name).then_some(numbers)
-    })?;
-    let mut fields = [0_u64; 16];
-    let mut words = numbers.split_ascii_whitespace();
-    for field in &mut fields {
-        *field = words.next()?.parse().ok()?;
+/// The value of the first netlink attribute of this kind.
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    /// `NLA_TYPE_MASK`: without the bits for nested values and byte order.
+    const KIND_MASK: u16 = 0x3fff;
+    loop {
+        let bytes = usize::from(u16_at(attributes, 0)?);
+        let kind = u16_at(attributes, 2)? & KIND_MASK;
+        let value = attributes.get(4..bytes)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(bytes.next_multiple_of(4)..)?;
     }
-    Some(DeviceCounters {
-        rx_bytes: fields[0],
-        rx_packets: fields[1],
-        // TUN counts what it refuses as frame errors only.
-        rx_errors: fields[2] + fields[5],
-        rx_dropped: fields[3],
-        tx_bytes: fields[8],
-        tx_packets: fields[9],
-        tx_errors: fields[10],
-        tx_dropped: fields[11],
-    })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..at + 2)?;
+    Some(u16::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
 /// Whether this thread is in `namespace`.
@@ -351,16 +445,6 @@ fn is_current(namespace: &File) -> io::Result<bool> {
     let ours = std::fs::metadata("/proc/thread-self/ns/net")?;
     let theirs = namespace.metadata()?;
     Ok((ours.st_dev(), ours.st_ino()) == (theirs.st_dev(), theirs.st_ino()))
-}
-
-fn interface_ioctl(call: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: no memory is passed; the result is checked before use.
-    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    // SAFETY: the descriptor was just made for us, and nobody else has it.
-    let socket = unsafe { OwnedFd::from_raw_fd(check(raw)?) };
-    // SAFETY: the kernel reads and writes one `ifreq`, which lives until the call returns.
-    unsafe { check(libc::ioctl(socket.as_raw_fd(), call, &raw mut *request)) }?;
-    Ok(())
 }
 
 /// A request about the interface `name`, zero in all else.
@@ -390,38 +474,64 @@ const _: () = assert!(size_of::<c_uint>() == size_of::<u32>());
 mod tests {
     use super::*;
 
-    const TABLE: &str = "\
-Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo \
-colls carrier compressed
-    lo:     100       1    0    0    0     0          0         0      100       1    0    0    0 \
-    0       0          0
-  tap0:   12345      10    1    2    0     3          0         0    67890      20    4    5    0 \
-    0       0          0
- tap01:       1       1    1    1    1     1          1         1        1       1    1    1    1 \
-    1       1          1
- short:       1       1
-";
+    fn link_message(kind: &[u8], flags: c_int) -> Vec<u8> {
+        let mut message = vec![0; 32];
+        message[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
+        message[24..28].copy_from_slice(&flags.to_ne_bytes());
+        push_attribute(&mut message, libc::IFLA_IFNAME, b"pt0\0");
+        let statistics: Vec<u8> = (100..125_u64).flat_map(u64::to_ne_bytes).collect();
+        push_attribute(&mut message, libc::IFLA_STATS64, &statistics);
+        let (mut info, mut data) = (Vec::new(), Vec::new());
+        push_attribute(&mut data, 3, &[1]);
+        push_attribute(&mut data, 4, &[1]);
+        push_attribute(&mut info, libc::IFLA_INFO_KIND, kind);
+        push_attribute(&mut info, libc::IFLA_INFO_DATA | 0x8000, &data);
+        push_attribute(&mut message, libc::IFLA_LINKINFO, &info);
+        message
+    }
 
     #[test]
-    fn counters_are_those_of_the_very_interface() {
-        let found = parse_counters(TABLE, "tap0").expect("is in the table");
-        assert_eq!(
-            found,
-            DeviceCounters {
-                rx_packets: 10,
-                rx_bytes: 12345,
-                rx_dropped: 2,
-                rx_errors: 4,
-                tx_packets: 20,
-                tx_bytes: 67890,
-                tx_dropped: 5,
-                tx_errors: 4,
+    fn a_link_message_is_read() {
+        let up = libc::IFF_UP | libc::IFF_RUNNING;
+        let found = parse_link(&link_message(b"tun\0", up | libc::IFF_NOARP)).expect("it is whole");
+        let counters = DeviceCounters {
+            rx_packets: 100,
+            tx_packets: 101,
+            rx_bytes: 102,
+            tx_bytes: 103,
+            rx_errors: 104 + 113,
+            tx_errors: 105,
+            rx_dropped: 106,
+            tx_dropped: 107,
+        };
+        let expected = Observed {
+            running: true,
+            counters,
+            packet_info: Some(true),
+        };
+        assert_eq!(found, expected);
+        let other = parse_link(&link_message(b"macvtap\0", libc::IFF_UP)).expect("it is whole");
+        assert_eq!((other.running, other.packet_info), (false, None));
+    }
+
+    #[test]
+    fn a_broken_link_message_is_no_panic() {
+        let whole = link_message(b"tun\0", 0);
+        for bytes in 0..whole.len() {
+            let found = parse_link(&whole[..bytes]);
+            assert!(
+                found.is_none_or(|found| found.packet_info.is_none()),
+                "{bytes} bytes"
+            );
+        }
+        for at in 0..whole.len() {
+            for value in [0, 1, 3, 0xff] {
+                let mut damaged = whole.clone();
+                damaged[at] = value;
+                // What is read does not matter; that it ends does.
+                std::hint::black_box(parse_link(&damaged));
             }
-        );
-        assert_eq!(parse_counters(TABLE, "tap"), None);
-        assert_eq!(parse_counters(TABLE, "short"), None);
-        assert_eq!(parse_counters("", "lo"), None);
+        }
     }
 
     #[test]

@@ -246,8 +246,8 @@ impl Held {
     }
 
     /// When it is ready at the latest.
-    fn ready_at(&self) -> Instant {
-        if self.behind == 0 {
+    fn ready_at(&self, ended: bool) -> Instant {
+        if self.behind == 0 || ended {
             self.due
         } else {
             self.due.max(self.until)
@@ -351,26 +351,32 @@ impl<R: RxDescriptors> FaultRx<R> {
 
     /// Hands over what is ready, oldest first.
     fn release(&mut self, now: Instant, burst: &mut RxBurst<'_>) {
-        let mut again = true;
-        while again {
-            again = false;
-            let mut index = 0;
-            while index < self.line.len() && burst.budget() > 0 {
-                if !self.line[index].is_ready(now, self.ended) {
-                    index += 1;
-                    continue;
-                }
-                let Some(held) = self.line.remove(index) else {
-                    break;
-                };
-                for overtaken in self.line.iter_mut().take(index) {
-                    overtaken.behind = overtaken.behind.saturating_sub(1);
-                    again |= overtaken.is_ready(now, self.ended);
-                }
-                let info = info_of(&held.packet);
-                burst.push(held.packet, &info);
+        self.sweep(now, false, burst);
+        if self.ended {
+            // All that could overtake have done so.
+            self.sweep(now, true, burst);
+        }
+    }
+
+    fn sweep(&mut self, now: Instant, ended: bool, burst: &mut RxBurst<'_>) {
+        let mut index = 0;
+        while index < self.line.len() && burst.budget() > 0 {
+            if !self.line[index].is_ready(now, ended) {
+                index += 1;
+                continue;
             }
-            again &= burst.budget() > 0;
+            let Some(held) = self.line.remove(index) else {
+                break;
+            };
+            let info = info_of(&held.packet);
+            burst.push(held.packet, &info);
+            // Whoever has been overtaken by enough now comes next.
+            for (place, overtaken) in self.line.iter_mut().take(index).enumerate().rev() {
+                overtaken.behind = overtaken.behind.saturating_sub(1);
+                if overtaken.is_ready(now, ended) {
+                    index = place;
+                }
+            }
         }
     }
 }
@@ -425,7 +431,8 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
     }
 
     fn next_at(&self) -> Option<Instant> {
-        let own = self.line.iter().map(Held::ready_at).min();
+        let ready_at = |held: &Held| held.ready_at(self.ended);
+        let own = self.line.iter().map(ready_at).min();
         let inner = if self.ended || self.is_full() {
             None
         } else {

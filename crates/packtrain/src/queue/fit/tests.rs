@@ -1,6 +1,7 @@
 //! Packets of n segments against limits, with exact outcomes.
 
 use super::*;
+use crate::driver::Capabilities;
 use crate::packet::ArenaConfig;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{Gso, GsoKind, LinkType};

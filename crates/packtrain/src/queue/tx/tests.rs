@@ -96,6 +96,21 @@ fn packets_go_out_in_order_with_one_flush() {
 }
 
 #[test]
+fn a_flush_that_fails_is_reported_and_the_packets_count_as_sent() {
+    let arena = arena();
+    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
+    queue.device_mut().flush_error = Some(DeviceError::Removed);
+    let (mut burst, wire) = burst(&arena, &[PLAIN; 2]);
+    assert!(matches!(
+        queue.transmit(&mut burst),
+        Err(DeviceError::Removed)
+    ));
+    assert_eq!((queue.device().wire.len(), queue.held()), (wire.len(), 0));
+    assert_eq!(queue.counters().snapshot().wire_packets, 2);
+    assert_all_free(&arena);
+}
+
+#[test]
 fn too_many_segments_once_is_copied_and_sent() {
     let arena = arena();
     let script = [COMPLETE, Err(Refused::TooManySegments)];

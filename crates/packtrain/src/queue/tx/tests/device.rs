@@ -1,6 +1,8 @@
 //! A device that answers by a script, and packets for it.
 
-use crate::driver::{Accepted, Completed, Features, Refused, Token, TxDescriptors, TxPacket};
+use crate::driver::{
+    Accepted, Completed, DeviceError, Features, Refused, Token, TxDescriptors, TxPacket,
+};
 use crate::packet::{Arena, Meta, Packet, VlanTag};
 use crate::queue::segment::checksum_of;
 use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
@@ -32,6 +34,8 @@ pub struct Scripted {
     pub accepted: Vec<(usize, Meta)>,
     pub offered: usize,
     pub flushes: u64,
+    /// What the next flush fails with.
+    pub flush_error: Option<DeviceError>,
 }
 
 impl Scripted {
@@ -75,8 +79,9 @@ impl TxDescriptors for Scripted {
         Ok(accepted)
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), DeviceError> {
         self.flushes += 1;
+        self.flush_error.take().map_or(Ok(()), Err)
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {

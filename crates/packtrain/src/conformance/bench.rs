@@ -1,0 +1,376 @@
+//! A driver under test between an RX and a TX queue of the framework.
+
+use super::probe::{Expected, Matcher, Outside, PAYLOAD_MIN, Probe};
+use super::{Injects, Observes, Rig, Traits};
+use crate::driver::{Attach, Capabilities, DeviceError, Driver, Features, RxBuffers};
+use crate::limits::BURST_PACKETS_MAX;
+use crate::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet};
+use crate::plan::FitLimits;
+use crate::queue::{RxQueue, TxQueue};
+use crate::stats::{DropCounters, RxCounters, TxCounters};
+use crate::time::Instant;
+use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
+use std::collections::VecDeque;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+pub(super) type Rx<R> = RxQueue<<<R as Rig>::Driver as Driver>::Rx>;
+pub(super) type Tx<R> = TxQueue<<<R as Rig>::Driver as Driver>::Tx>;
+
+/// Rounds without anything new after which nothing more is waited for.
+const QUIET_ROUNDS: u32 = 20;
+
+/// More bytes than the headers of any packet of the suite.
+pub(super) const HEADERS: usize = 100;
+
+/// Numbers by a seed (xorshift64*, Vigna 2016).
+#[derive(Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// A number from `min` to `max`, both included.
+    pub(super) fn roll(&mut self, min: usize, max: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let high = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+        min + high as usize % (max - min + 1)
+    }
+}
+
+pub(super) struct Bench<R: Rig> {
+    queues: Option<(Rx<R>, Tx<R>)>,
+    pub(super) rig: R,
+    pub(super) arena: Arena,
+    pub(super) capabilities: Capabilities,
+    pub(super) traits: Traits,
+    pub(super) dice: Dice,
+    pub(super) rx_counters: Arc<RxCounters>,
+    pub(super) tx_counters: Arc<TxCounters>,
+    pub(super) rx_drops: Arc<DropCounters>,
+    pub(super) tx_drops: Arc<DropCounters>,
+    /// Packets that are still to be injected.
+    pub(super) feed: VecDeque<Outside>,
+    now: Instant,
+    numbers: u32,
+}
+
+impl<R: Rig> Bench<R> {
+    /// Attaches the rig's driver. The device is given `tx` of the features that it declares.
+    pub(super) fn new(mut rig: R, seed: u64, tx: Features, feed: Vec<Outside>) -> Self {
+        let traits = rig.traits();
+        let mut feed = VecDeque::from(feed);
+        if traits.injects == Injects::BeforeAttach {
+            for packet in feed.drain(..) {
+                assert!(
+                    rig.inject(&packet),
+                    "before it is attached, a rig takes everything"
+                );
+            }
+        }
+        let arena = Arena::new(ArenaConfig::small()).expect("memory for an arena");
+        let capabilities = rig.driver().capabilities();
+        let how = Attach {
+            queues: 1,
+            rx: capabilities.rx,
+            rx_buffers: if seed.is_multiple_of(2) {
+                RxBuffers::Whole
+            } else {
+                RxBuffers::Pieces
+            },
+        };
+        let mut pairs = rig
+            .driver()
+            .attach(&how, &arena)
+            .expect("the driver attaches");
+        assert_eq!(pairs.len(), 1, "one queue was asked for");
+        let (rx, tx_device) = pairs.remove(0);
+        let (rx_counters, tx_counters): (Arc<RxCounters>, Arc<TxCounters>) = Default::default();
+        let (rx_drops, tx_drops): (Arc<DropCounters>, Arc<DropCounters>) = Default::default();
+        let rx = RxQueue::new(
+            rx,
+            arena.clone(),
+            capabilities.link,
+            Ingress::default(),
+            Arc::clone(&rx_counters),
+            Arc::clone(&rx_drops),
+        );
+        let tx = TxQueue::new(
+            tx_device,
+            arena.clone(),
+            capabilities.tx.intersection(tx),
+            FitLimits::new(&capabilities, None),
+            capabilities.tx_ring,
+            Arc::clone(&tx_counters),
+            Arc::clone(&tx_drops),
+        );
+        Self {
+            queues: Some((rx, tx)),
+            rig,
+            arena,
+            capabilities,
+            traits,
+            dice: Dice::new(seed),
+            rx_counters,
+            tx_counters,
+            rx_drops,
+            tx_drops,
+            feed,
+            now: Instant::default(),
+            numbers: 0,
+        }
+    }
+
+    pub(super) fn rx(&mut self) -> &mut Rx<R> {
+        &mut self.queues.as_mut().expect("attached").0
+    }
+
+    pub(super) fn tx(&mut self) -> &mut Tx<R> {
+        &mut self.queues.as_mut().expect("attached").1
+    }
+
+    /// Drops the queues, whatever is in them.
+    pub(super) fn detach(&mut self) {
+        if self.queues.take().is_some() {
+            self.rig.detached();
+        }
+    }
+
+    /// Bytes of the longest GSO packet that fits the device, at least.
+    pub(super) fn longest(&self) -> usize {
+        let limits = FitLimits::new(&self.capabilities, None);
+        let piece = limits.segment_bytes_max.min(FrameClass::Small.data_bytes());
+        limits.gso_segments_max * piece
+    }
+
+    /// A packet that no other is like.
+    pub(super) fn probe(&mut self, payload_max: usize) -> Probe {
+        self.numbers += 1;
+        probe(
+            &mut self.dice,
+            self.capabilities.link,
+            self.numbers,
+            payload_max,
+        )
+    }
+
+    pub(super) fn matcher(&self) -> Matcher {
+        Matcher::new(self.capabilities.link, self.traits.window == 0)
+    }
+
+    /// Injects up to a window of what is left to inject.
+    pub(super) fn inject(&mut self) -> usize {
+        let mut injected = 0;
+        while self.traits.injects == Injects::Live && injected < self.traits.window.max(1) {
+            let Some(packet) = self.feed.front() else {
+                break;
+            };
+            if !self.rig.inject(packet) {
+                break;
+            }
+            self.feed.pop_front();
+            injected += 1;
+        }
+        injected
+    }
+
+    /// One poll of at most `budget` packets; returns how many arrived, bad ones included.
+    pub(super) fn poll(&mut self, budget: usize, take: &mut dyn FnMut(Packet)) -> usize {
+        self.rig.tick();
+        let mut burst = Burst::new();
+        let bad_before = self.rx_counters.bad_packets.get();
+        self.now = self.now.after(Duration::from_millis(1));
+        let now = self.now;
+        match self.rx().poll(now, &mut burst, budget) {
+            Ok(_) | Err(DeviceError::Finished) => {}
+            Err(error) => panic!("the device failed: {error}"),
+        }
+        let bad = (self.rx_counters.bad_packets.get() - bad_before) as usize;
+        let count = burst.len() + bad;
+        assert!(
+            count <= budget,
+            "{count} packets in a poll with a budget of {budget}"
+        );
+        while let Some(packet) = burst.pop() {
+            take(packet);
+        }
+        count
+    }
+
+    /// Injects everything and polls until nothing more comes.
+    pub(super) fn receive_all(&mut self, take: &mut dyn FnMut(Packet)) {
+        let mut quiet = 0;
+        while quiet < QUIET_ROUNDS {
+            let injected = self.inject();
+            let budget = self.dice.roll(1, BURST_PACKETS_MAX);
+            let mut got = self.poll(budget, take);
+            while got > 0 && self.traits.injects == Injects::Live {
+                let more = self.poll(BURST_PACKETS_MAX, take);
+                if more == 0 {
+                    break;
+                }
+                got += more;
+            }
+            if injected + got > 0 {
+                quiet = 0;
+                continue;
+            }
+            quiet += 1;
+            sleep(self.traits.patience / QUIET_ROUNDS);
+        }
+    }
+
+    /// A packet of the framework, in pieces of random lengths.
+    pub(super) fn packet(&mut self, outside: &Outside) -> Packet {
+        let (dice, link) = (&mut self.dice, self.capabilities.link);
+        let long = dice.roll(0, 1) == 0;
+        // Header offsets promise headers in one piece, and an offload needs the offsets.
+        let mut shortest = if outside.checksum == ChecksumState::None {
+            1
+        } else {
+            HEADERS
+        };
+        let lengths = || {
+            let min = std::mem::replace(&mut shortest, 40);
+            if long { 1500 } else { dice.roll(min, 1500) }
+        };
+        outside
+            .to_packet(&self.arena, link, lengths)
+            .expect("the arena has frames")
+    }
+
+    /// Gives `burst` to the device once.
+    pub(super) fn transmit(&mut self, burst: &mut Burst) {
+        self.tx().transmit(burst).expect("the device works");
+        self.tx().reclaim();
+    }
+
+    /// Transmits `burst` to its end, observing meanwhile.
+    pub(super) fn transmit_all(&mut self, burst: &mut Burst, matcher: &mut Matcher) {
+        for _ in 0..10_000 {
+            self.transmit(burst);
+            if burst.is_empty() && self.tx().is_ready() {
+                return;
+            }
+            self.observe(matcher);
+        }
+        panic!(
+            "the device does not go on: {:?}",
+            self.tx_counters.snapshot()
+        );
+    }
+
+    /// Looks at what came out so far.
+    pub(super) fn observe(&mut self, matcher: &mut Matcher) -> usize {
+        let mut count = 0;
+        if self.traits.observes == Observes::Live || self.queues.is_none() {
+            while let Some(packet) = self.rig.observe() {
+                matcher.arrived(&packet);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Waits until everything that was transmitted was observed, or nothing more comes.
+    pub(super) fn observe_all(&mut self, matcher: &mut Matcher) {
+        if self.traits.observes == Observes::AfterDetach {
+            self.detach();
+        }
+        let mut quiet = 0;
+        while !matcher.is_done() && quiet < QUIET_ROUNDS {
+            if let Some((_, tx)) = &mut self.queues {
+                tx.reclaim();
+            }
+            if self.observe(matcher) > 0 {
+                quiet = 0;
+                continue;
+            }
+            quiet += 1;
+            sleep(self.traits.patience / QUIET_ROUNDS);
+        }
+    }
+
+    /// Waits until the device has reported everything that it accepted.
+    pub(super) fn complete_all(&mut self) {
+        for _ in 0..10_000 {
+            if self.queues.is_none() || self.tx().in_flight() == 0 {
+                return;
+            }
+            self.tx().reclaim();
+            while self.traits.observes == Observes::Live && self.rig.observe().is_some() {}
+        }
+        panic!(
+            "{} packets were never reported as sent",
+            self.tx().in_flight()
+        );
+    }
+
+    /// Drops everything, and checks that no frame is left anywhere.
+    pub(super) fn finish(mut self) {
+        self.detach();
+        let Self { rig, arena, .. } = self;
+        drop(rig);
+        let config = arena.config();
+        let census = arena.census();
+        assert_eq!(
+            (census.small_free, census.large_free, census.lines_free),
+            (config.small_frames, config.large_frames, config.lines),
+            "frames or lines leaked: {census:?}"
+        );
+    }
+}
+
+/// A random packet.
+pub(super) fn probe(dice: &mut Dice, link: LinkType, number: u32, payload_max: usize) -> Probe {
+    let kinds = [
+        GsoKind::TcpV4,
+        GsoKind::TcpV6,
+        GsoKind::UdpV4,
+        GsoKind::UdpV6,
+    ];
+    Probe {
+        link,
+        kind: kinds[dice.roll(0, 3)],
+        number,
+        payload: dice.roll(PAYLOAD_MIN, payload_max.max(PAYLOAD_MIN)),
+        vlan: None,
+        cwr: false,
+    }
+}
+
+/// `probe` with all that can be left to the device: what to give it, and what must come out.
+pub(super) fn gso(probe: &Probe, size: NonZeroU16) -> (Outside, Expected) {
+    let whole = probe.gso(size);
+    let wire = probe.wire(size);
+    let expected = Expected {
+        whole: tagged(probe, &whole),
+        wire,
+    };
+    (whole, expected)
+}
+
+/// `probe` with its checksum left to the device.
+pub(super) fn partial(probe: &Probe) -> (Outside, Expected) {
+    let whole = probe.partial();
+    let wire = vec![probe.finished()];
+    let expected = Expected {
+        whole: tagged(probe, &whole),
+        wire,
+    };
+    (whole, expected)
+}
+
+fn tagged(probe: &Probe, packet: &Outside) -> Outside {
+    let packet = packet.clone();
+    match probe.vlan {
+        Some(tag) => packet.tagged(tag),
+        None => packet,
+    }
+}

@@ -1,0 +1,634 @@
+//! The promises of the driver contract, one function each.
+
+use super::bench::{Bench, Dice, HEADERS, gso, partial, probe};
+use super::probe::{Outside, Probe};
+use super::{Injects, Observes, Outcome, Rig};
+use crate::driver::{Armed, Driver, Features, Interest};
+use crate::limits::BURST_PACKETS_MAX;
+use crate::packet::{Burst, FrameClass, Packet, VlanTag};
+use crate::port::sys::event::is_ready;
+use crate::stats::DropReason;
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+/// Packets of one case.
+const PACKETS: usize = 400;
+/// Payload that fits the smallest common MTU with any headers.
+const PAYLOAD_MAX: usize = 1400;
+const NEVER_INJECTS: Outcome = Outcome::DoesNotApply("nothing can be injected");
+const NEVER_OBSERVES: Outcome = Outcome::DoesNotApply("nothing can be observed");
+
+/// Finished packets to inject, with random protocols and lengths.
+fn finished(seed: u64, link: LinkType, count: usize) -> Vec<Vec<u8>> {
+    let mut dice = Dice::new(!seed);
+    (1..=count)
+        .map(|number| probe(&mut dice, link, number as u32, PAYLOAD_MAX).finished())
+        .collect()
+}
+
+fn outside(packets: &[Vec<u8>]) -> Vec<Outside> {
+    packets.iter().cloned().map(Outside::finished).collect()
+}
+
+/// What comes in is handed over whole, once, and in order.
+///
+/// # Panics
+///
+/// When it is not, as all of these.
+pub fn receives_in_order<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+    if matches!(rig.traits().injects, Injects::Never | Injects::Itself) {
+        return NEVER_INJECTS;
+    }
+    let link = rig.driver().capabilities().link;
+    let packets = finished(seed, link, PACKETS);
+    let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
+    let mut matcher = bench.matcher();
+    packets
+        .into_iter()
+        .for_each(|bytes| matcher.expect_finished(bytes));
+    bench.receive_all(&mut |packet| matcher.arrived(&Outside::of(&packet)));
+    assert!(
+        bench.feed.is_empty(),
+        "{} were never taken",
+        bench.feed.len()
+    );
+    assert!(
+        matcher.is_done() || bench.traits.window == 0,
+        "{} packets did not arrive",
+        matcher.missing()
+    );
+    assert!(matcher.matched > 0, "nothing arrived at all");
+    bench.finish();
+    Outcome::Passed
+}
+
+/// What is transmitted goes out whole, once, and in order, whatever pieces it is made of.
+pub fn transmits_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
+    if rig.traits().observes == Observes::Never {
+        return NEVER_OBSERVES;
+    }
+    let mut bench = Bench::new(rig, seed, Features::ALL, Vec::new());
+    let mut matcher = bench.matcher();
+    let mut left = PACKETS;
+    while left > 0 {
+        let window = bench.traits.window.clamp(1, BURST_PACKETS_MAX);
+        let n = bench.dice.roll(1, left.min(window));
+        left -= n;
+        let mut burst = Burst::new();
+        for _ in 0..n {
+            let bytes = bench.probe(PAYLOAD_MAX).finished();
+            let packet = bench.packet(&Outside::finished(bytes.clone()));
+            matcher.expect_finished(bytes);
+            burst.push(packet).expect("a burst takes as many");
+        }
+        bench.transmit_all(&mut burst, &mut matcher);
+        bench.observe(&mut matcher);
+    }
+    bench.observe_all(&mut matcher);
+    assert!(
+        matcher.is_done() || bench.traits.window == 0,
+        "{} packets did not come out",
+        matcher.missing()
+    );
+    assert!(matcher.matched > 0, "nothing came out at all");
+    assert_eq!(bench.tx_drops.snapshot().total(), 0);
+    assert!(
+        bench.tx_counters.doorbells.get() > 0,
+        "no doorbell was counted"
+    );
+    bench.finish();
+    Outcome::Passed
+}
+
+/// A full device loses nothing and changes no order: what it did not take is offered again.
+pub fn goes_on_after_it_was_full<R: Rig>(rig: R, seed: u64) -> Outcome {
+    let traits = rig.traits();
+    if !traits.fills || traits.observes != Observes::Live {
+        return Outcome::DoesNotApply("the device is never full");
+    }
+    let mut bench = Bench::new(rig, seed, Features::ALL, Vec::new());
+    let mut matcher = bench.matcher();
+    let mut burst = Burst::new();
+    let (mut submitted, mut stalls) = (0_u64, 0);
+    for round in 0..40 {
+        while burst.room() > 0 {
+            let enough = bench.arena.census().small_free > 64;
+            if round > 30 || !enough {
+                break;
+            }
+            let bytes = bench.probe(PAYLOAD_MAX).finished();
+            let packet = bench.packet(&Outside::finished(bytes.clone()));
+            matcher.expect_finished(bytes);
+            burst.push(packet).expect("there was room");
+            submitted += 1;
+        }
+        bench.transmit(&mut burst);
+        let waits = burst.wire_packets() + bench.tx().held();
+        stalls += u64::from(waits > 0);
+        let accepted = bench.tx_counters.wire_packets.get();
+        assert_eq!(accepted + waits, submitted, "accepted and waiting");
+        if waits > 0 {
+            bench.observe(&mut matcher);
+        }
+    }
+    assert!(stalls > 0, "the device was never full");
+    assert!(bench.tx_counters.stalls.get() > 0);
+    bench.transmit_all(&mut burst, &mut matcher);
+    bench.observe_all(&mut matcher);
+    assert!(matcher.is_done(), "{} packets were lost", matcher.missing());
+    assert_eq!(bench.tx_drops.snapshot().total(), 0);
+    assert!(bench.tx_counters.restarts.get() > 0, "it never went on");
+    bench.finish();
+    Outcome::Passed
+}
+
+/// One poll hands over no more than it was asked for, bad packets included.
+pub fn keeps_to_the_budget<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+    if rig.traits().injects == Injects::Never {
+        return NEVER_INJECTS;
+    }
+    let link = rig.driver().capabilities().link;
+    let packets = finished(seed, link, PACKETS);
+    let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
+    let (mut received, mut filled) = (0, 0);
+    for _ in 0..PACKETS {
+        bench.inject();
+        let budget = bench.dice.roll(1, 8);
+        // `poll` itself checks the bound.
+        let got = bench.poll(budget, &mut drop);
+        received += got;
+        filled += usize::from(got == budget);
+    }
+    assert!(received > 0, "nothing arrived");
+    assert!(filled > 0, "no poll was ended by its budget");
+    assert!(bench.rx_counters.budget_exhausted.get() > 0);
+    bench.finish();
+    Outcome::Passed
+}
+
+/// A packet that the device cannot use is counted and lost, and its neighbours arrive.
+pub fn loses_one_packet_to_a_bad_one<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+    let traits = rig.traits();
+    if !traits.injects_bad {
+        return Outcome::DoesNotApply("no bad packets can be injected");
+    }
+    let link = rig.driver().capabilities().link;
+    let packets = finished(seed, link, PACKETS);
+    let mut dice = Dice::new(seed);
+    let mut bad = 0;
+    let mut bench;
+    let mut received = Vec::new();
+    if traits.injects == Injects::BeforeAttach {
+        for packet in outside(&packets) {
+            bad += u64::from(dice.roll(0, 9) == 0 && rig.inject_bad());
+            assert!(rig.inject(&packet));
+        }
+        bench = Bench::new(rig, seed, Features::ALL, Vec::new());
+    } else {
+        bench = Bench::new(rig, seed, Features::ALL, Vec::new());
+        for packet in outside(&packets) {
+            bad += u64::from(dice.roll(0, 9) == 0 && bench.rig.inject_bad());
+            bench.feed.push_back(packet);
+            bench.inject();
+            bench.poll(BURST_PACKETS_MAX, &mut |packet| {
+                received.push(Outside::of(&packet));
+            });
+        }
+    }
+    bench.receive_all(&mut |packet| received.push(Outside::of(&packet)));
+    let mut matcher = bench.matcher();
+    packets
+        .into_iter()
+        .for_each(|bytes| matcher.expect_finished(bytes));
+    received.iter().for_each(|packet| matcher.arrived(packet));
+    assert!(bad > 0, "the rig made no bad packet");
+    assert!(
+        matcher.is_done(),
+        "{} good packets were lost",
+        matcher.missing()
+    );
+    assert_eq!(bench.rx_counters.bad_packets.get(), bad);
+    assert_eq!(bench.rx_drops.snapshot().total(), bad);
+    bench.finish();
+    Outcome::Passed
+}
+
+/// Queues dropped in the middle of everything give every frame back.
+pub fn leaks_nothing_when_detached_in_flight<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+    let link = rig.driver().capabilities().link;
+    let packets = finished(seed, link, PACKETS);
+    let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
+    let rounds = bench.dice.roll(1, 6);
+    for _ in 0..rounds {
+        bench.inject();
+        let mut burst = Burst::new();
+        for _ in 0..bench.dice.roll(0, BURST_PACKETS_MAX / 2) {
+            let (whole, _) = gso(&bench.probe(8000), SIZE);
+            let packet = bench.packet(&whole);
+            burst.push(packet).expect("a burst takes as many");
+        }
+        bench.tx().transmit(&mut burst).expect("the device works");
+        let budget = bench.dice.roll(1, 8);
+        bench.poll(budget, &mut drop);
+    }
+    bench.finish();
+    Outcome::Passed
+}
+
+/// Everything is accounted for, and the counters are those of an independent count.
+pub fn closes_its_accounts<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+    let link = rig.driver().capabilities().link;
+    let packets = finished(seed, link, PACKETS);
+    let injects = rig.traits().injects;
+    let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
+    let (mut received, mut received_bytes) = (0, 0);
+    let mut count = |packet: Packet| {
+        received += u64::from(packet.meta().wire_packets);
+        received_bytes += packet.bytes() as u64;
+    };
+    if injects == Injects::Itself {
+        (0..20).for_each(|_| {
+            bench.poll(BURST_PACKETS_MAX, &mut count);
+        });
+    } else {
+        bench.receive_all(&mut count);
+    }
+    let rx = bench.rx_counters.snapshot();
+    let lost = bench.rx_drops.snapshot().total();
+    assert_eq!(
+        rx.wire_packets,
+        received + lost,
+        "received = handed over + dropped"
+    );
+    assert_eq!(rx.bytes, received_bytes);
+    if injects != Injects::Never {
+        assert!(received > 0, "nothing arrived");
+    }
+    let mut submitted = 0;
+    for _ in 0..20 {
+        let mut burst = Burst::new();
+        for _ in 0..bench.dice.roll(1, 16) {
+            let packet = any_packet(&mut bench);
+            submitted += u64::from(packet.meta().wire_packets);
+            burst.push(packet).expect("a burst takes as many");
+        }
+        drain(&mut bench, &mut burst);
+    }
+    let tx = bench.tx_counters.snapshot();
+    let lost = bench.tx_drops.snapshot().total();
+    let held = bench.tx().held();
+    assert_eq!(
+        submitted + tx.expanded,
+        tx.wire_packets + tx.absorbed + held + lost,
+        "submitted + expanded = transmitted + absorbed + held + dropped: {tx:?}"
+    );
+    bench.complete_all();
+    compare_with_device(&mut bench);
+    bench.finish();
+    Outcome::Passed
+}
+
+/// A packet of some kind, or one that no device can send.
+fn any_packet<R: Rig>(bench: &mut Bench<R>) -> Packet {
+    let probe = bench.probe(PAYLOAD_MAX * 4);
+    let (whole, _) = gso(&probe, SIZE);
+    let mut packet = bench.packet(&whole);
+    match bench.dice.roll(0, 9) {
+        // A GSO packet of which nobody knows the headers.
+        0 => packet.meta_mut().layout = None,
+        // A checksum far behind the end.
+        1 => {
+            packet.meta_mut().gso = None;
+            packet.meta_mut().wire_packets = 1;
+            let (start, offset) = (60_000, 16);
+            packet.meta_mut().checksum = ChecksumState::Partial { start, offset };
+        }
+        // The wrong kind of GSO packet.
+        2 => {
+            let kind = if probe.kind.is_ipv6() {
+                GsoKind::TcpV4
+            } else {
+                GsoKind::UdpV6
+            };
+            packet.meta_mut().gso = Some(Gso {
+                kind,
+                size: SIZE,
+                ecn: false,
+            });
+        }
+        3 => packet.truncate(bench.dice.roll(1, 60)),
+        4..=6 => {
+            let small = bench.probe(PAYLOAD_MAX).finished();
+            packet = bench.packet(&Outside::finished(small));
+        }
+        _ => {}
+    }
+    packet
+}
+
+/// Transmits until nothing waits, whatever comes out.
+fn drain<R: Rig>(bench: &mut Bench<R>, burst: &mut Burst) {
+    for _ in 0..10_000 {
+        bench.transmit(burst);
+        if burst.is_empty() && bench.tx().is_ready() {
+            return;
+        }
+        while bench.traits.observes == Observes::Live && bench.rig.observe().is_some() {}
+    }
+    panic!(
+        "the device does not go on: {:?}",
+        bench.tx_counters.snapshot()
+    );
+}
+
+fn compare_with_device<R: Rig>(bench: &mut Bench<R>) {
+    let (rx, tx) = (bench.rx_counters.snapshot(), bench.tx_counters.snapshot());
+    if !bench.traits.counts_exactly {
+        return;
+    }
+    let device = bench.rig.driver().device_counters().expect("it counts");
+    assert_eq!(
+        device.rx_packets + device.rx_dropped + device.rx_errors,
+        tx.packets,
+        "what we transmitted, the device received: {device:?}"
+    );
+    assert_eq!(
+        device.tx_packets,
+        rx.packets + rx.bad_packets,
+        "what the device sent, we received: {device:?}"
+    );
+    if device.rx_dropped + device.rx_errors == 0 {
+        assert_eq!(device.rx_bytes, tx.bytes);
+    }
+    if rx.bad_packets == 0 {
+        assert_eq!(device.tx_bytes, rx.bytes);
+    }
+}
+
+/// A device without buffers loses packets and nothing else: with frames it goes on.
+pub fn recovers_from_an_empty_arena<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+    let injects = rig.traits().injects;
+    if !matches!(injects, Injects::Live | Injects::Itself) {
+        return Outcome::DoesNotApply("nothing can be injected while it runs");
+    }
+    let link = rig.driver().capabilities().link;
+    let mut bench = Bench::new(rig, seed, Features::ALL, Vec::new());
+    let packets = finished(seed, link, 2000);
+    bench.feed.extend(outside(&packets));
+    let mut hoard = Vec::new();
+    for _ in 0..4000 {
+        if bench.rx_counters.alloc_fail.get() > 0 {
+            break;
+        }
+        for class in [FrameClass::Small, FrameClass::Large] {
+            while let Ok(packet) = bench.arena.packet(class) {
+                hoard.push(packet);
+            }
+        }
+        bench.inject();
+        bench.poll(BURST_PACKETS_MAX, &mut |packet| hoard.push(packet));
+    }
+    assert!(
+        bench.rx_counters.alloc_fail.get() > 0,
+        "it never ran out of buffers"
+    );
+    hoard.clear();
+    // What got lost meanwhile is lost; what comes now must arrive.
+    bench.feed.clear();
+    if injects == Injects::Live {
+        bench.receive_all(&mut drop);
+    }
+    let before = bench.rx_counters.packets.get();
+    bench.poll(1, &mut drop);
+    bench.feed.extend(outside(&packets[..8]));
+    if injects == Injects::Live {
+        let mut matcher = bench.matcher();
+        packets[..8]
+            .iter()
+            .for_each(|bytes| matcher.expect_finished(bytes.clone()));
+        bench.receive_all(&mut |packet| matcher.arrived(&Outside::of(&packet)));
+        assert!(matcher.is_done() || bench.traits.window == 0);
+    } else {
+        bench.poll(8, &mut drop);
+    }
+    assert!(
+        bench.rx_counters.packets.get() > before,
+        "it did not recover"
+    );
+    bench.finish();
+    Outcome::Passed
+}
+
+/// `arm` never lets its owner sleep over a packet: it reports it, or the descriptor becomes ready.
+pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+    let injects = rig.traits().injects;
+    if injects == Injects::Never {
+        return NEVER_INJECTS;
+    }
+    let link = rig.driver().capabilities().link;
+    let packets = finished(seed, link, 40);
+    let live = injects == Injects::Live;
+    let feed = if live { Vec::new() } else { outside(&packets) };
+    let mut bench = Bench::new(rig, seed, Features::ALL, feed);
+    if !live {
+        assert_eq!(
+            bench.rx().arm(),
+            Armed::WorkPending,
+            "packets wait from the start"
+        );
+        bench.finish();
+        return Outcome::Passed;
+    }
+    let mut slept = 0;
+    for packet in outside(&packets) {
+        bench.receive_all(&mut drop);
+        let idle = bench.rx().arm() == Armed::Idle;
+        bench.feed.push_back(packet);
+        // A wake-up before the packet must not count as one for it.
+        let early = idle && woken(&mut bench, Duration::ZERO);
+        assert_eq!(bench.inject(), 1, "the outside takes a packet");
+        if idle && !early {
+            let patience = bench.traits.patience.max(Duration::from_secs(1));
+            assert!(woken(&mut bench, patience), "asleep while a packet waits");
+            slept += 1;
+        } else {
+            let mut tries = 0;
+            while bench.rx().arm() == Armed::Idle && !woken(&mut bench, Duration::ZERO) {
+                tries += 1;
+                assert!(tries < 1000, "a packet waits and nobody is told");
+                std::thread::sleep(bench.traits.patience / 100);
+            }
+        }
+        let got = bench.poll(BURST_PACKETS_MAX, &mut drop);
+        assert!(got > 0 || bench.traits.window == 0, "woken for nothing");
+    }
+    assert!(slept > 0, "it was never idle");
+    bench.finish();
+    Outcome::Passed
+}
+
+fn woken<R: Rig>(bench: &mut Bench<R>, patience: Duration) -> bool {
+    let (fd, interest) = bench
+        .rx()
+        .wake()
+        .expect("an idle device says what wakes it");
+    assert_eq!(interest, Interest::Read);
+    is_ready(fd, interest, patience).expect("poll works on the descriptor")
+}
+
+/// The payload of a wire packet of the suite.
+const SIZE: NonZeroU16 = NonZeroU16::new(1000).expect("1000 is not 0");
+
+/// Everything that can be left to a device that has `features`.
+fn offloaded(bench: &mut impl FnMut(usize) -> Probe, ethernet: bool) -> Vec<Probe> {
+    let mut probes = Vec::new();
+    for round in 0..24 {
+        let mut probe = bench([9000, 400, 60_000][round % 3]);
+        probe.cwr = probe.kind.is_tcp() && round % 4 == 0;
+        if ethernet && round % 5 == 0 {
+            let (protocol, control) = (0x8100, 0x6000 | round as u16);
+            probe.vlan = Some(VlanTag { protocol, control });
+        }
+        probes.push(probe);
+    }
+    probes
+}
+
+fn transmits_with<R: Rig>(rig: R, seed: u64, features: Features) -> Outcome {
+    if rig.traits().observes == Observes::Never {
+        return NEVER_OBSERVES;
+    }
+    let mut bench = Bench::new(rig, seed, features, Vec::new());
+    let mut matcher = bench.matcher();
+    let ethernet = bench.capabilities.link == LinkType::Ethernet;
+    let declared = bench.tx().features();
+    let mut left_to_device = 0_u64;
+    let longest = bench.longest() - HEADERS;
+    for probe in offloaded(&mut |max| bench.probe(max.min(longest)), ethernet) {
+        let gso_wanted = bench.dice.roll(0, 3) > 0;
+        let (whole, expected, needs) = if gso_wanted {
+            let (whole, expected) = gso(&probe, SIZE);
+            (whole, expected, probe.gso_features())
+        } else {
+            let short = Probe {
+                payload: probe.payload.min(PAYLOAD_MAX),
+                cwr: false,
+                ..probe
+            };
+            let (whole, expected) = partial(&short);
+            (whole, expected, short.checksum_feature())
+        };
+        let mut packet = bench.packet(&whole);
+        packet.meta_mut().vlan = probe.vlan;
+        left_to_device += u64::from(declared.contains(needs));
+        matcher.expect(expected);
+        let mut burst = Burst::new();
+        burst.push(packet).expect("an empty burst takes one");
+        bench.transmit_all(&mut burst, &mut matcher);
+        bench.observe(&mut matcher);
+    }
+    bench.observe_all(&mut matcher);
+    assert!(
+        matcher.is_done() || bench.traits.window == 0,
+        "{} packets did not come out",
+        matcher.missing()
+    );
+    let tx = bench.tx_counters.snapshot();
+    if tx.refused_features == 0 && tx.gso_sw_packets == 0 {
+        assert_eq!(tx.needs_csum, left_to_device, "offloads left to the device");
+    }
+    if declared.is_empty() {
+        assert_eq!(
+            (tx.needs_csum, tx.gso_packets),
+            (0, 0),
+            "left to a device that cannot"
+        );
+        assert!(tx.gso_sw_packets > 0 && tx.csum_sw > 0);
+    }
+    assert_eq!(bench.tx_drops.snapshot().total(), 0, "nothing is dropped");
+    bench.finish();
+    Outcome::Passed
+}
+
+/// GSO packets, partial checksums and VLAN tags come out right, whoever finishes them: the device
+/// does what it declares, the queue in front of it the rest.
+pub fn transmits_with_the_offloads_it_declares<R: Rig>(rig: R, seed: u64) -> Outcome {
+    transmits_with(rig, seed, Features::ALL)
+}
+
+/// The same packets come out when the device is trusted with nothing, and with one thing less.
+pub fn transmits_the_same_without_offloads<R: Rig>(rig: R, seed: u64) -> Outcome {
+    let features = match seed % 3 {
+        0 => Features::NONE,
+        1 => Features::CSUM,
+        _ => Features::ALL
+            .without(Features::TSO4)
+            .without(Features::USO6),
+    };
+    transmits_with(rig, seed, features)
+}
+
+/// Unfinished packets come in as they are, or finished, by what was agreed on.
+pub fn receives_with_the_offloads_it_declares<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+    let traits = rig.traits();
+    if traits.injects_offloads.is_empty() {
+        return Outcome::DoesNotApply("no unfinished packets can be injected");
+    }
+    let capabilities = rig.driver().capabilities();
+    let link = capabilities.link;
+    let mut dice = Dice::new(seed);
+    let mut number = 0;
+    let mut next = |max: usize| {
+        number += 1;
+        probe(&mut dice, link, number, max)
+    };
+    let mut expected = Vec::new();
+    let mut feed = Vec::new();
+    for probe in offloaded(&mut next, false) {
+        let (whole, packet) = if traits.injects_offloads.contains(probe.gso_features()) {
+            gso(&probe, SIZE)
+        } else {
+            let payload = probe.payload.min(PAYLOAD_MAX);
+            let cwr = false;
+            partial(&Probe {
+                payload,
+                cwr,
+                ..probe
+            })
+        };
+        feed.push(whole);
+        expected.push(packet);
+    }
+    let mut bench = Bench::new(rig, seed, Features::ALL, feed);
+    let mut matcher = bench.matcher();
+    expected
+        .into_iter()
+        .for_each(|packet| matcher.expect(packet));
+    let mut wire_packets = 0;
+    bench.receive_all(&mut |packet| {
+        let meta = packet.meta();
+        wire_packets += u64::from(meta.wire_packets);
+        let needs = meta
+            .gso
+            .map_or(Features::NONE, |gso| Features::of(gso.kind));
+        assert!(
+            capabilities.rx.contains(needs),
+            "{needs:?} was not declared"
+        );
+        if matches!(meta.checksum, ChecksumState::Partial { .. }) {
+            let any = capabilities.rx.intersection(Features::CSUM);
+            assert!(!any.is_empty(), "a partial checksum was not declared");
+        }
+        matcher.arrived(&Outside::of(&packet));
+    });
+    assert!(matcher.is_done() || bench.traits.window == 0);
+    let lost = bench.rx_drops.snapshot();
+    assert_eq!(lost.get(DropReason::NoBuffer), 0);
+    assert_eq!(
+        bench.rx_counters.wire_packets.get(),
+        wire_packets + lost.total()
+    );
+    bench.finish();
+    Outcome::Passed
+}

@@ -1,0 +1,476 @@
+//! Packets of the suite, built from a description with sums of their own: none of the code that is
+//! tested builds or judges them.
+
+use crate::driver::Features;
+use crate::packet::{Arena, FrameClass, Packet, PacketError, VlanTag};
+use packtrain_offload::layout::Layout;
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use std::collections::VecDeque;
+use std::num::NonZeroU16;
+
+/// A packet outside of the port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outside {
+    /// All bytes, VLAN tags in band, link header included.
+    pub bytes: Vec<u8>,
+    /// What is left to do about the transport checksum.
+    pub checksum: ChecksumState,
+    /// Set when it stands for several.
+    pub gso: Option<Gso>,
+}
+
+impl Outside {
+    /// A packet as a cable carries it.
+    #[must_use]
+    pub const fn finished(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            checksum: ChecksumState::None,
+            gso: None,
+        }
+    }
+
+    /// What a packet of the framework looks like from outside.
+    #[must_use]
+    pub fn of(packet: &Packet) -> Self {
+        let meta = packet.meta();
+        let mut bytes = vec![0; packet.bytes()];
+        packet.copy_to(&mut bytes);
+        let untagged = Self {
+            bytes,
+            checksum: meta.checksum,
+            gso: meta.gso,
+        };
+        match meta.vlan {
+            Some(tag) => untagged.tagged(tag),
+            None => untagged,
+        }
+    }
+
+    /// The packet with one more tag in front of those it has.
+    pub(super) fn tagged(mut self, tag: VlanTag) -> Self {
+        self.bytes.splice(12..12, tag_bytes(tag));
+        if let ChecksumState::Partial { start, .. } = &mut self.checksum {
+            *start += 4;
+        }
+        self
+    }
+
+    /// A packet of the framework with these bytes, in pieces whose lengths `lengths` gives in turn.
+    ///
+    /// # Errors
+    ///
+    /// When the arena is used up.
+    pub fn to_packet(
+        &self,
+        arena: &Arena,
+        link: LinkType,
+        mut lengths: impl FnMut() -> usize,
+    ) -> Result<Packet, PacketError> {
+        let mut packet = arena.empty_packet()?;
+        let mut left = &self.bytes[..];
+        while !left.is_empty() {
+            packet.add_frame(FrameClass::Small)?;
+            let room = packet.tailroom_mut();
+            let n = left.len().min(room.len()).min(lengths().max(1));
+            room[..n].copy_from_slice(&left[..n]);
+            packet.grow(n)?;
+            left = &left[n..];
+        }
+        let layout = Layout::parse(link, packet.first(), self.bytes.len() as u32).ok();
+        let meta = packet.meta_mut();
+        meta.link = link;
+        meta.layout = layout;
+        meta.checksum = self.checksum;
+        meta.gso = self.gso;
+        meta.wire_packets = match (self.gso, layout) {
+            (Some(gso), Some(layout)) => gso.segments(layout.payload_len()) as u16,
+            _ => 1,
+        };
+        Ok(packet)
+    }
+}
+
+fn tag_bytes(tag: VlanTag) -> [u8; 4] {
+    let (protocol, control) = (tag.protocol.to_be_bytes(), tag.control.to_be_bytes());
+    [protocol[0], protocol[1], control[0], control[1]]
+}
+
+/// Ports by which the suite knows its own packets.
+const SOURCE_PORT: u16 = 47_311;
+const DESTINATION_PORT: u16 = 47_312;
+const SOURCE_V4: [u8; 4] = [198, 18, 3, 1];
+const DESTINATION_V4: [u8; 4] = [198, 18, 3, 2];
+const SOURCE_V6: [u8; 16] = [0xfd, 0x18, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+const DESTINATION_V6: [u8; 16] = [0xfd, 0x18, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+
+const ACK: u8 = 0x10;
+const PSH: u8 = 0x08;
+const FIN: u8 = 0x01;
+const ECE: u8 = 0x40;
+const CWR: u8 = 0x80;
+
+/// Shortest payload: every frame then has 60 bytes and more, so no link pads it.
+pub const PAYLOAD_MIN: usize = 18;
+
+/// A packet in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Where it goes.
+    pub link: LinkType,
+    /// TCP or UDP, over IPv4 or IPv6.
+    pub kind: GsoKind,
+    /// Distinguishes it from others: fills the payload.
+    pub number: u32,
+    /// Bytes of payload.
+    pub payload: usize,
+    /// With this one VLAN tag.
+    pub vlan: Option<VlanTag>,
+    /// TCP: with CWR.
+    pub cwr: bool,
+}
+
+impl Probe {
+    fn payload_bytes(&self) -> Vec<u8> {
+        let number = self.number.to_be_bytes();
+        let byte = |i: usize| match number.get(i) {
+            Some(byte) => *byte,
+            // No two neighbours are equal, nor are two packets.
+            None => (i as u32)
+                .wrapping_mul(self.number.wrapping_mul(2) + 7)
+                .to_le_bytes()[1],
+        };
+        (0..self.payload).map(byte).collect()
+    }
+
+    fn flags(&self) -> u8 {
+        ACK | PSH | FIN | ECE | if self.cwr { CWR } else { 0 }
+    }
+
+    fn header_bytes(&self) -> (usize, usize, usize) {
+        let link = match self.link {
+            LinkType::Ethernet => 14,
+            LinkType::RawIp => 0,
+        };
+        let ip = if self.kind.is_ipv6() { 40 } else { 20 };
+        let transport = if self.kind.is_tcp() { 20 } else { 8 };
+        (link, ip, transport)
+    }
+
+    /// The packet finished.
+    pub fn finished(&self) -> Vec<u8> {
+        self.build(&self.payload_bytes(), 0, 0, self.flags(), true)
+    }
+
+    /// The packet with a partial checksum, tag aside.
+    pub fn partial(&self) -> Outside {
+        let untagged = Self {
+            vlan: None,
+            ..*self
+        };
+        let bytes = untagged.build(&self.payload_bytes(), 0, 0, self.flags(), false);
+        let (link, ip, _) = self.header_bytes();
+        Outside {
+            bytes,
+            checksum: ChecksumState::Partial {
+                start: (link + ip) as u16,
+                offset: if self.kind.is_tcp() { 16 } else { 6 },
+            },
+            gso: None,
+        }
+    }
+
+    /// The packet as a GSO packet of `size` bytes of payload each, tag aside.
+    pub fn gso(&self, size: NonZeroU16) -> Outside {
+        Outside {
+            gso: Some(Gso {
+                kind: self.kind,
+                size,
+                ecn: self.cwr,
+            }),
+            ..self.partial()
+        }
+    }
+
+    /// The wire packets that [`Self::gso`] stands for.
+    pub fn wire(&self, size: NonZeroU16) -> Vec<Vec<u8>> {
+        let size = usize::from(size.get());
+        let payload = self.payload_bytes();
+        let last = payload.len().div_ceil(size) - 1;
+        let segment = |(index, piece): (usize, &[u8])| {
+            let mut flags = self.flags();
+            if index < last {
+                flags &= !(FIN | PSH);
+            }
+            if index > 0 {
+                flags &= !CWR;
+            }
+            self.build(piece, index as u16, (index * size) as u32, flags, true)
+        };
+        payload.chunks(size).enumerate().map(segment).collect()
+    }
+
+    /// The features a device needs to take [`Self::gso`].
+    pub fn gso_features(&self) -> Features {
+        let ecn = if self.cwr {
+            Features::TSO_ECN
+        } else {
+            Features::NONE
+        };
+        Features::of(self.kind) | self.checksum_feature() | ecn
+    }
+
+    /// The feature a device needs to take [`Self::partial`].
+    pub const fn checksum_feature(&self) -> Features {
+        if self.kind.is_ipv6() {
+            Features::CSUM6
+        } else {
+            Features::CSUM4
+        }
+    }
+
+    fn build(&self, payload: &[u8], id: u16, sequence: u32, flags: u8, finish: bool) -> Vec<u8> {
+        let (_, _, transport_bytes) = self.header_bytes();
+        let mut l4 = Vec::with_capacity(transport_bytes + payload.len());
+        l4.extend(SOURCE_PORT.to_be_bytes());
+        l4.extend(DESTINATION_PORT.to_be_bytes());
+        if self.kind.is_tcp() {
+            l4.extend((self.number.wrapping_add(sequence)).to_be_bytes());
+            l4.extend([0, 0, 0, 9, 5 << 4, flags, 1, 0, 0, 0, 0, 0]);
+        } else {
+            l4.extend(((transport_bytes + payload.len()) as u16).to_be_bytes());
+            l4.extend([0, 0]);
+        }
+        l4.extend(payload);
+        let field = if self.kind.is_tcp() { 16 } else { 6 };
+        let pseudo = self.pseudo_header(l4.len());
+        let check = if finish {
+            let sum = !slow_sum(&[pseudo, l4.clone()].concat());
+            if sum == 0 && !self.kind.is_tcp() {
+                0xFFFF
+            } else {
+                sum
+            }
+        } else {
+            slow_sum(&pseudo)
+        };
+        l4[field..field + 2].copy_from_slice(&check.to_be_bytes());
+        let mut bytes = self.link_and_ip(id, l4.len());
+        bytes.extend(l4);
+        bytes
+    }
+
+    const fn protocol(&self) -> u8 {
+        if self.kind.is_tcp() { 6 } else { 17 }
+    }
+
+    fn pseudo_header(&self, l4_bytes: usize) -> Vec<u8> {
+        let length = (l4_bytes as u32).to_be_bytes();
+        let tail = [0, 0, 0, self.protocol()];
+        if self.kind.is_ipv6() {
+            [&SOURCE_V6[..], &DESTINATION_V6, &length, &tail].concat()
+        } else {
+            [&SOURCE_V4[..], &DESTINATION_V4, &tail, &length].concat()
+        }
+    }
+
+    fn link_and_ip(&self, id: u16, l4_bytes: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(60);
+        let ethertype: u16 = if self.kind.is_ipv6() { 0x86DD } else { 0x0800 };
+        if self.link == LinkType::Ethernet {
+            bytes.extend([2, 0, 0, 0, 3, 2, 2, 0, 0, 0, 3, 1]);
+            bytes.extend(self.vlan.map(tag_bytes).into_iter().flatten());
+            bytes.extend(ethertype.to_be_bytes());
+        }
+        if self.kind.is_ipv6() {
+            bytes.extend([0x60, 0, 0, 0]);
+            bytes.extend((l4_bytes as u16).to_be_bytes());
+            bytes.extend([self.protocol(), 64]);
+            bytes.extend(SOURCE_V6);
+            bytes.extend(DESTINATION_V6);
+        } else {
+            let at = bytes.len();
+            bytes.extend([0x45, 0]);
+            bytes.extend(((20 + l4_bytes) as u16).to_be_bytes());
+            bytes.extend((self.number as u16).wrapping_add(id).to_be_bytes());
+            bytes.extend([0x40, 0, 64, self.protocol(), 0, 0]);
+            bytes.extend(SOURCE_V4);
+            bytes.extend(DESTINATION_V4);
+            let check = !slow_sum(&bytes[at..]);
+            bytes[at + 10..at + 12].copy_from_slice(&check.to_be_bytes());
+        }
+        bytes
+    }
+}
+
+/// Folded ones-complement sum, not complemented: the slow way.
+fn slow_sum(bytes: &[u8]) -> u16 {
+    let mut sum = 0_u32;
+    for pair in bytes.chunks(2) {
+        sum += u32::from(pair[0]) * 256 + u32::from(pair.get(1).copied().unwrap_or(0));
+        if sum > 0xFFFF {
+            sum -= 0xFFFF;
+        }
+    }
+    sum as u16
+}
+
+/// Whether the suite made this packet.
+pub fn is_probe(link: LinkType, bytes: &[u8]) -> bool {
+    let mut at = match link {
+        LinkType::Ethernet => 14,
+        LinkType::RawIp => 0,
+    };
+    if link == LinkType::Ethernet && matches!(bytes.get(12..14), Some([0x81, 0] | [0x88, 0xA8])) {
+        at += 4;
+    }
+    let transport = match bytes.get(at).map(|first| first >> 4) {
+        Some(4) => at + 20,
+        Some(6) => at + 40,
+        _ => return false,
+    };
+    let ports = [SOURCE_PORT.to_be_bytes(), DESTINATION_PORT.to_be_bytes()].concat();
+    bytes.get(transport..transport + 4) == Some(&ports[..])
+}
+
+/// The packet with its checksum finished, the slow way.
+fn finish(packet: &Outside) -> Vec<u8> {
+    let mut bytes = packet.bytes.clone();
+    if let ChecksumState::Partial { start, offset } = packet.checksum {
+        let start = usize::from(start);
+        let field = start + usize::from(offset);
+        let sum = !slow_sum(&bytes[start..]);
+        let sum = if sum == 0 && offset == 6 { 0xFFFF } else { sum };
+        bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+    bytes
+}
+
+/// One packet that must arrive: whole, or as wire packets.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// As one packet.
+    pub whole: Outside,
+    /// As a cable carries it.
+    pub wire: Vec<Vec<u8>>,
+}
+
+/// Compares what arrives with what must arrive, in order.
+#[derive(Debug)]
+pub struct Matcher {
+    link: LinkType,
+    expected: VecDeque<Expected>,
+    /// Wire packets of the first that have arrived.
+    part: usize,
+    /// Packets that may be missing.
+    lossy: bool,
+    /// Packets that arrived.
+    pub matched: usize,
+}
+
+impl Matcher {
+    /// Nothing is expected yet.
+    pub const fn new(link: LinkType, lossy: bool) -> Self {
+        Self {
+            link,
+            expected: VecDeque::new(),
+            part: 0,
+            lossy,
+            matched: 0,
+        }
+    }
+
+    /// This comes next.
+    pub fn expect(&mut self, expected: Expected) {
+        self.expected.push_back(expected);
+    }
+
+    /// A finished packet comes next.
+    pub fn expect_finished(&mut self, bytes: Vec<u8>) {
+        self.expect(Expected {
+            whole: Outside::finished(bytes.clone()),
+            wire: vec![bytes],
+        });
+    }
+
+    /// Everything has arrived.
+    pub fn is_done(&self) -> bool {
+        self.expected.is_empty()
+    }
+
+    /// How many have not arrived.
+    pub fn missing(&self) -> usize {
+        self.expected.len()
+    }
+
+    /// This has arrived. Packets of others are ignored.
+    pub fn arrived(&mut self, got: &Outside) {
+        if !is_probe(self.link, &got.bytes) {
+            return;
+        }
+        loop {
+            let Some(next) = self.expected.front() else {
+                panic!(
+                    "a packet arrived twice, or late: {:02x?}",
+                    got.bytes.get(..80)
+                );
+            };
+            if let Some(gso) = got.gso
+                && let Some(want) = next.whole.gso
+                && (gso.kind, gso.size) == (want.kind, want.size)
+                && self.part == 0
+                && starts_with(&finish(got), &finish(&next.whole))
+            {
+                self.next();
+                return;
+            }
+            if got.gso.is_none() && starts_with(&finish(got), &next.wire[self.part]) {
+                self.part += 1;
+                if self.part == next.wire.len() {
+                    self.next();
+                }
+                return;
+            }
+            assert!(self.lossy, "{}", self.difference(got, next));
+            self.expected.pop_front();
+            self.part = 0;
+        }
+    }
+
+    /// What differs, without kilobytes of payload.
+    fn difference(&self, got: &Outside, want: &Expected) -> String {
+        let (matched, part) = (self.matched, self.part);
+        let (finished, wire) = (finish(got), &want.wire[part]);
+        let same = finished
+            .iter()
+            .zip(wire)
+            .take_while(|(a, b)| a == b)
+            .count();
+        let (got_bytes, want_bytes) = (finished.len(), wire.len());
+        let head = |bytes: &[u8]| format!("{:02x?}", &bytes[..bytes.len().min(80)]);
+        format!(
+            "packet {matched}, wire packet {part}, is missing, late or changed: it has {got_bytes} \
+             bytes of {want_bytes}, equal up to {same}\n got {:?} {:?}\n     {}\n\
+             want {:?} {:?}\n     {}",
+            got.gso,
+            got.checksum,
+            head(&finished),
+            want.whole.gso,
+            want.whole.checksum,
+            head(wire),
+        )
+    }
+
+    fn next(&mut self) {
+        self.matched += 1;
+        self.part = 0;
+        self.expected.pop_front();
+    }
+}
+
+/// Equal, or padded with zeros behind.
+fn starts_with(got: &[u8], want: &[u8]) -> bool {
+    got.len() >= want.len()
+        && got[..want.len()] == *want
+        && got[want.len()..].iter().all(|byte| *byte == 0)
+}

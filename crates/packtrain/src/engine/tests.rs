@@ -1,0 +1,6 @@
+//! The engine over devices in memory: steps by hand, and threads.
+
+mod fake;
+mod intake;
+mod steps;
+mod threads;

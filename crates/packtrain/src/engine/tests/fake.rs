@@ -1,0 +1,382 @@
+//! Devices in memory whose every answer a test decides, and two of them joined.
+
+use crate::driver::{
+    Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
+    Interest, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+};
+use crate::engine::{Handler, Intake, Joined, Snapshot, Stats, Workers, join};
+use crate::limits::SEGMENTS_MAX;
+use crate::packet::{Arena, ArenaConfig};
+use crate::plan::{Plan, Side, Wishes, plan};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Something that arrives at a fake RX queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A packet with this number.
+    Packet(u32),
+    /// A packet that was received in error.
+    Bad,
+}
+
+/// What a fake RX queue is about to say, and what it was asked.
+#[derive(Debug, Default)]
+pub struct RxState {
+    pub items: VecDeque<Item>,
+    /// Said once all items are taken.
+    pub end: Option<End>,
+    pub next_at: Option<Instant>,
+    pub polls: u64,
+    pub arms: u64,
+}
+
+/// How a fake RX queue ends.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    Finished,
+    Failed,
+    Panic,
+}
+
+/// What a fake TX queue takes, and what it took.
+#[derive(Debug, Default)]
+pub struct TxState {
+    /// Packets that it takes before it has no descriptor.
+    pub room: usize,
+    /// Accepted packets stay with the device until `complete` allows it to report them.
+    pub keeps: bool,
+    pub complete: usize,
+    pub kept: VecDeque<Token>,
+    pub removed: bool,
+    pub sent: Vec<u32>,
+    pub asked: u64,
+}
+
+/// One queue of a fake device, from the test's side.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    rx: Arc<Mutex<RxState>>,
+    tx: Arc<Mutex<TxState>>,
+    /// Written to wake whoever waits for the RX queue; dropped to hang up.
+    bell: Arc<Mutex<Option<UnixStream>>>,
+}
+
+impl Queue {
+    pub fn rx(&self) -> MutexGuard<'_, RxState> {
+        self.rx.lock().unwrap()
+    }
+
+    pub fn tx(&self) -> MutexGuard<'_, TxState> {
+        self.tx.lock().unwrap()
+    }
+
+    /// Packets arrive, and the device says so.
+    pub fn arrive(&self, numbers: impl IntoIterator<Item = u32>) {
+        let items = numbers.into_iter().map(Item::Packet);
+        self.rx().items.extend(items);
+        if let Some(bell) = &mut *self.bell.lock().unwrap() {
+            bell.write_all(&[1]).unwrap();
+        }
+    }
+
+    /// How often the RX queue was polled and armed.
+    pub fn asked(&self) -> (u64, u64) {
+        let rx = self.rx();
+        (rx.polls, rx.arms)
+    }
+
+    /// Who can reach the RX queue: the test, and the device while there is one.
+    pub fn owners(&self) -> usize {
+        Arc::strong_count(&self.rx)
+    }
+
+    pub fn hang_up(&self) {
+        *self.bell.lock().unwrap() = None;
+    }
+}
+
+#[derive(Debug)]
+pub struct FakeRx {
+    state: Arc<Mutex<RxState>>,
+    bell: UnixStream,
+    arena: Option<Arena>,
+}
+
+impl FakeRx {
+    fn packet(&self, number: u32) -> crate::packet::Packet {
+        let mut bytes = [0u8; 60];
+        bytes[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
+        bytes[14..18].copy_from_slice(&number.to_be_bytes());
+        let arena = self.arena.as_ref().expect("refilled before receiving");
+        arena
+            .packet_from(&bytes)
+            .expect("the arena is large enough")
+    }
+}
+
+impl RxDescriptors for FakeRx {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        self.arena = Some(arena.clone());
+        true
+    }
+
+    fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        let mut rung = [0; 64];
+        match self.bell.read(&mut rung) {
+            Ok(0) => return Err(DeviceError::Removed),
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+        }
+        let mut state = self.state.lock().unwrap();
+        state.polls += 1;
+        while burst.budget() > 0 {
+            match state.items.pop_front() {
+                Some(Item::Packet(number)) => burst.push(self.packet(number), &RxInfo::default()),
+                Some(Item::Bad) => burst.bad(DropReason::BadDescriptor, 1),
+                None => break,
+            }
+        }
+        match state.end {
+            Some(end) if state.items.is_empty() => match end {
+                End::Finished => Err(DeviceError::Finished),
+                End::Failed => Err(DeviceError::Failed {
+                    action: "read",
+                    source: std::io::Error::other("test"),
+                }),
+                End::Panic => {
+                    drop(state);
+                    panic!("as the test asked")
+                }
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        let mut state = self.state.lock().unwrap();
+        state.arms += 1;
+        if state.items.is_empty() && state.end.is_none() {
+            Armed::Idle
+        } else {
+            Armed::WorkPending
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.bell.as_fd(), Interest::Read))
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.state.lock().unwrap().next_at
+    }
+}
+
+#[derive(Debug)]
+pub struct FakeTx {
+    state: Arc<Mutex<TxState>>,
+    /// Never becomes readable: who waits for it waits until something else happens.
+    never: (UnixStream, UnixStream),
+}
+
+impl TxDescriptors for FakeTx {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        let mut state = self.state.lock().unwrap();
+        state.asked += 1;
+        if state.removed {
+            return Err(Refused::Removed);
+        }
+        if state.room == 0 {
+            return Err(Refused::NoDescriptor);
+        }
+        state.room -= 1;
+        let bytes = packet.packet().first();
+        let number = u32::from_be_bytes(bytes[14..18].try_into().unwrap());
+        state.sent.push(number);
+        if state.keeps {
+            state.kept.push_back(token);
+            Ok(Accepted::Pending)
+        } else {
+            Ok(Accepted::Complete)
+        }
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        let mut state = self.state.lock().unwrap();
+        while state.complete > 0 {
+            let Some(&token) = state.kept.front() else {
+                return;
+            };
+            if !completed.push(token) {
+                return;
+            }
+            state.kept.pop_front();
+            state.complete -= 1;
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        let state = self.state.lock().unwrap();
+        if state.complete > 0 && !state.kept.is_empty() {
+            Armed::WorkPending
+        } else {
+            Armed::Idle
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.never.0.as_fd(), Interest::Read))
+    }
+
+    fn doorbells(&self) -> u64 {
+        0
+    }
+}
+
+/// A fake device.
+#[derive(Debug)]
+struct Fake {
+    name: &'static str,
+    input: Input,
+    queues: Vec<(FakeRx, FakeTx)>,
+}
+
+impl Driver for Fake {
+    type Rx = FakeRx;
+    type Tx = FakeTx;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            queues_max: 16,
+            input: self.input,
+            tx: Features::NONE,
+            tx_segments_max: SEGMENTS_MAX,
+            tx_gso_segments_max: SEGMENTS_MAX,
+            ..Capabilities::default()
+        }
+    }
+
+    fn attach(
+        &mut self,
+        _how: &Attach,
+        _arena: &Arena,
+    ) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        Ok(std::mem::take(&mut self.queues))
+    }
+}
+
+fn fake(name: &'static str, input: Input, queues: usize) -> (Fake, Vec<Queue>) {
+    let mut fake = Fake {
+        name,
+        input,
+        queues: Vec::new(),
+    };
+    let handles = (0..queues).map(|_| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let handle = Queue {
+            rx: Arc::default(),
+            tx: Arc::default(),
+            bell: Arc::new(Mutex::new(Some(ours))),
+        };
+        handle.tx().room = usize::MAX;
+        let rx = FakeRx {
+            state: Arc::clone(&handle.rx),
+            bell: theirs,
+            arena: None,
+        };
+        let tx = FakeTx {
+            state: Arc::clone(&handle.tx),
+            never: UnixStream::pair().unwrap(),
+        };
+        fake.queues.push((rx, tx));
+        handle
+    });
+    let handles = handles.collect();
+    (fake, handles)
+}
+
+/// Two fake devices, joined.
+pub struct World<H> {
+    pub a: Vec<Queue>,
+    pub b: Vec<Queue>,
+    pub workers: Option<FakeWorkers<H>>,
+    pub intake: Arc<Intake>,
+    pub stats: Arc<Stats>,
+    pub arena: Arena,
+}
+
+pub type FakeWorkers<H> = Vec<FakeWorker<H>>;
+pub type FakeWorker<H> = crate::engine::Worker<FakeRx, FakeTx, FakeRx, FakeTx, H>;
+
+pub fn plan_of(queues: [usize; 2]) -> Plan {
+    let side = |index: usize| Side {
+        name: ["a", "b"][index].to_owned(),
+        capabilities: Capabilities {
+            queues_max: 16,
+            tx_segments_max: SEGMENTS_MAX,
+            tx_gso_segments_max: SEGMENTS_MAX,
+            ..Capabilities::default()
+        },
+        wishes: Wishes {
+            queues: Some(queues[index].max(1)),
+            ..Wishes::default()
+        },
+    };
+    plan(&side(0), &side(1)).unwrap()
+}
+
+/// Joins devices with so many queues.
+pub fn world<H: Handler>(
+    queues: [usize; 2],
+    input: [Input; 2],
+    packets: Option<u64>,
+    handler: impl FnMut() -> H,
+) -> Result<World<H>, DeviceError> {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut device_a, a) = fake("a", input[0], queues[0]);
+    let (mut device_b, b) = fake("b", input[1], queues[1]);
+    let Joined {
+        workers,
+        intake,
+        stats,
+    }: Joined<Fake, Fake, H> = join(
+        &mut device_a,
+        &mut device_b,
+        &plan_of(queues),
+        &arena,
+        packets,
+        handler,
+    )?;
+    let workers: Workers<Fake, Fake, H> = workers;
+    Ok(World {
+        a,
+        b,
+        workers: Some(workers),
+        intake,
+        stats,
+        arena,
+    })
+}
+
+impl<H: Handler> World<H> {
+    pub fn worker(&mut self, index: usize) -> &mut FakeWorker<H> {
+        &mut self.workers.as_mut().expect("not running")[index]
+    }
+
+    /// Every queue's books, which must close.
+    pub fn closed(&self) -> Snapshot {
+        let snapshot = self.stats.snapshot();
+        assert!(snapshot.ledger.closed(), "{:?}", snapshot.ledger);
+        snapshot
+    }
+}

@@ -1,0 +1,121 @@
+//! The count is exact whoever takes it; and the sums of the ledger.
+
+use crate::engine::{Intake, Ledger};
+use crate::stats::{DropCounters, DropReason, RxSnapshot, TxSnapshot};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[test]
+fn without_limit_everything_is_granted_until_stopped() {
+    let intake = Intake::default();
+    assert_eq!(intake.claim(64), 64);
+    intake.refund(64, 64);
+    assert!(!intake.is_stopped());
+    intake.stop();
+    assert_eq!(intake.claim(64), 0);
+}
+
+#[test]
+fn a_count_of_zero_is_over_before_it_begins() {
+    let intake = Intake::new(Some(0), 0);
+    assert!(intake.is_stopped());
+    assert_eq!(intake.claim(1), 0);
+}
+
+#[test]
+fn what_is_given_back_can_be_claimed_again() {
+    let intake = Intake::new(Some(100), 0);
+    assert_eq!(intake.claim(64), 64);
+    assert_eq!(intake.claim(64), 36);
+    assert_eq!(intake.claim(64), 0);
+    // All of the first claim is used and nothing is left to claim, but the second is still out.
+    intake.refund(64, 64);
+    assert!(!intake.is_stopped());
+    intake.refund(36, 10);
+    assert!(!intake.is_stopped());
+    assert_eq!(intake.claim(64), 26);
+    intake.refund(26, 26);
+    assert!(intake.is_stopped());
+}
+
+#[test]
+fn giving_everything_back_is_not_the_end() {
+    let intake = Intake::new(Some(5), 0);
+    for _ in 0..3 {
+        assert_eq!(intake.claim(64), 5);
+        intake.refund(5, 0);
+        assert!(!intake.is_stopped());
+    }
+}
+
+#[test]
+fn finite_inputs_end_it_when_all_of_them_have_ended() {
+    let intake = Intake::new(None, 2);
+    intake.one_finished();
+    assert!(!intake.is_stopped());
+    intake.one_finished();
+    assert!(intake.is_stopped());
+    // An end where none was announced is no end.
+    let endless = Intake::new(None, 0);
+    endless.one_finished();
+    assert!(!endless.is_stopped());
+}
+
+/// Several threads that use a part of what they claim: together exactly the limit, and the end
+/// comes no sooner.
+#[test]
+fn the_count_is_exact_over_several_threads() {
+    for limit in [1, 63, 64, 65, 10_007] {
+        let intake = Intake::new(Some(limit), 0);
+        let used = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 1..=4u64 {
+                let (intake, used) = (&intake, &used);
+                scope.spawn(move || {
+                    let mut random = thread;
+                    while !intake.is_stopped() {
+                        let claimed = intake.claim(64);
+                        random = random
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1);
+                        let mine = (random >> 33) % (claimed as u64 + 1);
+                        used.fetch_add(mine, Ordering::SeqCst);
+                        intake.refund(claimed, mine);
+                    }
+                    assert_eq!(used.load(Ordering::SeqCst), limit);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn the_ledger_closes_when_both_sides_are_equal() {
+    let mut ledger = Ledger::default();
+    assert!(ledger.closed());
+    ledger.add_rx(&RxSnapshot {
+        wire_packets: 10,
+        packets: 3,
+        ..RxSnapshot::default()
+    });
+    assert!(!ledger.closed());
+    ledger.add_tx(&TxSnapshot {
+        wire_packets: 9,
+        packets: 1,
+        expanded: 4,
+        absorbed: 2,
+        ..TxSnapshot::default()
+    });
+    let drops = DropCounters::default();
+    drops.add(DropReason::NoBuffer, 1);
+    drops.add(DropReason::Shutdown, 1);
+    ledger.add_drops(&drops.snapshot());
+    ledger.generated = 5;
+    ledger.delivered = 4;
+    assert_eq!((ledger.inflow(), ledger.outflow()), (19, 17));
+    ledger.held = 2;
+    assert!(ledger.closed());
+    let mut twice = ledger;
+    twice.merge(&ledger);
+    assert!(twice.closed());
+    assert_eq!((twice.inflow(), twice.dropped, twice.held), (38, 4, 4));
+}

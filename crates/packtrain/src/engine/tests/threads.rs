@@ -1,0 +1,186 @@
+//! Workers on threads of their own, asleep between steps.
+
+use super::fake::{End, Queue, World, world};
+use crate::driver::{DeviceError, Input};
+use crate::engine::{Forward, Running};
+use crate::stats::DropReason;
+use std::time::{Duration, Instant};
+
+const ENDLESS: [Input; 2] = [Input::Endless; 2];
+/// Long for whoever does not have to wait; short of the time that stalled workers get.
+const PROMPT: Duration = Duration::from_secs(1);
+
+fn start(world: &mut World<Forward>) -> Running {
+    let workers = world.workers.take().expect("started once");
+    Running::start(workers, world.intake.clone()).unwrap()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn sent(queue: &Queue) -> usize {
+    queue.tx().sent.len()
+}
+
+#[test]
+fn packets_wake_a_sleeping_worker_and_stop_ends_it() {
+    let mut world = world([2, 2], ENDLESS, None, || Forward).unwrap();
+    let running = start(&mut world);
+    // Each packet finds its worker asleep or about to be: none may be slept over.
+    for number in 0..500 {
+        let (from, to) = [(&world.a, &world.b), (&world.b, &world.a)][number as usize % 2];
+        let queue = number as usize / 2 % 2;
+        let before = sent(&to[queue]);
+        from[queue].arrive([number]);
+        wait_for("a packet to come through", || sent(&to[queue]) > before);
+    }
+    assert!(!running.any_ended());
+    let stopped = Instant::now();
+    running.stop().unwrap();
+    running.join().unwrap();
+    assert!(stopped.elapsed() < PROMPT, "{:?}", stopped.elapsed());
+    let end = world.closed();
+    assert_eq!((end.ledger.transmitted, end.ledger.held), (500, 0));
+    assert!(end.sleeps > 0 && end.syscalls >= end.sleeps && end.cpu_ns > 0);
+    let wakeups: u64 = end.ports.iter().map(|port| port.rx_total().wakeups).sum();
+    assert!(wakeups > 0);
+}
+
+/// A stop at any moment, also between a step and the sleep after it, is seen at once.
+#[test]
+fn stop_is_never_slept_over() {
+    for round in 0..200 {
+        let mut world = world([1, 1], ENDLESS, None, || Forward).unwrap();
+        let running = start(&mut world);
+        world.a[0].arrive(0..round);
+        std::thread::sleep(Duration::from_micros(u64::from(round) * 3));
+        let stopped = Instant::now();
+        running.stop().unwrap();
+        running.join().unwrap();
+        assert!(
+            stopped.elapsed() < PROMPT,
+            "round {round}: {:?}",
+            stopped.elapsed()
+        );
+        world.closed();
+    }
+}
+
+/// The egress takes nothing more, the ingress has more: the worker sleeps, and a stop gives up
+/// after the time that draining gets.
+#[test]
+fn stop_during_a_stall_ends_in_time_and_counts_what_is_lost() {
+    let mut world = world([1, 1], ENDLESS, None, || Forward).unwrap();
+    world.b[0].tx().room = 5;
+    world.a[0].arrive(0..1000);
+    let running = start(&mut world);
+    wait_for("the stall", || {
+        sent(&world.b[0]) == 5 && world.stats.snapshot().sleeps > 0
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let steps = world.stats.workers[0].steps.get();
+    assert!(steps < 50, "{steps} steps while nothing could move");
+
+    let stopped = Instant::now();
+    running.stop().unwrap();
+    running.join().unwrap();
+    let took = stopped.elapsed();
+    assert!(
+        took >= Duration::from_secs(2) && took < Duration::from_secs(4),
+        "{took:?}"
+    );
+    assert!(world.stats.workers[0].steps.get() < 100);
+    let end = world.closed();
+    assert_eq!((end.ledger.transmitted, end.ledger.held), (5, 0));
+    let lost = end.drops.get(DropReason::Shutdown);
+    assert!(lost > 0 && lost == end.ledger.received - 5);
+}
+
+/// The count is reached by one worker; the other one sleeps and would never know.
+#[test]
+fn the_end_of_one_worker_is_the_end_of_all() {
+    let mut counted = world([2, 2], ENDLESS, Some(100), || Forward).unwrap();
+    let running = start(&mut counted);
+    counted.a[0].arrive(0..500);
+    running.join().unwrap();
+    assert_eq!(counted.closed().ledger.transmitted, 100);
+
+    let inputs = [Input::Finite, Input::None];
+    let mut finite = world([2, 2], inputs, None, || Forward).unwrap();
+    for (queue, count) in finite.a.iter().zip([10, 20_000]) {
+        queue.arrive(0..count);
+        queue.rx().end = Some(End::Finished);
+    }
+    let running = start(&mut finite);
+    running.join().unwrap();
+    assert_eq!(finite.closed().ledger.transmitted, 20_010);
+}
+
+#[test]
+fn a_device_that_is_removed_under_a_sleeping_worker_is_reported() {
+    let mut world = world([2, 2], ENDLESS, None, || Forward).unwrap();
+    let running = start(&mut world);
+    wait_for("both to sleep", || {
+        world
+            .stats
+            .workers
+            .iter()
+            .all(|worker| worker.sleeps.get() > 0)
+    });
+    world.b[1].hang_up();
+    wait_for("the end", || running.any_ended());
+    let result = running.join();
+    assert!(matches!(result, Err(DeviceError::Removed)), "{result:?}");
+    world.closed();
+}
+
+#[test]
+fn a_failure_is_reported_and_ends_the_others() {
+    let mut world = world([3, 3], ENDLESS, None, || Forward).unwrap();
+    let running = start(&mut world);
+    world.a[2].rx().end = Some(End::Failed);
+    world.a[2].arrive(0..7);
+    assert_eq!(running.join().unwrap_err().to_string(), "cannot read: test");
+    assert_eq!(world.closed().ledger.transmitted, 7);
+}
+
+#[test]
+fn a_panic_comes_through_join_after_the_others_have_ended() {
+    let mut world = world([3, 3], ENDLESS, None, || Forward).unwrap();
+    let running = start(&mut world);
+    world.a[0].rx().end = Some(End::Panic);
+    world.a[0].arrive([1]);
+    let joined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| running.join()));
+    let panic = joined.expect_err("the panic of the worker");
+    assert_eq!(panic.downcast_ref(), Some(&"as the test asked"));
+    // Ended means that nobody is left who uses the queues: the fakes of the other workers are gone.
+    for queue in &world.a[1..] {
+        assert_eq!(queue.owners(), 1);
+    }
+}
+
+#[test]
+fn dropping_it_stops_and_waits() {
+    let mut world = world([2, 2], ENDLESS, None, || Forward).unwrap();
+    let running = start(&mut world);
+    world.a[0].arrive(0..10);
+    wait_for("the packets", || sent(&world.b[0]) == 10);
+    drop(running);
+    assert!(world.intake.is_stopped());
+    assert_eq!(world.a[0].owners(), 1);
+    world.closed();
+}
+
+#[test]
+fn no_workers_is_over_at_once() {
+    let world = world([1, 1], ENDLESS, None, || Forward).unwrap();
+    let none: Vec<super::fake::FakeWorker<Forward>> = Vec::new();
+    let running = Running::start(none, world.intake.clone()).unwrap();
+    assert!(running.any_ended());
+    running.join().unwrap();
+}

@@ -1,0 +1,337 @@
+//! Who does what between two ports: a table for each feature, and laws for all combinations.
+
+use super::*;
+use proptest::prelude::*;
+
+fn side(name: &str, rx: Features, tx: Features, wish: Features) -> Side {
+    Side {
+        name: name.to_owned(),
+        capabilities: Capabilities {
+            queues_max: 8,
+            rx,
+            tx,
+            tx_segments_max: 17,
+            tx_gso_segments_max: 17,
+            ..Capabilities::default()
+        },
+        wishes: Wishes {
+            offload: wish,
+            ..Wishes::default()
+        },
+    }
+}
+
+fn able(name: &str) -> Side {
+    side(name, Features::ALL, Features::ALL, Features::ALL)
+}
+
+fn decision(direction: &Direction, feature: Features) -> &Decision {
+    let mut all = direction.decisions.iter();
+    all.find(|decision| decision.feature == feature)
+        .expect("one for every feature")
+}
+
+const TX_FEATURES: [Features; 8] = [
+    Features::CSUM4,
+    Features::CSUM6,
+    Features::TSO4,
+    Features::TSO6,
+    Features::TSO_ECN,
+    Features::USO4,
+    Features::USO6,
+    Features::VLAN,
+];
+
+/// Each feature alone, through every combination of device and wish on both ports.
+#[test]
+fn who_does_each_feature_and_why() {
+    for feature in TX_FEATURES {
+        for case in 0..16 {
+            let without = |bit: usize| {
+                if case & (1 << bit) != 0 {
+                    Features::ALL.without(feature)
+                } else {
+                    Features::ALL
+                }
+            };
+            let (rx, rx_wish, tx, tx_wish) = (without(0), without(1), without(2), without(3));
+            let from = side("in0", rx, Features::ALL, rx_wish);
+            let to = side("out0", Features::ALL, tx, tx_wish);
+            let plan = plan(&from, &to).expect("a plan");
+            let got = decision(&plan.directions[0], feature);
+            let has = |device: Features, wish: Features| {
+                device.contains(feature) && wish.contains(feature)
+            };
+            // The wish is named before the device: it is what the user can change.
+            let cause = |wish: Features| {
+                if wish.contains(feature) {
+                    "the device does not offer it"
+                } else {
+                    "offload= leaves it out"
+                }
+            };
+            let what = described(feature);
+            let (who, why) = if !has(rx, rx_wish) {
+                (
+                    Who::NotNeeded,
+                    format!("in0 hands over no {what}: {}", cause(rx_wish)),
+                )
+            } else if !has(tx, tx_wish) {
+                (
+                    Who::Software,
+                    format!(
+                        "in0 hands over {what}, and out0 takes none: {}",
+                        cause(tx_wish)
+                    ),
+                )
+            } else {
+                (
+                    Who::Device,
+                    format!("in0 hands over {what}, and out0 takes them as they are"),
+                )
+            };
+            assert_eq!((got.who, &got.why), (who, &why), "{feature:?}, case {case}");
+        }
+    }
+}
+
+#[test]
+fn large_receive_is_the_ingress_device_or_nobody() {
+    for (device, wish, who) in [
+        (Features::ALL, Features::ALL, Who::Device),
+        (Features::CSUM, Features::ALL, Who::NotNeeded),
+        (Features::ALL, Features::CSUM, Who::NotNeeded),
+    ] {
+        // What the egress can do has no say.
+        for tx in [Features::NONE, Features::ALL] {
+            let from = side("in0", device, Features::NONE, wish);
+            let plan = plan(&from, &side("out0", Features::NONE, tx, Features::ALL)).unwrap();
+            let got = decision(&plan.directions[0], Features::LARGE_RECEIVE);
+            assert_eq!(got.who, who);
+            assert!(got.why.starts_with("in0 merges"), "{}", got.why);
+        }
+    }
+}
+
+/// A feature that fell with another one says so.
+#[test]
+fn what_a_feature_needs_is_the_reason_when_it_is_missing() {
+    use Features as F;
+    let reason = |wish: F, feature: F| {
+        let to = side("out0", F::ALL, F::ALL, wish);
+        let plan = plan(&able("in0"), &to).unwrap();
+        let got = decision(&plan.directions[0], feature).clone();
+        assert_eq!(got.who, Who::Software);
+        got.why
+    };
+    for (wish, feature) in [
+        (F::ALL.without(F::CSUM4), F::TSO4),
+        (F::ALL.without(F::CSUM4), F::USO4),
+        (F::ALL.without(F::CSUM6), F::TSO6),
+        (F::TSO4, F::TSO4),
+    ] {
+        let why = reason(wish, feature);
+        assert!(
+            why.ends_with("it needs the checksum offload, which is not in use"),
+            "{why}"
+        );
+    }
+    let why = reason(F::ALL.without(F::TSO4 | F::TSO6), F::TSO_ECN);
+    assert!(why.ends_with("it needs TSO, which is not in use"), "{why}");
+    // One TSO is enough for it.
+    let to = side("out0", F::ALL, F::ALL, F::ALL.without(F::TSO4));
+    let plan = plan(&able("in0"), &to).unwrap();
+    assert_eq!(decision(&plan.directions[0], F::TSO_ECN).who, Who::Device);
+}
+
+#[test]
+fn unlike_links_are_refused_in_one_line() {
+    let mut tun = able("tun0");
+    tun.capabilities.link = LinkType::RawIp;
+    assert_eq!(
+        plan(&able("tap0"), &tun).unwrap_err().to_string(),
+        "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different \
+         headers; join two ports of one link type"
+    );
+    assert!(plan(&tun, &tun).is_ok());
+}
+
+#[test]
+fn queues_are_one_or_what_is_wished_and_possible() {
+    let with = |queues, queues_max| {
+        let mut port = able("p0");
+        port.wishes.queues = queues;
+        port.capabilities.queues_max = queues_max;
+        port
+    };
+    for (wish, max, expected) in [(None, 8, 1), (Some(8), 8, 8), (Some(256), 1000, 256)] {
+        let plan = plan(&with(wish, max), &able("other")).unwrap();
+        assert_eq!(
+            [plan.attach[0].queues, plan.attach[1].queues],
+            [expected, 1]
+        );
+    }
+    for (wish, max, line) in [
+        (
+            0,
+            8,
+            "p0: queues=0 is out of range: the port can have 1 to 8",
+        ),
+        (
+            9,
+            8,
+            "p0: queues=9 is out of range: the port can have 1 to 8",
+        ),
+        (
+            257,
+            1000,
+            "p0: queues=257 is out of range: the port can have 1 to 256",
+        ),
+    ] {
+        let bad = with(Some(wish), max);
+        assert_eq!(plan(&bad, &able("other")).unwrap_err().to_string(), line);
+        assert_eq!(plan(&able("other"), &bad).unwrap_err().to_string(), line);
+    }
+}
+
+/// `segs=` on a port lowers the limit towards it, holds one back from what is advertised, and
+/// makes the other port receive in pieces, unless that says otherwise.
+#[test]
+fn a_segment_limit_works_on_the_way_to_its_port() {
+    let mut a = able("a");
+    a.wishes.segments = Some(8);
+    let plan_a = plan(&a, &able("b")).unwrap();
+    let buffers = |plan: &Plan| plan.attach.map(|attach| attach.rx_buffers);
+    assert_eq!(buffers(&plan_a), [RxBuffers::Whole, RxBuffers::Pieces]);
+    let [ab, ba] = &plan_a.directions;
+    assert_eq!((ab.limits.segments_max, ab.limits.advertised()), (17, 16));
+    assert_eq!((ba.limits.segments_max, ba.limits.gso_segments_max), (8, 8));
+    assert_eq!(ba.limits.advertised(), 7);
+
+    let mut b = able("b");
+    b.wishes.rx_buffers = Some(RxBuffers::Whole);
+    assert_eq!(buffers(&plan(&a, &b).unwrap()), [RxBuffers::Whole; 2]);
+    b.wishes.segments = Some(100);
+    a.wishes.rx_buffers = None;
+    let both = plan(&a, &b).unwrap();
+    assert_eq!(buffers(&both), [RxBuffers::Pieces, RxBuffers::Whole]);
+    // Never above the device's own.
+    assert_eq!(both.directions[0].limits.segments_max, 17);
+    a.wishes.segments = Some(1);
+    assert_eq!(plan(&a, &b).unwrap().directions[1].limits.advertised(), 1);
+    let none = plan(&able("a"), &able("b")).unwrap();
+    assert_eq!(buffers(&none), [RxBuffers::Whole; 2]);
+}
+
+#[test]
+fn notes_of_both_ports_are_kept_in_order() {
+    let (mut a, mut b) = (able("a"), able("b"));
+    a.capabilities.notes = vec!["one".to_owned(), "two".to_owned()];
+    b.capabilities.notes = vec!["three".to_owned()];
+    assert_eq!(
+        plan(&a, &b).unwrap().notes,
+        ["a: one", "a: two", "b: three"]
+    );
+}
+
+fn features() -> impl Strategy<Value = Features> {
+    prop::sample::subsequence(Features::NAMED.to_vec(), 0..=9).prop_map(|some| {
+        some.into_iter()
+            .fold(Features::NONE, |all, (feature, _)| all | feature)
+    })
+}
+
+fn any_side(name: &'static str) -> impl Strategy<Value = Side> {
+    (
+        features(),
+        features(),
+        features(),
+        prop::option::of(1..=128usize),
+        1..=40usize,
+    )
+        .prop_map(move |(rx, tx, wish, segments, most)| {
+            let mut side = side(name, rx, tx, wish);
+            side.wishes.segments = segments;
+            side.capabilities.tx_segments_max = most;
+            side
+        })
+}
+
+/// The laws of one direction.
+fn check(from: &Side, to: &Side, attach: &Attach, direction: &Direction) {
+    let within = |device: Features, side: &Side| device.intersection(side.wishes.offload);
+    assert!(within(from.capabilities.rx, from).contains(attach.rx));
+    assert!(within(to.capabilities.tx, to).contains(direction.tx));
+    for set in [attach.rx, direction.tx] {
+        assert_eq!(set.consistent(), set);
+        for (gso, csum) in [
+            (Features::TSO4, Features::CSUM4),
+            (Features::USO4, Features::CSUM4),
+            (Features::TSO6, Features::CSUM6),
+            (Features::USO6, Features::CSUM6),
+        ] {
+            assert!(!set.contains(gso) || set.contains(csum));
+        }
+        let tso = Features::TSO4 | Features::TSO6;
+        assert!(!set.contains(Features::TSO_ECN) || !set.intersection(tso).is_empty());
+    }
+    let listed: Vec<_> = direction.decisions.iter().map(|d| d.feature).collect();
+    assert_eq!(listed, Features::NAMED.map(|(feature, _)| feature));
+    for Decision { feature, who, why } in &direction.decisions {
+        assert_eq!(
+            attach.rx.contains(*feature),
+            *who != Who::NotNeeded,
+            "{why}"
+        );
+        if *feature != Features::LARGE_RECEIVE && *who != Who::NotNeeded {
+            assert_eq!(
+                direction.tx.contains(*feature),
+                *who == Who::Device,
+                "{why}"
+            );
+        }
+        assert!(why.contains(&from.name) && !why.contains('\n'), "{why}");
+        assert!(
+            *who == Who::NotNeeded || *feature == Features::LARGE_RECEIVE || why.contains(&to.name)
+        );
+    }
+    let limits = &direction.limits;
+    assert!(limits.segments_max >= 1 && limits.segments_max <= to.capabilities.tx_segments_max);
+    assert!(
+        to.wishes
+            .segments
+            .is_none_or(|wish| limits.segments_max <= wish)
+    );
+    assert!(limits.advertised() >= 1);
+    assert!(limits.advertised() < limits.segments_max.min(limits.gso_segments_max).max(2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn laws_of_every_plan(a in any_side("a0"), b in any_side("b0")) {
+        let both = plan(&a, &b).unwrap();
+        check(&a, &b, &both.attach[0], &both.directions[0]);
+        check(&b, &a, &both.attach[1], &both.directions[1]);
+        // The order in which the ports are named changes nothing else.
+        let swapped = plan(&b, &a).unwrap();
+        let mut directions = swapped.directions;
+        directions.reverse();
+        prop_assert_eq!(directions, both.directions);
+    }
+
+    /// Wishing for less never makes a device do more.
+    #[test]
+    fn fewer_wishes_never_add_work_to_a_device(
+        a in any_side("a0"), b in any_side("b0"), less in features(),
+    ) {
+        let before = plan(&a, &b).unwrap();
+        let mut modest = b.clone();
+        modest.wishes.offload = b.wishes.offload.without(less);
+        let after = plan(&a, &modest).unwrap();
+        prop_assert!(before.directions[0].tx.contains(after.directions[0].tx));
+        prop_assert!(before.attach[1].rx.contains(after.attach[1].rx));
+        prop_assert_eq!(before.attach[0], after.attach[0]);
+    }
+}

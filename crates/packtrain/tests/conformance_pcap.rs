@@ -1,0 +1,151 @@
+//! Capture files keep the promises of the driver contract.
+
+use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
+use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
+use packtrain::driver_conformance;
+use packtrain::port::pcap::{Pcap, PcapRead, PcapWrite};
+use packtrain_offload::offload::LinkType;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A file that is removed when it goes out of scope.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("packtrain-conformance-{}-{number}.pcap", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+/// A capture that is read, and the one who writes it first.
+struct Reading {
+    driver: Pcap,
+    writer: Writer<File>,
+    time_ns: u64,
+    _file: Scratch,
+}
+
+fn format(seed: u64) -> Format {
+    match seed % 2 {
+        0 => Format::Pcap { nanosecond: true },
+        _ => Format::PcapNg,
+    }
+}
+
+fn reading(seed: u64) -> Result<Reading, Skip> {
+    let file = Scratch::new();
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let output = File::create(&file.0).unwrap();
+    let mut writer = Writer::new(output, format(seed), &[interface]).unwrap();
+    // The reader asks for the link type of the first packet.
+    writer.flush().unwrap();
+    let driver = Pcap::open_read(&file.0, PcapRead::default()).unwrap();
+    Ok(Reading {
+        driver,
+        writer,
+        time_ns: 0,
+        _file: file,
+    })
+}
+
+impl Reading {
+    fn record(&mut self, original_bytes: usize, bytes: &[u8]) {
+        self.time_ns += 1000;
+        self.writer
+            .write(0, self.time_ns, original_bytes as u32, [bytes])
+            .unwrap();
+        self.writer.flush().unwrap();
+    }
+}
+
+impl Rig for Reading {
+    type Driver = Pcap;
+
+    fn traits(&self) -> Traits {
+        Traits {
+            injects: Injects::BeforeAttach,
+            injects_bad: true,
+            window: 1,
+            ..Traits::default()
+        }
+    }
+
+    fn driver(&mut self) -> &mut Pcap {
+        &mut self.driver
+    }
+
+    fn inject(&mut self, packet: &Outside) -> bool {
+        self.record(packet.bytes.len(), &packet.bytes);
+        true
+    }
+
+    fn inject_bad(&mut self) -> bool {
+        // Cut by the snapshot length of whoever captured it.
+        self.record(1500, &[0; 60]);
+        true
+    }
+}
+
+/// A capture that is written, and the one who reads it afterwards.
+struct Writing {
+    driver: Pcap,
+    seen: VecDeque<Outside>,
+    file: Scratch,
+}
+
+fn writing(seed: u64) -> Result<Writing, Skip> {
+    let file = Scratch::new();
+    let how = PcapWrite {
+        format: format(seed),
+        link: LinkType::Ethernet,
+        snaplen: 0,
+    };
+    let driver = Pcap::open_write(&file.0, how).unwrap();
+    let seen = VecDeque::new();
+    Ok(Writing { driver, seen, file })
+}
+
+impl Rig for Writing {
+    type Driver = Pcap;
+
+    fn traits(&self) -> Traits {
+        Traits {
+            observes: Observes::AfterDetach,
+            window: 64,
+            ..Traits::default()
+        }
+    }
+
+    fn driver(&mut self) -> &mut Pcap {
+        &mut self.driver
+    }
+
+    fn observe(&mut self) -> Option<Outside> {
+        self.seen.pop_front()
+    }
+
+    fn detached(&mut self) {
+        let mut reader = Reader::new(File::open(&self.file.0).unwrap()).unwrap();
+        while let Some(record) = reader.next_record().unwrap() {
+            self.seen.push_back(Outside::finished(record.data.to_vec()));
+        }
+    }
+}
+
+driver_conformance!(reads, reading);
+driver_conformance!(writes, writing);

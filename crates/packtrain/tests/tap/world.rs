@@ -1,0 +1,412 @@
+//! A network namespace for each test, and the kernel calls that set the scene in it.
+
+#![allow(
+    unsafe_code,
+    reason = "namespaces, ioctls and netlink have no safe wrapper"
+)]
+
+use std::ffi::{CString, c_char, c_int, c_short, c_uint};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Set in a copy of this program that runs in a user namespace of its own.
+const IN_USER_NAMESPACE: &str = "PACKTRAIN_TEST_IN_USER_NAMESPACE";
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn expect(result: c_int, what: &str) -> c_int {
+    check(result).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Runs `test` on a thread of its own in a fresh network namespace, as root or in a user
+/// namespace; says so and returns where neither is possible, or there is no /dev/net/tun.
+pub fn in_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
+    if let Err(error) = File::options().read(true).write(true).open("/dev/net/tun") {
+        println!("SKIP: {name}: /dev/net/tun: {error}");
+        return;
+    }
+    let thread = std::thread::spawn(|| {
+        enter_fresh_namespace()?;
+        test();
+        Ok(())
+    });
+    let result: io::Result<()> = match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    match result {
+        Ok(()) => {}
+        Err(error) if std::env::var_os(IN_USER_NAMESPACE).is_some() => {
+            println!("SKIP: {name}: no network namespace in a user namespace either: {error}");
+        }
+        Err(_unprivileged) => rerun(name),
+    }
+}
+
+/// A fresh network namespace for this thread, quiet as far as that can be had.
+pub fn enter_fresh_namespace() -> io::Result<()> {
+    // SAFETY: takes no memory, and changes this thread alone.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+    // Neighbour and router discovery would only mix with what the test sends. Where /proc/sys is
+    // read-only the tests still pass, since they look for their own packets.
+    for which in ["default", "all"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{which}/router_solicitations");
+        std::fs::write(path, "0").unwrap_or(());
+        let path = format!("/proc/sys/net/ipv6/conf/{which}/accept_dad");
+        std::fs::write(path, "0").unwrap_or(());
+    }
+    Ok(())
+}
+
+/// Runs the one test again in a user namespace, which only a process with a single thread can
+/// enter: between fork and exec.
+fn rerun(name: &str) {
+    let program = std::env::current_exe().expect("this program's path");
+    // SAFETY: plain calls without arguments.
+    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    let maps = [
+        (c"/proc/self/setgroups", "deny".to_owned()),
+        (c"/proc/self/uid_map", format!("0 {uid} 1")),
+        (c"/proc/self/gid_map", format!("0 {gid} 1")),
+    ];
+    let mut command = Command::new(program);
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command.env(IN_USER_NAMESPACE, "1");
+    // SAFETY: the closure makes system calls only, and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            check(libc::unshare(libc::CLONE_NEWUSER))?;
+            for (path, text) in &maps {
+                let fd = check(libc::open(path.as_ptr(), libc::O_WRONLY))?;
+                let written = libc::write(fd, text.as_ptr().cast(), text.len());
+                if usize::try_from(written) != Ok(text.len()) {
+                    return Err(io::Error::last_os_error());
+                }
+                libc::close(fd);
+            }
+            Ok(())
+        });
+    }
+    match command.output() {
+        Err(error) => println!("SKIP: {name}: no user namespace: {error}"),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            for line in text.lines().filter(|line| line.starts_with("SKIP: ")) {
+                println!("{line}");
+            }
+            assert!(
+                output.status.success(),
+                "in a user namespace:\n{text}{errors}"
+            );
+        }
+    }
+}
+
+/// Keeps a network namespace alive, and leads into it.
+pub struct Namespace(File);
+
+impl Namespace {
+    /// This thread's.
+    pub fn current() -> Self {
+        Self(File::open("/proc/thread-self/ns/net").expect("this thread's namespace"))
+    }
+
+    /// A fresh one; this thread stays where it is.
+    pub fn fresh() -> Self {
+        std::thread::spawn(|| {
+            enter_fresh_namespace().expect("a further network namespace");
+            Self::current()
+        })
+        .join()
+        .expect("no panic")
+    }
+
+    /// Runs `act` in it.
+    pub fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                // SAFETY: takes no memory, and changes this thread alone.
+                let entered = unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) };
+                expect(entered, "setns");
+                act()
+            });
+            match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+}
+
+fn socket(family: c_int) -> OwnedFd {
+    // SAFETY: takes no memory.
+    let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    // SAFETY: the descriptor was just made for us.
+    unsafe { OwnedFd::from_raw_fd(expect(fd, "socket")) }
+}
+
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: integers and a pointer that may be null.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    assert!(name.len() < request.ifr_name.len());
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as c_char;
+    }
+    request
+}
+
+fn interface_ioctl(call: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    let socket = socket(libc::AF_INET);
+    // SAFETY: the kernel reads and writes one `ifreq`.
+    unsafe {
+        check(libc::ioctl(
+            socket.as_raw_fd(),
+            call as libc::Ioctl,
+            request,
+        ))
+    }?;
+    Ok(())
+}
+
+/// The interface's flags; `None` when it does not exist in this namespace.
+pub fn flags(name: &str) -> Option<c_int> {
+    let mut request = request(name);
+    interface_ioctl(libc::SIOCGIFFLAGS as libc::c_ulong, &mut request).ok()?;
+    // SAFETY: the kernel wrote this field.
+    Some(unsafe { request.ifr_ifru.ifru_flags }.into())
+}
+
+/// How many packets the kernel keeps for each queue of the interface.
+pub fn queue_length(name: &str) -> c_int {
+    let mut request = request(name);
+    interface_ioctl(libc::SIOCGIFTXQLEN as libc::c_ulong, &mut request).expect("SIOCGIFTXQLEN");
+    // SAFETY: the kernel wrote this field.
+    unsafe { request.ifr_ifru.ifru_metric }
+}
+
+/// Sets the interface up or down.
+pub fn set_up(name: &str, up: bool) {
+    let mut request = request(name);
+    let now = flags(name).expect("the interface exists");
+    let wanted = if up {
+        now | libc::IFF_UP
+    } else {
+        now & !libc::IFF_UP
+    };
+    request.ifr_ifru.ifru_flags = wanted as c_short;
+    interface_ioctl(libc::SIOCSIFFLAGS as libc::c_ulong, &mut request).expect("SIOCSIFFLAGS");
+}
+
+/// Gives the interface 198.18.`net`.`host`/24 and fd00:`net`::`host`/64, and sets it up.
+pub fn configure(name: &str, net: u8, host: u8) {
+    set_up(name, true);
+    for (call, address) in [
+        (libc::SIOCSIFADDR, [198, 18, net, host]),
+        (libc::SIOCSIFNETMASK, [255, 255, 255, 0]),
+    ] {
+        let mut request = request(name);
+        let mut data = [0; 14];
+        data[2..6].copy_from_slice(&address.map(|byte: u8| byte as c_char));
+        request.ifr_ifru.ifru_addr = libc::sockaddr {
+            sa_family: libc::AF_INET as u16,
+            sa_data: data,
+        };
+        interface_ioctl(call as libc::c_ulong, &mut request).expect("an IPv4 address");
+    }
+    let mut address = [0_u8; 16];
+    (address[0], address[3], address[15]) = (0xfd, net, host);
+    add_ipv6_address(name, address);
+    // The kernel makes the address its own a little later, also without duplicate detection: when
+    // the route to it is there.
+    let digits: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
+    let route = format!("{digits} 80 ");
+    for _ in 0..5000 {
+        let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route");
+        if routes
+            .expect("/proc")
+            .lines()
+            .any(|line| line.starts_with(&route))
+        {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("no route to {digits} after 5 seconds");
+}
+
+pub fn interface_index(name: &str) -> Option<u32> {
+    let name = CString::new(name).expect("no zero byte");
+    // SAFETY: a C string that lives until the call returns.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => None,
+        index => Some(index),
+    }
+}
+
+fn add_ipv6_address(name: &str, address: [u8; 16]) {
+    const IFA_ADDRESS: u16 = 1;
+    const IFA_LOCAL: u16 = 2;
+    const IFA_F_NODAD: u8 = 2;
+    let index = interface_index(name).expect("the interface exists");
+    let mut body = vec![libc::AF_INET6 as u8, 64, IFA_F_NODAD, 0];
+    body.extend(index.to_ne_bytes());
+    push_attribute(&mut body, IFA_LOCAL, &address);
+    push_attribute(&mut body, IFA_ADDRESS, &address);
+    netlink(
+        libc::RTM_NEWADDR,
+        (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16,
+        &body,
+    );
+}
+
+fn link_message(name: &str) -> Vec<u8> {
+    let index = interface_index(name).expect("the interface exists");
+    let mut body = vec![0; 16];
+    body[4..8].copy_from_slice(&index.to_ne_bytes());
+    body
+}
+
+fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    body.extend((4 + value.len() as u16).to_ne_bytes());
+    body.extend(kind.to_ne_bytes());
+    body.extend(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+/// Deletes the interface.
+pub fn delete(name: &str) {
+    netlink(libc::RTM_DELLINK, 0, &link_message(name));
+}
+
+/// Moves the interface to another namespace, where it arrives down and without addresses.
+pub fn move_to(name: &str, namespace: &Namespace) {
+    let mut body = link_message(name);
+    let fd = namespace.0.as_raw_fd().to_ne_bytes();
+    push_attribute(&mut body, libc::IFLA_NET_NS_FD, &fd);
+    netlink(libc::RTM_NEWLINK, 0, &body);
+}
+
+/// Renames the interface, which must be down.
+pub fn rename(name: &str, new: &str) {
+    let mut body = link_message(name);
+    push_attribute(
+        &mut body,
+        libc::IFLA_IFNAME,
+        &[new.as_bytes(), &[0]].concat(),
+    );
+    netlink(libc::RTM_NEWLINK, 0, &body);
+}
+
+/// Sends one request, and waits for its acknowledgement.
+fn netlink(kind: u16, flags: u16, body: &[u8]) {
+    // SAFETY: takes no memory.
+    let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE) };
+    // SAFETY: the descriptor was just made for us.
+    let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(expect(fd, "netlink socket")) });
+    let flags = flags | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    let mut message = Vec::new();
+    message.extend((16 + body.len() as u32).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(body);
+    socket.write_all(&message).expect("a netlink request");
+    let mut answer = [0_u8; 4096];
+    // SAFETY: the kernel writes within the buffer.
+    let got = unsafe { libc::read(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len()) };
+    assert!(got >= 20, "a netlink answer");
+    let error = i32::from_ne_bytes(answer[16..20].try_into().expect("four bytes"));
+    assert_eq!(
+        error,
+        0,
+        "netlink: {}",
+        io::Error::from_raw_os_error(-error)
+    );
+}
+
+/// A static neighbour entry, so that the test need not answer ARP.
+pub fn add_neighbour(name: &str, net: u8, host: u8, mac: [u8; 6]) {
+    // SAFETY: all integers.
+    let mut entry: libc::arpreq = unsafe { std::mem::zeroed() };
+    entry.arp_pa.sa_family = libc::AF_INET as u16;
+    entry.arp_pa.sa_data[2..6]
+        .copy_from_slice(&[198, 18, net, host].map(|byte: u8| byte as c_char));
+    entry.arp_ha.sa_family = libc::ARPHRD_ETHER;
+    entry.arp_ha.sa_data[..6].copy_from_slice(&mac.map(|byte| byte as c_char));
+    entry.arp_flags = 0x02 | 0x04;
+    for (to, from) in entry.arp_dev.iter_mut().zip(name.bytes()) {
+        *to = from as c_char;
+    }
+    let socket = socket(libc::AF_INET);
+    // SAFETY: the kernel reads one `arpreq`.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), 0x8955 as libc::Ioctl, &entry) };
+    expect(result, "SIOCSARP");
+}
+
+/// The interface's hardware address.
+pub fn hardware_address(name: &str) -> [u8; 6] {
+    let mut request = request(name);
+    interface_ioctl(libc::SIOCGIFHWADDR as libc::c_ulong, &mut request).expect("SIOCGIFHWADDR");
+    // SAFETY: the kernel wrote this field.
+    let data = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
+    std::array::from_fn(|i| data[i] as u8)
+}
+
+/// A TUN or TAP descriptor as another program would open it.
+pub fn raw_tun(name: &str, flags: c_int) -> io::Result<OwnedFd> {
+    let fd = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")?;
+    let mut request = request(name);
+    request.ifr_ifru.ifru_flags = flags as c_short;
+    // SAFETY: the kernel reads and writes one `ifreq`.
+    unsafe { check(libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request)) }?;
+    Ok(fd.into())
+}
+
+/// An ioctl that reads one int.
+pub fn set_int(fd: &OwnedFd, request: libc::Ioctl, value: c_int) {
+    // SAFETY: the kernel reads one int.
+    expect(
+        unsafe { libc::ioctl(fd.as_raw_fd(), request, &value) },
+        "ioctl",
+    );
+}
+
+/// An ioctl whose argument is a number.
+pub fn set_value(fd: &OwnedFd, request: libc::Ioctl, value: c_uint) {
+    let value = libc::c_ulong::from(value);
+    // SAFETY: no memory is passed.
+    expect(
+        unsafe { libc::ioctl(fd.as_raw_fd(), request, value) },
+        "ioctl",
+    );
+}
+
+/// Makes further sends of this socket one GSO packet of `size` bytes for each datagram.
+pub fn set_udp_segment(socket: &impl AsRawFd, size: c_int) {
+    // SAFETY: the kernel reads one int.
+    let result = unsafe {
+        let value = (&raw const size).cast();
+        let bytes = size_of::<c_int>() as libc::socklen_t;
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            value,
+            bytes,
+        )
+    };
+    expect(result, "UDP_SEGMENT");
+}

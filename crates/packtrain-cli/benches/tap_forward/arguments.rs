@@ -7,11 +7,11 @@ use std::time::Duration;
 /// The text of `--help`.
 pub const USAGE: &str = "\
 usage: cargo bench -p packtrain-cli --bench tap_forward -- [OPTIONS]
-  --rounds N         pairs of each experiment [default: 18; every order and direction in 12]
-  --time SECONDS     length of each transfer [default: 1.5]
+  --rounds N         pairs of each experiment [default: 24; every order and direction in 12]
+  --time SECONDS     length of each transfer [default: 1]
   --quick            4 rounds of 0.4 s: a look, no verdict to rely on
   --only NAME        one experiment: offloaded, unequal
-  --against PATH     another packtrain program instead of the C forwarder (one-thread mode stays)
+  --against PATH     another packtrain program in the place of the C forwarder with two threads
   --check            exit with 1 when a goal is not reached
   --help             this";
 
@@ -59,8 +59,8 @@ impl Arguments {
     /// What is wrong, for people.
     pub fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut arguments = Self {
-            rounds: 18,
-            time: Duration::from_millis(1500),
+            rounds: 24,
+            time: Duration::from_secs(1),
             experiments: Experiment::ALL.to_vec(),
             against: None,
             check: false,

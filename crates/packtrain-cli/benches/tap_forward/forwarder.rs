@@ -106,6 +106,8 @@ impl Contestant {
             .args(self.arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            // Told only when something fails: that links come and go is no news here.
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("start {}: {error}", path.display()))?;
         let output = BufReader::new(child.stdout.take().ok_or("no standard output")?);
@@ -162,7 +164,7 @@ impl Process {
                 }
             }
             if let Some(status) = self.child.try_wait()? {
-                return Err(format!("packtrain ended early: {status}").into());
+                return Err(self.failure(&format!("packtrain ended early: {status}")));
             }
             if start.elapsed() > READY_MAX {
                 return Err("packtrain has no worker yet".into());
@@ -177,7 +179,17 @@ impl Process {
         if line.trim_end() == "ready" {
             Ok(())
         } else {
-            Err(format!("the C forwarder is not ready: {line}").into())
+            Err(self.failure("the C forwarder is not ready"))
+        }
+    }
+
+    /// An error with what an ended process had to say.
+    fn failure(&mut self, what: &str) -> Error {
+        let mut text = String::new();
+        let said = self.child.stderr.take();
+        match said.map(|mut said| said.read_to_string(&mut text)) {
+            Some(Err(error)) => format!("{what} (and what it said: {error})").into(),
+            _ => format!("{what}\n{}", text.trim_end()).into(),
         }
     }
 
@@ -216,7 +228,7 @@ impl Process {
         self.output.read_to_string(&mut text)?;
         let status = self.child.wait()?;
         if !status.success() {
-            return Err(format!("the forwarder failed: {status}").into());
+            return Err(self.failure(&format!("the forwarder failed: {status}")));
         }
         let document: Value = serde_json::from_str(&text)?;
         account(&document).ok_or_else(|| format!("not an account: {text}").into())

@@ -16,8 +16,7 @@ mod statistics;
 use arguments::{Arguments, USAGE};
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
-use packtrain_lab::harness::without_tap;
-use packtrain_lab::rootless;
+use packtrain_lab::{netns, rootless};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,8 +51,8 @@ fn main() -> ExitCode {
         eprintln!("tap_forward: {missing}");
         return ExitCode::from(3);
     }
-    if let Some(missing) = without_tap() {
-        eprintln!("tap_forward: {missing:?}");
+    if let Err(missing) = netns::available() {
+        eprintln!("tap_forward: {missing}");
         return ExitCode::from(3);
     }
     match run(&arguments) {

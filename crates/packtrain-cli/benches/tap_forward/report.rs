@@ -182,7 +182,7 @@ pub fn judge(experiment: Experiment, contestants: &[Contestant; 3], rows: &[Row]
     let goodput = |name: &str| {
         statistics::median(&of(rows, name, None).map(|row| row.gbps).collect::<Vec<_>>())
     };
-    let [first, second] = others.each_ref().map(|other| other.name());
+    let [first, second] = others.each_ref().map(Contestant::name);
     let (better, other) = if goodput(first) >= goodput(second) {
         (first, second)
     } else {

@@ -133,7 +133,7 @@ fn verdict(outcome: &Outcome) -> Result<(), Failure> {
         return Ok(());
     }
     let wrong = outcome.rows.iter().filter(|row| !row.hash_ok).count();
-    let open = |setting: &&demo::SettingReport| !setting.snapshot.ledger.closed();
+    let open = |setting: &&demo::SettingReport| !setting.closed();
     let open = outcome.settings.iter().filter(open).count();
     Err(Failure::new(
         Exit::Check,
@@ -325,6 +325,40 @@ mod tests {
         assert!(text.contains("45,000       45.0"), "{text}");
         assert_eq!(speedup(&rows), Some(10.0));
         assert_eq!(speedup(&rows[..2]), None);
+    }
+
+    #[test]
+    fn wrong_bytes_and_an_open_account_fail_the_check() {
+        let outcome = |hash_ok, received, held| {
+            let mut snapshot = packtrain::engine::Snapshot::default();
+            snapshot.ledger.received = received;
+            snapshot.ledger.transmitted = 10;
+            snapshot.ledger.held = held;
+            Outcome {
+                world: World::Namespaces,
+                rows: vec![Row {
+                    hash_ok,
+                    ..row(Setting::Full, "tcp", 1.0)
+                }],
+                settings: vec![demo::SettingReport {
+                    setting: Setting::Full,
+                    snapshot,
+                    kernel_drops: 0,
+                }],
+                stopped: false,
+            }
+        };
+        assert_eq!(verdict(&outcome(true, 10, 0)), Ok(()));
+        let cases = [
+            (outcome(false, 10, 0), "1 transfers with wrong bytes, 0"),
+            (outcome(true, 11, 0), "0 transfers with wrong bytes, 1"),
+            (outcome(true, 11, 1), "0 transfers with wrong bytes, 1"),
+        ];
+        for (outcome, expected) in cases {
+            let failure = verdict(&outcome).expect_err(expected);
+            assert_eq!(failure.exit as u8, 1);
+            assert!(failure.line.contains(expected), "{}", failure.line);
+        }
     }
 
     #[test]

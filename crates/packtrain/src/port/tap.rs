@@ -14,8 +14,8 @@ use crate::time::Instant;
 use packtrain_offload::layout::Network;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::virtio_net::{Accept, HeaderLen};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{fmt, io};
 
 /// Segments of one packet: enough for 64 KiB in small frames.
 const TX_SEGMENTS_MAX: usize = 64;
@@ -27,6 +27,15 @@ pub enum TapKind {
     Tap,
     /// IP packets.
     Tun,
+}
+
+impl fmt::Display for TapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tap => "TAP",
+            Self::Tun => "TUN",
+        })
+    }
 }
 
 /// Which interface to open, and how.

@@ -139,6 +139,12 @@ fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<T
             "the given descriptor is {is}: say so"
         )));
     }
+    if !spec.name.is_empty() && spec.name != tap.name() {
+        return Err(DeviceError::Unsupported(format!(
+            "the given descriptor is of {}: give that name, or none",
+            tap.name()
+        )));
+    }
     Ok(tap)
 }
 

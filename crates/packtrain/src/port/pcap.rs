@@ -284,7 +284,7 @@ impl Driver for Pcap {
         // A sink that throws everything away needs nothing done before.
         let tx = match self.input {
             Input::None => Features::NONE,
-            Input::Finite | Input::Endless => Features::ALL,
+            Input::Finite | Input::Endless => Features::ALL.without(Features::LARGE_RECEIVE),
         };
         Capabilities {
             link: self.link,

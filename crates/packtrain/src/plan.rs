@@ -144,6 +144,8 @@ pub struct Direction {
     pub tx: Features,
     /// What packets to the egress device must look like.
     pub limits: FitLimits,
+    /// Descriptors in each TX ring of the egress device, if it has rings.
+    pub ring: Option<usize>,
 }
 
 /// How two ports are joined. Index 0 is the first port, or the direction that starts at it.
@@ -254,6 +256,7 @@ fn direction(from: &Side, to: &Side) -> Direction {
         decisions,
         tx,
         limits: FitLimits::new(&to.capabilities, to.wishes.segments),
+        ring: to.capabilities.tx_ring,
     }
 }
 

@@ -12,7 +12,7 @@
 use super::line::{FrameId, Line, NO_LINE};
 use super::sys::Mapping;
 use crate::limits::{HEADROOM_BYTES, LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SMALL_FRAME_BYTES};
-use std::alloc::{Layout as MemoryLayout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout as MemoryLayout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -56,6 +56,14 @@ impl ArenaConfig {
 }
 
 impl ArenaConfig {
+    /// Bytes of frames and lines together.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.small_frames as u64 * SMALL_FRAME_BYTES as u64
+            + self.large_frames as u64 * LARGE_FRAME_BYTES as u64
+            + self.lines as u64 * size_of::<Line>() as u64
+    }
+
     /// Indices must leave room for the class bit and for `NO_LINE`.
     fn check(self) -> io::Result<()> {
         let frames = u64::from(self.small_frames) + u64::from(self.large_frames);
@@ -227,9 +235,7 @@ impl Arena {
         let layout = lines_layout(config.lines);
         // SAFETY: the layout is not empty.
         let raw = unsafe { alloc_zeroed(layout) };
-        let Some(lines) = NonNull::new(raw.cast::<Line>()) else {
-            handle_alloc_error(layout)
-        };
+        let lines = NonNull::new(raw.cast::<Line>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let frames = config.small_frames + config.large_frames;
         // Highest first, so that the lowest addresses are used first.
         let free = Free {
@@ -354,8 +360,7 @@ impl Core {
                 && free.lines.len() == self.config.lines as usize
         };
         // In this order: without packets nobody can bind a cache any more, so a zero that is read
-        // after that stays. Pairs with the release by
-        // which the last user leaves.
+        // after that stays. Pairs with the release by which the last user leaves.
         all_free && self.bound_caches.load(Ordering::Acquire) == 0
     }
 

@@ -716,8 +716,8 @@ impl<'a> RxBurst<'a> {
         }
         if self.burst.push(packet).is_err() {
             // Only a driver that ignores the budget gets here; the loss is counted all the same.
-            self.bad
-                .bad(DropReason::NoBuffer, u64::from(info.wire_packets));
+            let wire_packets = u64::from(info.wire_packets.max(1));
+            self.bad.bad(DropReason::NoBuffer, wire_packets);
         }
     }
 
@@ -731,7 +731,8 @@ impl<'a> RxBurst<'a> {
 /// The receiving half of a queue; owned by one worker.
 pub trait RxDescriptors: Send {
     /// Gives the device buffers, as many as it can use. Returns false when the arena could not
-    /// supply all that were wanted.
+    /// supply all that were wanted; then the queue is polled again after a moment, and as long as
+    /// nothing arrives `arm` and `wake` are not asked.
     fn refill(&mut self, arena: &Arena) -> bool;
 
     /// Receives at most `burst.budget()` packets.

@@ -132,6 +132,8 @@ pub struct Direction {
     pub tx: Features,
     /// What packets to the egress device must look like.
     pub limits: FitLimits,
+    /// Descriptors in each TX ring of the egress device, if it has rings.
+    pub ring: Option<usize>,
 }
 
 /// How two ports are joined. Index 0 is the first port, or the direction that starts at it.
@@ -242,6 +244,7 @@ fn direction(from: &Side, to: &Side) -> Direction {
         decisions,
         tx,
         limits: FitLimits::new(&to.capabilities, to.wishes.segments),
+        ring: to.capabilities.tx_ring,
     }
 }
 

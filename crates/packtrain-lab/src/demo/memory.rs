@@ -2,6 +2,7 @@
 //! TCP and UDP trains between them. The forwarder, the checks and the table are the same.
 
 use super::{DemoError, Moved, Options, Row, Setting, SettingReport, forward, settle};
+use crate::sys;
 use crate::traffic::payload::{Pattern, StreamHash};
 use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features};
 use packtrain::engine::Session;
@@ -29,6 +30,10 @@ const PAYLOADS: u64 = 16;
 const MAC_HOST_A: [u8; 6] = [2, 0, 0, 0x18, 0, 1];
 const MAC_HOST_B: [u8; 6] = [2, 0, 0, 0x18, 0, 2];
 const PORT: u16 = 7001;
+/// Trains that are sent before the arrivals are looked at: at most what the way holds anyway.
+const TRAINS_A_TURN: usize = 16;
+/// How long a host sleeps at most, since it also has to see the end of the transfer.
+const WAIT_MAX: Duration = Duration::from_millis(5);
 /// How long packets that were sent may take to arrive.
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -211,18 +216,7 @@ impl Transfer<'_> {
         while received.hash.bytes() < sent.bytes() || start.elapsed() < options.transfer_time {
             let sending =
                 start.elapsed() < options.transfer_time && !options.stop.load(Ordering::Relaxed);
-            if sending && from.tx.is_ready() {
-                let number = (sent.bytes() / TRAIN_BYTES as u64) as usize;
-                let payload = &from.payloads[number % from.payloads.len()];
-                let packet = self.stream.train(&from.arena, payload, sent.bytes());
-                // Without memory the train is made again once packets have been freed.
-                if let Ok(packet) = packet {
-                    payload.segments().for_each(|piece| sent.add(piece));
-                    from.send(Some(packet))?;
-                }
-            } else {
-                from.send(None)?;
-            }
+            self.send(from, &mut sent, sending)?;
             to.rx.poll(
                 clock.now(),
                 &mut to.burst,
@@ -230,8 +224,8 @@ impl Transfer<'_> {
             )?;
             if !to.burst.is_empty() {
                 last_arrival = Instant::now();
-            } else if to.rx.arm() == Armed::Idle {
-                std::thread::yield_now();
+            } else if !(sending && from.tx.is_ready()) {
+                wait(from, to)?;
             }
             while let Some(packet) = to.burst.pop() {
                 received.take(&packet);
@@ -256,6 +250,53 @@ impl Transfer<'_> {
             hash_ok: received.bad == 0 && received.hash.finish() == sent.finish(),
         })
     }
+}
+
+impl Transfer<'_> {
+    /// Sends what waits and then, if there is more to send, trains until the NIC takes no more.
+    /// Not one at a time: on a busy machine each turn between this thread and the forwarder's may
+    /// cost a time slice.
+    fn send(
+        &self,
+        from: &mut Host,
+        sent: &mut StreamHash,
+        sending: bool,
+    ) -> Result<(), DeviceError> {
+        from.send(None)?;
+        for _ in 0..TRAINS_A_TURN {
+            if !sending || !from.tx.is_ready() {
+                break;
+            }
+            let number = (sent.bytes() / TRAIN_BYTES as u64) as usize;
+            let payload = &from.payloads[number % from.payloads.len()];
+            // Without memory the train is made again once packets have been freed.
+            let Ok(packet) = self.stream.train(&from.arena, payload, sent.bytes()) else {
+                break;
+            };
+            payload.segments().for_each(|piece| sent.add(piece));
+            from.send(Some(packet))?;
+        }
+        Ok(())
+    }
+}
+
+/// Sleeps until a packet arrives or the sender's NIC can go on, as an event loop would: a thread
+/// that spins takes the processor from the forwarder that it waits for.
+fn wait(from: &mut Host, to: &mut Host) -> Result<(), DeviceError> {
+    // Both are armed, also after one has said that it has work.
+    let armed = [to.rx.arm(), from.tx.arm()];
+    if armed.contains(&Armed::WorkPending) {
+        return Ok(());
+    }
+    let wakes = [to.rx.wake(), from.tx.wake()];
+    // A simulated NIC wakes by becoming readable, in both directions.
+    let fds: Vec<_> = wakes.into_iter().flatten().map(|(fd, _)| fd).collect();
+    sys::poll_readable(&fds, WAIT_MAX)
+        .map(|_ready| ())
+        .map_err(|source| DeviceError::Failed {
+            action: "wait for packets",
+            source,
+        })
 }
 
 impl Stream {

@@ -14,7 +14,8 @@ pub struct Ledger {
     pub generated: u64,
     /// Made from others: fragments, clones, cutting into more.
     pub expanded: u64,
-    /// Accepted by a device.
+    /// Accepted by a device, those included that it still had when the run ended: what it does
+    /// with them shows in its own counters.
     pub transmitted: u64,
     /// Taken by the user's code.
     pub delivered: u64,

@@ -21,7 +21,7 @@ pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats};
 pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};
 
 use crate::driver::{DeviceError, Driver, Input, QueuePair};
-use crate::limits::{BURST_PACKETS_MAX, SEGMENTS_MAX};
+use crate::limits::SEGMENTS_MAX;
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
 use crate::queue::{RxQueue, TxQueue};
@@ -45,17 +45,36 @@ pub struct Joined<A: Driver, B: Driver, H> {
     pub stats: Arc<Stats>,
 }
 
-/// Memory for the queues that `plan` opens: bounded, decided here once.
+/// Small frames for each queue: at most 111 posted, a burst or what of it waits in front of a
+/// device (128 KiB in pieces are 74, cut packets 64 headers), and 256 in the thread's cache.
+const SMALL_FRAMES_PER_QUEUE: usize = 1024;
+/// Large frames for each queue: 8 posted, as many in a burst, 16 in the thread's cache.
+const LARGE_FRAMES_PER_QUEUE: usize = 32;
+/// More descriptors in a ring than this are not counted on to be in use at once.
+const RING_COUNTED_MAX: usize = 16_384;
+
+/// Memory for the queues that `plan` opens: bounded, decided here once. 35 MiB for a queue or two,
+/// and about 4 MiB for each queue (of either port) from the eighth on.
+///
+/// Queues that need more at some moment wait for the others, or count drops (`drop.no_buffer`).
 #[must_use]
 pub fn arena_config(plan: &Plan) -> ArenaConfig {
-    let queues: usize = plan.attach.iter().map(|attach| attach.queues).sum();
-    // For each queue: posted buffers, a burst, what waits in front of a device, what is in flight,
-    // and a thread's cache; large frames for bursts only, since a queue posts just one.
-    let packets = (queues * BURST_PACKETS_MAX * 16) as u32;
+    let (mut small, mut large) = (0, 0);
+    for (port, attach) in plan.attach.iter().enumerate() {
+        // What goes to a port is planned by the direction that ends there.
+        let ring = plan.directions[1 - port].ring.unwrap_or(0);
+        let ring = ring.min(RING_COUNTED_MAX);
+        // As many receive buffers are posted as there are packets in flight; of GSO packets, which
+        // take at least four descriptors, fewer.
+        small += attach.queues * (SMALL_FRAMES_PER_QUEUE + 2 * ring);
+        large += attach.queues * (LARGE_FRAMES_PER_QUEUE + ring / 4);
+    }
+    let small = small.max(8192) as u32;
     ArenaConfig {
-        small_frames: (packets * 2).max(8192),
-        large_frames: (queues * BURST_PACKETS_MAX * 2).max(256) as u32,
-        lines: (packets * 4).max(16_384) + SEGMENTS_MAX as u32,
+        small_frames: small,
+        large_frames: large.max(256) as u32,
+        // One for each posted or cached frame, one for each packet, one for a device's reference.
+        lines: 2 * small + SEGMENTS_MAX as u32,
     }
 }
 

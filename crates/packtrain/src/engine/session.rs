@@ -7,6 +7,7 @@ use super::{arena_config, join};
 use crate::driver::{DeviceCounters, DeviceError, Driver, Link};
 use crate::packet::Arena;
 use crate::plan::Plan;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,7 @@ where
         handler: impl FnMut() -> H,
     ) -> Result<Self, DeviceError> {
         let failed = |action| move |source| DeviceError::Failed { action, source };
-        let arena = Arena::new(arena_config(plan)).map_err(failed("map memory for packets"))?;
+        let arena = memory(plan).map_err(failed("map memory for packets"))?;
         let joined = join(&mut a, &mut b, plan, &arena, packets, handler)?;
         let device_start = [a.device_counters(), b.device_counters()];
         let start = Instant::now();
@@ -134,4 +135,20 @@ where
             error,
         }
     }
+}
+
+/// The arena for `plan`, or an error that says how much memory it would take.
+fn memory(plan: &Plan) -> io::Result<Arena> {
+    let config = arena_config(plan);
+    Arena::new(config).map_err(|error| {
+        let queues: usize = plan.attach.iter().map(|attach| attach.queues).sum();
+        let mib = config.bytes() >> 20;
+        io::Error::new(
+            error.kind(),
+            format!(
+                "{queues} queues take {mib} MiB: {error}; use fewer queues or smaller rings, or \
+                 allow more memory"
+            ),
+        )
+    })
 }

@@ -158,7 +158,10 @@ where
     H: Handler,
 {
     let result = work(&mut worker, stop, waker);
-    worker.abandon(DropReason::Shutdown);
+    worker.abandon(match result {
+        Ok(()) => DropReason::Shutdown,
+        Err(_) => DropReason::DeviceReset,
+    });
     worker.counters().cpu_ns.set(thread_cpu_ns());
     result
 }

@@ -2,5 +2,6 @@
 
 mod fake;
 mod intake;
+mod memory;
 mod steps;
 mod threads;

@@ -251,7 +251,7 @@ where
         tx_interests(&self.b.tx, &mut visit);
     }
 
-    /// Tells the worker which descriptor woke it, so that the queue's wake-up is counted.
+    /// Tells the worker which descriptor woke it, so that the wake-up of its queue is counted.
     pub fn woken_by(&self, fd: i32) {
         fn rx<R: RxDescriptors>(lanes: &[RxLane<R>], fd: i32) {
             let woken = |lane: &&RxLane<R>| {
@@ -264,8 +264,18 @@ where
                 .filter(woken)
                 .for_each(|lane| lane.queue.count_wakeup());
         }
+        fn tx<T: TxDescriptors>(queues: &[TxQueue<T>], fd: i32) {
+            let woken = |queue: &&TxQueue<T>| {
+                let wake = queue.wake();
+                wake.is_some_and(|(wake, _)| wake.as_raw_fd() == fd)
+            };
+            let queues = queues.iter().filter(woken);
+            queues.for_each(TxQueue::count_wakeup);
+        }
         rx(&self.a.rx, fd);
         rx(&self.b.rx, fd);
+        tx(&self.a.tx, fd);
+        tx(&self.b.tx, fd);
     }
 }
 

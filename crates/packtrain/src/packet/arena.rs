@@ -12,7 +12,7 @@
 use super::line::{FrameId, Line, NO_LINE};
 use super::sys::Mapping;
 use crate::limits::{HEADROOM_BYTES, LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SMALL_FRAME_BYTES};
-use std::alloc::{Layout as MemoryLayout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout as MemoryLayout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -56,6 +56,14 @@ impl ArenaConfig {
 }
 
 impl ArenaConfig {
+    /// Bytes of frames and lines together.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.small_frames as u64 * SMALL_FRAME_BYTES as u64
+            + self.large_frames as u64 * LARGE_FRAME_BYTES as u64
+            + self.lines as u64 * size_of::<Line>() as u64
+    }
+
     /// Indices must leave room for the class bit and for `NO_LINE`.
     fn check(self) -> io::Result<()> {
         let frames = u64::from(self.small_frames) + u64::from(self.large_frames);
@@ -211,6 +219,15 @@ fn lines_layout(lines: u32) -> MemoryLayout {
     MemoryLayout::array::<Line>(lines.max(1) as usize).expect("at most 2^32 lines of 128 bytes")
 }
 
+/// A full stack of free pieces.
+fn stack(pieces: u32) -> io::Result<Vec<u32>> {
+    let mut free = Vec::new();
+    free.try_reserve_exact(pieces as usize)?;
+    // Highest first, so that the lowest addresses are used first.
+    free.extend((0..pieces).rev());
+    Ok(free)
+}
+
 impl Arena {
     /// Makes an arena and touches all its memory.
     ///
@@ -224,24 +241,25 @@ impl Arena {
         let small_bytes = config.small_frames as usize * SMALL_FRAME_BYTES;
         let large_bytes = config.large_frames as usize * LARGE_FRAME_BYTES;
         let mapping = Mapping::new((small_bytes + large_bytes).max(1))?;
+        let frames = config.small_frames + config.large_frames;
+        let free = Free {
+            small: stack(config.small_frames)?,
+            large: stack(config.large_frames)?,
+            lines: stack(config.lines)?,
+        };
+        let mut references = Vec::new();
+        references.try_reserve_exact(frames as usize)?;
+        references.extend((0..frames).map(|_| AtomicU32::new(0)));
+        // Last, since nothing frees it on an error.
         let layout = lines_layout(config.lines);
         // SAFETY: the layout is not empty.
         let raw = unsafe { alloc_zeroed(layout) };
-        let Some(lines) = NonNull::new(raw.cast::<Line>()) else {
-            handle_alloc_error(layout)
-        };
-        let frames = config.small_frames + config.large_frames;
-        // Highest first, so that the lowest addresses are used first.
-        let free = Free {
-            small: (0..config.small_frames).rev().collect(),
-            large: (0..config.large_frames).rev().collect(),
-            lines: (0..config.lines).rev().collect(),
-        };
+        let lines = NonNull::new(raw.cast::<Line>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let core = NonNull::from(Box::leak(Box::new(Core {
             mapping,
             config,
             lines,
-            references: (0..frames).map(|_| AtomicU32::new(0)).collect(),
+            references: references.into(),
             free: Mutex::new(free),
             bound_caches: AtomicU32::new(0),
         })));
@@ -354,8 +372,7 @@ impl Core {
                 && free.lines.len() == self.config.lines as usize
         };
         // In this order: without packets nobody can bind a cache any more, so a zero that is read
-        // after that stays. Pairs with the release by
-        // which the last user leaves.
+        // after that stays. Pairs with the release by which the last user leaves.
         all_free && self.bound_caches.load(Ordering::Acquire) == 0
     }
 

@@ -131,12 +131,12 @@ fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<T
     let fds: io::Result<Vec<_>> = options.fds.iter().map(|&fd| adopt(fd)).collect();
     let tap = Tap::from_fds(fds.map_err(failed)?, spec.wishes.offload)?;
     if tap.kind() != kind {
-        let is = match tap.kind() {
-            TapKind::Tap => "a TAP",
-            TapKind::Tun => "a TUN",
+        let (is, say) = match tap.kind() {
+            TapKind::Tap => ("TAP", "tap"),
+            TapKind::Tun => ("TUN", "tun"),
         };
         return Err(DeviceError::Unsupported(format!(
-            "the given descriptor is {is}: say so"
+            "the given descriptor is of a {is} interface: write {say}: in front instead"
         )));
     }
     if !spec.name.is_empty() && spec.name != tap.name() {

@@ -22,6 +22,8 @@ pub struct RxQueue<R> {
     drops: Arc<DropCounters>,
     /// The device has fewer buffers than it could use.
     short: bool,
+    /// And nothing came when it was last asked: perhaps it has none at all.
+    starved: bool,
     retry_at: Instant,
 }
 
@@ -62,6 +64,7 @@ impl<R: RxDescriptors> RxQueue<R> {
             counters,
             drops,
             short: true,
+            starved: false,
             retry_at: Instant::from_nanos(0),
         }
     }
@@ -104,11 +107,13 @@ impl<R: RxDescriptors> RxQueue<R> {
         for packet in burst.iter_mut().skip(before) {
             self.admit(packet, now);
         }
-        if self.received() > received {
+        let nothing_came = self.received() == received;
+        if !nothing_came {
             // Before the packets go on, so that the device can receive meanwhile; and before the
             // worker sleeps, since a device without buffers has nothing to wake it for.
             self.refill(now);
         }
+        self.starved = self.short && nothing_came;
         counters.syscalls.set(self.device.syscalls());
         counters.publish();
         result.map(|()| exhausted)
@@ -187,14 +192,20 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.device.held()
     }
 
-    /// Asks for a wake-up when a packet arrives.
+    /// Asks for a wake-up when a packet arrives. Not while the device lacks buffers to receive
+    /// with: packets may be there, and it would say so at once again and again.
     pub fn arm(&mut self) -> Armed {
-        self.device.arm()
+        if self.starved {
+            Armed::Idle
+        } else {
+            self.device.arm()
+        }
     }
 
-    /// What becomes ready then.
+    /// What becomes ready then; `None` also while the device lacks buffers, and
+    /// [`RxQueue::next_at`] says when to poll again.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.device.wake()
+        self.device.wake().filter(|_| !self.starved)
     }
 
     /// When to poll again though nothing wakes the worker: a packet is due, for a device that
@@ -209,8 +220,12 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.counters.wakeups.add(1);
     }
 
-    /// The device, to drive it in tests.
+    /// The device, to ask or set what only it has. To call what this queue calls would confuse
+    /// the account.
     pub const fn device_mut(&mut self) -> &mut R {
         &mut self.device
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -381,8 +381,11 @@ impl<T: TxDescriptors> TxQueue<T> {
                 self.fitted.push_back(packet);
             }
             Err(unfit) => {
-                self.counters.collapse_failed.add(1);
-                self.counters.defrag_failed.add(1);
+                // One that could not be padded was not tried to be made fit.
+                if unfit.packet.bytes() >= self.limits.min_packet_bytes {
+                    self.counters.collapse_failed.add(1);
+                    self.counters.defrag_failed.add(1);
+                }
                 self.drop_packet(unfit.reason, &unfit.packet);
             }
         }
@@ -542,17 +545,24 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// What becomes ready when the device can go on; `None` when nothing waits for it.
+    /// What becomes ready when the device can go on, or has completed something; `None` for a
+    /// device that never makes anybody wait.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         self.device.wake()
     }
 
-    /// The device.
-    pub const fn device(&self) -> &T {
+    /// The worker was woken for this queue.
+    pub fn count_wakeup(&self) {
+        self.counters.wakeups.add(1);
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn device(&self) -> &T {
         &self.device
     }
 
-    /// The device, to drive it in tests.
+    /// The device, to ask or set what only it has. To call what this queue calls would confuse
+    /// the account.
     pub const fn device_mut(&mut self) -> &mut T {
         &mut self.device
     }

@@ -116,13 +116,14 @@ counter_block! {
         csum_unnecessary,
         /// Packets whose transport checksum nobody verified.
         csum_none,
-        /// Packets whose transport checksum was verified and found wrong.
+        /// Packets whose transport checksum was verified and found wrong. Nothing verifies them
+        /// yet: 0.
         csum_bad,
         /// Packets that arrived as GSO packets.
         gso_packets,
-        /// Super-packets made by coalescing.
+        /// Super-packets made by coalescing. Nothing coalesces yet: 0.
         gro_packets,
-        /// Wire packets that went into `gro_packets`.
+        /// Wire packets that went into `gro_packets`: 0, as those.
         gro_wire_packets,
         /// Packets that were refused on arrival, each with its drop reason.
         bad_packets,
@@ -184,7 +185,8 @@ counter_block! {
         reclaims,
         /// Completions that named no packet in flight: a defect of the device or its driver.
         bad_completions,
-        /// Times a packet found the ring in front of the queue full.
+        /// Times a packet found the ring in front of the queue full. There is none yet, since
+        /// whoever submits owns the queue: 0.
         ring_full,
         /// Times a packet found no free descriptor.
         no_desc,
@@ -192,21 +194,23 @@ counter_block! {
         stalls,
         /// Stalls because the device had no descriptor.
         stall_no_desc,
-        /// Stalls because the link was down.
+        /// Stalls because the link was down: 0, as packets are dropped then (`drop.link_down`).
         stall_link_down,
         /// Stalls because the device was busy for another reason.
         stall_busy,
-        /// Stalls because of a flush.
+        /// Stalls because of a flush: 0, as none takes that long yet.
         stall_flush,
         /// Times a stopped queue went on.
         restarts,
-        /// Times a consumer left work to another thread.
+        /// Times a consumer left work to another thread: 0 without a ring in front of the queue.
         abdications,
-        /// Batches that the submitting thread sent itself.
+        /// Batches that the submitting thread sent itself instead of leaving them in the ring in
+        /// front of the queue: 0 without one.
         direct,
-        /// Batches that were left to the queue's worker.
+        /// Batches that were left to the queue's worker: 0 without a ring in front of the queue.
         deferred,
-        /// Times the worker was woken for this queue.
+        /// Times the worker was woken for this queue, because the device could go on or had
+        /// completed packets.
         wakeups,
         /// Features that the device refused on a legal packet and that were turned off.
         refused_features,

@@ -63,7 +63,7 @@ own_reasons! {
     TooManySegments => "too_many_segments",
     /// The egress device refused the packet, and no feature that it uses explains it.
     DeviceRefused => "device_refused",
-    /// The device lost the packet when it was reset or removed.
+    /// Still waiting when a device failed or was removed, which ended the run.
     DeviceReset => "device_reset",
     /// Still waiting for a stopped device when the run ended.
     Shutdown => "shutdown",

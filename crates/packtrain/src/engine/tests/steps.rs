@@ -441,3 +441,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_wake_up_is_counted_for_the_queue_whose_descriptor_it_came_from() {
+    let mut world = forward([1, 1]);
+    world.b[0].tx().room = 0;
+    world.a[0].arrive(0..10);
+    settle(&mut world, 0);
+    let worker = world.worker(0);
+    let mut fds = Vec::new();
+    worker.interests(|fd, _| fds.push(fd.as_raw_fd()));
+    fds.iter().for_each(|&fd| worker.woken_by(fd));
+    let [a, b] = world.stats.snapshot().ports;
+    // Port A is not received from while packets wait for port B.
+    assert_eq!((a.rx[0].wakeups, a.tx[0].wakeups), (0, 0));
+    assert_eq!((b.rx[0].wakeups, b.tx[0].wakeups), (1, 1));
+}

@@ -184,3 +184,16 @@ fn no_workers_is_over_at_once() {
     assert!(running.any_ended());
     running.join().unwrap();
 }
+
+#[test]
+fn what_waits_for_a_removed_device_is_counted_as_lost_with_it() {
+    let mut world = world([1, 1], ENDLESS, None, || Forward).unwrap();
+    world.b[0].tx().removed = true;
+    world.a[0].arrive(0..10);
+    let running = start(&mut world);
+    assert!(matches!(running.join(), Err(DeviceError::Removed)));
+    let end = world.closed();
+    assert_eq!((end.ledger.held, end.ledger.transmitted), (0, 0));
+    assert_eq!(end.drops.get(DropReason::DeviceReset), end.ledger.received);
+    assert_eq!(end.drops.get(DropReason::Shutdown), 0);
+}

@@ -1,0 +1,47 @@
+//! How much memory a run asks for.
+
+use super::fake::plan_of;
+use crate::engine::arena_config;
+use crate::packet::ArenaConfig;
+use crate::port::sim::RING_MAX;
+
+const MIB: u64 = 1 << 20;
+
+/// Fits a container of 64 MiB.
+#[test]
+fn a_queue_or_two_take_what_an_arena_has_by_default() {
+    for queues in [[1, 1], [4, 4]] {
+        let config = arena_config(&plan_of(queues));
+        let frames = (config.small_frames, config.large_frames);
+        let usual = ArenaConfig::default();
+        assert_eq!(frames, (usual.small_frames, usual.large_frames));
+        assert!(config.bytes() < 36 * MIB, "{}", config.bytes());
+    }
+}
+
+#[test]
+fn memory_grows_with_the_queues_and_stays_sensible() {
+    let bytes = |queues: usize| {
+        let mut plan = plan_of([1, 1]);
+        plan.attach.iter_mut().for_each(|how| how.queues = queues);
+        arena_config(&plan).bytes()
+    };
+    let mut last = 0;
+    for queues in [1, 4, 16, 64, 256] {
+        let now = bytes(queues);
+        assert!(now >= last);
+        assert!(now <= (36 + 2 * queues as u64 * 5) * MIB, "{queues}: {now}");
+        last = now;
+    }
+}
+
+/// Posted receive buffers alone must not use up the arena.
+#[test]
+fn the_largest_rings_leave_frames_for_packets() {
+    let mut plan = plan_of([1, 1]);
+    for direction in &mut plan.directions {
+        direction.ring = Some(RING_MAX);
+    }
+    let posted = 2 * RING_MAX as u32;
+    assert!(arena_config(&plan).small_frames >= 2 * posted);
+}

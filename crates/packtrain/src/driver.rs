@@ -13,10 +13,10 @@
 //! were fitted before ([`TxPacket`] cannot be built outside of the framework).
 
 use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX, QUEUES_MAX};
-use crate::packet::{Arena, Burst, Packet};
+use crate::packet::{Arena, Burst, Meta, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use packtrain_offload::layout::Layout;
+use packtrain_offload::layout::{Layout, Network};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -109,6 +109,36 @@ impl Features {
             GsoKind::UdpV4 => Self::USO4,
             GsoKind::UdpV6 => Self::USO6,
         }
+    }
+
+    /// The checksum feature that a packet with this layout relies on when its checksum is partial:
+    /// both, when its IP version is not known.
+    #[must_use]
+    pub fn checksum_of(layout: Option<Layout>) -> Self {
+        match layout.map(|layout| layout.kind) {
+            Some(Network::Ipv4) => Self::CSUM4,
+            Some(Network::Ipv6) => Self::CSUM6,
+            _ => Self::CSUM,
+        }
+    }
+
+    /// What a device must offer for a packet with this metadata to be left as it is.
+    #[must_use]
+    pub fn needed_by(meta: &Meta) -> Self {
+        let mut needed = Self::NONE;
+        if let Some(gso) = meta.gso {
+            needed |= Self::of(gso.kind);
+            if gso.ecn {
+                needed |= Self::TSO_ECN;
+            }
+        }
+        if meta.gso.is_some() || matches!(meta.checksum, ChecksumState::Partial { .. }) {
+            needed |= Self::checksum_of(meta.layout);
+        }
+        if meta.vlan.is_some() {
+            needed |= Self::VLAN;
+        }
+        needed
     }
 
     /// Drops what cannot be had without something that is missing: GSO needs the checksum of its
@@ -229,8 +259,6 @@ pub struct Capabilities {
     pub contiguous_headers: bool,
     /// The framework pads shorter packets with zeros to this many bytes; 0 for no padding.
     pub min_packet_bytes: usize,
-    /// Bytes of headroom that `encap` puts to use, when a packet has them.
-    pub headroom_bytes: usize,
     /// What was asked of the device and refused, and why: one sentence each, for people.
     pub notes: Vec<String>,
 }
@@ -250,7 +278,6 @@ impl Default for Capabilities {
             tx_ring: None,
             contiguous_headers: false,
             min_packet_bytes: 0,
-            headroom_bytes: 0,
             notes: Vec::new(),
         }
     }

@@ -3,16 +3,15 @@
 use super::sys::tap::{self as setup, Opened, failed};
 use super::sys::tun::{Queue, ReadError, WriteError, is_removed};
 use super::vectored::{Filled, Posted, with_pieces};
-use super::vnet::{bytes_min, header_of, take_header};
+use super::vnet::{blame, bytes_min, header_of, take_header};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Link, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
-use crate::packet::{Arena, Meta, Packet};
+use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use packtrain_offload::layout::Network;
-use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::offload::LinkType;
 use packtrain_offload::virtio_net::{Accept, HeaderLen};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::{fmt, io};
@@ -141,7 +140,6 @@ impl Driver for Tap {
             tx: self.opened.features,
             tx_segments_max: TX_SEGMENTS_MAX,
             tx_gso_segments_max: TX_SEGMENTS_MAX,
-            headroom_bytes: self.opened.header.map_or(0, HeaderLen::bytes),
             notes: self.opened.notes.clone(),
             ..Capabilities::default()
         }
@@ -297,21 +295,6 @@ impl TapTx {
         with_pieces(header, packet, |pieces| {
             self.queue.write_pieces(pieces, bytes)
         })
-    }
-}
-
-/// What to make of a packet that the kernel does not believe: legal as it is, it was refused for
-/// the offload it uses.
-fn blame(meta: &Meta) -> Refused {
-    let checksum = match meta.layout.map(|layout| layout.kind) {
-        Some(Network::Ipv4) => Features::CSUM4,
-        Some(Network::Ipv6) => Features::CSUM6,
-        _ => Features::CSUM,
-    };
-    match (meta.gso, meta.checksum) {
-        (Some(gso), _) => Refused::Feature(Features::of(gso.kind)),
-        (None, ChecksumState::Partial { .. }) => Refused::Feature(checksum),
-        (None, _) => Refused::Bad(DropReason::DeviceRefused),
     }
 }
 

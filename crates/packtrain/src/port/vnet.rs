@@ -1,11 +1,11 @@
 //! What ports with a virtio-net header in front of every packet have in common.
 
-use crate::driver::RxInfo;
+use crate::driver::{Features, Refused, RxInfo};
 use crate::limits::PACKET_BYTES_MAX;
-use crate::packet::Packet;
+use crate::packet::{Meta, Packet};
 use crate::stats::DropReason;
 use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, L2_HEADER_BYTES_MAX};
-use packtrain_offload::offload::LinkType;
+use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, describe, validate};
 
 /// Takes the header off a packet that was received with it, and believes what is consistent.
@@ -66,5 +66,17 @@ const fn bytes_max(link: LinkType) -> usize {
     match link {
         LinkType::Ethernet => PACKET_BYTES_MAX,
         LinkType::RawIp => PACKET_BYTES_MAX - L2_HEADER_BYTES_MAX,
+    }
+}
+
+/// What to make of a packet that the kernel does not believe: legal as it is, it was refused for
+/// the offload it uses.
+pub(super) fn blame(meta: &Meta) -> Refused {
+    match (meta.gso, meta.checksum) {
+        (Some(gso), _) => Refused::Feature(Features::of(gso.kind)),
+        (None, ChecksumState::Partial { .. }) => {
+            Refused::Feature(Features::checksum_of(meta.layout))
+        }
+        (None, _) => Refused::Bad(DropReason::DeviceRefused),
     }
 }

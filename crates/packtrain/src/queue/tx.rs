@@ -5,7 +5,7 @@
 //! `waiting` (as submitted). Each is bounded; what does not fit stays in the caller's burst.
 
 use super::fit::{Fitted, defrag, fit};
-use super::segment::{Cutting, checksum_of, complete_checksum, insert_vlan_tag};
+use super::segment::{Cutting, complete_checksum, insert_vlan_tag};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Interest, Refused, Token, TxBatch,
     TxDescriptors, TxPacket,
@@ -14,7 +14,6 @@ use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
 use crate::plan::FitLimits;
 use crate::stats::{DropCounters, DropReason, Stall, TxCounters};
-use packtrain_offload::layout::Network;
 use packtrain_offload::offload::ChecksumState;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -298,7 +297,10 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// still offers: only then does taking the feature back change anything. Since it makes the
     /// features fewer each time, refusals come to an end.
     fn uses(&self, feature: Features) -> bool {
-        let used = self.fitted.front().map_or(Features::NONE, needs);
+        let used = self
+            .fitted
+            .front()
+            .map_or(Features::NONE, |packet| Features::needed_by(packet.meta()));
         !used
             .intersection(feature)
             .intersection(self.features)
@@ -444,7 +446,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 continue;
             }
             let mut packet = source.queue.pop_front()?;
-            let missing = needs(&packet).without(self.features);
+            let missing = Features::needed_by(packet.meta()).without(self.features);
             if packet.meta().gso.is_none() || missing.without(Features::VLAN).is_empty() {
                 return Some(packet);
             }
@@ -459,7 +461,10 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// Does in software what is left to do to a packet that is not to be cut.
     fn finish(&self, packet: &mut Packet) -> Result<(), DropReason> {
         self.finish_tag(packet)?;
-        if !needs(packet).without(self.features).is_empty() {
+        if !Features::needed_by(packet.meta())
+            .without(self.features)
+            .is_empty()
+        {
             complete_checksum(packet)?;
             self.counters.csum_sw.add(1);
         }
@@ -566,29 +571,6 @@ impl<T: TxDescriptors> TxQueue<T> {
     pub const fn device_mut(&mut self) -> &mut T {
         &mut self.device
     }
-}
-
-/// The features that a device must have for `packet` to be left as it is.
-fn needs(packet: &Packet) -> Features {
-    let meta = packet.meta();
-    let mut needs = Features::NONE;
-    if let Some(gso) = meta.gso {
-        needs |= Features::of(gso.kind).union(checksum_of(gso.kind));
-        if gso.ecn {
-            needs |= Features::TSO_ECN;
-        }
-    }
-    if matches!(meta.checksum, ChecksumState::Partial { .. }) {
-        needs |= match meta.layout.map(|layout| layout.kind) {
-            Some(Network::Ipv4) => Features::CSUM4,
-            Some(Network::Ipv6) => Features::CSUM6,
-            _ => Features::CSUM,
-        };
-    }
-    if meta.vlan.is_some() {
-        needs |= Features::VLAN;
-    }
-    needs
 }
 
 struct Batch<'a> {

@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use traffic::{Port, Train, contents, has_final_checksum, open, open_in, open_with, payload};
-use world::{Namespace, configure, in_namespace, raw_tun, set_int, set_up, set_value};
+use world::{Namespace, configure, get_int, in_namespace, raw_tun, set_int, set_up, set_value};
 
 const TUN: i32 = libc::IFF_TUN | libc::IFF_NO_PI;
 const CSUM: Features = Features::CSUM;
@@ -265,10 +265,12 @@ fn given_descriptors_are_read_back() {
         for header in [10, 12, 24] {
             let given = raw_tun("pt2", TUN | libc::IFF_VNET_HDR).expect("it is created");
             set_int(&given, libc::TUNSETVNETHDRSZ, header);
+            let same = given.try_clone().expect("it is duplicated");
             let tap = Tap::from_fds(vec![given], Features::ALL).expect("it is understood");
             assert_eq!((tap.name(), tap.kind()), ("pt2", TapKind::Tun));
-            let kept = if header == 24 { 12 } else { header as usize };
-            assert_eq!(tap.capabilities().headroom_bytes, kept);
+            let kept = if header == 24 { 12 } else { header };
+            assert_eq!(get_int(&same, libc::TUNGETVNETHDRSZ), kept);
+            drop(same);
             let features = tap.capabilities().rx;
             let mut port = Port::attach(tap, &Attach::default());
             configure("pt2", 1, 1);

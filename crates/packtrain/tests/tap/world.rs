@@ -375,6 +375,17 @@ pub fn raw_tun(name: &str, flags: c_int) -> io::Result<OwnedFd> {
     Ok(fd.into())
 }
 
+/// An ioctl that writes one int.
+pub fn get_int(fd: &OwnedFd, request: libc::Ioctl) -> c_int {
+    let mut value = 0;
+    // SAFETY: the kernel writes one int.
+    expect(
+        unsafe { libc::ioctl(fd.as_raw_fd(), request, &mut value) },
+        "ioctl",
+    );
+    value
+}
+
 /// An ioctl that reads one int.
 pub fn set_int(fd: &OwnedFd, request: libc::Ioctl, value: c_int) {
     // SAFETY: the kernel reads one int.

@@ -10,7 +10,6 @@ use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Packet, VlanTag};
 use crate::stats::DropReason;
 use packtrain_offload::checksum::Sum;
-use packtrain_offload::layout::Network;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::segment::{Fill, SegmentError, Segmenter, finish_partial};
@@ -210,7 +209,7 @@ impl SimTx {
             Link::Removed => return Err(Refused::Removed),
         }
         let config = self.config();
-        let needs = needs(packet);
+        let needs = Features::needed_by(packet.meta());
         if !is_fit(packet, needs, config) {
             self.wire.end(self.side).counts.unfit();
             debug_assert!(false, "not fitted to {config:?}: {packet:?}");
@@ -236,7 +235,7 @@ impl TxDescriptors for SimTx {
     fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
         let packet = packet.packet();
         self.check(packet)?;
-        let offload = needs(packet).without(Features::VLAN);
+        let offload = Features::needed_by(packet.meta()).without(Features::VLAN);
         let context = usize::from(!offload.is_empty());
         let descriptors = packet.segments().count().max(1) + context;
         if descriptors > self.config().tx_ring {
@@ -335,34 +334,6 @@ impl TxDescriptors for SimTx {
     }
 }
 
-/// The features that `packet` asks of the device.
-fn needs(packet: &Packet) -> Features {
-    let meta = packet.meta();
-    let mut needs = meta.gso.map_or(Features::NONE, |gso| {
-        let ecn = if gso.ecn {
-            Features::TSO_ECN
-        } else {
-            Features::NONE
-        };
-        Features::of(gso.kind) | ecn
-    });
-    if matches!(meta.checksum, ChecksumState::Partial { .. }) {
-        needs |= checksum_feature(packet);
-    }
-    if meta.vlan.is_some() {
-        needs |= Features::VLAN;
-    }
-    needs
-}
-
-fn checksum_feature(packet: &Packet) -> Features {
-    match packet.meta().layout.map(|layout| layout.kind) {
-        Some(Network::Ipv4) => Features::CSUM4,
-        Some(Network::Ipv6) => Features::CSUM6,
-        _ => Features::CSUM,
-    }
-}
-
 /// Whether the packet is as the endpoint's capabilities say.
 fn is_fit(packet: &Packet, needs: Features, config: &SimConfig) -> bool {
     let meta = packet.meta();
@@ -445,13 +416,16 @@ impl Engine {
         let packet = &entry.packet;
         let meta = packet.meta();
         let bytes = packet.copy_to(&mut self.bytes);
-        let whole = needs(packet).without(checksum_feature(packet) | Features::VLAN);
+        let whole = Features::needed_by(packet.meta())
+            .without(Features::checksum_of(packet.meta().layout) | Features::VLAN);
         if meta.gso.is_some() && !out.agreed.contains(whole) {
             return self.cut(entry, bytes, out);
         }
         // What the sender knows of the checksum does not travel over a wire: a receiver that has
         // checksum offload verifies it, another one does not know.
-        let verifies = out.agreed.contains(checksum_feature(packet));
+        let verifies = out
+            .agreed
+            .contains(Features::checksum_of(packet.meta().layout));
         let checksum = match meta.checksum {
             ChecksumState::Partial { start, offset } if !verifies => {
                 complete(&mut self.bytes[..bytes], start, offset)?;
@@ -479,7 +453,9 @@ impl Engine {
         };
         let packet = &self.bytes[..bytes];
         let segmenter = Segmenter::new(packet, &layout, gso, bytes as u32)?;
-        let verifies = out.agreed.contains(checksum_feature(&entry.packet));
+        let verifies = out
+            .agreed
+            .contains(Features::checksum_of(entry.packet.meta().layout));
         while entry.segments_sent < segmenter.segments() {
             let range = segmenter.payload(entry.segments_sent);
             let payload = &packet[range.start as usize..range.end as usize];

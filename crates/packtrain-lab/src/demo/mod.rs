@@ -6,7 +6,7 @@ mod namespaces;
 
 use crate::error::LabError;
 use packtrain::driver::{DeviceError, Driver, Features};
-use packtrain::engine::{Ledger, Report, Session, Snapshot};
+use packtrain::engine::{Ledger, Report, RunError, Session, Snapshot};
 use packtrain::plan::{Incompatible, Side, Wishes, plan};
 use packtrain::stats::DropSnapshot;
 use std::fmt;
@@ -177,6 +177,8 @@ pub enum DemoError {
     Lab(LabError),
     /// A port.
     Device(DeviceError),
+    /// A port, while it ran.
+    Run(RunError),
     /// The two ports cannot be joined.
     Plan(Incompatible),
 }
@@ -186,6 +188,7 @@ impl fmt::Display for DemoError {
         match self {
             Self::Lab(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
+            Self::Run(error) => error.fmt(f),
             Self::Plan(error) => error.fmt(f),
         }
     }
@@ -313,7 +316,7 @@ impl Moved {
 /// The final account of a setting.
 fn settle(setting: Setting, report: Report) -> Result<SettingReport, DemoError> {
     if let Some(error) = report.error {
-        return Err(error.into());
+        return Err(DemoError::Run(error));
     }
     let drops = report
         .devices

@@ -117,6 +117,29 @@ impl Run {
     }
 }
 
+#[test]
+fn what_is_left_is_found() {
+    let run = Run::new("left");
+    let mut child = start(&mut run.command(&["sh", "-c", "echo > file; exec sleep 60"]));
+    let deadline = Instant::now() + PATIENCE;
+    while names_in(run.folder.file("")).is_empty() {
+        assert!(Instant::now() < deadline, "no file was made");
+        sleep(Duration::from_millis(2));
+    }
+    assert_eq!(marked(&run.mark), [child.id().to_string()]);
+    child.kill().expect("kill the child");
+    child.wait().expect("reap the child");
+    assert_eq!(marked(&run.mark), [""; 0]);
+    assert_eq!(
+        names_in(run.folder.file(""))
+            .into_iter()
+            .collect::<Vec<_>>(),
+        ["file"]
+    );
+    let interfaces = Traces::now().interfaces;
+    assert!(interfaces.contains("lo"), "{interfaces:?}");
+}
+
 /// When a run is interrupted.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
@@ -314,7 +337,8 @@ fn forwarding_that_is_ended_leaves_kept_interfaces_only() {
     }
     for (name, code) in [("INT", "0"), ("TERM", "0"), ("KILL", "137")] {
         let script = format!(
-            "ip tuntap add dev ptkeep mode tap && ip link set ptkeep mtu 1400 txqueuelen 77 || exit 9
+            "ip tuntap add dev ptkeep mode tap || exit 9
+            ip link set ptkeep mtu 1400 txqueuelen 77 || exit 9
             ip -o link show | tee before >&2
             \"$0\" forward tap:ptnew tap:ptkeep -q & run=$!
             until grep -q ptnew /proc/net/dev; do sleep 0.01; done

@@ -351,9 +351,8 @@ fn compare_with_device<R: Rig>(bench: &mut Bench<R>) {
     }
     let device = bench.rig.driver().device_counters().expect("it counts");
     let counted = device.rx_packets + device.rx_dropped + device.rx_errors;
-    // What it refused it may have counted as well.
-    let lost = bench.tx_drops.snapshot();
-    let refused = tx.refused_features + lost.get(DropReason::DeviceRefused);
+    // What it refused it may have counted as well: sent again without a feature, or lost.
+    let refused = tx.refused_features + bench.tx_drops.snapshot().total();
     assert!(
         (tx.packets..=tx.packets + refused).contains(&counted),
         "what we transmitted, the device received: {device:?} {tx:?} {refused} refused"

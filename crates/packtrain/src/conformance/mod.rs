@@ -4,8 +4,8 @@
 //! of the port once, as a [`Rig`], and gets one `#[test]` for each promise of the contract. Every
 //! case goes through [`RxQueue`](crate::queue::RxQueue) and [`TxQueue`](crate::queue::TxQueue), as
 //! packets do in a run; what a rig cannot do (a capture file cannot be written to while it is
-//! read) its [`Traits`] say, and those cases pass with a line `not applicable: case: why` on standard
-//! output. A rig that could be made elsewhere but not here says `SKIP: case: why` instead.
+//! read) its [`Traits`] say, and those cases pass with a line `not applicable: case: why` on
+//! standard output. A rig that could be made elsewhere but not here says `SKIP: case: why` instead.
 //!
 //! ```
 //! use packtrain::conformance::{Injects, Rig, Skip, Traits};

@@ -1,8 +1,8 @@
 //! Two port specs from the command line, opened and planned.
 
 use crate::exit::{Exit, Failure};
-use packtrain::driver::{Driver, Input};
-use packtrain::plan::{Plan, Side, Wishes, plan};
+use packtrain::driver::Input;
+use packtrain::plan::{Plan, Side, plan};
 use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
 use packtrain_offload::offload::LinkType;
@@ -142,19 +142,10 @@ fn without_writing(mut spec: PortSpec) -> PortSpec {
 }
 
 fn side(port: &AnyPort, spec: &PortSpec) -> Side {
+    let mut side = Side::of(port, spec.wishes);
     // A file that is only looked at was not opened itself.
-    let name = match written_file(spec).and_then(Path::file_name) {
-        Some(file) => file.to_string_lossy().into_owned(),
-        None => port.name().to_owned(),
-    };
-    Side {
-        name,
-        capabilities: port.capabilities(),
-        wishes: Wishes {
-            offload: spec.offload,
-            segments: spec.segments,
-            queues: spec.queues,
-            rx_buffers: spec.rx_buffers,
-        },
+    if let Some(file) = written_file(spec).and_then(Path::file_name) {
+        side.name = file.to_string_lossy().into_owned();
     }
+    side
 }

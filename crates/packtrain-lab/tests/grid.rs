@@ -3,9 +3,9 @@
 //!
 //! A spread of cases runs by default, all of them with `PACKTRAIN_FULL=1`.
 
-use packtrain::driver::{DeviceCounters, Driver, Features};
+use packtrain::driver::{DeviceCounters, Features, Wishes};
 use packtrain::engine::{PortSnapshot, Report, Session};
-use packtrain::plan::{Side as PlanSide, Wishes, plan};
+use packtrain::plan::{Side as PlanSide, plan};
 use packtrain::port::AnyPort;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::wrap::Vlan;
@@ -204,15 +204,14 @@ fn forward(case: Case, a: Tap, b: Tap) -> Session<AnyPort, AnyPort> {
         false => AnyPort::Tap(tap),
     };
     let (a, b) = (port(a), port(b));
-    let side = |port: &AnyPort, offload| PlanSide {
-        name: port.name().to_owned(),
-        capabilities: port.capabilities(),
-        wishes: Wishes {
+    let side = |port: &AnyPort, offload| {
+        let wishes = Wishes {
             offload,
             segments: case.segments,
             queues: Some(case.queues),
             rx_buffers: None,
-        },
+        };
+        PlanSide::of(port, wishes)
     };
     let plan = plan(&side(&a, OFFLOADS[case.a].1), &side(&b, OFFLOADS[case.b].1));
     let plan = plan.unwrap_or_else(|error| panic!("{case}: {error}"));

@@ -3,11 +3,11 @@
 
 use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
-    Link, QueuePair, Refused, Token, TxDescriptors, TxPacket,
+    Link, QueuePair, Refused, Token, TxDescriptors, TxPacket, Wishes,
 };
 use packtrain::engine::{Handler, Port, Report, Session};
 use packtrain::packet::{Arena, Burst};
-use packtrain::plan::{Plan, Side as PlanSide, Wishes, plan};
+use packtrain::plan::{Plan, Side as PlanSide, plan};
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant as Now;

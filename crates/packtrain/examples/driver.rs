@@ -2,7 +2,7 @@
 //! each datagram.
 //!
 //! ```text
-//! cargo run --example driver -- 100000
+//! cargo run -p packtrain --example driver -- 100000
 //! ```
 //!
 //! The program plugs two such cables into packtrain, sends as many frames through as it is told
@@ -13,12 +13,12 @@
 
 use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Interest, QueuePair, Refused,
-    RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+    RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket, Wishes,
 };
 use packtrain::engine::{Ledger, Session};
 use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{Arena, FrameClass, Packet};
-use packtrain::plan::{Side, Wishes, plan};
+use packtrain::plan::{Side, plan};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
 use std::io::{self, ErrorKind};
@@ -234,12 +234,10 @@ pub fn check(count: u32) -> Result<Ledger, Box<dyn std::error::Error>> {
     let (near_a, far_a) = UnixDatagram::pair()?;
     let (near_b, far_b) = UnixDatagram::pair()?;
     let (a, b) = (Cable::new("cable0", near_a)?, Cable::new("cable1", near_b)?);
-    let side = |cable: &Cable| Side {
-        name: cable.name().to_owned(),
-        capabilities: cable.capabilities(),
-        wishes: Wishes::default(),
-    };
-    let plan = plan(&side(&a), &side(&b))?;
+    let plan = plan(
+        &Side::of(&a, Wishes::default()),
+        &Side::of(&b, Wishes::default()),
+    )?;
     let session = Session::forward(a, b, &plan, None)?;
     for (from, to) in [(&far_a, &far_b), (&far_b, &far_a)] {
         to.set_read_timeout(Some(Duration::from_secs(5)))?;

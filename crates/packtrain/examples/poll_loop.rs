@@ -1,19 +1,19 @@
 //! Joins two ports in the caller's own loop, around plain poll(2): packtrain starts no thread.
 //!
 //! ```text
-//! cargo run --example poll_loop -- tap:tap0 tap:tap1
-//! cargo run --example poll_loop -- null:source,count=1000000 null: --seconds 5
+//! cargo run -p packtrain --example poll_loop -- tap:tap0 tap:tap1
+//! cargo run -p packtrain --example poll_loop -- null:source,count=1000000 null: --seconds 5
 //! ```
 //!
-//! It says when the ports are joined. It ends on SIGINT or SIGTERM, when the time is over, or when a
-//! finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the ledger
-//! is not closed, or an error.
+//! It says when the ports are joined. It ends on SIGINT or SIGTERM, when the time is over, or when
+//! a finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the
+//! ledger is not closed, or an error.
 
 use packtrain::driver::{Armed, Driver, Interest};
 use packtrain::engine::{Forward, Handler, Joined, Ledger, Next, arena_config, join};
 use packtrain::packet::Arena;
-use packtrain::plan::{Side, Wishes, plan};
-use packtrain::port::{AnyPort, open_pair, spec::PortSpec};
+use packtrain::plan::{Side, plan};
+use packtrain::port::{open_pair, spec::PortSpec};
 use packtrain::stats::DropReason;
 use packtrain::time::{Clock, MonotonicClock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -46,25 +46,14 @@ pub fn run(args: &[String]) -> Result<Ledger, Box<dyn Error>> {
     };
     let specs: [PortSpec; 2] = [a.parse()?, b.parse()?];
     let [mut a, mut b] = open_pair(&specs[0], &specs[1])?;
-    let plan = plan(&side(&a, &specs[0]), &side(&b, &specs[1]))?;
+    let plan = plan(
+        &Side::of(&a, specs[0].wishes),
+        &Side::of(&b, specs[1].wishes),
+    )?;
     let arena = Arena::new(arena_config(&plan))?;
     let joined = join(&mut a, &mut b, &plan, &arena, None, || Forward)?;
     println!("{} and {} are joined", a.name(), b.name());
     drive(joined, Duration::from_secs(seconds))
-}
-
-/// A port as the plan wants to see it.
-fn side(port: &AnyPort, spec: &PortSpec) -> Side {
-    Side {
-        name: port.name().to_owned(),
-        capabilities: port.capabilities(),
-        wishes: Wishes {
-            offload: spec.offload,
-            segments: spec.segments,
-            queues: spec.queues,
-            rx_buffers: spec.rx_buffers,
-        },
-    }
 }
 
 /// The loop. One thread steps all workers, so queues cost no threads.

@@ -2,20 +2,19 @@
 //! addresses, so that it goes back to who sent it, and counts.
 //!
 //! ```text
-//! cargo run --example reflect -- null:source,count=1000000 null:
-//! cargo run --example reflect -- pcap:in.pcap pcap:out.pcap,write
-//! cargo run --example reflect -- tap:tap0 tap:tap1 --seconds 10
+//! cargo run -p packtrain --example reflect -- null:source,count=1000000 null:
+//! cargo run -p packtrain --example reflect -- pcap:in.pcap pcap:out.pcap,write
+//! cargo run -p packtrain --example reflect -- tap:tap0 tap:tap1 --seconds 10
 //! ```
 //!
 //! What comes in at one port leaves at the other, changed. It ends when a finite input does or the
 //! time is over, and prints how many frames were swapped, how many were too short for it, and the
 //! ledger. Exit status 1: the ledger is not closed, or an error.
 
-use packtrain::driver::Driver;
 use packtrain::engine::{Handler, Ledger, Port, Session};
 use packtrain::packet::Burst;
-use packtrain::plan::{Side, Wishes, plan};
-use packtrain::port::{AnyPort, open_pair, spec::PortSpec};
+use packtrain::plan::{Side, plan};
+use packtrain::port::{open_pair, spec::PortSpec};
 use packtrain::time::Instant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +81,10 @@ pub fn run(args: &[String]) -> Result<(Arc<Counts>, Ledger), Box<dyn Error>> {
     };
     let specs: [PortSpec; 2] = [a.parse()?, b.parse()?];
     let [a, b] = open_pair(&specs[0], &specs[1])?;
-    let plan = plan(&side(&a, &specs[0]), &side(&b, &specs[1]))?;
+    let plan = plan(
+        &Side::of(&a, specs[0].wishes),
+        &Side::of(&b, specs[1].wishes),
+    )?;
     let counts = Arc::new(Counts::default());
     let session = Session::start(a, b, &plan, None, || Reflect {
         counts: Arc::clone(&counts),
@@ -94,19 +96,5 @@ pub fn run(args: &[String]) -> Result<(Arc<Counts>, Ledger), Box<dyn Error>> {
     match report.error {
         Some(error) => Err(error.into()),
         None => Ok((counts, report.snapshot.ledger)),
-    }
-}
-
-/// A port as the plan wants to see it.
-fn side(port: &AnyPort, spec: &PortSpec) -> Side {
-    Side {
-        name: port.name().to_owned(),
-        capabilities: port.capabilities(),
-        wishes: Wishes {
-            offload: spec.offload,
-            segments: spec.segments,
-            queues: spec.queues,
-            rx_buffers: spec.rx_buffers,
-        },
     }
 }

@@ -1,8 +1,8 @@
 //! Joins two ports in a task of tokio's, on a runtime of one thread; packtrain starts none.
 //!
 //! ```text
-//! cargo run --example tokio_loop -- tap:tap0 tap:tap1
-//! cargo run --example tokio_loop -- null:source,count=1000000 null: --seconds 5
+//! cargo run -p packtrain --example tokio_loop -- tap:tap0 tap:tap1
+//! cargo run -p packtrain --example tokio_loop -- null:source,count=1000000 null: --seconds 5
 //! ```
 //!
 //! It says when the ports are joined. It ends on SIGINT, when the time is over, or when a
@@ -12,8 +12,8 @@
 use packtrain::driver::{Armed, Driver, Interest};
 use packtrain::engine::{Forward, Handler, Joined, Ledger, Next, Workers, arena_config, join};
 use packtrain::packet::Arena;
-use packtrain::plan::{Side, Wishes, plan};
-use packtrain::port::{AnyPort, open_pair, spec::PortSpec};
+use packtrain::plan::{Side, plan};
+use packtrain::port::{open_pair, spec::PortSpec};
 use packtrain::stats::DropReason;
 use packtrain::time::{Clock, MonotonicClock};
 use std::future::poll_fn;
@@ -49,25 +49,14 @@ pub fn run(args: &[String]) -> Result<Ledger, Box<dyn Error>> {
         .build()?;
     let specs: [PortSpec; 2] = [a.parse()?, b.parse()?];
     let [mut a, mut b] = open_pair(&specs[0], &specs[1])?;
-    let plan = plan(&side(&a, &specs[0]), &side(&b, &specs[1]))?;
+    let plan = plan(
+        &Side::of(&a, specs[0].wishes),
+        &Side::of(&b, specs[1].wishes),
+    )?;
     let arena = Arena::new(arena_config(&plan))?;
     let joined = join(&mut a, &mut b, &plan, &arena, None, || Forward)?;
     println!("{} and {} are joined", a.name(), b.name());
     runtime.block_on(drive(joined, Duration::from_secs(seconds)))
-}
-
-/// A port as the plan wants to see it.
-fn side(port: &AnyPort, spec: &PortSpec) -> Side {
-    Side {
-        name: port.name().to_owned(),
-        capabilities: port.capabilities(),
-        wishes: Wishes {
-            offload: spec.offload,
-            segments: spec.segments,
-            queues: spec.queues,
-            rx_buffers: spec.rx_buffers,
-        },
-    }
 }
 
 /// The loop. One task steps all workers, so queues cost no threads.

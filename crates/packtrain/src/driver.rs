@@ -267,6 +267,30 @@ pub enum RxBuffers {
     Pieces,
 }
 
+/// What the user asked of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// Offloads that may be used at most, both ways.
+    pub offload: Features,
+    /// A scatter-gather limit lower than the device's.
+    pub segments: Option<usize>,
+    /// Queues; 1 when nobody says.
+    pub queues: Option<usize>,
+    /// Buffers to receive into; chosen from the other port's wishes when nobody says.
+    pub rx_buffers: Option<RxBuffers>,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self {
+            offload: Features::ALL,
+            segments: None,
+            queues: None,
+            rx_buffers: None,
+        }
+    }
+}
+
 /// How a port is to be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attach {

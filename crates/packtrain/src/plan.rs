@@ -1,7 +1,7 @@
 //! The offload plan: who does each offload between two ports, decided once, with the reason in
 //! words. A pure function of what the ports can do and what the user wishes.
 
-use crate::driver::{Attach, Capabilities, Features, RxBuffers, TxMemory};
+use crate::driver::{Attach, Capabilities, Driver, Features, RxBuffers, TxMemory, Wishes};
 use crate::limits::{
     QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
 };
@@ -10,30 +10,6 @@ use std::fmt;
 
 #[cfg(test)]
 mod tests;
-
-/// What the user asked of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wishes {
-    /// Offloads that may be used at most, both ways.
-    pub offload: Features,
-    /// A scatter-gather limit lower than the device's.
-    pub segments: Option<usize>,
-    /// Queues; 1 when nobody says.
-    pub queues: Option<usize>,
-    /// Buffers to receive into; chosen from the other port's wishes when nobody says.
-    pub rx_buffers: Option<RxBuffers>,
-}
-
-impl Default for Wishes {
-    fn default() -> Self {
-        Self {
-            offload: Features::ALL,
-            segments: None,
-            queues: None,
-            rx_buffers: None,
-        }
-    }
-}
 
 /// One port, as the plan sees it.
 #[derive(Clone, Debug)]
@@ -44,6 +20,18 @@ pub struct Side {
     pub capabilities: Capabilities,
     /// What the user wants of it.
     pub wishes: Wishes,
+}
+
+impl Side {
+    /// An open port, called as it calls itself.
+    #[must_use]
+    pub fn of(port: &impl Driver, wishes: Wishes) -> Self {
+        Self {
+            name: port.name().to_owned(),
+            capabilities: port.capabilities(),
+            wishes,
+        }
+    }
 }
 
 /// Who does an offload.

@@ -2,10 +2,10 @@
 
 use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
-use packtrain::driver::{Armed, DeviceError, Driver, Interest};
+use packtrain::driver::{Armed, DeviceError, Driver, Interest, Wishes};
 use packtrain::engine::{Forward, Joined, Ledger, Next, Port, arena_config, join};
 use packtrain::packet::Arena;
-use packtrain::plan::{Side, Wishes, plan};
+use packtrain::plan::{Side, plan};
 use packtrain::port::null::{Null, NullConfig, Source};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
@@ -240,12 +240,22 @@ impl Rig for Plugged {
 
 packtrain::driver_conformance!(cable, plug);
 
+#[test]
+fn the_documentation_shows_this_rig() {
+    let (text, code) = (
+        include_str!("../../../docs/drivers.md"),
+        include_str!("examples.rs"),
+    );
+    let (_, rest) = code.split_once("\nimpl Rig for Plugged {").unwrap();
+    let (rig, _) = rest.split_once("\npackt").unwrap();
+    assert!(
+        text.contains(rig),
+        "docs/drivers.md has another rig than this test"
+    );
+}
+
 fn side(driver: &impl Driver) -> Side {
-    Side {
-        name: driver.name().to_owned(),
-        capabilities: driver.capabilities(),
-        wishes: Wishes::default(),
-    }
+    Side::of(driver, Wishes::default())
 }
 
 fn source(count: Option<u64>) -> Null {

@@ -2,7 +2,7 @@
 //! TCP and UDP trains between them. The forwarder, the checks and the table are the same.
 
 use super::{DemoError, Moved, Options, Row, Setting, SettingReport, forward, settle};
-use crate::traffic::payload::{Pattern, SEQUENCE_LEN, StreamHash};
+use crate::traffic::payload::{Pattern, StreamHash};
 use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features};
 use packtrain::engine::Session;
 use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError};
@@ -24,6 +24,8 @@ const SEGMENT_BYTES: usize = 1448;
 /// Wire packets of one train.
 const TRAIN_SEGMENTS: usize = 44;
 const TRAIN_BYTES: usize = SEGMENT_BYTES * TRAIN_SEGMENTS;
+/// Different payloads of trains.
+const PAYLOADS: u64 = 16;
 const MAC_HOST_A: [u8; 6] = [2, 0, 0, 0x18, 0, 1];
 const MAC_HOST_B: [u8; 6] = [2, 0, 0, 0x18, 0, 2];
 const PORT: u16 = 7001;
@@ -38,10 +40,10 @@ pub(super) fn run(
 ) -> Result<SettingReport, DemoError> {
     let (host_a, port_a) = sim::pair(config("host-a"), config("sim0"), options.seed);
     let (host_b, port_b) = sim::pair(config("host-b"), config("sim1"), options.seed + 1);
-    let mut host_a = Host::new(host_a, setting)?;
-    let mut host_b = Host::new(host_b, setting)?;
-    let session = forward(port_a, port_b, setting)?;
     let pattern = Pattern::new(options.seed);
+    let mut host_a = Host::new(host_a, setting, &pattern)?;
+    let mut host_b = Host::new(host_b, setting, &pattern)?;
+    let session = forward(port_a, port_b, setting)?;
     for stream in STREAMS {
         for direction in ["a_to_b", "b_to_a"] {
             if options.stop.load(Ordering::Relaxed) {
@@ -53,7 +55,6 @@ pub(super) fn run(
             };
             let transfer = Transfer {
                 stream,
-                pattern: &pattern,
                 session: &session,
             };
             on_row(transfer.run(setting, direction, from, to, options)?);
@@ -110,12 +111,15 @@ struct Host {
     rx: RxQueue<SimRx>,
     tx: TxQueue<SimTx>,
     burst: Burst,
+    /// What trains carry, in turn. Sent again and again without copying, so that the figures are
+    /// those of the way and not of the load.
+    payloads: Vec<Packet>,
     // Keeps the device attached.
     _nic: Sim,
 }
 
 impl Host {
-    fn new(mut nic: Sim, setting: Setting) -> Result<Self, DemoError> {
+    fn new(mut nic: Sim, setting: Setting, pattern: &Pattern) -> Result<Self, DemoError> {
         let failed = |source| DeviceError::Failed {
             action: "map memory for packets",
             source,
@@ -145,7 +149,12 @@ impl Host {
             Arc::<TxCounters>::default(),
             drops,
         );
+        let payloads: Result<_, PacketError> = (0..PAYLOADS)
+            .map(|index| payload(&arena, pattern, index))
+            .collect();
+        let full = |error| DeviceError::Unsupported(format!("no payload: {error}"));
         Ok(Self {
+            payloads: payloads.map_err(full)?,
             arena,
             rx,
             tx,
@@ -167,9 +176,21 @@ impl Host {
     }
 }
 
+/// The payload of every train whose number is `index` modulo [`PAYLOADS`]. No two are alike, so a
+/// loss, a swap or damage changes the hash of the stream.
+fn payload(arena: &Arena, pattern: &Pattern, index: u64) -> Result<Packet, PacketError> {
+    let mut packet = arena.packet(FrameClass::Large)?;
+    let start = index * TRAIN_BYTES as u64;
+    while packet.bytes() < TRAIN_BYTES {
+        let piece = pattern.stream(0, start + packet.bytes() as u64);
+        let n = piece.len().min(TRAIN_BYTES - packet.bytes());
+        packet.append_copy(FrameClass::Large, &piece[..n])?;
+    }
+    Ok(packet)
+}
+
 struct Transfer<'a> {
     stream: Stream,
-    pattern: &'a Pattern,
     session: &'a Session<Sim, Sim>,
 }
 
@@ -186,17 +207,17 @@ impl Transfer<'_> {
         let (mut sent, mut received) = (StreamHash::new(), Receiver::new(self.stream.kind));
         let before = self.session.snapshot();
         let start = Instant::now();
-        let mut payload = vec![0; TRAIN_BYTES];
         let mut last_arrival = start;
         while received.hash.bytes() < sent.bytes() || start.elapsed() < options.transfer_time {
             let sending =
                 start.elapsed() < options.transfer_time && !options.stop.load(Ordering::Relaxed);
             if sending && from.tx.is_ready() {
-                self.fill(&mut payload, sent.bytes());
-                let packet = self.stream.train(&from.arena, &payload, sent.bytes());
+                let number = (sent.bytes() / TRAIN_BYTES as u64) as usize;
+                let payload = &from.payloads[number % from.payloads.len()];
+                let packet = self.stream.train(&from.arena, payload, sent.bytes());
                 // Without memory the train is made again once packets have been freed.
                 if let Ok(packet) = packet {
-                    sent.add(&payload);
+                    payload.segments().for_each(|piece| sent.add(piece));
                     from.send(Some(packet))?;
                 }
             } else {
@@ -235,33 +256,14 @@ impl Transfer<'_> {
             hash_ok: received.bad == 0 && received.hash.finish() == sent.finish(),
         })
     }
-
-    /// The next train's payload: the stream from `position` on. Each UDP datagram starts with its
-    /// position in the stream, so that a loss or a swap shows.
-    fn fill(&self, payload: &mut [u8], position: u64) {
-        let mut filled = 0;
-        while filled < payload.len() {
-            let piece = self.pattern.stream(0, position + filled as u64);
-            let n = piece.len().min(payload.len() - filled);
-            payload[filled..filled + n].copy_from_slice(&piece[..n]);
-            filled += n;
-        }
-        if !self.stream.kind.is_tcp() {
-            for (index, datagram) in payload.chunks_mut(SEGMENT_BYTES).enumerate() {
-                let at = position + (index * SEGMENT_BYTES) as u64;
-                datagram[..SEQUENCE_LEN].copy_from_slice(&at.to_be_bytes());
-            }
-        }
-    }
 }
 
 impl Stream {
     /// A GSO packet with `payload`, `position` bytes into the stream.
-    fn train(self, arena: &Arena, payload: &[u8], position: u64) -> Result<Packet, PacketError> {
-        let headers = self.headers(payload.len(), position);
-        let mut packet = arena.packet(FrameClass::Large)?;
-        packet.append_copy(FrameClass::Large, &headers)?;
-        packet.append_copy(FrameClass::Large, payload)?;
+    fn train(self, arena: &Arena, payload: &Packet, position: u64) -> Result<Packet, PacketError> {
+        let headers = self.headers(payload.bytes(), position);
+        let mut packet = arena.packet_from(&headers)?;
+        packet.append_shared(payload, 0..payload.bytes())?;
         let bytes = packet.bytes() as u32;
         let layout = Layout::parse(LinkType::Ethernet, &headers, bytes).ok();
         let offset = if self.kind.is_tcp() { 16 } else { 6 };
@@ -279,7 +281,7 @@ impl Stream {
             size,
             ecn: false,
         });
-        meta.wire_packets = payload.len().div_ceil(SEGMENT_BYTES) as u16;
+        meta.wire_packets = TRAIN_SEGMENTS as u16;
         Ok(packet)
     }
 

@@ -5,9 +5,9 @@ mod memory;
 mod namespaces;
 
 use crate::error::LabError;
-use packtrain::driver::{DeviceError, Driver, Features};
+use packtrain::driver::{DeviceError, Driver, Features, Wishes};
 use packtrain::engine::{Ledger, Report, RunError, Session, Snapshot};
-use packtrain::plan::{Incompatible, Side, Wishes, plan};
+use packtrain::plan::{Incompatible, Side, plan};
 use packtrain::stats::DropSnapshot;
 use std::fmt;
 use std::sync::Arc;
@@ -273,17 +273,7 @@ where
         offload: setting.features(),
         ..Wishes::default()
     };
-    let side_a = Side {
-        name: a.name().to_owned(),
-        capabilities: a.capabilities(),
-        wishes,
-    };
-    let side_b = Side {
-        name: b.name().to_owned(),
-        capabilities: b.capabilities(),
-        wishes,
-    };
-    let plan = plan(&side_a, &side_b)?;
+    let plan = plan(&Side::of(&a, wishes), &Side::of(&b, wishes))?;
     Ok(Session::forward(a, b, &plan, None)?)
 }
 

@@ -116,10 +116,10 @@ fn takes_any_link(spec: &PortSpec) -> bool {
 
 fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<Tap, DeviceError> {
     if options.fds.is_empty() {
-        let queues = spec.queues.unwrap_or(1);
+        let queues = spec.wishes.queues.unwrap_or(1);
         let config = TapConfig {
             queues,
-            wish: spec.offload,
+            wish: spec.wishes.offload,
             ..TapConfig::new(kind, &spec.name)
         };
         return Tap::open(&config);
@@ -129,7 +129,7 @@ fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<T
         source,
     };
     let fds: io::Result<Vec<_>> = options.fds.iter().map(|&fd| adopt(fd)).collect();
-    let tap = Tap::from_fds(fds.map_err(failed)?, spec.offload)?;
+    let tap = Tap::from_fds(fds.map_err(failed)?, spec.wishes.offload)?;
     if tap.kind() != kind {
         let is = match tap.kind() {
             TapKind::Tap => "a TAP",
@@ -185,10 +185,10 @@ fn open_null(options: &NullOptions) -> Null {
 
 fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim, DeviceError> {
     let usual = SimConfig::default();
-    let segments = spec.segments.unwrap_or(usual.segments);
+    let segments = spec.wishes.segments.unwrap_or(usual.segments);
     let config = SimConfig {
         link: options.link.unwrap_or(link),
-        queues: spec.queues.unwrap_or(usual.queues),
+        queues: spec.wishes.queues.unwrap_or(usual.queues),
         tx_ring: options.rings.unwrap_or(usual.tx_ring),
         rx_ring: options.rings.unwrap_or(usual.rx_ring),
         segments,

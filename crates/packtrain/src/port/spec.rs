@@ -5,7 +5,7 @@
 //!
 //! let spec: PortSpec = "tap:tap0,queues=4,offload=csum+tso".parse()?;
 //! assert!(matches!(spec.kind, PortKind::Tap(_)));
-//! assert_eq!((spec.name.as_str(), spec.queues), ("tap0", Some(4)));
+//! assert_eq!((spec.name.as_str(), spec.wishes.queues), ("tap0", Some(4)));
 //! # Ok::<(), packtrain::port::spec::SpecError>(())
 //! ```
 //!
@@ -24,7 +24,7 @@ pub use keys::{KEYS, Key};
 
 use super::sim::{CompletionDelay, Far};
 use crate::capture::Format;
-use crate::driver::{Features, RxBuffers};
+use crate::driver::{Features, Wishes};
 use keys::{KINDS, NOT_BUILT, nearest};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -46,15 +46,10 @@ pub struct PortSpec {
     /// The interface's name, or the capture file; empty for `null:` and `sim:`, and for a TAP or
     /// TUN given by `fd=` without a name.
     pub name: String,
-    /// Offloads that may be used at most, both ways, with what they need: never a TSO without its
-    /// checksum. Everything when nobody says.
-    pub offload: Features,
-    /// A scatter-gather limit; for `sim:` the device's own, else one lower than the device's.
-    pub segments: Option<usize>,
-    /// Queues to open; as many as descriptors when `fd=` is given.
-    pub queues: Option<usize>,
-    /// Buffers to receive into; `None` leaves it to the plan.
-    pub rx_buffers: Option<RxBuffers>,
+    /// What every kind can be asked for. Offloads come with what they need: never a TSO without its
+    /// checksum. Segments are for `sim:` the device's own limit, else one lower than the device's.
+    /// Queues are as many as descriptors when `fd=` is given.
+    pub wishes: Wishes,
     /// What to wrap around the driver.
     pub wrappers: Wrappers,
 }
@@ -167,7 +162,7 @@ pub struct NullOptions {
 }
 
 /// Keys of `sim:` only. `None` is the driver's default. Its segment limit is
-/// [`PortSpec::segments`], its seed [`Wrappers::seed`].
+/// [`Wishes::segments`], its seed [`Wrappers::seed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimOptions {
     /// Descriptors of each ring.
@@ -241,10 +236,7 @@ impl FromStr for PortSpec {
         let mut spec = Self {
             kind: PortKind::parse(kind)?,
             name: String::new(),
-            offload: Features::ALL,
-            segments: None,
-            queues: None,
-            rx_buffers: None,
+            wishes: Wishes::default(),
             wrappers: Wrappers::default(),
         };
         let mut items = value::Items::new(rest);
@@ -336,10 +328,10 @@ impl PortSpec {
         use value::{chance, number, one_of, time};
         let wrap = &mut self.wrappers;
         match key {
-            "queues" => self.queues = Some(number(value, keys::QUEUES)?),
-            "offload" => self.offload = value::offload(value)?,
-            "segs" => self.segments = Some(number(value, keys::SEGMENTS)?),
-            "rx" => self.rx_buffers = *one_of(value, value::RX)?,
+            "queues" => self.wishes.queues = Some(number(value, keys::QUEUES)?),
+            "offload" => self.wishes.offload = value::offload(value)?,
+            "segs" => self.wishes.segments = Some(number(value, keys::SEGMENTS)?),
+            "rx" => self.wishes.rx_buffers = *one_of(value, value::RX)?,
             "capture" => wrap.capture = Some(value::path(value)?),
             "drop" => wrap.drop = chance(value)?,
             "duplicate" => wrap.duplicate = chance(value)?,
@@ -362,7 +354,7 @@ impl PortSpec {
                 if given == 0 || !self.name.is_empty() {
                     value::interface_name(&self.name, kind)?;
                 }
-                if given > 0 && *self.queues.get_or_insert(given) != given {
+                if given > 0 && *self.wishes.queues.get_or_insert(given) != given {
                     return Err(SpecError(format!(
                         "queues= and fd= differ: fd= has {given} of them, one for each queue; \
                          leave queues= out"
@@ -432,14 +424,14 @@ impl fmt::Display for PortSpec {
         let first = self.name.is_empty() && !self.kind.is_named();
         let mut keys = Printer { f, first };
         if !matches!(&self.kind, PortKind::Tap(o) | PortKind::Tun(o) if !o.fds.is_empty()) {
-            keys.some("queues", self.queues)?;
+            keys.some("queues", self.wishes.queues)?;
         }
-        if self.offload != Features::ALL {
-            keys.some("offload", Some(value::offload_text(self.offload)))?;
+        if self.wishes.offload != Features::ALL {
+            keys.some("offload", Some(value::offload_text(self.wishes.offload)))?;
         }
-        keys.some("segs", self.segments)?;
-        if self.rx_buffers.is_some() {
-            keys.some("rx", value::name_of(&self.rx_buffers, value::RX))?;
+        keys.some("segs", self.wishes.segments)?;
+        if self.wishes.rx_buffers.is_some() {
+            keys.some("rx", value::name_of(&self.wishes.rx_buffers, value::RX))?;
         }
         self.kind.print(&mut keys)?;
         let wrap = &self.wrappers;

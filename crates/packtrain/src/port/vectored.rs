@@ -29,6 +29,9 @@ pub(super) struct Posted {
     front: usize,
     small: Vec<Packet>,
     large: Vec<Packet>,
+    /// The last packet needed a large frame. So will the next, most likely, and it is then read
+    /// into that one alone: one piece to read, to carry and to write instead of two.
+    large_first: bool,
 }
 
 /// What was read.
@@ -36,6 +39,7 @@ pub(super) struct Posted {
 pub(super) struct Filled {
     bytes: usize,
     truncated: bool,
+    large_first: bool,
 }
 
 impl Posted {
@@ -51,19 +55,20 @@ impl Posted {
             front,
             small: Vec::with_capacity(small),
             large: Vec::with_capacity(large),
+            large_first: false,
         }
     }
 
     /// Posts frames up to the full number; false when the arena ran out of them.
     pub(super) fn refill(&mut self, arena: &Arena) -> bool {
         while self.small.len() < self.small.capacity() {
-            let Some(frame) = self.small_frame(arena) else {
+            let Some(frame) = self.frame(arena, FrameClass::Small) else {
                 return false;
             };
             self.small.push(frame);
         }
         while self.large.len() < self.large.capacity() {
-            let Ok(frame) = arena.packet(FrameClass::Large) else {
+            let Some(frame) = self.frame(arena, FrameClass::Large) else {
                 return false;
             };
             self.large.push(frame);
@@ -73,8 +78,8 @@ impl Posted {
 
     /// An empty packet whose room begins `front` bytes early, so that the packet itself begins
     /// where every other does.
-    fn small_frame(&self, arena: &Arena) -> Option<Packet> {
-        let mut frame = arena.packet(FrameClass::Small).ok()?;
+    fn frame(&self, arena: &Arena, class: FrameClass) -> Option<Packet> {
+        let mut frame = arena.packet(class).ok()?;
         frame.prepend(self.front).ok()?;
         frame.truncate(0);
         Some(frame)
@@ -88,6 +93,7 @@ impl Posted {
     ) -> Result<Option<Filled>, E> {
         match self.buffers {
             RxBuffers::Whole if self.large.is_empty() => Ok(None),
+            RxBuffers::Whole if self.large_first => self.read_into::<1, E>(read),
             RxBuffers::Whole => self.read_into::<2, E>(read),
             RxBuffers::Pieces => self.read_into::<PIECES, E>(read),
         }
@@ -112,8 +118,11 @@ impl Posted {
         }
         pieces[0][..self.front].fill(0);
         let bytes = read(&mut pieces)?;
-        let truncated = bytes >= room;
-        Ok(Some(Filled { bytes, truncated }))
+        Ok(Some(Filled {
+            bytes,
+            truncated: bytes >= room,
+            large_first: small_count == 0,
+        }))
     }
 
     /// The packet that was read, with what is in front of it.
@@ -122,7 +131,13 @@ impl Posted {
     ///
     /// Why it is lost.
     pub(super) fn take(&mut self, filled: Filled) -> Result<Packet, DropReason> {
-        let mut packet = self.small.pop().ok_or(DropReason::NoBuffer)?;
+        self.large_first = filled.bytes > FrameClass::Small.data_bytes() + self.front;
+        let first = if filled.large_first {
+            self.large.pop()
+        } else {
+            self.small.pop()
+        };
+        let mut packet = first.ok_or(DropReason::NoBuffer)?;
         let mut left = filled.bytes - fill(&mut packet, filled.bytes)?;
         while left > 0 {
             let next = self.large.pop().or_else(|| self.small.pop());
@@ -214,7 +229,8 @@ mod tests {
         for (buffers, lengths) in [
             (
                 RxBuffers::Whole,
-                [(small, 1), (small + 1, 2), (PACKET_BYTES_MAX, 2)],
+                // After a large one the next is read into a large frame alone.
+                [(small, 1), (small + 1, 2), (PACKET_BYTES_MAX, 1)],
             ),
             (
                 RxBuffers::Pieces,

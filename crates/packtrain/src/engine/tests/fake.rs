@@ -1,5 +1,6 @@
 //! Devices in memory whose every answer a test decides, and two of them joined.
 
+use crate::driver::Wishes;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
     Interest, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
@@ -7,7 +8,7 @@ use crate::driver::{
 use crate::engine::{Handler, Intake, Joined, Snapshot, Stats, Workers, join};
 use crate::limits::SEGMENTS_MAX;
 use crate::packet::{Arena, ArenaConfig};
-use crate::plan::{Plan, Side, Wishes, plan};
+use crate::plan::{Plan, Side, plan};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use std::collections::VecDeque;

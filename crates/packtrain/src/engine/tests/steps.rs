@@ -39,6 +39,21 @@ fn watched(worker: &FakeWorker<impl Handler>) -> usize {
 }
 
 #[test]
+fn a_busy_queue_gets_one_turn_and_is_looked_at_again_before_sleeping() {
+    let mut world = forward([1, 1]);
+    world.a[0].arrive(0..100);
+    world.b[0].arrive(1000..1001);
+    assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Again);
+    // As many as a burst holds, and the other direction in the same step.
+    assert_eq!(world.b[0].tx().sent.len(), 64);
+    assert_eq!(world.a[0].tx().sent, [1000]);
+    // The rest drains the device; still there is one more look.
+    assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Again);
+    assert_eq!(world.b[0].tx().sent.len(), 100);
+    assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Arm);
+}
+
+#[test]
 fn both_ways_in_order_and_bad_packets_are_counted() {
     let mut world = forward([1, 1]);
     world.a[0].arrive(0..200);

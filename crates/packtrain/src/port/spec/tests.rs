@@ -1,6 +1,7 @@
 //! Every key, every rule, and two properties: no string panics, and what is printed parses back.
 
 use super::*;
+use crate::driver::RxBuffers;
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use proptest::prelude::*;
 
@@ -43,10 +44,7 @@ fn a_bare_port_wishes_for_nothing() {
         let expected = PortSpec {
             kind,
             name: name.to_owned(),
-            offload: Features::ALL,
-            segments: None,
-            queues: None,
-            rx_buffers: None,
+            wishes: Wishes::default(),
             wrappers: Wrappers::default(),
         };
         assert_eq!(parse(text), expected, "{text}");
@@ -62,10 +60,10 @@ fn common_keys_on_every_kind() {
             "{port},queues=4,offload=csum,segs=8,rx=pieces,capture=a.pcapng,trace,drop=0.25,\
              duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
-        assert_eq!(spec.queues, Some(4));
-        assert_eq!(spec.offload, Features::CSUM);
-        assert_eq!(spec.segments, Some(8));
-        assert_eq!(spec.rx_buffers, Some(RxBuffers::Pieces));
+        assert_eq!(spec.wishes.queues, Some(4));
+        assert_eq!(spec.wishes.offload, Features::CSUM);
+        assert_eq!(spec.wishes.segments, Some(8));
+        assert_eq!(spec.wishes.rx_buffers, Some(RxBuffers::Pieces));
         let expected = Wrappers {
             capture: Some(PathBuf::from("a.pcapng")),
             trace: true,
@@ -80,8 +78,11 @@ fn common_keys_on_every_kind() {
         assert_eq!(spec.wrappers, expected);
         assert!(spec.wrappers.has_faults());
     }
-    assert_eq!(parse("tap:t,rx=auto").rx_buffers, None);
-    assert_eq!(parse("tap:t,rx=whole").rx_buffers, Some(RxBuffers::Whole));
+    assert_eq!(parse("tap:t,rx=auto").wishes.rx_buffers, None);
+    assert_eq!(
+        parse("tap:t,rx=whole").wishes.rx_buffers,
+        Some(RxBuffers::Whole)
+    );
 }
 
 #[test]
@@ -132,8 +133,8 @@ fn offload_words_bring_what_they_need() {
         ("tso4+tso4", F::CSUM4 | F::TSO4),
     ] {
         let spec = parse(&format!("tap:t,offload={text}"));
-        assert_eq!(spec.offload, expected, "{text}");
-        assert_eq!(spec.offload.consistent(), expected, "{text}");
+        assert_eq!(spec.wishes.offload, expected, "{text}");
+        assert_eq!(spec.wishes.offload.consistent(), expected, "{text}");
     }
     for text in [
         "tso5",
@@ -154,10 +155,10 @@ fn keys_of_one_kind() {
     assert_eq!(tun_tap(&parse("tap:t,fd=5")).fds, [5]);
     let spec = parse("tun:,fd=5+6+7");
     assert_eq!(
-        (tun_tap(&spec).fds.as_slice(), spec.queues),
+        (tun_tap(&spec).fds.as_slice(), spec.wishes.queues),
         (&[5, 6, 7][..], Some(3))
     );
-    assert_eq!(parse("tap:t,queues=2,fd=8+9").queues, Some(2));
+    assert_eq!(parse("tap:t,queues=2,fd=8+9").wishes.queues, Some(2));
 
     let pcap = PcapOptions {
         repeat: true,
@@ -198,7 +199,10 @@ fn keys_of_one_kind() {
     let spec =
         parse("sim:rings=512,segs=8,seed=7,far=echo,completion-delay=3flushes,shuffled,link=ip");
     assert_eq!(spec.kind, PortKind::Sim(sim));
-    assert_eq!((spec.segments, spec.wrappers.seed), (Some(8), Some(7)));
+    assert_eq!(
+        (spec.wishes.segments, spec.wrappers.seed),
+        (Some(8), Some(7))
+    );
 }
 
 /// Both ends of every range are taken, one step beyond is not; and what help says agrees.

@@ -1,0 +1,288 @@
+//! The programs that are compared, as child processes that open their interfaces by name.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+/// What stops the bench.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The interfaces, both opened in the first host's namespace.
+pub const INTERFACES: [&str; 2] = ["bench-a", "bench-b"];
+
+/// Seconds after which a forwarder ends by itself, should the bench be killed.
+const LIFETIME_S: u32 = 120;
+
+/// How long a forwarder may take to be ready.
+const READY_MAX: Duration = Duration::from_secs(10);
+
+const BASELINE_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/baseline/tapfwd.c");
+
+/// A forwarder and how it is run.
+#[derive(Clone, Debug)]
+pub enum Contestant {
+    /// `packtrain forward`.
+    Packtrain {
+        /// As in rows.
+        name: &'static str,
+        /// The program.
+        path: PathBuf,
+        /// Whether the first interface has no offloads.
+        unequal: bool,
+    },
+    /// The C forwarder.
+    Baseline {
+        /// The program.
+        path: PathBuf,
+        /// 1 or 2.
+        threads: u32,
+        /// Whether with a virtio-net header and offloads, on both sides.
+        vnet: bool,
+    },
+}
+
+impl Contestant {
+    /// As in rows.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Packtrain { name, .. } => name,
+            Self::Baseline { threads: 1, .. } => "c-1",
+            Self::Baseline { .. } => "c-2",
+        }
+    }
+
+    /// Threads that move packets.
+    pub const fn threads(&self) -> u32 {
+        match self {
+            Self::Packtrain { .. } => 1,
+            Self::Baseline { threads, .. } => *threads,
+        }
+    }
+
+    /// Which interfaces have offloads.
+    pub const fn offload(&self) -> &'static str {
+        match self {
+            Self::Packtrain { unequal: true, .. } => "bench-b",
+            Self::Packtrain { .. } | Self::Baseline { vnet: true, .. } => "both",
+            Self::Baseline { .. } => "neither",
+        }
+    }
+
+    /// The command line, without the program.
+    pub fn arguments(&self) -> Vec<String> {
+        let [a, b] = INTERFACES;
+        match self {
+            Self::Packtrain { unequal, .. } => {
+                let off = if *unequal { ",offload=off" } else { "" };
+                vec![
+                    "forward".to_owned(),
+                    format!("tap:{a}{off}"),
+                    format!("tap:{b}"),
+                    "--duration".to_owned(),
+                    format!("{LIFETIME_S}s"),
+                    "--quiet".to_owned(),
+                    "--json".to_owned(),
+                ]
+            }
+            Self::Baseline { threads, vnet, .. } => {
+                let mode = if *vnet { "vnet" } else { "plain" };
+                let (threads, seconds) = (threads.to_string(), LIFETIME_S.to_string());
+                [a, b, mode, &threads, &seconds].map(str::to_owned).into()
+            }
+        }
+    }
+
+    /// Starts it in the network namespace of the calling thread, and waits until it is ready.
+    pub fn start(&self) -> Result<Process, Error> {
+        let path = match self {
+            Self::Packtrain { path, .. } | Self::Baseline { path, .. } => path,
+        };
+        let mut child = Command::new(path)
+            .args(self.arguments())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // Told only when something fails: that links come and go is no news here.
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("start {}: {error}", path.display()))?;
+        let output = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let mut process = Process { child, output };
+        match self {
+            Self::Packtrain { .. } => process.wait_for_worker()?,
+            Self::Baseline { .. } => process.wait_for_line()?,
+        }
+        Ok(process)
+    }
+}
+
+/// A forwarder that runs. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+/// What a forwarder says in the end about all of its life.
+#[derive(Clone, Copy, Debug)]
+pub struct Account {
+    /// Packets read, in both directions; a GSO packet is one.
+    pub packets: u64,
+    /// System calls of the packet path.
+    pub syscalls: u64,
+    /// Times it waited.
+    pub sleeps: u64,
+    /// Packets that it lost, or could not write.
+    pub lost: u64,
+}
+
+/// CPU time so far.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTime {
+    /// Of the threads that live, in seconds, exact.
+    pub threads: f64,
+    /// Of the process in user mode, in seconds, in whole clock ticks; threads that ended included.
+    pub user: f64,
+    /// The same in the kernel.
+    pub system: f64,
+}
+
+impl Process {
+    /// A worker is there only when both ports are open and attached.
+    fn wait_for_worker(&mut self) -> Result<(), Error> {
+        let start = Instant::now();
+        loop {
+            for task in self.tasks()? {
+                // A thread may end while it is looked at.
+                let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+                if name.starts_with("packtrain-") {
+                    return Ok(());
+                }
+            }
+            if let Some(status) = self.child.try_wait()? {
+                return Err(self.failure(&format!("packtrain ended early: {status}")));
+            }
+            if start.elapsed() > READY_MAX {
+                return Err("packtrain has no worker yet".into());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn wait_for_line(&mut self) -> Result<(), Error> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        if line.trim_end() == "ready" {
+            Ok(())
+        } else {
+            Err(self.failure("the C forwarder is not ready"))
+        }
+    }
+
+    /// An error with what an ended process had to say.
+    fn failure(&mut self, what: &str) -> Error {
+        let mut text = String::new();
+        let said = self.child.stderr.take();
+        match said.map(|mut said| said.read_to_string(&mut text)) {
+            Some(Err(error)) => format!("{what} (and what it said: {error})").into(),
+            _ => format!("{what}\n{}", text.trim_end()).into(),
+        }
+    }
+
+    fn tasks(&self) -> io::Result<Vec<PathBuf>> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
+        tasks.map(|task| Ok(task?.path())).collect()
+    }
+
+    /// CPU time of the process until now.
+    pub fn cpu_time(&self) -> Result<CpuTime, Error> {
+        let mut nanoseconds = 0;
+        for task in self.tasks()? {
+            let text = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+            let first = text.split_ascii_whitespace().next();
+            nanoseconds += first.and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+        }
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        // The name, which may contain anything, ends at the last parenthesis; utime is field 14.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let seconds = |index| -> Option<f64> {
+            let field = fields.split_ascii_whitespace().nth(index)?;
+            Some(field.parse::<f64>().ok()? / ticks)
+        };
+        Ok(CpuTime {
+            threads: nanoseconds as f64 / 1e9,
+            user: seconds(11).ok_or("no CPU time in /proc")?,
+            system: seconds(12).ok_or("no CPU time in /proc")?,
+        })
+    }
+
+    /// Ends it and takes its account.
+    pub fn end(mut self) -> Result<Account, Error> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let mut text = String::new();
+        self.output.read_to_string(&mut text)?;
+        let status = self.child.wait()?;
+        if !status.success() {
+            return Err(self.failure(&format!("the forwarder failed: {status}")));
+        }
+        let document: Value = serde_json::from_str(&text)?;
+        account(&document).ok_or_else(|| format!("not an account: {text}").into())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // After `end` there is nothing left to kill or wait for.
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let ended = self.child.kill().and_then(|()| self.child.wait());
+            debug_assert!(ended.is_ok(), "{ended:?}");
+        }
+    }
+}
+
+fn account(document: &Value) -> Option<Account> {
+    let Some(run) = document.get("run") else {
+        let count = |key| document.get(key).and_then(Value::as_u64);
+        return Some(Account {
+            packets: count("packets")?,
+            syscalls: count("syscalls")?,
+            sleeps: count("sleeps")?,
+            lost: count("errors")?,
+        });
+    };
+    let ports = document.get("ports")?.as_object()?.values();
+    let queues = ports.filter_map(Value::as_object).flatten();
+    let received = queues.filter(|(name, _)| name.starts_with("rxq"));
+    let packets = received.filter_map(|(_, queue)| queue.get("packets")?.as_u64());
+    Some(Account {
+        packets: packets.sum(),
+        syscalls: run.get("syscalls")?.as_u64()?,
+        sleeps: run.get("sleeps")?.as_u64()?,
+        lost: document.get("conservation")?.get("dropped")?.as_u64()?,
+    })
+}
+
+/// Builds the C forwarder into `directory`.
+pub fn compile_baseline(directory: &Path) -> Result<PathBuf, Error> {
+    let program = directory.join("tapfwd");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let status = Command::new(&compiler)
+        .args(["-O2", "-pthread", "-o"])
+        .arg(&program)
+        .arg(BASELINE_SOURCE)
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(program),
+        Ok(status) => Err(format!("{compiler} cannot compile {BASELINE_SOURCE}: {status}").into()),
+        Err(error) => Err(format!(
+            "no C compiler {compiler}, which the C forwarder needs ({error}): \
+             install gcc or clang, or name one in CC"
+        )
+        .into()),
+    }
+}

@@ -1,0 +1,115 @@
+//! TAP to TAP: the packtrain program beside the least that a C program can do, in pairs.
+//!
+//! Two kernels talk TCP to each other, and what joins them is in turn packtrain and
+//! `baseline/tapfwd.c` with one and with two threads. Every round runs all of them, in another
+//! order each time, and figures are compared within a round only, so that a machine that gets
+//! faster or slower meanwhile does not decide.
+//!
+//! `cargo bench -p packtrain-cli --bench tap_forward -- --help` lists the options.
+
+mod arguments;
+mod forwarder;
+mod measure;
+mod report;
+mod statistics;
+
+use arguments::{Arguments, USAGE};
+use forwarder::{Contestant, Error};
+use measure::{Direction, Row};
+use packtrain_lab::{netns, rootless};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The program that is measured: built with the bench's profile.
+const PACKTRAIN: &str = env!("CARGO_BIN_EXE_packtrain");
+
+/// Orders of three contestants: each is equally often first, second and last.
+const ORDERS: [[usize; 3]; 6] = [
+    [0, 1, 2],
+    [2, 1, 0],
+    [1, 2, 0],
+    [0, 2, 1],
+    [2, 0, 1],
+    [1, 0, 2],
+];
+
+fn main() -> ExitCode {
+    // The first thing, since it needs a process with one thread.
+    let entered = rootless::enter_if_needed();
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(wrong) => {
+            eprintln!("tap_forward: {wrong}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Err(missing) = entered {
+        eprintln!("tap_forward: {missing}");
+        return ExitCode::from(3);
+    }
+    if let Err(missing) = netns::available() {
+        eprintln!("tap_forward: {missing}");
+        return ExitCode::from(3);
+    }
+    match run(&arguments) {
+        Ok(reached) if reached || !arguments.check => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("tap_forward: {error}");
+            ExitCode::from(4)
+        }
+    }
+}
+
+/// Runs everything; says whether all goals were reached.
+fn run(arguments: &Arguments) -> Result<bool, Error> {
+    let directory = output_directory()?;
+    let baseline = forwarder::compile_baseline(&directory)?;
+    report::print_header(arguments);
+    let mut rows = Vec::new();
+    let mut claims = Vec::new();
+    for experiment in &arguments.experiments {
+        let contestants = arguments.contestants(*experiment, Path::new(PACKTRAIN), &baseline);
+        let measured = rounds(arguments, experiment.name(), &contestants)?;
+        claims.extend(report::judge(*experiment, &contestants, &measured));
+        rows.extend(measured);
+    }
+    let file = directory.join("tap_forward.json");
+    report::write(&file, arguments, &rows, &claims)?;
+    println!("\nrows and claims: {}", file.display());
+    Ok(claims.iter().all(report::Claim::is_reached))
+}
+
+/// All rounds of one experiment.
+fn rounds(
+    arguments: &Arguments,
+    experiment: &'static str,
+    contestants: &[Contestant; 3],
+) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for round in 0..arguments.rounds {
+        // Twelve rounds have every order in both directions.
+        let direction = Direction::ALL[round % 2];
+        let order = ORDERS[round / 2 % ORDERS.len()];
+        for contestant in order {
+            let contestant = &contestants[contestant];
+            let row = measure::run(arguments, experiment, contestant, direction, round)?;
+            report::print_row(&row);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// `bench` in the target directory, made if it is not there.
+fn output_directory() -> Result<PathBuf, Error> {
+    let target = Path::new(PACKTRAIN).parent().and_then(Path::parent);
+    let directory = target.unwrap_or(Path::new("target")).join("bench");
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| format!("make {}: {error}", directory.display()))?;
+    Ok(directory)
+}

@@ -9,7 +9,7 @@ use crate::signals::Stop;
 use crate::table::{Align, Table, grouped};
 use crate::{json, plan};
 use packtrain::driver::{DeviceCounters, DeviceError, Link};
-use packtrain::engine::{Ledger, PortSnapshot, Report, Session};
+use packtrain::engine::{Ledger, Port, PortSnapshot, Report, Session};
 use packtrain::port::AnyPort;
 use packtrain::stats::DropSnapshot;
 use serde_json::{Map, Value, json};
@@ -59,10 +59,9 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::of_device(None, &error))?;
     let mut live = Live::new(names.clone(), args.stats_interval, args.quiet);
     let ended = watch(&mut session, args, &stop, &mut live);
-    let removed = removed_port(&mut session, &ended);
     let report = session.finish();
     live.finish(&report.snapshot);
-    let failure = failure(&names, removed, &report);
+    let failure = failure(&names, &ended, &report);
     if args.json {
         let error = failure.as_ref().map(|failure| failure.line.as_str());
         json::write(document(
@@ -128,37 +127,21 @@ fn watch(
     }
 }
 
-/// Which port is gone, if one is: a worker's error does not name it.
-fn removed_port(session: &mut Session<AnyPort, AnyPort>, ended: &Ended) -> Option<usize> {
-    match ended {
-        Ended::Removed(index) => Some(*index),
-        Ended::End => session
-            .links()
-            .iter()
-            .position(|link| *link == Link::Removed),
-        _ => None,
-    }
-}
-
 /// What went wrong, the worst first.
-fn failure(names: &[String; 2], removed: Option<usize>, report: &Report) -> Option<Failure> {
+fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failure> {
     let ledger = &report.snapshot.ledger;
     if !ledger.closed() || ledger.held != 0 {
         let line = format!("the account of packets does not close: {}", sums(ledger));
         return Some(Failure::new(Exit::Check, line));
     }
-    match (removed, &report.error) {
-        (Some(port), _) => Some(Failure::of_device(
-            Some(&names[port]),
-            &DeviceError::Removed,
-        )),
-        // It was open and running: whatever the system says now is no missing privilege.
-        (None, Some(error)) => {
-            let line = format!("a port failed while running: {error}");
-            Some(Failure::new(Exit::Port, line))
-        }
-        (None, None) => None,
-    }
+    let (port, error) = match (&report.error, ended) {
+        (Some(failed), _) => (failed.port.map(Port::index), &failed.error),
+        (None, Ended::Removed(port)) => (Some(*port), &DeviceError::Removed),
+        (None, _) => return None,
+    };
+    let who = port.map_or("the engine", |port| &names[port]);
+    // It was open and running: whatever the system says now is no missing privilege.
+    Some(Failure::new(Exit::Port, format!("{who}: {error}")))
 }
 
 /// The JSON document of a run.

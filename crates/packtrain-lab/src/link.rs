@@ -265,6 +265,19 @@ impl Rtnl {
         self.act(what, RouteNetlinkMessage::SetLink(message), 0)
     }
 
+    /// Says whether the interface has carrier, as a cable that is pulled and plugged in. Of those
+    /// made here TAP and TUN can be told (`ndo_change_carrier`).
+    ///
+    /// # Errors
+    /// [`LabError::Os`]; `EOPNOTSUPP` for a driver that knows better.
+    pub fn set_carrier(&mut self, index: u32, on: bool) -> Result<(), LabError> {
+        self.set_attribute(
+            "RTM_SETLINK carrier",
+            index,
+            LinkAttribute::Carrier(u8::from(on)),
+        )
+    }
+
     /// Sets the MTU in bytes, without the Ethernet header. IPv6 needs at least 1280 (RFC 8200
     /// section 5); a TAP takes 68 to 65521.
     ///

@@ -2,12 +2,15 @@
 
 use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
+use packtrain::driver::Driver;
 use packtrain::driver_conformance;
 use packtrain::port::pcap::{Pcap, PcapRead, PcapWrite};
+use packtrain::port::spec::PortSpec;
+use packtrain::port::{self, AnyPort};
 use packtrain_offload::offload::LinkType;
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A file that is removed when it goes out of scope.
@@ -29,8 +32,8 @@ impl Drop for Scratch {
 }
 
 /// A capture that is read, and the one who writes it first.
-struct Reading {
-    driver: Pcap,
+struct Reading<D> {
+    driver: D,
     writer: Writer<File>,
     time_ns: u64,
     _file: Scratch,
@@ -43,7 +46,7 @@ fn format(seed: u64) -> Format {
     }
 }
 
-fn reading(seed: u64) -> Result<Reading, Skip> {
+fn reading<D>(seed: u64, open: impl FnOnce(&Path) -> D) -> Result<Reading<D>, Skip> {
     let file = Scratch::new();
     let interface = Interface {
         link: LinkCode::ETHERNET,
@@ -54,7 +57,7 @@ fn reading(seed: u64) -> Result<Reading, Skip> {
     let mut writer = Writer::new(output, format(seed), &[interface]).unwrap();
     // The reader asks for the link type of the first packet.
     writer.flush().unwrap();
-    let driver = Pcap::open_read(&file.0, PcapRead::default()).unwrap();
+    let driver = open(&file.0);
     Ok(Reading {
         driver,
         writer,
@@ -63,7 +66,7 @@ fn reading(seed: u64) -> Result<Reading, Skip> {
     })
 }
 
-impl Reading {
+impl<D> Reading<D> {
     fn record(&mut self, original_bytes: usize, bytes: &[u8]) {
         self.time_ns += 1000;
         self.writer
@@ -73,8 +76,8 @@ impl Reading {
     }
 }
 
-impl Rig for Reading {
-    type Driver = Pcap;
+impl<D: Driver> Rig for Reading<D> {
+    type Driver = D;
 
     fn traits(&self) -> Traits {
         Traits {
@@ -85,7 +88,7 @@ impl Rig for Reading {
         }
     }
 
-    fn driver(&mut self) -> &mut Pcap {
+    fn driver(&mut self) -> &mut D {
         &mut self.driver
     }
 
@@ -102,26 +105,21 @@ impl Rig for Reading {
 }
 
 /// A capture that is written, and the one who reads it afterwards.
-struct Writing {
-    driver: Pcap,
+struct Writing<D> {
+    driver: D,
     seen: VecDeque<Outside>,
     file: Scratch,
 }
 
-fn writing(seed: u64) -> Result<Writing, Skip> {
+fn writing<D>(open: impl FnOnce(&Path) -> D) -> Result<Writing<D>, Skip> {
     let file = Scratch::new();
-    let how = PcapWrite {
-        format: format(seed),
-        link: LinkType::Ethernet,
-        snaplen: 0,
-    };
-    let driver = Pcap::open_write(&file.0, how).unwrap();
+    let driver = open(&file.0);
     let seen = VecDeque::new();
     Ok(Writing { driver, seen, file })
 }
 
-impl Rig for Writing {
-    type Driver = Pcap;
+impl<D: Driver> Rig for Writing<D> {
+    type Driver = D;
 
     fn traits(&self) -> Traits {
         Traits {
@@ -131,7 +129,7 @@ impl Rig for Writing {
         }
     }
 
-    fn driver(&mut self) -> &mut Pcap {
+    fn driver(&mut self) -> &mut D {
         &mut self.driver
     }
 
@@ -147,5 +145,36 @@ impl Rig for Writing {
     }
 }
 
-driver_conformance!(reads, reading);
-driver_conformance!(writes, writing);
+fn reads_file(seed: u64) -> Result<Reading<Pcap>, Skip> {
+    reading(seed, |path| {
+        Pcap::open_read(path, PcapRead::default()).unwrap()
+    })
+}
+
+fn writes_file(seed: u64) -> Result<Writing<Pcap>, Skip> {
+    let how = PcapWrite {
+        format: format(seed),
+        link: LinkType::Ethernet,
+        snaplen: 0,
+    };
+    writing(|path| Pcap::open_write(path, how).unwrap())
+}
+
+/// As a program opens it: from a spec, in the closed set of ports.
+fn from_spec(path: &Path, options: &str) -> AnyPort {
+    let spec: PortSpec = format!("pcap:{}{options}", path.display()).parse().unwrap();
+    port::open(&spec, LinkType::Ethernet).unwrap()
+}
+
+fn reads_spec(seed: u64) -> Result<Reading<AnyPort>, Skip> {
+    reading(seed, |path| from_spec(path, ""))
+}
+
+fn writes_spec(_seed: u64) -> Result<Writing<AnyPort>, Skip> {
+    writing(|path| from_spec(path, ",write"))
+}
+
+driver_conformance!(reads, reads_file);
+driver_conformance!(writes, writes_file);
+driver_conformance!(any_reads, reads_spec);
+driver_conformance!(any_writes, writes_spec);

@@ -3,7 +3,7 @@
 use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::{Armed, DeviceError, Driver, Interest, Wishes};
-use packtrain::engine::{Forward, Joined, Ledger, Next, arena_config, join};
+use packtrain::engine::{Forward, Joined, Ledger, Next, Port, arena_config, join};
 use packtrain::packet::Arena;
 use packtrain::plan::{Side, plan};
 use packtrain::port::null::{Null, NullConfig, Source};
@@ -300,7 +300,8 @@ fn an_unplugged_cable_is_a_removed_device() {
     assert!(worker.step(Instant::default()).is_ok());
     drop(plugged.far);
     let error = worker.step(Instant::default()).unwrap_err();
-    assert!(matches!(error, DeviceError::Removed), "{error}");
+    assert_eq!(error.port, Some(Port::B));
+    assert!(matches!(error.error, DeviceError::Removed), "{error}");
     worker.abandon(DropReason::Shutdown);
     let ledger = joined.stats.snapshot().ledger;
     assert!(ledger.closed() && ledger.dropped > 0, "{ledger:?}");

@@ -6,7 +6,7 @@ mod namespaces;
 
 use crate::error::LabError;
 use packtrain::driver::{DeviceError, Driver, Features, Wishes};
-use packtrain::engine::{Ledger, Report, Session, Snapshot};
+use packtrain::engine::{Ledger, Report, RunError, Session, Snapshot};
 use packtrain::plan::{Incompatible, Side, plan};
 use packtrain::stats::DropSnapshot;
 use std::fmt;
@@ -182,6 +182,8 @@ pub enum DemoError {
     Lab(LabError),
     /// A port.
     Device(DeviceError),
+    /// A port, while it ran.
+    Run(RunError),
     /// The two ports cannot be joined.
     Plan(Incompatible),
 }
@@ -191,6 +193,7 @@ impl fmt::Display for DemoError {
         match self {
             Self::Lab(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
+            Self::Run(error) => error.fmt(f),
             Self::Plan(error) => error.fmt(f),
         }
     }
@@ -308,7 +311,7 @@ impl Moved {
 /// The final account of a setting.
 fn settle(setting: Setting, report: Report) -> Result<SettingReport, DemoError> {
     if let Some(error) = report.error {
-        return Err(error.into());
+        return Err(DemoError::Run(error));
     }
     let drops = report
         .devices

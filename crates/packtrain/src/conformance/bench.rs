@@ -240,7 +240,10 @@ impl<R: Rig> Bench<R> {
             let min = std::mem::replace(&mut shortest, 40);
             if long { 1500 } else { dice.roll(min, 1500) }
         };
-        outside
+        let tagged = self.traits.tag.map(|tag| outside.clone().tagged(tag));
+        tagged
+            .as_ref()
+            .unwrap_or(outside)
             .to_packet(&self.arena, link, lengths)
             .expect("the arena has frames")
     }

@@ -4,7 +4,8 @@
 //! of the port once, as a [`Rig`], and gets one `#[test]` for each promise of the contract. Every
 //! case goes through [`RxQueue`](crate::queue::RxQueue) and [`TxQueue`](crate::queue::TxQueue), as
 //! packets do in a run; what a rig cannot do (a capture file cannot be written to while it is
-//! read) its [`Traits`] say, and those cases pass with a note.
+//! read) its [`Traits`] say, and those cases pass with a line `not applicable: case: why` on
+//! standard output. A rig that could be made elsewhere but not here says `SKIP: case: why` instead.
 //!
 //! ```
 //! use packtrain::conformance::{Injects, Rig, Skip, Traits};
@@ -42,6 +43,7 @@ pub use cases::*;
 pub use probe::Outside;
 
 use crate::driver::{Driver, Features};
+use crate::packet::VlanTag;
 use std::fmt;
 use std::time::Duration;
 
@@ -99,6 +101,9 @@ pub struct Traits {
     pub injects_bad: bool,
     /// `device_counters` count what the suite sends and receives, and nothing else.
     pub counts_exactly: bool,
+    /// A tag that the port puts in front of what it receives and takes off what it transmits: the
+    /// suite then sends and expects packets with it, and the outside sees them without.
+    pub tag: Option<VlanTag>,
     /// How long a packet may take through the outside; zero where it is there at once.
     pub patience: Duration,
 }
@@ -186,11 +191,11 @@ pub fn run<R: Rig>(name: &str, make: impl Fn(u64) -> Result<R, Skip>, case: fn(R
         match outcome {
             Outcome::Passed => {}
             Outcome::DoesNotApply(why) => {
-                eprintln!("{name}: does not apply: {why}");
+                println!("not applicable: {name}: {why}");
                 return;
             }
             Outcome::Skipped(why) => {
-                eprintln!("{name}: skipped: {why}");
+                println!("SKIP: {name}: {why}");
                 return;
             }
         }
@@ -212,15 +217,20 @@ pub enum Outcome {
 /// A module of one `#[test]` for each promise of the driver contract.
 ///
 /// `$make` is a function `fn(seed: u64) -> Result<impl Rig, Skip>`; see
-/// [`conformance`](crate::conformance).
+/// [`conformance`](crate::conformance). A third argument is for a rig that needs surroundings, such
+/// as a network namespace: a function `fn(name: &'static str, case: fn())`
+/// that calls `case` within them; the name is the test's full path, the crate's name in front.
 #[macro_export]
 macro_rules! driver_conformance {
     ($module:ident, $make:expr) => {
+        $crate::driver_conformance!($module, $make, |_name, case: fn()| case());
+    };
+    ($module:ident, $make:expr, $within:expr) => {
         mod $module {
-            #[allow(unused_imports, reason = "the function may be written as a path")]
+            #[allow(unused_imports, reason = "the functions may be written as paths")]
             use super::*;
 
-            $crate::driver_conformance! { @cases $make;
+            $crate::driver_conformance! { @cases $make, $within;
                 receives_in_order
                 transmits_in_order
                 goes_on_after_it_was_full
@@ -236,12 +246,15 @@ macro_rules! driver_conformance {
             }
         }
     };
-    (@cases $make:expr; $($case:ident)*) => {
+    (@cases $make:expr, $within:expr; $($case:ident)*) => {
         $(
             #[test]
             fn $case() {
-                let name = concat!(module_path!(), "::", stringify!($case));
-                $crate::conformance::run(name, $make, $crate::conformance::$case);
+                const NAME: &str = concat!(module_path!(), "::", stringify!($case));
+                fn case() {
+                    $crate::conformance::run(NAME, $make, $crate::conformance::$case);
+                }
+                ($within)(NAME, case);
             }
         )*
     };

@@ -47,6 +47,23 @@ impl Outside {
         }
     }
 
+    /// What was received, without the tag that the port has put in front.
+    ///
+    /// # Panics
+    ///
+    /// When it has no such tag.
+    pub(super) fn received(packet: &Packet, tag: Option<VlanTag>) -> Self {
+        let mut outside = Self::of(packet);
+        if let Some(tag) = tag {
+            let found: Vec<u8> = outside.bytes.splice(12..16, []).collect();
+            assert_eq!(found, tag_bytes(tag), "the port's own tag");
+            if let ChecksumState::Partial { start, .. } = &mut outside.checksum {
+                *start -= 4;
+            }
+        }
+        outside
+    }
+
     /// The packet with one more tag in front of those it has.
     pub(super) fn tagged(mut self, tag: VlanTag) -> Self {
         self.bytes.splice(12..12, tag_bytes(tag));

@@ -13,6 +13,15 @@ pub enum Port {
 }
 
 impl Port {
+    /// 0 for the first and 1 for the second: its place in [`Snapshot::ports`](super::Snapshot).
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::A => 0,
+            Self::B => 1,
+        }
+    }
+
     /// The other one.
     #[must_use]
     pub const fn other(self) -> Self {

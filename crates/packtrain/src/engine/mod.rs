@@ -1,5 +1,6 @@
 //! Joins two ports: builds their queues from the plan, makes the workers, keeps the ledger.
 
+mod error;
 mod handler;
 mod intake;
 mod ledger;
@@ -12,6 +13,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+pub use error::RunError;
 pub use handler::{Forward, Handler, Port};
 pub use intake::Intake;
 pub use ledger::Ledger;

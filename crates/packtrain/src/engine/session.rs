@@ -1,5 +1,6 @@
 //! Two ports from opening to the final account: what a program needs around the workers.
 
+use super::error::RunError;
 use super::handler::{Forward, Handler};
 use super::shell::Running;
 use super::snapshot::{Snapshot, Stats};
@@ -32,8 +33,8 @@ pub struct Report {
     pub devices: [Option<DeviceCounters>; 2],
     /// Wall-clock time from start to end.
     pub elapsed: Duration,
-    /// Why it ended early, if a device failed.
-    pub error: Option<DeviceError>,
+    /// Why it ended early, if a device failed, and which.
+    pub error: Option<RunError>,
 }
 
 impl<A: Driver, B: Driver> Session<A, B>
@@ -127,7 +128,16 @@ where
             action: "wake a worker",
             source,
         };
-        let error = result.err().or(woken.err().map(failed));
+        let woken = woken.map_err(|error| RunError::from(failed(error)));
+        let mut error = result.and(woken).err();
+        if let Some(RunError {
+            port: Some(port),
+            name,
+            ..
+        }) = &mut error
+        {
+            *name = Some(self.stats.ports[port.index()].name.clone());
+        }
         Report {
             snapshot: self.stats.snapshot(),
             devices: changes,

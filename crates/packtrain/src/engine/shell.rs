@@ -1,6 +1,7 @@
 //! The outer shell: the only place that blocks. One thread for each worker, asleep in epoll
 //! between steps.
 
+use super::error::RunError;
 use super::handler::Handler;
 use super::intake::Intake;
 use super::sys::{Epoll, Waker, thread_cpu_ns};
@@ -24,7 +25,7 @@ const CPU_TIME_AGE_MAX: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Running {
     stop: Arc<Stop>,
-    threads: Vec<JoinHandle<Result<(), DeviceError>>>,
+    threads: Vec<JoinHandle<Result<(), RunError>>>,
 }
 
 /// What stops the workers of a run.
@@ -112,12 +113,12 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// The first device error of a worker.
+    /// The first error of a worker.
     ///
     /// # Panics
     ///
     /// When a worker panicked; the others have ended then.
-    pub fn join(mut self) -> Result<(), DeviceError> {
+    pub fn join(mut self) -> Result<(), RunError> {
         let mut first = Ok(());
         let mut panicked = None;
         for thread in self.threads.drain(..) {
@@ -149,7 +150,7 @@ fn drive<RA, TA, RB, TB, H>(
     mut worker: Worker<RA, TA, RB, TB, H>,
     stop: &Stop,
     waker: &Waker,
-) -> Result<(), DeviceError>
+) -> Result<(), RunError>
 where
     RA: RxDescriptors,
     TA: TxDescriptors,
@@ -170,7 +171,7 @@ fn work<RA, TA, RB, TB, H>(
     worker: &mut Worker<RA, TA, RB, TB, H>,
     stop: &Stop,
     waker: &Waker,
-) -> Result<(), DeviceError>
+) -> Result<(), RunError>
 where
     RA: RxDescriptors,
     TA: TxDescriptors,
@@ -178,7 +179,7 @@ where
     TB: TxDescriptors,
     H: Handler,
 {
-    let failed = |action| move |source| DeviceError::Failed { action, source };
+    let failed = |action| move |source| RunError::from(DeviceError::Failed { action, source });
     let clock = MonotonicClock::new();
     let counters = Arc::clone(worker.counters());
     let mut epoll = Epoll::new().map_err(failed("create an epoll descriptor"))?;

@@ -1,5 +1,6 @@
 //! One worker: the trip of a packet as a non-blocking step over the queues it owns.
 
+use super::error::RunError;
 use super::handler::{Handler, Port};
 use super::intake::Intake;
 use crate::driver::{Armed, DeviceError, Features, Interest, RxDescriptors, TxDescriptors};
@@ -149,8 +150,8 @@ where
     ///
     /// # Errors
     ///
-    /// When a device is gone or failed; packets that it has not taken are still held.
-    pub fn step(&mut self, now: Instant) -> Result<Next, DeviceError> {
+    /// When a device is gone or failed, and which; packets that it has not taken are still held.
+    pub fn step(&mut self, now: Instant) -> Result<Next, RunError> {
         let more = self.run_both(now);
         let counters = &self.counters;
         counters.steps.add(1);
@@ -166,7 +167,7 @@ where
         Ok(self.next_at().map_or(Next::Arm, Next::SleepUntil))
     }
 
-    fn run_both(&mut self, now: Instant) -> Result<bool, DeviceError> {
+    fn run_both(&mut self, now: Instant) -> Result<bool, RunError> {
         let mut trip = Trip {
             handler: &mut self.handler,
             intake: &self.intake,
@@ -371,7 +372,7 @@ impl<H: Handler> Trip<'_, H> {
         turn: &mut usize,
         lanes: &mut [RxLane<R>],
         queues: &mut [TxQueue<T>],
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool, RunError> {
         let (mut more, mut waits, mut stalled) = (false, None, None);
         let start = *turn;
         for index in (start..lanes.len()).chain(0..start.min(lanes.len())) {
@@ -387,7 +388,7 @@ impl<H: Handler> Trip<'_, H> {
             // What the device has not taken yet goes first; until then nothing new is received, so
             // a slow egress pushes back on the ingress instead of filling memory.
             if lane.has_to_wait(tx) {
-                tx.transmit(&mut lane.burst)?;
+                self.transmit(from, lane, tx)?;
                 if lane.has_to_wait(tx) {
                     waits = waits.or(Some(index));
                     stalled = Some(egress);
@@ -411,7 +412,7 @@ impl<H: Handler> Trip<'_, H> {
         from: Port,
         lane: &mut RxLane<R>,
         tx: &mut TxQueue<T>,
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool, RunError> {
         let before = lane.queue.received();
         let received = |lane: &RxLane<R>| (lane.queue.received() - before) as usize;
         for _ in 0..TURN_BURSTS_MAX {
@@ -430,7 +431,7 @@ impl<H: Handler> Trip<'_, H> {
         lane: &mut RxLane<R>,
         tx: &mut TxQueue<T>,
         budget: usize,
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool, RunError> {
         if lane.finished {
             return Ok(false);
         }
@@ -444,7 +445,7 @@ impl<H: Handler> Trip<'_, H> {
         // What came before a failure is sent on all the same.
         if !lane.burst.is_empty() {
             self.handle(from, &mut lane.burst);
-            tx.transmit(&mut lane.burst)?;
+            self.transmit(from, lane, tx)?;
         }
         match polled {
             Err(DeviceError::Finished) => {
@@ -452,7 +453,20 @@ impl<H: Handler> Trip<'_, H> {
                 self.intake.one_finished();
                 Ok(false)
             }
-            other => other,
+            other => other.map_err(|error| RunError::of(from, error)),
+        }
+    }
+
+    /// What arrived at `from` goes to the other port.
+    fn transmit<R: RxDescriptors, T: TxDescriptors>(
+        &self,
+        from: Port,
+        lane: &mut RxLane<R>,
+        tx: &mut TxQueue<T>,
+    ) -> Result<(), RunError> {
+        match tx.transmit(&mut lane.burst) {
+            Ok(_sent) => Ok(()),
+            Err(error) => Err(RunError::of(from.other(), error)),
         }
     }
 

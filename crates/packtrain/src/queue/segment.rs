@@ -110,6 +110,36 @@ impl Cutting {
     }
 }
 
+/// Whether what is left to do about `packet` can be done at all: a device that refuses a packet
+/// for which it cannot is right, and not to be trusted any less.
+///
+/// # Errors
+///
+/// Why it cannot be done.
+pub(super) fn check(packet: &Packet) -> Result<(), DropReason> {
+    let meta = packet.meta();
+    match (meta.gso, meta.checksum) {
+        (Some(gso), _) => {
+            let layout = meta.layout.ok_or(DropReason::BadChecksumPlace)?;
+            let bytes = packet.bytes();
+            let headers = usize::from(layout.payload).min(bytes);
+            if packet.first().len() < headers {
+                // Not to be seen from here; cutting pulls the headers together first.
+                return Ok(());
+            }
+            Segmenter::new(packet.first(), &layout, gso, bytes as u32)
+                .map(drop)
+                .map_err(DropReason::Segment)
+        }
+        (None, ChecksumState::Partial { start, offset })
+            if usize::from(start) + usize::from(offset) + 2 > packet.bytes() =>
+        {
+            Err(DropReason::BadChecksumPlace)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Completes a partial checksum in place.
 pub(super) fn complete_checksum(packet: &mut Packet) -> Result<(), DropReason> {
     let ChecksumState::Partial { start, offset } = packet.meta().checksum else {

@@ -5,7 +5,7 @@
 //! `waiting` (as submitted). Each is bounded; what does not fit stays in the caller's burst.
 
 use super::fit::{Fitted, defrag, fit};
-use super::segment::{Cutting, complete_checksum, insert_vlan_tag};
+use super::segment::{Cutting, check, complete_checksum, insert_vlan_tag};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Interest, Refused, Token, TxBatch,
     TxDescriptors, TxPacket,
@@ -263,8 +263,11 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn settle(&mut self, refused: Refused) {
         let reason = match refused {
             Refused::Feature(feature) if self.uses(feature) => {
-                self.give_up(feature);
-                return;
+                match self.fitted.front().map_or(Ok(()), check) {
+                    // One bad packet costs one packet, and not the feature.
+                    Err(reason) => reason,
+                    Ok(()) => return self.give_up(feature),
+                }
             }
             Refused::TooManySegments if !self.front_defragged => {
                 self.defrag_front();

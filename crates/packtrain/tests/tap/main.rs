@@ -1,5 +1,6 @@
 //! The TAP and TUN port against the kernel: each test in a network namespace of its own.
 
+mod conformance;
 mod traffic;
 mod world;
 

@@ -283,7 +283,7 @@ fn a_receive_error_comes_after_the_packets_before_it() {
     world.a[0].arrive(0..10);
     world.a[0].rx().end = Some(End::Failed);
     let error = world.worker(0).step(NOW).unwrap_err();
-    assert_eq!(error.to_string(), "cannot read: test");
+    assert_eq!(error.to_string(), "first port: cannot read: test");
     assert_eq!(world.b[0].tx().sent.len(), 10);
     world.closed();
 }
@@ -294,7 +294,8 @@ fn a_removed_egress_ends_it_with_the_books_closed() {
     world.b[0].tx().removed = true;
     world.a[0].arrive(0..10);
     let error = world.worker(0).step(NOW).unwrap_err();
-    assert!(matches!(error, DeviceError::Removed), "{error}");
+    assert!(matches!(error.error, DeviceError::Removed), "{error}");
+    assert_eq!(error.port, Some(Port::B));
     assert_eq!(world.closed().ledger.held, 10);
     world.worker(0).abandon(DropReason::DeviceReset);
     assert_eq!(world.closed().drops.get(DropReason::DeviceReset), 10);

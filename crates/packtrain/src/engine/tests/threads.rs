@@ -2,7 +2,7 @@
 
 use super::fake::{End, Queue, World, world};
 use crate::driver::{DeviceError, Input};
-use crate::engine::{Forward, Running};
+use crate::engine::{Forward, Port, Running};
 use crate::stats::DropReason;
 use std::time::{Duration, Instant};
 
@@ -134,8 +134,9 @@ fn a_device_that_is_removed_under_a_sleeping_worker_is_reported() {
     });
     world.b[1].hang_up();
     wait_for("the end", || running.any_ended());
-    let result = running.join();
-    assert!(matches!(result, Err(DeviceError::Removed)), "{result:?}");
+    let error = running.join().unwrap_err();
+    assert!(matches!(error.error, DeviceError::Removed), "{error}");
+    assert_eq!(error.port, Some(Port::B));
     world.closed();
 }
 
@@ -145,7 +146,10 @@ fn a_failure_is_reported_and_ends_the_others() {
     let running = start(&mut world);
     world.a[2].rx().end = Some(End::Failed);
     world.a[2].arrive(0..7);
-    assert_eq!(running.join().unwrap_err().to_string(), "cannot read: test");
+    assert_eq!(
+        running.join().unwrap_err().to_string(),
+        "first port: cannot read: test"
+    );
     assert_eq!(world.closed().ledger.transmitted, 7);
 }
 
@@ -191,7 +195,8 @@ fn what_waits_for_a_removed_device_is_counted_as_lost_with_it() {
     world.b[0].tx().removed = true;
     world.a[0].arrive(0..10);
     let running = start(&mut world);
-    assert!(matches!(running.join(), Err(DeviceError::Removed)));
+    let error = running.join().unwrap_err();
+    assert!(matches!(error.error, DeviceError::Removed), "{error}");
     let end = world.closed();
     assert_eq!((end.ledger.held, end.ledger.transmitted), (0, 0));
     assert_eq!(end.drops.get(DropReason::DeviceReset), end.ledger.received);

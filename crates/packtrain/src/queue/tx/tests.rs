@@ -314,6 +314,32 @@ fn a_refused_gso_packet_is_cut_between_its_neighbours() {
 }
 
 #[test]
+fn a_feature_refused_on_a_packet_that_software_cannot_send_either_is_kept() {
+    let arena = arena();
+    let gso = Spec::gso(GsoKind::TcpV4, 2921, 1460);
+    let mut queue = queue(
+        &arena,
+        Features::ALL,
+        Scripted::new([refuse(Features::TSO4)]),
+    );
+    let (mut packets, wire) = burst(&arena, &[gso, PLAIN]);
+    let mut all = Burst::new();
+    let mut cut_off = packets.pop().unwrap();
+    cut_off.truncate(30);
+    all.push(cut_off).unwrap();
+    while let Some(packet) = packets.pop() {
+        all.push(packet).unwrap();
+    }
+    assert_eq!(queue.transmit(&mut all).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, wire[3..]);
+    assert_eq!(queue.features(), Features::ALL);
+    let counters = queue.counters().snapshot();
+    assert_eq!((counters.refused_features, counters.gso_sw_packets), (0, 0));
+    assert_eq!(queue.drops.snapshot().total(), 3);
+    assert_all_free(&arena);
+}
+
+#[test]
 fn each_feature_is_given_up_once_and_everything_still_goes_out() {
     let arena = arena();
     let every = [

@@ -1,0 +1,363 @@
+//! However a run ends, nothing of it stays: no process, interface, mount, namespace or file.
+//!
+//! Network namespaces live by what refers to them: a process or thread in it, an open descriptor,
+//! a mount. When neither a process of the run nor a mount is left, no namespace of it is.
+
+mod program;
+
+use program::{PACKTRAIN, Ran, Scratch, command, finish, in_namespace, signal, start};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Marks the processes of one run, for the test only: children inherit it.
+const MARK: &str = "PACKTRAIN_TEST_RUN";
+/// A signal ends a run within this time: transfers look for it every 50 ms, draining is bounded.
+const END_TIME_MAX: Duration = Duration::from_secs(3);
+/// Longest wait for a moment of a run; a debug build on a busy machine is slow.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a run could leave behind in the system.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    interfaces: BTreeSet<String>,
+    namespace_mounts: BTreeSet<String>,
+    named_namespaces: BTreeSet<String>,
+    shared_memory: BTreeSet<String>,
+}
+
+impl Traces {
+    fn now() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let interfaces = read("/proc/thread-self/net/dev");
+        let interfaces = interfaces.lines().filter_map(|line| line.split_once(':'));
+        let mounts = read("/proc/self/mountinfo");
+        let mounts = mounts.lines().filter(|line| line.contains(" nsfs "));
+        Self {
+            interfaces: interfaces.map(|(name, _)| name.trim().to_owned()).collect(),
+            namespace_mounts: mounts.map(str::to_owned).collect(),
+            named_namespaces: names_in("/run/netns"),
+            shared_memory: names_in("/dev/shm"),
+        }
+    }
+}
+
+fn names_in(folder: impl AsRef<Path>) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Process numbers whose environment has `mark`.
+fn marked(mark: &str) -> Vec<String> {
+    let wanted = format!("{MARK}={mark}");
+    let has_it = |process: &String| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == wanted.as_bytes())
+    };
+    let all = names_in("/proc").into_iter();
+    all.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .filter(has_it)
+        .collect()
+}
+
+/// One run in a folder of its own, and how the system was before.
+struct Run {
+    mark: String,
+    folder: Scratch,
+    before: Traces,
+}
+
+impl Run {
+    fn new(name: &str) -> Self {
+        let mark = format!("{name}-{}", std::process::id());
+        let (folder, before) = (Scratch::new(name), Traces::now());
+        Self {
+            mark,
+            folder,
+            before,
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = command(words[0], &words[1..]);
+        let folder = self.folder.file("");
+        command
+            .env(MARK, &self.mark)
+            .env("TMPDIR", &folder)
+            .current_dir(&folder);
+        command
+    }
+
+    /// Compares the system with how it was before.
+    fn assert_gone(&self, context: &str) {
+        // Its children are not ours to wait for, and other programs of this machine may have an
+        // interface for a moment: so give it a while.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            let (left, now) = (marked(&self.mark), Traces::now());
+            if left.is_empty() && now == self.before {
+                break;
+            }
+            if Instant::now() > deadline {
+                assert!(left.is_empty(), "{context}: processes {left:?} are left");
+                assert_eq!(now, self.before, "{context}: before on the right");
+            }
+            sleep(Duration::from_millis(10));
+        }
+        let files = names_in(self.folder.file(""));
+        assert!(files.is_empty(), "{context}: files {files:?} are left");
+    }
+}
+
+#[test]
+fn what_is_left_is_found() {
+    let run = Run::new("left");
+    let mut child = start(&mut run.command(&["sh", "-c", "echo > file; exec sleep 60"]));
+    let deadline = Instant::now() + PATIENCE;
+    while names_in(run.folder.file("")).is_empty() {
+        assert!(Instant::now() < deadline, "no file was made");
+        sleep(Duration::from_millis(2));
+    }
+    assert_eq!(marked(&run.mark), [child.id().to_string()]);
+    child.kill().expect("kill the child");
+    child.wait().expect("reap the child");
+    assert_eq!(marked(&run.mark), [""; 0]);
+    assert_eq!(
+        names_in(run.folder.file(""))
+            .into_iter()
+            .collect::<Vec<_>>(),
+        ["file"]
+    );
+    let interfaces = Traces::now().interfaces;
+    assert!(interfaces.contains("lo"), "{interfaces:?}");
+}
+
+/// When a run is interrupted.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    /// Before anything is known of it.
+    AtOnce,
+    /// When it has made its first thread: namespaces are being set up.
+    SetUp,
+    /// When the workers of this setting run.
+    Setting(usize),
+}
+
+const MOMENTS: [Moment; 5] = [
+    Moment::AtOnce,
+    Moment::SetUp,
+    Moment::Setting(1),
+    Moment::Setting(2),
+    Moment::Setting(3),
+];
+
+impl Moment {
+    /// Waits until the run has come to it.
+    fn wait(self, child: &mut Child) {
+        let tasks = format!("/proc/{}/task", child.id());
+        let deadline = Instant::now() + PATIENCE;
+        let mut workers = BTreeSet::new();
+        loop {
+            let threads = names_in(&tasks);
+            let is_worker = |thread: &&String| {
+                let name = fs::read_to_string(format!("{tasks}/{thread}/comm"));
+                name.is_ok_and(|name| name.trim() == "packtrain-0")
+            };
+            workers.extend(threads.iter().filter(is_worker).cloned());
+            let reached = match self {
+                Self::AtOnce => true,
+                Self::SetUp => threads.len() > 1,
+                Self::Setting(number) => workers.len() >= number,
+            };
+            if reached {
+                return;
+            }
+            let ended = child.try_wait().expect("wait for the child");
+            assert!(ended.is_none(), "{self:?}: it ended before: {ended:?}");
+            assert!(Instant::now() < deadline, "{self:?} was never reached");
+            sleep(Duration::from_micros(300));
+        }
+    }
+}
+
+/// The words that run `packtrain` with `args` in each world that can be had here.
+fn worlds(args: &str) -> Vec<(&'static str, Vec<String>)> {
+    let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let script = format!("exec \"$0\" {args}");
+    let hidden = format!("mount -t tmpfs none /dev/net && {script}");
+    let mut worlds: Vec<(_, Vec<String>)> = Vec::new();
+    if in_namespace().is_some() {
+        worlds.push(("namespaces", own(&["sh", "-c", &script, PACKTRAIN])));
+    }
+    let works = |options: &&'static str| {
+        let probe = "mount -t tmpfs none /dev/net";
+        let output = command("unshare", &[options, "sh", "-c", probe]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    match ["-m", "-Urm"].into_iter().find(works) {
+        Some(options) => worlds.push((
+            "memory",
+            own(&["unshare", options, "sh", "-c", &hidden, PACKTRAIN]),
+        )),
+        None if worlds.is_empty() => {
+            worlds.push(("memory", own(&["sh", "-c", &script, PACKTRAIN])));
+        }
+        None => println!("SKIP: no mount namespace can be made here to hide /dev/net/tun in"),
+    }
+    worlds
+}
+
+fn words(world: &[String]) -> Vec<&str> {
+    world.iter().map(String::as_str).collect()
+}
+
+/// Interrupts demos with `name` at every moment; `ended` judges what each came to.
+fn interrupt(name: &str, ended: impl Fn(Moment, &Ran, Option<i32>, &str)) {
+    for (world, line) in worlds("demo --seconds 0.1") {
+        for moment in MOMENTS {
+            let context = format!("{world}, SIG{name}, {moment:?}");
+            let run = Run::new(&format!("demo-{name}"));
+            let mut child = start(&mut run.command(&words(&line)));
+            moment.wait(&mut child);
+            signal(&child, name);
+            let asked = Instant::now();
+            let (ran, killed) = finish_by(child);
+            let took = asked.elapsed();
+            assert!(took < END_TIME_MAX, "{context}: {took:?}: {ran:?}");
+            ended(moment, &ran, killed, &context);
+            run.assert_gone(&context);
+        }
+    }
+}
+
+/// As `finish`, with the signal that ended it.
+fn finish_by(mut child: Child) -> (Ran, Option<i32>) {
+    let deadline = Instant::now() + PATIENCE;
+    // What it prints fits a pipe, so it need not be read meanwhile.
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("wait for the child") {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("kill the child");
+        }
+        sleep(Duration::from_millis(2));
+    };
+    (finish(child), status.signal())
+}
+
+fn ends_in_good_order(moment: Moment, ran: &Ran, killed: Option<i32>, context: &str) {
+    match moment {
+        // The handler may not have been there yet.
+        Moment::AtOnce if killed.is_some() => {}
+        Moment::AtOnce | Moment::SetUp => assert_eq!(ran.code, Some(0), "{context}: {ran:?}"),
+        Moment::Setting(number) => {
+            assert_eq!(ran.code, Some(0), "{context}: {ran:?}");
+            let closed = ran.out.matches(": closed").count();
+            assert!(closed >= number, "{context}: {ran:?}");
+            assert!(ran.out.contains("conservation: "), "{context}: {ran:?}");
+            assert!(!ran.out.contains("NOT CLOSED"), "{context}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn a_demo_that_is_interrupted() {
+    interrupt("INT", ends_in_good_order);
+}
+
+#[test]
+fn a_demo_that_is_terminated() {
+    interrupt("TERM", ends_in_good_order);
+}
+
+#[test]
+fn a_demo_that_is_killed() {
+    interrupt("KILL", |_, ran, killed, context| {
+        assert_eq!(killed, Some(9), "{context}: {ran:?}");
+    });
+}
+
+#[test]
+fn a_demo_that_aborts() {
+    // What a panic in a panic does, or a failed allocation.
+    interrupt("ABRT", |_, ran, killed, context| {
+        assert_eq!(killed, Some(6), "{context}: {ran:?}");
+    });
+}
+
+#[test]
+fn a_demo_that_runs_out_of_descriptors_anywhere() {
+    let mut failures = 0;
+    for limit in (3..=13).chain((14..60).step_by(6)) {
+        let limited = format!("ulimit -n {limit}; exec \"$0\" demo --seconds 0.05");
+        let context = format!("{limit} descriptors");
+        let run = Run::new("demo-descriptors");
+        let ran = finish(start(&mut run.command(&["sh", "-c", &limited, PACKTRAIN])));
+        // With very few the loader itself gives up, with 127.
+        let known = [0, 3, 4, 127].map(Some).contains(&ran.code);
+        assert!(known, "{context}: {ran:?}");
+        failures += usize::from(ran.code != Some(0));
+        run.assert_gone(&context);
+    }
+    assert!(failures > 0, "no limit was low enough");
+}
+
+#[test]
+fn a_demo_that_cannot_print() {
+    if !Path::new("/dev/full").exists() {
+        println!("SKIP: no /dev/full here");
+        return;
+    }
+    for (world, line) in worlds("demo --seconds 0.05 >/dev/full") {
+        let run = Run::new("demo-full");
+        let ran = finish(start(&mut run.command(&words(&line))));
+        assert_eq!(ran.code, Some(4), "{world}: {ran:?}");
+        assert!(ran.err.contains("cannot write"), "{world}: {ran:?}");
+        run.assert_gone(world);
+    }
+}
+
+/// Interfaces before and after a run that is ended by a signal: one that it creates, and one that
+/// was there, set up and kept.
+#[test]
+fn forwarding_that_is_ended_leaves_kept_interfaces_only() {
+    let Some(way) = in_namespace() else { return };
+    if command("ip", &["-V"]).output().is_err() {
+        println!("SKIP: no ip(8) here to keep an interface with");
+        return;
+    }
+    for (name, code) in [("INT", "0"), ("TERM", "0"), ("KILL", "137")] {
+        let script = format!(
+            "ip tuntap add dev ptkeep mode tap || exit 9
+            ip link set ptkeep mtu 1400 txqueuelen 77 || exit 9
+            ip -o link show | tee before >&2
+            \"$0\" forward tap:ptnew tap:ptkeep -q & run=$!
+            until grep -q ptnew /proc/net/dev; do sleep 0.01; done
+            sleep 0.2; kill -{name} $run; wait $run; code=$?
+            ip -o link show >after
+            if cmp before after >&2; then echo same $code; else cat after; fi
+            rm before after"
+        );
+        let run = Run::new(&format!("forward-{name}"));
+        let words: Vec<_> = way
+            .iter()
+            .copied()
+            .chain(["sh", "-c", &script, PACKTRAIN])
+            .collect();
+        let ran = finish(start(&mut run.command(&words)));
+        let last = ran.out.lines().last();
+        assert_eq!(last, Some(format!("same {code}").as_str()), "{ran:?}");
+        let accounts = usize::from(name != "KILL");
+        assert_eq!(ran.out.matches(": closed").count(), accounts, "{ran:?}");
+        run.assert_gone(name);
+    }
+}

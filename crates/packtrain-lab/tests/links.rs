@@ -1,0 +1,412 @@
+//! Links that go down, move and vanish, and a device that refuses what it announced, under real
+//! kernel TCP.
+
+use packtrain::driver::{
+    Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
+    Link, QueuePair, Refused, Token, TxDescriptors, TxPacket, Wishes,
+};
+use packtrain::engine::{Handler, Port, Report, Session};
+use packtrain::packet::{Arena, Burst};
+use packtrain::plan::{Plan, Side as PlanSide, plan};
+use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
+use packtrain::stats::DropReason;
+use packtrain::time::Instant as Now;
+use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::link::{Rtnl, quiet_ipv6};
+use packtrain_lab::netns::Netns;
+use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
+use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
+use packtrain_lab::{LabError, netns};
+use packtrain_offload::offload::ChecksumState;
+use std::os::fd::BorrowedFd;
+use std::process::ExitCode;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    harness::main(&[
+        (
+            "a_link_that_is_down_costs_packets_and_comes_back",
+            down_and_up,
+        ),
+        ("carrier_that_is_lost_and_found", carrier),
+        (
+            "an_interface_that_moves_resumes_where_it_is_configured",
+            moves,
+        ),
+        ("an_interface_that_is_deleted_ends_the_run_by_name", deleted),
+        ("tcp_through_a_device_that_refuses_tso", refuses_tso),
+        ("udp_trains_that_the_kernel_refuses", kernel_refuses),
+    ])
+}
+
+const NAMES: [&str; 2] = ["link-a", "link-b"];
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn taps() -> (TwoHosts, Tap, Tap) {
+    TwoHosts::with(&Settings::default(), |side| {
+        let name = match side {
+            Side::Left => NAMES[0],
+            Side::Right => NAMES[1],
+        };
+        let tap = Tap::open(&TapConfig::new(TapKind::Tap, name));
+        Ok::<_, LabError>((name.to_owned(), tap.expect("a TAP")))
+    })
+    .expect("two hosts")
+}
+
+fn planned(a: &impl Driver, b: &impl Driver) -> Plan {
+    fn side(port: &impl Driver) -> PlanSide {
+        PlanSide {
+            name: port.name().to_owned(),
+            capabilities: port.capabilities(),
+            wishes: Wishes::default(),
+        }
+    }
+    plan(&side(a), &side(b)).expect("they can be joined")
+}
+
+fn forward(a: Tap, b: Tap) -> Session<Tap, Tap> {
+    let plan = planned(&a, &b);
+    Session::forward(a, b, &plan, None).expect("it starts")
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not in {PATIENCE:?}");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends for two seconds, with `meanwhile` in the middle of it, and checks every byte.
+fn send_during(hosts: &TwoHosts, ip: IpVersion, meanwhile: impl FnOnce()) -> TransferReport {
+    let transfer = Transfer::tcp(ip, Amount::Time(Duration::from_secs(2)));
+    let report = thread::scope(|scope| {
+        let sender = scope.spawn(|| transfer.run(&hosts.left, &hosts.right));
+        meanwhile();
+        sender.join().expect("no panic")
+    });
+    let report = report.expect("the connection survives");
+    assert!(report.hash_ok, "{report:?}");
+    report
+}
+
+/// A short transfer each way, every byte checked.
+fn assert_carries(left: &Host, right: &Host) {
+    let versions: &[IpVersion] = if netns::has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    };
+    for &ip in versions {
+        for (from, to) in [(left, right), (right, left)] {
+            let report = Transfer::tcp(ip, Amount::Bytes(1 << 20)).run(from, to);
+            let report = report.unwrap_or_else(|error| panic!("{ip}: {error}"));
+            assert!(report.hash_ok, "{report:?}");
+        }
+    }
+}
+
+/// Gives an interface that came up anew what setting it down, or moving it, took away.
+fn address(netns: &Netns, side: Side) -> Host {
+    let name = NAMES[usize::from(side == Side::Right)];
+    let mut rtnl = netns.rtnl().expect("netlink");
+    let index = rtnl.link(name).expect("it is there").index;
+    wait_for("the link to settle", || {
+        !rtnl.link_by_index(index).expect("a link").is_settling()
+    });
+    let mut addresses = vec![(side.ipv4().into(), 24, side.other().ipv4().into())];
+    if netns::has_ipv6() {
+        addresses.push((side.ipv6().into(), 64, side.other().ipv6().into()));
+    }
+    for (ip, prefix, peer) in addresses {
+        match rtnl.add_address(index, ip, prefix) {
+            // It has kept it.
+            Err(LabError::Os { errno, .. }) if errno == libc::EEXIST => {}
+            result => result.expect("an address"),
+        }
+        let peer = rtnl.add_neighbour(index, peer, side.other().mac());
+        peer.expect("a neighbour");
+        // Without any route yet it is an error to ask.
+        wait_for("the address", || rtnl.is_local(ip).is_ok_and(|local| local));
+    }
+    let netns = netns.run(Netns::current).expect("a thread").expect("/proc");
+    let link = rtnl.link_by_index(index).expect("a link");
+    Host { side, netns, link }
+}
+
+fn rtnl(host: &Host) -> Rtnl {
+    host.netns.rtnl().expect("netlink")
+}
+
+fn assert_closed(report: &Report) {
+    let ledger = &report.snapshot.ledger;
+    assert!(ledger.closed() && ledger.held == 0, "{ledger:?}");
+}
+
+fn assert_ended_well(report: &Report) {
+    assert!(report.error.is_none(), "{:?}", report.error);
+    assert_closed(report);
+}
+
+fn down_and_up() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (hosts, a, b) = taps();
+    let mut session = forward(a, b);
+    assert_eq!(session.links(), [Link::Up; 2]);
+    let index = hosts.right.link.index;
+    send_during(&hosts, IpVersion::V4, || {
+        sleep(Duration::from_millis(200));
+        rtnl(&hosts.right).set_down(index).expect("down");
+        wait_for("the port to be down", || {
+            session.links() == [Link::Up, Link::Down]
+        });
+        wait_for("a packet for a link that is down", || {
+            session.snapshot().drops.get(DropReason::LinkDown) > 0
+        });
+        rtnl(&hosts.right).set_up(index).expect("up");
+        address(&hosts.right.netns, Side::Right);
+        wait_for("the port to be up", || session.links() == [Link::Up; 2]);
+    });
+    assert_carries(&hosts.left, &hosts.right);
+    let report = session.finish();
+    assert_ended_well(&report);
+    let drops = &report.snapshot.drops;
+    assert!(drops.get(DropReason::LinkDown) > 0, "{drops:?}");
+    assert_eq!(drops.total(), drops.get(DropReason::LinkDown), "{drops:?}");
+    Outcome::Done
+}
+
+fn carrier() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (hosts, a, b) = taps();
+    let mut session = forward(a, b);
+    let index = hosts.left.link.index;
+    match rtnl(&hosts.left).set_carrier(index, false) {
+        Err(LabError::Os { errno, .. }) if errno == libc::EOPNOTSUPP => {
+            return Outcome::Skipped("this kernel's TAP has no carrier to change".to_owned());
+        }
+        result => result.expect("carrier off"),
+    }
+    rtnl(&hosts.left).set_carrier(index, true).expect("on");
+    wait_for("the first carrier", || session.links() == [Link::Up; 2]);
+    address(&hosts.left.netns, Side::Left);
+    send_during(&hosts, IpVersion::V4, || {
+        sleep(Duration::from_millis(200));
+        rtnl(&hosts.left).set_carrier(index, false).expect("off");
+        wait_for("no carrier", || session.links() == [Link::Down, Link::Up]);
+        sleep(Duration::from_millis(100));
+        rtnl(&hosts.left).set_carrier(index, true).expect("on");
+        wait_for("carrier", || session.links() == [Link::Up; 2]);
+    });
+    address(&hosts.left.netns, Side::Left);
+    assert_carries(&hosts.left, &hosts.right);
+    assert_ended_well(&session.finish());
+    Outcome::Done
+}
+
+fn moves() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (hosts, a, b) = taps();
+    let mut session = forward(a, b);
+    assert_carries(&hosts.left, &hosts.right);
+    let elsewhere = Netns::new().expect("a third namespace");
+    let moved = rtnl(&hosts.right).move_to(hosts.right.link.index, &elsewhere);
+    moved.expect("it moves");
+    // It arrives down and without addresses.
+    assert_eq!(session.links(), [Link::Up, Link::Down]);
+    assert!(!session.is_over(), "a move is no end");
+    let before = session.snapshot().ports[1].tx_total().packets;
+    let configured = elsewhere.run(|| {
+        let mut rtnl = Rtnl::open()?;
+        quiet_ipv6(NAMES[1])?;
+        let index = rtnl.link(NAMES[1])?.index;
+        rtnl.set_arp(index, false)?;
+        rtnl.set_up(index)
+    });
+    configured.expect("a thread").expect("it is configured");
+    let right = address(&elsewhere, Side::Right);
+    wait_for("the port to be up", || session.links() == [Link::Up; 2]);
+    assert_carries(&hosts.left, &right);
+    let report = session.finish();
+    assert_ended_well(&report);
+    assert!(report.snapshot.ports[1].tx_total().packets > before);
+    Outcome::Done
+}
+
+fn deleted() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    for side in [Side::Left, Side::Right] {
+        let (hosts, a, b) = taps();
+        let session = forward(a, b);
+        let host = hosts.host(side);
+        let (port, name) = match side {
+            Side::Left => (Port::A, NAMES[0]),
+            Side::Right => (Port::B, NAMES[1]),
+        };
+        let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Time(Duration::from_secs(2)));
+        transfer.stall = Duration::from_secs(1);
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| transfer.run(&hosts.left, &hosts.right));
+            sleep(Duration::from_millis(200));
+            rtnl(host).delete(host.link.index).expect("it is deleted");
+            wait_for("the end of the run", || session.is_over());
+            let result = sender.join().expect("no panic");
+            assert!(result.is_err(), "nothing can arrive any more: {result:?}");
+        });
+        let report = session.finish();
+        let error = report.error.as_ref().expect("an error");
+        assert!(matches!(error.error, DeviceError::Removed), "{error}");
+        assert_eq!(error.port, Some(port), "{error}");
+        assert_eq!(error.to_string(), format!("{name}: the device was removed"));
+        assert_closed(&report);
+    }
+    Outcome::Done
+}
+
+/// A TAP that refuses TCP GSO packets over IPv4 although it announces them, as some kernels do.
+struct Refusing(Tap);
+
+struct RefusingTx(TapTx);
+
+impl Driver for Refusing {
+    type Rx = TapRx;
+    type Tx = RefusingTx;
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let queues = self.0.attach(how, arena)?.into_iter();
+        Ok(queues.map(|(rx, tx)| (rx, RefusingTx(tx))).collect())
+    }
+
+    fn link(&mut self) -> Link {
+        self.0.link()
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        self.0.device_counters()
+    }
+}
+
+impl TxDescriptors for RefusingTx {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        let gso = packet.packet().meta().gso;
+        if gso.is_some_and(|gso| Features::of(gso.kind) == Features::TSO4) {
+            return Err(Refused::Feature(Features::TSO4));
+        }
+        self.0.encap(packet, token)
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.0.arm()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        self.0.wake()
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.0.doorbells()
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.0.syscalls()
+    }
+}
+
+fn refuses_tso() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (hosts, a, b) = taps();
+    let b = Refusing(b);
+    let plan = planned(&a, &b);
+    let session = Session::forward(a, b, &plan, None).expect("it starts");
+    let before = hosts.right.counters().expect("counters");
+    assert_eq!(session.snapshot().ports[1].refused, Features::NONE);
+    assert_carries(&hosts.left, &hosts.right);
+    let after = hosts.right.counters().expect("counters").since(&before);
+    // The notice is there while the run goes on.
+    assert_eq!(session.snapshot().ports[1].refused, Features::TSO4);
+    let report = session.finish();
+    assert_ended_well(&report);
+    assert_eq!(report.snapshot.ledger.dropped, 0);
+    assert_eq!(after.tcp_in_csum_errors, 0, "{after:?}");
+    assert_eq!(
+        after.tcp_ofo_queue, 0,
+        "nothing came out of order: {after:?}"
+    );
+    let tx = report.snapshot.ports[1].tx_total();
+    assert_eq!(tx.refused_features, 1, "refused once: {tx:?}");
+    assert!(tx.gso_sw_packets > 0, "IPv4 is cut by us: {tx:?}");
+    if netns::has_ipv6() {
+        assert!(tx.gso_packets > 0, "IPv6 is left to the device: {tx:?}");
+    }
+    Outcome::Done
+}
+
+/// Takes the partial checksum off UDP GSO packets. Linux refuses them like that (`EINVAL`), and
+/// software cuts them with whole checksums.
+struct WithoutChecksum;
+
+impl Handler for WithoutChecksum {
+    fn handle(&mut self, _now: Now, _from: Port, burst: &mut Burst) {
+        for _ in 0..burst.len() {
+            let Some(mut packet) = burst.pop() else { break };
+            let meta = packet.meta_mut();
+            if meta.gso.is_some_and(|gso| !gso.kind.is_tcp()) {
+                meta.checksum = ChecksumState::None;
+            }
+            assert!(
+                burst.push(packet).is_ok(),
+                "there is room for what was taken"
+            );
+        }
+    }
+
+    const COUNTED: bool = false;
+}
+
+fn kernel_refuses() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (hosts, a, b) = taps();
+    if !a.capabilities().tx.contains(Features::USO) {
+        return Outcome::Skipped("this kernel's TAP has no USO to refuse".to_owned());
+    }
+    let plan = planned(&a, &b);
+    let session = Session::start(a, b, &plan, None, || WithoutChecksum).expect("it starts");
+    let transfer = Transfer::udp(IpVersion::V4, Amount::Bytes(1 << 20)).train(40);
+    let report = transfer
+        .gro(true)
+        .window(256)
+        .run(&hosts.left, &hosts.right);
+    let report = report.expect("it runs");
+    assert!(report.hash_ok, "{report:?}");
+    assert_carries(&hosts.left, &hosts.right);
+    assert_eq!(session.snapshot().ports[1].refused, Features::USO4);
+    let report = session.finish();
+    assert_ended_well(&report);
+    assert_eq!(report.snapshot.ledger.dropped, 0);
+    let tx = report.snapshot.ports[1].tx_total();
+    assert_eq!(tx.refused_features, 1, "{tx:?}");
+    assert!(tx.gso_sw_packets > 0 && tx.gso_packets > 0, "{tx:?}");
+    Outcome::Done
+}

@@ -1,4 +1,72 @@
-//! Network offloads, exact and without I/O.
+//! Network offloads, exact, without I/O, allocation or `unsafe`: the piece that a VPN, a VMM or a
+//! user-space stack would otherwise write by hand.
+//!
+//! | module | what it is for |
+//! | --- | --- |
+//! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
+//! | [`virtio_net`] | the header in front of every packet of a TUN, TAP or virtio device: read, checked against the packet, written |
+//! | [`segment`] | one large packet into wire packets (TSO, USO), zero-copy: fresh headers, shared payload |
+//! | [`checksum`] | the Internet checksum over pieces of any length, incremental updates, pseudo-headers |
+//! | [`wire`] | the fields of Ethernet, ARP, IPv4, IPv6, TCP, UDP and ICMP, to read and to set |
+//! | [`offload`], [`limits`] | the words that all of these share, and every bound |
+//!
+//! All of it works on byte slices that the caller owns. Nothing panics on any bytes: what is
+//! truncated, lies or contradicts itself is a typed error whose `reason` can name a counter.
+//!
+//! # From a TUN read to wire packets
+//!
+//! ```
+//! use packtrain_offload::checksum::sum;
+//! use packtrain_offload::limits::HEADER_BYTES_MAX;
+//! use packtrain_offload::offload::{ChecksumState, LinkType};
+//! use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
+//! use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, validate};
+//!
+//! /// Calls `send` with headers and payload of every packet that one read stands for.
+//! fn wire_packets(
+//!     read: &mut [u8],
+//!     mut send: impl FnMut(&[u8], &[u8]),
+//! ) -> Result<(), Box<dyn std::error::Error>> {
+//!     // 10 bytes, unless TUNSETVNETHDRSZ says otherwise.
+//!     let header = VnetHeader::decode(read, HeaderLen::Legacy)?;
+//!     let packet = &mut read[HeaderLen::Legacy.bytes()..];
+//!     // `Accept` is what was asked for with TUNSETOFFLOAD.
+//!     let bytes = packet.len() as u32;
+//!     let got = validate(&header, LinkType::RawIp, Accept::ALL, packet, bytes)?;
+//!     let packet = &mut packet[..got.packet_bytes as usize];
+//!     let (Some(gso), Some(layout)) = (got.gso, got.layout) else {
+//!         if let ChecksumState::Partial { start, offset } = got.checksum {
+//!             let field = usize::from(start + offset);
+//!             let value = finish_partial(sum(&packet[usize::from(start)..]), offset == 6);
+//!             packet[field..field + 2].copy_from_slice(&value.to_be_bytes());
+//!         }
+//!         send(packet, &[]);
+//!         return Ok(());
+//!     };
+//!     let cut = Segmenter::new(packet, &layout, gso, got.packet_bytes)?;
+//!     let mut headers = [0; HEADER_BYTES_MAX];
+//!     for index in 0..cut.segments() {
+//!         let range = cut.payload(index);
+//!         let payload = &packet[range.start as usize..range.end as usize];
+//!         let fill = Fill::Complete { payload: sum(payload) };
+//!         cut.write_header(index, packet, &mut headers, fill)?;
+//!         send(&headers[..cut.header_bytes()], payload);
+//!     }
+//!     Ok(())
+//! }
+//!
+//! // What Linux hands over for 3000 bytes of TCP at an MSS of 1400.
+//! let mut read = vec![0; 10 + 40 + 3000];
+//! read[..10].copy_from_slice(&[1, 1, 40, 0, 0x78, 0x05, 20, 0, 16, 0]);
+//! let ip = &mut read[10..];
+//! ip[..10].copy_from_slice(&[0x45, 0, 0x0b, 0xe0, 0, 1, 0x40, 0, 64, 6]);
+//! ip[12..20].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
+//! ip[32] = 5 << 4;
+//! let mut sizes = Vec::new();
+//! wire_packets(&mut read, |headers, payload| sizes.push((headers.len(), payload.len())))?;
+//! assert_eq!(sizes, [(40, 1400), (40, 1400), (40, 200)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![deny(unsafe_code)]
 

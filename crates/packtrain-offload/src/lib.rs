@@ -4,8 +4,8 @@
 //! | module | what it is for |
 //! | --- | --- |
 //! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
-//! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked against the packet, written |
-//! | [`segment`] | TSO and USO: fresh headers for every wire packet, the payload stays where it is |
+//! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
+//! | [`segment`] | TSO and USO: fresh headers for every wire packet, shared payload |
 //! | [`checksum`] | the Internet checksum: over pieces, updated in place, pseudo-headers |
 //! | [`wire`] | the fields of Ethernet, ARP, IPv4, IPv6, TCP, UDP and ICMP, to read and to set |
 //! | [`offload`], [`limits`] | the words that all of these share, and every bound |

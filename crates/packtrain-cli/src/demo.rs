@@ -187,10 +187,16 @@ fn json_row(row: &Row) -> Value {
     })
 }
 
+const LEGEND: &str = "\
+wire packets: what a cable would have carried, both ways; per frame: how many of them packtrain was
+handed at once; CPU %: packtrain's own, of one CPU; bytes: whether the hash of what arrived is right
+
+";
+
 /// The table, one conservation line for each setting, and what it all comes to.
 fn text(outcome: &Outcome, style: Style) -> String {
     let mut text = table(&outcome.rows).render(0, style);
-    text.push('\n');
+    text.push_str(LEGEND);
     for setting in &outcome.settings {
         let name = setting.setting.name();
         let line = forward::conservation_line(&setting.snapshot.ledger, style);
@@ -203,7 +209,9 @@ fn text(outcome: &Outcome, style: Style) -> String {
             let count = grouped(setting.kernel_drops);
             push(
                 &mut text,
-                format_args!("     dropped by the kernels on their side: {count} packets\n"),
+                format_args!(
+                    "     lost in the kernels' own queues, and sent again by TCP: {count} packets\n"
+                ),
             );
         }
     }

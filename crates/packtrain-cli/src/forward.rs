@@ -305,7 +305,7 @@ fn drops(drops: &DropSnapshot, style: Style) -> String {
         table.row([reason.name().to_owned(), grouped(count)]);
     }
     if table.is_empty() {
-        "dropped: nothing\n".to_owned()
+        "dropped by packtrain: nothing\n".to_owned()
     } else {
         table.render(0, style)
     }

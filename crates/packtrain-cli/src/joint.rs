@@ -7,7 +7,7 @@ use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
 use packtrain_offload::offload::LinkType;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Two ports, open but not attached, and how they would be joined.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Joint {
     pub fn open(a: &str, b: &str) -> Result<Self, Failure> {
         // Both are parsed before either is opened: a typo shall not have made an interface.
         let specs = [parse(a)?, parse(b)?];
-        check_files(&specs)?;
+        check_twice(&specs)?;
         Self::join(&specs, &specs)
     }
 
@@ -41,7 +41,7 @@ impl Joint {
     /// As [`Joint::open`].
     pub fn look(a: &str, b: &str) -> Result<Self, Failure> {
         let specs = [parse(a)?, parse(b)?];
-        check_files(&specs)?;
+        check_twice(&specs)?;
         let harmless = specs.clone().map(without_writing);
         Self::join(&specs, &harmless)
     }
@@ -104,29 +104,66 @@ fn written_file(spec: &PortSpec) -> Option<&Path> {
     }
 }
 
-/// Refuses a file that one port writes while the other reads or writes it: opening it for writing
-/// empties it.
-fn check_files(specs: &[PortSpec; 2]) -> Result<(), Failure> {
-    let file = |spec: &PortSpec| match &spec.kind {
-        PortKind::Pcap(_) => identity(Path::new(&spec.name)),
+/// Refuses what cannot be meant: a file that is written and named a second time (writing empties
+/// it), an interface that is joined to itself.
+fn check_twice(specs: &[PortSpec; 2]) -> Result<(), Failure> {
+    let refuse = |line: String| Err(Failure::new(Exit::Usage, line));
+    let files: Vec<_> = specs.iter().flat_map(files).collect();
+    for (index, (path, written)) in files.iter().enumerate() {
+        let again = |(other, writes): &&(&Path, bool)| {
+            (*written || *writes) && place(path).is_some_and(|here| Some(here) == place(other))
+        };
+        if files[index + 1..].iter().any(|other| again(&other)) {
+            let name = path.display();
+            return refuse(format!(
+                "{name} is named twice, and writing empties it; name another file"
+            ));
+        }
+    }
+    let interface = |spec: &PortSpec| match &spec.kind {
+        PortKind::Tap(options) | PortKind::Tun(options) if options.fds.is_empty() => {
+            Some(spec.name.clone())
+        }
         _ => None,
     };
-    let written = specs.iter().any(|spec| written_file(spec).is_some());
-    let [a, b] = [file(&specs[0]), file(&specs[1])];
-    if written && a.is_some() && a == b {
-        let name = &specs[0].name;
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("{name} is on both sides, and writing empties it; name another file"),
-        ));
+    match [interface(&specs[0]), interface(&specs[1])] {
+        [Some(a), Some(b)] if a == b => refuse(format!(
+            "{a} is on both sides; name another interface on one of them"
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-/// What tells a regular file from every other one, if it exists; devices may be opened twice.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = std::fs::metadata(path).ok()?;
-    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+/// The files of a port, and whether it writes them.
+fn files(spec: &PortSpec) -> impl Iterator<Item = (&Path, bool)> {
+    let capture = spec.wrappers.capture.as_deref().map(|path| (path, true));
+    let own = match &spec.kind {
+        PortKind::Pcap(options) => Some((Path::new(&spec.name), options.write)),
+        _ => None,
+    };
+    own.into_iter().chain(capture)
+}
+
+/// Where a file is or would be; `None` for what is no regular file: devices may be opened twice.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    There(u64, u64),
+    Missing(PathBuf),
+}
+
+fn place(path: &Path) -> Option<Place> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => Some(Place::There(metadata.dev(), metadata.ino())),
+        Ok(_) => None,
+        Err(_) => {
+            let folder = match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder,
+                _ => Path::new("."),
+            };
+            let folder = std::fs::canonicalize(folder).ok()?;
+            Some(Place::Missing(folder.join(path.file_name()?)))
+        }
+    }
 }
 
 /// The same port, with what it would write going nowhere.

@@ -200,7 +200,7 @@ fn people_get_the_plan_first_and_the_account_last() {
         "null0, received",
         "null1, transmitted",
         "60,000",
-        "dropped: nothing",
+        "dropped by packtrain: nothing",
     ] {
         assert!(ran.out.contains(text), "{text} in {}", ran.out);
     }

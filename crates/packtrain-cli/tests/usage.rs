@@ -66,7 +66,7 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ("tap:", 2, "wants an interface name"),
         ("tap:a-name-that-is-too-long", 2, "at most 15"),
         ("null:colour=red", 2, "unknown key 'colour'"),
-        ("null:queues=0", 2, "queues=1..256"),
+        ("null:queues=0", 2, "it takes 1..256"),
         ("null:queues=1,queues=1", 2, "given twice"),
         ("null:segs=many", 2, "segs=1..128"),
         ("null:offload=fast", 2, "offload"),
@@ -128,8 +128,43 @@ fn a_file_is_not_written_over_itself() {
     let before = std::fs::read(&file).expect("the file was written");
     let ran = packtrain(&["forward", &format!("pcap:{file}"), &write, "-q"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.error_line().contains("on both sides"), "{ran:?}");
+    assert!(ran.error_line().contains("named twice"), "{ran:?}");
+    let capture = format!("pcap:{file},capture={file}");
+    let ran = packtrain(&["forward", &capture, "null:", "-q"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
     assert_eq!(std::fs::read(&file).expect("it is still there"), before);
+    // Nor are two new ones that would be the same.
+    let new = scratch.file("new.pcap");
+    let same = format!("null:source,count=1,capture={new}");
+    let ran = packtrain(&["forward", &same, &format!("pcap:{new},write"), "-q"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(!std::fs::exists(&new).expect("the directory can be read"));
+}
+
+#[test]
+fn an_interface_is_not_joined_to_itself() {
+    let ran = packtrain(&["forward", "tap:same0", "tap:same0,queues=2", "-q"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.error_line().contains("on both sides"), "{ran:?}");
+}
+
+#[test]
+fn what_is_sent_to_a_file_that_is_read_is_a_counted_loss() {
+    let scratch = Scratch::new("read-only");
+    let file = scratch.file("a.pcap");
+    let made = packtrain(&[
+        "forward",
+        "null:source,count=3",
+        &format!("pcap:{file},write"),
+        "-q",
+    ]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let read = format!("pcap:{file}");
+    let ran = packtrain(&["forward", "null:source,count=7", &read, "-q", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json = ran.json();
+    assert_eq!(json["drops"]["read_only"], 7, "{json}");
+    assert_eq!(json["conservation"]["transmitted"], 3, "{json}");
 }
 
 #[test]

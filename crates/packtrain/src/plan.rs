@@ -170,7 +170,7 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
         let (name_a, name_b) = (&a.name, &b.name);
         return Err(Incompatible(format!(
             "cannot join {name_a} ({}) and {name_b} ({}): their packets start with different \
-             headers; join two ports of one link type",
+             headers; join two ports of one link type (sim: and a written pcap: take link=ip)",
             link_name(link_a),
             link_name(link_b),
         )));
@@ -299,7 +299,7 @@ fn large_receive(from: &Side, rx: Features) -> Decision {
 fn missing(feature: Features, device: Features, wishes: &Wishes) -> &'static str {
     // First what the user can change: a device opened with the wish offers no more than that.
     if !wishes.offload.contains(feature) {
-        "offload= leaves it out"
+        "switched off by offload="
     } else if !device.contains(feature) {
         "the device does not offer it"
     } else if feature == Features::TSO_ECN {

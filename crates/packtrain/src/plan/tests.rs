@@ -67,7 +67,7 @@ fn who_does_each_feature_and_why() {
                 if wish.contains(feature) {
                     "the device does not offer it"
                 } else {
-                    "offload= leaves it out"
+                    "switched off by offload="
                 }
             };
             let what = described(feature);
@@ -151,7 +151,7 @@ fn unlike_links_are_refused_in_one_line() {
     assert_eq!(
         plan(&able("tap0"), &tun).unwrap_err().to_string(),
         "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different \
-         headers; join two ports of one link type"
+         headers; join two ports of one link type (sim: and a written pcap: take link=ip)"
     );
     assert!(plan(&tun, &tun).is_ok());
 }

@@ -281,10 +281,13 @@ impl Driver for Pcap {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // A sink that throws everything away needs nothing done before.
-        let tx = match self.input {
-            Input::None => Features::NONE,
-            Input::Finite | Input::Endless => Features::ALL.without(Features::LARGE_RECEIVE),
+        let (tx, notes) = match self.input {
+            Input::None => (Features::NONE, Vec::new()),
+            Input::Finite | Input::Endless => (
+                // What is thrown away needs nothing done before.
+                Features::ALL.without(Features::LARGE_RECEIVE),
+                vec!["it is read; packets sent to it are dropped (`write` would write it)".into()],
+            ),
         };
         Capabilities {
             link: self.link,
@@ -292,6 +295,7 @@ impl Driver for Pcap {
             tx,
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,
+            notes,
             ..Capabilities::default()
         }
     }
@@ -655,7 +659,7 @@ impl TxDescriptors for PcapTx {
     fn encap(&mut self, packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
         match &mut self.0 {
             Some(sink) => sink.encap(packet.packet()),
-            None => Ok(Accepted::Complete),
+            None => Err(Refused::Bad(DropReason::ReadOnly)),
         }
     }
 

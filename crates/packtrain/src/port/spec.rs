@@ -305,7 +305,7 @@ impl PortSpec {
             return Ok(());
         }
         Err(SpecError(format!(
-            "{0}= cannot be {1}; write {0}={2}",
+            "{0}= cannot be {1}; it takes {2}",
             key.name,
             Quoted(&value),
             key.takes

@@ -69,6 +69,8 @@ own_reasons! {
     Shutdown => "shutdown",
     /// Lost on purpose by the fault injector.
     FaultInjected => "fault_injected",
+    /// Sent to a port that is only read: a capture file opened without `write`.
+    ReadOnly => "read_only",
     /// The capture file's record cannot be read as a packet.
     BadRecord => "bad_record",
     /// The two ports' link types differ and this packet cannot be converted.

@@ -578,13 +578,15 @@ fn an_output_that_fails_later_fails_the_run() {
 }
 
 #[test]
-fn a_capture_that_is_read_takes_and_forgets_and_one_that_is_written_never_receives() {
+fn a_capture_that_is_read_takes_nothing_and_one_that_is_written_never_receives() {
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let file = ethernet(NANO, &[(0, 0, frame(60, 0))]);
     let mut port = Pcap::open_read(&file.0, PcapRead::default()).unwrap();
     let mut queue = transmitter(&mut port, &arena);
     transmit(&mut queue, &arena, &[frame(60, 0)]);
-    assert_eq!(queue.counters().wire_packets.get(), 1);
+    // Refused with its reason, not swallowed.
+    assert_eq!(queue.counters().wire_packets.get(), 0);
+    assert_eq!(queue.held(), 0);
     // Attached once, with one queue.
     assert!(port.attach(&Attach::default(), &arena).is_err());
     let two = Attach {

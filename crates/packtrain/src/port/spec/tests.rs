@@ -231,7 +231,7 @@ fn ranges_end_where_help_says() {
             let below = least.parse::<u64>().unwrap() - 1;
             assert_eq!(
                 error(&format!("{port},{key}={below}")),
-                format!("{key}= cannot be '{below}'; write {key}={takes}")
+                format!("{key}= cannot be '{below}'; it takes {takes}")
             );
         }
     }
@@ -340,7 +340,7 @@ fn what_is_wrong_is_said_in_one_line() {
         ("tap:t,segs=", "key 'segs' wants a value: write segs=1..128"),
         (
             "tap:t,rx=some",
-            "rx= cannot be 'some'; write rx=auto|whole|pieces",
+            "rx= cannot be 'some'; it takes auto|whole|pieces",
         ),
         (
             "tap:t,segs=3,segs=3",

@@ -68,7 +68,7 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ("null:colour=red", 2, "unknown key 'colour'"),
         ("null:queues=0", 2, "it takes 1..256"),
         ("null:queues=1,queues=1", 2, "given twice"),
-        ("null:segs=many", 2, "segs=1..128"),
+        ("null:segs=many", 2, "it takes 1..128"),
         ("null:offload=fast", 2, "offload"),
         ("pcap:", 2, "pcap"),
         ("pcap:x,source", 2, "not for pcap"),

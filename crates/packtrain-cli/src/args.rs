@@ -24,9 +24,9 @@ const EXAMPLES: &str = "\
 Examples:
   packtrain demo
       two kernels talk TCP and UDP through packtrain, with and without offloads
-  packtrain plan tap:a tap:b,offload=off
+  packtrain plan tap:tap0 tap:tap1,offload=off
       who would do which offload between the two, and why
-  packtrain forward tap:a,queues=4 tap:b,queues=4 --stats-interval 1s
+  packtrain forward tap:tap0,queues=4 tap:tap1,queues=4 --stats-interval 1s
       joins two TAP interfaces until Ctrl-C
   packtrain forward pcap:in.pcapng pcap:out.pcapng,write --json
       copies a capture and gives the account as JSON
@@ -45,16 +45,16 @@ Colours are left out when NO_COLOR is set, or when the output is not a terminal.
 
 const FORWARD_EXAMPLES: &str = "\
 Examples:
-  packtrain forward tap:a tap:b
-  packtrain forward tap:a,segs=8 tap:b,offload=off --duration 10s
+  packtrain forward tap:tap0 tap:tap1
+  packtrain forward tap:tap0,segs=8 tap:tap1,offload=off --duration 10s
   packtrain forward null:source,count=1000000 null: --json
 
 SIGINT and SIGTERM stop the intake; what is held is sent on, and the final account is printed.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
-  packtrain plan tap:a tap:b
-  packtrain plan tap:a,offload=csum sim:segs=8 --json
+  packtrain plan tap:tap0 tap:tap1
+  packtrain plan tap:tap0,offload=csum sim:segs=8 --json
 
 The ports are opened, since what a device can do is found out by asking it; a TAP interface that
 did not exist is gone again afterwards. No file is written.";

@@ -16,7 +16,8 @@ pub enum ChecksumState {
     Unnecessary,
     /// The field at `start + offset` holds the folded, *not* complemented pseudo-header sum. It is
     /// finished by summing from `start` to the end of the packet, complementing, and storing
-    /// (virtio 1.2 §5.1.6.2; `skb_checksum_help()` in Linux).
+    /// (virtio 1.2 §5.1.6.2; `skb_checksum_help()` in Linux):
+    /// [`finish_partial`](crate::segment::finish_partial) gives the value to store.
     Partial {
         /// First byte that is summed: the start of the transport header.
         start: u16,
@@ -80,6 +81,6 @@ pub enum LinkType {
     /// An Ethernet header of 14 bytes, no FCS; VLAN tags in band.
     #[default]
     Ethernet,
-    /// An IPv4 or IPv6 header (TUN without packet information).
+    /// An IPv4 or IPv6 header: TUN without packet information (`IFF_TUN | IFF_NO_PI`).
     RawIp,
 }

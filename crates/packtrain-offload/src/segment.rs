@@ -39,8 +39,8 @@ use crate::layout::{IpProtocol, Layout, Network, Transport};
 use crate::limits;
 use crate::offload::{ChecksumState, Gso, GsoKind};
 
-/// Most segments of one UDP GSO packet. Linux takes 128 since 6.10 and 64 before
-/// (`UDP_MAX_SEGMENTS`); 64 passes everywhere.
+/// Most segments of one UDP GSO packet. `UDP_MAX_SEGMENTS` is 64 before Linux 6.10, and 128 since
+/// (and in some stable backports); 64 passes everywhere.
 pub const UDP_SEGMENTS_MAX: u32 = limits::UDP_GSO_SEGMENTS_MAX as u32;
 /// Most segments of one TCP GSO packet: 64 KiB at the smallest MSS that Linux sends with by default
 /// (`tcp_min_snd_mss`, 48). It bounds the work that one packet can ask for.
@@ -403,10 +403,16 @@ impl Segmenter {
 
 /// The final value of an unfinished checksum field.
 ///
+/// Every packet that is [`ChecksumState::Partial`] and is not cut needs it before a cable may carry
+/// it. A GSO packet that fits one segment is among them:
+/// [`validate`](crate::virtio_net::validate) returns it with `gso: None`, still `Partial`.
+///
 /// `sum_from_start` is the sum over every byte from `start` of [`ChecksumState::Partial`] to the
 /// end of the packet, the field itself included as it stands. `is_udp` applies the rule that a
-/// computed 0 is stored as 0xFFFF, since 0 means "no checksum" (RFC 768, RFC 8200 §8.1). A field at
-/// offset 6 is taken for UDP also where the protocol is not known: both values are equally valid in
+/// computed 0 is stored as 0xFFFF, since 0 means "no checksum" (RFC 768, RFC 8200 §8.1).
+///
+/// For `is_udp` pass whether `offset` of `Partial` is 6: that is where UDP has the field, and TCP
+/// has it at 16. It may be 6 in a protocol that is not known, too: both values are equally valid in
 /// every other protocol that uses this sum (`skb_checksum_help()` in Linux never stores 0).
 #[must_use]
 pub fn finish_partial(sum_from_start: Sum, is_udp: bool) -> u16 {

@@ -66,7 +66,8 @@ pub const GSO_ECN: u8 = 0x80;
 /// Which form of the header is in front of every packet of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderLen {
-    /// 10 bytes: TUN/TAP and `AF_PACKET` by default, legacy virtio without mergeable buffers.
+    /// 10 bytes: what a TUN or TAP (with `IFF_VNET_HDR`) has unless `TUNSETVNETHDRSZ` was called;
+    /// `AF_PACKET` by default; legacy virtio without mergeable buffers.
     Legacy,
     /// 12 bytes, with `num_buffers`: `VIRTIO_F_VERSION_1` or `VIRTIO_NET_F_MRG_RXBUF`.
     V1,
@@ -168,19 +169,20 @@ impl Accept {
     pub const NONE: Self = Self(0);
     /// Unfinished checksums (`TUN_F_CSUM`, `VIRTIO_NET_F_CSUM`).
     pub const CSUM: Self = Self(1);
-    /// TCP over IPv4 GSO packets.
+    /// TCP over IPv4 GSO packets (`TUN_F_TSO4`, `VIRTIO_NET_F_HOST_TSO4`).
     pub const TSO4: Self = Self(2);
-    /// TCP over IPv6 GSO packets.
+    /// TCP over IPv6 GSO packets (`TUN_F_TSO6`, `VIRTIO_NET_F_HOST_TSO6`).
     pub const TSO6: Self = Self(4);
-    /// TCP GSO packets with CWR set.
+    /// TCP GSO packets with CWR set (`TUN_F_TSO_ECN`, `VIRTIO_NET_F_HOST_ECN`).
     pub const TSO_ECN: Self = Self(8);
-    /// UDP over IPv4 GSO packets.
+    /// UDP over IPv4 GSO packets (`TUN_F_USO4`; `VIRTIO_NET_F_HOST_USO` is both versions).
     pub const USO4: Self = Self(16);
-    /// UDP over IPv6 GSO packets.
+    /// UDP over IPv6 GSO packets (`TUN_F_USO6`; `VIRTIO_NET_F_HOST_USO` is both versions).
     pub const USO6: Self = Self(32);
     /// The peer is believed when it says that it verified a checksum. Right for the host's kernel,
     /// wrong for a guest: a virtio driver must not set `DATA_VALID` (virtio 1.2 §5.1.6.2.1), and
-    /// passing its word on would bless data that nobody checked.
+    /// passing its word on would bless data that nobody checked. It is not negotiated:
+    /// there is no `TUN_F_*` bit for it.
     pub const DATA_VALID: Self = Self(64);
     /// Everything.
     pub const ALL: Self = Self(127);

@@ -7,7 +7,7 @@
 //!
 //! The program plugs two such cables into packtrain, sends as many frames through as it is told
 //! (1000), each way, checks that all of them arrive as they were sent and in order, and prints the
-//! ledger. Exit status 1: they do not, the ledger is not closed, or an error.
+//! ledger. Exit status 1: they do not, the ledger is not closed, or an error; 2: wrong arguments.
 //!
 //! `docs/drivers.md` explains each part.
 
@@ -142,8 +142,9 @@ impl RxDescriptors for CableRx {
                 Ok(bytes) if (HEADER_BYTES..=FRAME_BYTES_MAX).contains(&bytes) => {
                     if packet.grow(bytes).is_ok() {
                         burst.push(packet, &RxInfo::default());
+                        continue;
                     }
-                    continue;
+                    burst.bad(DropReason::TooLong, 1);
                 }
                 Ok(bytes) if bytes < HEADER_BYTES => burst.bad(DropReason::Truncated, 1),
                 Ok(_) => burst.bad(DropReason::TooLong, 1),
@@ -217,11 +218,17 @@ impl TxDescriptors for CableTx {
 
 /// The program: see the top of the file.
 pub fn main() -> ExitCode {
-    let count = std::env::args().nth(1).map_or(Ok(1000), |n| n.parse());
-    let ledger = match count {
-        Ok(count) => check(count).map_err(|error| error.to_string()),
-        Err(_not_a_number) => Err("usage: driver [FRAMES]".to_owned()),
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let count = match args.as_slice() {
+        [] => Some(1000),
+        [count] => count.parse().ok(),
+        _ => None,
     };
+    let Some(count) = count else {
+        eprintln!("usage: driver [FRAMES]");
+        return ExitCode::from(2);
+    };
+    let ledger = check(count);
     match &ledger {
         Ok(ledger) => println!("{ledger:?}\nclosed: {}", ledger.closed()),
         Err(error) => eprintln!("error: {error}"),

@@ -7,7 +7,7 @@
 //!
 //! It says when the ports are joined. It ends on SIGINT or SIGTERM, when the time is over, or when
 //! a finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the
-//! ledger is not closed, or an error.
+//! ledger is not closed, or an error; 2: wrong arguments.
 
 use packtrain::driver::{Armed, Driver, Interest};
 use packtrain::engine::{Forward, Handler, Joined, Ledger, Next, arena_config, join};
@@ -28,7 +28,12 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The program: see the top of the file.
 pub fn main() -> ExitCode {
-    let ledger = run(&std::env::args().skip(1).collect::<Vec<_>>());
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    if let Err(error) = arguments(&args) {
+        eprintln!("error: {error}");
+        return ExitCode::from(2);
+    }
+    let ledger = run(&args);
     match &ledger {
         Ok(ledger) if ledger.closed() => println!("{ledger:?}\nclosed"),
         Ok(ledger) => println!("{ledger:?}\nNOT CLOSED"),
@@ -37,14 +42,21 @@ pub fn main() -> ExitCode {
     ExitCode::from(u8::from(!ledger.is_ok_and(|ledger| ledger.closed())))
 }
 
+/// The ports, and the time after which to end.
+fn arguments(args: &[String]) -> Result<([PortSpec; 2], Duration), Box<dyn Error>> {
+    match args {
+        [a, b] => Ok(([a.parse()?, b.parse()?], Duration::MAX)),
+        [a, b, option, seconds] if option == "--seconds" => {
+            let limit = Duration::from_secs(seconds.parse()?);
+            Ok(([a.parse()?, b.parse()?], limit))
+        }
+        _ => Err("usage: poll_loop PORT PORT [--seconds N]".into()),
+    }
+}
+
 /// Runs with `args` as on the command line, and returns the final ledger.
 pub fn run(args: &[String]) -> Result<Ledger, Box<dyn Error>> {
-    let (a, b, seconds) = match args {
-        [a, b] => (a, b, u64::MAX),
-        [a, b, option, seconds] if option == "--seconds" => (a, b, seconds.parse()?),
-        _ => return Err("usage: poll_loop PORT PORT [--seconds N]".into()),
-    };
-    let specs: [PortSpec; 2] = [a.parse()?, b.parse()?];
+    let (specs, limit) = arguments(args)?;
     let [mut a, mut b] = open_pair(&specs[0], &specs[1])?;
     let plan = plan(
         &Side::of(&a, specs[0].wishes),
@@ -53,7 +65,7 @@ pub fn run(args: &[String]) -> Result<Ledger, Box<dyn Error>> {
     let arena = Arena::new(arena_config(&plan))?;
     let joined = join(&mut a, &mut b, &plan, &arena, None, || Forward)?;
     println!("{} and {} are joined", a.name(), b.name());
-    drive(joined, Duration::from_secs(seconds))
+    drive(joined, limit)
 }
 
 /// The loop. One thread steps all workers, so queues cost no threads.

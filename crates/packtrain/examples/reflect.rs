@@ -9,7 +9,7 @@
 //!
 //! What comes in at one port leaves at the other, changed. It ends when a finite input does or the
 //! time is over, and prints how many frames were swapped, how many were too short for it, and the
-//! ledger. Exit status 1: the ledger is not closed, or an error.
+//! ledger. Exit status 1: the ledger is not closed, or an error; 2: wrong arguments.
 
 use packtrain::engine::{Handler, Ledger, Port, Session};
 use packtrain::packet::Burst;
@@ -64,7 +64,12 @@ impl Handler for Reflect {
 
 /// The program: see the top of the file.
 pub fn main() -> ExitCode {
-    let result = run(&std::env::args().skip(1).collect::<Vec<_>>());
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    if let Err(error) = arguments(&args) {
+        eprintln!("error: {error}");
+        return ExitCode::from(2);
+    }
+    let result = run(&args);
     match &result {
         Ok((counts, ledger)) => println!("{counts:?}\n{ledger:?}\nclosed: {}", ledger.closed()),
         Err(error) => eprintln!("error: {error}"),
@@ -72,14 +77,21 @@ pub fn main() -> ExitCode {
     ExitCode::from(u8::from(!result.is_ok_and(|(_, ledger)| ledger.closed())))
 }
 
+/// The ports, and the time after which to end.
+fn arguments(args: &[String]) -> Result<([PortSpec; 2], Duration), Box<dyn Error>> {
+    match args {
+        [a, b] => Ok(([a.parse()?, b.parse()?], Duration::MAX)),
+        [a, b, option, seconds] if option == "--seconds" => {
+            let limit = Duration::from_secs(seconds.parse()?);
+            Ok(([a.parse()?, b.parse()?], limit))
+        }
+        _ => Err("usage: reflect PORT PORT [--seconds N]".into()),
+    }
+}
+
 /// Runs with `args` as on the command line, and returns the counts and the final ledger.
 pub fn run(args: &[String]) -> Result<(Arc<Counts>, Ledger), Box<dyn Error>> {
-    let (a, b, limit) = match args {
-        [a, b] => (a, b, Duration::MAX),
-        [a, b, option, n] if option == "--seconds" => (a, b, Duration::from_secs(n.parse()?)),
-        _ => return Err("usage: reflect PORT PORT [--seconds N]".into()),
-    };
-    let specs: [PortSpec; 2] = [a.parse()?, b.parse()?];
+    let (specs, limit) = arguments(args)?;
     let [a, b] = open_pair(&specs[0], &specs[1])?;
     let plan = plan(
         &Side::of(&a, specs[0].wishes),

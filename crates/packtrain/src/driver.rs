@@ -286,8 +286,8 @@ impl Default for Capabilities {
 /// In what buffers a device receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RxBuffers {
-    /// A small frame first, and a large one behind it for what does not fit: small packets keep
-    /// little memory, and a 64 KiB packet has two segments.
+    /// A small frame for what fits one, else a large frame: a packet keeps little memory if it is
+    /// small, and is in one or two pieces if it is not.
     #[default]
     Whole,
     /// Small frames only: a 64 KiB packet has 37 segments. As most NICs receive.

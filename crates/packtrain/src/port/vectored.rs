@@ -29,9 +29,6 @@ pub(super) struct Posted {
     front: usize,
     small: Vec<Packet>,
     large: Vec<Packet>,
-    /// The last packet needed a large frame. So will the next, most likely, and it is then read
-    /// into that one alone: one piece to read, to carry and to write instead of two.
-    large_first: bool,
 }
 
 /// What was read.
@@ -39,7 +36,6 @@ pub(super) struct Posted {
 pub(super) struct Filled {
     bytes: usize,
     truncated: bool,
-    large_first: bool,
 }
 
 impl Posted {
@@ -55,7 +51,6 @@ impl Posted {
             front,
             small: Vec::with_capacity(small),
             large: Vec::with_capacity(large),
-            large_first: false,
         }
     }
 
@@ -87,42 +82,21 @@ impl Posted {
 
     /// Has `read` fill the frames, the bytes in front zeroed before. `None` when too few are
     /// posted for the longest packet.
+    ///
+    /// Whole packets are read into one large frame, always the same one while packets are small:
+    /// the kernel fills one piece, which stays in cache, where two would cost it more than copying
+    /// a small packet out costs us.
     pub(super) fn read<E>(
         &mut self,
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
     ) -> Result<Option<Filled>, E> {
         match self.buffers {
-            RxBuffers::Whole if self.large.is_empty() => Ok(None),
-            RxBuffers::Whole if self.large_first => self.read_into::<1, E>(read),
-            RxBuffers::Whole => self.read_into::<2, E>(read),
-            RxBuffers::Pieces => self.read_into::<PIECES, E>(read),
+            RxBuffers::Whole if self.small.is_empty() => Ok(None),
+            RxBuffers::Whole => read_into::<1, E>(self.large.last_mut(), self.front, read),
+            RxBuffers::Pieces => {
+                read_into::<PIECES, E>(self.small.iter_mut().rev(), self.front, read)
+            }
         }
-    }
-
-    fn read_into<const N: usize, E>(
-        &mut self,
-        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
-    ) -> Result<Option<Filled>, E> {
-        let small_count = N - usize::from(!self.large.is_empty());
-        let small = self.small.iter_mut().rev().take(small_count);
-        let mut pieces: [IoSliceMut<'_>; N] = from_fn(|_| IoSliceMut::new(&mut []));
-        let (mut used, mut room) = (0, 0);
-        for (piece, frame) in pieces.iter_mut().zip(small.chain(self.large.last_mut())) {
-            let free = frame.tailroom_mut();
-            room += free.len();
-            *piece = IoSliceMut::new(free);
-            used += 1;
-        }
-        if used < N {
-            return Ok(None);
-        }
-        pieces[0][..self.front].fill(0);
-        let bytes = read(&mut pieces)?;
-        Ok(Some(Filled {
-            bytes,
-            truncated: bytes >= room,
-            large_first: small_count == 0,
-        }))
     }
 
     /// The packet that was read, with what is in front of it.
@@ -131,25 +105,67 @@ impl Posted {
     ///
     /// Why it is lost.
     pub(super) fn take(&mut self, filled: Filled) -> Result<Packet, DropReason> {
-        self.large_first = filled.bytes > FrameClass::Small.data_bytes() + self.front;
-        let first = if filled.large_first {
-            self.large.pop()
-        } else {
-            self.small.pop()
+        let packet = match self.buffers {
+            RxBuffers::Whole => self.take_whole(filled.bytes)?,
+            RxBuffers::Pieces => self.take_pieces(filled.bytes)?,
         };
-        let mut packet = first.ok_or(DropReason::NoBuffer)?;
-        let mut left = filled.bytes - fill(&mut packet, filled.bytes)?;
-        while left > 0 {
-            let next = self.large.pop().or_else(|| self.small.pop());
-            let mut next = next.ok_or(DropReason::NoBuffer)?;
-            left -= fill(&mut next, left)?;
-            packet.append(next).map_err(|_| DropReason::NoBuffer)?;
-        }
         if filled.truncated {
             return Err(DropReason::TooLong);
         }
         Ok(packet)
     }
+
+    /// Copies out what fits a small frame (copy-break), so that a packet that waits somewhere keeps
+    /// no more memory than it needs.
+    fn take_whole(&mut self, bytes: usize) -> Result<Packet, DropReason> {
+        let frame = self.large.last_mut().ok_or(DropReason::NoBuffer)?;
+        let read = &frame.tailroom_mut()[..bytes];
+        let small = self.small.last_mut().ok_or(DropReason::NoBuffer)?;
+        if let Some(room) = small.tailroom_mut().get_mut(..bytes) {
+            room.copy_from_slice(read);
+            fill(small, bytes)?;
+            return self.small.pop().ok_or(DropReason::NoBuffer);
+        }
+        let mut packet = self.large.pop().ok_or(DropReason::NoBuffer)?;
+        fill(&mut packet, bytes)?;
+        Ok(packet)
+    }
+
+    fn take_pieces(&mut self, bytes: usize) -> Result<Packet, DropReason> {
+        let mut packet = self.small.pop().ok_or(DropReason::NoBuffer)?;
+        let mut left = bytes - fill(&mut packet, bytes)?;
+        while left > 0 {
+            let mut next = self.small.pop().ok_or(DropReason::NoBuffer)?;
+            left -= fill(&mut next, left)?;
+            packet.append(next).map_err(|_| DropReason::NoBuffer)?;
+        }
+        Ok(packet)
+    }
+}
+
+/// Has `read` fill the first `N` of `frames`; `None` when there are fewer.
+fn read_into<'a, const N: usize, E>(
+    frames: impl IntoIterator<Item = &'a mut Packet>,
+    front: usize,
+    read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
+) -> Result<Option<Filled>, E> {
+    let mut pieces: [IoSliceMut<'_>; N] = from_fn(|_| IoSliceMut::new(&mut []));
+    let (mut used, mut room) = (0, 0);
+    for (piece, frame) in pieces.iter_mut().zip(frames) {
+        let free = frame.tailroom_mut();
+        room += free.len();
+        *piece = IoSliceMut::new(free);
+        used += 1;
+    }
+    if used < N {
+        return Ok(None);
+    }
+    pieces[0][..front].fill(0);
+    let bytes = read(&mut pieces)?;
+    Ok(Some(Filled {
+        bytes,
+        truncated: bytes >= room,
+    }))
 }
 
 /// Makes up to `bytes` bytes of a frame, just read, part of its packet; returns how many.
@@ -229,8 +245,7 @@ mod tests {
         for (buffers, lengths) in [
             (
                 RxBuffers::Whole,
-                // After a large one the next is read into a large frame alone.
-                [(small, 1), (small + 1, 2), (PACKET_BYTES_MAX, 1)],
+                [(small, 1), (small + 1, 1), (PACKET_BYTES_MAX, 1)],
             ),
             (
                 RxBuffers::Pieces,

@@ -190,7 +190,11 @@ impl Queue {
     /// Reads one packet, header and all, into `buffers`; returns the bytes.
     pub(in crate::port) fn read(&self, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, ReadError> {
         loop {
-            let error = match (&self.0).read_vectored(buffers) {
+            let read = match buffers {
+                [buffer] => (&self.0).read(buffer),
+                _ => (&self.0).read_vectored(buffers),
+            };
+            let error = match read {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => error,
             };

@@ -136,6 +136,15 @@ pub struct Direction {
     pub ring: Option<usize>,
 }
 
+impl Direction {
+    /// Whether packtrain cuts large packets, as it does for an egress that takes none.
+    fn cuts(&self) -> bool {
+        let large = Features::TSO | Features::USO;
+        let mut decisions = self.decisions.iter();
+        decisions.any(|d| d.who == Who::Software && large.contains(d.feature))
+    }
+}
+
 /// How two ports are joined. Index 0 is the first port, or the direction that starts at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -143,6 +152,11 @@ pub struct Plan {
     pub attach: [Attach; 2],
     /// Each way.
     pub directions: [Direction; 2],
+    /// Each direction of a pair of queues has a worker of its own, since packtrain cuts large
+    /// packets for one of them: then one direction moves many small packets and the other few large
+    /// ones, and neither should wait for the other. Else one worker has both, and wakes up half as
+    /// often.
+    pub worker_per_direction: bool,
     /// What the ports had to say about themselves.
     pub notes: Vec<String>,
 }
@@ -183,9 +197,11 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
             .map(move |note| format!("{name}: {note}"))
             .collect::<Vec<_>>()
     };
+    let directions = [direction(a, b), direction(b, a)];
     Ok(Plan {
         attach: [attach(a, b)?, attach(b, a)?],
-        directions: [direction(a, b), direction(b, a)],
+        worker_per_direction: directions.iter().any(Direction::cuts),
+        directions,
         notes: [notes(a), notes(b)].concat(),
     })
 }

@@ -81,7 +81,8 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
 }
 
 /// Attaches two ports as `plan` says and makes their workers: worker w owns the queues i of each
-/// port with i mod workers = w, and RX queue i sends to TX queue i, so a flow keeps its order.
+/// port with i mod pairs = w, and RX queue i sends to TX queue i, so a flow keeps its order. Where
+/// the plan wants it, packets from b have as many workers of their own.
 /// `packets` limits what is taken in.
 ///
 /// # Errors
@@ -100,8 +101,8 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
     let finite = |input, queues| if input == Input::Finite { queues } else { 0 };
     let finite = finite(a.capabilities().input, queues_a.len())
         + finite(b.capabilities().input, queues_b.len());
-    let workers = queues_a.len().min(queues_b.len());
-    if workers == 0 {
+    let pairs = queues_a.len().min(queues_b.len());
+    if pairs == 0 {
         let name = if queues_a.is_empty() {
             a.name()
         } else {
@@ -111,11 +112,25 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
             "{name} was attached without a queue, so there is nothing to join: ask for at least one"
         )));
     }
+    let workers = if plan.worker_per_direction {
+        2 * pairs
+    } else {
+        pairs
+    };
     let drops: Vec<_> = (0..workers)
         .map(|_| Arc::new(DropCounters::default()))
         .collect();
-    let (lanes_a, stats_a) = build(a, queues_a, 0, &plan.directions[1], arena, &drops);
-    let (lanes_b, stats_b) = build(b, queues_b, 1, &plan.directions[0], arena, &drops);
+    // Packets from a are the first workers' affair, packets from b the last ones': the same, if
+    // there is one for each pair.
+    let from_b = workers - pairs;
+    let to = |egress, arena| Assembly {
+        egress,
+        arena,
+        drops: &drops,
+        pairs,
+    };
+    let (lanes_a, stats_a) = to(&plan.directions[1], arena).build(a, queues_a, 0, [0, from_b]);
+    let (lanes_b, stats_b) = to(&plan.directions[0], arena).build(b, queues_b, 1, [from_b, 0]);
     let intake = Arc::new(Intake::new(packets, finite));
     let counters: Vec<_> = (0..workers)
         .map(|_| Arc::new(WorkerCounters::default()))
@@ -138,51 +153,66 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
     })
 }
 
-/// The lanes of one port by worker, and its counters. `egress` plans packets towards this port.
-fn build<D: Driver>(
-    port: &D,
-    queues: Vec<QueuePair<D>>,
-    port_index: u16,
-    egress: &Direction,
-    arena: &Arena,
-    drops: &[Arc<DropCounters>],
-) -> (Vec<PortLanes<D>>, PortStats) {
-    let capabilities = port.capabilities();
-    let mut stats = PortStats {
-        name: port.name().to_owned(),
-        rx: Vec::new(),
-        tx: Vec::new(),
-    };
-    let mut lanes: Vec<_> = drops
-        .iter()
-        .map(|_| Lanes {
+/// What the queues of one port are built from.
+struct Assembly<'a> {
+    /// The plan for packets towards the port.
+    egress: &'a Direction,
+    arena: &'a Arena,
+    /// One block for each worker.
+    drops: &'a [Arc<DropCounters>],
+    pairs: usize,
+}
+
+impl Assembly<'_> {
+    /// The lanes of a port by worker, and its counters. Queue i is the affair of worker i modulo
+    /// pairs, counted from `first`: of RX queues, of TX queues.
+    fn build<D: Driver>(
+        &self,
+        port: &D,
+        queues: Vec<QueuePair<D>>,
+        port_index: u16,
+        first: [usize; 2],
+    ) -> (Vec<PortLanes<D>>, PortStats) {
+        let capabilities = port.capabilities();
+        let mut stats = PortStats {
+            name: port.name().to_owned(),
             rx: Vec::new(),
             tx: Vec::new(),
-        })
-        .collect();
-    for (index, (rx, tx)) in queues.into_iter().enumerate() {
-        let worker = index % drops.len();
-        let ingress = Ingress {
-            port: port_index,
-            queue: index as u16,
         };
-        let (rx_counters, tx_counters) = <(Arc<RxCounters>, Arc<TxCounters>)>::default();
-        stats.rx.push(Arc::clone(&rx_counters));
-        stats.tx.push(Arc::clone(&tx_counters));
-        let dropped = || Arc::clone(&drops[worker]);
-        let link = capabilities.link;
-        let rx = RxQueue::new(rx, arena.clone(), link, ingress, rx_counters, dropped());
-        let tx = TxQueue::new(
-            tx,
-            arena.clone(),
-            egress.tx,
-            egress.limits,
-            capabilities.tx_ring,
-            tx_counters,
-            dropped(),
-        );
-        lanes[worker].rx.push(RxLane::new(rx));
-        lanes[worker].tx.push(tx);
+        let empty = |_| Lanes {
+            rx: Vec::new(),
+            tx: Vec::new(),
+        };
+        let mut lanes: Vec<_> = self.drops.iter().map(empty).collect();
+        for (index, (rx, tx)) in queues.into_iter().enumerate() {
+            let [rx_worker, tx_worker] = first.map(|first| first + index % self.pairs);
+            let ingress = Ingress {
+                port: port_index,
+                queue: index as u16,
+            };
+            let (rx_counters, tx_counters) = <(Arc<RxCounters>, Arc<TxCounters>)>::default();
+            stats.rx.push(Arc::clone(&rx_counters));
+            stats.tx.push(Arc::clone(&tx_counters));
+            let rx = RxQueue::new(
+                rx,
+                self.arena.clone(),
+                capabilities.link,
+                ingress,
+                rx_counters,
+                Arc::clone(&self.drops[rx_worker]),
+            );
+            let tx = TxQueue::new(
+                tx,
+                self.arena.clone(),
+                self.egress.tx,
+                self.egress.limits,
+                capabilities.tx_ring,
+                tx_counters,
+                Arc::clone(&self.drops[tx_worker]),
+            );
+            lanes[rx_worker].rx.push(RxLane::new(rx));
+            lanes[tx_worker].tx.push(tx);
+        }
+        (lanes, stats)
     }
-    (lanes, stats)
 }

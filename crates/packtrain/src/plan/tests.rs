@@ -335,3 +335,21 @@ proptest! {
         prop_assert_eq!(before.attach[0], after.attach[0]);
     }
 }
+
+#[test]
+fn each_direction_has_a_worker_where_large_packets_are_cut() {
+    let workers = |a: Features, b: Features| {
+        let (a, b) = (
+            side("a", a, a, Features::ALL),
+            side("b", b, b, Features::ALL),
+        );
+        plan(&a, &b).expect("a plan").worker_per_direction
+    };
+    let tso = Features::CSUM | Features::TSO;
+    assert!(!workers(tso, tso));
+    assert!(!workers(Features::NONE, Features::NONE));
+    assert!(!workers(Features::CSUM, Features::NONE));
+    assert!(workers(tso, Features::NONE));
+    assert!(workers(Features::CSUM, tso));
+    assert!(workers(tso | Features::USO, tso));
+}

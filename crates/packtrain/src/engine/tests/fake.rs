@@ -343,6 +343,17 @@ pub fn world<H: Handler>(
     packets: Option<u64>,
     handler: impl FnMut() -> H,
 ) -> Result<World<H>, DeviceError> {
+    planned(&plan_of(queues), queues, input, packets, handler)
+}
+
+/// As [`world`], with a plan of one's own.
+pub fn planned<H: Handler>(
+    plan: &Plan,
+    queues: [usize; 2],
+    input: [Input; 2],
+    packets: Option<u64>,
+    handler: impl FnMut() -> H,
+) -> Result<World<H>, DeviceError> {
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let (mut device_a, a) = fake("a", input[0], queues[0]);
     let (mut device_b, b) = fake("b", input[1], queues[1]);
@@ -350,14 +361,7 @@ pub fn world<H: Handler>(
         workers,
         intake,
         stats,
-    }: Joined<Fake, Fake, H> = join(
-        &mut device_a,
-        &mut device_b,
-        &plan_of(queues),
-        &arena,
-        packets,
-        handler,
-    )?;
+    }: Joined<Fake, Fake, H> = join(&mut device_a, &mut device_b, plan, &arena, packets, handler)?;
     let workers: Workers<Fake, Fake, H> = workers;
     Ok(World {
         a,

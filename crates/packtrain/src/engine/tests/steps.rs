@@ -1,6 +1,6 @@
 //! A worker step by step.
 
-use super::fake::{End, FakeWorker, Item, World, world};
+use super::fake::{End, FakeWorker, Item, World, planned, world};
 use crate::driver::{Armed, DeviceError, Input, Interest};
 use crate::engine::{Forward, Handler, Next, Port};
 use crate::packet::Burst;
@@ -150,35 +150,43 @@ fn queues_that_share_an_egress_take_turns() {
 #[test]
 fn queue_i_sends_to_queue_i_modulo_the_other_ports() {
     for (from, to) in [(1, 1), (4, 4), (4, 1), (4, 3), (1, 4), (3, 4), (2, 7)] {
-        let mut world = forward([from, to]);
-        let workers = from.min(to);
-        assert_eq!(world.workers.as_ref().unwrap().len(), workers);
-        for (index, queue) in (0u32..).zip(&world.a) {
-            queue.arrive((0..100).map(|n| index << 16 | n));
+        maps_queues(from, to, false);
+        maps_queues(from, to, true);
+    }
+}
+
+fn maps_queues(from: usize, to: usize, per_direction: bool) {
+    let mut plan = super::fake::plan_of([from, to]);
+    plan.worker_per_direction = per_direction;
+    let mut world = planned(&plan, [from, to], ENDLESS, None, || Forward).unwrap();
+    let pairs = from.min(to);
+    let workers = if per_direction { 2 * pairs } else { pairs };
+    assert_eq!(world.workers.as_ref().unwrap().len(), workers);
+    for (index, queue) in (0u32..).zip(&world.a) {
+        queue.arrive((0..100).map(|n| index << 16 | n));
+    }
+    (0..workers).for_each(|worker| assert_eq!(settle(&mut world, worker), Next::Arm));
+    for (index, queue) in world.b.iter().enumerate() {
+        let sent = &queue.tx().sent;
+        for source in 0..from {
+            let got: Vec<_> = sent
+                .iter()
+                .filter(|&&n| (n >> 16) as usize == source)
+                .collect();
+            let here = source % pairs == index;
+            assert_eq!(got.len(), if here { 100 } else { 0 }, "{from} to {to}");
+            assert!(got.is_sorted());
         }
-        (0..workers).for_each(|worker| assert_eq!(settle(&mut world, worker), Next::Arm));
-        for (index, queue) in world.b.iter().enumerate() {
-            let sent = &queue.tx().sent;
-            for source in 0..from {
-                let got: Vec<_> = sent
-                    .iter()
-                    .filter(|&&n| (n >> 16) as usize == source)
-                    .collect();
-                let here = source % workers == index;
-                assert_eq!(got.len(), if here { 100 } else { 0 }, "{from} to {to}");
-                assert!(got.is_sorted());
-            }
-        }
-        // And the way back.
-        for (index, queue) in (0u32..).zip(&world.b) {
-            queue.arrive([index]);
-        }
-        (0..workers).for_each(|worker| assert_eq!(settle(&mut world, worker), Next::Arm));
-        for (index, queue) in world.a.iter().enumerate() {
-            let mut back: Vec<_> = (0..to as u32).collect();
-            back.retain(|source| *source as usize % workers == index);
-            assert_eq!(queue.tx().sent, back);
-        }
+    }
+    // And the way back.
+    for (index, queue) in (0u32..).zip(&world.b) {
+        queue.arrive([index]);
+    }
+    (0..workers).for_each(|worker| assert_eq!(settle(&mut world, worker), Next::Arm));
+    for (index, queue) in world.a.iter().enumerate() {
+        let mut back: Vec<_> = (0..to as u32).collect();
+        back.retain(|source| *source as usize % pairs == index);
+        assert_eq!(queue.tx().sent, back);
     }
 }
 

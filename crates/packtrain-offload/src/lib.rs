@@ -71,13 +71,17 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+#[cfg(feature = "alloc")]
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
 pub mod checksum;
+pub mod coalesce;
 pub mod layout;
 pub mod limits;
 pub mod offload;
+mod prefetch;
 pub mod segment;
 pub mod sort;
 pub mod virtio_net;

@@ -1,0 +1,101 @@
+//! The last thing that happens to a merged packet: its headers are made to say what it is.
+
+use super::entry::{Ids, State};
+use super::packet::Packet;
+use super::parse::{TCP_CWR, load16, pseudo_header, store16};
+use super::rules::Fields;
+use super::stats::FlushReason;
+use super::{Config, Finish, Merged, Semantics};
+use crate::checksum::{self, Sum};
+use crate::offload::{ChecksumState, Gso};
+use core::num::NonZeroU16;
+
+/// Rewrites the headers of `packet`, which has more than one packet in it, and says what it is now.
+/// `None` if its headers cannot be written to any more, which [`Packet::head_mut`] promised.
+pub(super) fn finish<P: Packet>(
+    config: &Config,
+    state: &State,
+    packet: &mut P,
+    reason: FlushReason,
+) -> Option<Merged> {
+    let shape = state.shape;
+    let (network, transport) = (shape.network(), shape.transport());
+    let header_bytes = shape.header_bytes();
+    let transport_bytes = (header_bytes - transport) as u32 + state.payload_bytes;
+    let head = packet.head_mut(header_bytes)?;
+    let pieces = state.count - state.absorbed;
+    let running = load16(state.headers().unwrap_or(head), shape.checksum_at());
+    // Every length is below 65 536: `Config::max_bytes` is.
+    let ip_bytes = (transport - network) as u32 + transport_bytes;
+    if shape.kind().is_ipv6() {
+        store16(head, network + 4, (ip_bytes - 40) as u16);
+    } else {
+        store16(head, network + 2, ip_bytes as u16);
+        let sum = checksum::ipv4_header(&head[network..transport]);
+        store16(head, network + 10, sum);
+    }
+    if shape.kind().is_tcp() {
+        head[transport + 13] |= state.flags;
+        if config.semantics == Semantics::Stream
+            && let Some(kept) = state.headers()
+        {
+            Fields::of(shape, kept).store(shape, head);
+        }
+    } else {
+        store16(head, transport + 4, transport_bytes as u16);
+    }
+    let ecn = shape.kind().is_tcp() && head[transport + 13] & TCP_CWR != 0;
+    let mut sum = pseudo_header(head, shape, transport_bytes);
+    let checksum = match config.finish {
+        Finish::Partial => {
+            store16(head, shape.checksum_at(), sum.fold());
+            ChecksumState::Partial {
+                start: transport as u16,
+                offset: (shape.checksum_at() - transport) as u16,
+            }
+        }
+        Finish::Complete => {
+            store16(head, shape.checksum_at(), 0);
+            sum.add(&head[transport..header_bytes]);
+            sum.add_u16(running);
+            let field = crate::segment::finish_partial(sum, !shape.kind().is_tcp());
+            store16(head, shape.checksum_at(), field);
+            ChecksumState::Unnecessary
+        }
+    };
+    let size = NonZeroU16::new(state.size).filter(|size| state.payload_bytes > u32::from(size.get()));
+    let ip_end = header_bytes as u32 + state.payload_bytes;
+    Some(Merged {
+        gso: size.map(|size| Gso {
+            kind: shape.kind(),
+            size,
+            ecn,
+        }),
+        fixed_id: state.ids == Ids::Fixed,
+        checksum,
+        layout: shape.layout(config.link, ip_end),
+        pieces,
+        absorbed: state.absorbed,
+        reason,
+    })
+}
+
+/// Sum of the payload of a packet whose checksum is right, from its headers alone.
+///
+/// `headers` is the sum over the pseudo-header and the transport header, field included: everything
+/// together sums to zero, so the payload is what is missing.
+pub(super) fn payload_sum(headers: Sum) -> u16 {
+    headers.finish()
+}
+
+/// The sum of `bytes` bytes and what follows them; `bytes` may be odd, and then the bytes that
+/// follow are in the other halves of their words (RFC 1071 §2(B)).
+pub(super) fn join(sum: u16, bytes: u32, next: u16) -> u16 {
+    let next = if bytes % 2 == 1 {
+        next.swap_bytes()
+    } else {
+        next
+    };
+    let sum = u32::from(sum) + u32::from(next);
+    ((sum & 0xFFFF) + (sum >> 16)) as u16
+}

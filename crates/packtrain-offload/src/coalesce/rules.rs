@@ -1,0 +1,261 @@
+//! The rules: whether a packet continues a held one, and what it ends. Nothing but decisions, on
+//! headers alone; what they are is written in the module's documentation.
+
+use super::entry::{Ids, State};
+use super::parse::{
+    Parsed, TCP_ACK, TCP_CWR, TCP_FIN, TCP_PSH, TCP_RST, TCP_SYN, TCP_URG, array, load16, load32,
+};
+use super::shape::Shape;
+use super::stats::{FlushReason, NotTaken};
+use super::{Config, Semantics};
+use crate::limits::UDP_GSO_SEGMENTS_MAX;
+use crate::segment::TCP_GSO_SIZE_MIN;
+
+/// What becomes of a packet whose flow is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is merged.
+    Merge {
+        /// With a reason, the result is handed on at once.
+        then: Option<FlushReason>,
+        /// How identifications go on.
+        ids: Ids,
+    },
+    /// The held one is handed on first.
+    Refuse(FlushReason),
+}
+
+/// What becomes of a packet whose flow is not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It is held.
+    Hold,
+    /// It is handed on: it can be no first packet.
+    Pass(NotTaken),
+}
+
+const IPV4_DF: u8 = 0x40;
+
+/// Whether `new` may be the first packet of a merged one.
+#[inline]
+pub(super) fn start(config: &Config, new: &Parsed, head: &[u8]) -> Start {
+    if new.shape.kind().is_tcp() {
+        if !config.tcp {
+            return Start::Pass(NotTaken::Off);
+        }
+        start_tcp(config, new, head)
+    } else if !config.udp {
+        Start::Pass(NotTaken::Off)
+    } else if new.payload_bytes == 0 {
+        Start::Pass(NotTaken::Payload)
+    } else {
+        length(config, new)
+    }
+}
+
+#[inline]
+fn start_tcp(config: &Config, new: &Parsed, head: &[u8]) -> Start {
+    match config.semantics {
+        Semantics::Reversible => {
+            // `tcp_gro_receive()`: such a packet is flushed as soon as it was looked at.
+            if new.flags & (TCP_URG | TCP_PSH | TCP_RST | TCP_SYN | TCP_FIN) != 0 {
+                return Start::Pass(NotTaken::Flags);
+            }
+            if new.payload_bytes < u32::from(TCP_GSO_SIZE_MIN) {
+                return Start::Pass(NotTaken::Payload);
+            }
+        }
+        Semantics::Stream => {
+            if new.flags & !TCP_PSH != TCP_ACK {
+                return Start::Pass(NotTaken::Flags);
+            }
+            if !plain_options(new, head) {
+                return Start::Pass(NotTaken::Options);
+            }
+        }
+    }
+    length(config, new)
+}
+
+#[inline]
+fn length(config: &Config, new: &Parsed) -> Start {
+    let bytes = new.ip_end - new.shape.network() as u32;
+    if bytes > config.max_bytes {
+        Start::Pass(NotTaken::Length)
+    } else {
+        Start::Hold
+    }
+}
+
+/// No TCP options, or NOP, NOP and the timestamps (RFC 7323 appendix A).
+#[inline]
+fn plain_options(new: &Parsed, head: &[u8]) -> bool {
+    match new.shape.timestamps_at() {
+        Some(at) => array::<4>(head, at) == [1, 1, 8, 10],
+        None => new.shape.header_bytes() - new.shape.transport() == 20,
+    }
+}
+
+/// Whether `new`, whose header agrees with the held one's, continues it.
+#[inline]
+pub(super) fn continues(
+    config: &Config,
+    held: &State,
+    held_head: &[u8],
+    new: &Parsed,
+    head: &[u8],
+) -> Verdict {
+    match (config.semantics, new.shape.kind().is_tcp()) {
+        (Semantics::Reversible, true) => reversible_tcp(config, held, new),
+        (_, false) => udp(config, held, new),
+        (Semantics::Stream, true) => stream(config, held, held_head, new, head),
+    }
+}
+
+/// `tcp_gro_receive()` and `inet_gro_receive()` in Linux.
+#[inline]
+fn reversible_tcp(config: &Config, held: &State, new: &Parsed) -> Verdict {
+    const ENDS: u8 = TCP_URG | TCP_RST | TCP_SYN | TCP_CWR;
+    if new.flags & ENDS != 0 {
+        return Verdict::Refuse(FlushReason::Flags);
+    }
+    let size = u32::from(held.size);
+    if new.seq != held.next_seq || new.payload_bytes == 0 {
+        return Verdict::Refuse(FlushReason::Order);
+    }
+    if new.payload_bytes > size {
+        return Verdict::Refuse(FlushReason::Size);
+    }
+    if held.ip_length(held.payload_bytes + new.payload_bytes) > config.max_bytes {
+        return Verdict::Refuse(FlushReason::Full);
+    }
+    let Some(ids) = identification(config, held, new) else {
+        return Verdict::Refuse(FlushReason::Order);
+    };
+    let then = if new.flags & (TCP_FIN | TCP_PSH) != 0 {
+        Some(FlushReason::Flags)
+    } else if new.payload_bytes < size {
+        Some(FlushReason::Size)
+    } else {
+        None
+    };
+    Verdict::Merge { then, ids }
+}
+
+/// `udp_gro_receive_segment()` in Linux, with 64 datagrams at most.
+#[inline]
+fn udp(config: &Config, held: &State, new: &Parsed) -> Verdict {
+    let size = u32::from(held.size);
+    if new.payload_bytes == 0 {
+        return Verdict::Refuse(FlushReason::Order);
+    }
+    if new.payload_bytes > size {
+        return Verdict::Refuse(FlushReason::Size);
+    }
+    if held.ip_length(held.payload_bytes + new.payload_bytes) > config.max_bytes {
+        return Verdict::Refuse(FlushReason::Full);
+    }
+    let Some(ids) = identification(config, held, new) else {
+        return Verdict::Refuse(FlushReason::Order);
+    };
+    let then = if new.payload_bytes < size {
+        Some(FlushReason::Size)
+    } else if usize::from(held.count) + 1 >= UDP_GSO_SEGMENTS_MAX {
+        Some(FlushReason::Full)
+    } else {
+        None
+    };
+    Verdict::Merge { then, ids }
+}
+
+/// How IPv4 identifications go on if `new` does, or `None` if it may not; the second packet decides.
+/// That they stay the same is only allowed with DF (RFC 6864 §4: then they have no meaning).
+#[inline]
+fn identification(config: &Config, held: &State, new: &Parsed) -> Option<Ids> {
+    if new.shape.kind().is_ipv6() {
+        return Some(Ids::Undecided);
+    }
+    let network = held.shape.network();
+    let first = load16(&held.template, network + 4);
+    let counted = new.id == first.wrapping_add(held.count);
+    let fixed = new.id == first && held.template[network + 6] & IPV4_DF != 0 && config.fixed_id;
+    match held.ids {
+        Ids::Counting | Ids::Undecided if counted => Some(Ids::Counting),
+        Ids::Fixed | Ids::Undecided if fixed => Some(Ids::Fixed),
+        _ => None,
+    }
+}
+
+/// `tcp_lro_condense()` in FreeBSD, without what it loses: an acknowledgement never goes back, a
+/// window never shrinks unseen, and no ECN mark vanishes.
+#[inline]
+fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &[u8]) -> Verdict {
+    let transport = held.shape.transport();
+    if new.flags & !(TCP_ACK | TCP_PSH) != 0 {
+        return Verdict::Refuse(FlushReason::Flags);
+    }
+    if held
+        .shape
+        .timestamps_at()
+        .is_some_and(|at| before(load32(head, at + 4), load32(held_head, at + 4)))
+    {
+        return Verdict::Refuse(FlushReason::Order);
+    }
+    let (ack, was) = (load32(head, transport + 8), load32(held_head, transport + 8));
+    if new.seq != held.next_seq || before(ack, was) {
+        return Verdict::Refuse(FlushReason::Order);
+    }
+    // The same acknowledgement again is a duplicate that congestion control counts (RFC 5681 §2),
+    // unless it opens the window.
+    let window = load16(head, transport + 14);
+    if new.payload_bytes == 0 && ack == was && window <= load16(held_head, transport + 14) {
+        return Verdict::Refuse(FlushReason::Order);
+    }
+    if held.ip_length(held.payload_bytes + new.payload_bytes) > config.max_bytes
+        || held.count >= config.ack_limit
+    {
+        return Verdict::Refuse(FlushReason::Full);
+    }
+    Verdict::Merge {
+        then: None,
+        ids: Ids::Undecided,
+    }
+}
+
+/// The fields of a TCP header that `stream` takes over from each packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fields {
+    acknowledgement: [u8; 4],
+    window: [u8; 2],
+    timestamps: [u8; 8],
+}
+
+impl Fields {
+    /// Reads them before the packet is gone.
+    pub(super) fn of(shape: Shape, head: &[u8]) -> Self {
+        let transport = shape.transport();
+        Self {
+            acknowledgement: array(head, transport + 8),
+            window: array(head, transport + 14),
+            timestamps: shape
+                .timestamps_at()
+                .map_or([0; 8], |at| array(head, at + 4)),
+        }
+    }
+
+    /// Stores them in a header of the same shape.
+    pub(super) fn store(&self, shape: Shape, head: &mut [u8]) {
+        let transport = shape.transport();
+        head[transport + 8..transport + 12].copy_from_slice(&self.acknowledgement);
+        head[transport + 14..transport + 16].copy_from_slice(&self.window);
+        if let Some(at) = shape.timestamps_at() {
+            head[at + 4..at + 12].copy_from_slice(&self.timestamps);
+        }
+    }
+}
+
+/// Whether sequence number (or timestamp) `a` is before `b`, modulo 2^32 (RFC 9293 §3.4).
+#[inline]
+pub(super) const fn before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}

@@ -1,0 +1,170 @@
+//! What a coalescer did and why: reasons, and one counter for each.
+
+use core::fmt;
+
+macro_rules! reasons {
+    (
+        $(#[$enum_doc:meta])* $enum:ident,
+        $(#[$counts_doc:meta])* $counts:ident {
+            $($(#[$doc:meta])* $variant:ident = $name:literal,)*
+        }
+    ) => {
+        $(#[$enum_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $enum {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $enum {
+            /// Every variant, in the order of declaration.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The name under which it is counted.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+
+        impl fmt::Display for $enum {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        $(#[$counts_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $counts([u64; $enum::ALL.len()]);
+
+        impl Default for $counts {
+            fn default() -> Self {
+                Self([0; $enum::ALL.len()])
+            }
+        }
+
+        impl $counts {
+            /// The count of one reason.
+            #[must_use]
+            pub const fn get(&self, reason: $enum) -> u64 {
+                self.0[reason as usize]
+            }
+
+            /// Every reason with its count.
+            pub fn iter(&self) -> impl Iterator<Item = ($enum, u64)> + '_ {
+                $enum::ALL.iter().map(|&reason| (reason, self.get(reason)))
+            }
+
+            /// All reasons together.
+            #[must_use]
+            pub fn total(&self) -> u64 {
+                self.0.iter().sum()
+            }
+
+            #[inline]
+            pub(super) fn add(&mut self, reason: $enum) {
+                self.0[reason as usize] += 1;
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why a held packet, merged or alone, was handed on.
+    FlushReason,
+    /// How often each [`FlushReason`] came up.
+    FlushCounts {
+        /// No more fits: the length limit, 64 datagrams, the ACK limit, or the packet type's own
+        /// limit on pieces.
+        Full = "full",
+        /// The caller flushed: the end of a poll, or of a hold time.
+        Timeout = "timeout",
+        /// Held longer than [`flush_inactive`](super::Coalescer::flush_inactive) allowed.
+        Inactive = "inactive",
+        /// The next packet of the flow does not continue it: a gap, a repetition, an identification
+        /// out of step, an older acknowledgement or timestamp, no payload.
+        Order = "order",
+        /// FIN, PSH, SYN, RST, URG, CWR or, for `stream`, any flag but ACK and PSH.
+        Flags = "flags",
+        /// The table, or the set of it that the flow belongs to, was full, and this one the oldest.
+        Evict = "evict",
+        /// The next packet of the flow has another header: TTL, TOS, ECN, DF, VLAN tag, options,
+        /// link addresses; for `reversible` also window, acknowledgement, timestamps.
+        Mismatch = "mismatch",
+        /// A payload shorter than the first one, merged as the last, or a longer one.
+        Size = "size",
+        /// A packet of the flow came that is not taken for another reason ([`NotTaken`]).
+        Refused = "refused",
+    }
+}
+
+reasons! {
+    /// Why a packet was handed on at once, neither merged nor held.
+    NotTaken,
+    /// How often each [`NotTaken`] came up.
+    NotTakenCounts {
+        /// Neither TCP nor UDP, or not IP, or its headers do not parse.
+        Protocol = "protocol",
+        /// An IP fragment.
+        Fragment = "fragment",
+        /// IPv4 options, a source route, or IPv6 extension headers where they are not supported.
+        Options = "options",
+        /// It is a GSO packet already.
+        Gso = "gso",
+        /// The IPv4 header checksum or the transport checksum is wrong. The bytes are untouched.
+        BadChecksum = "bad_checksum",
+        /// Nobody vouches for the checksum and none can be verified: UDP without one, or a partial
+        /// one that is not that of the transport header.
+        NoChecksum = "no_checksum",
+        /// The checksum field holds the other of the two representations of zero, which no
+        /// segmenter would write: `reversible` could not restore it.
+        ChecksumForm = "checksum_form",
+        /// Bytes behind the IP datagram, which `reversible` could not restore.
+        Padding = "padding",
+        /// A UDP length that is not that of the IP payload.
+        UdpLength = "udp_length",
+        /// No payload, or too little to start with ([`TCP_GSO_SIZE_MIN`]): a pure ACK, for
+        /// `reversible`.
+        ///
+        /// [`TCP_GSO_SIZE_MIN`]: crate::segment::TCP_GSO_SIZE_MIN
+        Payload = "payload",
+        /// TCP flags that do not start or continue anything.
+        Flags = "flags",
+        /// An IP length that is already at the limit, or beyond what one packet can be.
+        Length = "length",
+        /// The headers are not contiguous or cannot be written to.
+        Shared = "shared",
+        /// The protocol is switched off in the configuration.
+        Off = "off",
+    }
+}
+
+/// 64-bit counts of a coalescer since it was made. One coalescer has one writer.
+///
+/// `packets = emitted + held + absorbed + (merged - supers)`, where `held` counts packets, merged
+/// ones once each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Packets given to the coalescer.
+    pub packets: u64,
+    /// Packets handed on, merged or not.
+    pub emitted: u64,
+    /// Merged packets handed on (`gro_packets`).
+    pub supers: u64,
+    /// Packets that `supers` were made of, absorbed ACKs included (`gro_wire_packets`).
+    pub merged: u64,
+    /// Pure ACKs that were merged and freed; for `stream` only.
+    pub absorbed: u64,
+    /// Packets with a wrong IPv4 header or transport checksum.
+    pub bad_checksums: u64,
+    /// Payload bytes summed to verify checksums.
+    pub summed_bytes: u64,
+    /// Windows that were run in sorted mode.
+    pub sorted_windows: u64,
+    /// Why held packets were handed on.
+    pub flushes: FlushCounts,
+    /// Why packets were not taken.
+    pub not_taken: NotTakenCounts,
+}

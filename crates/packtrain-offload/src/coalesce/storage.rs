@@ -1,0 +1,123 @@
+//! Where a coalescer keeps its packets: memory of the caller's, or one block of its own.
+
+use super::Needs;
+use super::parse::Parsed;
+use super::table::{Entry, Set};
+use crate::sort::Keyed;
+use core::fmt;
+
+#[cfg(feature = "alloc")]
+mod owned;
+#[cfg(feature = "alloc")]
+pub use owned::Owned;
+
+/// Room for one packet of the queue of sorted mode.
+#[derive(Debug)]
+pub struct Queued<P>(Option<(P, Parsed)>);
+
+impl<P> Queued<P> {
+    /// Room that is free.
+    pub const EMPTY: Self = Self(None);
+
+    pub(super) fn put(&mut self, packet: P, parsed: Parsed) {
+        self.0 = Some((packet, parsed));
+    }
+
+    pub(super) const fn take(&mut self) -> Option<(P, Parsed)> {
+        self.0.take()
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.0.as_ref().map_or(0, |(_, parsed)| parsed.hash)
+    }
+
+    /// Frees the packet, and says whether there was one.
+    pub(super) fn clear(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+}
+
+/// The parts of a storage.
+#[derive(Debug)]
+pub struct Parts<'s, P> {
+    /// Held packets.
+    pub entries: &'s mut [Entry<P>],
+    /// What leads to them.
+    pub sets: &'s mut [Set],
+    /// Queued packets.
+    pub queue: &'s mut [Queued<P>],
+    /// Keys of queued packets, and as many to spare.
+    pub keys: &'s mut [Keyed],
+    /// Scratch for sorting.
+    pub words: &'s mut [u32],
+}
+
+impl<P> Parts<'_, P> {
+    pub(super) fn check(&self, needs: &Needs) -> Result<(), StorageError> {
+        let lengths = [
+            (self.entries.len(), needs.entries, "entries"),
+            (self.sets.len(), needs.sets, "sets"),
+            (self.queue.len(), needs.queue, "queue"),
+            (self.keys.len(), needs.keys, "keys"),
+            (self.words.len(), needs.words, "words"),
+        ];
+        for (is, needed, what) in lengths {
+            if is != needed {
+                return Err(StorageError { what, is, needed });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What holds the parts. They must be the same each time: the same memory, the same lengths.
+pub trait Storage<P> {
+    /// The parts.
+    fn parts(&mut self) -> Parts<'_, P>;
+}
+
+/// A storage with another number of elements than [`Config::needs`](super::Config::needs) says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageError {
+    what: &'static str,
+    is: usize,
+    needed: usize,
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, is, needed } = self;
+        write!(
+            f,
+            "the storage of the coalescer has {is} {what} and its configuration needs exactly {needed}"
+        )
+    }
+}
+
+impl core::error::Error for StorageError {}
+
+/// Memory of the caller's: arrays in a `static`, on the stack, or wherever.
+#[derive(Debug)]
+pub struct Borrowed<'s, P>(
+    /// The parts, with as many elements as [`Config::needs`](super::Config::needs) says, all `EMPTY`.
+    pub Parts<'s, P>,
+);
+
+impl<P> Storage<P> for Borrowed<'_, P> {
+    fn parts(&mut self) -> Parts<'_, P> {
+        let Parts {
+            entries,
+            sets,
+            queue,
+            keys,
+            words,
+        } = &mut self.0;
+        Parts {
+            entries,
+            sets,
+            queue,
+            keys,
+            words,
+        }
+    }
+}

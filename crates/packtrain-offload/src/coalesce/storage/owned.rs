@@ -1,0 +1,153 @@
+//! One block of memory for all parts.
+
+#![allow(unsafe_code, reason = "cuts one allocation into slices of several types")]
+
+use super::{Parts, Queued, Storage};
+use crate::coalesce::{Config, Entry, Needs, Set};
+use crate::sort::Keyed;
+use alloc::alloc::{alloc, dealloc, handle_alloc_error};
+use core::alloc::Layout;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::slice;
+
+/// Storage in one allocation, made at set-up and freed as a whole, with the packets in it.
+pub struct Owned<P> {
+    block: NonNull<u8>,
+    layout: Layout,
+    needs: Needs,
+    /// Where each part begins, in bytes: entries, sets, queue, keys, words.
+    at: [usize; 5],
+    packets: PhantomData<P>,
+}
+
+// SAFETY: the block is this value's alone; sending it sends the packets in it, and nothing else in
+// it is tied to a thread.
+unsafe impl<P: Send> Send for Owned<P> {}
+// SAFETY: `&Owned` gives access to lengths only.
+unsafe impl<P> Sync for Owned<P> {}
+
+impl<P> Owned<P> {
+    /// Allocates what `config` needs.
+    #[must_use]
+    pub fn for_config(config: &Config) -> Self {
+        let needs = config.needs();
+        let (layout, at) = Self::layout(&needs);
+        // SAFETY: the layout is not empty: there is at least one entry.
+        let Some(block) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        // SAFETY: every part is inside the block, aligned, and written before anybody reads it.
+        unsafe {
+            fill(block.add(at[0]), needs.entries, || Entry::<P>::EMPTY);
+            fill(block.add(at[1]), needs.sets, || Set::EMPTY);
+            fill(block.add(at[2]), needs.queue, || Queued::<P>::EMPTY);
+            fill(block.add(at[3]), needs.keys, Keyed::default);
+            fill(block.add(at[4]), needs.words, || 0_u32);
+        }
+        Self {
+            block,
+            layout,
+            needs,
+            at,
+            packets: PhantomData,
+        }
+    }
+
+    /// Size of the allocation, in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// The layout of the block and where its parts begin.
+    fn layout(needs: &Needs) -> (Layout, [usize; 5]) {
+        let arrays = [
+            Layout::array::<Entry<P>>(needs.entries),
+            Layout::array::<Set>(needs.sets),
+            Layout::array::<Queued<P>>(needs.queue),
+            Layout::array::<Keyed>(needs.keys),
+            Layout::array::<u32>(needs.words),
+        ];
+        let mut whole = Layout::new::<()>();
+        let mut at = [0; 5];
+        for (start, array) in at.iter_mut().zip(arrays) {
+            // `Config::FLOWS_MAX` keeps everything far below the address space.
+            let extended = array.and_then(|array| whole.extend(array));
+            let Ok((longer, offset)) = extended else {
+                unreachable!("the parts of {} flows fit the address space", needs.entries)
+            };
+            whole = longer;
+            *start = offset;
+        }
+        (whole.pad_to_align(), at)
+    }
+
+    /// One part.
+    ///
+    /// # Safety
+    ///
+    /// `T` and `len` are those that part `index` was filled with, and no other slice of that part
+    /// is in use.
+    unsafe fn part<'s, T>(&self, index: usize, len: usize) -> &'s mut [T] {
+        // SAFETY: the part is inside the block, aligned and initialised, and the caller says that
+        // nobody else has it.
+        unsafe {
+            let start = self.block.add(self.at[index]).cast::<T>();
+            slice::from_raw_parts_mut(start.as_ptr(), len)
+        }
+    }
+}
+
+/// Writes `len` values from `at` on.
+///
+/// # Safety
+///
+/// There is room for them, aligned.
+unsafe fn fill<T>(at: NonNull<u8>, len: usize, value: impl Fn() -> T) {
+    let at = at.cast::<T>();
+    for index in 0..len {
+        // SAFETY: the caller says that there is room.
+        unsafe { at.add(index).write(value()) };
+    }
+}
+
+impl<P> Storage<P> for Owned<P> {
+    fn parts(&mut self) -> Parts<'_, P> {
+        let needs = self.needs;
+        // SAFETY: types and lengths are those of `for_config`; the parts do not overlap, and
+        // `&mut self` is borrowed for as long as they are in use.
+        unsafe {
+            Parts {
+                entries: self.part(0, needs.entries),
+                sets: self.part(1, needs.sets),
+                queue: self.part(2, needs.queue),
+                keys: self.part(3, needs.keys),
+                words: self.part(4, needs.words),
+            }
+        }
+    }
+}
+
+impl<P> Drop for Owned<P> {
+    fn drop(&mut self) {
+        let needs = self.needs;
+        // SAFETY: nobody uses the parts any more. Entries and queued packets are the only ones that
+        // own anything; the block was allocated with this layout.
+        unsafe {
+            core::ptr::drop_in_place(self.part::<Entry<P>>(0, needs.entries));
+            core::ptr::drop_in_place(self.part::<Queued<P>>(2, needs.queue));
+            dealloc(self.block.as_ptr(), self.layout);
+        }
+    }
+}
+
+impl<P> fmt::Debug for Owned<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned")
+            .field("bytes", &self.bytes())
+            .field("needs", &self.needs)
+            .finish_non_exhaustive()
+    }
+}

@@ -40,6 +40,7 @@ fn check(link: LinkType, packet: &[u8], layout: &Layout, packet_bytes: u32) {
     let link_bytes = match link {
         LinkType::Ethernet => 14 + 4 * u16::from(layout.vlans),
         LinkType::RawIp => 0,
+        LinkType::Ipoib => 4,
     };
     assert_eq!(layout.network, link_bytes);
 

@@ -30,11 +30,7 @@ fuzz_target!(|data: &[u8]| {
     let Some(size) = NonZeroU16::new(input.word()) else {
         return;
     };
-    let gso = Gso {
-        kind,
-        size,
-        ecn: false,
-    };
+    let gso = Gso::new(kind, size);
     if settings & 0x80 == 0 {
         let (link, packet) = build(kind, settings, &mut input);
         let layout = Layout::parse(link, &packet, packet.len() as u32).expect("built well");

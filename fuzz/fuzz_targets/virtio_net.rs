@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use packtrain_fuzz::Input;
-use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::offload::{ChecksumState, Ecn, LinkType};
 use packtrain_offload::segment::{Segmenter, TCP_SEGMENTS_MAX, UDP_SEGMENTS_MAX};
 use packtrain_offload::virtio_net::{
     Accept, FLAG_DATA_VALID, FLAG_NEEDS_CSUM, HeaderLen, Received, VnetError, VnetHeader, describe,
@@ -81,7 +81,7 @@ fn check(header: &VnetHeader, accept: Accept, packet: &[u8], received: &Received
         return;
     };
     assert!(accept.contains(Accept::of(gso.kind)));
-    assert!(!gso.ecn || (gso.kind.is_tcp() && accept.contains(Accept::TSO_ECN)));
+    assert!(gso.ecn() == Ecn::None || (gso.kind.is_tcp() && accept.contains(Accept::TSO_ECN)));
     assert!(matches!(received.checksum, ChecksumState::Partial { .. }));
     let layout = received.layout.expect("a GSO packet is understood");
     let segmenter = Segmenter::new(packet, &layout, gso, received.packet_bytes)

@@ -20,12 +20,12 @@ impl<'a> Input<'a> {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// A link type, from one bit.
+    /// A link type, from two bits.
     pub fn link(&mut self) -> LinkType {
-        if self.byte() & 1 == 0 {
-            LinkType::Ethernet
-        } else {
-            LinkType::RawIp
+        match self.byte() & 3 {
+            0 | 2 => LinkType::Ethernet,
+            1 => LinkType::RawIp,
+            _ => LinkType::Ipoib,
         }
     }
 

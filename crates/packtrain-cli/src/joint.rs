@@ -65,6 +65,7 @@ impl Joint {
         match self.sides[index].capabilities.link {
             LinkType::Ethernet => "ethernet",
             LinkType::RawIp => "ip",
+            LinkType::Ipoib => "ipoib",
         }
     }
 

@@ -1,13 +1,18 @@
 //! Where the headers of a packet are: found once, checked once, then only offsets.
+//!
+//! [`Layout`] looks at one packet. [`TunnelLayout`] also looks into VXLAN, GENEVE and GRE.
 
 use crate::limits::{
-    ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, ICMP_HEADER_BYTES, IP_LENGTH_MAX,
+    ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, ICMP_HEADER_BYTES, IP_LENGTH_MAX, IPOIB_HEADER_BYTES,
     IPV4_HEADER_BYTES_MAX, IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, L3_HEADER_BYTES_MAX,
     TCP_HEADER_BYTES_MAX, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES, VLAN_TAG_BYTES, VLAN_TAGS_MAX,
 };
 use crate::offload::LinkType;
-use crate::wire::{arp, ether, icmp, ipv4, ipv6, tcp, udp};
+use crate::wire::{arp, ether, icmp, ipoib, ipv4, ipv6, tcp, udp};
 
+mod tunnel;
+
+pub use self::tunnel::{Tunnel, TunnelLayout, TunnelPorts};
 pub use crate::wire::{EtherType, IpProtocol, ParseError};
 
 /// What the network header is.
@@ -51,7 +56,7 @@ pub struct Layout {
     /// Just after the IP datagram (or ARP packet) by its own length; bytes beyond it are link
     /// padding. The packet's end if the network header is not looked into.
     pub ip_end: u32,
-    /// The network header: after the Ethernet header and its VLAN tags.
+    /// The network header: after the link header and its VLAN tags.
     pub network: u16,
     /// The IP payload: after IPv4 options or IPv6 extension headers. Equal to `network` if it is
     /// not IP.
@@ -97,24 +102,17 @@ impl Layout {
     /// forwarded, not offloaded. More extension headers than the limits are errors, because a
     /// transport may hide behind them from whoever looks at ports.
     pub fn parse(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<Self, ParseError> {
-        let prefix = Prefix {
-            bytes: &headers[..headers.len().min(packet_bytes as usize)],
-            packet_bytes: packet_bytes as usize,
-        };
+        let prefix = Prefix::new(headers, packet_bytes as usize);
         let layout = match link {
-            LinkType::Ethernet => prefix.ethernet()?,
+            LinkType::Ethernet => prefix.ethernet(0)?,
             LinkType::RawIp => prefix.raw_ip()?,
+            LinkType::Ipoib => prefix.ipoib()?,
         };
-        let ip = match layout.ethertype {
-            EtherType::IPV4 => prefix.ipv4(layout)?,
-            EtherType::IPV6 => prefix.ipv6(layout)?,
-            EtherType::ARP => return prefix.arp(layout),
-            _ => return Ok(layout),
-        };
-        prefix.transport(ip)
+        prefix.network(layout)
     }
 
-    /// Link header length, VLAN tags included: 0 on a raw IP link, else 14, 18 or 22.
+    /// Link header length, VLAN tags included: 0 on a raw IP link, 4 on an IPoIB link, else 14, 18
+    /// or 22.
     #[inline]
     #[must_use]
     pub const fn l2_len(&self) -> u16 {
@@ -231,6 +229,14 @@ struct Prefix<'a> {
 }
 
 impl<'a> Prefix<'a> {
+    #[inline]
+    fn new(headers: &'a [u8], packet_bytes: usize) -> Self {
+        Self {
+            bytes: &headers[..headers.len().min(packet_bytes)],
+            packet_bytes,
+        }
+    }
+
     /// Parses what starts at `at` and may reach up to `limit`, telling a packet that ends too soon
     /// from a prefix that does.
     #[inline]
@@ -269,11 +275,11 @@ impl<'a> Prefix<'a> {
     }
 
     #[inline]
-    fn ethernet(&self) -> Result<Layout, ParseError> {
+    fn ethernet(&self, at: usize) -> Result<Layout, ParseError> {
         let mut ethertype = self
-            .view(0, self.packet_bytes, ether::Header::parse)?
+            .view(at, self.packet_bytes, ether::Header::parse)?
             .ethertype();
-        let mut network = ETHERNET_HEADER_BYTES;
+        let mut network = at + ETHERNET_HEADER_BYTES;
         let mut vlans = 0;
         while ethertype.is_vlan() && vlans < VLAN_TAGS_MAX {
             ethertype = self
@@ -296,6 +302,24 @@ impl<'a> Prefix<'a> {
             _ => return Err(ParseError::IpVersionUnknown),
         };
         Ok(self.opaque(0, ethertype, 0))
+    }
+
+    #[inline]
+    fn ipoib(&self) -> Result<Layout, ParseError> {
+        let header = self.view(0, self.packet_bytes, ipoib::Header::parse)?;
+        Ok(self.opaque(IPOIB_HEADER_BYTES, header.ethertype(), 0))
+    }
+
+    /// Goes on from a layout that has found its network header.
+    #[inline]
+    fn network(&self, base: Layout) -> Result<Layout, ParseError> {
+        let ip = match base.ethertype {
+            EtherType::IPV4 => self.ipv4(base)?,
+            EtherType::IPV6 => self.ipv6(base)?,
+            EtherType::ARP => return self.arp(base),
+            _ => return Ok(base),
+        };
+        self.transport(ip)
     }
 
     fn arp(&self, base: Layout) -> Result<Layout, ParseError> {

@@ -5,6 +5,8 @@
 
 /// Ethernet header: two addresses and a type, no FCS (IEEE 802.3 clause 3).
 pub const ETHERNET_HEADER_BYTES: usize = 14;
+/// The header of IP over InfiniBand (RFC 4391 §6).
+pub const IPOIB_HEADER_BYTES: usize = 4;
 /// One 802.1Q or 802.1ad tag in band.
 pub const VLAN_TAG_BYTES: usize = 4;
 /// In-band tags that are looked through: a service tag and a customer tag.
@@ -46,6 +48,27 @@ pub const ARP_ETHERNET_IPV4_BYTES: usize = 28;
 /// this many bytes of a packet contiguous (or all of a shorter one) never meets a split header.
 pub const HEADER_BYTES_MAX: usize = L2_HEADER_BYTES_MAX + L3_HEADER_BYTES_MAX + L4_HEADER_BYTES_MAX;
 
+/// GRE header with checksum, key and sequence number (RFC 2784, RFC 2890).
+pub const GRE_HEADER_BYTES_MAX: usize = 16;
+/// VXLAN header (RFC 7348 §5).
+pub const VXLAN_HEADER_BYTES: usize = 8;
+/// GENEVE header without options (RFC 8926 §3.4).
+pub const GENEVE_HEADER_BYTES_MIN: usize = 8;
+/// GENEVE header with the 252 bytes of options that its length field can say.
+pub const GENEVE_HEADER_BYTES_MAX: usize = 260;
+
+/// [`HEADER_BYTES_MAX`] for a packet in a tunnel: from the first byte of the outer packet to the
+/// first transport payload byte of the inner one.
+pub const TUNNEL_HEADER_BYTES_MAX: usize = L2_HEADER_BYTES_MAX
+    + L3_HEADER_BYTES_MAX
+    + UDP_HEADER_BYTES
+    + GENEVE_HEADER_BYTES_MAX
+    + HEADER_BYTES_MAX;
+
+/// What every IPv4 module forwards without fragmenting it further (RFC 791 §3.2): no MTU is
+/// smaller.
+pub const IPV4_MTU_MIN: usize = 68;
+
 /// An IPv4 datagram, header included, or an IPv6 payload, header excluded: what a 16-bit length
 /// field can say.
 pub const IP_LENGTH_MAX: usize = 65_535;
@@ -61,6 +84,12 @@ const _: () = assert!(UDP_HEADER_BYTES <= L4_HEADER_BYTES_MAX);
 const _: () = assert!(ICMP_HEADER_BYTES <= L4_HEADER_BYTES_MAX);
 const _: () = assert!(
     HEADER_BYTES_MAX <= u16::MAX as usize,
+    "header offsets are u16"
+);
+const _: () = assert!(GRE_HEADER_BYTES_MAX <= UDP_HEADER_BYTES + GENEVE_HEADER_BYTES_MAX);
+const _: () = assert!(VXLAN_HEADER_BYTES <= GENEVE_HEADER_BYTES_MAX);
+const _: () = assert!(
+    TUNNEL_HEADER_BYTES_MAX <= u16::MAX as usize,
     "header offsets are u16"
 );
 const _: () = assert!(

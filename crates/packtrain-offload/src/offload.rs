@@ -3,6 +3,8 @@
 
 use core::num::NonZeroU16;
 
+use crate::limits::{ETHERNET_HEADER_BYTES, IPOIB_HEADER_BYTES};
+
 /// Who vouches for the transport checksum, and what is left to do.
 ///
 /// Offsets count bytes from the first byte of the packet: from the Ethernet header on an Ethernet
@@ -53,6 +55,23 @@ impl GsoKind {
     }
 }
 
+/// What becomes of CWR when a TCP GSO packet is cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ecn {
+    /// CWR is not set. Should it be set all the same, it stays on the first wire packet alone, as
+    /// with [`Cwr`](Self::Cwr): `tcp_gso_segment()` in Linux does not ask either.
+    #[default]
+    None,
+    /// CWR is set; the first wire packet carries it and the others must not (RFC 3168 §6.1.2;
+    /// `SKB_GSO_TCP_ECN` in Linux, `VIRTIO_NET_HDR_GSO_ECN`).
+    Cwr,
+    /// The flow speaks Accurate ECN, where CWR is one bit of the ACE counter (RFC 9768 §3.2.2):
+    /// every wire packet keeps it as it is (`SKB_GSO_TCP_ACCECN`, Linux 6.15). A virtio-net header
+    /// of virtio 1.3 cannot say it, so such a packet is cut before it goes through one
+    /// ([`Gso::fits_virtio`]).
+    Accurate,
+}
+
 /// One packet in memory that stands for several wire packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gso {
@@ -61,12 +80,76 @@ pub struct Gso {
     /// Transport payload bytes of every wire packet but the last, which may be shorter. Headers
     /// are not counted.
     pub size: NonZeroU16,
-    /// The first wire packet carries CWR and the others must not (RFC 3168 §6.1.2;
-    /// `SKB_GSO_TCP_ECN` in Linux). TCP only.
-    pub ecn: bool,
+    /// The other choices, in one byte: a packet's metadata has no room for more.
+    flags: GsoFlags,
 }
 
+/// Bits of [`Gso`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct GsoFlags(u8);
+
+const CWR: u8 = 1;
+const ACCURATE_ECN: u8 = 2;
+const FIXED_ID: u8 = 4;
+
 impl Gso {
+    /// Cut as `kind` into `size` payload bytes each; no CWR, identifications counting up.
+    #[must_use]
+    pub const fn new(kind: GsoKind, size: NonZeroU16) -> Self {
+        Self {
+            kind,
+            size,
+            flags: GsoFlags(0),
+        }
+    }
+
+    /// The same with this rule for CWR. Without meaning on UDP.
+    #[must_use]
+    pub const fn with_ecn(mut self, ecn: Ecn) -> Self {
+        let bits = match ecn {
+            Ecn::None => 0,
+            Ecn::Cwr => CWR,
+            Ecn::Accurate => ACCURATE_ECN,
+        };
+        self.flags.0 = self.flags.0 & !(CWR | ACCURATE_ECN) | bits;
+        self
+    }
+
+    /// The same, but every wire packet has the IPv4 identification of this one, instead of
+    /// counting up from it (`SKB_GSO_TCP_FIXEDID` in Linux). Needs IPv4 with DF set (RFC 6864 §4).
+    /// A virtio-net header cannot say it: who is behind one counts up, which is as good where DF
+    /// is set.
+    #[must_use]
+    pub const fn with_fixed_id(mut self) -> Self {
+        self.flags.0 |= FIXED_ID;
+        self
+    }
+
+    /// Which wire packets carry CWR.
+    #[must_use]
+    pub const fn ecn(self) -> Ecn {
+        if self.flags.0 & ACCURATE_ECN != 0 {
+            Ecn::Accurate
+        } else if self.flags.0 & CWR != 0 {
+            Ecn::Cwr
+        } else {
+            Ecn::None
+        }
+    }
+
+    /// Whether every wire packet has the same IPv4 identification.
+    #[must_use]
+    pub const fn fixed_id(self) -> bool {
+        self.flags.0 & FIXED_ID != 0
+    }
+
+    /// Whether whoever gets this packet behind a virtio-net header would cut it right. Not if
+    /// every wire packet is to keep CWR: there is no bit for that, and the peer would clear it.
+    #[must_use]
+    pub const fn fits_virtio(self) -> bool {
+        !(self.kind.is_tcp() && matches!(self.ecn(), Ecn::Accurate))
+    }
+
     /// How many wire packets `payload_bytes` of transport payload become; at least 1.
     #[must_use]
     pub const fn segments(self, payload_bytes: u32) -> u32 {
@@ -74,6 +157,8 @@ impl Gso {
         if n == 0 { 1 } else { n }
     }
 }
+
+const _: () = assert!(size_of::<Option<Gso>>() == 4);
 
 /// What the first byte of a packet is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,4 +168,19 @@ pub enum LinkType {
     Ethernet,
     /// An IPv4 or IPv6 header: TUN without packet information (`IFF_TUN | IFF_NO_PI`).
     RawIp,
+    /// The 4-byte header of IP over InfiniBand: an Ethernet type and two reserved bytes (RFC 4391
+    /// §6). What is in front of it on the wire (the InfiniBand headers) is not part of the packet.
+    Ipoib,
+}
+
+impl LinkType {
+    /// Bytes of the link header without VLAN tags: 14, 0 or 4.
+    #[must_use]
+    pub const fn header_bytes(self) -> usize {
+        match self {
+            Self::Ethernet => ETHERNET_HEADER_BYTES,
+            Self::RawIp => 0,
+            Self::Ipoib => IPOIB_HEADER_BYTES,
+        }
+    }
 }

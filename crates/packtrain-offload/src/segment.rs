@@ -170,7 +170,7 @@ pub enum Fill {
 /// packet[32] = 5 << 4;
 /// let layout = Layout::parse(LinkType::RawIp, &packet, 2961).unwrap();
 /// let size = NonZeroU16::new(1460).unwrap();
-/// let wire = cut(&packet, &layout, Gso { kind: GsoKind::TcpV4, size, ecn: false }).unwrap();
+/// let wire = cut(&packet, &layout, Gso::new(GsoKind::TcpV4, size)).unwrap();
 /// assert_eq!(wire.iter().map(Vec::len).collect::<Vec<_>>(), [1500, 1500, 41]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -129,10 +129,18 @@ impl Spec {
         }
     }
 
+    pub fn ipoib(self) -> Self {
+        Self {
+            link: LinkType::Ipoib,
+            ..self
+        }
+    }
+
     /// Offset of the IP header.
     pub fn network(&self) -> usize {
         match self.link {
             LinkType::RawIp => 0,
+            LinkType::Ipoib => 4,
             LinkType::Ethernet => 14 + 4 * self.vlans.len(),
         }
     }
@@ -201,6 +209,13 @@ impl Spec {
                 packet.extend([0x60, 7 + i as u8]);
             }
             packet.extend(if self.ipv6 { [0x86, 0xdd] } else { [8, 0] });
+        }
+        if self.link == LinkType::Ipoib {
+            packet.extend(if self.ipv6 {
+                [0x86, 0xdd, 0, 0]
+            } else {
+                [8, 0, 0, 0]
+            });
         }
         if self.ipv6 {
             self.push_ipv6(&mut packet, transport.len());

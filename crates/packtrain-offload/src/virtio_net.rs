@@ -31,9 +31,9 @@ use core::num::NonZeroU16;
 use core::ops::{BitOr, BitOrAssign};
 
 use crate::layout::{IpProtocol, Layout, Network, Transport};
-use crate::limits::{ETHERNET_HEADER_BYTES, IPV4_HEADER_BYTES_MIN};
+use crate::limits::{ETHERNET_HEADER_BYTES, IPOIB_HEADER_BYTES, IPV4_HEADER_BYTES_MIN};
 use crate::limits::{L2_HEADER_BYTES_MAX, PACKET_BYTES_MAX};
-use crate::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use crate::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use crate::segment::{SegmentError, Segmenter, TCP_GSO_SIZE_MIN};
 
 /// `flags`: the transport checksum is not finished (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
@@ -84,7 +84,8 @@ impl HeaderLen {
     }
 
     /// The form that has exactly `bytes` bytes; `None` for the forms with a hash (20) or a tunnel
-    /// (24), which are not supported, and for every other number.
+    /// (24, Linux 6.17), which are not supported, and for every other number. Packets in a tunnel
+    /// are cut with [`Segmenter`] before they go to such a port.
     #[must_use]
     pub const fn from_bytes(bytes: usize) -> Option<Self> {
         match bytes {
@@ -287,7 +288,8 @@ macro_rules! vnet_errors {
 vnet_errors! {
     /// The buffer is shorter than the header.
     HeaderTruncated => "vnet_header_truncated",
-    /// Shorter than an Ethernet header (14) or an IPv4 header (20) on a raw IP link.
+    /// Shorter than an Ethernet header (14), an IPoIB header (4), or an IPv4 header (20) on a raw
+    /// IP link.
     PacketTooShort => "vnet_packet_too_short",
     /// Longer than any IP packet with its link header.
     PacketTooLong => "vnet_packet_too_long",
@@ -467,6 +469,10 @@ fn check_packet(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(),
             IPV4_HEADER_BYTES_MIN,
             PACKET_BYTES_MAX - L2_HEADER_BYTES_MAX,
         ),
+        LinkType::Ipoib => (
+            IPOIB_HEADER_BYTES,
+            PACKET_BYTES_MAX - L2_HEADER_BYTES_MAX + IPOIB_HEADER_BYTES,
+        ),
     };
     let packet_bytes = packet_bytes as usize;
     if packet_bytes < min {
@@ -476,7 +482,7 @@ fn check_packet(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(),
         return Err(VnetError::PacketTooLong);
     }
     match (link, headers.first()) {
-        (LinkType::Ethernet, _) => Ok(()),
+        (LinkType::Ethernet | LinkType::Ipoib, _) => Ok(()),
         (LinkType::RawIp, Some(first)) if matches!(first >> 4, 4 | 6) => Ok(()),
         (LinkType::RawIp, _) => Err(VnetError::RawIpVersion),
     }
@@ -571,7 +577,7 @@ impl GsoType {
             return Err(VnetError::GsoNotNegotiated);
         }
         let size = NonZeroU16::new(header.gso_size).ok_or(VnetError::GsoSizeZero)?;
-        Ok(Gso { kind, size, ecn })
+        Ok(Gso::new(kind, size).with_ecn(if ecn { Ecn::Cwr } else { Ecn::None }))
     }
 }
 
@@ -586,10 +592,7 @@ fn check_partial(
     let start = u32::from(header.csum_start);
     let field_end = start + u32::from(header.csum_offset) + 2;
     // The network header when nothing was understood: what Linux assumes as well.
-    let link_bytes = match link {
-        LinkType::Ethernet => 14,
-        LinkType::RawIp => 0,
-    };
+    let link_bytes = link.header_bytes() as u32;
     let Some(layout) = layout else {
         return if field_end > packet_bytes {
             Err(VnetError::CsumBounds)
@@ -676,7 +679,8 @@ fn check_segments(
 /// The header for a packet that we give to a peer which negotiated what the packet needs.
 ///
 /// `gso` needs `checksum` to be [`ChecksumState::Partial`] at the packet's own transport header and
-/// a `layout`; else the peer refuses the packet. The header's `num_buffers` is 1: one buffer, or a
+/// a `layout`; else the peer refuses the packet. It also has to be one that the header can describe
+/// ([`Gso::fits_virtio`]); else the peer cuts it wrong. The header's `num_buffers` is 1: one buffer, or a
 /// peer without mergeable buffers.
 ///
 /// The caller has stored in the packet itself: the IPv4 header checksum, final, over the *whole*
@@ -700,7 +704,7 @@ pub fn describe(checksum: ChecksumState, gso: Option<Gso>, layout: Option<&Layou
         header.csum_offset = offset;
     }
     if let Some(gso) = gso {
-        let ecn = if gso.ecn && gso.kind.is_tcp() {
+        let ecn = if gso.ecn() == Ecn::Cwr && gso.kind.is_tcp() {
             GSO_ECN
         } else {
             0

@@ -17,7 +17,7 @@ use crate::packet::{Arena, Burst, Meta, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::layout::{Layout, Network};
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 use std::os::fd::BorrowedFd;
@@ -56,6 +56,8 @@ impl Features {
     pub const USO: Self = Self(Self::USO4.0 | Self::USO6.0);
     /// Every feature.
     pub const ALL: Self = Self((1 << 9) - 1);
+    /// What no device offers: whatever needs it is done in software.
+    const SOFTWARE: Self = Self(1 << 15);
 
     /// Every single feature with its name, in the order in which plans list them.
     pub const NAMED: [(Self, &'static str); 9] = [
@@ -128,8 +130,11 @@ impl Features {
         let mut needed = Self::NONE;
         if let Some(gso) = meta.gso {
             needed |= Self::of(gso.kind);
-            if gso.ecn {
+            if gso.ecn() == Ecn::Cwr {
                 needed |= Self::TSO_ECN;
+            }
+            if !gso.fits_virtio() {
+                needed |= Self::SOFTWARE;
             }
         }
         if meta.gso.is_some() || matches!(meta.checksum, ChecksumState::Partial { .. }) {

@@ -210,6 +210,7 @@ const fn link_name(link: LinkType) -> &'static str {
     match link {
         LinkType::Ethernet => "Ethernet",
         LinkType::RawIp => "raw IP",
+        LinkType::Ipoib => "IPoIB",
     }
 }
 

@@ -71,11 +71,7 @@ impl Source {
         }
         packet.append_copy(FrameClass::Small, bytes)?;
         if gso {
-            info.gso = NonZeroU16::new(MSS).map(|size| Gso {
-                kind: GsoKind::TcpV4,
-                size,
-                ecn: false,
-            });
+            info.gso = NonZeroU16::new(MSS).map(|size| Gso::new(GsoKind::TcpV4, size));
             info.wire_packets = GSO_PAYLOAD.div_ceil(usize::from(MSS)) as u16;
         }
         if gso || self.serial.is_multiple_of(2) {

@@ -317,11 +317,7 @@ impl Stream {
             };
         }
         let size = NonZeroU16::new(SEGMENT_BYTES as u16);
-        meta.gso = size.map(|size| Gso {
-            kind: self.kind,
-            size,
-            ecn: false,
-        });
+        meta.gso = size.map(|size| Gso::new(self.kind, size));
         meta.wire_packets = TRAIN_SEGMENTS as u16;
         Ok(packet)
     }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::checksum;
-use crate::offload::LinkType;
+use crate::offload::{Ecn, LinkType};
 use crate::test_packets::{
     ACK, CWR, ECE, Ext, FIN, Field, PSH, RST, SYN, Spec, URG, bytes, slow_sum,
 };
@@ -25,11 +25,7 @@ fn gso_of(spec: &Spec, size: u16) -> Gso {
         (false, true) => GsoKind::UdpV6,
     };
     let ecn = spec.tcp && spec.flags & CWR != 0;
-    Gso {
-        kind,
-        size: NonZeroU16::new(size).unwrap(),
-        ecn,
-    }
+    Gso::new(kind, NonZeroU16::new(size).unwrap()).with_ecn(if ecn { Ecn::Cwr } else { Ecn::None })
 }
 
 fn layout_of(link: LinkType, packet: &[u8]) -> Layout {
@@ -190,10 +186,7 @@ fn cwr_is_cleared_without_the_ecn_bit_too() {
     };
     let packet = spec.build(Field::Preload);
     let layout = layout_of(spec.link, &packet);
-    let gso = Gso {
-        ecn: false,
-        ..gso_of(&spec, 1000)
-    };
+    let gso = gso_of(&spec, 1000).with_ecn(Ecn::None);
     let segmenter = Segmenter::new(&packet, &layout, gso, packet.len() as u32).unwrap();
     let wire = cut(&segmenter, &packet, true);
     assert_eq!((wire[0].0[33], wire[1].0[33]), (CWR | ACK, ACK));
@@ -587,10 +580,7 @@ fn lying_lengths_are_refused() {
         ip_end: 200_000,
         ..layout
     };
-    let large = Gso {
-        size: NonZeroU16::new(65_535).unwrap(),
-        ..gso
-    };
+    let large = Gso::new(gso.kind, NonZeroU16::new(65_535).unwrap());
     let made = Segmenter::new(&packet, &jumbo, large, 200_000);
     assert_eq!(made, Err(SegmentError::Length));
 }
@@ -769,7 +759,7 @@ proptest! {
         let whole = packet.len() as u32;
         packet.truncate(usize::from(cut_at).max(60));
         let kind = [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpV4, GsoKind::UdpV6][kind];
-        let gso = Gso { kind, size: NonZeroU16::new(size).unwrap(), ecn: false };
+        let gso = Gso::new(kind, NonZeroU16::new(size).unwrap());
         let Ok(layout) = Layout::parse(spec.link, &packet, whole) else { return Ok(()) };
         for headers in [&packet[..], &garbage[..]] {
             let Ok(segmenter) = Segmenter::new(headers, &layout, gso, whole) else { continue };

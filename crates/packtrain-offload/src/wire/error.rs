@@ -14,6 +14,8 @@ pub enum ParseError {
     HeadersNotContiguous,
     /// Fewer than 14 bytes.
     EthernetTruncated,
+    /// Fewer than 4 bytes on an IPoIB link.
+    IpoibTruncated,
     /// A tag type, and fewer than 4 bytes after it.
     VlanTruncated,
     /// A raw IP packet without a byte.
@@ -73,6 +75,14 @@ pub enum ParseError {
     IcmpTruncated,
     /// Fewer than 8 bytes of ICMPv6 over IPv6.
     Icmpv6Truncated,
+    /// Shorter than the GRE header that its flags ask for.
+    GreTruncated,
+    /// Fewer than 8 bytes of VXLAN.
+    VxlanTruncated,
+    /// Fewer than 8 bytes of GENEVE.
+    GeneveTruncated,
+    /// GENEVE options go beyond the datagram.
+    GeneveOptionsTruncated,
 }
 
 impl ParseError {
@@ -82,6 +92,7 @@ impl ParseError {
         match self {
             Self::HeadersNotContiguous => "headers_not_contiguous",
             Self::EthernetTruncated => "ethernet_truncated",
+            Self::IpoibTruncated => "ipoib_truncated",
             Self::VlanTruncated => "vlan_truncated",
             Self::IpTruncated => "ip_truncated",
             Self::IpVersionUnknown => "ip_version_unknown",
@@ -111,6 +122,10 @@ impl ParseError {
             Self::UdpLengthBeyond => "udp_length_beyond",
             Self::IcmpTruncated => "icmp_truncated",
             Self::Icmpv6Truncated => "icmpv6_truncated",
+            Self::GreTruncated => "gre_truncated",
+            Self::VxlanTruncated => "vxlan_truncated",
+            Self::GeneveTruncated => "geneve_truncated",
+            Self::GeneveOptionsTruncated => "geneve_options_truncated",
         }
     }
 
@@ -120,6 +135,7 @@ impl ParseError {
         matches!(
             self,
             Self::EthernetTruncated
+                | Self::IpoibTruncated
                 | Self::VlanTruncated
                 | Self::IpTruncated
                 | Self::ArpTruncated
@@ -132,6 +148,10 @@ impl ParseError {
                 | Self::UdpTruncated
                 | Self::IcmpTruncated
                 | Self::Icmpv6Truncated
+                | Self::GreTruncated
+                | Self::VxlanTruncated
+                | Self::GeneveTruncated
+                | Self::GeneveOptionsTruncated
         )
     }
 }
@@ -141,6 +161,7 @@ impl fmt::Display for ParseError {
         f.write_str(match self {
             Self::HeadersNotContiguous => "the headers are not in one contiguous piece",
             Self::EthernetTruncated => "shorter than an Ethernet header",
+            Self::IpoibTruncated => "shorter than an IPoIB header",
             Self::VlanTruncated => "shorter than its VLAN tag",
             Self::IpTruncated => "an empty IP packet",
             Self::IpVersionUnknown => "IP version is neither 4 nor 6",
@@ -170,6 +191,10 @@ impl fmt::Display for ParseError {
             Self::UdpLengthBeyond => "UDP length goes beyond the datagram",
             Self::IcmpTruncated => "shorter than an ICMP header",
             Self::Icmpv6Truncated => "shorter than an ICMPv6 header",
+            Self::GreTruncated => "shorter than a GRE header",
+            Self::VxlanTruncated => "shorter than a VXLAN header",
+            Self::GeneveTruncated => "shorter than a GENEVE header",
+            Self::GeneveOptionsTruncated => "GENEVE options go beyond the datagram",
         })
     }
 }

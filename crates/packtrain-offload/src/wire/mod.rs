@@ -11,11 +11,15 @@
 pub mod arp;
 mod error;
 pub mod ether;
+pub mod geneve;
+pub mod gre;
 pub mod icmp;
+pub mod ipoib;
 pub mod ipv4;
 pub mod ipv6;
 pub mod tcp;
 pub mod udp;
+pub mod vxlan;
 
 pub use error::ParseError;
 
@@ -26,6 +30,8 @@ pub struct EtherType(pub u16);
 impl EtherType {
     /// IPv4.
     pub const IPV4: Self = Self(0x0800);
+    /// An Ethernet frame inside GRE or GENEVE ("transparent Ethernet bridging").
+    pub const TEB: Self = Self(0x6558);
     /// ARP.
     pub const ARP: Self = Self(0x0806);
     /// 802.1Q customer tag.
@@ -60,6 +66,8 @@ impl IpProtocol {
     pub const ROUTING: Self = Self(43);
     /// IPv6 fragment header (RFC 8200 §4.5).
     pub const FRAGMENT: Self = Self(44);
+    /// Generic routing encapsulation (RFC 2784).
+    pub const GRE: Self = Self(47);
     /// Encapsulating security payload (RFC 4303).
     pub const ESP: Self = Self(50);
     /// Authentication header (RFC 4302).

@@ -10,6 +10,7 @@ use std::vec::Vec;
 const ERRORS: &[ParseError] = &[
     ParseError::HeadersNotContiguous,
     ParseError::EthernetTruncated,
+    ParseError::IpoibTruncated,
     ParseError::VlanTruncated,
     ParseError::IpTruncated,
     ParseError::IpVersionUnknown,
@@ -39,6 +40,10 @@ const ERRORS: &[ParseError] = &[
     ParseError::UdpLengthBeyond,
     ParseError::IcmpTruncated,
     ParseError::Icmpv6Truncated,
+    ParseError::GreTruncated,
+    ParseError::VxlanTruncated,
+    ParseError::GeneveTruncated,
+    ParseError::GeneveOptionsTruncated,
 ];
 
 #[test]

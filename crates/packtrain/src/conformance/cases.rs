@@ -313,11 +313,7 @@ fn any_packet<R: Rig>(bench: &mut Bench<R>) -> Packet {
             } else {
                 GsoKind::UdpV6
             };
-            packet.meta_mut().gso = Some(Gso {
-                kind,
-                size: SIZE,
-                ecn: false,
-            });
+            packet.meta_mut().gso = Some(Gso::new(kind, SIZE));
         }
         3 => packet.truncate(bench.dice.roll(1, 60)),
         4..=6 => {

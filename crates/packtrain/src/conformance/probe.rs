@@ -4,7 +4,7 @@
 use crate::driver::Features;
 use crate::packet::{Arena, FrameClass, Packet, PacketError, VlanTag};
 use packtrain_offload::layout::Layout;
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
@@ -165,10 +165,7 @@ impl Probe {
     }
 
     fn header_bytes(&self) -> (usize, usize, usize) {
-        let link = match self.link {
-            LinkType::Ethernet => 14,
-            LinkType::RawIp => 0,
-        };
+        let link = self.link.header_bytes();
         let ip = if self.kind.is_ipv6() { 40 } else { 20 };
         let transport = if self.kind.is_tcp() { 20 } else { 8 };
         (link, ip, transport)
@@ -200,11 +197,11 @@ impl Probe {
     /// The packet as a GSO packet of `size` bytes of payload each, tag aside.
     pub fn gso(&self, size: NonZeroU16) -> Outside {
         Outside {
-            gso: Some(Gso {
-                kind: self.kind,
-                size,
-                ecn: self.cwr,
-            }),
+            gso: Some(Gso::new(self.kind, size).with_ecn(if self.cwr {
+                Ecn::Cwr
+            } else {
+                Ecn::None
+            })),
             ..self.partial()
         }
     }
@@ -299,6 +296,10 @@ impl Probe {
             bytes.extend(self.vlan.map(tag_bytes).into_iter().flatten());
             bytes.extend(ethertype.to_be_bytes());
         }
+        if self.link == LinkType::Ipoib {
+            bytes.extend(ethertype.to_be_bytes());
+            bytes.extend([0, 0]);
+        }
         if self.kind.is_ipv6() {
             bytes.extend([0x60, 0, 0, 0]);
             bytes.extend((l4_bytes as u16).to_be_bytes());
@@ -334,10 +335,7 @@ fn slow_sum(bytes: &[u8]) -> u16 {
 
 /// Whether the suite made this packet.
 pub fn is_probe(link: LinkType, bytes: &[u8]) -> bool {
-    let mut at = match link {
-        LinkType::Ethernet => 14,
-        LinkType::RawIp => 0,
-    };
+    let mut at = link.header_bytes();
     if link == LinkType::Ethernet && matches!(bytes.get(12..14), Some([0x81, 0] | [0x88, 0xA8])) {
         at += 4;
     }

@@ -22,7 +22,6 @@ use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use packtrain_offload::limits::ETHERNET_HEADER_BYTES;
 use packtrain_offload::offload::LinkType;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -233,6 +232,8 @@ pub(super) const fn link_code(link: LinkType) -> LinkCode {
     match link {
         LinkType::Ethernet => LinkCode::ETHERNET,
         LinkType::RawIp => LinkCode::RAW,
+        // `LINKTYPE_IPOIB` wants a global routing header first, which no packet here has.
+        LinkType::Ipoib => LinkCode::USER0,
     }
 }
 
@@ -529,8 +530,8 @@ impl Source {
 /// Why a record cannot be forwarded, if it cannot.
 fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
     let header_bytes = match link {
-        LinkType::Ethernet => ETHERNET_HEADER_BYTES,
         LinkType::RawIp => 1,
+        LinkType::Ethernet | LinkType::Ipoib => link.header_bytes(),
     };
     if link_type(record.link) != Some(link) {
         Some(DropReason::LinkType)

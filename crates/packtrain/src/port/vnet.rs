@@ -4,7 +4,7 @@ use crate::driver::{Features, Refused, RxInfo};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Meta, Packet};
 use crate::stats::DropReason;
-use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, L2_HEADER_BYTES_MAX};
+use packtrain_offload::limits::L2_HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, describe, validate};
 
@@ -56,8 +56,8 @@ pub(super) fn header_of(packet: &Packet, header: HeaderLen) -> [u8; HeaderLen::V
 /// Bytes that a packet has at least: its link header, or one byte to tell the IP version by.
 pub(super) const fn bytes_min(link: LinkType) -> usize {
     match link {
-        LinkType::Ethernet => ETHERNET_HEADER_BYTES,
         LinkType::RawIp => 1,
+        LinkType::Ethernet | LinkType::Ipoib => link.header_bytes(),
     }
 }
 
@@ -65,7 +65,9 @@ pub(super) const fn bytes_min(link: LinkType) -> usize {
 const fn bytes_max(link: LinkType) -> usize {
     match link {
         LinkType::Ethernet => PACKET_BYTES_MAX,
-        LinkType::RawIp => PACKET_BYTES_MAX - L2_HEADER_BYTES_MAX,
+        LinkType::RawIp | LinkType::Ipoib => {
+            PACKET_BYTES_MAX - L2_HEADER_BYTES_MAX + link.header_bytes()
+        }
     }
 }
 

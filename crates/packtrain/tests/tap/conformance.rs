@@ -9,7 +9,7 @@ use packtrain::driver_conformance;
 use packtrain::port::spec::PortSpec;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::{self, AnyPort};
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use std::io::ErrorKind;
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -75,10 +75,7 @@ impl<D: Driver> Line<D> {
 
     /// Where the IP header begins in an untagged packet.
     fn network(&self) -> usize {
-        match self.link {
-            LinkType::Ethernet => 14,
-            LinkType::RawIp => 0,
-        }
+        self.link.header_bytes()
     }
 
     fn send(&self, header: [u8; HEADER_BYTES], packet: &[u8]) -> bool {
@@ -117,7 +114,7 @@ fn header(checksum: ChecksumState, gso: Option<Gso>, header_bytes: usize) -> [u8
         Some(GsoKind::TcpV6) => 4,
         Some(GsoKind::UdpV4 | GsoKind::UdpV6) => 5,
     };
-    if gso.is_some_and(|gso| gso.ecn) {
+    if gso.is_some_and(|gso| gso.ecn() == Ecn::Cwr) {
         header[1] |= ECN;
     }
     header
@@ -159,6 +156,7 @@ impl<D: Driver> Rig for Line<D> {
         let mut packet = match self.link {
             LinkType::Ethernet => [[2, 0, 0, 0, 3, 2], [2, 0, 0, 0, 3, 1]].concat(),
             LinkType::RawIp => Vec::new(),
+            LinkType::Ipoib => panic!("no TAP or TUN has this link"),
         };
         if self.link == LinkType::Ethernet {
             packet.extend([8, 0]);
@@ -166,11 +164,7 @@ impl<D: Driver> Rig for Line<D> {
         packet.extend(ip);
         packet.extend(tcp);
         let start = self.network() as u16 + 20;
-        let gso = Gso {
-            kind: GsoKind::TcpV4,
-            size: NonZeroU16::MIN,
-            ecn: false,
-        };
+        let gso = Gso::new(GsoKind::TcpV4, NonZeroU16::MIN);
         let checksum = ChecksumState::Partial { start, offset: 16 };
         self.send(
             header(checksum, Some(gso), usize::from(start) + 20),
@@ -193,13 +187,19 @@ impl<D: Driver> Rig for Line<D> {
         let ipv6 = packet
             .get(self.network())
             .is_some_and(|byte| byte >> 4 == 6);
-        let gso = kind.map(|kind| Gso {
-            kind: match kind {
-                GsoKind::UdpV4 if ipv6 => GsoKind::UdpV6,
-                kind => kind,
-            },
-            size: NonZeroU16::new(word(4)).expect("a size"),
-            ecn: header[1] & ECN != 0,
+        let gso = kind.map(|kind| {
+            Gso::new(
+                match kind {
+                    GsoKind::UdpV4 if ipv6 => GsoKind::UdpV6,
+                    kind => kind,
+                },
+                NonZeroU16::new(word(4)).expect("a size"),
+            )
+            .with_ecn(if header[1] & ECN != 0 {
+                Ecn::Cwr
+            } else {
+                Ecn::None
+            })
         });
         let mut packet = Outside {
             bytes: packet.to_vec(),

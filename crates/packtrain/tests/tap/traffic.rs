@@ -9,7 +9,7 @@ use packtrain::stats::{DropCounters, DropReason, RxCounters, TxCounters};
 use packtrain::time::Instant;
 use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
 use packtrain_offload::layout::{Layout, Transport};
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -313,10 +313,8 @@ impl Train {
                 offset: self.checksum_offset(),
             };
         }
-        meta.gso = NonZeroU16::new(self.size).map(|size| Gso {
-            kind: self.kind(),
-            size,
-            ecn: self.ecn,
+        meta.gso = NonZeroU16::new(self.size).map(|size| {
+            Gso::new(self.kind(), size).with_ecn(if self.ecn { Ecn::Cwr } else { Ecn::None })
         });
         packet
     }

@@ -25,7 +25,11 @@ fn holds(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(), TestCa
 }
 
 fn link() -> impl Strategy<Value = LinkType> {
-    prop_oneof![Just(LinkType::Ethernet), Just(LinkType::RawIp)]
+    prop_oneof![
+        Just(LinkType::Ethernet),
+        Just(LinkType::RawIp),
+        Just(LinkType::Ipoib)
+    ]
 }
 
 /// Lengths that meet the 16-bit fields at their seams.

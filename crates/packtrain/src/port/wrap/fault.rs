@@ -11,7 +11,7 @@ use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX};
+use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -514,11 +514,7 @@ impl Corruptor<'_> {
         let layout = layout_of(packet, self.link, &mut headers);
         let payload = layout.map_or(0..0, |l| usize::from(l.payload)..l.ip_end as usize);
         let range = if payload.is_empty() {
-            let start = match self.link {
-                LinkType::Ethernet => ETHERNET_HEADER_BYTES,
-                LinkType::RawIp => 0,
-            };
-            start..end
+            self.link.header_bytes()..end
         } else {
             payload
         };

@@ -262,11 +262,7 @@ fn large(arena: &Arena) -> (Packet, RxInfo) {
     let (bytes, checksum) = partial(tcp(4000), 16);
     let mut packet = arena.packet(FrameClass::Small).unwrap();
     packet.append_copy(FrameClass::Small, &bytes).unwrap();
-    let gso = Gso {
-        kind: GsoKind::TcpV4,
-        size: NonZeroU16::new(1000).unwrap(),
-        ecn: false,
-    };
+    let gso = Gso::new(GsoKind::TcpV4, NonZeroU16::new(1000).unwrap());
     let info = RxInfo {
         checksum,
         gso: Some(gso),

@@ -11,7 +11,7 @@ use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::limits::HEADER_BYTES_MAX;
-use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::offload::{ChecksumState, Ecn, LinkType};
 use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
@@ -125,8 +125,13 @@ impl fmt::Display for Shown<'_> {
             }
         }
         if let Some(gso) = meta.gso {
-            let ecn = if gso.ecn { "/ecn" } else { "" };
-            write!(f, " gso={:?}/{}{ecn}", gso.kind, gso.size)?;
+            let ecn = match gso.ecn() {
+                Ecn::None => "",
+                Ecn::Cwr => "/ecn",
+                Ecn::Accurate => "/accecn",
+            };
+            let id = if gso.fixed_id() { "/fixed-id" } else { "" };
+            write!(f, " gso={:?}/{}{ecn}{id}", gso.kind, gso.size)?;
         }
         if let Some(tag) = meta.vlan {
             write!(f, " vlan={}", tag.control & 0x0fff)?;

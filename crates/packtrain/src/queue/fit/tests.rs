@@ -50,11 +50,7 @@ fn in_pieces(arena: &Arena, lengths: &[usize]) -> Packet {
 }
 
 fn as_gso(packet: &mut Packet) {
-    packet.meta_mut().gso = Some(Gso {
-        kind: GsoKind::TcpV4,
-        size: NonZeroU16::new(1000).unwrap(),
-        ecn: false,
-    });
+    packet.meta_mut().gso = Some(Gso::new(GsoKind::TcpV4, NonZeroU16::new(1000).unwrap()));
 }
 
 #[track_caller]

@@ -7,7 +7,7 @@ use crate::packet::{Arena, Meta, Packet, VlanTag};
 use crate::queue::segment::checksum_of;
 use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
 use packtrain_offload::layout::Layout;
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -110,7 +110,7 @@ fn uses(meta: &Meta) -> Features {
     let mut used = Features::NONE;
     if let Some(gso) = meta.gso {
         used |= Features::of(gso.kind) | checksum_of(gso.kind);
-        if gso.ecn {
+        if gso.ecn() == Ecn::Cwr {
             used |= Features::TSO_ECN;
         }
     }
@@ -234,10 +234,14 @@ impl Spec {
         let layout = Layout::parse(LinkType::Ethernet, &bytes, bytes.len() as u32).unwrap();
         let meta = packet.meta_mut();
         meta.layout = Some(layout);
-        meta.gso = self.gso.map(|size| Gso {
-            kind: self.kind,
-            size: NonZeroU16::new(size).unwrap(),
-            ecn: self.ecn && self.kind.is_tcp(),
+        meta.gso = self.gso.map(|size| {
+            Gso::new(self.kind, NonZeroU16::new(size).unwrap()).with_ecn(
+                if self.ecn && self.kind.is_tcp() {
+                    Ecn::Cwr
+                } else {
+                    Ecn::None
+                },
+            )
         });
         if self.partial || self.gso.is_some() {
             meta.checksum = ChecksumState::Partial {

@@ -1,0 +1,160 @@
+//! Two packets in one: where the headers of a tunnel and of what it carries are.
+
+use super::{EtherType, IpProtocol, Layout, ParseError, Prefix, Transport};
+use crate::limits::{UDP_HEADER_BYTES, VXLAN_HEADER_BYTES};
+use crate::offload::LinkType;
+use crate::wire::{geneve, gre, udp, vxlan};
+
+/// Which encapsulation is between the two packets of a [`TunnelLayout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tunnel {
+    /// GRE version 0 right behind an IP header (RFC 2784, RFC 2890; NVGRE, RFC 7637).
+    Gre,
+    /// VXLAN behind UDP (RFC 7348).
+    Vxlan,
+    /// GENEVE behind UDP (RFC 8926).
+    Geneve,
+}
+
+impl Tunnel {
+    /// True if a UDP header is in front of the tunnel header.
+    #[must_use]
+    pub const fn is_udp(self) -> bool {
+        matches!(self, Self::Vxlan | Self::Geneve)
+    }
+}
+
+/// The UDP destination ports behind which a tunnel header is looked for. Nothing in a packet says
+/// what its port means here: another protocol on that port would be read as a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TunnelPorts {
+    /// VXLAN.
+    pub vxlan: u16,
+    /// GENEVE.
+    pub geneve: u16,
+}
+
+impl Default for TunnelPorts {
+    /// The assigned ones, 4789 and 6081.
+    fn default() -> Self {
+        Self {
+            vxlan: vxlan::PORT,
+            geneve: geneve::PORT,
+        }
+    }
+}
+
+/// Where the headers of a packet in a tunnel are. One level: a tunnel in the tunnel is payload.
+///
+/// Every offset of both layouts counts bytes from the first byte of the outer packet. Always
+/// `outer.payload <= inner_start <= inner.network`, and `inner.ip_end <= outer.ip_end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TunnelLayout {
+    /// The packet that carries. Its `transport` is the GRE or UDP header; its `payload` is the GRE
+    /// header too, or what follows the UDP header.
+    pub outer: Layout,
+    /// The packet that is carried. Its [`l2_len`](Layout::l2_len) and its
+    /// [`check`](Layout::check) have no meaning, because they count from 0.
+    pub inner: Layout,
+    /// What is between the two.
+    pub tunnel: Tunnel,
+    /// First byte of the inner packet: its Ethernet header, or its IP header if there is none.
+    pub inner_start: u16,
+}
+
+impl TunnelLayout {
+    /// Finds and checks the headers of a packet and of the one inside. `None` if it is not a
+    /// tunnel that is known here: another protocol or port, an IP fragment, GRE of another version
+    /// or with source routes, VXLAN without a network identifier or with VXLAN-GPE, GENEVE of
+    /// another version, a control message, or a payload that is neither Ethernet nor IP.
+    ///
+    /// The arguments are those of [`Layout::parse`];
+    /// [`TUNNEL_HEADER_BYTES_MAX`](crate::limits::TUNNEL_HEADER_BYTES_MAX) bytes are always enough
+    /// of `headers`.
+    ///
+    /// # Errors
+    /// The outer headers, the tunnel header or the inner headers are truncated or contradict
+    /// themselves.
+    pub fn parse(
+        link: LinkType,
+        headers: &[u8],
+        packet_bytes: u32,
+        ports: TunnelPorts,
+    ) -> Result<Option<Self>, ParseError> {
+        let outer = Layout::parse(link, headers, packet_bytes)?;
+        Self::within(&outer, headers, ports)
+    }
+
+    /// The same for a packet of which the outer layout is already known.
+    ///
+    /// # Errors
+    /// The tunnel header or the inner headers are truncated or contradict themselves.
+    pub fn within(
+        outer: &Layout,
+        headers: &[u8],
+        ports: TunnelPorts,
+    ) -> Result<Option<Self>, ParseError> {
+        let transport = usize::from(outer.transport);
+        let mut end = outer.ip_end as usize;
+        let outer_prefix = Prefix::new(headers, end);
+        let tunnel = match (outer.transport_kind, outer.protocol) {
+            (Transport::Other, IpProtocol::GRE) => Tunnel::Gre,
+            (Transport::Udp, _) => {
+                let header = outer_prefix.view(transport, end, udp::Header::parse)?;
+                end = end.min(transport + usize::from(header.len()));
+                match header.dst_port() {
+                    port if port == ports.vxlan => Tunnel::Vxlan,
+                    port if port == ports.geneve => Tunnel::Geneve,
+                    _ => return Ok(None),
+                }
+            }
+            _ => return Ok(None),
+        };
+        let prefix = Prefix::new(headers, end);
+        let at = transport + if tunnel.is_udp() { UDP_HEADER_BYTES } else { 0 };
+        let Some((header_bytes, protocol)) = prefix.tunnel(tunnel, at)? else {
+            return Ok(None);
+        };
+        let start = at + header_bytes;
+        let base = match protocol {
+            EtherType::TEB => prefix.ethernet(start)?,
+            EtherType::IPV4 | EtherType::IPV6 => prefix.opaque(start, protocol, 0),
+            _ => return Ok(None),
+        };
+        Ok(Some(Self {
+            outer: *outer,
+            inner: prefix.network(base)?,
+            tunnel,
+            inner_start: start as u16,
+        }))
+    }
+}
+
+impl Prefix<'_> {
+    /// Length of a tunnel header and type of what follows it; `None` if it is not understood.
+    fn tunnel(&self, tunnel: Tunnel, at: usize) -> Result<Option<(usize, EtherType)>, ParseError> {
+        let end = self.packet_bytes;
+        Ok(match tunnel {
+            Tunnel::Gre => {
+                let header = self.view(at, end, gre::Header::parse)?;
+                header
+                    .is_plain()
+                    .then(|| (header.header_len(), header.protocol()))
+            }
+            Tunnel::Vxlan => {
+                const GPE: u8 = 0x04;
+                let header = self.view(at, end, vxlan::Header::parse)?;
+                (header.flags() & (vxlan::FLAG_VNI | GPE) == vxlan::FLAG_VNI)
+                    .then_some((VXLAN_HEADER_BYTES, EtherType::TEB))
+            }
+            Tunnel::Geneve => {
+                let header = self.view(at, end, geneve::Header::parse)?;
+                (header.version() == 0 && header.flags() & geneve::FLAG_CONTROL == 0)
+                    .then(|| (header.header_len(), header.protocol()))
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

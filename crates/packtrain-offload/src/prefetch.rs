@@ -1,6 +1,9 @@
 //! Asking for memory before it is needed.
 
-#![allow(unsafe_code, reason = "the prefetch instruction is only there as an intrinsic")]
+#![allow(
+    unsafe_code,
+    reason = "the prefetch instruction is only there as an intrinsic"
+)]
 
 /// Asks the processor to bring the first byte of `place` into its nearest cache. It changes
 /// nothing, and may do nothing.

@@ -7,7 +7,7 @@ use super::rules::Fields;
 use super::stats::FlushReason;
 use super::{Config, Finish, Merged, Semantics};
 use crate::checksum::{self, Sum};
-use crate::offload::{ChecksumState, Gso};
+use crate::offload::{ChecksumState, Ecn, Gso};
 use core::num::NonZeroU16;
 
 /// Rewrites the headers of `packet`, which has more than one packet in it, and says what it is now.
@@ -44,7 +44,7 @@ pub(super) fn finish<P: Packet>(
     } else {
         store16(head, transport + 4, transport_bytes as u16);
     }
-    let ecn = shape.kind().is_tcp() && head[transport + 13] & TCP_CWR != 0;
+    let cwr = shape.kind().is_tcp() && head[transport + 13] & TCP_CWR != 0;
     let mut sum = pseudo_header(head, shape, transport_bytes);
     let checksum = match config.finish {
         Finish::Partial => {
@@ -63,15 +63,19 @@ pub(super) fn finish<P: Packet>(
             ChecksumState::Unnecessary
         }
     };
-    let size = NonZeroU16::new(state.size).filter(|size| state.payload_bytes > u32::from(size.get()));
+    let size =
+        NonZeroU16::new(state.size).filter(|size| state.payload_bytes > u32::from(size.get()));
+    let gso = size.map(|size| {
+        let gso = Gso::new(shape.kind(), size).with_ecn(if cwr { Ecn::Cwr } else { Ecn::None });
+        if state.ids == Ids::Fixed {
+            gso.with_fixed_id()
+        } else {
+            gso
+        }
+    });
     let ip_end = header_bytes as u32 + state.payload_bytes;
     Some(Merged {
-        gso: size.map(|size| Gso {
-            kind: shape.kind(),
-            size,
-            ecn,
-        }),
-        fixed_id: state.ids == Ids::Fixed,
+        gso,
         checksum,
         layout: shape.layout(config.link, ip_end),
         pieces,

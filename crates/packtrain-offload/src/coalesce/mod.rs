@@ -131,7 +131,7 @@ pub struct Config {
     /// UDP is merged.
     pub udp: bool,
     /// IPv4 packets that all have the same identification are merged, if they have DF. To restore
-    /// them, segmentation has to be told ([`Merged::fixed_id`]), and a virtio-net header cannot.
+    /// them, segmentation has to be told ([`Gso::fixed_id`]), and a virtio-net header cannot.
     pub fixed_id: bool,
     /// What the checksum of a merged packet is.
     pub finish: Finish,
@@ -241,9 +241,6 @@ pub enum Done {
 pub struct Merged {
     /// How to cut it again; `None` if its payload is that of one packet (ACKs only).
     pub gso: Option<Gso>,
-    /// Every IPv4 identification was the same: to restore the packets, cut with
-    /// [`with_fixed_id`](crate::segment::Segmenter::with_fixed_id).
-    pub fixed_id: bool,
     /// What is left to do about its checksum.
     pub checksum: ChecksumState,
     /// Where its headers are.

@@ -165,7 +165,12 @@ impl Parsed {
 
     /// Why the checksum field alone rules a packet out.
     #[inline]
-    fn checksum_refusal(&self, state: ChecksumState, head: &[u8], strict: bool) -> Option<NotTaken> {
+    fn checksum_refusal(
+        &self,
+        state: ChecksumState,
+        head: &[u8],
+        strict: bool,
+    ) -> Option<NotTaken> {
         let transport = self.shape.transport();
         let at = self.shape.checksum_at();
         let field = load16(head, at);
@@ -296,11 +301,6 @@ pub(super) fn load32(bytes: &[u8], at: usize) -> u32 {
 #[inline]
 pub(super) fn store16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
-#[inline]
-pub(super) fn store32(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
 #[inline]

@@ -201,7 +201,10 @@ fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &
     {
         return Verdict::Refuse(FlushReason::Order);
     }
-    let (ack, was) = (load32(head, transport + 8), load32(held_head, transport + 8));
+    let (ack, was) = (
+        load32(head, transport + 8),
+        load32(held_head, transport + 8),
+    );
     if new.seq != held.next_seq || before(ack, was) {
         return Verdict::Refuse(FlushReason::Order);
     }

@@ -170,8 +170,7 @@ impl Mask {
             difference |= differ(a, b, bits);
         }
         // The last eight bytes once more, since the headers need not end with a word.
-        if let (Some(a), Some(b), Some(bits)) =
-            (a.last_chunk(), b.last_chunk(), bits.last_chunk())
+        if let (Some(a), Some(b), Some(bits)) = (a.last_chunk(), b.last_chunk(), bits.last_chunk())
         {
             difference |= differ(a, b, bits);
         }

@@ -165,8 +165,8 @@ impl<P: Packet> Work<'_, P> {
         let fields = (self.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
             .then(|| Fields::of(new.shape, packet.head()));
         let sum = (self.config.finish == Finish::Complete).then(|| payload_sum(&packet, new));
-        let headers = (packet.checksum() == ChecksumState::None)
-            .then(|| new.transport_sum(packet.head()));
+        let headers =
+            (packet.checksum() == ChecksumState::None).then(|| new.transport_sum(packet.head()));
         let entry = &mut self.table.entries[index as usize];
         let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
             return;
@@ -259,7 +259,12 @@ impl<P: Packet> Work<'_, P> {
         }
     }
 
-    pub(super) fn flush_one(&mut self, index: u32, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
+    pub(super) fn flush_one(
+        &mut self,
+        index: u32,
+        reason: FlushReason,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
         let Some((state, mut packet)) = self.table.take(index) else {
             return;
         };
@@ -342,4 +347,3 @@ fn advance(state: &mut State, new: &Parsed) -> bool {
     state.size = state.size.max(new.payload_bytes as u16);
     absorbed
 }
-

@@ -10,6 +10,7 @@ mod arena;
 mod burst;
 mod iter;
 mod line;
+mod merge;
 mod meta;
 #[cfg_attr(miri, path = "sys_miri.rs")]
 mod sys;

@@ -1,6 +1,9 @@
 //! One block of memory for all parts.
 
-#![allow(unsafe_code, reason = "cuts one allocation into slices of several types")]
+#![allow(
+    unsafe_code,
+    reason = "cuts one allocation into slices of several types"
+)]
 
 use super::{Parts, Queued, Storage};
 use crate::coalesce::{Config, Entry, Needs, Set};

@@ -1,0 +1,124 @@
+//! A [`Packet`] as the coalescer sees it: payloads are linked, not copied.
+
+use super::line::Segment;
+use super::{Packet, PacketError};
+use crate::limits::SEGMENTS_MAX;
+use packtrain_offload::checksum::Sum;
+use packtrain_offload::coalesce;
+use packtrain_offload::layout::Layout;
+use packtrain_offload::offload::{ChecksumState, Gso};
+use std::ops::Range;
+
+impl coalesce::Packet for Packet {
+    #[inline]
+    fn head(&self) -> &[u8] {
+        self.first()
+    }
+
+    #[inline]
+    fn head_mut(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.headers_mut(bytes).ok()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u32 {
+        self.head().bytes
+    }
+
+    #[inline]
+    fn checksum(&self) -> ChecksumState {
+        self.meta().checksum
+    }
+
+    #[inline]
+    fn gso(&self) -> Option<Gso> {
+        self.meta().gso
+    }
+
+    #[inline]
+    fn layout(&self) -> Option<Layout> {
+        self.meta().layout
+    }
+
+    /// The VLAN tag beside the bytes.
+    #[inline]
+    fn aside(&self) -> u32 {
+        self.meta().vlan.map_or(0, |tag| {
+            u32::from(tag.protocol) << 16 | u32::from(tag.control)
+        })
+    }
+
+    fn sum(&self, range: Range<u32>) -> Sum {
+        let mut sum = Sum::new();
+        // The range is inside the packet: the coalescer says so.
+        if let Ok(pieces) = self.pieces(range.start as usize..range.end as usize) {
+            sum.add_pieces(pieces);
+        }
+        sum
+    }
+
+    fn truncate(&mut self, bytes: u32) {
+        Self::truncate(self, bytes as usize);
+    }
+
+    #[inline]
+    fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
+        self.append_part(tail, payload)
+            .map_err(|(_error, tail)| tail)
+    }
+}
+
+impl Packet {
+    /// Appends `range` of `tail` without copying bytes. `tail`'s other bytes and its metadata are
+    /// gone.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::TooManySegments`], [`PacketError::NoBuffer`], [`PacketError::ForeignArena`]
+    /// or [`PacketError::OutOfRange`]; then both packets are as they were.
+    pub fn append_part(
+        &mut self,
+        mut tail: Self,
+        range: Range<u32>,
+    ) -> Result<(), (PacketError, Self)> {
+        if let Err(error) = self.check_append(&tail, &range) {
+            return Err((error, tail));
+        }
+        if range.is_empty() {
+            return Ok(());
+        }
+        // Most packets are in one piece, and its reference only moves.
+        if let Some(whole) = tail.segment(0).filter(|_| tail.segment_count() == 1) {
+            let part = Segment {
+                offset: whole.offset + range.start,
+                len: range.end - range.start,
+                ..whole
+            };
+            return match self.push_segment(part) {
+                Ok(()) => {
+                    tail.head_mut().count = 0;
+                    tail.head_mut().bytes = 0;
+                    Ok(())
+                }
+                Err(error) => Err((error, tail)),
+            };
+        }
+        match self.append_shared(&tail, range.start as usize..range.end as usize) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, tail)),
+        }
+    }
+
+    fn check_append(&self, tail: &Self, range: &Range<u32>) -> Result<(), PacketError> {
+        if self.head().header.core != tail.head().header.core {
+            return Err(PacketError::ForeignArena);
+        }
+        if range.start > range.end || range.end > tail.head().bytes {
+            return Err(PacketError::OutOfRange);
+        }
+        if self.segment_count() + tail.segment_count() > SEGMENTS_MAX {
+            return Err(PacketError::TooManySegments);
+        }
+        Ok(())
+    }
+}

@@ -21,7 +21,7 @@ pub(super) fn finish<P: Packet>(
     let shape = state.shape;
     let (network, transport) = (shape.network(), shape.transport());
     let header_bytes = shape.header_bytes();
-    let transport_bytes = (header_bytes - transport) as u32 + state.payload_bytes;
+    let transport_bytes = (header_bytes - transport) as u32 + u32::from(state.payload_bytes);
     let head = packet.head_mut(header_bytes)?;
     let pieces = state.count - state.absorbed;
     let running = load16(state.headers().unwrap_or(head), shape.checksum_at());
@@ -63,8 +63,7 @@ pub(super) fn finish<P: Packet>(
             ChecksumState::Unnecessary
         }
     };
-    let size =
-        NonZeroU16::new(state.size).filter(|size| state.payload_bytes > u32::from(size.get()));
+    let size = NonZeroU16::new(state.size).filter(|size| state.payload_bytes > size.get());
     let gso = size.map(|size| {
         let gso = Gso::new(shape.kind(), size).with_ecn(if cwr { Ecn::Cwr } else { Ecn::None });
         if state.ids == Ids::Fixed {
@@ -73,7 +72,7 @@ pub(super) fn finish<P: Packet>(
             gso
         }
     });
-    let ip_end = header_bytes as u32 + state.payload_bytes;
+    let ip_end = header_bytes as u32 + u32::from(state.payload_bytes);
     Some(Merged {
         gso,
         checksum,

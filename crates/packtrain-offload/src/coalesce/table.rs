@@ -89,22 +89,33 @@ impl<P> Table<'_, P> {
         hash as usize & (self.sets.len() - 1)
     }
 
-    /// The set that `hash` leads to, for a prefetch.
-    #[inline]
-    pub(super) fn set_line(&self, hash: u64) -> &Set {
-        &self.sets[self.set_of(hash)]
+    /// The first entry that `hash` may lead to.
+    #[inline(always)]
+    pub(super) fn candidate(&self, hash: u64) -> Option<u32> {
+        let set = &self.sets[self.set_of(hash)];
+        for &slot in &set.0 {
+            if slot == 0 {
+                return None;
+            }
+            if slot >> INDEX_BITS == tag(hash) {
+                return Some((slot & INDEX_MASK) - 1);
+            }
+        }
+        None
     }
 
-    /// The first entry that `hash` may lead to, for a prefetch.
     #[inline]
-    pub(super) fn candidate(&self, hash: u64) -> Option<&Entry<P>> {
-        let set = &self.sets[self.set_of(hash)];
-        let slot = set
-            .0
-            .iter()
-            .take_while(|&&slot| slot != 0)
-            .find(|&&slot| slot >> INDEX_BITS == tag(hash))?;
-        self.entries.get((slot & INDEX_MASK) as usize - 1)
+    pub(super) fn prefetch_set(&self, hash: u64) {
+        crate::prefetch::read(&self.sets[self.set_of(hash)]);
+    }
+
+    #[inline]
+    pub(super) fn prefetch_entry(&self, hash: u64) {
+        if let Some(index) = self.candidate(hash) {
+            let entry = &self.entries[index as usize];
+            crate::prefetch::read(&entry.state.template);
+            crate::prefetch::read(&entry.packet);
+        }
     }
 
     /// The entry of `hash` that `is_it` accepts.

@@ -10,7 +10,7 @@ use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
 use super::table::Table;
 use super::{Config, Done, Finish, Semantics, Window};
-use crate::offload::ChecksumState;
+use crate::offload::{ChecksumState, GsoKind};
 use crate::sort::{self, Keyed, Scratch};
 
 /// A coalescer taken apart, so that its parts can be borrowed one by one.
@@ -23,35 +23,42 @@ pub(super) struct Work<'w, P> {
     pub words: &'w mut [u32],
     pub queued: &'w mut usize,
     pub sorting: bool,
+    /// Merging is linking, and nothing else.
+    pub links_only: bool,
     pub window: &'w mut Window,
     pub stats: &'w mut Stats,
     pub now: u64,
 }
 
 impl<P: Packet> Work<'_, P> {
+    /// Whether flows are worth fetching ahead: not those that are in the nearest cache anyway.
+    #[inline]
+    pub(super) fn looks_ahead(&self) -> bool {
+        !self.sorting && self.table.entries.len() > IN_CACHE
+    }
+
+    /// Asks for what the packets will touch: sets, then entries, then the held packets.
     #[inline]
     pub(super) fn prefetch(&self, ahead: &[Option<(P, Parsed)>]) {
-        if self.sorting || self.table.entries.len() <= IN_CACHE {
-            return;
+        let hashes = || ahead.iter().flatten().map(|(_, parsed)| parsed.hash);
+        for hash in hashes() {
+            self.table.prefetch_set(hash);
         }
-        for (_, parsed) in ahead.iter().flatten() {
-            crate::prefetch::read(self.table.set_line(parsed.hash));
+        for hash in hashes() {
+            self.table.prefetch_entry(hash);
         }
-        for (_, parsed) in ahead.iter().flatten() {
-            if let Some(entry) = self.table.candidate(parsed.hash) {
-                crate::prefetch::read(entry);
-                crate::prefetch::read(&entry.packet);
-            }
-        }
-        for (_, parsed) in ahead.iter().flatten() {
-            let entry = self.table.candidate(parsed.hash);
-            if let Some(packet) = entry.and_then(|entry| entry.packet.as_ref()) {
+        for hash in hashes() {
+            if let Some(index) = self.table.candidate(hash)
+                && let Some(packet) = &self.table.entries[index as usize].packet
+            {
                 packet.prefetch();
             }
         }
     }
 
+    #[inline(always)]
     pub(super) fn take(&mut self, packet: P, parsed: Parsed, sink: &mut impl FnMut(P, &Done)) {
+        self.stats.packets += 1;
         self.window.packets += 1;
         match parsed.class {
             Class::Stranger(why) => self.pass(packet, why, sink),
@@ -107,32 +114,140 @@ impl<P: Packet> Work<'_, P> {
         self.flush_all(FlushReason::Timeout, sink);
     }
 
+    /// The packet that is expected: one that continues the held one of its flow, with headers of the
+    /// shape that was held last. It comes back if it is anything else.
+    ///
+    /// It need not be parsed. If every bit agrees with those of a packet that was, but for the
+    /// fields that may differ, then so does everything that a parser looks at; what is left to be
+    /// checked are these fields.
+    #[inline(always)]
+    pub(super) fn expected(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) -> Option<P> {
+        match self.masks.recent().shape.kind() {
+            GsoKind::TcpV4 => self.expected_kind::<{ GsoKind::TcpV4 as u8 }>(packet, sink),
+            GsoKind::TcpV6 => self.expected_kind::<{ GsoKind::TcpV6 as u8 }>(packet, sink),
+            GsoKind::UdpV4 => self.expected_kind::<{ GsoKind::UdpV4 as u8 }>(packet, sink),
+            GsoKind::UdpV6 => self.expected_kind::<{ GsoKind::UdpV6 as u8 }>(packet, sink),
+        }
+    }
+
+    /// The same for one kind of packets, so that nothing about the kind has to be asked.
+    #[inline(always)]
+    fn expected_kind<const KIND: u8>(
+        &mut self,
+        packet: P,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> Option<P> {
+        let mask = self.masks.recent();
+        let Some(head) = packet.head().first_chunk() else {
+            return Some(packet);
+        };
+        let shape = mask.shape.of_kind::<KIND>();
+        let hash = parse::hash_at(shape, head, self.config.seed);
+        let Some(index) = self.table.candidate(hash) else {
+            return Some(packet);
+        };
+        let entry = &mut self.table.entries[index as usize];
+        let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
+            return Some(packet);
+        };
+        // Its shape need not be compared: the bits that it is read from are among these.
+        if !self.links_only || !mask.agrees(&state.template, head) || state.aside != packet.aside()
+        {
+            return Some(packet);
+        }
+        let Some(new) = Parsed::like(shape, hash, &packet, head) else {
+            return Some(packet);
+        };
+        let Verdict::Merge { then, ids } = rules::continues_reversible(self.config, state, &new)
+        else {
+            return Some(packet);
+        };
+        let payload = shape.header_bytes() as u32..new.ip_end;
+        let result = if packet.checksum() == ChecksumState::None {
+            let headers = new.transport_sum(head);
+            self.stats.summed_bytes += u64::from(new.payload_bytes);
+            held.append_checked(packet, payload, headers)
+                .map_err(|(_why, packet)| packet)
+        } else {
+            held.append(packet, payload)
+        };
+        if let Err(packet) = result {
+            return Some(packet);
+        }
+        state.ids = ids;
+        state.advance(&new);
+        self.stats.packets += 1;
+        self.window.packets += 1;
+        if let Some(reason) = then {
+            self.flush_one(index, reason, sink);
+        }
+        None
+    }
+
     /// One packet of a flow.
+    #[inline(never)]
     fn step(&mut self, packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
+        if new.class == Class::Candidate && self.table.candidate(new.hash).is_none() {
+            return self.hold(packet, new, sink);
+        }
         let head = packet.head();
         let found = self.table.find(new.hash, |held, held_packet| {
             let held_head = held.headers().unwrap_or_else(|| held_packet.head());
             parse::same_flow(held_head, held.shape, head, new.shape)
         });
-        if let Class::OfFlow(why) = new.class {
-            if let Some(held) = found {
-                self.flush_one(held, FlushReason::Refused, sink);
-            }
-            return self.pass(packet, why, sink);
+        if new.class != Class::Candidate {
+            return self.pass_of_flow(found, packet, new, sink);
         }
         let Some(held) = found else {
             return self.hold(packet, new, sink);
         };
-        match self.verdict(held, &packet, new) {
+        let verdict = self.verdict(held, &packet, new);
+        self.go_on(held, verdict, packet, new, sink);
+    }
+
+    fn pass_of_flow(
+        &mut self,
+        held: Option<u32>,
+        packet: P,
+        new: &Parsed,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        if let Some(held) = held {
+            self.flush_one(held, FlushReason::Refused, sink);
+        }
+        if let Class::OfFlow(why) | Class::OfAnyFlow(why) | Class::Stranger(why) = new.class {
+            self.pass(packet, why, sink);
+        }
+    }
+
+    fn go_on(
+        &mut self,
+        held: u32,
+        verdict: Verdict,
+        packet: P,
+        new: &Parsed,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        match verdict {
+            Verdict::Merge { then, ids } => match (self.merge(held, packet, new, ids), then) {
+                (None, None) => {}
+                (None, Some(reason)) => self.flush_one(held, reason, sink),
+                (Some((AppendError::Full, packet)), _) => {
+                    self.flush_one(held, FlushReason::Full, sink);
+                    self.hold(packet, new, sink);
+                }
+                (Some((AppendError::Checksum, packet)), _) => {
+                    self.flush_one(held, FlushReason::Refused, sink);
+                    self.pass(packet, NotTaken::BadChecksum, sink);
+                }
+            },
             Verdict::Refuse(reason) => {
                 self.flush_one(held, reason, sink);
                 self.hold(packet, new, sink);
             }
-            Verdict::Merge { then, ids } => self.merge(held, packet, new, then, ids, sink),
         }
     }
 
-    #[inline]
     fn verdict(&mut self, held: u32, packet: &P, new: &Parsed) -> Verdict {
         let entry = &self.table.entries[held as usize];
         let Some(held_packet) = &entry.packet else {
@@ -150,16 +265,8 @@ impl<P: Packet> Work<'_, P> {
         rules::continues(self.config, held, held_head, new, head)
     }
 
-    #[inline]
-    fn merge(
-        &mut self,
-        index: u32,
-        packet: P,
-        new: &Parsed,
-        then: Option<FlushReason>,
-        ids: Ids,
-        sink: &mut impl FnMut(P, &Done),
-    ) {
+    /// Merges a packet. It comes back if that was not possible, with the reason.
+    fn merge(&mut self, index: u32, packet: P, new: &Parsed, ids: Ids) -> Option<(AppendError, P)> {
         let header_bytes = new.shape.header_bytes() as u32;
         let payload = header_bytes..header_bytes + new.payload_bytes;
         let fields = (self.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
@@ -169,11 +276,13 @@ impl<P: Packet> Work<'_, P> {
             (packet.checksum() == ChecksumState::None).then(|| new.transport_sum(packet.head()));
         let entry = &mut self.table.entries[index as usize];
         let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
-            return;
+            return Some((AppendError::Full, packet));
         };
-        let sum = sum.map(|sum| finish::join(sum_so_far(state, held), state.payload_bytes, sum));
-        if state.count == 1 && held.bytes() > header_bytes + state.payload_bytes {
-            held.truncate(header_bytes + state.payload_bytes);
+        let sum = sum
+            .map(|sum| finish::join(sum_so_far(state, held), u32::from(state.payload_bytes), sum));
+        let held_bytes = header_bytes + u32::from(state.payload_bytes);
+        if state.count == 1 && held.bytes() > held_bytes {
+            held.truncate(held_bytes);
         }
         let result = match headers {
             Some(headers) => {
@@ -184,35 +293,21 @@ impl<P: Packet> Work<'_, P> {
                 .append(packet, payload)
                 .map_err(|packet| (AppendError::Full, packet)),
         };
-        match result {
-            Ok(()) => {
-                state.ids = ids;
-                let absorbed = advance(state, new);
-                self.stats.absorbed += u64::from(absorbed);
-                if let Some(head) = kept_up_to_date(state, held, fields.is_some() || sum.is_some())
-                {
-                    if let Some(fields) = fields {
-                        fields.store(new.shape, head);
-                    }
-                    if let Some(sum) = sum {
-                        parse::store16(head, new.shape.checksum_at(), sum);
-                    }
-                }
-                if let Some(reason) = then {
-                    self.flush_one(index, reason, sink);
-                }
+        if let Err(left) = result {
+            return Some(left);
+        }
+        state.ids = ids;
+        let absorbed = state.advance(new);
+        self.stats.absorbed += u64::from(absorbed);
+        if let Some(head) = kept_up_to_date(state, held, fields.is_some() || sum.is_some()) {
+            if let Some(fields) = fields {
+                fields.store(new.shape, head);
             }
-            Err((AppendError::Full, packet)) => self.start_over(index, packet, new, sink),
-            Err((AppendError::Checksum, packet)) => {
-                self.flush_one(index, FlushReason::Refused, sink);
-                self.pass(packet, NotTaken::BadChecksum, sink);
+            if let Some(sum) = sum {
+                parse::store16(head, new.shape.checksum_at(), sum);
             }
         }
-    }
-
-    fn start_over(&mut self, held: u32, packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
-        self.flush_one(held, FlushReason::Full, sink);
-        self.hold(packet, new, sink);
+        None
     }
 
     /// A packet whose flow is not held: it is held, or handed on.
@@ -241,6 +336,7 @@ impl<P: Packet> Work<'_, P> {
         if let Some(packet) = &entry.packet {
             let head = packet.head();
             entry.state.begin(new, head, now, packet.aside());
+            self.masks.note(new.shape);
         }
     }
 
@@ -307,8 +403,8 @@ fn sum_so_far<P: Packet>(state: &State, held: &P) -> u16 {
         hash: 0,
         shape,
         seq: 0,
-        payload_bytes: state.payload_bytes,
-        ip_end: shape.header_bytes() as u32 + state.payload_bytes,
+        payload_bytes: u32::from(state.payload_bytes),
+        ip_end: shape.header_bytes() as u32 + u32::from(state.payload_bytes),
         id: 0,
         flags: 0,
         class: Class::Candidate,
@@ -331,19 +427,4 @@ fn kept_up_to_date<'a, P: Packet>(
     } else {
         held.head_mut(bytes)
     }
-}
-
-/// The held packet has `new` in it now. Says whether one of them was a pure ACK that will never
-/// come out again.
-#[inline]
-fn advance(state: &mut State, new: &Parsed) -> bool {
-    let absorbed = new.payload_bytes == 0 || state.payload_bytes == 0;
-    state.next_seq = new.seq.wrapping_add(new.payload_bytes);
-    state.payload_bytes += new.payload_bytes;
-    state.count += 1;
-    state.flags |= new.flags & (parse::TCP_FIN | parse::TCP_PSH);
-    state.absorbed += u16::from(absorbed);
-    // `Reversible` merges nothing larger than the first.
-    state.size = state.size.max(new.payload_bytes as u16);
-    absorbed
 }

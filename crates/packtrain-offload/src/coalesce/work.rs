@@ -349,9 +349,10 @@ impl<P: Packet> Work<'_, P> {
         sink(packet, &Done::Passed(why));
     }
 
+    /// Everything that is held, oldest first.
     pub(super) fn flush_all(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        while let Some(oldest) = self.table.oldest() {
-            self.flush_one(oldest, reason, sink);
+        while let Some((state, packet)) = self.table.take_oldest_of_all() {
+            emit(self.config, self.stats, state, packet, reason, sink);
         }
     }
 
@@ -361,20 +362,32 @@ impl<P: Packet> Work<'_, P> {
         reason: FlushReason,
         sink: &mut impl FnMut(P, &Done),
     ) {
-        let Some((state, mut packet)) = self.table.take(index) else {
-            return;
-        };
-        self.stats.flushes.add(reason);
-        self.stats.emitted += 1;
-        if state.count > 1
-            && let Some(merged) = finish::finish(self.config, state, &mut packet, reason)
-        {
-            self.stats.supers += 1;
-            self.stats.merged += u64::from(state.count);
-            return sink(packet, &Done::Merged(merged));
+        if let Some((state, packet)) = self.table.take(index) {
+            emit(self.config, self.stats, state, packet, reason, sink);
         }
-        sink(packet, &Done::Alone(reason));
     }
+}
+
+/// Hands on what was held.
+#[inline(always)]
+fn emit<P: Packet>(
+    config: &Config,
+    stats: &mut Stats,
+    state: &State,
+    mut packet: P,
+    reason: FlushReason,
+    sink: &mut impl FnMut(P, &Done),
+) {
+    stats.flushes.add(reason);
+    stats.emitted += 1;
+    if state.count > 1
+        && let Some(merged) = finish::finish(config, state, &mut packet, reason)
+    {
+        stats.supers += 1;
+        stats.merged += u64::from(state.count);
+        return sink(packet, &Done::Merged(merged));
+    }
+    sink(packet, &Done::Alone(reason));
 }
 
 /// Entries that are in the first-level cache anyway.

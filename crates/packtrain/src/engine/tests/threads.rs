@@ -52,8 +52,8 @@ fn packets_wake_a_sleeping_worker_and_stop_ends_it() {
     assert!(wakeups > 0);
 }
 
-/// A stop at any moment, also between a step and the sleep after it, is seen at once. Slept over, it
-/// would never be, or when stalled workers give up; a busy machine makes a few of the rounds late.
+/// A stop at any moment, also between a step and the sleep after it, is seen at once. Slept over,
+/// it never would be, or when stalled workers give up. A busy machine makes a few rounds late.
 #[test]
 fn stop_is_never_slept_over() {
     let mut late = Vec::new();

@@ -18,7 +18,7 @@ fn run(keys: &[u64]) -> Steps {
         spare: &mut spare,
         words: &mut words,
     };
-    group_counted(&mut items, &mut scratch, &mut steps).unwrap();
+    let items = group_counted(&mut items, &mut scratch, &mut steps).unwrap();
     let mut seen = std::collections::HashSet::new();
     for group in items.chunk_by(|a, b| a.key == b.key) {
         assert!(seen.insert(group[0].key));

@@ -62,25 +62,20 @@ impl Scratch<'_> {
     #[must_use]
     pub const fn capacity(&self) -> usize {
         let (spare, len) = (self.spare.len(), self.words.len());
-        // All numbers of items up to a power of two, and above the next lower one, have tables of
-        // one size.
+        let mut most = 0;
         let mut power = if len < WORDS_MIN { 0 } else { ITEMS_MAX };
+        // What a table for up to `power` items leaves of the words, two for an item.
         while power > 0 {
-            let mut n = if spare < power { spare } else { power };
-            if n > power / 2 && len > 4 * power {
-                if n > (len - 4 * power) / 2 {
-                    n = (len - 4 * power) / 2;
-                }
-                if n > power / 2 {
-                    return n;
-                }
+            let mut n = len.saturating_sub(4 * power) / 2;
+            if n > power {
+                n = power;
             }
-            if n <= WORDS_MIN / 10 {
-                return n;
+            if n > most {
+                most = n;
             }
             power /= 2;
         }
-        0
+        if most < spare { most } else { spare }
     }
 }
 

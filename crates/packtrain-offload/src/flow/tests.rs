@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn the_symmetric_key_hashes_both_directions_alike(src: [u8; 16], dst: [u8; 16], a: u16, b: u16) {
+    fn the_symmetric_key_hashes_both_ways_alike(src: [u8; 16], dst: [u8; 16], a: u16, b: u16) {
         let rss = Toeplitz::new(&TOEPLITZ_KEY_SYMMETRIC);
         let there = key_of(LinkType::RawIp, &ipv6_packet(PROTOCOL_TCP, (src, a), (dst, b)));
         let (hash, hash_type) = rss.hash_flow(&there);

@@ -212,6 +212,37 @@ fn the_worst_keys_that_the_table_takes_are_grouped() {
     }
 }
 
+/// Few groups are looked up in the table again, past each other.
+#[test]
+fn few_keys_that_share_a_slot_are_grouped() {
+    let inverse = inverse();
+    let keys: Vec<u64> = numbers(8)
+        .take(1000)
+        .map(|n| (n % 6).wrapping_mul(inverse))
+        .collect();
+    let steps = run(&keys).steps;
+    assert!(!steps.radix && steps.probes > keys.len(), "{steps:?}");
+}
+
+#[test]
+fn the_radix_sort_looks_at_every_bit() {
+    for bit in 0..u64::BITS {
+        let keys: Vec<u64> = numbers(9)
+            .take(99)
+            .map(|n| (n & 1) << bit | 1 << 20)
+            .collect();
+        let mut spare = vec![Keyed::default(); keys.len()];
+        let mut words = vec![7; words(keys.len())];
+        let mut steps = Steps::default();
+        let mut items = keyed(&keys);
+        check(
+            &keys,
+            by_radix(&mut items, &mut spare, &mut words, &mut steps),
+        );
+        assert!(steps.passes <= 3);
+    }
+}
+
 /// Keys as they come from devices and from structured traffic.
 #[test]
 fn keys_that_nobody_chose_are_left_to_the_table() {

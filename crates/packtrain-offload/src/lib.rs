@@ -6,6 +6,8 @@
 //! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
 //! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
 //! | [`segment`] | TSO and USO: fresh headers for every wire packet, shared payload |
+//! | [`flow`] | which packets belong together: flow key, hashes, RSS and its table |
+//! | [`sort`] | grouping by key with arrival order kept, linear for any keys |
 //! | [`checksum`] | the Internet checksum: over pieces, updated in place, pseudo-headers |
 //! | [`wire`] | the fields of Ethernet, ARP, IPv4, IPv6, TCP, UDP and ICMP, to read and to set |
 //! | [`offload`], [`limits`] | the words that all of these share, and every bound |
@@ -74,10 +76,12 @@
 extern crate std;
 
 pub mod checksum;
+pub mod flow;
 pub mod layout;
 pub mod limits;
 pub mod offload;
 pub mod segment;
+pub mod sort;
 pub mod virtio_net;
 pub mod wire;
 

@@ -118,7 +118,7 @@ pub struct Config {
     pub link: LinkType,
     /// Packets held at once: entries of the table, 1 to [`Config::FLOWS_MAX`].
     pub flows: u32,
-    /// Packets queued at once in sorted mode, 1 to [`Config::FLOWS_MAX`]; none are needed for
+    /// Packets queued at once in sorted mode, 1 to [`sort::ITEMS_MAX`]; none are needed for
     /// [`Mode::Hash`].
     pub queue: u32,
     /// Longest IP datagram to make, in bytes, IP header included. At most 65 535.
@@ -175,7 +175,7 @@ impl Config {
         let flows = clamp(self.flows);
         let queue = match self.mode {
             Mode::Hash => 0,
-            Mode::Sorted | Mode::Auto => clamp(self.queue),
+            Mode::Sorted | Mode::Auto => min(clamp(self.queue), sort::ITEMS_MAX),
         };
         Needs {
             entries: flows,
@@ -185,6 +185,10 @@ impl Config {
             words: if queue == 0 { 0 } else { sort::words(queue) },
         }
     }
+}
+
+const fn min(a: usize, b: usize) -> usize {
+    if a < b { a } else { b }
 }
 
 const fn clamp(n: u32) -> usize {

@@ -12,6 +12,7 @@ use super::table::Table;
 use super::{Config, Done, Finish, Semantics, Window};
 use crate::offload::{ChecksumState, GsoKind};
 use crate::sort::{self, Keyed, Scratch};
+use core::mem::take;
 
 /// A coalescer taken apart, so that its parts can be borrowed one by one.
 pub(super) struct Work<'w, P> {
@@ -80,27 +81,30 @@ impl<P: Packet> Work<'_, P> {
 
     /// Sorted mode: the queued packets, flow by flow.
     pub(super) fn run_queue(&mut self, sink: &mut impl FnMut(P, &Done)) {
-        let count = core::mem::take(self.queued);
+        let count = take(self.queued);
         if count == 0 {
             return;
         }
         self.stats.sorted_windows += 1;
-        let (keys, spare) = self.keys.split_at_mut(self.queue.len());
-        for (index, (key, queued)) in keys.iter_mut().zip(&self.queue[..count]).enumerate() {
+        let capacity = self.queue.len();
+        let (items, spare) = self.keys.split_at_mut(capacity);
+        let items = &mut items[..count];
+        for (index, (key, queued)) in items.iter_mut().zip(&*self.queue).enumerate() {
             *key = Keyed {
                 key: queued.hash(),
                 index: index as u64,
             };
         }
-        let mut scratch = Scratch {
-            spare,
-            words: self.words,
+        let given = items.as_ptr();
+        let words = &mut *self.words;
+        // The storage was checked, so that this cannot fail. If it did, they would go on as they
+        // came.
+        let start = match sort::group(items, &mut Scratch { spare, words }) {
+            Ok(grouped) if grouped.as_ptr() != given => capacity,
+            Ok(_) | Err(_) => 0,
         };
-        // In order of arrival if it could not be done; `StorageError` rules that out.
-        let grouped = sort::group(&mut keys[..count], &mut scratch);
-        debug_assert!(grouped.is_ok(), "storage was checked");
         let mut last = None;
-        for at in 0..count {
+        for at in start..start + count {
             let Keyed { key, index } = self.keys[at];
             if last != Some(key) {
                 last = Some(key);

@@ -16,6 +16,8 @@ pub(super) enum Ids {
     Counting,
     /// Always the same.
     Fixed,
+    /// A repeated acknowledgement of `stream`: whatever came next would make it vanish.
+    Sealed,
 }
 
 /// What is known of a held packet besides the packet.
@@ -88,8 +90,7 @@ impl State {
         self.template.get(..self.shape.header_bytes())
     }
 
-    /// Length of the IP datagram (IPv4) or of everything after the fixed header (IPv6) with
-    /// `payload` bytes of transport payload.
+    /// Length of the IP datagram, header included, with `payload` bytes of transport payload.
     #[inline]
     pub(super) fn ip_length(&self, payload: u32) -> u32 {
         (self.shape.header_bytes() - self.shape.network()) as u32 + payload

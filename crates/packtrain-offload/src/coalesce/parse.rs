@@ -6,6 +6,7 @@ use super::stats::NotTaken;
 use crate::checksum::{self, Sum};
 use crate::layout::{IpProtocol, Layout, Network, Transport};
 use crate::offload::{ChecksumState, GsoKind, LinkType};
+use crate::wire::ParseError;
 
 /// What is to be done with a packet before its flow is even looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,13 @@ impl Parsed {
         }
     }
 
+    /// A packet whose flow cannot be read.
+    const fn of_any_flow(why: NotTaken) -> Self {
+        let mut parsed = Self::stranger(why);
+        parsed.class = Class::OfAnyFlow(why);
+        parsed
+    }
+
     /// Looks at `packet`. `strict` also refuses what could not be restored byte for byte.
     #[inline]
     pub(super) fn of<P: Packet>(packet: &P, link: LinkType, strict: bool, seed: u64) -> Self {
@@ -73,13 +81,14 @@ impl Parsed {
             Some(layout) => layout,
             None => match Layout::parse(link, head, packet.bytes()) {
                 Ok(layout) => layout,
+                Err(ParseError::HeadersNotContiguous) => {
+                    return Self::of_any_flow(NotTaken::Shared);
+                }
                 Err(_malformed) => return Self::stranger(NotTaken::Protocol),
             },
         };
         if layout.fragment {
-            let mut parsed = Self::stranger(NotTaken::Fragment);
-            parsed.class = Class::OfAnyFlow(NotTaken::Fragment);
-            return parsed;
+            return Self::of_any_flow(NotTaken::Fragment);
         }
         let kind = match (layout.kind, layout.transport_kind) {
             (Network::Ipv4, Transport::Tcp) => GsoKind::TcpV4,
@@ -90,11 +99,8 @@ impl Parsed {
         };
         let shape = Shape::new(kind, layout.network, layout.transport, layout.payload);
         let Some(head) = head.get(..shape.header_bytes()) else {
-            // A layout that came with the packet, and headers in more than one piece: its flow
-            // cannot be read here.
-            let mut parsed = Self::stranger(NotTaken::Shared);
-            parsed.class = Class::OfAnyFlow(NotTaken::Shared);
-            return parsed;
+            // A layout that came with the packet, and headers in more than one piece.
+            return Self::of_any_flow(NotTaken::Shared);
         };
         let mut parsed = Self {
             hash: flow_hash(head, shape, seed),

@@ -121,12 +121,13 @@ impl<P: Packet> Work<'_, P> {
             return self.pass(packet, why, sink);
         }
         let Some(held) = found else {
-            return self.hold(packet, new, sink);
+            return self.hold(packet, new, Ids::Undecided, sink);
         };
         match self.verdict(held, &packet, new) {
             Verdict::Refuse(reason) => {
+                let ids = self.ids_after(held, &packet, new);
                 self.flush_one(held, reason, sink);
-                self.hold(packet, new, sink);
+                self.hold(packet, new, ids, sink);
             }
             Verdict::Merge { then, ids } => self.merge(held, packet, new, then, ids, sink),
         }
@@ -145,9 +146,23 @@ impl<P: Packet> Work<'_, P> {
             || held.aside != packet.aside()
             || !self.masks.agree(new.shape, held_head, head)
         {
-            return Verdict::Refuse(FlushReason::Mismatch);
+            return Verdict::Refuse(rules::mismatch(self.config, new));
         }
         rules::continues(self.config, held, held_head, new, head)
+    }
+
+    /// What a packet begins with that is held after `held`, which it does not continue.
+    fn ids_after(&self, held: u32, packet: &P, new: &Parsed) -> Ids {
+        let entry = &self.table.entries[held as usize];
+        let Some(held_packet) = &entry.packet else {
+            return Ids::Undecided;
+        };
+        let held_head = (entry.state.headers()).unwrap_or_else(|| held_packet.head());
+        if rules::repeats(self.config, &entry.state, held_head, new, packet.head()) {
+            Ids::Sealed
+        } else {
+            Ids::Undecided
+        }
     }
 
     #[inline]
@@ -172,9 +187,6 @@ impl<P: Packet> Work<'_, P> {
             return;
         };
         let sum = sum.map(|sum| finish::join(sum_so_far(state, held), state.payload_bytes, sum));
-        if state.count == 1 && held.bytes() > header_bytes + state.payload_bytes {
-            held.truncate(header_bytes + state.payload_bytes);
-        }
         let result = match headers {
             Some(headers) => {
                 self.stats.summed_bytes += u64::from(new.payload_bytes);
@@ -212,11 +224,11 @@ impl<P: Packet> Work<'_, P> {
 
     fn start_over(&mut self, held: u32, packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
         self.flush_one(held, FlushReason::Full, sink);
-        self.hold(packet, new, sink);
+        self.hold(packet, new, Ids::Undecided, sink);
     }
 
     /// A packet whose flow is not held: it is held, or handed on.
-    fn hold(&mut self, mut packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
+    fn hold(&mut self, mut packet: P, new: &Parsed, ids: Ids, sink: &mut impl FnMut(P, &Done)) {
         if let Start::Pass(why) = rules::start(self.config, new, packet.head()) {
             return self.pass(packet, why, sink);
         }
@@ -232,6 +244,10 @@ impl<P: Packet> Work<'_, P> {
         if packet.head_mut(new.shape.header_bytes()).is_none() {
             return self.pass(packet, NotTaken::Shared, sink);
         }
+        // Only `Stream` holds padded packets.
+        if packet.bytes() > new.ip_end {
+            packet.truncate(new.ip_end);
+        }
         while let Some(oldest) = self.table.in_the_way(new.hash) {
             self.window.evictions += 1;
             self.flush_one(oldest, FlushReason::Evict, sink);
@@ -241,6 +257,7 @@ impl<P: Packet> Work<'_, P> {
         if let Some(packet) = &entry.packet {
             let head = packet.head();
             entry.state.begin(new, head, now, packet.aside());
+            entry.state.ids = ids;
         }
     }
 

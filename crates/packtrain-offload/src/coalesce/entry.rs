@@ -16,6 +16,8 @@ pub(super) enum Ids {
     Counting,
     /// Always the same.
     Fixed,
+    /// A repeated acknowledgement of `stream`: whatever came next would make it vanish.
+    Sealed,
 }
 
 /// What is known of a held packet besides the packet.

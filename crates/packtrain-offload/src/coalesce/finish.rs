@@ -8,6 +8,7 @@ use super::stats::FlushReason;
 use super::{Config, Finish, Merged, Semantics};
 use crate::checksum::{self, Sum};
 use crate::offload::{ChecksumState, Ecn, Gso};
+use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
 use core::num::NonZeroU16;
 
 /// Rewrites the headers of `packet`, which has more than one packet in it, and says what it is now.
@@ -63,8 +64,7 @@ pub(super) fn finish<P: Packet>(
             ChecksumState::Unnecessary
         }
     };
-    let size = NonZeroU16::new(state.size).filter(|size| state.payload_bytes > size.get());
-    let gso = size.map(|size| {
+    let gso = segment_size(state).map(|size| {
         let gso = Gso::new(shape.kind(), size).with_ecn(if cwr { Ecn::Cwr } else { Ecn::None });
         if state.ids == Ids::Fixed {
             gso.with_fixed_id()
@@ -81,6 +81,21 @@ pub(super) fn finish<P: Packet>(
         absorbed: state.absorbed,
         reason,
     })
+}
+
+/// What a merged packet is cut into, if that is more than one piece.
+///
+/// `stream` merges payloads of any size: too small ones are cut into fewer pieces than they came in,
+/// so that segmentation takes them. That can come to 49 bytes, which no MTU is too small for.
+fn segment_size(state: &State) -> Option<NonZeroU16> {
+    let payload = u32::from(state.payload_bytes);
+    let size = if state.shape.kind().is_tcp() {
+        let fewest = payload.div_ceil(TCP_SEGMENTS_MAX) as u16;
+        state.size.max(TCP_GSO_SIZE_MIN).max(fewest)
+    } else {
+        state.size
+    };
+    NonZeroU16::new(size).filter(|size| payload > u32::from(size.get()))
 }
 
 /// Sum of the payload of a packet whose checksum is right, from its headers alone.

@@ -40,7 +40,7 @@
 //! # Bounds
 //!
 //! Work per packet is bounded whatever the traffic: one set of 16 slots is searched, one entry
-//! compared, at most one evicted. Nothing is allocated. What is held is bounded by
+//! compared, at most two evicted. Nothing is allocated. What is held is bounded by
 //! [`Config::flows`] and comes out with one [`Coalescer::flush`].
 
 mod entry;
@@ -121,7 +121,8 @@ pub struct Config {
     /// Packets queued at once in sorted mode, 1 to [`sort::ITEMS_MAX`]; none are needed for
     /// [`Mode::Hash`].
     pub queue: u32,
-    /// Longest IP datagram to make, in bytes, IP header included. At most 65 535.
+    /// Longest IP datagram to make, in bytes, with the IP header. At most 65 535, for IPv6 too, of
+    /// which the length field does not count 40 bytes: it is the limit of Linux.
     pub max_bytes: u32,
     /// Most packets in a merged one, for `Stream`: `lro_ackcnt_lim` of FreeBSD.
     pub ack_limit: u16,
@@ -233,7 +234,8 @@ impl Needs {
 pub enum Done {
     /// As it came: it was not taken.
     Passed(NotTaken),
-    /// As it came, after it was held for a while; its checksum was verified.
+    /// As it came, after it was held for a while; its checksum was verified. `Stream` has cut link
+    /// padding off.
     Alone(FlushReason),
     /// It is several packets now, and its headers say so.
     Merged(Merged),
@@ -242,7 +244,9 @@ pub enum Done {
 /// What a merged packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merged {
-    /// How to cut it again; `None` if its payload is that of one packet (ACKs only).
+    /// How to cut it again; `None` if its payload is that of one packet (ACKs only), or fits one:
+    /// `Stream` merges payloads of any size, and what is below
+    /// [`TCP_GSO_SIZE_MIN`](crate::segment::TCP_GSO_SIZE_MIN) is not cut as small again.
     pub gso: Option<Gso>,
     /// What is left to do about its checksum.
     pub checksum: ChecksumState,
@@ -329,6 +333,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         let needs = config.needs();
         let parts = storage.parts();
         parts.check(&needs)?;
+        parts.sets.fill(Set::EMPTY);
         let config = Config {
             max_bytes: config.max_bytes.min(IP_LENGTH_MAX as u32),
             ack_limit: config.ack_limit.max(1),

@@ -50,7 +50,8 @@ pub trait Packet: Sized {
     /// Sum over `range`, begun at its first byte. The range is inside the packet.
     fn sum(&self, range: Range<u32>) -> Sum;
 
-    /// Cuts link padding off: the packet is `bytes` long afterwards. Asked of `stream` only.
+    /// Cuts link padding off: the packet is `bytes` long afterwards. Asked of `stream` only, for
+    /// every padded packet that is held.
     fn truncate(&mut self, bytes: u32);
 
     /// Appends `payload` of `tail`, which is gone then; its headers are dropped.

@@ -6,6 +6,7 @@ use super::stats::NotTaken;
 use crate::checksum::{self, Sum};
 use crate::layout::{IpProtocol, Layout, Network, Transport};
 use crate::offload::{ChecksumState, GsoKind, LinkType};
+use crate::wire::ParseError;
 
 /// What is to be done with a packet before its flow is even looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(super) enum Class {
 }
 
 /// One packet, as the rules see it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// Of addresses, ports and protocol; without meaning for a `Stranger`.
     pub hash: u64,
@@ -65,6 +66,13 @@ impl Parsed {
         }
     }
 
+    /// A packet whose flow cannot be read.
+    const fn of_any_flow(why: NotTaken) -> Self {
+        let mut parsed = Self::stranger(why);
+        parsed.class = Class::OfAnyFlow(why);
+        parsed
+    }
+
     /// Looks at `packet`. `strict` also refuses what could not be restored byte for byte.
     #[inline]
     pub(super) fn of<P: Packet>(packet: &P, link: LinkType, strict: bool, seed: u64) -> Self {
@@ -79,18 +87,19 @@ impl Parsed {
 
     /// A packet of any shape.
     #[inline(never)]
-    fn of_any<P: Packet>(packet: &P, head: &[u8], link: LinkType, strict: bool, seed: u64) -> Self {
+    pub(super) fn of_any<P: Packet>(packet: &P, head: &[u8], link: LinkType, strict: bool, seed: u64) -> Self {
         let layout = match packet.layout() {
             Some(layout) => layout,
             None => match Layout::parse(link, head, packet.bytes()) {
                 Ok(layout) => layout,
+                Err(ParseError::HeadersNotContiguous) => {
+                    return Self::of_any_flow(NotTaken::Shared);
+                }
                 Err(_malformed) => return Self::stranger(NotTaken::Protocol),
             },
         };
         if layout.fragment {
-            let mut parsed = Self::stranger(NotTaken::Fragment);
-            parsed.class = Class::OfAnyFlow(NotTaken::Fragment);
-            return parsed;
+            return Self::of_any_flow(NotTaken::Fragment);
         }
         let kind = match (layout.kind, layout.transport_kind) {
             (Network::Ipv4, Transport::Tcp) => GsoKind::TcpV4,
@@ -101,11 +110,8 @@ impl Parsed {
         };
         let shape = Shape::new(kind, layout.network, layout.transport, layout.payload);
         let Some(head) = head.get(..shape.header_bytes()) else {
-            // A layout that came with the packet, and headers in more than one piece: its flow
-            // cannot be read here.
-            let mut parsed = Self::stranger(NotTaken::Shared);
-            parsed.class = Class::OfAnyFlow(NotTaken::Shared);
-            return parsed;
+            // A layout that came with the packet, and headers in more than one piece.
+            return Self::of_any_flow(NotTaken::Shared);
         };
         let mut parsed = Self {
             hash: flow_hash(head, shape, seed),
@@ -384,7 +390,11 @@ fn common_v4<P: Packet, const AT: usize>(
     Some(Parsed {
         hash: hash_of(addresses, u32::from_ne_bytes(ports), kind, seed),
         shape: Shape::new(kind, AT as u16, AT as u16 + 20, header_bytes as u16),
-        seq: u32::from_be_bytes([ip[24], ip[25], ip[26], ip[27]]),
+        seq: if tcp {
+            u32::from_be_bytes([ip[24], ip[25], ip[26], ip[27]])
+        } else {
+            0
+        },
         payload_bytes: ip_end - header_bytes,
         ip_end,
         id: u16::from_be_bytes([ip[4], ip[5]]),
@@ -436,7 +446,11 @@ fn common_v6<P: Packet, const AT: usize>(
             seed,
         ),
         shape: Shape::new(kind, AT as u16, AT as u16 + 40, header_bytes as u16),
-        seq: u32::from_be_bytes([ip[44], ip[45], ip[46], ip[47]]),
+        seq: if tcp {
+            u32::from_be_bytes([ip[44], ip[45], ip[46], ip[47]])
+        } else {
+            0
+        },
         payload_bytes: ip_end - header_bytes,
         ip_end,
         id: 0,

@@ -9,7 +9,7 @@ use super::shape::Shape;
 use super::stats::{FlushReason, NotTaken};
 use super::{Config, Semantics};
 use crate::limits::UDP_GSO_SEGMENTS_MAX;
-use crate::segment::TCP_GSO_SIZE_MIN;
+use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
 
 /// What becomes of a packet whose flow is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,9 @@ fn start_tcp(config: &Config, new: &Parsed, head: &[u8]) -> Start {
             }
         }
         Semantics::Stream => {
-            if new.flags & !TCP_PSH != TCP_ACK {
+            // The low bits of byte 12 are flags too: AE of Accurate ECN, and reserved ones.
+            let more = head[new.shape.transport() + 12] & 0x0F;
+            if new.flags & !TCP_PSH != TCP_ACK || more != 0 {
                 return Start::Pass(NotTaken::Flags);
             }
             if !plain_options(new, head) {
@@ -122,11 +124,28 @@ pub(super) fn continues_reversible(config: &Config, held: &State, new: &Parsed) 
     }
 }
 
+/// Flags that push out what is held, whatever else differs.
+const fn ends(semantics: Semantics) -> u8 {
+    match semantics {
+        Semantics::Reversible => TCP_URG | TCP_RST | TCP_SYN | TCP_CWR,
+        Semantics::Stream => !(TCP_ACK | TCP_PSH),
+    }
+}
+
+/// Why `new` does not continue a held packet whose header is another one.
+#[cold]
+pub(super) fn mismatch(config: &Config, new: &Parsed) -> FlushReason {
+    if new.shape.kind().is_tcp() && new.flags & ends(config.semantics) != 0 {
+        FlushReason::Flags
+    } else {
+        FlushReason::Mismatch
+    }
+}
+
 /// `tcp_gro_receive()` and `inet_gro_receive()` in Linux.
 #[inline(always)]
 fn reversible_tcp(config: &Config, held: &State, new: &Parsed) -> Verdict {
-    const ENDS: u8 = TCP_URG | TCP_RST | TCP_SYN | TCP_CWR;
-    if new.flags & ENDS != 0 {
+    if new.flags & ends(config.semantics) != 0 {
         return Verdict::Refuse(FlushReason::Flags);
     }
     let size = u32::from(held.size);
@@ -146,6 +165,8 @@ fn reversible_tcp(config: &Config, held: &State, new: &Parsed) -> Verdict {
         Some(FlushReason::Flags)
     } else if new.payload_bytes < size {
         Some(FlushReason::Size)
+    } else if u32::from(held.count) + 1 >= TCP_SEGMENTS_MAX {
+        Some(FlushReason::Full)
     } else {
         None
     };
@@ -201,7 +222,10 @@ fn identification(config: &Config, held: &State, new: &Parsed) -> Option<Ids> {
 #[inline]
 fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &[u8]) -> Verdict {
     let transport = held.shape.transport();
-    if new.flags & !(TCP_ACK | TCP_PSH) != 0 {
+    if held.ids == Ids::Sealed {
+        return Verdict::Refuse(FlushReason::Order);
+    }
+    if new.flags & ends(config.semantics) != 0 {
         return Verdict::Refuse(FlushReason::Flags);
     }
     if held
@@ -231,6 +255,22 @@ fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &
         then: None,
         ids: Ids::Undecided,
     }
+}
+
+/// Whether `new`, which does not continue `held`, may be a repetition of its acknowledgement. If it
+/// is held in its turn, nothing may be merged into it: the sender counts such packets (RFC 5681 §2).
+#[inline]
+pub(super) fn repeats(
+    config: &Config,
+    held: &State,
+    held_head: &[u8],
+    new: &Parsed,
+    head: &[u8],
+) -> bool {
+    config.semantics == Semantics::Stream
+        && new.shape.kind().is_tcp()
+        && new.payload_bytes == 0
+        && load32(head, new.shape.transport() + 8) == load32(held_head, held.shape.transport() + 8)
 }
 
 /// The fields of a TCP header that `stream` takes over from each packet.

@@ -66,7 +66,16 @@ impl<P> Parts<'_, P> {
                 return Err(StorageError { what, is, needed });
             }
         }
-        Ok(())
+        let entries = self.entries.iter().filter(|entry| entry.packet.is_some());
+        let queued = self.queue.iter().filter(|queued| queued.0.is_some());
+        match entries.count() + queued.count() {
+            0 => Ok(()),
+            is => Err(StorageError {
+                what: "packets in it",
+                is,
+                needed: 0,
+            }),
+        }
     }
 }
 

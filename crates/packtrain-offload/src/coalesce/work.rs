@@ -154,8 +154,10 @@ impl<P: Packet> Work<'_, P> {
         let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
             return Some(packet);
         };
-        // Its shape need not be compared: the bits that it is read from are among these.
-        if !self.links_only || !mask.agrees(&state.template, head) || state.aside != packet.aside()
+        if !self.links_only
+            || state.shape != shape
+            || !mask.agrees(&state.template, head)
+            || state.aside != packet.aside()
         {
             return Some(packet);
         }
@@ -171,17 +173,18 @@ impl<P: Packet> Work<'_, P> {
             let headers = new.transport_sum(head);
             self.stats.summed_bytes += u64::from(new.payload_bytes);
             held.append_checked(packet, payload, headers)
-                .map_err(|(_why, packet)| packet)
         } else {
             held.append(packet, payload)
+                .map_err(|packet| (AppendError::Full, packet))
         };
-        if let Err(packet) = result {
-            return Some(packet);
+        self.stats.packets += 1;
+        self.window.packets += 1;
+        if let Err(left) = result {
+            self.not_merged(index, left, &new, sink);
+            return None;
         }
         state.ids = ids;
         state.advance(&new);
-        self.stats.packets += 1;
-        self.window.packets += 1;
         if let Some(reason) = then {
             self.flush_one(index, reason, sink);
         }
@@ -192,7 +195,7 @@ impl<P: Packet> Work<'_, P> {
     #[inline(never)]
     fn step(&mut self, packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
         if new.class == Class::Candidate && self.table.candidate(new.hash).is_none() {
-            return self.hold(packet, new, sink);
+            return self.hold(packet, new, Ids::Undecided, sink);
         }
         let head = packet.head();
         let found = self.table.find(new.hash, |held, held_packet| {
@@ -203,7 +206,7 @@ impl<P: Packet> Work<'_, P> {
             return self.pass_of_flow(found, packet, new, sink);
         }
         let Some(held) = found else {
-            return self.hold(packet, new, sink);
+            return self.hold(packet, new, Ids::Undecided, sink);
         };
         let verdict = self.verdict(held, &packet, new);
         self.go_on(held, verdict, packet, new, sink);
@@ -236,18 +239,33 @@ impl<P: Packet> Work<'_, P> {
             Verdict::Merge { then, ids } => match (self.merge(held, packet, new, ids), then) {
                 (None, None) => {}
                 (None, Some(reason)) => self.flush_one(held, reason, sink),
-                (Some((AppendError::Full, packet)), _) => {
-                    self.flush_one(held, FlushReason::Full, sink);
-                    self.hold(packet, new, sink);
-                }
-                (Some((AppendError::Checksum, packet)), _) => {
-                    self.flush_one(held, FlushReason::Refused, sink);
-                    self.pass(packet, NotTaken::BadChecksum, sink);
-                }
+                (Some(left), _) => self.not_merged(held, left, new, sink),
             },
             Verdict::Refuse(reason) => {
+                let ids = self.ids_after(held, &packet, new);
                 self.flush_one(held, reason, sink);
-                self.hold(packet, new, sink);
+                self.hold(packet, new, ids, sink);
+            }
+        }
+    }
+
+    /// A packet that continues the held one, and could not be appended.
+    #[cold]
+    fn not_merged(
+        &mut self,
+        held: u32,
+        (why, packet): (AppendError, P),
+        new: &Parsed,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        match why {
+            AppendError::Full => {
+                self.flush_one(held, FlushReason::Full, sink);
+                self.hold(packet, new, Ids::Undecided, sink);
+            }
+            AppendError::Checksum => {
+                self.flush_one(held, FlushReason::Refused, sink);
+                self.pass(packet, NotTaken::BadChecksum, sink);
             }
         }
     }
@@ -264,9 +282,23 @@ impl<P: Packet> Work<'_, P> {
             || held.aside != packet.aside()
             || !self.masks.agree(new.shape, held_head, head)
         {
-            return Verdict::Refuse(FlushReason::Mismatch);
+            return Verdict::Refuse(rules::mismatch(self.config, new));
         }
         rules::continues(self.config, held, held_head, new, head)
+    }
+
+    /// What a packet begins with that is held after `held`, which it does not continue.
+    fn ids_after(&self, held: u32, packet: &P, new: &Parsed) -> Ids {
+        let entry = &self.table.entries[held as usize];
+        let Some(held_packet) = &entry.packet else {
+            return Ids::Undecided;
+        };
+        let held_head = (entry.state.headers()).unwrap_or_else(|| held_packet.head());
+        if rules::repeats(self.config, &entry.state, held_head, new, packet.head()) {
+            Ids::Sealed
+        } else {
+            Ids::Undecided
+        }
     }
 
     /// Merges a packet. It comes back if that was not possible, with the reason.
@@ -284,10 +316,6 @@ impl<P: Packet> Work<'_, P> {
         };
         let sum = sum
             .map(|sum| finish::join(sum_so_far(state, held), u32::from(state.payload_bytes), sum));
-        let held_bytes = header_bytes + u32::from(state.payload_bytes);
-        if state.count == 1 && held.bytes() > held_bytes {
-            held.truncate(held_bytes);
-        }
         let result = match headers {
             Some(headers) => {
                 self.stats.summed_bytes += u64::from(new.payload_bytes);
@@ -315,7 +343,7 @@ impl<P: Packet> Work<'_, P> {
     }
 
     /// A packet whose flow is not held: it is held, or handed on.
-    fn hold(&mut self, mut packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
+    fn hold(&mut self, mut packet: P, new: &Parsed, ids: Ids, sink: &mut impl FnMut(P, &Done)) {
         if let Start::Pass(why) = rules::start(self.config, new, packet.head()) {
             return self.pass(packet, why, sink);
         }
@@ -331,6 +359,10 @@ impl<P: Packet> Work<'_, P> {
         if packet.head_mut(new.shape.header_bytes()).is_none() {
             return self.pass(packet, NotTaken::Shared, sink);
         }
+        // Only `Stream` holds padded packets.
+        if packet.bytes() > new.ip_end {
+            packet.truncate(new.ip_end);
+        }
         while let Some(oldest) = self.table.in_the_way(new.hash) {
             self.window.evictions += 1;
             self.flush_one(oldest, FlushReason::Evict, sink);
@@ -340,6 +372,7 @@ impl<P: Packet> Work<'_, P> {
         if let Some(packet) = &entry.packet {
             let head = packet.head();
             entry.state.begin(new, head, now, packet.aside());
+            entry.state.ids = ids;
             self.masks.note(new.shape);
         }
     }

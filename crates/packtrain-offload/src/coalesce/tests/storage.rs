@@ -1,0 +1,229 @@
+//! Where packets are kept: sizes, and that nothing leaks.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::string::ToString;
+use std::vec::Vec;
+
+use super::frame::{tcp4, train};
+use super::*;
+
+/// A packet that says when it is dropped.
+struct Counted(Wire, Rc<Cell<u32>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.set(self.1.get() + 1);
+    }
+}
+
+impl Packet for Counted {
+    fn head(&self) -> &[u8] {
+        self.0.head()
+    }
+
+    fn head_mut(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.0.head_mut(bytes)
+    }
+
+    fn bytes(&self) -> u32 {
+        self.0.bytes()
+    }
+
+    fn checksum(&self) -> ChecksumState {
+        self.0.checksum()
+    }
+
+    fn sum(&self, range: Range<u32>) -> Sum {
+        self.0.sum(range)
+    }
+
+    fn truncate(&mut self, bytes: u32) {
+        self.0.truncate(bytes);
+    }
+
+    fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
+        let payload = payload.start as usize..payload.end as usize;
+        self.0.bytes.extend_from_slice(&tail.0.bytes[payload]);
+        Ok(())
+    }
+}
+
+fn packets(dropped: &Rc<Cell<u32>>) -> Vec<Counted> {
+    let mut all = Vec::new();
+    for round in 0..3 {
+        for port in 0..10 {
+            let mut frame = train(&tcp4(0), &[100; 3])[round].clone();
+            frame.ports.0 = port;
+            all.push(Counted(frame.unverified(), dropped.clone()));
+        }
+    }
+    all
+}
+
+fn config_of(mode: Mode, flows: u32) -> Config {
+    Config {
+        mode,
+        queue: 32,
+        ..Config::new(Semantics::Reversible, LinkType::RawIp, flows)
+    }
+}
+
+#[test]
+fn packets_that_are_held_are_freed_with_the_storage() {
+    for mode in MODES {
+        for flows in [1, 8, 16, 100] {
+            let config = config_of(mode, flows);
+            let dropped = Rc::new(Cell::new(0));
+            let mut out = Vec::new();
+            let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+            coalescer.push_burst(0, packets(&dropped), &mut |packet, _| out.push(packet));
+            assert!(coalescer.held() > 0);
+            drop(coalescer);
+            drop(out);
+            assert_eq!(dropped.get(), 30, "{mode:?}, {flows} flows");
+        }
+    }
+}
+
+#[test]
+fn cleared_packets_are_freed_at_once_and_counted() {
+    for mode in MODES {
+        let config = config_of(mode, 16);
+        let dropped = Rc::new(Cell::new(0));
+        let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+        let mut sink = |_: Counted, _: &Done| panic!("nothing is handed on");
+        coalescer.push_burst(0, packets(&dropped), &mut sink);
+        assert_eq!(coalescer.clear(), 30);
+        assert_eq!(dropped.get(), 30);
+        assert_eq!(coalescer.held(), 0);
+        coalescer.flush(&mut sink);
+        // And it works as before.
+        let mut out = Vec::new();
+        coalescer.push_burst(0, packets(&dropped), &mut |packet, _| out.push(packet));
+        coalescer.flush(&mut |packet, _| out.push(packet));
+        assert_eq!(out.len(), 10);
+        assert_eq!(coalescer.clear(), 0);
+    }
+}
+
+#[test]
+fn everything_is_handed_on_and_nothing_dropped_but_tails() {
+    let config = config_of(Mode::Hash, 16);
+    let dropped = Rc::new(Cell::new(0));
+    let mut out = Vec::new();
+    let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+    coalescer.push_burst(0, packets(&dropped), &mut |packet, _| out.push(packet));
+    coalescer.flush(&mut |packet, _| out.push(packet));
+    assert_eq!((out.len(), dropped.get()), (10, 20));
+}
+
+/// Memory for [`Borrowed`].
+struct Arrays {
+    entries: Vec<Entry<Wire>>,
+    sets: Vec<Set>,
+    queue: Vec<Queued<Wire>>,
+    keys: Vec<Keyed>,
+    words: Vec<u32>,
+}
+
+impl Arrays {
+    fn new(needs: &Needs) -> Self {
+        Self {
+            entries: (0..needs.entries).map(|_| Entry::EMPTY).collect(),
+            sets: (0..needs.sets).map(|_| Set::EMPTY).collect(),
+            queue: (0..needs.queue).map(|_| Queued::EMPTY).collect(),
+            keys: (0..needs.keys).map(|_| Keyed::default()).collect(),
+            words: (0..needs.words).map(|_| 0).collect(),
+        }
+    }
+
+    fn borrow(&mut self) -> Borrowed<'_, Wire> {
+        Borrowed(Parts {
+            entries: &mut self.entries,
+            sets: &mut self.sets,
+            queue: &mut self.queue,
+            keys: &mut self.keys,
+            words: &mut self.words,
+        })
+    }
+}
+
+/// The same as [`run`], in memory of the caller's.
+pub(super) fn run_borrowed(config: Config, steps: Vec<Step>) -> (Output, Stats) {
+    let mut arrays = Arrays::new(&config.needs());
+    run_in(config, arrays.borrow(), steps)
+}
+
+#[test]
+fn a_storage_of_another_size_is_refused() {
+    let config = config_of(Mode::Auto, 16);
+    let changes: [(fn(&mut Arrays), &str); 6] = [
+        (|a| a.entries.truncate(15), "15 entries"),
+        (|a| a.sets.truncate(3), "3 sets"),
+        (|a| a.sets.push(Set::EMPTY), "5 sets"),
+        (|a| a.queue.truncate(31), "31 queue"),
+        (|a| a.keys.truncate(63), "63 keys"),
+        (|a| a.words.clear(), "0 words"),
+    ];
+    for (change, says) in changes {
+        let mut arrays = Arrays::new(&config.needs());
+        change(&mut arrays);
+        let error = Coalescer::new(config, arrays.borrow()).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let mut arrays = Arrays::new(&config.needs());
+    assert!(Coalescer::new(config, arrays.borrow()).is_ok());
+}
+
+/// A coalescer that was dropped with packets in its memory leaves them there.
+#[test]
+fn a_storage_with_packets_in_it_is_refused() {
+    for mode in [Mode::Hash, Mode::Sorted] {
+        let config = config_of(mode, 16);
+        let mut arrays = Arrays::new(&config.needs());
+        let mut coalescer = Coalescer::new(config, arrays.borrow()).unwrap();
+        coalescer.push(0, tcp4(100).verified(), &mut |_, _| ());
+        drop(coalescer);
+        let error = Coalescer::new(config, arrays.borrow()).unwrap_err();
+        assert!(error.to_string().contains("1 packets in it"), "{error}");
+    }
+}
+
+#[test]
+fn bounds_of_the_configuration() {
+    const MOST: (usize, usize) = (Config::FLOWS_MAX as usize, sort::ITEMS_MAX);
+    for (flows, expected) in [(0, (1, 1)), (1, (1, 1)), (u32::MAX, MOST)] {
+        let config = Config {
+            queue: flows,
+            ..config_of(Mode::Auto, flows)
+        };
+        let needs = config.needs();
+        assert_eq!((needs.entries, needs.queue), expected);
+        assert!(needs.sets.is_power_of_two());
+    }
+    let none = config_of(Mode::Hash, 8).needs();
+    assert_eq!((none.queue, none.keys, none.words), (0, 0, 0));
+    for flows in [1, 8, 100, 4096] {
+        let config = config_of(Mode::Auto, flows);
+        let owned = Owned::<Wire>::for_config(&config);
+        let bytes = config.needs().bytes::<Wire>();
+        assert!(owned.bytes() >= bytes && owned.bytes() < bytes + 5 * 64);
+    }
+}
+
+#[test]
+fn the_smallest_there_is() {
+    for mode in MODES {
+        let config = Config {
+            queue: 0,
+            ..config_of(mode, 0)
+        };
+        let input: Vec<Wire> = train(&tcp4(0), &[100; 5])
+            .iter()
+            .map(|f| f.verified())
+            .collect();
+        let (output, _) = run(config, [Step::Burst(input)].into());
+        assert_eq!(output.len(), if mode == Mode::Sorted { 5 } else { 1 });
+    }
+}

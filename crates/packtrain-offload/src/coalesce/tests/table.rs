@@ -1,0 +1,251 @@
+//! The table: collisions, eviction, order, and when `Auto` sorts.
+
+use std::vec;
+use std::vec::Vec;
+
+use super::frame::{Frame, tcp4, train};
+use super::*;
+
+/// Packet `round` of the flow with port `port`.
+fn packet(port: u16, round: usize) -> Wire {
+    let mut frame = train(&tcp4(0), &[100; 8])[round].clone();
+    frame.ports.0 = port;
+    frame.verified()
+}
+
+fn hash_mode(flows: u32) -> Config {
+    Config {
+        mode: Mode::Hash,
+        ..Config::new(Semantics::Reversible, LinkType::RawIp, flows)
+    }
+}
+
+/// With it, every flow of [`packet`] has the same hash: the addresses cancel out.
+fn colliding_seed() -> u64 {
+    let bytes = tcp4(0).bytes();
+    u64::from_ne_bytes(bytes[12..20].try_into().unwrap())
+}
+
+/// What came out of each flow, in order.
+fn by_port(output: &Output) -> std::collections::BTreeMap<u16, Vec<Vec<usize>>> {
+    let mut flows = std::collections::BTreeMap::new();
+    for (wire, _) in output {
+        let port = u16::from_be_bytes([wire.bytes[20], wire.bytes[21]]);
+        let list: &mut Vec<Vec<usize>> = flows.entry(port).or_default();
+        list.push(wire.ids.clone());
+    }
+    flows
+}
+
+fn assert_in_order(output: &Output) {
+    for (port, list) in by_port(output) {
+        assert!(list.concat().is_sorted(), "port {port}: {list:?}");
+    }
+}
+
+#[test]
+fn the_oldest_is_evicted_from_a_full_table() {
+    for flows in [1, 2, 5, 8, 13] {
+        let count = flows as u16 + 4;
+        let input = (0..count).map(|port| packet(port, 0)).collect();
+        let (output, stats) = run(hash_mode(flows), vec![Step::Burst(input)]);
+        for (n, (wire, done)) in output.iter().enumerate() {
+            assert_eq!(wire.ids, [n]);
+            let reason = if n < 4 {
+                FlushReason::Evict
+            } else {
+                FlushReason::Timeout
+            };
+            assert_eq!(*done, Done::Alone(reason));
+        }
+        assert_eq!(stats.flushes.get(FlushReason::Evict), 4);
+    }
+}
+
+/// Merging does not make an entry younger: what came first leaves first.
+#[test]
+fn age_counts_from_the_first_packet() {
+    let mut input = vec![packet(1, 0), packet(2, 0), packet(1, 1), packet(3, 0)];
+    let (output, _) = run(hash_mode(2), vec![Step::Burst(input.clone())]);
+    assert_eq!(output[0].0.ids, [0, 2]);
+    input.truncate(3);
+    let (output, _) = run(hash_mode(2), vec![Step::Burst(input)]);
+    assert_eq!(output.len(), 2);
+}
+
+#[test]
+fn more_flows_with_one_hash_than_a_set_has_room_for() {
+    for flows in [17, 64, 200] {
+        let config = Config {
+            seed: colliding_seed(),
+            ..hash_mode(flows)
+        };
+        // 16 of them are told apart.
+        let rounds =
+            |ports: u16| (0..4).flat_map(move |round| (0..ports).map(move |p| packet(p, round)));
+        let (output, stats) = run(config, vec![Step::Burst(rounds(16).collect())]);
+        assert_eq!(output.len(), 16);
+        assert_eq!(stats.flushes.get(FlushReason::Evict), 0);
+        // 17 are too many, and the oldest goes; or else this seed does not do what it should.
+        let input = (0..17).map(|port| packet(port, 0)).collect();
+        let (output, stats) = run(config, vec![Step::Burst(input)]);
+        assert_eq!(stats.flushes.get(FlushReason::Evict), 1);
+        assert_eq!(output[0].0.ids, [0]);
+        // Many more: nothing merges, nothing is lost, every flow stays in order.
+        let (output, _) = run(config, vec![Step::Burst(rounds(40).collect())]);
+        assert_in_order(&output);
+    }
+}
+
+/// Flows of one hash are one group for the sort, and are told apart in it.
+#[test]
+fn sorted_mode_tells_flows_of_one_hash_apart() {
+    for ports in [3, 16, 40] {
+        let config = Config {
+            seed: colliding_seed(),
+            mode: Mode::Sorted,
+            ..hash_mode(64)
+        };
+        let input: Vec<Wire> = (0..4)
+            .flat_map(|round| (0..ports).map(move |port| packet(port, round)))
+            .collect();
+        let (output, _) = run(config, vec![Step::Burst(input)]);
+        assert_in_order(&output);
+        if ports <= 16 {
+            assert_eq!(output.len(), usize::from(ports));
+        }
+    }
+}
+
+/// Entries that are free again in the middle are found again; the ring goes round many times.
+#[test]
+fn holes_in_the_ring() {
+    for flows in [1, 2, 3, 7, 16] {
+        let config = hash_mode(flows);
+        let mut steps = vec![];
+        for n in 0..400_u16 {
+            // Every third one is pushed out again by a packet that does not follow it.
+            steps.push(Step::Push(packet(n % 11, 0)));
+            if n % 3 == 0 {
+                steps.push(Step::Push(packet(n % 11, 5)));
+            }
+            if n % 97 == 0 {
+                steps.push(Step::Flush);
+            }
+        }
+        let (output, _) = run(config, steps);
+        assert_in_order(&output);
+    }
+}
+
+#[test]
+fn a_queue_that_is_full_is_run() {
+    for queue in [1, 2, 16, 100] {
+        let config = Config {
+            mode: Mode::Sorted,
+            queue,
+            ..hash_mode(4)
+        };
+        let input = (0..4).flat_map(|round| (0..25).map(move |port| packet(port, round)));
+        let (output, stats) = run(config, vec![Step::Burst(input.collect())]);
+        assert_in_order(&output);
+        assert_eq!(stats.sorted_windows, 100_u64.div_ceil(u64::from(queue)));
+        if queue == 100 {
+            assert_eq!(output.len(), 25);
+        }
+    }
+}
+
+#[test]
+fn auto_sorts_while_the_table_overflows() {
+    let config = Config {
+        mode: Mode::Auto,
+        ..hash_mode(8)
+    };
+    let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+    let window = |coalescer: &mut Coalescer<Wire, Owned<Wire>>, flows: u16| {
+        let mut out = 0;
+        for round in 0..4 {
+            let burst: Vec<Wire> = (0..flows).map(|port| packet(port, round)).collect();
+            coalescer.push_burst(0, burst, &mut |_, _| out += 1);
+        }
+        coalescer.flush(&mut |_, _| out += 1);
+        out
+    };
+    assert_eq!(window(&mut coalescer, 8), 8);
+    assert!(!coalescer.is_sorting());
+    assert_eq!(window(&mut coalescer, 64), 256);
+    assert!(coalescer.is_sorting());
+    assert_eq!(window(&mut coalescer, 64), 64);
+    // Few flows for a while, and it hashes again.
+    let mut windows = 0;
+    while coalescer.is_sorting() {
+        assert_eq!(window(&mut coalescer, 2), 2);
+        windows += 1;
+        assert!(windows < 100);
+    }
+    assert!(windows > 1);
+    assert_eq!(window(&mut coalescer, 2), 2);
+}
+
+/// The mode may change while packets are held, because only the old ones are handed on.
+#[test]
+fn auto_changes_with_packets_held() {
+    let config = Config {
+        mode: Mode::Auto,
+        ..hash_mode(8)
+    };
+    let mut steps = vec![Step::Clock(0)];
+    steps.extend((0..64).map(|port| Step::Push(packet(port, 0))));
+    steps.push(Step::Clock(1 << 30));
+    // The last eight of them are held; so is a young one.
+    steps.push(Step::Push(packet(63, 1)));
+    steps.push(Step::Push(packet(100, 0)));
+    steps.push(Step::Age(1 << 30, 1 << 29));
+    // Sorted from now on.
+    steps.push(Step::Push(packet(100, 1)));
+    steps.push(Step::Push(packet(100, 3)));
+    steps.push(Step::Push(packet(63, 2)));
+    let (output, stats) = run(config, steps);
+    assert_eq!(stats.sorted_windows, 1);
+    assert_in_order(&output);
+}
+
+#[test]
+fn hash_collisions_of_other_seeds() {
+    for seed in 0..50 {
+        let config = Config {
+            seed,
+            ..hash_mode(30)
+        };
+        let input = (0..3).flat_map(|round| (0..60).map(move |port| packet(port, round)));
+        let (output, _) = run(config, vec![Step::Burst(input.collect())]);
+        assert_in_order(&output);
+    }
+}
+
+#[test]
+fn tcp_and_udp_of_the_same_ports_are_two_flows() {
+    let tcp = train(&tcp4(0), &[100, 100]);
+    let udp: Vec<Frame> = tcp
+        .iter()
+        .map(|f| Frame {
+            tcp: false,
+            ..f.clone()
+        })
+        .collect();
+    let input = vec![
+        tcp[0].verified(),
+        udp[0].verified(),
+        tcp[1].verified(),
+        udp[1].verified(),
+    ];
+    for mode in MODES {
+        let config = Config {
+            mode,
+            ..hash_mode(8)
+        };
+        let (output, _) = run(config, vec![Step::Burst(input.clone())]);
+        assert_eq!(output.len(), 2);
+    }
+}

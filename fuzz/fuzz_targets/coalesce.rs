@@ -1,0 +1,408 @@
+//! `Coalescer` over trains of packets, some built from a few settings, some any bytes: nothing is
+//! lost or left behind, flows stay in order, merged packets are right, and what `Reversible` merged
+//! is cut again into what came.
+
+#![no_main]
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use libfuzzer_sys::fuzz_target;
+use packtrain_fuzz::{Input, plain_sum};
+use packtrain_offload::checksum::{self, Sum};
+use packtrain_offload::coalesce::{
+    Coalescer, Config, Done, Finish, Merged, Mode, NotTaken, Owned, Packet, Semantics,
+};
+use packtrain_offload::layout::{Layout, Network, Transport};
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::segment::{Fill, Segmenter};
+use packtrain_offload::virtio_net::{Accept, describe, validate};
+
+/// Packets of one train.
+const PACKETS_MAX: usize = 200;
+
+#[derive(Clone)]
+struct Wire {
+    bytes: Vec<u8>,
+    checksum: ChecksumState,
+    /// Pieces it can take.
+    room: u32,
+    ids: Vec<usize>,
+}
+
+impl Packet for Wire {
+    fn head(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn head_mut(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.bytes.get_mut(..bytes)
+    }
+
+    fn bytes(&self) -> u32 {
+        self.bytes.len() as u32
+    }
+
+    fn checksum(&self) -> ChecksumState {
+        self.checksum
+    }
+
+    fn sum(&self, range: Range<u32>) -> Sum {
+        checksum::sum(&self.bytes[range.start as usize..range.end as usize])
+    }
+
+    fn truncate(&mut self, bytes: u32) {
+        assert!(bytes as usize <= self.bytes.len());
+        self.bytes.truncate(bytes as usize);
+    }
+
+    fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
+        if self.room == 0 {
+            return Err(tail);
+        }
+        self.room -= 1;
+        let payload = payload.start as usize..payload.end as usize;
+        self.bytes.extend_from_slice(&tail.bytes[payload]);
+        self.ids.extend(tail.ids);
+        Ok(())
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input(data);
+    let settings = input.byte();
+    let link = input.link();
+    let semantics = if settings & 1 == 0 {
+        Semantics::Reversible
+    } else {
+        Semantics::Stream
+    };
+    let mut config = Config::new(semantics, link, u32::from(settings >> 1 & 7));
+    config.mode =
+        [Mode::Hash, Mode::Sorted, Mode::Auto, Mode::Auto][usize::from(settings >> 4 & 3)];
+    config.queue = 1 + u32::from(settings >> 5);
+    config.finish = if settings & 0x40 == 0 {
+        Finish::Partial
+    } else {
+        Finish::Complete
+    };
+    let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).expect("made for it");
+    let mut sent: Vec<Wire> = Vec::new();
+    let mut out: Vec<(Wire, Done)> = Vec::new();
+    let mut flows = [Flow::default(); 4];
+    while !input.0.is_empty() && sent.len() < PACKETS_MAX {
+        let mut sink = |wire: Wire, done: &Done| out.push((wire, *done));
+        match input.byte() {
+            255 => coalescer.flush(&mut sink),
+            254 => coalescer.flush_inactive(u64::from(input.word()) << 10, 1 << 15, &mut sink),
+            kind => {
+                let mut wire = next(kind, link, &mut flows, &sent, &mut input);
+                wire.ids = vec![sent.len()];
+                sent.push(wire.clone());
+                let now = (sent.len() as u64) << 15;
+                if kind & 0x40 == 0 {
+                    coalescer.push(now, wire, &mut sink);
+                } else {
+                    coalescer.push_burst(now, [wire], &mut sink);
+                }
+            }
+        }
+    }
+    coalescer.flush(&mut |wire, done| out.push((wire, *done)));
+    assert_eq!(coalescer.held(), 0, "one flush empties everything");
+    let stats = *coalescer.stats();
+    assert_eq!(stats.packets, sent.len() as u64);
+    assert_eq!(stats.packets, stats.emitted + stats.merged - stats.supers);
+    assert_eq!(stats.emitted, out.len() as u64);
+    assert_eq!(
+        stats.emitted,
+        stats.flushes.total() + stats.not_taken.total()
+    );
+    let wrong = |(_, done): &&(Wire, Done)| *done == Done::Passed(NotTaken::BadChecksum);
+    assert_eq!(stats.bad_checksums, out.iter().filter(wrong).count() as u64);
+    check(&config, &sent, &out);
+});
+
+/// What a flow goes on from.
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    sequence: u32,
+    acknowledgement: u32,
+    id: u16,
+}
+
+/// One more packet: of a flow, one of those before with a byte changed, or any bytes.
+fn next(
+    kind: u8,
+    link: LinkType,
+    flows: &mut [Flow; 4],
+    sent: &[Wire],
+    input: &mut Input<'_>,
+) -> Wire {
+    let bytes = match kind & 0x3F {
+        0 => {
+            let bytes = usize::from(input.byte());
+            let (taken, rest) = input.0.split_at(bytes.min(input.0.len()));
+            input.0 = rest;
+            taken.to_vec()
+        }
+        1..8 if !sent.is_empty() => {
+            let mut bytes = sent[usize::from(input.byte()) % sent.len()].bytes.clone();
+            let at = usize::from(input.byte());
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = input.byte();
+            }
+            bytes
+        }
+        _ => build(kind, link, &mut flows[usize::from(kind & 3)], input),
+    };
+    let mut wire = Wire {
+        bytes,
+        checksum: ChecksumState::None,
+        room: if kind & 0x3F == 9 { 2 } else { u32::MAX },
+        ids: Vec::new(),
+    };
+    if kind & 0x3F != 10 {
+        finish(&mut wire, link, kind & 0x30);
+    }
+    wire
+}
+
+/// A packet that continues its flow, unless the input has it otherwise.
+fn build(kind: u8, link: LinkType, flow: &mut Flow, input: &mut Input<'_>) -> Vec<u8> {
+    let odd = input.byte();
+    let payload_bytes = match input.byte() {
+        0..200 => 40,
+        less => usize::from(less - 200),
+    };
+    let (ipv6, tcp) = (kind & 1 == 1, kind & 2 == 0);
+    let mut packet = Vec::new();
+    let ethertype = if ipv6 { [0x86, 0xdd] } else { [8, 0] };
+    match link {
+        LinkType::RawIp => {}
+        LinkType::Ipoib => packet.extend([ethertype[0], ethertype[1], 0, 0]),
+        LinkType::Ethernet => {
+            packet.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+            if kind & 8 != 0 {
+                packet.extend([0x81, 0, 0, odd & 0x20]);
+            }
+            packet.extend(ethertype);
+        }
+    }
+    let options: &[u8] = if odd & 0x10 != 0 {
+        &[1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1]
+    } else {
+        &[]
+    };
+    let header = if tcp { 20 + options.len() } else { 8 };
+    let ip_bytes = (header + payload_bytes) as u16 + if ipv6 { 0 } else { 20 };
+    let protocol = if tcp { 6 } else { 17 };
+    if ipv6 {
+        packet.extend([0x60, 0, 0, 0]);
+        packet.extend(ip_bytes.to_be_bytes());
+        packet.extend([protocol, 64]);
+        packet.extend([0xfd; 32]);
+    } else {
+        packet.extend([0x45, 0]);
+        packet.extend(ip_bytes.to_be_bytes());
+        packet.extend(flow.id.to_be_bytes());
+        packet.extend([0x40, 0, 64, protocol, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
+        flow.id = flow.id.wrapping_add(u16::from(odd & 1 == 0));
+    }
+    packet.extend([0, kind & 3, 1, 187]);
+    if tcp {
+        flow.acknowledgement = flow.acknowledgement.wrapping_add(u32::from(odd >> 7));
+        packet.extend(flow.sequence.to_be_bytes());
+        packet.extend(flow.acknowledgement.to_be_bytes());
+        let flags = if odd & 0x0E == 0x0E {
+            input.byte()
+        } else {
+            0x10
+        };
+        packet.extend([(header as u8) << 2, flags, 1, odd & 0x40, 0, 0, 0, 0]);
+        packet.extend(options);
+        flow.sequence = flow.sequence.wrapping_add(payload_bytes as u32);
+    } else {
+        packet.extend((ip_bytes - if ipv6 { 0 } else { 20 }).to_be_bytes());
+        packet.extend([0, 0]);
+    }
+    let len = packet.len();
+    packet.resize(len + payload_bytes, odd);
+    if odd & 0x0C == 0x0C {
+        // Link padding.
+        packet.resize(len + payload_bytes + 3, 0);
+    }
+    packet
+}
+
+/// Makes the checksums right, and says who vouches for them.
+fn finish(wire: &mut Wire, link: LinkType, state: u8) {
+    let bytes = &mut wire.bytes;
+    let Ok(layout) = Layout::parse(link, bytes, bytes.len() as u32) else {
+        return;
+    };
+    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
+    if layout.kind == Network::Ipv4 {
+        bytes[network + 10..network + 12].fill(0);
+        let sum = !plain_sum(&[&bytes[network..transport]]);
+        bytes[network + 10..network + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+    let Some(offset) = offset(&layout) else {
+        return;
+    };
+    if layout.source_routed {
+        return;
+    }
+    let at = transport + usize::from(offset);
+    let pseudo = pseudo_header(bytes, &layout);
+    if state == 0x20 {
+        let preload = plain_sum(&[&pseudo]);
+        bytes[at..at + 2].copy_from_slice(&preload.to_be_bytes());
+        wire.checksum = ChecksumState::Partial {
+            start: layout.transport,
+            offset,
+        };
+        return;
+    }
+    bytes[at..at + 2].fill(0);
+    let sum = plain_sum(&[&pseudo, &bytes[transport..layout.ip_end as usize]]);
+    bytes[at..at + 2].copy_from_slice(&field(sum, offset).to_be_bytes());
+    if state == 0x10 {
+        wire.checksum = ChecksumState::Unnecessary;
+    }
+}
+
+/// Where the checksum is in the transport header.
+fn offset(layout: &Layout) -> Option<u16> {
+    match layout.transport_kind {
+        Transport::Tcp => Some(16),
+        Transport::Udp => Some(6),
+        _ => None,
+    }
+}
+
+fn field(sum: u16, offset: u16) -> u16 {
+    if sum == 0xffff && offset == 6 {
+        0xffff
+    } else {
+        !sum
+    }
+}
+
+fn pseudo_header(bytes: &[u8], layout: &Layout) -> Vec<u8> {
+    let network = usize::from(layout.network);
+    let addresses = match layout.kind {
+        Network::Ipv4 => network + 12..network + 20,
+        _ => network + 8..network + 40,
+    };
+    let mut pseudo = bytes[addresses].to_vec();
+    pseudo.extend(layout.l4_len().to_be_bytes());
+    pseudo.extend([0, 0, 0, layout.protocol.0]);
+    pseudo
+}
+
+fn check(config: &Config, sent: &[Wire], out: &[(Wire, Done)]) {
+    let mut seen = vec![false; sent.len()];
+    let mut last: HashMap<Vec<u8>, usize> = HashMap::new();
+    for (wire, done) in out {
+        for &id in &wire.ids {
+            assert!(!std::mem::replace(&mut seen[id], true), "packet {id} twice");
+            if let Some(flow) = flow_of(config.link, &sent[id].bytes) {
+                let before = last.insert(flow, id);
+                assert!(before < Some(id), "{id} after {before:?}");
+            }
+        }
+        let first = &sent[wire.ids[0]];
+        match done {
+            Done::Passed(_) => assert_eq!(wire.bytes, first.bytes, "untouched"),
+            Done::Alone(_) => assert_eq!(wire.bytes, first.bytes[..wire.bytes.len()]),
+            Done::Merged(merged) => check_merged(config, sent, wire, merged),
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen), "nothing is lost");
+}
+
+/// Addresses, ports and protocol.
+fn flow_of(link: LinkType, bytes: &[u8]) -> Option<Vec<u8>> {
+    let layout = Layout::parse(link, bytes, bytes.len() as u32).ok()?;
+    offset(&layout).filter(|_| !layout.fragment)?;
+    let mut flow = pseudo_header(bytes, &layout);
+    // Without the length.
+    let addresses = flow.len() - 8;
+    flow.drain(addresses..addresses + 4);
+    let ports = usize::from(layout.transport);
+    flow.extend(&bytes[ports..ports + 4]);
+    Some(flow)
+}
+
+fn check_merged(config: &Config, sent: &[Wire], wire: &Wire, merged: &Merged) {
+    let bytes = wire.bytes.len() as u32;
+    let layout = Layout::parse(config.link, &wire.bytes, bytes).expect("it parses");
+    assert_eq!(layout, merged.layout);
+    assert_eq!(layout.ip_end, bytes);
+    let count = usize::from(merged.pieces) + usize::from(merged.absorbed);
+    assert_eq!(count, wire.ids.len());
+    let transport = usize::from(layout.transport);
+    let offset = offset(&layout).expect("TCP or UDP");
+    let at = transport + usize::from(offset);
+    let pseudo = plain_sum(&[&pseudo_header(&wire.bytes, &layout)]);
+    if config.finish == Finish::Partial {
+        assert_eq!(wire.bytes[at..at + 2], pseudo.to_be_bytes());
+    } else {
+        let pseudo = pseudo_header(&wire.bytes, &layout);
+        let sum = plain_sum(&[&pseudo, &wire.bytes[transport..]]);
+        assert_eq!(sum, 0xffff, "the checksum of a merged packet");
+    }
+    if let Some(gso) = merged.gso {
+        let state = ChecksumState::Partial {
+            start: layout.transport,
+            offset,
+        };
+        let header = describe(state, Some(gso), Some(&layout));
+        validate(&header, config.link, Accept::ALL, &wire.bytes, bytes).expect("a right header");
+    }
+    if config.semantics == Semantics::Reversible || offset == 6 {
+        check_cut(config, sent, wire, merged, &layout);
+    }
+}
+
+/// Cut again it is what came.
+fn check_cut(config: &Config, sent: &[Wire], wire: &Wire, merged: &Merged, layout: &Layout) {
+    let gso = merged.gso.expect("more than one payload");
+    let bytes = wire.bytes.len() as u32;
+    let mut cut = Segmenter::new(&wire.bytes, layout, gso, bytes).expect("it can be cut");
+    if gso.fixed_id() {
+        cut = cut.with_fixed_id(&wire.bytes).expect("it has DF");
+    }
+    assert_eq!(cut.segments() as usize, wire.ids.len());
+    for (index, &id) in (0..).zip(&wire.ids) {
+        let range = cut.payload(index);
+        let payload = &wire.bytes[range.start as usize..range.end as usize];
+        let mut segment = vec![0; cut.header_bytes()];
+        let fill = Fill::Complete {
+            payload: checksum::sum(payload),
+        };
+        cut.write_header(index, &wire.bytes, &mut segment, fill)
+            .expect("there is room");
+        segment.extend_from_slice(payload);
+        let came = finished(&sent[id]);
+        if config.semantics == Semantics::Reversible {
+            assert_eq!(segment, came);
+        } else {
+            // Link padding was cut off, and the IPv4 checksum may have another form.
+            let start = usize::from(layout.transport);
+            assert_eq!(segment[start..], came[start..segment.len()]);
+        }
+    }
+}
+
+fn finished(wire: &Wire) -> Vec<u8> {
+    let mut bytes = wire.bytes.clone();
+    if let ChecksumState::Partial { start, offset } = wire.checksum {
+        let start = usize::from(start);
+        let at = start + usize::from(offset);
+        let sum = plain_sum(&[&bytes[start..]]);
+        bytes[at..at + 2].copy_from_slice(&field(sum, offset).to_be_bytes());
+    }
+    bytes
+}

@@ -680,8 +680,8 @@ fn check_segments(
 ///
 /// `gso` needs `checksum` to be [`ChecksumState::Partial`] at the packet's own transport header and
 /// a `layout`; else the peer refuses the packet. It also has to be one that the header can describe
-/// ([`Gso::fits_virtio`]); else the peer cuts it wrong. The header's `num_buffers` is 1: one buffer, or a
-/// peer without mergeable buffers.
+/// ([`Gso::fits_virtio`]); else the peer cuts it wrong. The header's `num_buffers` is 1: one buffer,
+/// or a peer without mergeable buffers.
 ///
 /// The caller has stored in the packet itself: the IPv4 header checksum, final, over the *whole*
 /// GSO packet's total length (this interface never offloads it); and in the transport checksum

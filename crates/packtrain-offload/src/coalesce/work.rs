@@ -118,8 +118,8 @@ impl<P: Packet> Work<'_, P> {
         self.flush_all(FlushReason::Timeout, sink);
     }
 
-    /// The packet that is expected: one that continues the held one of its flow, with headers of the
-    /// shape that was held last. It comes back if it is anything else.
+    /// The packet that is expected: one that continues the held one of its flow, with headers of
+    /// the shape that was held last. It comes back if it is anything else.
     ///
     /// It need not be parsed. If every bit agrees with those of a packet that was, but for the
     /// fields that may differ, then so does everything that a parser looks at; what is left to be

@@ -1,6 +1,6 @@
 //! Tests of the coalescer, against its public API alone. What a packet is made of is described by
-//! [`Frame`], field by field, and summed by a sum of its own: nothing here builds or checks a packet
-//! with the code under test, but the segmenter, which is what `Reversible` promises to fit.
+//! [`Frame`], field by field, and summed by a sum of its own: nothing here builds or checks a
+//! packet with the code under test, but the segmenter, which `Reversible` promises to fit.
 
 mod bugs;
 mod frame;
@@ -139,7 +139,8 @@ fn config(semantics: Semantics, link: LinkType) -> Config {
     }
 }
 
-/// Runs `steps` and one flush, after which nothing may be held, and checks what holds for any input:
+/// Runs `steps` and one flush, after which nothing may be held, and checks what holds for any
+/// input:
 /// conservation, what [`Stats`] says, and that what was not merged is as it came.
 fn run(config: Config, steps: Vec<Step>) -> (Output, Stats) {
     let storage = Owned::for_config(&config);

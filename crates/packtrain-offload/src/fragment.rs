@@ -11,11 +11,15 @@
 //! | payload | as much as fits in multiples of 8 bytes; the last has the rest |
 //! | total length, header checksum | recomputed |
 //! | identification | copied: the same on all fragments, which is what it is for |
-//! | fragment offset | where the payload belongs, in units of 8 bytes; added to the offset of a packet that is a fragment itself |
-//! | MF | set on all but the last, which keeps it as it was |
+//! | fragment offset | where the payload belongs, in units of 8 bytes ¹ |
+//! | MF | set on all but the last, which keeps it as it was ¹ |
 //! | DF | a packet that does not fit is refused: its sender must learn the MTU (RFC 1191) |
-//! | options | all on the first; on the others those with the copied flag, padded with zeros (RFC 791 §3.1); Linux leaves the others in place as no-operations |
-//! | transport checksum | not touched, since it covers the whole datagram: it must be finished before |
+//! | options | all on the first; on the others those with the copied flag ² |
+//! | transport checksum | not touched: it covers the whole datagram, and must be finished before |
+//!
+//! 1. A fragment may be fragmented further: its own offset is added, its own MF kept.
+//! 2. RFC 791 §3.1; zeros behind them fill the last word. Linux keeps the length of the header and
+//!    puts no-operations in the place of the others.
 //!
 //! IPv6 is never fragmented by who forwards it (RFC 8200 §5): the sender has to be told ("packet
 //! too big"). A GSO packet is cut by the [`Segmenter`](crate::segment::Segmenter) first; a segment

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
 //! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
-//! | [`segment`] | TSO and USO, in tunnels too: fresh headers for every wire packet, shared payload |
+//! | [`segment`] | TSO and USO, in tunnels too: fresh headers for each packet, shared payload |
 //! | [`fragment`] | IPv4 fragments for what is too long and no GSO packet; safe identifications |
 //! | [`checksum`] | the Internet checksum: over pieces, updated in place, pseudo-headers |
 //! | [`wire`] | the fields of Ethernet, ARP, IPv4, IPv6, TCP, UDP and ICMP, to read and to set |

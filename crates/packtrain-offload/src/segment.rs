@@ -56,14 +56,14 @@
 //!
 //! # Identifications
 //!
-//! IPv4 fragments are put together by source, destination, protocol and identification, so those of
-//! datagrams that may be fragmented must not repeat while any of them is on its way (RFC 6864 §4.3).
-//! A GSO packet of `n` segments uses `n` identifications, from its own on. Linux counts that way
-//! when it sends (`ip_select_ident_segs()`), and coalescing keeps to it, so cutting into the sizes
-//! that were merged never takes an identification twice. Who cuts into *more* segments than that
-//! takes those of the sender's next packets: harmless with DF set, where they mean nothing (RFC 6864
-//! §4.1); without it, take them from an [`IdSource`](crate::fragment::IdSource), and write the
-//! first one into the IPv4 header before the [`Segmenter`] is made.
+//! IPv4 fragments are put together by source, destination, protocol and identification, so those
+//! of datagrams that may be fragmented must not repeat while any of them is on its way (RFC 6864
+//! §4.3). A GSO packet of `n` segments uses `n` identifications, from its own on. Linux counts that
+//! way when it sends (`ip_select_ident_segs()`), and coalescing keeps to it, so cutting into the
+//! sizes that were merged never takes an identification twice. Who cuts into *more* segments than
+//! that takes those of the sender's next packets: harmless with DF set, where they mean nothing
+//! (RFC 6864 §4.1); without it, take them from an [`IdSource`](crate::fragment::IdSource), and
+//! write the first one into the IPv4 header before the [`Segmenter`] is made.
 
 use core::fmt;
 use core::ops::Range;
@@ -74,7 +74,7 @@ use crate::limits::{self, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES};
 use crate::offload::{ChecksumState, Ecn, Gso, GsoKind};
 
 use self::outer::Outer;
-use self::plan::{Ip, fold, narrow};
+use self::plan::{Ip, fold, narrow, window};
 
 mod check;
 mod outer;
@@ -223,22 +223,61 @@ pub struct Segmenter {
     size: u16,
     transport: u16,
     header_bytes: u16,
-    /// TCP: data offset and flags of the packet.
-    flags: u16,
-    /// TCP: flags that only the first segment keeps.
-    first_only: u16,
-    /// Sum of the pseudo-header without its length.
-    pseudo_sum: u16,
-    /// The same and the transport header, without what differs: sequence number, flags and
-    /// checksum; length and checksum.
-    transport_sum: u16,
+    /// TCP: the flag that only the first segment has, if it has it.
+    first_flags: u16,
     /// TCP: sequence number of the first segment.
     sequence: u32,
     payload_bytes: u32,
     segments: u32,
-    /// Transport header and payload of every segment but the last, and of the last.
-    l4_bytes: [u16; 2],
+    /// Every segment but the last, and the last.
+    lengths: [Length; 2],
     outer: Option<Outer>,
+}
+
+/// What is the same on all segments of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Length {
+    /// Transport header and payload.
+    l4_bytes: u16,
+    /// The IP length field.
+    ip_length: u16,
+    /// IPv4: sum of the header, identification and checksum aside.
+    ip_sum: u16,
+    /// TCP: data offset and flags, `first_flags` aside.
+    flags: u16,
+    /// Sum of the pseudo-header.
+    pseudo_sum: u16,
+    /// The same and the transport header, sequence number, first flags and checksum aside.
+    transport_sum: u16,
+}
+
+impl Length {
+    /// `pseudo_sum` is without its length, `transport_sum` that of
+    /// [`plan::transport_sum`].
+    fn new(
+        kind: GsoKind,
+        ip: &Ip,
+        pseudo_sum: u16,
+        transport_sum: u16,
+        l4_bytes: u32,
+        flags: u16,
+    ) -> Self {
+        let pseudo_sum = fold(u32::from(pseudo_sum) + l4_bytes);
+        // In UDP the length is in the header, too.
+        let own = if kind.is_tcp() {
+            u32::from(flags)
+        } else {
+            l4_bytes
+        };
+        Self {
+            l4_bytes: narrow(l4_bytes),
+            ip_length: narrow(ip.length(l4_bytes)),
+            ip_sum: ip.length_sum(l4_bytes),
+            flags,
+            pseudo_sum,
+            transport_sum: fold(u32::from(transport_sum) + u32::from(pseudo_sum) + own),
+        }
+    }
 }
 
 impl Segmenter {
@@ -279,31 +318,42 @@ impl Segmenter {
         }
         let segments = gso.segments(payload_bytes);
         check::transport(gso.kind, headers, layout, segments)?;
-        let mut segmenter = Self {
+        let header = &headers[usize::from(layout.transport)..];
+        let pseudo_sum = ip.pseudo_sum(headers, destination, protocol_of(gso.kind));
+        let transport_sum = plan::transport_sum(gso.kind, header);
+        let (mut flags, mut first_flags, mut sequence) = (0, 0, 0);
+        if gso.kind.is_tcp() {
+            flags = plan::load(header, TCP_FLAGS);
+            sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+            if gso.ecn() != Ecn::Accurate {
+                first_flags = flags & TCP_CWR;
+            }
+        }
+        let last = payload_bytes - (segments - 1) * u32::from(gso.size.get());
+        let length = |payload: u32, cleared: u16| {
+            let flags = flags & !(first_flags | cleared);
+            Length::new(
+                gso.kind,
+                &ip,
+                pseudo_sum,
+                transport_sum,
+                transport_bytes + payload,
+                flags,
+            )
+        };
+        let segmenter = Self {
             kind: gso.kind,
             ip,
             size: gso.size.get(),
             transport: layout.transport,
             header_bytes: layout.payload,
-            flags: 0,
-            first_only: if gso.ecn() == Ecn::Accurate {
-                0
-            } else {
-                TCP_CWR
-            },
-            pseudo_sum: 0,
-            transport_sum: 0,
-            sequence: 0,
+            first_flags,
+            sequence,
             payload_bytes,
             segments,
-            l4_bytes: [
-                largest,
-                payload_bytes - (segments - 1) * u32::from(gso.size.get()),
-            ]
-            .map(|bytes| narrow(transport_bytes + bytes)),
+            lengths: [length(largest, TCP_FIN | TCP_PSH), length(last, 0)],
             outer: None,
         };
-        segmenter.add_up(headers, destination);
         if gso.fixed_id() {
             return segmenter.with_fixed_id(headers);
         }
@@ -335,28 +385,6 @@ impl Segmenter {
         }
         segmenter.outer = Some(outer);
         Ok(segmenter)
-    }
-
-    /// Sums what is the same on every segment.
-    fn add_up(&mut self, headers: &[u8], destination: u16) {
-        let header = &headers[usize::from(self.transport)..];
-        let protocol = if self.kind.is_tcp() {
-            IpProtocol::TCP
-        } else {
-            IpProtocol::UDP
-        };
-        self.pseudo_sum = self.ip.pseudo_sum(headers, destination, protocol);
-        let mut sum = checksum::sum(&header[..4]);
-        sum.add_u16(self.pseudo_sum);
-        if self.kind.is_tcp() {
-            sum.add(&header[8..12]);
-            sum.add(&header[14..16]);
-            sum.add(&header[18..]);
-            self.flags = plan::load(header, TCP_FLAGS);
-            let bytes = [header[4], header[5], header[6], header[7]];
-            self.sequence = u32::from_be_bytes(bytes);
-        }
-        self.transport_sum = sum.fold();
     }
 
     /// Gives every segment the identification of the original (`SKB_GSO_TCP_FIXEDID` in Linux, for
@@ -445,17 +473,15 @@ impl Segmenter {
         let headers = headers.get(..bytes).ok_or(SegmentError::Buffer)?;
         let out = out.get_mut(..bytes).ok_or(SegmentError::Buffer)?;
         copy_header(out, headers);
-        let is_last = index + 1 == self.segments;
-        let l4_bytes = u32::from(self.l4_bytes[usize::from(is_last)]);
-        self.ip.patch(index, out, l4_bytes);
+        let length = &self.lengths[usize::from(index + 1 == self.segments)];
+        self.ip.patch(index, out, length.ip_length, length.ip_sum);
         if let Some(outer) = &self.outer {
-            let inner_sum = fold(u32::from(self.pseudo_sum) + l4_bytes);
-            outer.patch(index, out, &self.ip, l4_bytes, inner_sum);
+            outer.patch(index, out, self.ip.ipv6, length);
         }
         let left = if self.kind.is_tcp() {
-            self.patch_tcp(index, is_last, out, l4_bytes, fill)
+            self.patch_tcp(index, out, length, fill)
         } else {
-            self.patch_udp(out, l4_bytes, fill)
+            self.patch_udp(out, length, fill)
         };
         left.ok_or(SegmentError::Buffer)
     }
@@ -497,56 +523,41 @@ impl Segmenter {
     fn patch_tcp(
         &self,
         index: u32,
-        is_last: bool,
         out: &mut [u8],
-        l4_bytes: u32,
+        length: &Length,
         fill: Fill,
     ) -> Option<ChecksumState> {
-        let tcp = out
-            .get_mut(usize::from(self.transport)..)?
-            .first_chunk_mut::<TCP_HEADER_BYTES_MIN>()?;
+        let tcp = window::<TCP_HEADER_BYTES_MIN>(out, self.transport)?;
         let sequence = self.sequence.wrapping_add(index * u32::from(self.size));
-        let first_only = if index > 0 { self.first_only } else { 0 };
-        let last_only = if is_last { 0 } else { TCP_FIN | TCP_PSH };
-        let flags = self.flags & !(first_only | last_only);
-        tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
-        tcp[12..14].copy_from_slice(&flags.to_be_bytes());
+        let first_flags = if index == 0 { self.first_flags } else { 0 };
         let (field, left) = match fill {
-            Fill::Partial => (
-                fold(u32::from(self.pseudo_sum) + l4_bytes),
-                self.partial(TCP_CHECKSUM),
-            ),
+            Fill::Partial => (length.pseudo_sum, self.partial(TCP_CHECKSUM)),
             Fill::Complete { payload } => {
-                let sum = u32::from(self.transport_sum)
-                    + l4_bytes
+                let sum = u32::from(length.transport_sum)
+                    + u32::from(first_flags)
                     + (sequence >> 16)
                     + (sequence & 0xFFFF)
-                    + u32::from(flags)
                     + u32::from(payload.fold());
                 (!fold(sum), ChecksumState::Unnecessary)
             }
         };
+        tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+        tcp[12..14].copy_from_slice(&(length.flags | first_flags).to_be_bytes());
         tcp[16..18].copy_from_slice(&field.to_be_bytes());
         Some(left)
     }
 
     #[inline]
-    fn patch_udp(&self, out: &mut [u8], l4_bytes: u32, fill: Fill) -> Option<ChecksumState> {
-        let udp = out
-            .get_mut(usize::from(self.transport)..)?
-            .first_chunk_mut::<UDP_HEADER_BYTES>()?;
+    fn patch_udp(&self, out: &mut [u8], length: &Length, fill: Fill) -> Option<ChecksumState> {
+        let udp = window::<UDP_HEADER_BYTES>(out, self.transport)?;
         let (field, left) = match fill {
-            Fill::Partial => (
-                fold(u32::from(self.pseudo_sum) + l4_bytes),
-                self.partial(UDP_CHECKSUM),
-            ),
+            Fill::Partial => (length.pseudo_sum, self.partial(UDP_CHECKSUM)),
             Fill::Complete { payload } => {
-                // The length is in the pseudo-header and in the header.
-                let sum = u32::from(self.transport_sum) + 2 * l4_bytes + u32::from(payload.fold());
+                let sum = u32::from(length.transport_sum) + u32::from(payload.fold());
                 (checksum::udp_field(!fold(sum)), ChecksumState::Unnecessary)
             }
         };
-        udp[4..6].copy_from_slice(&narrow(l4_bytes).to_be_bytes());
+        udp[4..6].copy_from_slice(&length.l4_bytes.to_be_bytes());
         udp[6..8].copy_from_slice(&field.to_be_bytes());
         Some(left)
     }
@@ -557,6 +568,14 @@ impl Segmenter {
             start: self.transport,
             offset,
         }
+    }
+}
+
+const fn protocol_of(kind: GsoKind) -> IpProtocol {
+    if kind.is_tcp() {
+        IpProtocol::TCP
+    } else {
+        IpProtocol::UDP
     }
 }
 

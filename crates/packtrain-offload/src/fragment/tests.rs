@@ -1,5 +1,5 @@
-//! Tests of fragmentation: the known cases, then random packets put together again by an independent
-//! reassembly.
+//! Tests of fragmentation: the known cases, then random packets put together again by a reassembly
+//! that knows nothing of the code under test.
 
 use std::string::ToString;
 use std::vec;

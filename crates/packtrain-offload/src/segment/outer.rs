@@ -1,7 +1,7 @@
 //! What a tunnel puts in front of every segment.
 
 use super::plan::{Ip, fold, load, narrow, store};
-use super::{SegmentError, UDP_CHECKSUM, check};
+use super::{Length, SegmentError, UDP_CHECKSUM, check};
 use crate::checksum;
 use crate::layout::{IpProtocol, Network, Transport, Tunnel, TunnelLayout};
 use crate::limits::UDP_HEADER_BYTES;
@@ -84,24 +84,18 @@ impl Outer {
         self.ip.length(u32::from(self.between) + inner_l4_bytes)
     }
 
-    /// Sets every field of the outer headers that differs. `pseudo_sum` is that of the inner
-    /// pseudo-header, length included.
-    pub(super) fn patch(
-        &self,
-        index: u32,
-        out: &mut [u8],
-        inner: &Ip,
-        inner_l4_bytes: u32,
-        pseudo_sum: u16,
-    ) {
-        let l4_bytes = u32::from(self.between) + inner_l4_bytes;
-        self.ip.patch(index, out, l4_bytes);
+    /// Sets every field of the outer headers that differs. `inner` is about the inner packet, which
+    /// is `inner_ipv6`.
+    pub(super) fn patch(&self, index: u32, out: &mut [u8], inner_ipv6: bool, inner: &Length) {
+        let l4_bytes = u32::from(self.between) + u32::from(inner.l4_bytes);
+        let (length, sum) = (self.ip.length(l4_bytes), self.ip.length_sum(l4_bytes));
+        self.ip.patch(index, out, narrow(length), sum);
         let at = usize::from(self.transport);
         // With its checksum finished, the inner packet from its transport header on sums up to the
         // complement of its pseudo-header.
-        let mut sum = u32::from(self.sum) + u32::from(!pseudo_sum);
-        if inner.ipv6 {
-            sum += inner.length(inner_l4_bytes);
+        let mut sum = u32::from(self.sum) + u32::from(!inner.pseudo_sum);
+        if inner_ipv6 {
+            sum += u32::from(inner.ip_length);
         }
         match self.fields {
             Fields::None => {}

@@ -4,13 +4,16 @@
 use super::SegmentError;
 use crate::checksum;
 use crate::layout::Layout;
+use crate::limits::IPV4_HEADER_BYTES_MIN;
+use crate::offload::GsoKind;
 use crate::wire::IpProtocol;
 
 /// One IP header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ip {
     pub(super) ipv6: bool,
-    fixed_id: bool,
+    /// All ones if the identification counts up, else zero.
+    counting: u16,
     /// Where the header begins.
     at: u16,
     /// What the length field counts besides the transport header and all that follows it.
@@ -28,7 +31,7 @@ impl Ip {
         let header = &headers[network..usize::from(layout.transport)];
         let mut ip = Self {
             ipv6,
-            fixed_id: false,
+            counting: u16::MAX,
             at: layout.network,
             counted: header.len() as u16,
             id: 0,
@@ -54,7 +57,7 @@ impl Ip {
         if self.ipv6 || flags.is_none_or(|flags| flags & DF == 0) {
             return Err(SegmentError::FixedId);
         }
-        self.fixed_id = true;
+        self.counting = 0;
         Ok(())
     }
 
@@ -64,25 +67,29 @@ impl Ip {
         u32::from(self.counted) + l4_bytes
     }
 
-    /// Sets length, identification and header checksum.
+    /// IPv4: sum of the header with its length field, without identification and checksum.
     #[inline]
-    pub(super) fn patch(&self, index: u32, out: &mut [u8], l4_bytes: u32) {
-        let length = narrow(self.length(l4_bytes));
-        let at = usize::from(self.at);
+    pub(super) fn length_sum(&self, l4_bytes: u32) -> u16 {
+        fold(u32::from(self.sum) + self.length(l4_bytes))
+    }
+
+    /// Sets length, identification and header checksum. `sum` is
+    /// [`length_sum`](Self::length_sum).
+    #[inline]
+    pub(super) fn patch(&self, index: u32, out: &mut [u8], length: u16, sum: u16) {
         if self.ipv6 {
-            store(out, at + 4, length);
+            store(out, usize::from(self.at) + 4, length);
             return;
         }
-        let Some(header) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<20>) else {
+        let Some(header) = window::<IPV4_HEADER_BYTES_MIN>(out, self.at) else {
             return;
         };
         // The number of segments is bounded far below 2^16; the sum wraps.
-        let step = if self.fixed_id { 0 } else { narrow(index) };
-        let id = self.id.wrapping_add(step);
+        let id = self.id.wrapping_add(narrow(index) & self.counting);
         let length_and_id = u32::from(length) << 16 | u32::from(id);
         header[2..6].copy_from_slice(&length_and_id.to_be_bytes());
-        let sum = !fold(u32::from(self.sum) + u32::from(length) + u32::from(id));
-        [header[10], header[11]] = sum.to_be_bytes();
+        let checksum = !fold(u32::from(sum) + u32::from(id));
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 
     /// Sum of the pseudo-header without its length; `destination` is where that address is.
@@ -98,6 +105,25 @@ impl Ip {
         sum.add_u16(u16::from(protocol.0));
         sum.fold()
     }
+}
+
+/// Sum of a transport header as far as it is the same on all segments: without sequence number,
+/// data offset with flags, and checksum; or without length and checksum.
+pub(super) fn transport_sum(kind: GsoKind, header: &[u8]) -> u16 {
+    let mut sum = checksum::sum(&header[..4]);
+    if kind.is_tcp() {
+        sum.add(&header[8..12]);
+        sum.add(&header[14..16]);
+        sum.add(&header[18..]);
+    }
+    sum.fold()
+}
+
+/// `N` bytes from `at` on.
+#[inline]
+pub(super) fn window<const N: usize>(bytes: &mut [u8], at: u16) -> Option<&mut [u8; N]> {
+    let at = usize::from(at);
+    bytes.get_mut(at..at + N)?.first_chunk_mut()
 }
 
 /// A folded sum of 16-bit numbers; 0 only if all of them were.

@@ -305,10 +305,11 @@ impl Fragmenter {
         }
         let payload = self.payload(index);
         let units = (payload.start - u32::from(self.header_bytes[0])) / 8;
+        // What the packet has of MF stays.
         let more = if index + 1 < self.fragments {
             MORE_FRAGMENTS
         } else {
-            self.word & MORE_FRAGMENTS
+            0
         };
         let offset = (self.word & FRAGMENT_OFFSET_MASK) + units as u16;
         let mut ip = HeaderMut::parse(&mut out[network..]).map_err(|_| FragmentError::Headers)?;

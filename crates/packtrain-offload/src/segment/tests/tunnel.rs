@@ -507,25 +507,37 @@ fn contradictions_are_refused() {
 /// The outer length field holds 16 bits too, and the outer packet is the longer one.
 #[test]
 fn a_segment_too_long_for_the_outer_packet_is_refused() {
-    let inner = Spec::tcp4(65_000).ethernet();
-    let carried = Carried::new(Between::Vxlan { checksum: true }, inner);
+    let carried = Carried::new(GRE, Spec::tcp4(65_000));
     let packet = carried.build(Field::Preload);
     let mut layout = carried.layout(&packet);
-    let gso = gso_of(&carried.inner, 65_000);
-    let bytes = packet.len() as u32;
-    assert!(Segmenter::in_tunnel(&packet, &layout, gso, bytes).is_ok());
     // As a BIG TCP packet would be, of which the length fields say nothing.
     let more = 480;
     layout.outer.ip_end += more;
     layout.inner.ip_end += more;
-    let gso = Gso::new(gso.kind, NonZeroU16::new(65_480).unwrap());
-    let made = Segmenter::in_tunnel(&packet, &layout, gso, bytes + more);
-    let plain = Segmenter::new(&packet, &layout.inner, gso, bytes + more);
-    assert!(plain.is_ok(), "the inner packet alone would fit");
-    assert!(matches!(
-        made,
-        Err(SegmentError::Length | SegmentError::UdpLength)
-    ));
+    let bytes = packet.len() as u32 + more;
+    let made = |size| {
+        let gso = Gso::new(GsoKind::TcpV4, NonZeroU16::new(size).unwrap());
+        let plain = Segmenter::new(&packet, &layout.inner, gso, bytes);
+        assert!(plain.is_ok(), "the inner packet alone would fit");
+        Segmenter::in_tunnel(&packet, &layout, gso, bytes).map(|s| s.segments())
+    };
+    let room = 65_535 - 20 - 4 - 40;
+    assert_eq!(made(room), Ok(2));
+    assert_eq!(made(room + 1), Err(SegmentError::Length));
+}
+
+#[test]
+fn gre_flags_that_the_layout_does_not_know_are_refused() {
+    let carried = Carried::new(GRE, Spec::tcp4(3000));
+    let mut packet = carried.build(Field::Preload);
+    let layout = carried.layout(&packet);
+    let at = carried.transport();
+    for (first, second) in [(0x40, 0), (0x08, 0), (0, 1), (0, 0x80)] {
+        packet[at..at + 2].copy_from_slice(&[first, second]);
+        let gso = gso_of(&carried.inner, 1000);
+        let made = Segmenter::in_tunnel(&packet, &layout, gso, packet.len() as u32);
+        assert_eq!(made, Err(SegmentError::Headers));
+    }
 }
 
 fn any_between() -> impl Strategy<Value = Between> {

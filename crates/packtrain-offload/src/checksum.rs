@@ -162,12 +162,13 @@ const fn add_around(a: u64, b: u64) -> u64 {
 /// header without its options, most with them, and small packets.
 pub const SHORT_BYTES_MAX: usize = 128;
 
+/// The residue modulo 0xFFFF in 16 bits; 0 for 0 alone.
 #[inline]
 const fn fold_words(words: u64) -> u16 {
-    let sum = (words & 0xFFFF_FFFF) + (words >> 32);
-    let sum = (sum & 0xFFFF) + ((sum >> 16) & 0xFFFF) + (sum >> 32);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    ((sum & 0xFFFF) + (sum >> 16)) as u16
+    // In a sum of a number and itself with the halves exchanged, the carry out of the low half is
+    // the one that has to be brought around to the sum of both halves in the high half.
+    let sum = (words.wrapping_add(words.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// The sum of one contiguous piece.

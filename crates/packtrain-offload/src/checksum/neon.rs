@@ -52,7 +52,9 @@ fn is_this(only: Option<Level>) -> bool {
 ///
 /// # Safety
 /// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` is for storing as many elsewhere.
+/// The processor has NEON, as the target of this file says.
 #[inline(never)]
+#[target_feature(enable = "neon")]
 unsafe fn run<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
     const VECTOR: usize = size_of::<uint8x16_t>();
     let mut sums = [vdupq_n_u64(0); 4];

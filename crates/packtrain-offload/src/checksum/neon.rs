@@ -51,7 +51,7 @@ fn is_this(only: Option<Level>) -> bool {
 /// Sums `bytes` bytes from `src` on, and with `COPY` stores them to `dst`.
 ///
 /// # Safety
-/// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` is for storing as many elsewhere.
+/// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` for storing as many elsewhere.
 /// The processor has NEON, as the target of this file says.
 #[inline(never)]
 #[target_feature(enable = "neon")]

@@ -37,14 +37,20 @@ const fn halves(word: u64) -> u64 {
     (word & 0xFFFF_FFFF) + (word >> 32)
 }
 
-/// `sum` for few bytes, meant to be inlined: chains of additions with carry, and one branch for
-/// each power of two, which the lengths of headers predict well.
+/// `sum` for fewer than 128 bytes, meant to be inlined: chains of additions with carry, and one
+/// branch for each power of two, which the lengths of headers predict well. A loop would be
+/// unrolled.
 #[inline]
 pub(super) fn sum_short(bytes: &[u8]) -> u64 {
-    let (rows, rest) = bytes.as_chunks::<32>();
-    let mut total = 0;
-    for row in rows {
-        total = add_chain(total, row.as_chunks::<8>().0);
+    const { assert!(super::SHORT_BYTES_MAX < 128) };
+    let (mut total, mut rest) = (0, bytes);
+    if let Some((words, after)) = rest.split_first_chunk::<64>() {
+        total = add_chain(total, words.as_chunks::<8>().0);
+        rest = after;
+    }
+    if let Some((words, after)) = rest.split_first_chunk::<32>() {
+        total = add_chain(total, words.as_chunks::<8>().0);
+        rest = after;
     }
     sum_below_32(total, rest)
 }

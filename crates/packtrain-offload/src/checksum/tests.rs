@@ -330,13 +330,17 @@ fn an_updated_udp_field_keeps_its_meaning() {
     assert_eq!(update_udp(9, |_| 0), 0xFFFF);
 }
 
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 });
+    if cfg!(miri) {
+        // It has no file system to keep failures in.
+        config.failure_persistence = None;
+    }
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 256 },
-        // Miri has no file system to keep failures in.
-        failure_persistence: if cfg!(miri) { None } else { ProptestConfig::default().failure_persistence },
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config())]
 
     #[test]
     fn equals_the_reference_however_split(

@@ -70,7 +70,7 @@ pub(super) fn copy_and_sum_uninit<'a>(
 ///
 /// # Safety
 /// With `COPY`, `dst` is valid for storing `src.len()` bytes, and they do not overlap `src`.
-#[inline]
+#[inline(always)]
 unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -> Option<u64> {
     let asked = |level| only.is_none_or(|only| only == level);
     if asked(Level::Avx512) && avx512_found::get() {
@@ -89,7 +89,7 @@ unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -
 }
 
 /// # Safety
-/// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` is for storing as many elsewhere.
+/// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` for storing as many elsewhere.
 /// The processor has AVX-512 F and BW.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw")]

@@ -1,5 +1,5 @@
-//! Network offloads, exact, without I/O, allocation or `unsafe`: the piece that a VPN, a VMM or a
-//! user-space stack would otherwise write by hand.
+//! Network offloads, exact, without I/O or allocation: the piece that a VPN, a VMM or a user-space
+//! stack would otherwise write by hand.
 //!
 //! | module | what it is for |
 //! | --- | --- |
@@ -8,12 +8,14 @@
 //! | [`segment`] | TSO and USO: fresh headers for every wire packet, shared payload |
 //! | [`flow`] | which packets belong together: flow key, hashes, RSS and its table |
 //! | [`sort`] | grouping by key with arrival order kept, linear for any keys |
-//! | [`checksum`] | the Internet checksum: over pieces, updated in place, pseudo-headers |
+//! | [`checksum`] | the Internet checksum: over pieces, while copying, updated in place |
+//! | [`verify`] | whether the checksums of a received packet are right |
 //! | [`wire`] | the fields of Ethernet, ARP, IPv4, IPv6, TCP, UDP and ICMP, to read and to set |
 //! | [`offload`], [`limits`] | the words that all of these share, and every bound |
 //!
 //! All of it works on byte slices that the caller owns. Nothing panics on any bytes: what is
 //! truncated, lies or contradicts itself is a typed error whose `reason` can name a counter.
+//! `unsafe` is in two files only, which hold the vector instructions of [`checksum`].
 //!
 //! # From a TUN read to wire packets
 //!
@@ -82,6 +84,7 @@ pub mod limits;
 pub mod offload;
 pub mod segment;
 pub mod sort;
+pub mod verify;
 pub mod virtio_net;
 pub mod wire;
 

@@ -33,7 +33,17 @@ const LAYERS: &[Layers] = &[
         modules: &[
             (0, &["wire", "checksum", "offload", "limits"]),
             (1, &["layout"]),
-            (2, &["virtio_net", "segment", "coalesce", "flow", "sort"]),
+            (
+                2,
+                &[
+                    "virtio_net",
+                    "segment",
+                    "verify",
+                    "coalesce",
+                    "flow",
+                    "sort",
+                ],
+            ),
         ],
     },
 ];

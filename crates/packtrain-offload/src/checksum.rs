@@ -1,9 +1,67 @@
-//! The Internet checksum: summing, folding, pseudo-headers and incremental update.
+//! The Internet checksum: summing, copying, folding, pseudo-headers and incremental update.
 //!
 //! The sum is kept in the order that the bytes have in memory, so that no word is swapped while
 //! summing (RFC 1071 §2(B)); the 16-bit results are numbers to be stored with `to_be_bytes`.
+//!
+//! | to | use |
+//! |---|---|
+//! | sum pieces of any length and alignment | [`sum`], [`Sum::add`], [`Sum::add_pieces`] |
+//! | sum while copying | [`copy_and_sum`], [`copy_and_sum_uninit`] |
+//! | begin with the pseudo-header | [`pseudo_header_v4`], [`pseudo_header_v6`] |
+//! | finish a new checksum | [`Sum::finish`], [`udp_field`], [`ipv4_header`] |
+//! | finish one that the sender left partial | [`complete_partial`] |
+//! | change what a checksum covers (RFC 1624) | [`update_u16`], [`update_bytes`], [`update_udp`] |
+//! | check the one of a received packet | [`crate::verify`] |
+//!
+//! ```
+//! use packtrain_offload::checksum::{copy_and_sum, pseudo_header_v4, udp_field};
+//!
+//! // A UDP datagram put together from a header and two pieces of payload.
+//! let header = [0x30, 0x39, 0x00, 0x35, 0x00, 0x0D, 0, 0];
+//! let mut datagram = [0; 13];
+//! let mut sum = pseudo_header_v4([198, 18, 0, 1], [198, 18, 0, 2], 17, 13);
+//! let mut at = 0;
+//! for piece in [&header[..], b"pac", b"ke"] {
+//!     sum.add_sum(copy_and_sum(&mut datagram[at..], piece));
+//!     at += piece.len();
+//! }
+//! datagram[6..8].copy_from_slice(&udp_field(sum.finish()).to_be_bytes());
+//!
+//! let mut check = pseudo_header_v4([198, 18, 0, 1], [198, 18, 0, 2], 17, 13);
+//! check.add(&datagram);
+//! assert!(check.is_valid());
+//! ```
+
+use core::mem::MaybeUninit;
 
 use crate::limits::IPV4_HEADER_BYTES_MIN;
+
+mod scalar;
+mod select;
+
+// One of these is what `select` knows as `vectors`.
+#[cfg(all(
+    target_arch = "aarch64",
+    target_endian = "little",
+    target_feature = "neon"
+))]
+#[path = "checksum/neon.rs"]
+mod vectors;
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_feature = "sse2"),
+    all(
+        target_arch = "aarch64",
+        target_endian = "little",
+        target_feature = "neon"
+    )
+)))]
+#[path = "checksum/no_vectors.rs"]
+mod vectors;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[path = "checksum/x86.rs"]
+mod vectors;
+
+pub use select::Level;
 
 /// A ones-complement sum under way.
 ///
@@ -29,13 +87,26 @@ impl Sum {
         }
     }
 
-    /// Adds a piece of any length that follows what was added before.
+    /// Adds a piece of any length and alignment that follows what was added before.
+    ///
+    /// Pieces of up to [`SHORT_BYTES_MAX`] are summed in place, longer ones by a function that is
+    /// chosen for this processor at run time (see [`Level`]).
     #[inline]
     pub fn add(&mut self, piece: &[u8]) {
-        self.append(Self {
-            words: scalar::sum(piece),
-            odd: piece.len() % 2 == 1,
-        });
+        let words = if piece.len() <= SHORT_BYTES_MAX {
+            scalar::sum_short(piece)
+        } else {
+            select::sum(piece)
+        };
+        self.append(Self::of_words(words, piece.len()));
+    }
+
+    /// Adds pieces of any lengths, one after the other.
+    #[inline]
+    pub fn add_pieces<'a>(&mut self, pieces: impl IntoIterator<Item = &'a [u8]>) {
+        for piece in pieces {
+            self.add(piece);
+        }
     }
 
     /// Adds a 16-bit number as its two bytes in network order.
@@ -86,6 +157,15 @@ impl Sum {
         self.fold() == 0xFFFF
     }
 
+    /// `words` as a kernel returns it for `bytes` bytes.
+    #[inline]
+    const fn of_words(words: u64, bytes: usize) -> Self {
+        Self {
+            words,
+            odd: bytes % 2 == 1,
+        }
+    }
+
     #[inline]
     fn append(&mut self, next: Self) {
         let words = if self.odd {
@@ -107,68 +187,17 @@ const fn add_around(a: u64, b: u64) -> u64 {
     sum + carry as u64
 }
 
+/// The longest piece in bytes that [`Sum::add`] sums without choosing an implementation: every
+/// header without its options, most with them, and small packets.
+pub const SHORT_BYTES_MAX: usize = 127;
+
+/// The residue modulo 0xFFFF in 16 bits; 0 for 0 alone.
 #[inline]
 const fn fold_words(words: u64) -> u16 {
-    let sum = (words & 0xFFFF_FFFF) + (words >> 32);
-    let sum = (sum & 0xFFFF) + ((sum >> 16) & 0xFFFF) + (sum >> 32);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    ((sum & 0xFFFF) + (sum >> 16)) as u16
-}
-
-/// The portable inner loop.
-mod scalar {
-    use super::add_around;
-
-    /// Bytes between two folds: few enough that a lane of 32-bit halves cannot overflow, even, so
-    /// that a block does not move the words of the next one.
-    const BLOCK_BYTES: usize = 1 << 24;
-    const LANES: usize = 4;
-
-    /// Sum of the words of `bytes` as they lie in memory, the last one padded with a zero byte.
-    #[inline]
-    pub(super) fn sum(bytes: &[u8]) -> u64 {
-        let mut total = 0;
-        for block in bytes.chunks(BLOCK_BYTES) {
-            total = add_around(total, sum_block(block));
-        }
-        total
-    }
-
-    /// At most `BLOCK_BYTES`. The lanes are independent so that they become vector registers.
-    #[inline]
-    fn sum_block(bytes: &[u8]) -> u64 {
-        let (rows, rest) = bytes.as_chunks::<{ LANES * 8 }>();
-        let mut lanes = [0u64; LANES];
-        for row in rows {
-            let (words, _) = row.as_chunks::<8>();
-            for (lane, word) in lanes.iter_mut().zip(words) {
-                *lane += halves(u64::from_ne_bytes(*word));
-            }
-        }
-        let mut total: u64 = lanes.iter().sum();
-        let (words, rest) = rest.as_chunks::<8>();
-        for word in words {
-            total += halves(u64::from_ne_bytes(*word));
-        }
-        // At most one of each is left; a header's sum is mostly this tail.
-        let (words, rest) = rest.as_chunks::<4>();
-        for word in words {
-            total += u64::from(u32::from_ne_bytes(*word));
-        }
-        let (words, rest) = rest.as_chunks::<2>();
-        for word in words {
-            total += u64::from(u16::from_ne_bytes(*word));
-        }
-        for &byte in rest {
-            total += u64::from(u16::from_ne_bytes([byte, 0]));
-        }
-        total
-    }
-
-    #[inline]
-    const fn halves(word: u64) -> u64 {
-        (word & 0xFFFF_FFFF) + (word >> 32)
-    }
+    // In a sum of a number and itself with the halves exchanged, the carry out of the low half is
+    // the one that has to be brought around to the sum of both halves in the high half.
+    let sum = (words.wrapping_add(words.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// The sum of one contiguous piece.
@@ -178,6 +207,45 @@ pub fn sum(bytes: &[u8]) -> Sum {
     let mut sum = Sum::new();
     sum.add(bytes);
     sum
+}
+
+/// The sum of one contiguous piece by one implementation, whatever its length; `None` if this
+/// processor does not have it. For tests and measurements: [`sum`] chooses by itself.
+#[must_use]
+pub fn sum_with(level: Level, bytes: &[u8]) -> Option<Sum> {
+    let words = select::sum_with(level, bytes)?;
+    Some(Sum::of_words(words, bytes.len()))
+}
+
+/// Copies the start of `src` to the start of `dst`, as many bytes as both have, and sums what was
+/// copied, reading it once.
+///
+/// The rest of a longer `dst` is left as it is. Whoever needs all of `src` to arrive compares the
+/// lengths first.
+#[inline]
+#[must_use = "a copy without its sum is `copy_from_slice`"]
+pub fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> Sum {
+    let bytes = dst.len().min(src.len());
+    let words = select::copy_and_sum(&mut dst[..bytes], &src[..bytes]);
+    Sum::of_words(words, bytes)
+}
+
+/// [`copy_and_sum`] into memory that need not be initialised, such as
+/// `Vec::spare_capacity_mut()`. The slice is the part of `dst` that was written.
+#[inline]
+pub fn copy_and_sum_uninit<'a>(dst: &'a mut [MaybeUninit<u8>], src: &[u8]) -> (&'a mut [u8], Sum) {
+    let bytes = dst.len().min(src.len());
+    let (written, words) = select::copy_and_sum_uninit(&mut dst[..bytes], &src[..bytes]);
+    (written, Sum::of_words(words, bytes))
+}
+
+/// [`copy_and_sum`] by one implementation; `None`, with nothing copied, if this processor does not
+/// have it. For tests and measurements.
+#[must_use]
+pub fn copy_and_sum_with(level: Level, dst: &mut [u8], src: &[u8]) -> Option<Sum> {
+    let bytes = dst.len().min(src.len());
+    let words = select::copy_and_sum_with(level, &mut dst[..bytes], &src[..bytes])?;
+    Some(Sum::of_words(words, bytes))
 }
 
 /// The pseudo-header of TCP and UDP over IPv4 (RFC 9293 §3.1). `l4_bytes` counts the transport
@@ -236,6 +304,79 @@ pub const fn update_u16(check: u16, old: u16, new: u16) -> u16 {
 #[must_use]
 pub const fn update_u32(check: u16, old: u32, new: u32) -> u16 {
     !fold_words(!check as u64 + !old as u64 + new as u64)
+}
+
+/// The checksum after a run of bytes that it covers was replaced; else like [`update_u16`].
+///
+/// `old` and `new` begin at the same even offset from the first byte that is summed. If their
+/// lengths differ they must differ by an even number, so that what follows keeps its place in its
+/// words; a length field or pseudo-header that changes with them is to be updated as well.
+#[inline]
+#[must_use]
+pub fn update_bytes(check: u16, old: &[u8], new: &[u8]) -> u16 {
+    update_sums(check, sum(old), sum(new))
+}
+
+/// The checksum after everything that `old` sums was replaced by what `new` sums, each begun at an
+/// even offset; else like [`update_bytes`]. For runs of which the sums are known.
+#[inline]
+#[must_use]
+pub fn update_sums(check: u16, old: Sum, new: Sum) -> u16 {
+    update_u16(check, old.fold(), new.fold())
+}
+
+/// The UDP checksum field after `update` was applied to its checksum: a field of 0 stays 0, since
+/// there is no checksum to keep right, and a checksum that comes out as 0 is stored as 0xFFFF
+/// (RFC 768).
+///
+/// ```
+/// use packtrain_offload::checksum::{update_u32, update_udp};
+///
+/// let (old, new) = (0xC612_0001, 0xC612_0002);
+/// let field = update_udp(0x1234, |check| update_u32(check, old, new));
+/// assert_eq!(field, 0x1233);
+/// assert_eq!(update_udp(0, |check| update_u32(check, old, new)), 0);
+/// ```
+#[inline]
+#[must_use]
+pub fn update_udp(field: u16, update: impl FnOnce(u16) -> u16) -> u16 {
+    if field == 0 {
+        0
+    } else {
+        udp_field(update(field))
+    }
+}
+
+/// Finishes the field of a packet whose checksum state is
+/// [`Partial`](crate::offload::ChecksumState::Partial) with these `start` and `offset`, and returns
+/// what it stored.
+///
+/// `headers` is the start of the packet and holds the field; `rest` is all of the packet behind
+/// it, in pieces of any lengths, without link padding. A 0 is stored as 0xFFFF where `offset` is
+/// that of UDP, 6.
+///
+/// `None`, with nothing changed, if the field does not end within `headers`.
+pub fn complete_partial<'a>(
+    headers: &mut [u8],
+    rest: impl IntoIterator<Item = &'a [u8]>,
+    start: u16,
+    offset: u16,
+) -> Option<u16> {
+    const UDP_OFFSET: u16 = 6;
+    let (start, at) = (usize::from(start), usize::from(start) + usize::from(offset));
+    headers.get(at..at + 2)?;
+    let mut sum = sum(headers.get(start..)?);
+    sum.add_pieces(rest);
+    let check = sum.finish();
+    let field = if offset == UDP_OFFSET {
+        udp_field(check)
+    } else {
+        check
+    };
+    headers
+        .get_mut(at..at + 2)?
+        .copy_from_slice(&field.to_be_bytes());
+    Some(field)
 }
 
 /// What a UDP checksum field holds for a finished checksum: 0 is sent as 0xFFFF, because 0 means

@@ -1,5 +1,5 @@
-//! Network offloads, exact, without I/O, allocation or `unsafe`: the piece that a VPN, a VMM or a
-//! user-space stack would otherwise write by hand.
+//! Network offloads, exact, without I/O or allocation: the piece that a VPN, a VMM or a user-space
+//! stack would otherwise write by hand.
 //!
 //! | module | what it is for |
 //! | --- | --- |
@@ -7,12 +7,16 @@
 //! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
 //! | [`segment`] | TSO and USO, in tunnels too: fresh headers for each packet, shared payload |
 //! | [`fragment`] | IPv4 fragments for what is too long and no GSO packet; safe identifications |
-//! | [`checksum`] | the Internet checksum: over pieces, updated in place, pseudo-headers |
+//! | [`flow`] | which packets belong together: flow key, hashes, RSS and its table |
+//! | [`sort`] | grouping by key with arrival order kept, linear for any keys |
+//! | [`checksum`] | the Internet checksum: over pieces, while copying, updated in place |
+//! | [`verify`] | whether the checksums of a received packet are right |
 //! | [`wire`] | the fields of Ethernet, ARP, IPv4, IPv6, TCP, UDP and ICMP, to read and to set |
 //! | [`offload`], [`limits`] | the words that all of these share, and every bound |
 //!
 //! All of it works on byte slices that the caller owns. Nothing panics on any bytes: what is
 //! truncated, lies or contradicts itself is a typed error whose `reason` can name a counter.
+//! `unsafe` is in two files only, which hold the vector instructions of [`checksum`].
 //!
 //! # From a TUN read to wire packets
 //!
@@ -71,11 +75,14 @@
 extern crate std;
 
 pub mod checksum;
+pub mod flow;
 pub mod fragment;
 pub mod layout;
 pub mod limits;
 pub mod offload;
 pub mod segment;
+pub mod sort;
+pub mod verify;
 pub mod virtio_net;
 pub mod wire;
 

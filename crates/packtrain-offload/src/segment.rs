@@ -514,7 +514,7 @@ impl Segmenter {
             .get_mut(..bytes)
             .ok_or(SegmentError::Buffer)?
             .split_at_mut(self.header_bytes());
-        let payload = copy_and_sum(body, payload);
+        let payload = checksum::copy_and_sum(body, payload);
         self.write_header(index, packet, header, Fill::Complete { payload })?;
         Ok(bytes)
     }
@@ -596,13 +596,6 @@ fn copy_header(dst: &mut [u8], src: &[u8]) {
         28..=48 => ends::<28>(dst, src),
         _ => dst.copy_from_slice(src),
     }
-}
-
-/// Copies `src` to `dst`, which is as long, and sums it.
-#[inline]
-fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> Sum {
-    dst.copy_from_slice(src);
-    checksum::sum(dst)
 }
 
 /// The final value of an unfinished checksum field.

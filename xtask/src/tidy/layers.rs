@@ -39,6 +39,7 @@ const LAYERS: &[Layers] = &[
                     "virtio_net",
                     "segment",
                     "fragment",
+                    "verify",
                     "coalesce",
                     "flow",
                     "sort",

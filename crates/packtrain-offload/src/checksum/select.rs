@@ -1,0 +1,177 @@
+//! Which implementation sums long pieces.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+
+use super::{add_around, scalar, vectors};
+
+/// An implementation of the sum over long pieces. All of them give the same sums.
+///
+/// Which one runs is found out once, from the processor and the operating system together (vector
+/// registers that the system does not save are not used). Where the compiler was told to assume
+/// the features of the best one, nothing is asked at run time. On targets without an operating
+/// system, and under Miri, what the compiler assumes is all that is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Level {
+    /// Portable code.
+    Scalar,
+    /// x86-64 with SSE4.1: 128-bit vectors.
+    Sse41,
+    /// x86-64 with AVX2: 256-bit vectors.
+    Avx2,
+    /// x86-64 with AVX-512 F and BW: 512-bit vectors, masked tails.
+    Avx512,
+    /// Little-endian AArch64 with NEON (Advanced SIMD): 128-bit vectors.
+    Neon,
+}
+
+impl Level {
+    /// Every variant.
+    pub const ALL: &[Self] = &[
+        Self::Scalar,
+        Self::Sse41,
+        Self::Avx2,
+        Self::Avx512,
+        Self::Neon,
+    ];
+
+    /// True if this program on this processor can use it.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        sum_with(self, &[]).is_some()
+    }
+
+    /// Those that can be used, slowest first; [`Scalar`](Self::Scalar) is always among them.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .filter(|level| level.is_available())
+    }
+
+    /// The one that [`Sum::add`](super::Sum::add) uses.
+    #[must_use]
+    pub fn selected() -> Self {
+        Self::available().last().unwrap_or(Self::Scalar)
+    }
+
+    /// `scalar`, `sse4.1`, `avx2`, `avx512` or `neon`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Sse41 => "sse4.1",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Neon => "neon",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Most bytes that an implementation is given at once: few enough that none of their accumulators
+/// overflows; even, so that a block does not move the words of the next one.
+const BLOCK_BYTES: usize = 1 << 24;
+
+/// Sum of the words of `bytes` as they lie in memory, the last one padded with a zero byte.
+pub(super) fn sum(bytes: &[u8]) -> u64 {
+    if bytes.len() <= BLOCK_BYTES {
+        sum_block(bytes)
+    } else {
+        sum_blocks(bytes)
+    }
+}
+
+#[inline(always)]
+fn sum_block(bytes: &[u8]) -> u64 {
+    match vectors::sum(None, bytes) {
+        Some(words) => words,
+        None => scalar::sum(bytes),
+    }
+}
+
+/// Apart from `sum`, so that it needs no stack frame.
+#[cold]
+#[inline(never)]
+fn sum_blocks(bytes: &[u8]) -> u64 {
+    bytes.chunks(BLOCK_BYTES).map(sum_block).fold(0, add_around)
+}
+
+/// `sum` by one implementation, if it can be used.
+pub(super) fn sum_with(level: Level, bytes: &[u8]) -> Option<u64> {
+    let block = |block: &[u8]| match level {
+        Level::Scalar => Some(scalar::sum(block)),
+        _ => vectors::sum(Some(level), block),
+    };
+    let (first, rest) = bytes.split_at(bytes.len().min(BLOCK_BYTES));
+    let mut blocks = rest.chunks(BLOCK_BYTES);
+    blocks.try_fold(block(first)?, |total, next| {
+        Some(add_around(total, block(next)?))
+    })
+}
+
+/// Copies and sums as many bytes as both have.
+pub(super) fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> u64 {
+    if dst.len() <= BLOCK_BYTES {
+        copy_and_sum_block(dst, src)
+    } else {
+        copy_and_sum_blocks(dst, src)
+    }
+}
+
+#[inline(always)]
+fn copy_and_sum_block(dst: &mut [u8], src: &[u8]) -> u64 {
+    match vectors::copy_and_sum(None, dst, src) {
+        Some(words) => words,
+        None => scalar::copy_and_sum(dst, src),
+    }
+}
+
+/// Apart from `copy_and_sum`, so that it needs no stack frame.
+#[cold]
+#[inline(never)]
+fn copy_and_sum_blocks(dst: &mut [u8], src: &[u8]) -> u64 {
+    let blocks = dst.chunks_mut(BLOCK_BYTES).zip(src.chunks(BLOCK_BYTES));
+    blocks.fold(0, |total, (dst, src)| {
+        add_around(total, copy_and_sum_block(dst, src))
+    })
+}
+
+/// `copy_and_sum` by one implementation, if it can be used.
+pub(super) fn copy_and_sum_with(level: Level, dst: &mut [u8], src: &[u8]) -> Option<u64> {
+    let block = |dst: &mut [u8], src: &[u8]| match level {
+        Level::Scalar => Some(scalar::copy_and_sum(dst, src)),
+        _ => vectors::copy_and_sum(Some(level), dst, src),
+    };
+    if !level.is_available() {
+        return None;
+    }
+    let mut blocks = dst.chunks_mut(BLOCK_BYTES).zip(src.chunks(BLOCK_BYTES));
+    blocks.try_fold(0, |total, (dst, src)| {
+        Some(add_around(total, block(dst, src)?))
+    })
+}
+
+/// `copy_and_sum` into memory that need not be initialised; the slice is what was written.
+pub(super) fn copy_and_sum_uninit<'a>(
+    dst: &'a mut [MaybeUninit<u8>],
+    src: &[u8],
+) -> (&'a mut [u8], u64) {
+    let bytes = dst.len().min(src.len());
+    let (dst, src) = (&mut dst[..bytes], &src[..bytes]);
+    let dst = if bytes <= BLOCK_BYTES {
+        match vectors::copy_and_sum_uninit(dst, src) {
+            Ok(done) => return done,
+            Err(dst) => dst,
+        }
+    } else {
+        dst
+    };
+    (dst.write_copy_of_slice(src), sum(src))
+}

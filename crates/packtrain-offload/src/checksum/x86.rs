@@ -1,0 +1,273 @@
+//! x86-64: SSE4.1, AVX2 and AVX-512.
+//!
+//! Every loop keeps two sums of 64-bit lanes: of the words themselves, modulo 2^64, and of their
+//! high halves, which is exact. The exact sum of the low halves follows from the two at the end, so
+//! that no word has to be masked.
+//!
+//! The loops get addresses, not slices, and are never inlined: where the compiler can prove that
+//! `dst` and `src` do not overlap, it makes a `memcpy` and a loop that sums of each of them, and
+//! the bytes are read twice.
+
+#![allow(
+    unsafe_code,
+    reason = "vector instructions that the processor was asked for, and loads and stores by address"
+)]
+
+use core::arch::x86_64::{
+    __m128i, __m256i, __m512i, __mmask64, _mm_add_epi64, _mm_loadu_si128, _mm_setzero_si128,
+    _mm_slli_epi64, _mm_srli_epi64, _mm_storeu_si128, _mm_sub_epi64, _mm256_add_epi64,
+    _mm256_loadu_si256, _mm256_setzero_si256, _mm256_slli_epi64, _mm256_srli_epi64,
+    _mm256_storeu_si256, _mm256_sub_epi64, _mm512_add_epi64, _mm512_loadu_si512,
+    _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_reduce_add_epi64,
+    _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srli_epi64, _mm512_storeu_si512,
+    _mm512_sub_epi64,
+};
+use core::mem::MaybeUninit;
+use core::{ptr, slice};
+
+use super::select::Level;
+use super::{add_around, scalar};
+
+// Each asks the processor and XCR0 once; constant where the compiler may assume the features.
+cpufeatures::new!(avx512_found, "avx512f", "avx512bw");
+cpufeatures::new!(avx2_found, "avx2");
+cpufeatures::new!(sse41_found, "sse4.1");
+
+/// Sum of the words of at most `BLOCK_BYTES` by the best level, or by the one asked for; `None` if
+/// the processor does not have it.
+#[inline]
+pub(super) fn sum(only: Option<Level>, bytes: &[u8]) -> Option<u64> {
+    // SAFETY: without COPY nothing is stored.
+    unsafe { run::<false>(only, ptr::null_mut(), bytes) }
+}
+
+/// Copies and sums at most `BLOCK_BYTES`, as many bytes as both have; else like `sum`.
+#[inline]
+pub(super) fn copy_and_sum(only: Option<Level>, dst: &mut [u8], src: &[u8]) -> Option<u64> {
+    let src = src.get(..dst.len()).unwrap_or(src);
+    // SAFETY: `dst` has at least the bytes of `src` and, being borrowed to be changed, lies
+    // elsewhere.
+    unsafe { run::<true>(only, dst.as_mut_ptr(), src) }
+}
+
+/// `copy_and_sum` into memory that need not be initialised. The slice is what was written, or else
+/// `dst` untouched.
+#[inline]
+pub(super) fn copy_and_sum_uninit<'a>(
+    dst: &'a mut [MaybeUninit<u8>],
+    src: &[u8],
+) -> Result<(&'a mut [u8], u64), &'a mut [MaybeUninit<u8>]> {
+    let bytes = dst.len().min(src.len());
+    // SAFETY: as in `copy_and_sum`; the type of `dst` allows to store any byte.
+    match unsafe { run::<true>(None, dst.as_mut_ptr().cast(), &src[..bytes]) } {
+        // SAFETY: `run` has stored a byte of `src` in each of these.
+        Some(words) => Ok((unsafe { dst[..bytes].assume_init_mut() }, words)),
+        None => Err(dst),
+    }
+}
+
+/// Sums all of `src`, and with `COPY` stores it to `dst`.
+///
+/// # Safety
+/// With `COPY`, `dst` is valid for storing `src.len()` bytes, and they do not overlap `src`.
+#[inline(always)]
+unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -> Option<u64> {
+    let asked = |level| only.is_none_or(|only| only == level);
+    if asked(Level::Avx512) && avx512_found::get() {
+        // SAFETY: the processor has the features, a slice is valid, and the caller answers for
+        // `dst`.
+        Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) })
+    } else if asked(Level::Avx2) && avx2_found::get() {
+        // SAFETY: as above.
+        Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) })
+    } else if asked(Level::Sse41) && sse41_found::get() {
+        // SAFETY: as above.
+        Some(unsafe { sse41::<COPY>(dst, src.as_ptr(), src.len()) })
+    } else {
+        None
+    }
+}
+
+/// # Safety
+/// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` for storing as many elsewhere.
+/// The processor has AVX-512 F and BW.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
+    const VECTOR: usize = size_of::<__m512i>();
+    let zero = _mm512_setzero_si512();
+    let (mut all, mut high) = ([zero; 4], [zero; 4]);
+    let mut at = 0;
+    while bytes - at >= 4 * VECTOR {
+        for i in 0..4 {
+            let from = at + i * VECTOR;
+            // SAFETY: the vector ends within `src`, and within `dst` if that is used.
+            let v = unsafe { _mm512_loadu_si512(src.add(from).cast()) };
+            if COPY {
+                // SAFETY: as above.
+                unsafe { _mm512_storeu_si512(dst.add(from).cast(), v) };
+            }
+            all[i] = _mm512_add_epi64(all[i], v);
+            high[i] = _mm512_add_epi64(high[i], _mm512_srli_epi64::<32>(v));
+        }
+        at += 4 * VECTOR;
+    }
+    while bytes - at >= VECTOR {
+        // SAFETY: the vector ends within `src`, and within `dst` if that is used.
+        let v = unsafe { _mm512_loadu_si512(src.add(at).cast()) };
+        if COPY {
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_si512(dst.add(at).cast(), v) };
+        }
+        all[0] = _mm512_add_epi64(all[0], v);
+        high[0] = _mm512_add_epi64(high[0], _mm512_srli_epi64::<32>(v));
+        at += VECTOR;
+    }
+    let left = bytes - at;
+    if left > 0 {
+        let mask: __mmask64 = u64::MAX >> (VECTOR - left);
+        // SAFETY: the bytes of the mask lie within `src`, and within `dst` if that is used.
+        let v = unsafe { _mm512_maskz_loadu_epi8(mask, src.add(at).cast()) };
+        if COPY {
+            if let Some(last) = bytes.checked_sub(VECTOR) {
+                // Storing some bytes twice is faster than storing under a mask.
+                // SAFETY: the last whole vector of `src`, and of `dst`.
+                unsafe {
+                    let v = _mm512_loadu_si512(src.add(last).cast());
+                    _mm512_storeu_si512(dst.add(last).cast(), v);
+                }
+            } else {
+                // SAFETY: the bytes of the mask lie within `dst`.
+                unsafe { _mm512_mask_storeu_epi8(dst.add(at).cast(), mask, v) };
+            }
+        }
+        all[1] = _mm512_add_epi64(all[1], v);
+        high[1] = _mm512_add_epi64(high[1], _mm512_srli_epi64::<32>(v));
+    }
+    let all = _mm512_add_epi64(
+        _mm512_add_epi64(all[0], all[1]),
+        _mm512_add_epi64(all[2], all[3]),
+    );
+    let high = _mm512_add_epi64(
+        _mm512_add_epi64(high[0], high[1]),
+        _mm512_add_epi64(high[2], high[3]),
+    );
+    let low = _mm512_sub_epi64(all, _mm512_slli_epi64::<32>(high));
+    _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64
+}
+
+/// # Safety
+/// As for `avx512`, but the processor has AVX2.
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+unsafe fn avx2<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
+    const VECTOR: usize = size_of::<__m256i>();
+    let zero = _mm256_setzero_si256();
+    let (mut all, mut high) = ([zero; 4], [zero; 4]);
+    let mut at = 0;
+    while bytes - at >= 4 * VECTOR {
+        for i in 0..4 {
+            let from = at + i * VECTOR;
+            // SAFETY: the vector ends within `src`, and within `dst` if that is used.
+            let v = unsafe { _mm256_loadu_si256(src.add(from).cast()) };
+            if COPY {
+                // SAFETY: as above.
+                unsafe { _mm256_storeu_si256(dst.add(from).cast(), v) };
+            }
+            all[i] = _mm256_add_epi64(all[i], v);
+            high[i] = _mm256_add_epi64(high[i], _mm256_srli_epi64::<32>(v));
+        }
+        at += 4 * VECTOR;
+    }
+    while bytes - at >= VECTOR {
+        // SAFETY: as above.
+        let v = unsafe { _mm256_loadu_si256(src.add(at).cast()) };
+        if COPY {
+            // SAFETY: as above.
+            unsafe { _mm256_storeu_si256(dst.add(at).cast(), v) };
+        }
+        all[0] = _mm256_add_epi64(all[0], v);
+        high[0] = _mm256_add_epi64(high[0], _mm256_srli_epi64::<32>(v));
+        at += VECTOR;
+    }
+    let all = _mm256_add_epi64(
+        _mm256_add_epi64(all[0], all[1]),
+        _mm256_add_epi64(all[2], all[3]),
+    );
+    let high = _mm256_add_epi64(
+        _mm256_add_epi64(high[0], high[1]),
+        _mm256_add_epi64(high[2], high[3]),
+    );
+    let low = _mm256_sub_epi64(all, _mm256_slli_epi64::<32>(high));
+    let mut lanes = [0u64; 4];
+    // SAFETY: the array has the size of the vector.
+    unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), _mm256_add_epi64(low, high)) };
+    // SAFETY: `at` bytes are done, and the caller answers for all of them.
+    add_around(lanes.iter().sum(), unsafe {
+        rest::<COPY>(dst, src, bytes, at)
+    })
+}
+
+/// # Safety
+/// As for `avx512`, but the processor has SSE4.1.
+#[inline(never)]
+#[target_feature(enable = "sse4.1")]
+unsafe fn sse41<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
+    const VECTOR: usize = size_of::<__m128i>();
+    let zero = _mm_setzero_si128();
+    let (mut all, mut high) = ([zero; 4], [zero; 4]);
+    let mut at = 0;
+    while bytes - at >= 4 * VECTOR {
+        for i in 0..4 {
+            let from = at + i * VECTOR;
+            // SAFETY: the vector ends within `src`, and within `dst` if that is used.
+            let v = unsafe { _mm_loadu_si128(src.add(from).cast()) };
+            if COPY {
+                // SAFETY: as above.
+                unsafe { _mm_storeu_si128(dst.add(from).cast(), v) };
+            }
+            all[i] = _mm_add_epi64(all[i], v);
+            high[i] = _mm_add_epi64(high[i], _mm_srli_epi64::<32>(v));
+        }
+        at += 4 * VECTOR;
+    }
+    while bytes - at >= VECTOR {
+        // SAFETY: as above.
+        let v = unsafe { _mm_loadu_si128(src.add(at).cast()) };
+        if COPY {
+            // SAFETY: as above.
+            unsafe { _mm_storeu_si128(dst.add(at).cast(), v) };
+        }
+        all[0] = _mm_add_epi64(all[0], v);
+        high[0] = _mm_add_epi64(high[0], _mm_srli_epi64::<32>(v));
+        at += VECTOR;
+    }
+    let all = _mm_add_epi64(_mm_add_epi64(all[0], all[1]), _mm_add_epi64(all[2], all[3]));
+    let high = _mm_add_epi64(
+        _mm_add_epi64(high[0], high[1]),
+        _mm_add_epi64(high[2], high[3]),
+    );
+    let low = _mm_sub_epi64(all, _mm_slli_epi64::<32>(high));
+    let mut lanes = [0u64; 2];
+    // SAFETY: the array has the size of the vector.
+    unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), _mm_add_epi64(low, high)) };
+    // SAFETY: `at` bytes are done, and the caller answers for all of them.
+    add_around(lanes.iter().sum(), unsafe {
+        rest::<COPY>(dst, src, bytes, at)
+    })
+}
+
+/// What a loop left behind: the bytes from `at`, an even number, on.
+///
+/// # Safety
+/// As for `avx512`, on any processor; `at` is at most `bytes`.
+#[inline]
+unsafe fn rest<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize, at: usize) -> u64 {
+    // SAFETY: the caller's `src` has these bytes.
+    let tail = unsafe { slice::from_raw_parts(src.add(at), bytes - at) };
+    if COPY {
+        // SAFETY: the caller's `dst` has as many bytes, elsewhere.
+        unsafe { ptr::copy_nonoverlapping(tail.as_ptr(), dst.add(at), tail.len()) };
+    }
+    scalar::sum_short(tail)
+}

@@ -1,0 +1,214 @@
+//! Is the checksum of a received packet right? Whatever merges packets has to know, because the
+//! merged packet gets a checksum of its own and nobody can tell afterwards.
+//!
+//! What is verified is what lies in memory: a packet whose state is
+//! [`Partial`](crate::offload::ChecksumState::Partial) holds no finished checksum, counts as right
+//! by decree, and must not be asked about here.
+//!
+//! | packet | answer |
+//! |---|---|
+//! | TCP or UDP, sum right | [`Valid`](Verdict::Valid) |
+//! | TCP or UDP, sum wrong | [`Invalid`](Verdict::Invalid) |
+//! | UDP over IPv4, field 0 | [`NoChecksum`](Verdict::NoChecksum) (RFC 768) |
+//! | UDP over IPv6, field 0 | [`Invalid`](Verdict::Invalid) (RFC 8200 §8.1) |
+//! | an IP fragment, other protocols, not IP | [`NotApplicable`](Verdict::NotApplicable) |
+//! | a source route that is not used up | [`NotApplicable`](Verdict::NotApplicable) |
+//! | bytes missing | [`NotApplicable`](Verdict::NotApplicable) |
+//!
+//! The tunnels that RFC 6935 lets send a 0 over IPv6 are not known here. The pseudo-header of a
+//! packet with a source route holds another address than its IP header, which is not looked for.
+//! UDP is summed as far as its own length says, which is also the length in its pseudo-header; a
+//! surplus area behind it (RFC 9868) and link padding are not looked at.
+
+use core::ops::Range;
+
+use crate::checksum::{Sum, sum};
+use crate::layout::{Layout, Network, Transport};
+use crate::limits::{
+    IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES,
+};
+use crate::wire::{ipv4, ipv6, udp};
+
+/// What is known about a checksum after looking at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It is right.
+    Valid,
+    /// It is wrong, or is missing where it must not be.
+    Invalid,
+    /// The sender stored none, as UDP over IPv4 allows: nothing speaks for the bytes, and nothing
+    /// against them.
+    NoChecksum,
+    /// There is no checksum that could be verified from these bytes alone.
+    NotApplicable,
+}
+
+impl Verdict {
+    /// True for [`Valid`](Self::Valid) alone.
+    #[inline]
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        matches!(self, Self::Valid)
+    }
+
+    #[inline]
+    fn of(sum: Sum) -> Self {
+        if sum.is_valid() {
+            Self::Valid
+        } else {
+            Self::Invalid
+        }
+    }
+}
+
+/// Verifies the IPv4 header checksum, options included. `headers` is the start of the packet that
+/// `layout` was made from; [`NotApplicable`](Verdict::NotApplicable) if it is not IPv4.
+#[inline]
+#[must_use]
+pub fn verify_ipv4_header(headers: &[u8], layout: &Layout) -> Verdict {
+    let range = usize::from(layout.network)..usize::from(layout.transport);
+    match headers.get(range) {
+        Some(header) if layout.kind == Network::Ipv4 && header.len() >= IPV4_HEADER_BYTES_MIN => {
+            Verdict::of(sum(header))
+        }
+        _ => Verdict::NotApplicable,
+    }
+}
+
+/// Verifies the TCP or UDP checksum of a packet that lies in one piece. Every byte is read once.
+#[inline]
+#[must_use]
+pub fn verify_transport(packet: &[u8], layout: &Layout) -> Verdict {
+    verify_transport_pieces(packet, [], layout)
+}
+
+/// Verifies the TCP or UDP checksum of a packet in pieces of any lengths. `headers` holds at least
+/// `layout.payload` bytes, `rest` all that follows.
+#[inline]
+#[must_use]
+pub fn verify_transport_pieces<'a>(
+    headers: &[u8],
+    rest: impl IntoIterator<Item = &'a [u8]>,
+    layout: &Layout,
+) -> Verdict {
+    let Some(summed) = Summed::find(headers, layout) else {
+        return Verdict::NotApplicable;
+    };
+    if let Some(verdict) = summed.without_payload {
+        return verdict;
+    }
+    let mut left = (summed.payload.end - summed.payload.start) as usize;
+    let mut payload = Sum::new();
+    let mut add = |piece: &[u8]| {
+        let piece = piece.get(..left).unwrap_or(piece);
+        payload.add(piece);
+        left -= piece.len();
+        left > 0
+    };
+    let after = headers.get(usize::from(layout.payload)..);
+    if add(after.unwrap_or_default()) {
+        let mut rest = rest.into_iter();
+        while rest.next().is_some_and(&mut add) {}
+    }
+    if left > 0 {
+        return Verdict::NotApplicable;
+    }
+    summed.verdict(payload, layout)
+}
+
+/// Verifies the TCP or UDP checksum of a packet whose payload was summed before, for example
+/// while copying it ([`copy_and_sum`](crate::checksum::copy_and_sum)). `payload` is the sum of the
+/// bytes of [`summed_payload`], begun at the first of them.
+#[inline]
+#[must_use]
+pub fn verify_transport_sum(headers: &[u8], payload: Sum, layout: &Layout) -> Verdict {
+    match Summed::find(headers, layout) {
+        None => Verdict::NotApplicable,
+        Some(summed) => match summed.without_payload {
+            Some(verdict) => verdict,
+            None => summed.verdict(payload, layout),
+        },
+    }
+}
+
+/// Which bytes of the packet, counted from its first, are the payload that the TCP or UDP checksum
+/// covers: all of the payload, but for a UDP datagram that is shorter than the IP packet. `None` if
+/// [`NotApplicable`](Verdict::NotApplicable) is the answer whatever they hold.
+#[inline]
+#[must_use]
+pub fn summed_payload(headers: &[u8], layout: &Layout) -> Option<Range<u32>> {
+    Summed::find(headers, layout).map(|summed| summed.payload)
+}
+
+/// What the transport checksum of a packet covers.
+struct Summed<'a> {
+    /// Everything before the payload.
+    headers: &'a [u8],
+    payload: Range<u32>,
+    /// Transport header and payload: the length in the pseudo-header.
+    l4_bytes: u32,
+    /// The answer, if the payload need not be read for it.
+    without_payload: Option<Verdict>,
+}
+
+impl<'a> Summed<'a> {
+    #[inline]
+    fn find(headers: &'a [u8], layout: &Layout) -> Option<Self> {
+        if layout.fragment || layout.source_routed {
+            return None;
+        }
+        let headers = headers.get(..usize::from(layout.payload))?;
+        let transport = headers.get(usize::from(layout.transport)..)?;
+        let there = layout.ip_end.checked_sub(u32::from(layout.transport))?;
+        let (l4_bytes, without_payload) = match layout.transport_kind {
+            Transport::Tcp if transport.len() >= TCP_HEADER_BYTES_MIN => (there, None),
+            Transport::Udp if transport.len() == UDP_HEADER_BYTES => {
+                let header = udp::Header::parse(transport).ok()?;
+                let verdict = match (header.checksum(), layout.kind) {
+                    (0, Network::Ipv6) => Some(Verdict::Invalid),
+                    (0, _) => Some(Verdict::NoChecksum),
+                    _ => None,
+                };
+                (u32::from(header.len()), verdict)
+            }
+            _ => return None,
+        };
+        if l4_bytes > there || l4_bytes < transport.len() as u32 {
+            return None;
+        }
+        Some(Self {
+            headers,
+            payload: u32::from(layout.payload)..u32::from(layout.transport) + l4_bytes,
+            l4_bytes,
+            without_payload,
+        })
+    }
+
+    /// Pseudo-header, transport header, and the payload that was summed already.
+    #[inline]
+    fn verdict(&self, payload: Sum, layout: &Layout) -> Verdict {
+        let network = usize::from(layout.network);
+        // In both versions the two addresses lie side by side at the end of the fixed header.
+        let addresses = match layout.kind {
+            Network::Ipv4 => network + ipv4::field::SRC..network + IPV4_HEADER_BYTES_MIN,
+            Network::Ipv6 => network + ipv6::field::SRC..network + IPV6_HEADER_BYTES,
+            Network::Arp | Network::Other => return Verdict::NotApplicable,
+        };
+        let (addresses, transport) = (
+            self.headers.get(addresses),
+            self.headers.get(usize::from(layout.transport)..),
+        );
+        let (Some(addresses), Some(transport)) = (addresses, transport) else {
+            return Verdict::NotApplicable;
+        };
+        let mut sum = sum(addresses);
+        sum.add_u16(u16::from(layout.protocol.0));
+        sum.add_u32(self.l4_bytes);
+        sum.add(transport);
+        sum.add_sum(payload);
+        Verdict::of(sum)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -33,7 +33,17 @@ const LAYERS: &[Layers] = &[
         modules: &[
             (0, &["wire", "checksum", "offload", "limits", "prefetch"]),
             (1, &["layout"]),
-            (2, &["virtio_net", "segment", "verify", "flow", "sort"]),
+            (
+                2,
+                &[
+                    "virtio_net",
+                    "segment",
+                    "fragment",
+                    "verify",
+                    "flow",
+                    "sort",
+                ],
+            ),
             (3, &["coalesce"]),
             (4, &["tun"]),
         ],

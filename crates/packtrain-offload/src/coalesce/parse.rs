@@ -88,7 +88,13 @@ impl Parsed {
 
     /// A packet of any shape.
     #[inline(never)]
-    pub(super) fn of_any<P: Packet>(packet: &P, head: &[u8], link: LinkType, strict: bool, seed: u64) -> Self {
+    pub(super) fn of_any<P: Packet>(
+        packet: &P,
+        head: &[u8],
+        link: LinkType,
+        strict: bool,
+        seed: u64,
+    ) -> Self {
         let layout = match packet.layout() {
             Some(layout) => layout,
             None => match Layout::parse(link, head, packet.bytes()) {

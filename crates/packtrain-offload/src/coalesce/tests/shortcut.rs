@@ -25,8 +25,7 @@ fn state() -> impl Strategy<Value = ChecksumState> {
     prop_oneof![
         Just(ChecksumState::None),
         Just(ChecksumState::Unnecessary),
-        (0_u16..90, 0_u16..20)
-            .prop_map(|(start, offset)| ChecksumState::Partial { start, offset }),
+        (0_u16..90, 0_u16..20).prop_map(|(start, offset)| ChecksumState::Partial { start, offset }),
     ]
 }
 

@@ -183,9 +183,11 @@ fn a_storage_with_packets_in_it_is_refused() {
     for mode in [Mode::Hash, Mode::Sorted] {
         let config = config_of(mode, 16);
         let mut arrays = Arrays::new(&config.needs());
-        Coalescer::new(config, arrays.borrow())
-            .unwrap()
-            .push(0, tcp4(100).verified(), &mut |_, _| ());
+        Coalescer::new(config, arrays.borrow()).unwrap().push(
+            0,
+            tcp4(100).verified(),
+            &mut |_, _| (),
+        );
         let error = Coalescer::new(config, arrays.borrow()).unwrap_err();
         assert!(error.to_string().contains("1 packets in it"), "{error}");
     }

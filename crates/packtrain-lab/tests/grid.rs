@@ -210,6 +210,7 @@ fn forward(case: Case, a: Tap, b: Tap) -> Session<AnyPort, AnyPort> {
             segments: case.segments,
             queues: Some(case.queues),
             rx_buffers: None,
+            coalesce: packtrain::driver::Coalesce::Auto,
         };
         PlanSide::of(port, wishes)
     };

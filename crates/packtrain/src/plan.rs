@@ -348,7 +348,11 @@ fn large_receive(
 ) -> (Option<Coalescing>, Decision) {
     let (ingress, egress) = (&from.name, &to.name);
     let (coalesce, who, why) = if rx.contains(Features::LARGE_RECEIVE) {
-        (None, Who::Device, format!("{ingress} merges what it receives"))
+        (
+            None,
+            Who::Device,
+            format!("{ingress} merges what it receives"),
+        )
     } else {
         match coalescing(from, to, rx, tx, limits) {
             Ok(how) => {
@@ -398,7 +402,9 @@ fn coalescing(
     }
     let auto = wish == Coalesce::Auto;
     if auto && !to.capabilities.gso_pays {
-        return Err(format!("{egress} would gain nothing by merging (coalesce=on does it anyway)"));
+        return Err(format!(
+            "{egress} would gain nothing by merging (coalesce=on does it anyway)"
+        ));
     }
     // What arrives large was one packet at its sender: there is little left to merge.
     let kinds = if auto { taken.without(rx) } else { taken };

@@ -292,8 +292,12 @@ fn claim(experiment: Experiment, what: &str, better: &str, estimate: Option<Esti
             (expected, |estimate| estimate.median <= CPU_GOAL)
         }
         // How much better is not known beforehand.
-        (Experiment::Unequal | Experiment::Coalesce, "goodput") => ("lower bound > 1".to_owned(), |e| e.low > 1.0),
-        (Experiment::Unequal | Experiment::Coalesce, _) => ("upper bound < 1".to_owned(), |e| e.high < 1.0),
+        (Experiment::Unequal | Experiment::Coalesce, "goodput") => {
+            ("lower bound > 1".to_owned(), |e| e.low > 1.0)
+        }
+        (Experiment::Unequal | Experiment::Coalesce, _) => {
+            ("upper bound < 1".to_owned(), |e| e.high < 1.0)
+        }
     };
     Claim {
         experiment: experiment.name(),

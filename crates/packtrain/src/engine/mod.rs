@@ -23,9 +23,7 @@ pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats};
 pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};
 
 use crate::driver::{DeviceError, Driver, Input, QueuePair};
-use crate::limits::{
-    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, SEGMENTS_MAX,
-};
+use crate::limits::{BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
 use crate::queue::{Coalesce, RxQueue, TxQueue};

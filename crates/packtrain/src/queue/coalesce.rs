@@ -287,7 +287,9 @@ fn count_passed(counters: &RxCounters, passed: &NotTakenCounts, bypassed: u64) {
     ] {
         counter.set(passed.get(reason));
     }
-    counters.gro_passed_off.set(passed.get(NotTaken::Off) + bypassed);
+    counters
+        .gro_passed_off
+        .set(passed.get(NotTaken::Off) + bypassed);
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub struct Coalesce {
     kinds: Features,
     segments_max: u8,
     held: Held,
+    /// When something was first held since nothing was, or since all was handed on for its age.
+    since: Instant,
     out: VecDeque<Packet>,
     /// Packets of a kind that is not merged.
     bypassed: u64,
@@ -71,6 +73,7 @@ impl Coalesce {
             kinds: plan.kinds,
             segments_max: plan.segments_max.min(usize::from(u8::MAX)) as u8,
             held: Held::default(),
+            since: Instant::default(),
             out: VecDeque::with_capacity(OUT_MAX),
             bypassed: 0,
             counters,
@@ -103,6 +106,9 @@ impl Coalesce {
             // Or a packet that passes by would overtake one of its flow.
             self.flush();
             self.kinds = kinds;
+        }
+        if self.engine.held() == 0 {
+            self.since = now;
         }
         self.expect(burst);
         self.push(now, burst);
@@ -152,9 +158,13 @@ impl Coalesce {
 
     /// Hands on what has been held for [`COALESCE_HOLD_MAX`].
     pub fn flush_old(&mut self, now: Instant) {
-        if self.engine.held() == 0 {
+        // Sorting has no ages of its own: all goes at once, and not more often than it has to, since
+        // flows are merged only as far as they meet.
+        let sorted_now = self.engine.is_sorting() && now.since(self.since) < COALESCE_HOLD_MAX;
+        if self.engine.held() == 0 || sorted_now {
             return;
         }
+        self.since = now;
         let age = COALESCE_HOLD_MAX.as_nanos() as u64;
         self.engine.flush_inactive(
             now.as_nanos(),

@@ -206,6 +206,25 @@ fn what_waited_for_long_enough_goes_on_and_the_rest_stays() {
     );
 }
 
+/// Sorting merges what is queued at the same time, so what is queued stays for its time.
+#[test]
+fn sorted_packets_wait_for_one_another() {
+    let mut bench = Bench::new(&Coalescing {
+        mode: Mode::Sorted,
+        ..plan()
+    });
+    let frames = train(30, 1000);
+    for (i, frames) in frames.chunks(10).enumerate() {
+        let now = START.after(COALESCE_HOLD_MAX / 4 * i as u32);
+        bench.stage.flush_old(now);
+        bench.give(now, ALL, frames);
+    }
+    assert!(bench.taken.is_empty());
+    bench.stage.flush_old(START.after(COALESCE_HOLD_MAX));
+    bench.collect();
+    assert_eq!(bench.wire_packets(), [30]);
+}
+
 /// The arena is sized for so much and not more.
 #[test]
 fn what_is_held_is_bounded() {

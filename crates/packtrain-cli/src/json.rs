@@ -7,9 +7,10 @@ use crate::joint::Joint;
 use crate::print;
 use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
 use packtrain::engine::{Ledger, PortSnapshot};
-use packtrain::plan::FitLimits;
-use packtrain::plan::{Direction, Who};
+use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
+use packtrain::plan::{Coalescing, Direction, FitLimits, Who};
 use packtrain::stats::DropSnapshot;
+use packtrain_offload::coalesce::{Mode, Semantics};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::thread;
@@ -122,7 +123,7 @@ pub fn drops(drops: &DropSnapshot) -> Value {
 pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>) -> Value {
     let mut port = Map::new();
     for (index, queue) in snapshot.rx.iter().enumerate() {
-        port.insert(format!("rxq{index:02}"), counters(queue.values()));
+        port.insert(format!("rxq{index:02}"), grouped(queue.values()));
     }
     for (index, queue) in snapshot.tx.iter().enumerate() {
         port.insert(format!("txq{index:02}"), counters(queue.values()));
@@ -131,6 +132,31 @@ pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>) -> Value {
     port.insert("device".into(), device);
     port.insert("refused".into(), features(snapshot.refused));
     Value::Object(port)
+}
+
+/// Counters that have a reason in their name, in an object of their own.
+const GROUPS: [&str; 2] = ["gro_flush", "gro_passed"];
+
+/// As [`counters`], with `GROUPS` as objects.
+fn grouped(values: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
+    let mut all = Map::new();
+    for (name, value) in values {
+        let group = GROUPS.iter().find_map(|group| {
+            let reason = name.strip_prefix(group)?.strip_prefix('_')?;
+            Some((*group, reason))
+        });
+        let (group, name) = match group {
+            Some((group, reason)) => {
+                let group = all.entry(group).or_insert_with(|| Map::new().into());
+                (group.as_object_mut(), reason)
+            }
+            None => (Some(&mut all), name),
+        };
+        if let Some(group) = group {
+            group.insert(name.to_owned(), value.into());
+        }
+    }
+    all.into()
 }
 
 fn counters(values: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
@@ -213,7 +239,38 @@ fn direction(direction: &Direction) -> Value {
         "from": direction.from,
         "to": direction.to,
         "offloads": decisions.collect::<Map<_, _>>(),
+        "coalesce": direction.coalesce.as_ref().map(coalescing),
     })
+}
+
+/// How packtrain merges packets: `null` where it does not.
+fn coalescing(how: &Coalescing) -> Value {
+    json!({
+        "semantics": semantics(how.semantics),
+        "mode": mode(how.mode),
+        "merges": features(how.kinds),
+        "segments": how.segments_max,
+        "packets": COALESCE_PACKETS_MAX,
+        "hold_us": COALESCE_HOLD_MAX.as_micros() as u64,
+        "bytes": how.bytes(),
+    })
+}
+
+/// The word for what may be merged.
+pub const fn semantics(semantics: Semantics) -> &'static str {
+    match semantics {
+        Semantics::Reversible => "reversible",
+        Semantics::Stream => "stream",
+    }
+}
+
+/// The word for how flows are found.
+pub const fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Hash => "hash",
+        Mode::Sorted => "sorted",
+        Mode::Auto => "auto",
+    }
 }
 
 /// The word for the buffers of a queue.

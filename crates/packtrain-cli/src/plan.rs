@@ -6,7 +6,9 @@ use crate::joint::Joint;
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
-use packtrain::plan::FitLimits;
+use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
+use packtrain::plan::{Coalescing, FitLimits};
+use packtrain_offload::coalesce::Mode;
 
 /// Opens the ports, prints the plan and lets go of them again.
 ///
@@ -44,6 +46,9 @@ pub fn text(joint: &Joint, style: Style) -> String {
             ]);
         }
         text.push_str(&table.render(2, style));
+        if let Some(how) = &direction.coalesce {
+            text.push_str(&coalescing(how));
+        }
         text.push('\n');
     }
     text.push_str(&attachments(joint, style));
@@ -56,6 +61,24 @@ pub fn text(joint: &Joint, style: Style) -> String {
         text.extend(["note: ", note, "\n"]);
     }
     text
+}
+
+/// How packets are merged, in a sentence.
+fn coalescing(how: &Coalescing) -> String {
+    format!(
+        "  merging: {}, flows found by {}; at most {} segments a packet, {} packets held, \
+         for {} us; {} KiB for each queue\n",
+        json::semantics(how.semantics),
+        match how.mode {
+            Mode::Hash => "hash",
+            Mode::Sorted => "sorting",
+            Mode::Auto => "hash or sorting",
+        },
+        how.segments_max,
+        COALESCE_PACKETS_MAX,
+        COALESCE_HOLD_MAX.as_micros(),
+        how.bytes().div_ceil(1024),
+    )
 }
 
 /// How each port is attached, side by side.

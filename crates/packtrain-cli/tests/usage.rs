@@ -233,6 +233,7 @@ fn help_and_version() {
         "queues=1..256",
         "offload=",
         "segs=",
+        "coalesce=auto|off|on|hash|sorted|stream",
         "--duration",
         "Examples:",
     ] {

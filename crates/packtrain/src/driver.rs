@@ -264,6 +264,9 @@ pub struct Capabilities {
     pub contiguous_headers: bool,
     /// The framework pads shorter packets with zeros to this many bytes; 0 for no padding.
     pub min_packet_bytes: usize,
+    /// A GSO packet costs the device less than the wire packets that it stands for. Not so for a
+    /// file that keeps packets as they are, or a sink: then nothing is merged for its sake.
+    pub gso_pays: bool,
     /// What was asked of the device and refused, and why: one sentence each, for people.
     pub notes: Vec<String>,
 }
@@ -283,6 +286,7 @@ impl Default for Capabilities {
             tx_ring: None,
             contiguous_headers: false,
             min_packet_bytes: 0,
+            gso_pays: true,
             notes: Vec::new(),
         }
     }
@@ -299,6 +303,25 @@ pub enum RxBuffers {
     Pieces,
 }
 
+/// Whether, and how, packtrain merges the packets of a port in software on their way to the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coalesce {
+    /// Where the other port takes large packets, gains by it, and this one hands over none.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// As `Auto`, also where nobody gains by it.
+    On,
+    /// As `On`, and flows are always found in a table.
+    Hash,
+    /// As `On`, and packets are always grouped by sorting.
+    Sorted,
+    /// As `On`, and merging keeps byte streams instead of packets: it also takes TCP segments of
+    /// unequal sizes and pure ACKs. What was merged cannot be cut into the same packets again.
+    Stream,
+}
+
 /// What the user asked of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
@@ -310,6 +333,8 @@ pub struct Wishes {
     pub queues: Option<usize>,
     /// Buffers to receive into; chosen from the other port's wishes when nobody says.
     pub rx_buffers: Option<RxBuffers>,
+    /// Merging of what comes from the port.
+    pub coalesce: Coalesce,
 }
 
 impl Default for Wishes {
@@ -319,6 +344,7 @@ impl Default for Wishes {
             segments: None,
             queues: None,
             rx_buffers: None,
+            coalesce: Coalesce::Auto,
         }
     }
 }

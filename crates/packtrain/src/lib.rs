@@ -41,4 +41,6 @@ pub mod plan;
 pub mod port;
 pub mod queue;
 pub mod stats;
+#[cfg(test)]
+mod test_packets;
 pub mod time;

@@ -1,6 +1,7 @@
 //! Every bound of the framework in one place, units in the names, relations checked when compiled.
 
 use packtrain_offload::limits as offload;
+use std::time::Duration;
 
 /// Bytes of a small frame, the class that can be an AF_XDP UMEM chunk.
 pub const SMALL_FRAME_BYTES: usize = 2048;
@@ -19,6 +20,15 @@ pub const BURST_PACKETS_MAX: usize = 64;
 pub const BURST_BYTES_MAX: usize = 128 * 1024;
 /// Packets a TX queue may hold between the framework and the device.
 pub const TX_STAGED_PACKETS_MAX: usize = BURST_PACKETS_MAX;
+/// Packets that the coalescing stage of an RX queue holds at most, counted as they came; with one
+/// more burst, all of them are handed on. Also the flows that it can hold at once.
+pub const COALESCE_PACKETS_MAX: usize = 1024;
+/// Packets in large frames that it holds at most, with one more burst: of 9000 bytes, four
+/// super-packets.
+pub const COALESCE_LARGE_MAX: usize = 32;
+/// How long it holds a packet at most while more keep coming. Long enough to fill a super-packet
+/// from a port that takes 2 µs for each packet, and short beside the delay of a delayed ACK.
+pub const COALESCE_HOLD_MAX: Duration = Duration::from_micros(200);
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
 /// Segments that the framework itself may add to a packet after it was built (one header segment

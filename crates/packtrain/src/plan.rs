@@ -1,10 +1,15 @@
 //! The offload plan: who does each offload between two ports, decided once, with the reason in
 //! words. A pure function of what the ports can do and what the user wishes.
 
-use crate::driver::{Attach, Capabilities, Driver, Features, RxBuffers, TxMemory, Wishes};
-use crate::limits::{
-    QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
+use crate::driver::{
+    Attach, Capabilities, Coalesce, Driver, Features, Input, RxBuffers, TxMemory, Wishes,
 };
+use crate::limits::{
+    COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD,
+    SEGMENTS_MAX,
+};
+use crate::packet::Packet;
+use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
 
@@ -119,6 +124,39 @@ impl FitLimits {
     }
 }
 
+/// Merging in software, of what comes from each RX queue of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coalescing {
+    /// What may be merged.
+    pub semantics: Semantics,
+    /// How flows are found.
+    pub mode: Mode,
+    /// The kinds of packets that are merged, each as the feature that the egress needs to take the
+    /// result: some of [`Features::TSO4`], `TSO6`, `USO4`, `USO6`.
+    pub kinds: Features,
+    /// Segments of a merged packet: what the egress advertises, so that none has to be copied.
+    pub segments_max: usize,
+}
+
+impl Coalescing {
+    /// The engine's settings, for packets that start with `link`. Checksums stay partial: the
+    /// egress completes them, or software does once it is known that it has to.
+    #[must_use]
+    pub const fn config(&self, link: LinkType) -> Config {
+        let mut config = Config::new(self.semantics, link, COALESCE_PACKETS_MAX as u32);
+        config.mode = self.mode;
+        config.queue = COALESCE_PACKETS_MAX as u32;
+        config.finish = Finish::Partial;
+        config
+    }
+
+    /// Memory of the table and the queue of each RX queue, in bytes; allocated at start.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.config(LinkType::Ethernet).needs().bytes::<Packet>()
+    }
+}
+
 /// The plan for packets that go one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Direction {
@@ -128,6 +166,8 @@ pub struct Direction {
     pub to: String,
     /// One decision for every feature, in the order of [`Features::NAMED`].
     pub decisions: Vec<Decision>,
+    /// How packtrain merges packets on this way, if it does.
+    pub coalesce: Option<Coalescing>,
     /// What the egress device is trusted with.
     pub tx: Features,
     /// What packets to the egress device must look like.
@@ -245,11 +285,13 @@ fn usable(device: Features, wishes: &Wishes) -> Features {
 fn direction(from: &Side, to: &Side) -> Direction {
     let rx = usable(from.capabilities.rx, &from.wishes);
     let tx = usable(to.capabilities.tx, &to.wishes);
+    let limits = FitLimits::new(&to.capabilities, to.wishes.segments);
+    let (coalesce, merging) = large_receive(from, to, rx, tx, &limits);
     let decisions = Features::NAMED
         .iter()
         .map(|&(feature, _)| {
             if feature == Features::LARGE_RECEIVE {
-                large_receive(from, rx)
+                merging.clone()
             } else {
                 transmit_offload(feature, from, to, rx, tx)
             }
@@ -259,8 +301,9 @@ fn direction(from: &Side, to: &Side) -> Direction {
         from: from.name.clone(),
         to: to.name.clone(),
         decisions,
+        coalesce,
         tx,
-        limits: FitLimits::new(&to.capabilities, to.wishes.segments),
+        limits,
         ring: to.capabilities.tx_ring,
     }
 }
@@ -295,21 +338,107 @@ fn transmit_offload(
     Decision { feature, who, why }
 }
 
-fn large_receive(from: &Side, rx: Features) -> Decision {
-    let ingress = &from.name;
-    let (who, why) = if rx.contains(Features::LARGE_RECEIVE) {
-        (Who::Device, format!("{ingress} merges what it receives"))
-    } else {
+/// Who merges what comes from `from`, why, and how if packtrain does.
+fn large_receive(
+    from: &Side,
+    to: &Side,
+    rx: Features,
+    tx: Features,
+    limits: &FitLimits,
+) -> (Option<Coalescing>, Decision) {
+    let (ingress, egress) = (&from.name, &to.name);
+    let (coalesce, who, why) = if rx.contains(Features::LARGE_RECEIVE) {
         (
-            Who::NotNeeded,
-            format!("{ingress} merges nothing, and packets go on as large as they arrive"),
+            None,
+            Who::Device,
+            format!("{ingress} merges what it receives"),
         )
+    } else {
+        match coalescing(from, to, rx, tx, limits) {
+            Ok(how) => {
+                let why = format!(
+                    "packtrain merges {} from {ingress}, and {egress} takes the result as it is",
+                    listed(how.kinds)
+                );
+                (Some(how), Who::Software, why)
+            }
+            Err(cause) => {
+                let why = format!("packets from {ingress} go on as large as they arrive: {cause}");
+                (None, Who::NotNeeded, why)
+            }
+        }
     };
-    Decision {
+    let decision = Decision {
         feature: Features::LARGE_RECEIVE,
         who,
         why,
+    };
+    (coalesce, decision)
+}
+
+/// How packtrain merges what comes from `from`, or why it does not.
+fn coalescing(
+    from: &Side,
+    to: &Side,
+    rx: Features,
+    tx: Features,
+    limits: &FitLimits,
+) -> Result<Coalescing, String> {
+    let wish = from.wishes.coalesce;
+    let egress = &to.name;
+    if wish == Coalesce::Off {
+        return Err("switched off by coalesce=".to_owned());
     }
+    if from.capabilities.input == Input::None {
+        return Err("none ever come".to_owned());
+    }
+    let large = Features::TSO4 | Features::TSO6 | Features::USO;
+    let taken = tx.intersection(large);
+    if taken.is_empty() {
+        return Err(format!("{egress} takes no large ones"));
+    }
+    if limits.advertised() < 2 {
+        return Err(format!("{egress} takes none of several segments"));
+    }
+    let auto = wish == Coalesce::Auto;
+    if auto && !to.capabilities.gso_pays {
+        return Err(format!(
+            "{egress} would gain nothing by merging (coalesce=on does it anyway)"
+        ));
+    }
+    // What arrives large was one packet at its sender: there is little left to merge.
+    let kinds = if auto { taken.without(rx) } else { taken };
+    if kinds.is_empty() {
+        return Err("they are large already (coalesce=on merges the others)".to_owned());
+    }
+    Ok(Coalescing {
+        semantics: match wish {
+            Coalesce::Stream => Semantics::Stream,
+            _ => Semantics::Reversible,
+        },
+        mode: match wish {
+            Coalesce::Hash => Mode::Hash,
+            Coalesce::Sorted => Mode::Sorted,
+            _ => Mode::Auto,
+        },
+        kinds,
+        segments_max: limits.advertised(),
+    })
+}
+
+/// The kinds of packets that stand behind features, in words.
+fn listed(kinds: Features) -> String {
+    let words: Vec<_> = [
+        (Features::TSO4, "TCP/IPv4"),
+        (Features::TSO6, "TCP/IPv6"),
+        (Features::USO4, "UDP/IPv4"),
+        (Features::USO6, "UDP/IPv6"),
+    ]
+    .into_iter()
+    .filter(|(kind, _)| kinds.contains(*kind))
+    .map(|(_, word)| word)
+    .collect();
+    words.join(", ")
 }
 
 /// Why a feature is not in use.

@@ -1,5 +1,5 @@
-//! The packet path allocates nothing: not when receiving, parsing, cutting, summing, fitting,
-//! sending or reclaiming.
+//! The packet path allocates nothing: not when receiving, parsing, merging, cutting, summing,
+//! fitting, sending or reclaiming.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -11,10 +11,12 @@ use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{
     Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
 };
-use packtrain::plan::FitLimits;
-use packtrain::queue::{RxQueue, TxQueue};
+use packtrain::plan::{Coalescing, FitLimits};
+use packtrain::queue::{Coalesce, RxQueue, TxQueue};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
+use packtrain_offload::checksum::ipv4_header;
+use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -260,4 +262,164 @@ fn a_million_packets_allocate_nothing() {
     assert_eq!(allocations, 0);
     drop(std::hint::black_box(Vec::<u8>::with_capacity(1)));
     assert_eq!(ALLOCATIONS.get(), before + 1, "the counter counts");
+}
+
+/// Flows in turn, a long train each; every 50th packet of a flow is missing.
+struct Trains {
+    frame: Vec<u8>,
+    arena: Option<Arena>,
+    serial: u32,
+}
+
+const FLOWS: u32 = 16;
+const TRAIN_PAYLOAD: u32 = 600;
+
+impl Trains {
+    fn next(&mut self) -> Option<(Packet, RxInfo)> {
+        self.serial += 1;
+        let (flow, mut index) = (self.serial % FLOWS, self.serial / FLOWS);
+        index += index / 50;
+        let frame = &mut self.frame;
+        frame[18..20].copy_from_slice(&(index as u16).to_be_bytes());
+        frame[24..26].fill(0);
+        let sum = ipv4_header(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame[34..36].copy_from_slice(&(1000 + flow as u16).to_be_bytes());
+        let sequence = index.wrapping_mul(TRAIN_PAYLOAD);
+        frame[38..42].copy_from_slice(&sequence.to_be_bytes());
+        let packet = self.arena.as_ref()?.packet_from(frame).ok()?;
+        let info = RxInfo {
+            checksum: ChecksumState::Unnecessary,
+            ..RxInfo::default()
+        };
+        Some((packet, info))
+    }
+}
+
+impl RxDescriptors for Trains {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        if self.arena.is_none() {
+            self.arena = Some(arena.clone());
+        }
+        true
+    }
+
+    fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        while burst.budget() > 0 {
+            match self.next() {
+                Some((packet, info)) => burst.push(packet, &info),
+                None => burst.bad(DropReason::NoBuffer, 1),
+            }
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::WorkPending
+    }
+}
+
+/// Takes everything at once.
+struct Hole;
+
+impl TxDescriptors for Hole {
+    fn encap(&mut self, _packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
+        Ok(Accepted::Complete)
+    }
+
+    fn doorbells(&self) -> u64 {
+        0
+    }
+}
+
+/// Receives, merges and sends until `packets` have been received.
+fn merge(
+    rx: &mut RxQueue<Trains>,
+    stage: &mut Coalesce,
+    tx: &mut TxQueue<Hole>,
+    burst: &mut Burst,
+    packets: u64,
+) {
+    let mut now = 0;
+    while rx.received() < packets {
+        now += 30_000;
+        stage.flush_old(Instant::from_nanos(now));
+        send(stage, tx, burst);
+        rx.poll(Instant::from_nanos(now), burst, BURST_PACKETS_MAX)
+            .expect("the source never fails");
+        stage.take(Instant::from_nanos(now), burst, tx.features());
+        if now.is_multiple_of(210_000) {
+            stage.flush();
+        }
+        send(stage, tx, burst);
+    }
+}
+
+/// Sends what has come out.
+fn send(stage: &mut Coalesce, tx: &mut TxQueue<Hole>, burst: &mut Burst) {
+    while stage.has_output() {
+        stage.deliver(burst);
+        tx.transmit(burst).expect("never removed");
+    }
+}
+
+#[test]
+fn a_million_packets_are_merged_without_allocating() {
+    for mode in [Mode::Hash, Mode::Sorted, Mode::Auto] {
+        let arena = Arena::new(ArenaConfig::default()).expect("memory for an arena");
+        let trains = Trains {
+            frame: tcp4(TRAIN_PAYLOAD as usize),
+            arena: None,
+            serial: 0,
+        };
+        let (counters, drops) = (Arc::default(), Arc::default());
+        let plan = Coalescing {
+            semantics: Semantics::Reversible,
+            mode,
+            kinds: Features::TSO4,
+            segments_max: 63,
+        };
+        let mut stage = Coalesce::new(
+            &plan,
+            LinkType::Ethernet,
+            Arc::clone(&counters),
+            Arc::clone(&drops),
+        );
+        let mut rx = RxQueue::new(
+            trains,
+            arena.clone(),
+            LinkType::Ethernet,
+            Ingress::default(),
+            Arc::clone(&counters),
+            Arc::clone(&drops),
+        );
+        let limits = FitLimits {
+            segments_max: 64,
+            gso_segments_max: 64,
+            segment_bytes_max: usize::MAX,
+            memory: TxMemory::Any,
+            contiguous_headers: false,
+            min_packet_bytes: 0,
+        };
+        let features = Features::CSUM | Features::TSO;
+        let mut tx = TxQueue::new(
+            Hole,
+            arena.clone(),
+            features,
+            limits,
+            None,
+            Arc::default(),
+            drops,
+        );
+        let mut burst = Burst::new();
+        merge(&mut rx, &mut stage, &mut tx, &mut burst, 10_000);
+        let before = ALLOCATIONS.get();
+        merge(&mut rx, &mut stage, &mut tx, &mut burst, 400_000);
+        assert_eq!(ALLOCATIONS.get(), before, "{mode:?}");
+        let counts = counters.snapshot();
+        assert!(counts.gro_wire_packets > 300_000, "{mode:?}: {counts:?}");
+        assert_eq!((counts.bad_packets, counts.csum_bad), (0, 0));
+        let sent = tx.counters().snapshot().wire_packets;
+        assert_eq!(counts.wire_packets, sent + stage.held());
+    }
 }

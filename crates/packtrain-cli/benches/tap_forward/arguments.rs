@@ -1,6 +1,6 @@
 //! What to run.
 
-use crate::forwarder::Contestant;
+use crate::forwarder::{Contestant, Offloads};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ usage: cargo bench -p packtrain-cli --bench tap_forward -- [OPTIONS]
   --rounds N         pairs of each experiment [default: 24; every order and direction in 12]
   --time SECONDS     length of each transfer [default: 1]
   --quick            4 rounds of 0.4 s: a look, no verdict to rely on
-  --only NAME        one experiment: offloaded, unequal
+  --only NAME        one experiment: offloaded, unequal, coalesce
   --against PATH     another packtrain program in the place of the C forwarder with two threads
   --check            exit with 1 when a goal is not reached
   --help             this";
@@ -22,16 +22,19 @@ pub enum Experiment {
     Offloaded,
     /// None on one side.
     Unequal,
+    /// None on one side beside none on either: what merging and cutting in software are worth.
+    Coalesce,
 }
 
 impl Experiment {
-    const ALL: [Self; 2] = [Self::Offloaded, Self::Unequal];
+    const ALL: [Self; 3] = [Self::Offloaded, Self::Unequal, Self::Coalesce];
 
     /// As in rows and options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Offloaded => "offloaded",
             Self::Unequal => "unequal",
+            Self::Coalesce => "coalesce",
         }
     }
 }
@@ -101,23 +104,32 @@ impl Arguments {
         experiment: Experiment,
         packtrain: &Path,
         baseline: &Path,
-    ) -> [Contestant; 3] {
-        let unequal = experiment == Experiment::Unequal;
-        let ours = |name, path: &Path| Contestant::Packtrain {
+    ) -> Vec<Contestant> {
+        let ours = |name, path: &Path, offloads| Contestant::Packtrain {
             name,
             path: path.to_owned(),
-            unequal,
+            offloads,
+        };
+        let offloads = match experiment {
+            Experiment::Offloaded => Offloads::Both,
+            Experiment::Unequal => Offloads::Second,
+            Experiment::Coalesce => {
+                return vec![
+                    ours("packtrain", packtrain, Offloads::Second),
+                    ours("packtrain-off", packtrain, Offloads::Neither),
+                ];
+            }
         };
         let theirs = |threads| Contestant::Baseline {
             path: baseline.to_owned(),
             threads,
-            vnet: !unequal,
+            vnet: offloads == Offloads::Both,
         };
         let second = match &self.against {
-            Some(path) => ours("packtrain-other", path),
+            Some(path) => ours("packtrain-other", path, offloads),
             None => theirs(2),
         };
-        [ours("packtrain", packtrain), theirs(1), second]
+        vec![ours("packtrain", packtrain, offloads), theirs(1), second]
     }
 }
 

@@ -21,6 +21,28 @@ const LIFETIME_S: u32 = 120;
 /// How long a forwarder may take to be ready.
 const READY_MAX: Duration = Duration::from_secs(10);
 
+/// On which interfaces there are offloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offloads {
+    /// On both.
+    Both,
+    /// On the second.
+    Second,
+    /// On none.
+    Neither,
+}
+
+impl Offloads {
+    /// As in rows.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Second => "bench-b",
+            Self::Neither => "neither",
+        }
+    }
+}
+
 /// A forwarder and how it is run.
 #[derive(Clone, Debug)]
 pub enum Contestant {
@@ -30,8 +52,8 @@ pub enum Contestant {
         name: &'static str,
         /// The program.
         path: PathBuf,
-        /// Whether the first interface has no offloads.
-        unequal: bool,
+        /// Which interfaces have offloads.
+        offloads: Offloads,
     },
     /// The C forwarder.
     Baseline {
@@ -65,9 +87,9 @@ impl Contestant {
     /// Which interfaces have offloads.
     pub const fn offload(&self) -> &'static str {
         match self {
-            Self::Packtrain { unequal: true, .. } => "bench-b",
-            Self::Packtrain { .. } | Self::Baseline { vnet: true, .. } => "both",
-            Self::Baseline { .. } => "neither",
+            Self::Packtrain { offloads, .. } => offloads.name(),
+            Self::Baseline { vnet: true, .. } => Offloads::Both.name(),
+            Self::Baseline { .. } => Offloads::Neither.name(),
         }
     }
 
@@ -75,12 +97,14 @@ impl Contestant {
     pub fn arguments(&self) -> Vec<String> {
         let [a, b] = INTERFACES;
         match self {
-            Self::Packtrain { unequal, .. } => {
-                let off = if *unequal { ",offload=off" } else { "" };
+            Self::Packtrain { offloads, .. } => {
+                let wish = |has| if has { "auto" } else { "off" };
+                let first = wish(*offloads == Offloads::Both);
+                let second = wish(*offloads != Offloads::Neither);
                 vec![
                     "forward".to_owned(),
-                    format!("tap:{a}{off}"),
-                    format!("tap:{b}"),
+                    format!("tap:{a},offload={first}"),
+                    format!("tap:{b},offload={second}"),
                     "--duration".to_owned(),
                     format!("{LIFETIME_S}s"),
                     "--quiet".to_owned(),

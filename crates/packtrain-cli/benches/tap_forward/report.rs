@@ -13,6 +13,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The least the lower bound of the goodput ratio may be.
 const GOODPUT_GOAL: f64 = 0.95;
+/// What merging (toward the interface with offloads) and cutting (from it) in software have to be
+/// worth, as the least that the lower bound of the goodput ratio may be.
+const COALESCE_GOALS: [f64; 2] = [2.0, 1.5];
 /// The most the CPU time ratio may be.
 const CPU_GOAL: f64 = 1.05;
 
@@ -162,7 +165,7 @@ fn pairs(
     of(rows, names[0], direction).filter_map(pair).collect()
 }
 
-fn print_medians(rows: &[Row], contestants: &[Contestant; 3]) {
+fn print_medians(rows: &[Row], contestants: &[Contestant]) {
     println!();
     for contestant in contestants {
         let name = contestant.name();
@@ -184,13 +187,16 @@ fn print_medians(rows: &[Row], contestants: &[Contestant; 3]) {
 }
 
 /// Compares packtrain, the first, with the better of the others, and prints the verdicts.
-pub fn judge(experiment: Experiment, contestants: &[Contestant; 3], rows: &[Row]) -> Vec<Claim> {
+pub fn judge(experiment: Experiment, contestants: &[Contestant], rows: &[Row]) -> Vec<Claim> {
     print_medians(rows, contestants);
-    let [ours, others @ ..] = contestants;
+    let (ours, first, second) = match contestants {
+        [ours, first, second] => (ours, first.name(), second.name()),
+        [with, without] => return with_and_without(experiment, [with, without], rows),
+        _ => return Vec::new(),
+    };
     let goodput = |name: &str| {
         statistics::median(&of(rows, name, None).map(|row| row.gbps).collect::<Vec<_>>())
     };
-    let [first, second] = others.each_ref().map(Contestant::name);
     let (better, other) = if goodput(first) >= goodput(second) {
         (first, second)
     } else {
@@ -216,6 +222,32 @@ pub fn judge(experiment: Experiment, contestants: &[Contestant; 3], rows: &[Row]
             "The C forwarder passes headers on as they come, so it cannot join an interface that \
              has offloads with one that has none: it had to go without on both."
         );
+    }
+    println!();
+    claims
+}
+
+/// Two settings of packtrain, each way for itself.
+fn with_and_without(
+    experiment: Experiment,
+    contestants: [&Contestant; 2],
+    rows: &[Row],
+) -> Vec<Claim> {
+    let names = contestants.map(Contestant::name);
+    let mut claims = Vec::new();
+    for (direction, goal) in Direction::ALL.into_iter().zip(COALESCE_GOALS) {
+        let estimate = statistics::ratio(&pairs(rows, names, Some(direction), |row| row.gbps));
+        let claim = Claim {
+            experiment: experiment.name(),
+            claim: format!("goodput {} ratio to {}", direction.name(), names[1]),
+            expected: format!("lower bound >= {goal}"),
+            measured: Measured::Ratio(estimate),
+            reached: estimate.is_some_and(|estimate| estimate.low >= goal),
+        };
+        println!("{}", line(&claim));
+        let cpu = pairs(rows, names, Some(direction), |row| row.cpu_s_per_gb);
+        println!("  CPU per GB: {}", figures(statistics::ratio(&cpu)));
+        claims.push(claim);
     }
     println!();
     claims
@@ -260,8 +292,12 @@ fn claim(experiment: Experiment, what: &str, better: &str, estimate: Option<Esti
             (expected, |estimate| estimate.median <= CPU_GOAL)
         }
         // How much better is not known beforehand.
-        (Experiment::Unequal, "goodput") => ("lower bound > 1".to_owned(), |e| e.low > 1.0),
-        (Experiment::Unequal, _) => ("upper bound < 1".to_owned(), |e| e.high < 1.0),
+        (Experiment::Unequal | Experiment::Coalesce, "goodput") => {
+            ("lower bound > 1".to_owned(), |e| e.low > 1.0)
+        }
+        (Experiment::Unequal | Experiment::Coalesce, _) => {
+            ("upper bound < 1".to_owned(), |e| e.high < 1.0)
+        }
     };
     Claim {
         experiment: experiment.name(),

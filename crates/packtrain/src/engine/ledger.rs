@@ -49,6 +49,7 @@ impl Ledger {
     /// Adds an RX queue.
     pub const fn add_rx(&mut self, rx: &RxSnapshot) {
         self.received += rx.wire_packets;
+        self.absorbed += rx.absorbed;
     }
 
     /// Adds a TX queue.

@@ -23,10 +23,10 @@ pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats};
 pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};
 
 use crate::driver::{DeviceError, Driver, Input, QueuePair};
-use crate::limits::SEGMENTS_MAX;
+use crate::limits::{BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
-use crate::queue::{RxQueue, TxQueue};
+use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{DropCounters, RxCounters, TxCounters};
 use std::sync::Arc;
 
@@ -70,6 +70,10 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
         // take at least four descriptors, fewer.
         small += attach.queues * (SMALL_FRAMES_PER_QUEUE + 2 * ring);
         large += attach.queues * (LARGE_FRAMES_PER_QUEUE + ring / 4);
+        if plan.directions[port].coalesce.is_some() {
+            small += attach.queues * (COALESCE_PACKETS_MAX + BURST_PACKETS_MAX);
+            large += attach.queues * (COALESCE_LARGE_MAX + BURST_PACKETS_MAX);
+        }
     }
     let small = small.max(8192) as u32;
     ArenaConfig {
@@ -123,14 +127,15 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
     // Packets from a are the first workers' affair, packets from b the last ones': the same, if
     // there is one for each pair.
     let from_b = workers - pairs;
-    let to = |egress, arena| Assembly {
-        egress,
+    let to = |port: usize| Assembly {
+        ingress: &plan.directions[port],
+        egress: &plan.directions[1 - port],
         arena,
         drops: &drops,
         pairs,
     };
-    let (lanes_a, stats_a) = to(&plan.directions[1], arena).build(a, queues_a, 0, [0, from_b]);
-    let (lanes_b, stats_b) = to(&plan.directions[0], arena).build(b, queues_b, 1, [from_b, 0]);
+    let (lanes_a, stats_a) = to(0).build(a, queues_a, 0, [0, from_b]);
+    let (lanes_b, stats_b) = to(1).build(b, queues_b, 1, [from_b, 0]);
     let intake = Arc::new(Intake::new(packets, finite));
     let counters: Vec<_> = (0..workers)
         .map(|_| Arc::new(WorkerCounters::default()))
@@ -155,6 +160,8 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
 
 /// What the queues of one port are built from.
 struct Assembly<'a> {
+    /// The plan for packets from the port.
+    ingress: &'a Direction,
     /// The plan for packets towards the port.
     egress: &'a Direction,
     arena: &'a Arena,
@@ -193,6 +200,10 @@ impl Assembly<'_> {
             let (rx_counters, tx_counters) = <(Arc<RxCounters>, Arc<TxCounters>)>::default();
             stats.rx.push(Arc::clone(&rx_counters));
             stats.tx.push(Arc::clone(&tx_counters));
+            let stage = self.ingress.coalesce.map(|how| {
+                let drops = Arc::clone(&self.drops[rx_worker]);
+                Coalesce::new(&how, capabilities.link, Arc::clone(&rx_counters), drops)
+            });
             let rx = RxQueue::new(
                 rx,
                 self.arena.clone(),
@@ -210,7 +221,7 @@ impl Assembly<'_> {
                 tx_counters,
                 Arc::clone(&self.drops[tx_worker]),
             );
-            lanes[rx_worker].rx.push(RxLane::new(rx));
+            lanes[rx_worker].rx.push(RxLane::new(rx).coalescing(stage));
             lanes[tx_worker].tx.push(tx);
         }
         (lanes, stats)

@@ -1,5 +1,6 @@
 //! The engine over devices in memory: steps by hand, and threads.
 
+mod coalesce;
 mod fake;
 mod intake;
 mod memory;

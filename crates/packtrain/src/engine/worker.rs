@@ -6,7 +6,7 @@ use super::intake::Intake;
 use crate::driver::{Armed, DeviceError, Features, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
-use crate::queue::{RxQueue, TxQueue};
+use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -61,6 +61,7 @@ pub struct Lanes<R, T> {
 #[derive(Debug)]
 pub struct RxLane<R> {
     queue: RxQueue<R>,
+    coalesce: Option<Coalesce>,
     burst: Burst,
     finished: bool,
 }
@@ -71,14 +72,37 @@ impl<R: RxDescriptors> RxLane<R> {
     pub fn new(queue: RxQueue<R>) -> Self {
         Self {
             queue,
+            coalesce: None,
             burst: Burst::new(),
             finished: false,
         }
     }
 
+    /// The same, with what it receives merged.
+    #[must_use]
+    pub fn coalescing(mut self, stage: Option<Coalesce>) -> Self {
+        self.coalesce = stage;
+        self
+    }
+
     /// Whether packets have to go before more may be received: its own, or any in front of `tx`.
+    /// Packets that are held to be merged may stay.
     fn has_to_wait<T: TxDescriptors>(&self, tx: &TxQueue<T>) -> bool {
-        !self.burst.is_empty() || !tx.is_ready()
+        let output = self.coalesce.as_ref().is_some_and(Coalesce::has_output);
+        output || !self.burst.is_empty() || !tx.is_ready()
+    }
+
+    /// Wire packets in it.
+    fn held(&self) -> u64 {
+        self.burst.wire_packets() + self.coalesce.as_ref().map_or(0, Coalesce::held)
+    }
+
+    /// Counts everything in it as lost for `reason`.
+    fn abandon(&mut self, reason: DropReason) {
+        self.queue.abandon(&mut self.burst, reason);
+        if let Some(stage) = &mut self.coalesce {
+            stage.abandon(reason);
+        }
     }
 
     /// Whether this queue, at `index` of its port, is one to receive from.
@@ -201,7 +225,7 @@ where
     #[must_use]
     pub fn held(&self) -> u64 {
         fn rx<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {
-            lanes.iter().map(|lane| lane.burst.wire_packets()).sum()
+            lanes.iter().map(RxLane::held).sum()
         }
         fn tx<T: TxDescriptors>(queues: &[TxQueue<T>]) -> u64 {
             queues.iter().map(TxQueue::held).sum()
@@ -213,7 +237,7 @@ where
     pub fn abandon(&mut self, reason: DropReason) {
         fn side<R: RxDescriptors, T: TxDescriptors>(lanes: &mut Lanes<R, T>, reason: DropReason) {
             for lane in &mut lanes.rx {
-                lane.queue.abandon(&mut lane.burst, reason);
+                lane.abandon(reason);
             }
             for queue in &mut lanes.tx {
                 queue.abandon(reason);
@@ -415,13 +439,29 @@ impl<H: Handler> Trip<'_, H> {
     ) -> Result<bool, RunError> {
         let before = lane.queue.received();
         let received = |lane: &RxLane<R>| (lane.queue.received() - before) as usize;
+        if let Some(stage) = &mut lane.coalesce {
+            stage.flush_old(self.now);
+            self.transmit(from, lane, tx)?;
+            if lane.has_to_wait(tx) {
+                return Ok(false);
+            }
+        }
         for _ in 0..TURN_BURSTS_MAX {
             let budget = BURST_PACKETS_MAX.saturating_sub(received(lane));
             if !self.receive(from, lane, tx, budget)? || lane.has_to_wait(tx) {
                 break;
             }
         }
-        Ok(received(lane) > 0)
+        let found = received(lane) > 0;
+        // What is held stays for the next turn while packets come, since they may belong to it.
+        // Never while none do, for whatever reason: nothing wakes the worker for it.
+        if let Some(stage) = &mut lane.coalesce
+            && (!found || lane.queue.is_short())
+        {
+            stage.flush();
+            self.transmit(from, lane, tx)?;
+        }
+        Ok(found)
     }
 
     /// One burst of at most `budget` packets. Returns whether a bound ended it, and not the device.
@@ -443,10 +483,17 @@ impl<H: Handler> Trip<'_, H> {
         let polled = lane.queue.poll(self.now, &mut lane.burst, claimed);
         self.intake.refund(claimed, lane.queue.received() - before);
         // What came before a failure is sent on all the same.
-        if !lane.burst.is_empty() {
+        if let Some(stage) = &mut lane.coalesce {
+            if !lane.burst.is_empty() {
+                stage.take(self.now, &mut lane.burst, tx.features());
+            }
+            if polled.is_err() {
+                stage.flush();
+            }
+        } else {
             self.handle(from, &mut lane.burst);
-            self.transmit(from, lane, tx)?;
         }
+        self.transmit(from, lane, tx)?;
         match polled {
             Err(DeviceError::Finished) => {
                 lane.finished = true;
@@ -457,20 +504,34 @@ impl<H: Handler> Trip<'_, H> {
         }
     }
 
-    /// What arrived at `from` goes to the other port.
+    /// What arrived at `from` goes to the other port: the burst, which was handled already, and
+    /// what has come out of merging.
     fn transmit<R: RxDescriptors, T: TxDescriptors>(
-        &self,
+        &mut self,
         from: Port,
         lane: &mut RxLane<R>,
         tx: &mut TxQueue<T>,
     ) -> Result<(), RunError> {
-        match tx.transmit(&mut lane.burst) {
-            Ok(_sent) => Ok(()),
-            Err(error) => Err(RunError::of(from.other(), error)),
+        let failed = |error| RunError::of(from.other(), error);
+        loop {
+            if !lane.burst.is_empty() || !tx.is_ready() {
+                tx.transmit(&mut lane.burst).map_err(failed)?;
+            }
+            let Some(stage) = &mut lane.coalesce else {
+                return Ok(());
+            };
+            if !stage.has_output() || !lane.burst.is_empty() || !tx.is_ready() {
+                return Ok(());
+            }
+            stage.deliver(&mut lane.burst);
+            self.handle(from, &mut lane.burst);
         }
     }
 
     fn handle(&mut self, from: Port, burst: &mut Burst) {
+        if burst.is_empty() {
+            return;
+        }
         if !H::COUNTED {
             return self.handler.handle(self.now, from, burst);
         }

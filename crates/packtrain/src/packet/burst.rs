@@ -68,6 +68,15 @@ impl Burst {
         self.packets.pop_front()
     }
 
+    /// Takes the oldest packet if `wanted` says so.
+    pub fn pop_if(&mut self, wanted: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
+        if wanted(self.packets.front()?) {
+            self.packets.pop_front()
+        } else {
+            None
+        }
+    }
+
     /// The oldest packet.
     #[must_use]
     pub fn front(&self) -> Option<&Packet> {

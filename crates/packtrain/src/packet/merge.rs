@@ -62,10 +62,23 @@ impl coalesce::Packet for Packet {
         Self::truncate(self, bytes as usize);
     }
 
+    /// Links the payload. The packet accounts for the wire packets of both afterwards, and has no
+    /// more segments than [`Meta::merge_segments_max`](super::Meta::merge_segments_max).
     #[inline]
     fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
+        let meta = self.meta();
+        let segments = self.segment_count() + tail.segment_count();
+        let wire_packets = meta.wire_packets.checked_add(tail.meta().wire_packets);
+        let (Some(wire_packets), true) = (
+            wire_packets,
+            segments <= usize::from(meta.merge_segments_max),
+        ) else {
+            return Err(tail);
+        };
         self.append_part(tail, payload)
-            .map_err(|(_error, tail)| tail)
+            .map_err(|(_error, tail)| tail)?;
+        self.meta_mut().wire_packets = wire_packets;
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! What travels with a packet besides its bytes.
 
+use crate::limits::SEGMENTS_MAX;
 use crate::time::Instant;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
@@ -48,6 +49,9 @@ pub struct Meta {
     pub wire_packets: u16,
     /// What the first byte is.
     pub link: LinkType,
+    /// Segments that merging may give the packet at most: what the way ahead takes without copying.
+    /// Never more than [`SEGMENTS_MAX`].
+    pub merge_segments_max: u8,
 }
 
 impl Default for Meta {
@@ -62,6 +66,7 @@ impl Default for Meta {
             vlan: None,
             wire_packets: 1,
             link: LinkType::Ethernet,
+            merge_segments_max: SEGMENTS_MAX as u8,
         }
     }
 }

@@ -96,21 +96,102 @@ fn who_does_each_feature_and_why() {
 }
 
 #[test]
-fn large_receive_is_the_ingress_device_or_nobody() {
-    for (device, wish, who) in [
-        (Features::ALL, Features::ALL, Who::Device),
-        (Features::CSUM, Features::ALL, Who::NotNeeded),
-        (Features::ALL, Features::CSUM, Who::NotNeeded),
-    ] {
-        // What the egress can do has no say.
-        for tx in [Features::NONE, Features::ALL] {
-            let from = side("in0", device, Features::NONE, wish);
-            let plan = plan(&from, &side("out0", Features::NONE, tx, Features::ALL)).unwrap();
-            let got = decision(&plan.directions[0], Features::LARGE_RECEIVE);
-            assert_eq!(got.who, who);
-            assert!(got.why.starts_with("in0 merges"), "{}", got.why);
-        }
+fn merging_is_the_ingress_devices_where_it_can() {
+    for coalesce in [Coalesce::Auto, Coalesce::Off, Coalesce::On] {
+        let mut from = able("in0");
+        from.wishes.coalesce = coalesce;
+        let direction = &plan(&from, &able("out0")).unwrap().directions[0];
+        let got = decision(direction, Features::LARGE_RECEIVE);
+        assert_eq!(got.who, Who::Device);
+        assert_eq!(got.why, "in0 merges what it receives");
+        assert_eq!(direction.coalesce, None);
     }
+}
+
+/// Software merges what arrives as wire packets and can go on large; every reason against it.
+#[test]
+fn who_merges_in_software_and_why_not() {
+    use Features as F;
+    let all = F::ALL.without(F::LARGE_RECEIVE);
+    let from = || side("in0", F::CSUM, F::NONE, F::ALL);
+    let to = || side("out0", F::NONE, all, F::ALL);
+    let decide = |from: &Side, to: &Side| {
+        let direction = plan(from, to).unwrap().directions[0].clone();
+        let Decision { who, why, .. } = decision(&direction, F::LARGE_RECEIVE).clone();
+        assert_eq!(direction.coalesce.is_some(), who == Who::Software, "{why}");
+        (direction.coalesce, why)
+    };
+    let (how, why) = decide(&from(), &to());
+    assert_eq!(
+        why,
+        "packtrain merges TCP/IPv4, TCP/IPv6, UDP/IPv4, UDP/IPv6 from in0, and out0 takes the \
+         result as it is"
+    );
+    let usual = Coalescing {
+        semantics: Semantics::Reversible,
+        mode: Mode::Auto,
+        kinds: F::TSO4 | F::TSO6 | F::USO,
+        segments_max: 16,
+    };
+    assert_eq!(how, Some(usual));
+    // What the ingress device may use is no matter of what software does.
+    let mut plain = from();
+    plain.wishes.offload = F::NONE;
+    assert_eq!(decide(&plain, &to()).0, Some(usual));
+
+    let wished = |coalesce| {
+        let mut from = from();
+        from.wishes.coalesce = coalesce;
+        from
+    };
+    for (coalesce, semantics, mode) in [
+        (Coalesce::On, Semantics::Reversible, Mode::Auto),
+        (Coalesce::Hash, Semantics::Reversible, Mode::Hash),
+        (Coalesce::Sorted, Semantics::Reversible, Mode::Sorted),
+        (Coalesce::Stream, Semantics::Stream, Mode::Auto),
+    ] {
+        let expected = Coalescing {
+            semantics,
+            mode,
+            ..usual
+        };
+        assert_eq!(decide(&wished(coalesce), &to()).0, Some(expected));
+    }
+    let against = |from: &Side, to: &Side, cause: &str| {
+        let (how, why) = decide(from, to);
+        assert_eq!(how, None, "{why}");
+        let lead = "packets from in0 go on as large as they arrive: ";
+        assert_eq!(why, format!("{lead}{cause}"));
+    };
+    against(&wished(Coalesce::Off), &to(), "switched off by coalesce=");
+    let mut none = from();
+    none.capabilities.input = Input::None;
+    against(&none, &to(), "none ever come");
+    let small = side("out0", F::NONE, F::CSUM, F::ALL);
+    against(&wished(Coalesce::On), &small, "out0 takes no large ones");
+    let mut unwished = to();
+    unwished.wishes.offload = F::CSUM;
+    against(&from(), &unwished, "out0 takes no large ones");
+    let mut single = to();
+    single.wishes.segments = Some(2);
+    against(&from(), &single, "out0 takes none of several segments");
+    let mut file = to();
+    file.capabilities.gso_pays = false;
+    let cause = "out0 would gain nothing by merging (coalesce=on does it anyway)";
+    against(&from(), &file, cause);
+    assert_eq!(decide(&wished(Coalesce::On), &file).0, Some(usual));
+    let large = side("in0", all, F::NONE, F::ALL);
+    let cause = "they are large already (coalesce=on merges the others)";
+    against(&large, &to(), cause);
+
+    // Kinds that arrive large are left out, and those that the egress would not take.
+    let tcp = side("in0", F::CSUM | F::TSO, F::NONE, F::ALL);
+    assert_eq!(decide(&tcp, &to()).0.map(|how| how.kinds), Some(F::USO));
+    let four = side("out0", F::NONE, F::CSUM4 | F::TSO4, F::ALL);
+    assert_eq!(decide(&from(), &four).0.map(|how| how.kinds), Some(F::TSO4));
+    let mut both = large;
+    both.wishes.coalesce = Coalesce::On;
+    assert_eq!(decide(&both, &to()).0, Some(usual));
 }
 
 /// A feature that fell with another one says so.
@@ -278,11 +359,13 @@ fn check(from: &Side, to: &Side, attach: &Attach, direction: &Direction) {
     let listed: Vec<_> = direction.decisions.iter().map(|d| d.feature).collect();
     assert_eq!(listed, Features::NAMED.map(|(feature, _)| feature));
     for Decision { feature, who, why } in &direction.decisions {
-        assert_eq!(
-            attach.rx.contains(*feature),
-            *who != Who::NotNeeded,
-            "{why}"
-        );
+        if *feature != Features::LARGE_RECEIVE {
+            assert_eq!(
+                attach.rx.contains(*feature),
+                *who != Who::NotNeeded,
+                "{why}"
+            );
+        }
         if *feature != Features::LARGE_RECEIVE && *who != Who::NotNeeded {
             assert_eq!(
                 direction.tx.contains(*feature),
@@ -294,6 +377,12 @@ fn check(from: &Side, to: &Side, attach: &Attach, direction: &Direction) {
         assert!(
             *who == Who::NotNeeded || *feature == Features::LARGE_RECEIVE || why.contains(&to.name)
         );
+    }
+    if let Some(how) = &direction.coalesce {
+        assert!(!how.kinds.is_empty() && direction.tx.contains(how.kinds));
+        assert!(how.kinds.intersection(attach.rx).is_empty());
+        assert!((2..=SEGMENTS_MAX).contains(&how.segments_max));
+        assert!(how.segments_max <= direction.limits.advertised());
     }
     let limits = &direction.limits;
     assert!(limits.segments_max >= 1 && limits.segments_max <= to.capabilities.tx_segments_max);

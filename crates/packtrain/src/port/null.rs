@@ -152,6 +152,7 @@ impl Driver for Null {
             tx: self.config.tx.consistent(),
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,
+            gso_pays: false,
             ..Capabilities::default()
         }
     }

@@ -296,6 +296,7 @@ impl Driver for Pcap {
             tx,
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,
+            gso_pays: false,
             notes,
             ..Capabilities::default()
         }

@@ -24,7 +24,7 @@ pub use keys::{KEYS, Key};
 
 use super::sim::{CompletionDelay, Far};
 use crate::capture::Format;
-use crate::driver::{Features, Wishes};
+use crate::driver::{Coalesce, Features, Wishes};
 use keys::{KINDS, NOT_BUILT, nearest};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -332,6 +332,7 @@ impl PortSpec {
             "offload" => self.wishes.offload = value::offload(value)?,
             "segs" => self.wishes.segments = Some(number(value, keys::SEGMENTS)?),
             "rx" => self.wishes.rx_buffers = *one_of(value, value::RX)?,
+            "coalesce" => self.wishes.coalesce = *one_of(value, value::COALESCE)?,
             "capture" => wrap.capture = Some(value::path(value)?),
             "drop" => wrap.drop = chance(value)?,
             "duplicate" => wrap.duplicate = chance(value)?,
@@ -432,6 +433,10 @@ impl fmt::Display for PortSpec {
         keys.some("segs", self.wishes.segments)?;
         if self.wishes.rx_buffers.is_some() {
             keys.some("rx", value::name_of(&self.wishes.rx_buffers, value::RX))?;
+        }
+        if self.wishes.coalesce != Coalesce::default() {
+            let word = value::name_of(&self.wishes.coalesce, value::COALESCE);
+            keys.some("coalesce", word)?;
         }
         self.kind.print(&mut keys)?;
         let wrap = &self.wrappers;

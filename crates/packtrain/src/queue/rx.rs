@@ -171,6 +171,12 @@ impl<R: RxDescriptors> RxQueue<R> {
             Layout::parse(self.link, packet.first(), packet.bytes() as u32).ok();
     }
 
+    /// Whether the device has fewer buffers than it could use, since the arena is empty.
+    #[must_use]
+    pub const fn is_short(&self) -> bool {
+        self.short
+    }
+
     /// Packets received since the start, bad ones included.
     #[must_use]
     pub fn received(&self) -> u64 {

@@ -116,15 +116,64 @@ counter_block! {
         csum_unnecessary,
         /// Packets whose transport checksum nobody verified.
         csum_none,
-        /// Packets whose transport checksum was verified and found wrong. Nothing verifies them
-        /// yet: 0.
+        /// Packets whose transport or IPv4 header checksum was verified and found wrong; they go on
+        /// as they came. Only coalescing verifies.
         csum_bad,
         /// Packets that arrived as GSO packets.
         gso_packets,
-        /// Super-packets made by coalescing. Nothing coalesces yet: 0.
+        /// Super-packets made by coalescing.
         gro_packets,
-        /// Wire packets that went into `gro_packets`: 0, as those.
+        /// Packets that went into `gro_packets`, absorbed ones included.
         gro_wire_packets,
+        /// Wire packets of pure ACKs that were merged with others and will never come out again.
+        absorbed,
+        /// Held packets, merged or alone, that were handed on since no more fitted: bytes,
+        /// segments, or 64 datagrams.
+        gro_flush_full,
+        /// Handed on since no more came, or memory ran short.
+        gro_flush_timeout,
+        /// Handed on after the longest time that a packet is held.
+        gro_flush_inactive,
+        /// Handed on since the next packet of the flow did not continue it.
+        gro_flush_order,
+        /// Handed on for a TCP flag.
+        gro_flush_flags,
+        /// Handed on to make room in the table.
+        gro_flush_evict,
+        /// Handed on since the next packet of the flow had another header.
+        gro_flush_mismatch,
+        /// Handed on for the size of a payload: a shorter one ends a super-packet.
+        gro_flush_size,
+        /// Handed on in front of a packet of the flow that is not merged.
+        gro_flush_refused,
+        /// Packets that coalescing passed on at once: neither TCP nor UDP over IP.
+        gro_passed_protocol,
+        /// Passed on: an IP fragment.
+        gro_passed_fragment,
+        /// Passed on: IPv4 options or a source route.
+        gro_passed_options,
+        /// Passed on: a GSO packet as it came.
+        gro_passed_gso,
+        /// Passed on: a wrong checksum.
+        gro_passed_bad_checksum,
+        /// Passed on: no checksum.
+        gro_passed_no_checksum,
+        /// Passed on: the checksum is right and in a form that would not come back.
+        gro_passed_checksum_form,
+        /// Passed on: link padding behind the IP datagram.
+        gro_passed_padding,
+        /// Passed on: UDP and IP lengths differ.
+        gro_passed_udp_length,
+        /// Passed on: no payload (a pure ACK), or too little.
+        gro_passed_payload,
+        /// Passed on: TCP flags that begin nothing.
+        gro_passed_flags,
+        /// Passed on: as long as an IP datagram can be.
+        gro_passed_length,
+        /// Passed on: headers that cannot be written to.
+        gro_passed_shared,
+        /// Passed on: the egress takes no large packets of its kind.
+        gro_passed_off,
         /// Packets that were refused on arrival, each with its drop reason.
         bad_packets,
         /// Batches of buffers handed to the device.

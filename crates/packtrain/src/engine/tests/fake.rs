@@ -10,6 +10,7 @@ use crate::limits::SEGMENTS_MAX;
 use crate::packet::{Arena, ArenaConfig};
 use crate::plan::{Plan, Side, plan};
 use crate::stats::DropReason;
+use crate::test_packets::{Segment, tcp4};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -22,6 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub enum Item {
     /// A packet with this number.
     Packet(u32),
+    /// A TCP segment.
+    Tcp(Segment),
     /// A packet that was received in error.
     Bad,
 }
@@ -33,6 +36,8 @@ pub struct RxState {
     /// Said once all items are taken.
     pub end: Option<End>,
     pub next_at: Option<Instant>,
+    /// It lacks buffers.
+    pub short: bool,
     pub polls: u64,
     pub arms: u64,
 }
@@ -56,6 +61,10 @@ pub struct TxState {
     pub kept: VecDeque<Token>,
     pub removed: bool,
     pub sent: Vec<u32>,
+    /// TCP packets, in order: source port, sequence number, payload, wire packets.
+    pub tcp: Vec<(u16, u32, Vec<u8>, u16)>,
+    /// A feature that it refuses though it was promised.
+    pub refuses: Features,
     pub asked: u64,
 }
 
@@ -84,6 +93,12 @@ impl Queue {
         if let Some(bell) = &mut *self.bell.lock().unwrap() {
             bell.write_all(&[1]).unwrap();
         }
+    }
+
+    /// TCP segments arrive, and the device says so.
+    pub fn arrive_tcp(&self, segments: impl IntoIterator<Item = Segment>) {
+        self.rx().items.extend(segments.into_iter().map(Item::Tcp));
+        self.arrive([]);
     }
 
     /// How often the RX queue was polled and armed.
@@ -124,7 +139,7 @@ impl FakeRx {
 impl RxDescriptors for FakeRx {
     fn refill(&mut self, arena: &Arena) -> bool {
         self.arena = Some(arena.clone());
-        true
+        !self.state.lock().unwrap().short
     }
 
     fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
@@ -139,6 +154,13 @@ impl RxDescriptors for FakeRx {
         while burst.budget() > 0 {
             match state.items.pop_front() {
                 Some(Item::Packet(number)) => burst.push(self.packet(number), &RxInfo::default()),
+                Some(Item::Tcp(segment)) => {
+                    let arena = self.arena.as_ref().expect("refilled before receiving");
+                    match arena.packet_from(&tcp4(&segment)) {
+                        Ok(packet) => burst.push(packet, &RxInfo::default()),
+                        Err(_empty) => burst.bad(DropReason::NoBuffer, 1),
+                    }
+                }
                 Some(Item::Bad) => burst.bad(DropReason::BadDescriptor, 1),
                 None => break,
             }
@@ -195,10 +217,25 @@ impl TxDescriptors for FakeTx {
         if state.room == 0 {
             return Err(Refused::NoDescriptor);
         }
+        let packet = packet.packet();
+        let refused = Features::needed_by(packet.meta()).intersection(state.refuses);
+        if !refused.is_empty() {
+            return Err(Refused::Feature(refused));
+        }
         state.room -= 1;
-        let bytes = packet.packet().first();
-        let number = u32::from_be_bytes(bytes[14..18].try_into().unwrap());
-        state.sent.push(number);
+        let bytes = packet.first();
+        if bytes[12..14] == [8, 0] {
+            let port = u16::from_be_bytes(bytes[34..36].try_into().unwrap());
+            let seq = u32::from_be_bytes(bytes[38..42].try_into().unwrap());
+            let all: Vec<u8> = packet.segments().flatten().copied().collect();
+            let wire_packets = packet.meta().wire_packets;
+            state
+                .tcp
+                .push((port, seq, all[54..].to_vec(), wire_packets));
+        } else {
+            let number = u32::from_be_bytes(bytes[14..18].try_into().unwrap());
+            state.sent.push(number);
+        }
         if state.keeps {
             state.kept.push_back(token);
             Ok(Accepted::Pending)

@@ -83,6 +83,11 @@ pub const KEYS: &[Key] = &[
     ),
     common("segs", "1..128", "scatter-gather limit"),
     common("rx", "auto|whole|pieces", "buffers to receive into"),
+    common(
+        "coalesce",
+        "auto|off|on|hash|sorted|stream",
+        "merging of what is received, in software",
+    ),
     common("capture", "FILE", "write every packet to a pcapng file"),
     common("trace", "", "print every packet"),
     common("drop", "0..1", "probability that a packet is lost"),

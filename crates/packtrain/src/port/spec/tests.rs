@@ -1,7 +1,7 @@
 //! Every key, every rule, and two properties: no string panics, and what is printed parses back.
 
 use super::*;
-use crate::driver::RxBuffers;
+use crate::driver::{Coalesce, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use proptest::prelude::*;
 
@@ -57,13 +57,14 @@ fn a_bare_port_wishes_for_nothing() {
 fn common_keys_on_every_kind() {
     for port in ["tap:t", "tun:t", "pcap:f", "null:", "sim:"] {
         let spec = parse(&format!(
-            "{port},queues=4,offload=csum,segs=8,rx=pieces,capture=a.pcapng,trace,drop=0.25,\
-             duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
+            "{port},queues=4,offload=csum,segs=8,rx=pieces,coalesce=hash,capture=a.pcapng,trace,\
+             drop=0.25,duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
         assert_eq!(spec.wishes.queues, Some(4));
         assert_eq!(spec.wishes.offload, Features::CSUM);
         assert_eq!(spec.wishes.segments, Some(8));
         assert_eq!(spec.wishes.rx_buffers, Some(RxBuffers::Pieces));
+        assert_eq!(spec.wishes.coalesce, Coalesce::Hash);
         let expected = Wrappers {
             capture: Some(PathBuf::from("a.pcapng")),
             trace: true,
@@ -83,6 +84,23 @@ fn common_keys_on_every_kind() {
         parse("tap:t,rx=whole").wishes.rx_buffers,
         Some(RxBuffers::Whole)
     );
+}
+
+#[test]
+fn merging_has_a_word_for_each_way() {
+    for (word, expected) in [
+        ("auto", Coalesce::Auto),
+        ("off", Coalesce::Off),
+        ("on", Coalesce::On),
+        ("hash", Coalesce::Hash),
+        ("sorted", Coalesce::Sorted),
+        ("stream", Coalesce::Stream),
+    ] {
+        let spec = parse(&format!("tap:t,coalesce={word}"));
+        assert_eq!(spec.wishes.coalesce, expected);
+        assert_eq!(parse(&spec.to_string()), spec);
+    }
+    assert_eq!(parse("tap:t").wishes.coalesce, Coalesce::Auto);
 }
 
 #[test]
@@ -317,8 +335,8 @@ fn what_is_wrong_is_said_in_one_line() {
         ),
         (
             "tap:t,colour=red",
-            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, rx, capture, \
-             trace, drop, duplicate, corrupt, reorder, delay, seed, vlan, fd",
+            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, rx, \
+             coalesce, capture, trace, drop, duplicate, corrupt, reorder, delay, seed, vlan, fd",
         ),
         (
             "tap:t,loop",
@@ -341,6 +359,10 @@ fn what_is_wrong_is_said_in_one_line() {
         (
             "tap:t,rx=some",
             "rx= cannot be 'some'; it takes auto|whole|pieces",
+        ),
+        (
+            "tap:t,coalesce=yes",
+            "coalesce= cannot be 'yes'; it takes auto|off|on|hash|sorted|stream",
         ),
         (
             "tap:t,segs=3,segs=3",

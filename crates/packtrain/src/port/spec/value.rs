@@ -2,7 +2,7 @@
 
 use super::{CompletionDelay, DELAY_MAX, Far, INTERFACE_NAME_BYTES_MAX, Pace, SpecError};
 use crate::capture::Format;
-use crate::driver::{Features, RxBuffers};
+use crate::driver::{Coalesce, Features, RxBuffers};
 use crate::limits::QUEUES_MAX;
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -18,6 +18,14 @@ pub(super) const RX: Words<Option<RxBuffers>> = &[
     ("auto", None),
     ("whole", Some(RxBuffers::Whole)),
     ("pieces", Some(RxBuffers::Pieces)),
+];
+pub(super) const COALESCE: Words<Coalesce> = &[
+    ("auto", Coalesce::Auto),
+    ("off", Coalesce::Off),
+    ("on", Coalesce::On),
+    ("hash", Coalesce::Hash),
+    ("sorted", Coalesce::Sorted),
+    ("stream", Coalesce::Stream),
 ];
 pub(super) const PACES: Words<Pace> = &[("fast", Pace::Fast), ("original", Pace::Original)];
 pub(super) const FORMATS: Words<Format> = &[

@@ -1,0 +1,278 @@
+//! Kernel TCP and UDP through software coalescing: from a TAP without offloads to one with all of
+//! them. The far interface gets large packets, every byte arrives, and nothing is lost, sent again
+//! or put out of order by it.
+
+use packtrain::driver::{Coalesce, Features, Wishes};
+use packtrain::engine::{Report, Session};
+use packtrain::plan::{Side as PlanSide, plan};
+use packtrain::port::tap::{Tap, TapConfig, TapKind};
+use packtrain::stats::RxSnapshot;
+use packtrain_lab::LabError;
+use packtrain_lab::counters::Counters;
+use packtrain_lab::harness::{self, Outcome};
+use packtrain_lab::link::LinkStats;
+use packtrain_lab::netns;
+use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::traffic::{Amount, IpVersion, Protocol, Transfer, TransferReport};
+use std::fmt;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    harness::main(&[
+        ("far_interface_gets_large_packets", large_packets),
+        ("nothing_is_merged_where_it_is_off", off),
+    ])
+}
+
+const BYTES: u64 = 8 << 20;
+/// Room for all that TCP may have in flight, so that the kernel drops nothing in front of us, and
+/// whatever is sent again or out of order is our doing.
+const TX_QUEUE_LEN: u32 = 20_000;
+
+#[derive(Clone, Copy)]
+struct Case {
+    coalesce: Coalesce,
+    protocol: Protocol,
+    ip: IpVersion,
+    streams: u32,
+    mtu: u32,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            coalesce,
+            protocol,
+            ip,
+            streams,
+            mtu,
+        } = self;
+        write!(
+            f,
+            "coalesce={coalesce:?}, {protocol:?} over {ip:?}, {streams} streams, mtu {mtu}"
+        )
+    }
+}
+
+/// What one transfer came to.
+struct Account {
+    transfer: TransferReport,
+    report: Report,
+    links: [LinkStats; 2],
+    /// By host, during the transfer.
+    kernels: [Counters; 2],
+}
+
+impl Account {
+    fn kernel_drops(&self) -> u64 {
+        let drops = |link: &LinkStats| link.tx_dropped + link.rx_dropped;
+        self.links.iter().map(drops).sum()
+    }
+}
+
+fn run(case: Case) -> Result<Account, LabError> {
+    let settings = Settings {
+        mtu: case.mtu,
+        tx_queue_len: TX_QUEUE_LEN,
+        ..Settings::default()
+    };
+    let (hosts, a, b) = TwoHosts::with(&settings, |side| {
+        let (name, wish) = match side {
+            Side::Left => ("merge-a", Features::NONE),
+            Side::Right => ("merge-b", Features::ALL),
+        };
+        let config = TapConfig {
+            wish,
+            ..TapConfig::new(TapKind::Tap, name)
+        };
+        let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{case}: {error}"));
+        Ok::<_, LabError>((name.to_owned(), tap))
+    })?;
+    let wishes = |offload| Wishes {
+        offload,
+        coalesce: case.coalesce,
+        ..Wishes::default()
+    };
+    let sides = [
+        PlanSide::of(&a, wishes(Features::NONE)),
+        PlanSide::of(&b, wishes(Features::ALL)),
+    ];
+    let plan = plan(&sides[0], &sides[1]).unwrap_or_else(|error| panic!("{case}: {error}"));
+    let session = Session::forward(a, b, &plan, None);
+    let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
+    let transfer = match case.protocol {
+        Protocol::Tcp => Transfer::tcp(case.ip, Amount::Bytes(BYTES)),
+        // Few enough to be kept by the receiver while it is not running.
+        Protocol::Udp => Transfer::udp(case.ip, Amount::Bytes(BYTES / 4))
+            .train(40)
+            .window(256)
+            .gro(true),
+    };
+    let before = [hosts.left.counters()?, hosts.right.counters()?];
+    let transfer = transfer
+        .streams(case.streams)
+        .run(&hosts.left, &hosts.right)?;
+    let links = settle(case, &session, &hosts)?;
+    let kernels = [
+        hosts.left.counters()?.since(&before[0]),
+        hosts.right.counters()?.since(&before[1]),
+    ];
+    Ok(Account {
+        transfer,
+        report: session.finish(),
+        links,
+        kernels,
+    })
+}
+
+/// Waits until the forwarder's counts and the kernel's have met: packets read and written.
+fn settle(
+    case: Case,
+    session: &Session<Tap, Tap>,
+    hosts: &TwoHosts,
+) -> Result<[LinkStats; 2], LabError> {
+    let deadline = Instant::now() + Duration::from_secs(3);
+    let mut last = None;
+    loop {
+        let links = [hosts.left.stats()?, hosts.right.stats()?];
+        let ports = session.snapshot().ports;
+        let equal = ports.iter().zip(&links).all(|(port, link)| {
+            port.rx_total().packets == link.tx_packets && port.tx_total().packets == link.rx_packets
+        });
+        if equal && last == Some(links) {
+            return Ok(links);
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{case}: counts do not meet: {ports:?} {links:?}"
+        );
+        last = Some(links);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn flushes(rx: &RxSnapshot) -> u64 {
+    sum(rx, "gro_flush_")
+}
+
+fn passed(rx: &RxSnapshot) -> u64 {
+    sum(rx, "gro_passed_")
+}
+
+fn sum(rx: &RxSnapshot, prefix: &str) -> u64 {
+    let of = rx.values().filter(|(name, _)| name.starts_with(prefix));
+    of.map(|(_, count)| count).sum()
+}
+
+fn check(case: Case, account: &Account) {
+    let Account {
+        transfer,
+        report,
+        links,
+        kernels,
+    } = account;
+    let snapshot = &report.snapshot;
+    assert!(report.error.is_none(), "{case}: {:?}", report.error);
+    assert!(transfer.hash_ok, "{case}: bytes differ");
+    assert!(snapshot.ledger.closed(), "{case}: {:?}", snapshot.ledger);
+    assert_eq!(snapshot.ledger.held, 0, "{case}");
+    assert_eq!(snapshot.ledger.dropped, 0, "{case}: {:?}", snapshot.drops);
+    assert_eq!(kernels[0].tcp_in_csum_errors, 0, "{case}");
+    assert_eq!(kernels[1].tcp_in_csum_errors, 0, "{case}");
+    if account.kernel_drops() == 0 {
+        // Nothing was lost, so what is out of order was put out of order here.
+        assert_eq!(kernels[1].tcp_ofo_queue, 0, "{case}");
+        // A tail loss probe, or a timeout, for a host that was not run for that long: one for each
+        // stream and no more.
+        let probes = u64::from(case.streams);
+        assert!(transfer.retransmits <= probes, "{case}: {transfer:?}");
+    }
+    // The kernel's counts against ours: what it sent, and what it received.
+    let (rx, tx) = (snapshot.ports[0].rx_total(), snapshot.ports[1].tx_total());
+    assert_eq!(rx.packets, links[0].tx_packets, "{case}");
+    assert_eq!(tx.packets, links[1].rx_packets, "{case}");
+    assert_eq!(links[1].rx_errors + links[1].rx_dropped, 0, "{case}");
+    // Every packet was counted once, and what was merged is what is missing at the far side.
+    assert_eq!(rx.gso_packets, 0, "{case}");
+    if case.coalesce != Coalesce::Off {
+        let alone = flushes(&rx) - rx.gro_packets;
+        assert_eq!(rx.packets, passed(&rx) + rx.gro_wire_packets + alone);
+    }
+    let fewer = rx.gro_wire_packets - rx.gro_packets;
+    assert_eq!(links[0].tx_packets - links[1].rx_packets, fewer, "{case}");
+    assert_eq!(rx.csum_bad, 0, "{case}");
+    assert_eq!(tx.defrag + tx.collapse, 0, "{case}: merged packets fit");
+}
+
+fn large_packets() -> Outcome {
+    let versions: &[IpVersion] = if netns::has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    };
+    let modes = [
+        Coalesce::Auto,
+        Coalesce::Hash,
+        Coalesce::Sorted,
+        Coalesce::Stream,
+    ];
+    for &ip in versions {
+        for (protocol, streams, mtu) in [
+            (Protocol::Tcp, 1, 1500),
+            (Protocol::Tcp, 8, 1500),
+            (Protocol::Tcp, 1, 9000),
+            (Protocol::Udp, 1, 1500),
+        ] {
+            for coalesce in modes {
+                let case = Case {
+                    coalesce,
+                    protocol,
+                    ip,
+                    streams,
+                    mtu,
+                };
+                let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+                print(case, &account);
+                check(case, &account);
+                let (sent, arrived) = (account.links[0].tx_packets, account.links[1].rx_packets);
+                // Much fewer, by the two kernels' own counts; how many depends on the scheduler.
+                let limit = if mtu == 1500 { sent / 2 } else { sent * 4 / 5 };
+                assert!(arrived < limit, "{case}: {arrived} frames for {sent}");
+            }
+        }
+    }
+    Outcome::Done
+}
+
+fn print(case: Case, account: &Account) {
+    let rx = account.report.snapshot.ports[0].rx_total();
+    let counts: Vec<_> = rx
+        .values()
+        .filter(|(name, count)| *count > 0 && name.starts_with("gro_"))
+        .map(|(name, count)| format!("{}={count}", &name["gro_".len()..]))
+        .collect();
+    println!(
+        "{case}: {} frames from {} wire packets; {} dropped by kernels, {} resent; {}",
+        account.links[1].rx_packets,
+        account.links[0].tx_packets,
+        account.kernel_drops(),
+        account.transfer.retransmits,
+        counts.join(" ")
+    );
+}
+
+fn off() -> Outcome {
+    let case = Case {
+        coalesce: Coalesce::Off,
+        protocol: Protocol::Tcp,
+        ip: IpVersion::V4,
+        streams: 1,
+        mtu: 1500,
+    };
+    let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+    check(case, &account);
+    assert_eq!(account.links[0].tx_packets, account.links[1].rx_packets);
+    assert_eq!(account.report.snapshot.ports[1].tx_total().gso_packets, 0);
+    Outcome::Done
+}

@@ -1,0 +1,306 @@
+//! The coalescing stage of an RX queue: consecutive packets of a flow go on as one.
+//!
+//! Packets come in bursts and stay here across them, until they are as large as they may become,
+//! until the queue has been found empty, or until they have waited for long enough; the worker
+//! says when. What comes out waits in a queue of its own for the handler and the TX queue.
+
+use crate::driver::Features;
+use crate::limits::{
+    BURST_PACKETS_MAX, COALESCE_HOLD_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX,
+};
+use crate::packet::{Burst, FrameClass, Packet};
+use crate::plan::Coalescing;
+use crate::stats::{DropCounters, DropReason, RxCounters};
+use crate::time::Instant;
+use packtrain_offload::coalesce::{
+    Coalescer, Done, FlushCounts, FlushReason, NotTaken, NotTakenCounts, Owned,
+};
+use packtrain_offload::layout::{Layout, Network, Transport};
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use std::collections::VecDeque;
+use std::iter::from_fn;
+use std::sync::Arc;
+
+/// Packets that can come out at once: a full table, a full queue of sorted mode, and a burst that
+/// passed by.
+const OUT_MAX: usize = 2 * COALESCE_PACKETS_MAX + BURST_PACKETS_MAX;
+
+/// The stage. Owned by the worker that owns the RX queue.
+#[derive(Debug)]
+pub struct Coalesce {
+    engine: Coalescer<Packet, Owned<Packet>>,
+    /// The kinds that the plan has it merge.
+    planned: Features,
+    /// Of these, the kinds that the TX queue still gives to its device as large packets.
+    kinds: Features,
+    segments_max: u8,
+    held: Held,
+    /// When something was first held since nothing was, or since all was handed on for its age.
+    since: Instant,
+    out: VecDeque<Packet>,
+    /// Packets of a kind that is not merged.
+    bypassed: u64,
+    counters: Arc<RxCounters>,
+    drops: Arc<DropCounters>,
+}
+
+/// What is in the engine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Wire packets.
+    wire_packets: u64,
+    /// Packets in large frames that came since nothing was held. Not fewer than are held.
+    large: usize,
+}
+
+impl Coalesce {
+    /// A stage as planned, for packets that start with `link`. Allocates all that it will ever
+    /// need ([`Coalescing::bytes`] and a queue). Counts beside the RX queue whose counters it is
+    /// given.
+    #[must_use]
+    pub fn new(
+        plan: &Coalescing,
+        link: LinkType,
+        counters: Arc<RxCounters>,
+        drops: Arc<DropCounters>,
+    ) -> Self {
+        let config = plan.config(link);
+        let engine = Coalescer::new(config, Owned::for_config(&config))
+            .expect("the storage is made for the configuration");
+        Self {
+            engine,
+            planned: plan.kinds,
+            kinds: plan.kinds,
+            segments_max: plan.segments_max.min(usize::from(u8::MAX)) as u8,
+            held: Held::default(),
+            since: Instant::default(),
+            out: VecDeque::with_capacity(OUT_MAX),
+            bypassed: 0,
+            counters,
+            drops,
+        }
+    }
+
+    /// Wire packets in here.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        let out = self.out.iter().map(|p| u64::from(p.meta().wire_packets));
+        self.held.wire_packets + out.sum::<u64>()
+    }
+
+    /// Whether packets have come out and wait to be taken.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Takes all of `burst`, in order. Call it when there is no output left: what comes out is
+    /// bounded by what is held and one burst.
+    ///
+    /// `egress` is what the TX queue trusts its device with: no kind is merged that would have to
+    /// be cut again.
+    pub fn take(&mut self, now: Instant, burst: &mut Burst, egress: Features) {
+        debug_assert!(self.out.is_empty(), "output first");
+        let kinds = self.planned.intersection(egress);
+        if kinds != self.kinds {
+            // Or a packet that passes by would overtake one of its flow.
+            self.flush();
+            self.kinds = kinds;
+        }
+        if self.engine.held() == 0 {
+            self.since = now;
+        }
+        self.expect(burst);
+        self.push(now, burst);
+        let full = self.held.wire_packets > COALESCE_PACKETS_MAX as u64
+            || self.held.large > COALESCE_LARGE_MAX;
+        if full {
+            self.flush();
+        } else {
+            self.publish();
+        }
+    }
+
+    /// Counts what is about to be held, and tells packets how large they may become.
+    fn expect(&mut self, burst: &mut Burst) {
+        for packet in burst.iter_mut() {
+            let large = packet.bytes() > FrameClass::Small.data_bytes();
+            self.held.large += usize::from(large);
+            let meta = packet.meta_mut();
+            meta.merge_segments_max = self.segments_max;
+            self.held.wire_packets += u64::from(meta.wire_packets);
+        }
+    }
+
+    /// Gives the engine what it has to see, and lets the rest pass by.
+    fn push(&mut self, now: Instant, burst: &mut Burst) {
+        let (engine, kinds) = (&mut self.engine, self.kinds);
+        let mut sink = sink(&mut self.held, &mut self.out, &self.counters);
+        loop {
+            let some = from_fn(|| burst.pop_if(|packet| is_merged(packet, kinds)));
+            engine.push_burst(now.as_nanos(), some, &mut sink);
+            let Some(packet) = burst.pop() else { return };
+            self.bypassed += 1;
+            sink(packet, &Done::Passed(NotTaken::Off));
+        }
+    }
+
+    /// Hands on everything. Nothing is held afterwards.
+    pub fn flush(&mut self) {
+        if self.engine.held() == 0 {
+            return;
+        }
+        self.engine
+            .flush(&mut sink(&mut self.held, &mut self.out, &self.counters));
+        self.held.large = 0;
+        self.publish();
+    }
+
+    /// Hands on what has been held for [`COALESCE_HOLD_MAX`].
+    pub fn flush_old(&mut self, now: Instant) {
+        // Sorting has no ages of its own: all goes at once, and not more often than it has to,
+        // since flows are merged only as far as they meet.
+        let sorted_now = self.engine.is_sorting() && now.since(self.since) < COALESCE_HOLD_MAX;
+        if self.engine.held() == 0 || sorted_now {
+            return;
+        }
+        self.since = now;
+        let age = COALESCE_HOLD_MAX.as_nanos() as u64;
+        self.engine.flush_inactive(
+            now.as_nanos(),
+            age,
+            &mut sink(&mut self.held, &mut self.out, &self.counters),
+        );
+        if self.engine.held() == 0 {
+            self.held.large = 0;
+        }
+        self.publish();
+    }
+
+    /// Moves packets that have come out to `burst`, as many as it has room for.
+    pub fn deliver(&mut self, burst: &mut Burst) {
+        while burst.room() > 0
+            && let Some(packet) = self.out.pop_front()
+        {
+            if let Err(packet) = burst.push(packet) {
+                // There was room.
+                self.out.push_front(packet);
+                return;
+            }
+        }
+    }
+
+    /// Counts everything that is here as lost for `reason`.
+    pub fn abandon(&mut self, reason: DropReason) {
+        let held = self.held();
+        if held > 0 {
+            self.drops.add(reason, held);
+        }
+        self.engine.clear();
+        self.held = Held::default();
+        self.out.clear();
+    }
+
+    fn publish(&self) {
+        let (counters, stats) = (&self.counters, self.engine.stats());
+        counters.begin();
+        counters.csum_bad.set(stats.bad_checksums);
+        counters.gro_packets.set(stats.supers);
+        counters.gro_wire_packets.set(stats.merged);
+        count_flushes(counters, &stats.flushes);
+        count_passed(counters, &stats.not_taken, self.bypassed);
+        counters.publish();
+    }
+}
+
+/// What is done with each packet that the engine hands on.
+fn sink<'a>(
+    held: &'a mut Held,
+    out: &'a mut VecDeque<Packet>,
+    counters: &'a RxCounters,
+) -> impl FnMut(Packet, &Done) + use<'a> {
+    |mut packet, done| {
+        let meta = packet.meta_mut();
+        held.wire_packets -= u64::from(meta.wire_packets);
+        match done {
+            Done::Alone(_) if meta.checksum == ChecksumState::None => {
+                meta.checksum = ChecksumState::Unnecessary;
+            }
+            Done::Merged(merged) => {
+                meta.gso = merged.gso;
+                meta.checksum = merged.checksum;
+                meta.layout = Some(merged.layout);
+                // A packet stands for one wire packet at least.
+                let absorbed = merged.absorbed.min(meta.wire_packets.saturating_sub(1));
+                meta.wire_packets -= absorbed;
+                counters.absorbed.add(u64::from(absorbed));
+            }
+            _ => {}
+        }
+        out.push_back(packet);
+    }
+}
+
+/// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its
+/// flow in there; a fragment's flow cannot be told, and all is pushed out by it.
+fn is_merged(packet: &Packet, kinds: Features) -> bool {
+    let kind = match packet.meta().layout {
+        Some(Layout {
+            kind,
+            transport_kind,
+            fragment: false,
+            ..
+        }) => match (kind, transport_kind) {
+            (Network::Ipv4, Transport::Tcp) => Features::TSO4,
+            (Network::Ipv6, Transport::Tcp) => Features::TSO6,
+            (Network::Ipv4, Transport::Udp) => Features::USO4,
+            (Network::Ipv6, Transport::Udp) => Features::USO6,
+            _ => return true,
+        },
+        _ => return true,
+    };
+    kinds.contains(kind)
+}
+
+fn count_flushes(counters: &RxCounters, flushes: &FlushCounts) {
+    for (counter, reason) in [
+        (&counters.gro_flush_full, FlushReason::Full),
+        (&counters.gro_flush_timeout, FlushReason::Timeout),
+        (&counters.gro_flush_inactive, FlushReason::Inactive),
+        (&counters.gro_flush_order, FlushReason::Order),
+        (&counters.gro_flush_flags, FlushReason::Flags),
+        (&counters.gro_flush_evict, FlushReason::Evict),
+        (&counters.gro_flush_mismatch, FlushReason::Mismatch),
+        (&counters.gro_flush_size, FlushReason::Size),
+        (&counters.gro_flush_refused, FlushReason::Refused),
+    ] {
+        counter.set(flushes.get(reason));
+    }
+}
+
+/// `bypassed` packets did not even get to the engine.
+fn count_passed(counters: &RxCounters, passed: &NotTakenCounts, bypassed: u64) {
+    for (counter, reason) in [
+        (&counters.gro_passed_protocol, NotTaken::Protocol),
+        (&counters.gro_passed_fragment, NotTaken::Fragment),
+        (&counters.gro_passed_options, NotTaken::Options),
+        (&counters.gro_passed_gso, NotTaken::Gso),
+        (&counters.gro_passed_bad_checksum, NotTaken::BadChecksum),
+        (&counters.gro_passed_no_checksum, NotTaken::NoChecksum),
+        (&counters.gro_passed_checksum_form, NotTaken::ChecksumForm),
+        (&counters.gro_passed_padding, NotTaken::Padding),
+        (&counters.gro_passed_udp_length, NotTaken::UdpLength),
+        (&counters.gro_passed_payload, NotTaken::Payload),
+        (&counters.gro_passed_flags, NotTaken::Flags),
+        (&counters.gro_passed_length, NotTaken::Length),
+        (&counters.gro_passed_shared, NotTaken::Shared),
+    ] {
+        counter.set(passed.get(reason));
+    }
+    counters
+        .gro_passed_off
+        .set(passed.get(NotTaken::Off) + bypassed);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,389 @@
+//! The stage by itself: what it holds, when it lets go, and what it says about it.
+
+use super::*;
+use crate::packet::{Arena, ArenaConfig};
+use crate::stats::RxSnapshot;
+use crate::test_packets::{Segment, tcp4, tcp6, udp4};
+use packtrain_offload::coalesce::{Mode, Semantics};
+use std::time::Duration;
+
+const ALL: Features = Features::TSO4.union(Features::TSO6).union(Features::USO);
+const START: Instant = Instant::from_nanos(1_000_000_000);
+
+fn plan() -> Coalescing {
+    Coalescing {
+        semantics: Semantics::Reversible,
+        mode: Mode::Auto,
+        kinds: ALL,
+        segments_max: 63,
+    }
+}
+
+struct Bench {
+    arena: Arena,
+    stage: Coalesce,
+    counters: Arc<RxCounters>,
+    drops: Arc<DropCounters>,
+    given: u64,
+    taken: Vec<Packet>,
+}
+
+impl Bench {
+    fn new(plan: &Coalescing) -> Self {
+        let (counters, drops) = <(Arc<RxCounters>, Arc<DropCounters>)>::default();
+        let stage = Coalesce::new(
+            plan,
+            LinkType::Ethernet,
+            Arc::clone(&counters),
+            Arc::clone(&drops),
+        );
+        Self {
+            arena: Arena::new(ArenaConfig::default()).expect("memory"),
+            stage,
+            counters,
+            drops,
+            given: 0,
+            taken: Vec::new(),
+        }
+    }
+
+    /// As an RX queue would hand it over.
+    fn packet(&self, bytes: &[u8]) -> Packet {
+        let mut packet = self.arena.packet_from(bytes).expect("memory");
+        packet.meta_mut().layout =
+            Layout::parse(LinkType::Ethernet, bytes, bytes.len() as u32).ok();
+        packet
+    }
+
+    fn give(&mut self, now: Instant, egress: Features, frames: &[Vec<u8>]) {
+        for frames in frames.chunks(BURST_PACKETS_MAX) {
+            let mut burst = Burst::new();
+            for frame in frames {
+                burst.push(self.packet(frame)).expect("room");
+            }
+            self.given += frames.len() as u64;
+            self.stage.take(now, &mut burst, egress);
+            assert!(burst.is_empty());
+            self.collect();
+        }
+    }
+
+    /// Takes what has come out; the books have to close.
+    fn collect(&mut self) {
+        let mut burst = Burst::new();
+        while self.stage.has_output() {
+            self.stage.deliver(&mut burst);
+            while let Some(packet) = burst.pop() {
+                self.taken.push(packet);
+            }
+        }
+        let out: u64 = self.wire_packets().iter().map(|&n| u64::from(n)).sum();
+        let absorbed = self.counters.absorbed.get();
+        assert_eq!(self.given, out + absorbed + self.stage.held());
+    }
+
+    fn flush(&mut self) {
+        self.stage.flush();
+        self.collect();
+        assert_eq!(self.stage.held(), 0);
+    }
+
+    fn wire_packets(&self) -> Vec<u16> {
+        let of = |packet: &Packet| packet.meta().wire_packets;
+        self.taken.iter().map(of).collect()
+    }
+
+    fn counts(&self) -> RxSnapshot {
+        self.counters.snapshot()
+    }
+}
+
+fn train(count: u32, payload: usize) -> Vec<Vec<u8>> {
+    let segment = |i| Segment {
+        seq: 1 + i * payload as u32,
+        id: 10 + i as u16,
+        payload,
+        ..Segment::default()
+    };
+    (0..count).map(|i| tcp4(&segment(i))).collect()
+}
+
+#[test]
+fn a_train_goes_on_as_one_packet_that_says_what_it_is() {
+    let mut bench = Bench::new(&plan());
+    bench.give(START, ALL, &train(10, 1000));
+    assert_eq!((bench.taken.len(), bench.stage.held()), (0, 10));
+    bench.flush();
+    let packet = bench.taken.pop().expect("one packet");
+    assert!(bench.taken.is_empty());
+    let meta = packet.meta();
+    let gso = meta.gso.expect("large");
+    assert_eq!((gso.size.get(), meta.wire_packets), (1000, 10));
+    assert_eq!(packet.bytes(), 54 + 10_000);
+    assert_eq!(meta.layout.expect("known").ip_end, 54 + 10_000);
+    let (start, offset) = (34, 16);
+    assert_eq!(meta.checksum, ChecksumState::Partial { start, offset });
+    let counts = bench.counts();
+    assert_eq!((counts.gro_packets, counts.gro_wire_packets), (1, 10));
+    assert_eq!(counts.gro_flush_timeout, 1);
+}
+
+#[test]
+fn a_packet_alone_is_verified_and_else_as_it_came() {
+    let mut bench = Bench::new(&plan());
+    let train = train(1, 1000);
+    bench.give(START, ALL, &train);
+    bench.flush();
+    let packet = &bench.taken[0];
+    assert_eq!(packet.first(), train[0]);
+    assert_eq!(packet.meta().checksum, ChecksumState::Unnecessary);
+    assert_eq!((packet.meta().gso, packet.meta().wire_packets), (None, 1));
+    assert_eq!(bench.counts().gro_packets, 0);
+}
+
+#[test]
+fn a_wrong_checksum_goes_on_untouched_and_in_order() {
+    let mut bench = Bench::new(&plan());
+    let mut frames = train(5, 1000);
+    frames[2][60] ^= 1;
+    bench.give(START, ALL, &frames);
+    bench.flush();
+    assert_eq!(bench.wire_packets(), [2, 1, 2]);
+    assert_eq!(bench.taken[1].first(), frames[2]);
+    assert_eq!(bench.taken[1].meta().checksum, ChecksumState::None);
+    let counts = bench.counts();
+    assert_eq!((counts.csum_bad, counts.gro_passed_bad_checksum), (1, 1));
+}
+
+/// What is merged is bounded by what the egress takes as it is.
+#[test]
+fn no_more_segments_than_the_egress_takes() {
+    for segments_max in [2, 3, 17, 63] {
+        let mut bench = Bench::new(&Coalescing {
+            segments_max,
+            ..plan()
+        });
+        bench.give(START, ALL, &train(200, 200));
+        bench.flush();
+        for packet in &bench.taken {
+            assert!(packet.segment_count() <= segments_max);
+        }
+        assert_eq!(bench.taken.len(), 200_usize.div_ceil(segments_max));
+        let counts = bench.counts();
+        let all_but_the_last = bench.taken.len() as u64 - 1;
+        assert_eq!(counts.gro_flush_full, all_but_the_last);
+        assert_eq!(counts.gro_flush_timeout, 1);
+    }
+}
+
+#[test]
+fn what_waited_for_long_enough_goes_on_and_the_rest_stays() {
+    let mut bench = Bench::new(&plan());
+    let flow = |port, count| -> Vec<_> {
+        let segment = |i: u32| Segment {
+            port,
+            seq: 1 + i * 1000,
+            id: i as u16,
+            payload: 1000,
+            ..Segment::default()
+        };
+        (0..count).map(|i| tcp4(&segment(i))).collect()
+    };
+    bench.give(START, ALL, &flow(1, 3));
+    let later = START.after(COALESCE_HOLD_MAX - Duration::from_micros(10));
+    bench.stage.flush_old(later);
+    bench.collect();
+    assert!(bench.taken.is_empty());
+    bench.give(later, ALL, &flow(2, 4));
+    bench
+        .stage
+        .flush_old(START.after(COALESCE_HOLD_MAX + Duration::from_micros(2)));
+    bench.collect();
+    assert_eq!(bench.wire_packets(), [3]);
+    assert_eq!(
+        (bench.stage.held(), bench.counts().gro_flush_inactive),
+        (4, 1)
+    );
+}
+
+/// Sorting merges what is queued at the same time, so what is queued stays for its time.
+#[test]
+fn sorted_packets_wait_for_one_another() {
+    let mut bench = Bench::new(&Coalescing {
+        mode: Mode::Sorted,
+        ..plan()
+    });
+    let frames = train(30, 1000);
+    for (i, frames) in frames.chunks(10).enumerate() {
+        let now = START.after(COALESCE_HOLD_MAX / 4 * i as u32);
+        bench.stage.flush_old(now);
+        bench.give(now, ALL, frames);
+    }
+    assert!(bench.taken.is_empty());
+    bench.stage.flush_old(START.after(COALESCE_HOLD_MAX));
+    bench.collect();
+    assert_eq!(bench.wire_packets(), [30]);
+}
+
+/// The arena is sized for so much and not more.
+#[test]
+fn what_is_held_is_bounded() {
+    let mut bench = Bench::new(&plan());
+    let mut most = 0;
+    for flow in 0..3000 {
+        let segment = Segment {
+            port: flow,
+            payload: 500,
+            ..Segment::default()
+        };
+        bench.give(START, ALL, &[tcp4(&segment)]);
+        most = most.max(bench.stage.held());
+    }
+    assert_eq!(most, COALESCE_PACKETS_MAX as u64);
+    bench.flush();
+    assert_eq!(bench.taken.len(), 3000);
+
+    // Packets in large frames are fewer.
+    let mut bench = Bench::new(&plan());
+    let mut most = 0;
+    for flow in 0..100 {
+        let segment = Segment {
+            port: flow,
+            payload: 8000,
+            ..Segment::default()
+        };
+        bench.give(START, ALL, &[tcp4(&segment)]);
+        most = most.max(bench.stage.held());
+    }
+    assert_eq!(most, COALESCE_LARGE_MAX as u64);
+    bench.flush();
+    assert_eq!(bench.taken.len(), 100);
+}
+
+/// The egress takes no more large packets of a kind: what is held goes first.
+#[test]
+fn a_kind_that_the_egress_gives_up_is_not_merged_any_more() {
+    let mut bench = Bench::new(&plan());
+    let frames = train(8, 1000);
+    bench.give(START, ALL, &frames[..4]);
+    bench.give(START, ALL.without(Features::TSO4), &frames[4..]);
+    assert_eq!(bench.wire_packets(), [4, 1, 1, 1, 1]);
+    assert_eq!(bench.stage.held(), 0);
+    assert_eq!(bench.counts().gro_passed_off, 4);
+    for (packet, frame) in bench.taken[1..].iter().zip(&frames[4..]) {
+        assert_eq!(packet.first(), frame);
+    }
+    // Other kinds are.
+    let six = |seq| {
+        tcp6(&Segment {
+            seq,
+            payload: 700,
+            ..Segment::default()
+        })
+    };
+    bench.give(START, ALL.without(Features::TSO4), &[six(1), six(701)]);
+    bench.flush();
+    assert_eq!(bench.wire_packets().last(), Some(&2));
+}
+
+#[test]
+fn only_planned_kinds_are_merged() {
+    for (kinds, expected) in [
+        (Features::TSO4, [2, 1, 1, 1, 1]),
+        (Features::TSO6, [1, 1, 2, 1, 1]),
+        (Features::USO4, [1, 1, 1, 1, 2]),
+    ] {
+        let mut bench = Bench::new(&Coalescing { kinds, ..plan() });
+        let at = |index: u32| Segment {
+            seq: 1 + index * 600,
+            id: index as u16,
+            payload: 600,
+            ..Segment::default()
+        };
+        let frames = [
+            [tcp4(&at(0)), tcp4(&at(1))],
+            [tcp6(&at(0)), tcp6(&at(1))],
+            [udp4(&at(0)), udp4(&at(1))],
+        ];
+        bench.give(START, ALL, frames.as_flattened());
+        bench.flush();
+        let mut got = bench.wire_packets();
+        got.sort_unstable();
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(got, expected);
+        assert_eq!(bench.counts().gro_passed_off, 4);
+    }
+}
+
+/// A pure ACK that is merged with another never comes out again: the ledger has to know.
+#[test]
+fn absorbed_acks_are_booked() {
+    let mut bench = Bench::new(&Coalescing {
+        semantics: Semantics::Stream,
+        ..plan()
+    });
+    let ack = |ack| {
+        tcp4(&Segment {
+            ack,
+            ..Segment::default()
+        })
+    };
+    bench.give(START, ALL, &[ack(1), ack(1001), ack(2001), ack(3001)]);
+    bench.flush();
+    assert_eq!(bench.wire_packets(), [1]);
+    assert_eq!(bench.taken[0].first()[42..46], 3001_u32.to_be_bytes());
+    assert_eq!(bench.counts().absorbed, 3);
+}
+
+#[test]
+fn what_is_given_up_is_counted() {
+    let mut bench = Bench::new(&plan());
+    bench.give(START, ALL, &train(30, 1000));
+    bench.stage.abandon(DropReason::Shutdown);
+    assert_eq!(bench.drops.snapshot().get(DropReason::Shutdown), 30);
+    assert_eq!((bench.stage.held(), bench.stage.has_output()), (0, false));
+    assert_eq!(bench.arena.census().lines_used, 0);
+}
+
+/// Each reason of the engine has its counter, under the engine's name for it.
+#[test]
+fn every_reason_is_counted_by_name() {
+    for (prefix, names) in [
+        (
+            "gro_flush_",
+            FlushReason::ALL
+                .iter()
+                .map(|r| r.name())
+                .collect::<Vec<_>>(),
+        ),
+        (
+            "gro_passed_",
+            NotTaken::ALL.iter().map(|r| r.name()).collect(),
+        ),
+    ] {
+        let counters: Vec<_> = RxSnapshot::NAMES
+            .iter()
+            .filter_map(|name| name.strip_prefix(prefix))
+            .collect();
+        assert_eq!(counters, names);
+    }
+    let mut bench = Bench::new(&plan());
+    let mut frames = train(20, 1000);
+    // A gap, a push, a header that differs, a fragment, an ACK, and what is no IP at all.
+    frames.remove(3);
+    frames[6][47] |= 8;
+    frames[9][15] = 4;
+    frames[12][20] = 0x20;
+    frames.push(tcp4(&Segment::default()));
+    frames.push(vec![0; 60]);
+    bench.give(START, ALL, &frames);
+    bench.flush();
+    let all: u64 = bench
+        .counts()
+        .values()
+        .filter(|(name, _)| name.starts_with("gro_flush_") || name.starts_with("gro_passed_"))
+        .map(|(_, count)| count)
+        .sum();
+    assert_eq!(all, bench.taken.len() as u64, "one reason for each");
+}

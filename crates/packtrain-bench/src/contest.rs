@@ -1,0 +1,456 @@
+//! Sides that take turns.
+
+use crate::clock;
+use crate::statistics::{self, Estimate};
+use crate::work::Work;
+use std::time::{Duration, Instant};
+
+/// What one sample says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Nanoseconds for one unit of work ([`Work::unit`]).
+    pub ns: f64,
+    /// Packets in for each packet out.
+    pub merge: Option<f64>,
+}
+
+impl Sample {
+    /// Of work that merges nothing.
+    pub const fn new(ns: f64) -> Self {
+        Self { ns, merge: None }
+    }
+}
+
+/// One way to do one work.
+pub trait Side {
+    /// Makes data that only `seed` decides, does the work, and says how long that took.
+    fn sample(&mut self, seed: u64) -> Sample;
+}
+
+/// Makes a side when its turn comes, since all of them together would not fit in memory; or says
+/// what is missing.
+pub type Maker = Box<dyn FnOnce() -> Result<Box<dyn Side>, String>>;
+
+/// When a comparison counts as good.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// Always: it is reported.
+    Reported,
+    /// Our side is at least so many times as fast.
+    AtLeast(f64),
+    /// Our side takes at most so much longer, relative or in nanoseconds, or the difference is
+    /// within the noise.
+    Within {
+        /// 0.03 is 3 %.
+        part: f64,
+        /// Nanoseconds a unit.
+        ns: f64,
+    },
+}
+
+impl Goal {
+    /// The least ratio, if there is one.
+    pub fn ratio(self) -> Option<f64> {
+        match self {
+            Self::Reported => None,
+            Self::AtLeast(ratio) => Some(ratio),
+            Self::Within { part, .. } => Some(1.0 / (1.0 + part)),
+        }
+    }
+
+    fn is_reached(self, ratio: &Estimate, ours_ns: f64, peer_ns: f64) -> bool {
+        match self {
+            Self::Reported => true,
+            Self::AtLeast(least) => ratio.median >= least,
+            Self::Within { part, ns } => {
+                let near = ours_ns - peer_ns <= ns.max(part * peer_ns);
+                near || (ratio.low <= 1.0 && ratio.high >= 1.0)
+            }
+        }
+    }
+}
+
+/// Whom our side is compared with.
+pub struct Peer {
+    /// As in rows.
+    pub name: String,
+    /// What must be reached.
+    pub goal: Goal,
+    /// Makes it.
+    pub make: Maker,
+    /// Whether it counts where our side is compared with the best of them.
+    pub counts: bool,
+    /// Rounds that it takes part in, where one takes seconds.
+    pub rounds_max: Option<usize>,
+}
+
+impl Peer {
+    /// A peer that is reported.
+    pub fn new(name: &str, make: Maker) -> Self {
+        Self {
+            name: name.to_owned(),
+            goal: Goal::Reported,
+            make,
+            counts: true,
+            rounds_max: None,
+        }
+    }
+
+    /// With a goal.
+    #[must_use]
+    pub fn goal(mut self, goal: Goal) -> Self {
+        self.goal = goal;
+        self
+    }
+
+    /// Takes part in few rounds.
+    #[must_use]
+    pub const fn slow(mut self, rounds: usize) -> Self {
+        self.rounds_max = Some(rounds);
+        self
+    }
+}
+
+/// One work, our side, and its peers.
+pub struct Contest {
+    /// What is done.
+    pub work: Work,
+    /// Our side, or what it lacks.
+    pub ours: Maker,
+    /// The others.
+    pub peers: Vec<Peer>,
+    /// What must be reached against the fastest of those that count, each round for itself, and how
+    /// that row is called.
+    pub best: Option<(&'static str, Goal)>,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Rounds of each contest.
+    pub rounds: usize,
+    /// Whether peers that take seconds for one round are left out.
+    pub quick: bool,
+}
+
+/// One line of the report: our side beside one peer.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What was done.
+    pub work: Work,
+    /// By whom beside us; empty if there is nobody.
+    pub peer: String,
+    /// Our median, in nanoseconds a unit.
+    pub ours_ns: Option<f64>,
+    /// The peer's.
+    pub peer_ns: Option<f64>,
+    /// Peer to ours: how many times as fast we are.
+    pub ratio: Option<Estimate>,
+    /// What must be reached.
+    pub goal: Goal,
+    /// Whether it was.
+    pub ok: bool,
+    /// Packets in for each out, ours.
+    pub ours_merge: Option<f64>,
+    /// The peer's.
+    pub peer_merge: Option<f64>,
+    /// Samples that were interrupted each time they were tried.
+    pub disturbed: usize,
+    /// What is missing, for people.
+    pub note: Option<String>,
+}
+
+/// How often an interrupted sample is taken again.
+const TRIES: u64 = 3;
+/// Samples that take longer than the scheduler's patience are always interrupted.
+const RETRY_MAX: Duration = Duration::from_millis(50);
+
+/// Takes a sample, again if the thread was preempted; says whether it never went undisturbed.
+fn steady(side: &mut dyn Side, seed: u64) -> (Sample, bool) {
+    let mut sample = Sample::default();
+    for attempt in 0..TRIES {
+        let (before, start) = (clock::preemptions(), Instant::now());
+        // Another attempt is other data.
+        sample = side.sample(seed.wrapping_mul(TRIES) + attempt);
+        if clock::preemptions() == before {
+            return (sample, false);
+        }
+        if start.elapsed() > RETRY_MAX {
+            break;
+        }
+    }
+    (sample, true)
+}
+
+struct Player {
+    side: Box<dyn Side>,
+    samples: Vec<Sample>,
+    rounds_max: usize,
+    disturbed: usize,
+}
+
+impl Player {
+    fn new(side: Box<dyn Side>, rounds_max: Option<usize>) -> Self {
+        let mut player = Self {
+            side,
+            samples: Vec::new(),
+            rounds_max: rounds_max.unwrap_or(usize::MAX),
+            disturbed: 0,
+        };
+        if rounds_max.is_none() {
+            // Pages are faulted in, pools filled, the clock frequency raised.
+            player.side.sample(u64::MAX);
+        }
+        player
+    }
+
+    fn play(&mut self, round: usize) {
+        if round < self.rounds_max {
+            let (sample, disturbed) = steady(self.side.as_mut(), round as u64);
+            self.samples.push(sample);
+            self.disturbed += usize::from(disturbed);
+        }
+    }
+
+    fn ns(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| sample.ns).collect()
+    }
+
+    fn merge(&self) -> Option<f64> {
+        let ratios: Vec<f64> = self.samples.iter().filter_map(|one| one.merge).collect();
+        (!ratios.is_empty()).then(|| statistics::median(&ratios))
+    }
+}
+
+/// Lets the sides of `contest` take turns; one row for each peer, or one of our own.
+pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
+    let Contest {
+        work,
+        ours,
+        peers,
+        best,
+    } = contest;
+    let blank = |peer: &str, goal: Goal| Row {
+        work,
+        peer: peer.to_owned(),
+        ours_ns: None,
+        peer_ns: None,
+        ratio: None,
+        goal,
+        ok: false,
+        ours_merge: None,
+        peer_merge: None,
+        disturbed: 0,
+        note: None,
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    let mut players: Vec<Option<Player>> = Vec::new();
+    let mut counts = Vec::new();
+    let (mut ours, lacking) = match ours() {
+        Ok(side) => (Some(Player::new(side, None)), None),
+        Err(missing) => (None, Some(format!("our side: {missing}"))),
+    };
+    for peer in peers {
+        if settings.quick && peer.rounds_max.is_some() {
+            continue;
+        }
+        let mut row = blank(&peer.name, peer.goal);
+        players.push(match (peer.make)() {
+            Ok(side) => Some(Player::new(side, peer.rounds_max)),
+            Err(missing) => {
+                row.note = Some(missing);
+                None
+            }
+        });
+        rows.push(row);
+        counts.push(peer.counts);
+    }
+    play(&mut ours, &mut players, settings.rounds);
+    if rows.is_empty() {
+        rows.push(blank("", Goal::Reported));
+        players.push(None);
+    } else if let Some((name, goal)) = best {
+        let best = fastest(&players, &counts);
+        let mut row = blank(name, goal);
+        if best.is_none() {
+            row.note = Some("one of them is missing".to_owned());
+        }
+        players.push(best);
+        rows.push(row);
+    }
+    for (row, player) in rows.iter_mut().zip(&players) {
+        judge(row, ours.as_ref(), player.as_ref());
+        // Our own lack is said first: without us there is nothing to compare.
+        row.note = lacking.clone().or(row.note.take());
+    }
+    rows
+}
+
+/// Who was last is first in the next round: what one leaves in the caches meets each of the others
+/// equally often.
+fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) {
+    let sides = peers.len() + 1;
+    for round in 0..rounds {
+        for turn in 0..sides {
+            let player = match (round + turn) % sides {
+                0 => &mut *ours,
+                peer => &mut peers[peer - 1],
+            };
+            if let Some(player) = player {
+                player.play(round);
+            }
+        }
+    }
+}
+
+fn reaches_merge_goal(row: &Row) -> bool {
+    let reached = row.ours_merge.unwrap_or(1.0);
+    row.work.merge_goal().is_none_or(|goal| reached >= goal)
+}
+
+fn compare(row: &mut Row, ours_ns: &[f64], peer_ns: &[f64]) {
+    let (ours, peer) = (statistics::median(ours_ns), statistics::median(peer_ns));
+    let ratios: Vec<f64> = ours_ns.iter().zip(peer_ns).map(|(a, b)| b / a).collect();
+    row.ratio = statistics::estimate(&ratios);
+    row.ok = row
+        .ratio
+        .as_ref()
+        .is_some_and(|ratio| row.goal.is_reached(ratio, ours, peer));
+    // A time without the merging that it is for is no answer.
+    row.ok &= reaches_merge_goal(row);
+}
+
+fn judge(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
+    if let Some(ours) = ours {
+        row.ours_ns = Some(statistics::median(&ours.ns()));
+        row.ours_merge = ours.merge();
+        row.disturbed = ours.disturbed;
+        // Nothing to compare with is fine where nobody was asked to take part.
+        row.ok = row.peer.is_empty() && reaches_merge_goal(row);
+    }
+    if let Some(peer) = peer {
+        row.peer_ns = Some(statistics::median(&peer.ns()));
+        row.peer_merge = peer.merge();
+        row.disturbed += peer.disturbed;
+    }
+    if let (Some(ours), Some(peer)) = (ours, peer) {
+        compare(row, &ours.ns(), &peer.ns());
+    }
+}
+
+/// The fastest peer of each round, as a peer. A peer that is missing might have been the fastest.
+fn fastest(players: &[Option<Player>], counts: &[bool]) -> Option<Player> {
+    let counted = players.iter().zip(counts).filter(|(_, counts)| **counts);
+    let counted: Vec<&Player> = counted
+        .map(|(player, _)| player.as_ref())
+        .collect::<Option<_>>()?;
+    let rounds = counted.iter().map(|player| player.samples.len()).min()?;
+    let best = |round: usize| {
+        let samples = counted.iter().map(|player| player.samples[round]);
+        samples.min_by(|a, b| a.ns.total_cmp(&b.ns))
+    };
+    let mut player = Player::new(Box::new(Nobody), Some(0));
+    player.samples = (0..rounds).filter_map(best).collect();
+    Some(player)
+}
+
+/// The side of a player that has its samples from others.
+struct Nobody;
+
+impl Side for Nobody {
+    fn sample(&mut self, _seed: u64) -> Sample {
+        Sample::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    struct Fixed(f64, &'static str, Rc<RefCell<Vec<&'static str>>>);
+
+    impl Side for Fixed {
+        fn sample(&mut self, seed: u64) -> Sample {
+            if seed != u64::MAX {
+                self.2.borrow_mut().push(self.1);
+            }
+            Sample::new(self.0)
+        }
+    }
+
+    const SETTINGS: Settings = Settings {
+        rounds: 15,
+        quick: false,
+    };
+
+    fn contest(
+        times: &[(f64, Goal)],
+        best: Option<(&'static str, Goal)>,
+    ) -> (Vec<Row>, Vec<&'static str>) {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let make = |ns: f64, name: &'static str| -> Maker {
+            let log = Rc::clone(&log);
+            Box::new(move || Ok(Box::new(Fixed(ns, name, log))))
+        };
+        let peers = times.iter().zip(["a", "b", "c"]);
+        let peers = peers.map(|((ns, goal), name)| Peer::new(name, make(*ns, name)).goal(*goal));
+        let contest = Contest {
+            work: Work::SegmentShare,
+            ours: make(10.0, "ours"),
+            peers: peers.collect(),
+            best,
+        };
+        let rows = run(contest, &SETTINGS);
+        let log = log.borrow().clone();
+        (rows, log)
+    }
+
+    #[test]
+    fn sides_take_turns_in_turning_order() {
+        let (_, log) = contest(&[(1.0, Goal::Reported), (1.0, Goal::Reported)], None);
+        // An interrupted sample is there more than once in a row.
+        let mut turns = log;
+        turns.dedup();
+        assert_eq!(turns[..3], ["ours", "a", "b"]);
+        assert_eq!(turns.iter().filter(|name| **name == "a").count(), 15);
+    }
+
+    #[test]
+    fn a_goal_is_a_ratio() {
+        let (rows, _) = contest(
+            &[
+                (20.0, Goal::AtLeast(2.0)),
+                (19.9, Goal::AtLeast(2.0)),
+                (
+                    9.0,
+                    Goal::Within {
+                        part: 0.03,
+                        ns: 1.0,
+                    },
+                ),
+            ],
+            Some(("best", Goal::AtLeast(1.0))),
+        );
+        let ok: Vec<bool> = rows.iter().map(|row| row.ok).collect();
+        assert_eq!(ok, [true, false, true, false]);
+        assert_eq!(rows[3].peer_ns, Some(9.0));
+        assert_eq!(rows[0].ratio.unwrap().median, 2.0);
+    }
+
+    #[test]
+    fn a_missing_peer_is_named_and_not_ok() {
+        let ours = Fixed(1.0, "ours", Rc::default());
+        let contest = Contest {
+            work: Work::SegmentShare,
+            ours: Box::new(|| Ok(Box::new(ours))),
+            peers: vec![Peer::new("a", Box::new(|| Err("not installed".to_owned())))],
+            best: Some(("best", Goal::AtLeast(1.0))),
+        };
+        let rows = run(contest, &SETTINGS);
+        assert!(rows.iter().all(|row| !row.ok));
+        assert_eq!(rows[0].note.as_deref(), Some("not installed"));
+        assert_eq!(rows[0].ours_ns, Some(1.0));
+    }
+}

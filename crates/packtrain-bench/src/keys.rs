@@ -1,0 +1,111 @@
+//! Keys to be grouped, and the clock around that.
+
+use crate::clock::Laps;
+use crate::contest::{Sample, Side};
+use crate::random::Random;
+
+/// Keys of one sample: several arrays, each another.
+const KEYS: usize = 1 << 16;
+
+/// A way to bring equal keys together.
+pub trait Grouper {
+    /// What is moved: 16 bytes with a key and an index in them.
+    type Item: Copy;
+
+    /// One item.
+    fn item(key: u64, index: u64) -> Self::Item;
+
+    /// Called before the clock starts, on each array: puts what it needs into the items.
+    fn prepare(&mut self, _items: &mut [Self::Item]) {}
+
+    /// Groups `items`. Says whether equal keys are together, in their own order of arrival if that
+    /// is promised; asked once, outside of the clock.
+    fn check(&mut self, items: &mut [Self::Item]) -> bool;
+
+    /// Groups `items`, in place or elsewhere.
+    fn group(&mut self, items: &mut [Self::Item]);
+}
+
+/// A grouper and its keys.
+pub struct Grouping<G: Grouper> {
+    grouper: G,
+    n: usize,
+    distinct: usize,
+    items: Vec<G::Item>,
+}
+
+impl<G: Grouper> Grouping<G> {
+    /// Arrays of `n` keys, of which `distinct` differ.
+    ///
+    /// # Errors
+    ///
+    /// That the grouper does not group.
+    pub fn new(grouper: G, n: usize, distinct: usize) -> Result<Self, String> {
+        let mut grouping = Self {
+            grouper,
+            n,
+            distinct,
+            items: Vec::with_capacity(KEYS.max(n)),
+        };
+        grouping.fill(u64::MAX);
+        let grouped = grouping.grouper.check(&mut grouping.items[..n]);
+        grouped
+            .then_some(grouping)
+            .ok_or("does not group".to_owned())
+    }
+
+    /// Keys as flows have them: a type of 1 to 4, and 32 bits of hash.
+    fn fill(&mut self, seed: u64) {
+        let mut random = Random::new(seed);
+        self.items.clear();
+        for _ in 0..(KEYS / self.n).max(1) {
+            let salt = random.next();
+            for index in 0..self.n as u64 {
+                let which = random.below(self.distinct as u64);
+                let hash = crate::random::mix(salt ^ which);
+                let key = ((hash >> 62) + 1) << 32 | (hash & 0xFFFF_FFFF);
+                self.items.push(G::item(key, index));
+            }
+        }
+        for items in self.items.chunks_exact_mut(self.n) {
+            self.grouper.prepare(items);
+        }
+    }
+}
+
+impl<G: Grouper> Side for Grouping<G> {
+    fn sample(&mut self, seed: u64) -> Sample {
+        self.fill(seed);
+        let mut laps = Laps::new();
+        let (grouper, n) = (&mut self.grouper, self.n);
+        laps.time(|| {
+            for items in self.items.chunks_exact_mut(n) {
+                grouper.group(items);
+            }
+        });
+        Sample::new(laps.per(self.items.len() as u64))
+    }
+}
+
+/// True if equal keys are neighbours; with `stable`, also in the order of their indices.
+pub fn is_grouped<T>(items: &[T], key: impl Fn(&T) -> (u64, u64), stable: bool) -> bool {
+    let mut seen = std::collections::HashSet::new();
+    items.chunk_by(|a, b| key(a).0 == key(b).0).all(|group| {
+        let ordered = group.is_sorted_by_key(|item| key(item).1);
+        seen.insert(key(&group[0]).0) && (ordered || !stable)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grouped_means_together_and_in_order() {
+        let key = |item: &(u64, u64)| *item;
+        assert!(is_grouped(&[(5, 0), (5, 2), (3, 1)], key, true));
+        assert!(!is_grouped(&[(5, 2), (5, 0), (3, 1)], key, true));
+        assert!(is_grouped(&[(5, 2), (5, 0), (3, 1)], key, false));
+        assert!(!is_grouped(&[(5, 0), (3, 1), (5, 2)], key, false));
+    }
+}

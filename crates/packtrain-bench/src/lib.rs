@@ -1,0 +1,34 @@
+//! The measured loops of packtrain's offloads, and the harness that compares them with others.
+//!
+//! `cargo bench -p packtrain-offload --features peers` and `packtrain bench offload` measure the
+//! same code: what packtrain does for each kind of [`Work`] is in [`ours`], and [`contest`] lets
+//! it take turns with whatever it is compared with. How figures come about:
+//!
+//! - A *sample* is one side's time for one work, about a millisecond, on data that no sample before
+//!   had: branch predictors learn small fixed inputs by heart.
+//! - Only the work is timed. Making packets, and freeing what came out, happens outside; what
+//!   reading the clock costs is measured, and subtracted from both sides alike ([`clock`]).
+//! - A *round* has one sample of every side, one right after the other, in turning order. Figures
+//!   are compared within a round only.
+//! - A sample during which the thread was preempted is taken again.
+//! - The ratio is the median over the rounds, with a bootstrap interval of 95 %
+//!   ([`statistics`]).
+
+pub mod clock;
+pub mod coalesce;
+pub mod contest;
+pub mod frames;
+pub mod keys;
+pub mod memory;
+pub mod ours;
+pub mod pieces;
+pub mod plot;
+pub mod random;
+pub mod report;
+pub mod segments;
+pub mod statistics;
+pub mod trains;
+pub mod work;
+
+pub use contest::{Contest, Goal, Peer, Sample, Side};
+pub use work::{Mode, Place, SEGMENTS, Work};

@@ -1,0 +1,117 @@
+//! What memory does on this machine: the limits that figures are seen against.
+
+use crate::clock::Laps;
+use crate::contest::{Sample, Side};
+use crate::random::{Random, Shuffle};
+use std::hint::black_box;
+
+/// More than the caches of a core and the part of the last level that it can hold.
+pub const EVICT_BYTES: usize = 96 << 20;
+
+const LINE_BYTES: usize = 64;
+
+/// Reads so much other data that what was cached is no longer.
+#[derive(Debug)]
+pub struct Evictor(Vec<u64>);
+
+impl Evictor {
+    /// With [`EVICT_BYTES`] of its own.
+    pub fn new() -> Self {
+        Self((0..EVICT_BYTES as u64 / 8).collect())
+    }
+
+    /// Fills the caches with its own data.
+    pub fn evict(&self) {
+        let words = self.0.iter().step_by(LINE_BYTES / 8);
+        black_box(words.fold(0, |sum: u64, word| sum.wrapping_add(*word)));
+    }
+}
+
+impl Default for Evictor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Loads of which each gives the address of the next, over a footprint.
+#[derive(Debug)]
+pub struct Chase {
+    lines: Vec<[u64; LINE_BYTES / 8]>,
+    at: u64,
+}
+
+impl Chase {
+    /// A circle over all cache lines of `bytes` bytes.
+    pub fn new(bytes: usize) -> Self {
+        let count = (bytes / LINE_BYTES).max(16) as u64;
+        let mut order = Shuffle::new(count, &mut Random::new(count));
+        // The multiples alone would be a stride that prefetchers know: swap them at random.
+        let mut circle: Vec<u64> = (0..count).map(|_| order.next()).collect();
+        let mut random = Random::new(1);
+        for i in (1..circle.len()).rev() {
+            circle.swap(i, random.below(i as u64 + 1) as usize);
+        }
+        let mut lines = vec![[0; LINE_BYTES / 8]; count as usize];
+        for (i, line) in circle.iter().enumerate() {
+            lines[*line as usize][0] = circle[(i + 1) % circle.len()];
+        }
+        Self { lines, at: 0 }
+    }
+}
+
+impl Side for Chase {
+    /// Nanoseconds for one load.
+    fn sample(&mut self, _seed: u64) -> Sample {
+        const LOADS: u64 = 20_000;
+        let mut laps = Laps::new();
+        let (lines, mut at) = (&self.lines, self.at);
+        laps.time(|| {
+            for _ in 0..LOADS {
+                at = lines[at as usize][0];
+            }
+            black_box(at);
+        });
+        self.at = at;
+        Sample::new(laps.per(LOADS))
+    }
+}
+
+/// The most that work may take when flows are added: its time with one flow, and two dependent
+/// loads in the memory that the flows use.
+pub struct Growth {
+    one: Box<dyn Side>,
+    chase: Chase,
+}
+
+impl Growth {
+    /// `one` is the work with one flow; `bytes` is the footprint with many.
+    pub fn new(one: Box<dyn Side>, bytes: usize) -> Self {
+        Self {
+            one,
+            chase: Chase::new(bytes),
+        }
+    }
+}
+
+impl Side for Growth {
+    fn sample(&mut self, seed: u64) -> Sample {
+        let one = self.one.sample(seed);
+        Sample::new(one.ns + 2.0 * self.chase.sample(seed).ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chase_visits_every_line() {
+        let chase = Chase::new(1 << 16);
+        let (mut at, mut steps) = (chase.lines[0][0], 1);
+        while at != 0 {
+            at = chase.lines[at as usize][0];
+            steps += 1;
+        }
+        assert_eq!(steps, chase.lines.len());
+    }
+}

@@ -1,0 +1,81 @@
+//! What packtrain does for each kind of work.
+
+mod checksum;
+mod coalesce;
+mod group;
+mod segment;
+
+use crate::contest::{Contest, Goal, Maker, Peer, Side};
+use crate::memory::{Chase, Growth};
+use crate::work::{Mode, Work};
+
+/// Our side of `work`.
+///
+/// # Errors
+///
+/// What is missing here, for people.
+pub fn side(work: Work) -> Result<Box<dyn Side>, String> {
+    match work {
+        Work::Load { bytes } => Ok(Box::new(Chase::new(bytes))),
+        Work::Checksum { bytes, place } => Ok(checksum::sum(bytes, place)),
+        Work::CopySum { bytes } => Ok(checksum::copy_and_sum(bytes)),
+        Work::SegmentCopy { udp, segments } => Ok(segment::copying(segments, udp)),
+        Work::SegmentShare => Ok(segment::sharing()),
+        Work::Group { n, distinct } => group::group(n, distinct),
+        Work::TunWrite { .. } => coalesce::to_tun(work),
+        Work::Burst { .. } | Work::Held { .. } | Work::Windows { .. } | Work::Acks { .. } => {
+            coalesce::merging(work)
+        }
+    }
+}
+
+fn maker(work: Work) -> Maker {
+    Box::new(move || side(work))
+}
+
+/// How the row is called in which our side is compared with the fastest peer of each round.
+pub const BEST_PEER: &str = "the best of them";
+/// And the one in which the mode that picks itself is compared with the faster of the others.
+pub const BEST_MODE: &str = "the better mode";
+
+/// `work` with our side in it, and the bounds that we set ourselves.
+pub fn contest(work: Work) -> Contest {
+    let (peers, best) = bounds(work);
+    Contest {
+        work,
+        ours: maker(work),
+        peers,
+        best,
+    }
+}
+
+/// What does not need anybody else to be compared with.
+fn bounds(work: Work) -> (Vec<Peer>, Option<(&'static str, Goal)>) {
+    match work {
+        Work::Held { flows } if flows > 1 => {
+            let one = Work::Held { flows: 1 };
+            let make: Maker = Box::new(move || {
+                let growth = Growth::new(side(one)?, work.footprint());
+                Ok(Box::new(growth))
+            });
+            let mut bound = Peer::new("1 flow + 2 dependent loads", make);
+            bound.counts = false;
+            (vec![bound.goal(Goal::AtLeast(1.0))], None)
+        }
+        Work::Windows {
+            flows,
+            mode: Mode::Auto,
+        } => {
+            let fixed = [Mode::Hash, Mode::Sorted].map(|mode| {
+                let name = format!("packtrain, {}", mode.name());
+                Peer::new(&name, maker(Work::Windows { flows, mode }))
+            });
+            let within = Goal::Within {
+                part: 0.03,
+                ns: 1.0,
+            };
+            (fixed.into(), Some((BEST_MODE, within)))
+        }
+        _ => (Vec::new(), None),
+    }
+}

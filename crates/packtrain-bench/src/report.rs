@@ -1,0 +1,206 @@
+//! What is printed and written.
+
+use crate::contest::{Goal, Row};
+use serde_json::{Value, json};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Under which conditions the figures came about, for people: printed above the table, and in the
+/// JSON document as `conditions`.
+#[derive(Clone, Debug, Default)]
+pub struct Conditions(Vec<(String, String)>);
+
+impl Conditions {
+    /// The machine and its load.
+    pub fn of_host() -> Self {
+        let mut conditions = Self::default();
+        conditions.add("machine", machine());
+        conditions.add("kernel", read("/proc/sys/kernel/osrelease"));
+        conditions.add("load", read("/proc/loadavg"));
+        conditions
+    }
+
+    /// One more.
+    pub fn add(&mut self, name: &str, value: impl Into<String>) {
+        self.0.push((name.to_owned(), value.into()));
+    }
+
+    /// All of them, a line each.
+    pub fn print(&self) {
+        for (name, value) in &self.0 {
+            println!("{name:<8} {value}");
+        }
+        println!();
+    }
+}
+
+fn read(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_else(|_| "unknown".to_owned());
+    text.trim().to_owned()
+}
+
+fn machine() -> String {
+    let text = read("/proc/cpuinfo");
+    let model = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == "model name").then(|| value.trim().to_owned())
+    });
+    model.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// The heads of the columns of [`print_row`].
+pub fn print_head() {
+    println!(
+        "{:<40} {:>6} {:>10} {:<26} {:>10} {:>7} {:>15} {:>6} {:<6} {:>6} {:>6}",
+        "row", "flows", "ours ns", "beside", "ns", "ratio", "95 %", "goal", "", "merge", "theirs"
+    );
+}
+
+/// One line.
+pub fn print_row(row: &Row) {
+    let figure = |value: Option<f64>, places| match value {
+        Some(value) => format!("{value:.places$}"),
+        None => "-".to_owned(),
+    };
+    let ns = |value: Option<f64>| figure(value, if value > Some(1000.0) { 0 } else { 2 });
+    let interval = row.ratio.map_or(String::new(), |ratio| {
+        format!("{:.2} .. {:.2}", ratio.low, ratio.high)
+    });
+    let verdict = match (row.ok, row.goal) {
+        (false, _) => "not ok",
+        (true, Goal::Reported) => "",
+        (true, _) => "ok",
+    };
+    let mut line = format!(
+        "{:<40} {:>6} {:>10} {:<26} {:>10} {:>7} {:>15} {:>6} {:<6} {:>6} {:>6}",
+        row.work.row(),
+        row.work.flows(),
+        ns(row.ours_ns),
+        row.peer,
+        ns(row.peer_ns),
+        figure(row.ratio.map(|ratio| ratio.median), 2),
+        interval,
+        figure(row.goal.ratio(), 2),
+        verdict,
+        figure(row.ours_merge, 2),
+        figure(row.peer_merge, 2),
+    );
+    for note in notes(row) {
+        line.push_str("  ");
+        line.push_str(&note);
+    }
+    println!("{}", line.trim_end());
+}
+
+fn notes(row: &Row) -> Vec<String> {
+    let mut notes: Vec<String> = row.note.iter().cloned().collect();
+    if let Some(goal) = row.work.merge_goal()
+        && row.ours_merge.is_some_and(|merge| merge < goal)
+    {
+        notes.push(format!("merge ratio below {goal}"));
+    }
+    if let Some(ratio) = row.ratio
+        && ratio.count < 15
+    {
+        notes.push(format!("{} rounds", ratio.count));
+    }
+    if row.disturbed > 0 {
+        notes.push(format!("{} samples were interrupted", row.disturbed));
+    }
+    notes
+}
+
+/// What was reached, and who was missing.
+pub fn print_summary(rows: &[Row]) {
+    let judged = |row: &&Row| row.goal != Goal::Reported || !row.ok;
+    let judged: Vec<&Row> = rows.iter().filter(judged).collect();
+    let reached = judged.iter().filter(|row| row.ok).count();
+    println!("\n{reached} of {} goals reached", judged.len());
+    let mut missing: Vec<String> = rows
+        .iter()
+        .filter_map(|row| match row.note.as_deref()? {
+            note if note.starts_with("our side") => Some(format!("{}: {note}", row.work.row())),
+            _ if row.peer == crate::ours::BEST_PEER => None,
+            note => Some(format!("{}: {note}", row.peer)),
+        })
+        .collect();
+    missing.sort();
+    missing.dedup();
+    for line in missing {
+        println!("missing: {line}");
+    }
+}
+
+/// The JSON document.
+pub fn document(conditions: &Conditions, rounds: usize, rows: &[Row]) -> Value {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let conditions: serde_json::Map<String, Value> = conditions
+        .0
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    json!({
+        "schema": "packtrain/1",
+        "command": "bench offload",
+        "version": env!("CARGO_PKG_VERSION"),
+        "host": {
+            "machine": machine(),
+            "kernel": read("/proc/sys/kernel/osrelease"),
+            "unix_time": since.map_or(0, |since| since.as_secs()),
+        },
+        "conditions": conditions,
+        "rounds": rounds,
+        "rows": rows.iter().map(row_document).collect::<Vec<_>>(),
+    })
+}
+
+/// Figures with as many digits as mean something.
+fn rounded(value: Option<f64>) -> Value {
+    match value {
+        Some(value) if value.is_finite() => json!((value * 1000.0).round() / 1000.0),
+        _ => Value::Null,
+    }
+}
+
+fn row_document(row: &Row) -> Value {
+    json!({
+        "row": row.work.row(),
+        "flows": row.work.flows(),
+        "unit": row.work.unit(),
+        "footprint_bytes": row.work.footprint(),
+        "peer": (!row.peer.is_empty()).then_some(&row.peer),
+        "ours_ns": rounded(row.ours_ns),
+        "peer_ns": rounded(row.peer_ns),
+        "ratio": rounded(row.ratio.map(|ratio| ratio.median)),
+        "ratio_low": rounded(row.ratio.map(|ratio| ratio.low)),
+        "ratio_high": rounded(row.ratio.map(|ratio| ratio.high)),
+        "rounds": row.ratio.map_or(0, |ratio| ratio.count),
+        "interrupted": row.disturbed,
+        "goal": rounded(row.goal.ratio()),
+        "ours_merge": rounded(row.ours_merge),
+        "peer_merge": rounded(row.peer_merge),
+        "merge_goal": rounded(row.work.merge_goal()),
+        "ours_gb_per_s": rounded(bandwidth(row, row.ours_ns)),
+        "peer_gb_per_s": rounded(bandwidth(row, row.peer_ns)),
+        "missing": row.note,
+        "ok": row.ok,
+    })
+}
+
+fn bandwidth(row: &Row, ns: Option<f64>) -> Option<f64> {
+    Some(row.work.bytes()? as f64 / ns?)
+}
+
+/// Writes `document` on one line to `path`, in directories that are made if they are missing.
+///
+/// # Errors
+///
+/// What the file system says.
+pub fn write(path: &Path, document: &Value) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(path, format!("{document}\n"))
+}

@@ -1,0 +1,76 @@
+//! GSO packets to cut, and the clock around that.
+
+use crate::clock::Laps;
+use crate::contest::{Sample, Side};
+use crate::trains::{Kind, Train};
+use crate::work::MSS;
+use std::hint::black_box;
+
+/// Bytes between two output buffers.
+pub const OUT_BYTES: usize = 2048;
+
+/// Packets of a sample: together with the output they fit in a second-level cache.
+const PACKETS: usize = 4;
+/// How often each is cut.
+const TIMES: usize = 8;
+
+/// What cuts packets.
+pub trait Cutter {
+    /// Called before the clock starts, with a fresh packet: link header, if any, IP, TCP or UDP,
+    /// payload, the pseudo-header sum in the checksum field.
+    fn load(&mut self, slot: usize, packet: &[u8]);
+
+    /// Cuts the packet in `slot`; says into how many segments.
+    fn cut(&mut self, slot: usize) -> usize;
+
+    /// Called after the clock: frees what [`cut`](Self::cut) left.
+    fn clear(&mut self) {}
+}
+
+/// A cutter and its packets.
+pub struct Cutting<C> {
+    cutter: C,
+    train: Train,
+    segments: usize,
+}
+
+impl<C: Cutter> Cutting<C> {
+    /// Packets of TCP or UDP over IPv4, on Ethernet or raw.
+    /// Each becomes `segments` segments.
+    pub fn new(cutter: C, segments: usize, udp: bool, ethernet: bool) -> Self {
+        let kind = if udp { Kind::Udp } else { Kind::Tcp };
+        Self {
+            cutter,
+            segments,
+            train: Train::new(kind, ethernet, PACKETS as u32),
+        }
+    }
+}
+
+impl<C: Cutter> Side for Cutting<C> {
+    fn sample(&mut self, seed: u64) -> Sample {
+        self.train.restart(seed);
+        for slot in 0..PACKETS {
+            let packet = self.train.gso_packet(slot as u32, self.segments);
+            debug_assert_eq!(
+                packet.len(),
+                self.train.header_bytes() + self.segments * MSS
+            );
+            self.cutter.load(slot, &packet);
+        }
+        let (mut laps, mut segments) = (Laps::new(), 0);
+        for _ in 0..TIMES {
+            for slot in 0..PACKETS {
+                let cutter = &mut self.cutter;
+                let cut = laps.time(|| black_box(cutter.cut(black_box(slot))));
+                assert_eq!(cut, self.segments, "a packet was not cut as it has to be");
+                segments += cut as u64;
+                self.cutter.clear();
+            }
+        }
+        Sample::new(laps.per(segments))
+    }
+}
+
+/// Slots that [`Cutter::load`] is called with.
+pub const SLOTS: usize = PACKETS;

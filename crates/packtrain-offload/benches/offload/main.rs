@@ -1,0 +1,156 @@
+//! Our offloads beside those of others, in pairs.
+//!
+//! `cargo bench -p packtrain-offload --features peers` prints one line for each work and peer, and
+//! writes `target/bench/offload.json`. How the figures come about is in the documentation of the
+//! crate `packtrain-bench`, which has our side; the peers are here:
+//!
+//! - DPDK, from the system's package through pkg-config, and a few loops in plain C, compiled for
+//!   this CPU when the bench starts (`shim/`);
+//! - Rust crates, and two coalescers written for the bench. Our side is built as any user builds
+//!   it, for every CPU of the architecture; these get a second build of the whole bench, for this
+//!   CPU, that runs as a child process and takes its turns on request (`native.rs`).
+//!
+//! `cargo bench -p packtrain-offload --bench offload -- --help` lists the options.
+
+mod arguments;
+#[cfg(feature = "peers")]
+mod native;
+#[cfg(feature = "peers")]
+mod peers;
+
+use arguments::{Arguments, USAGE};
+use packtrain_bench::contest::{self, Contest, Row, Settings};
+use packtrain_bench::report::{self, Conditions};
+use packtrain_bench::{Work, clock, ours, plot};
+use packtrain_offload::checksum::Level;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The largest footprint in a quick run: the buffers of 16 384 flows.
+const QUICK_BYTES_MAX: usize = 256 << 20;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(wrong) => {
+            eprintln!("offload: {wrong}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&arguments) {
+        Ok(reached) if reached || !arguments.check => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("offload: {error}");
+            ExitCode::from(4)
+        }
+    }
+}
+
+/// Runs everything; says whether all goals were reached.
+fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
+    let cpu = clock::last_cpu()?;
+    let directory = output_directory();
+    #[cfg(feature = "peers")]
+    if arguments.serve {
+        clock::pin(cpu)?;
+        native::serve()?;
+        return Ok(true);
+    }
+    let mut conditions = Conditions::of_host();
+    conditions.add("cpu", format!("{cpu}, the bench is kept on it"));
+    conditions.add("ours", build());
+    fs::create_dir_all(&directory)?;
+    // Compilers run before the bench keeps to one CPU.
+    #[cfg(feature = "peers")]
+    let all = peers::Peers::find(arguments, &directory, cpu, &mut conditions)?;
+    #[cfg(not(feature = "peers"))]
+    conditions.add("peers", "none: --features peers");
+    clock::pin(cpu)?;
+    conditions.add(
+        "samples",
+        format!(
+            "{} rounds, medians; ratio is theirs to ours; [ ] is a bootstrap interval of 95 %; \
+             {:.0} ns for the clock subtracted",
+            arguments.rounds,
+            clock::overhead_ns()
+        ),
+    );
+    conditions.print();
+    report::print_head();
+    let settings = Settings {
+        rounds: arguments.rounds,
+        quick: arguments.quick,
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    for work in Work::all() {
+        if !arguments.wants(work) || (arguments.quick && work.footprint() > QUICK_BYTES_MAX) {
+            continue;
+        }
+        #[cfg_attr(
+            not(feature = "peers"),
+            expect(unused_mut, reason = "peers are added to it")
+        )]
+        let mut contest: Contest = ours::contest(work);
+        #[cfg(feature = "peers")]
+        all.join(&mut contest);
+        let measured = contest::run(contest, &settings);
+        measured.iter().for_each(report::print_row);
+        rows.extend(measured);
+    }
+    report::print_summary(&rows);
+    let file = arguments
+        .json
+        .clone()
+        .unwrap_or_else(|| directory.join("offload.json"));
+    report::write(
+        &file,
+        &report::document(&conditions, arguments.rounds, &rows),
+    )?;
+    println!("rows: {}", file.display());
+    if let Some(directory) = &arguments.plots {
+        draw(directory, &rows)?;
+    }
+    Ok(rows.iter().all(|row| row.ok))
+}
+
+/// How this executable was built.
+fn build() -> String {
+    let native = cfg!(all(target_arch = "x86_64", target_feature = "avx2"));
+    let target = if native {
+        "this CPU or one like it"
+    } else {
+        "any CPU of its kind"
+    };
+    format!(
+        "packtrain-offload {}, built for {target} ({}); checksums with {}",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH,
+        Level::selected().name()
+    )
+}
+
+fn draw(directory: &Path, rows: &[Row]) -> std::io::Result<()> {
+    fs::create_dir_all(directory)?;
+    for chart in plot::charts(rows) {
+        if let Some(svg) = chart.svg() {
+            let file = directory.join(format!("{}.svg", chart.name));
+            fs::write(&file, svg)?;
+            println!("chart: {}", file.display());
+        }
+    }
+    Ok(())
+}
+
+/// `bench` in the target directory: this executable is in `release/deps` of it.
+fn output_directory() -> PathBuf {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let target = executable.ancestors().nth(3);
+    target.unwrap_or(Path::new("target")).join("bench")
+}

@@ -270,7 +270,7 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
         rows.push(blank("", Goal::Reported));
         players.push(None);
     } else if let Some((name, goal)) = best {
-        let best = fastest(&players, &counts);
+        let best = fastest(ours.as_ref(), &players, &counts);
         let mut row = blank(name, goal);
         if best.is_none() {
             row.note = Some("one of them is missing".to_owned());
@@ -338,12 +338,19 @@ fn judge(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
     }
 }
 
-/// The fastest peer of each round, as a peer. A peer that is missing might have been the fastest.
-fn fastest(players: &[Option<Player>], counts: &[bool]) -> Option<Player> {
+/// The least part of what our side merges that makes a peer's time one for the same work.
+const MERGE_PART_MIN: f64 = 0.975;
+
+/// The fastest peer of each round, as a peer. A peer that is missing might have been the fastest;
+/// one that merges less does less.
+fn fastest(ours: Option<&Player>, players: &[Option<Player>], counts: &[bool]) -> Option<Player> {
     let counted = players.iter().zip(counts).filter(|(_, counts)| **counts);
     let counted: Vec<&Player> = counted
         .map(|(player, _)| player.as_ref())
         .collect::<Option<_>>()?;
+    let least = ours.and_then(Player::merge).unwrap_or(0.0) * MERGE_PART_MIN;
+    let same_work = |player: &&Player| player.merge().is_none_or(|merge| merge >= least);
+    let counted: Vec<&Player> = counted.into_iter().filter(same_work).collect();
     let rounds = counted.iter().map(|player| player.samples.len()).min()?;
     let best = |round: usize| {
         let samples = counted.iter().map(|player| player.samples[round]);

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod ours;
 pub mod pieces;
 pub mod plot;
+mod prefetch;
 pub mod random;
 pub mod report;
 pub mod segments;

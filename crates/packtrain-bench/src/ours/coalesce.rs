@@ -2,6 +2,7 @@
 
 use crate::coalesce::{Engine, Merging, Schedule};
 use crate::contest::Side;
+use crate::prefetch;
 use crate::trains::{Kind, Train};
 use crate::work::{Mode, WINDOW, Work};
 use packtrain_offload::checksum::{self, Sum};
@@ -92,6 +93,11 @@ impl Packet for Gathered {
         tail.0.part = payload;
         *piece = Some(tail);
         Ok(())
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        prefetch::read(&*self.0);
     }
 }
 

@@ -28,8 +28,8 @@ pub struct Peers {
     native: Option<Rc<RefCell<Native>>>,
 }
 
-/// The most of DPDK's memory, in MiB: a buffer for each packet of 80 000 flows.
-const DPDK_MB: i32 = 1200;
+/// The most of DPDK's memory, in MiB: a buffer for each packet of 80 000 flows, in one stretch.
+const DPDK_MB: i32 = 2048;
 
 impl Peers {
     /// Compiles and loads what there is.
@@ -39,8 +39,6 @@ impl Peers {
         cpu: usize,
         conditions: &mut Conditions,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let plain = Plain::find(directory).map(Rc::new);
-        let dpdk = Dpdk::load(directory, cpu, DPDK_MB).map(Rc::new);
         let native = if arguments.base_peers {
             None
         } else {
@@ -52,6 +50,9 @@ impl Peers {
                 }
             }
         };
+        let plain = Plain::find(directory).map(Rc::new);
+        // Last: it keeps this thread to one CPU.
+        let dpdk = Dpdk::load(directory, cpu, DPDK_MB).map(Rc::new);
         conditions.add(
             "C peers",
             match (&plain, &dpdk) {

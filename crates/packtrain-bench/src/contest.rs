@@ -119,8 +119,7 @@ pub struct Contest {
     pub ours: Maker,
     /// The others.
     pub peers: Vec<Peer>,
-    /// What must be reached against the fastest of those that count, each round for itself, and how
-    /// that row is called.
+    /// What must be reached against the fastest of those that count, and how that row is called.
     pub best: Option<(&'static str, Goal)>,
 }
 
@@ -341,8 +340,9 @@ fn judge(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
 /// The least part of what our side merges that makes a peer's time one for the same work.
 const MERGE_PART_MIN: f64 = 0.975;
 
-/// The fastest peer of each round, as a peer. A peer that is missing might have been the fastest;
-/// one that merges less does less.
+/// The samples of the peer with the lowest median. (The fastest of each round would be nobody: of
+/// two equal sides, it is the one that noise favours.) A peer that is missing might have been the
+/// fastest; one that merges less does less.
 fn fastest(ours: Option<&Player>, players: &[Option<Player>], counts: &[bool]) -> Option<Player> {
     let counted = players.iter().zip(counts).filter(|(_, counts)| **counts);
     let counted: Vec<&Player> = counted
@@ -351,13 +351,12 @@ fn fastest(ours: Option<&Player>, players: &[Option<Player>], counts: &[bool]) -
     let least = ours.and_then(Player::merge).unwrap_or(0.0) * MERGE_PART_MIN;
     let same_work = |player: &&Player| player.merge().is_none_or(|merge| merge >= least);
     let counted: Vec<&Player> = counted.into_iter().filter(same_work).collect();
-    let rounds = counted.iter().map(|player| player.samples.len()).min()?;
-    let best = |round: usize| {
-        let samples = counted.iter().map(|player| player.samples[round]);
-        samples.min_by(|a, b| a.ns.total_cmp(&b.ns))
-    };
+    let time = |player: &Player| statistics::median(&player.ns());
+    let best = counted
+        .into_iter()
+        .min_by(|a, b| time(a).total_cmp(&time(b)))?;
     let mut player = Player::new(Box::new(Nobody), Some(0));
-    player.samples = (0..rounds).filter_map(best).collect();
+    player.samples.clone_from(&best.samples);
     Some(player)
 }
 

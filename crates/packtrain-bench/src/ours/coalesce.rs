@@ -369,7 +369,9 @@ mod tests {
 
     #[test]
     fn everything_that_can_be_merged_is() {
-        for work in Work::all() {
+        let windows = |mode| Work::Windows { flows: 1024, mode };
+        let modes = [Mode::Hash, Mode::Sorted].map(windows);
+        for work in Work::all().into_iter().chain(modes) {
             if work.flows() > 2000 {
                 continue;
             }

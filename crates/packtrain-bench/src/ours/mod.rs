@@ -33,7 +33,7 @@ fn maker(work: Work) -> Maker {
     Box::new(move || side(work))
 }
 
-/// How the row is called in which our side is compared with the fastest peer of each round.
+/// How the row is called in which our side is compared with the fastest peer.
 pub const BEST_PEER: &str = "the best of them";
 /// And the one in which the mode that picks itself is compared with the faster of the others.
 pub const BEST_MODE: &str = "the better mode";

@@ -1,0 +1,198 @@
+//! The offloads that a device can do, are wished for, or are agreed on, as one set.
+
+use crate::packet::Meta;
+use packtrain_offload::layout::{Layout, Network};
+use packtrain_offload::offload::{ChecksumState, Ecn, GsoKind};
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+/// A set of offloads: of those a device can do, those wished for, or those agreed on.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Features(u16);
+
+impl Features {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// Partial transport checksums over IPv4.
+    pub const CSUM4: Self = Self(1);
+    /// Partial transport checksums over IPv6.
+    pub const CSUM6: Self = Self(1 << 1);
+    /// GSO packets of TCP over IPv4.
+    pub const TSO4: Self = Self(1 << 2);
+    /// GSO packets of TCP over IPv6.
+    pub const TSO6: Self = Self(1 << 3);
+    /// TCP GSO packets whose first wire packet carries CWR.
+    pub const TSO_ECN: Self = Self(1 << 4);
+    /// GSO packets of UDP over IPv4.
+    pub const USO4: Self = Self(1 << 5);
+    /// GSO packets of UDP over IPv6.
+    pub const USO6: Self = Self(1 << 6);
+    /// VLAN tags outside of the packet's bytes.
+    pub const VLAN: Self = Self(1 << 7);
+    /// The device merges what it receives into large packets (LRO or hardware GRO).
+    pub const LARGE_RECEIVE: Self = Self(1 << 8);
+
+    /// Both checksums.
+    pub const CSUM: Self = Self(Self::CSUM4.0 | Self::CSUM6.0);
+    /// All three TCP ones, without the checksums that they need.
+    pub const TSO: Self = Self(Self::TSO4.0 | Self::TSO6.0 | Self::TSO_ECN.0);
+    /// Both UDP ones, without the checksums that they need.
+    pub const USO: Self = Self(Self::USO4.0 | Self::USO6.0);
+    /// Every feature.
+    pub const ALL: Self = Self((1 << 9) - 1);
+    /// What no device offers: whatever needs it is done in software.
+    const SOFTWARE: Self = Self(1 << 15);
+
+    /// Every single feature with its name, in the order in which plans list them.
+    pub const NAMED: [(Self, &'static str); 9] = [
+        (Self::CSUM4, "ipv4-checksum"),
+        (Self::CSUM6, "ipv6-checksum"),
+        (Self::TSO4, "tso4"),
+        (Self::TSO6, "tso6"),
+        (Self::TSO_ECN, "tso-ecn"),
+        (Self::USO4, "uso4"),
+        (Self::USO6, "uso6"),
+        (Self::VLAN, "vlan"),
+        (Self::LARGE_RECEIVE, "large-receive"),
+    ];
+
+    /// True if all of `other` is in `self`.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// `self` without what is in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// True if nothing is in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The one feature that allows GSO packets of `kind`, ECN aside.
+    #[must_use]
+    pub const fn of(kind: GsoKind) -> Self {
+        match kind {
+            GsoKind::TcpV4 => Self::TSO4,
+            GsoKind::TcpV6 => Self::TSO6,
+            GsoKind::UdpV4 => Self::USO4,
+            GsoKind::UdpV6 => Self::USO6,
+        }
+    }
+
+    /// The checksum feature that a packet with this layout relies on when its checksum is partial:
+    /// both, when its IP version is not known.
+    #[must_use]
+    pub fn checksum_of(layout: Option<Layout>) -> Self {
+        match layout.map(|layout| layout.kind) {
+            Some(Network::Ipv4) => Self::CSUM4,
+            Some(Network::Ipv6) => Self::CSUM6,
+            _ => Self::CSUM,
+        }
+    }
+
+    /// What a device must offer for a packet with this metadata to be left as it is.
+    #[must_use]
+    pub fn needed_by(meta: &Meta) -> Self {
+        let mut needed = Self::NONE;
+        if let Some(gso) = meta.gso {
+            needed |= Self::of(gso.kind);
+            if gso.ecn() == Ecn::Cwr {
+                needed |= Self::TSO_ECN;
+            }
+            if !gso.fits_virtio() {
+                needed |= Self::SOFTWARE;
+            }
+        }
+        if meta.gso.is_some() || matches!(meta.checksum, ChecksumState::Partial { .. }) {
+            needed |= Self::checksum_of(meta.layout);
+        }
+        if meta.vlan.is_some() {
+            needed |= Self::VLAN;
+        }
+        needed
+    }
+
+    /// Drops what cannot be had without something that is missing: GSO needs the checksum of its
+    /// IP version, ECN needs one of the TSOs.
+    #[must_use]
+    pub const fn consistent(self) -> Self {
+        let mut set = self;
+        if !set.contains(Self::CSUM4) {
+            set = set.without(Self(Self::TSO4.0 | Self::USO4.0));
+        }
+        if !set.contains(Self::CSUM6) {
+            set = set.without(Self(Self::TSO6.0 | Self::USO6.0));
+        }
+        if !set.contains(Self::TSO4) && !set.contains(Self::TSO6) {
+            set = set.without(Self::TSO_ECN);
+        }
+        set
+    }
+
+    /// The name of a single feature; "several" for a set.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMED
+            .iter()
+            .find(|(feature, _)| *feature == self)
+            .map_or("several", |(_, name)| name)
+    }
+
+    /// The set as bits, for a counter; only [`Features::from_bits`] gives them a meaning.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The set that [`Features::bits`] gave; unknown bits are left out.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits as u16 & Self::ALL.0)
+    }
+
+    /// Names of all in the set.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMED
+            .into_iter()
+            .filter(move |(f, _)| self.contains(*f))
+            .map(|(_, name)| name)
+    }
+}
+
+impl BitOr for Features {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.union(other)
+    }
+}
+
+impl BitOrAssign for Features {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = self.union(other);
+    }
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}

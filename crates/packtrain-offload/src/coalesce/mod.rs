@@ -423,13 +423,12 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
     ) {
         let (link, strict, seed) = self.parsing();
         let mut work = self.work(now);
-        let mut ahead: [Option<(P, Parsed)>; AHEAD] = [const { None }; AHEAD];
+        let mut ahead: [Option<P>; AHEAD] = [const { None }; AHEAD];
         loop {
             let mut count = 0;
             for slot in &mut ahead {
                 let Some(packet) = packets.next() else { break };
-                let parsed = Parsed::of(&packet, link, strict, seed);
-                *slot = Some((packet, parsed));
+                *slot = Some(packet);
                 count += 1;
             }
             if count == 0 {
@@ -437,7 +436,10 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             }
             work.prefetch(&ahead[..count]);
             for slot in &mut ahead[..count] {
-                if let Some((packet, parsed)) = slot.take() {
+                if let Some(packet) = slot.take()
+                    && let Some(packet) = work.expected(packet, sink)
+                {
+                    let parsed = Parsed::of(&packet, link, strict, seed);
                     work.take(packet, parsed, sink);
                 }
             }

@@ -122,12 +122,10 @@ impl<P> Table<'_, P> {
     }
 
     #[inline]
-    pub(super) fn prefetch_entry(&self, hash: u64) {
-        if let Some(index) = self.candidate(hash) {
-            let entry = &self.entries[index as usize];
-            prefetch::read(&entry.state.template);
-            prefetch::read(&entry.packet);
-        }
+    pub(super) fn prefetch_entry(&self, index: u32) {
+        let entry = &self.entries[index as usize];
+        prefetch::read(&entry.state.template);
+        prefetch::read(&entry.state.shape);
     }
 
     /// The entry of `hash` that `is_it` accepts.

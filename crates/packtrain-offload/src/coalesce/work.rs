@@ -9,7 +9,7 @@ use super::shape::Masks;
 use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
 use super::table::Table;
-use super::{Config, Done, Finish, Semantics, Window};
+use super::{AHEAD, Config, Done, Finish, Semantics, Window};
 use crate::offload::{ChecksumState, GsoKind};
 use crate::sort::{self, Keyed, Scratch};
 use core::mem::take;
@@ -35,23 +35,32 @@ impl<P: Packet> Work<'_, P> {
     /// Whether flows are worth fetching ahead: not those that are in the nearest cache anyway.
     #[inline]
     pub(super) fn looks_ahead(&self) -> bool {
-        !self.sorting && self.table.entries.len() > IN_CACHE
+        !self.sorting && self.table.ring.live() > IN_CACHE
     }
 
-    /// Asks for what the packets will touch: sets, then entries, then the held packets.
+    /// Asks for what the packets will touch if they are of the shape that was held last: sets, then
+    /// entries, then the held packets. For others nothing useful is fetched, and nothing else
+    /// happens.
     #[inline]
-    pub(super) fn prefetch(&self, ahead: &[Option<(P, Parsed)>]) {
-        let hashes = || ahead.iter().flatten().map(|(_, parsed)| parsed.hash);
-        for hash in hashes() {
-            self.table.prefetch_set(hash);
+    pub(super) fn prefetch(&self, ahead: &[Option<P>]) {
+        let shape = self.masks.recent().shape;
+        let mut hashes = [0; AHEAD];
+        for (hash, packet) in hashes.iter_mut().zip(ahead.iter().flatten()) {
+            if let Some(head) = packet.head().first_chunk() {
+                *hash = parse::hash_at(shape, head, self.config.seed);
+                self.table.prefetch_set(*hash);
+            }
         }
-        for hash in hashes() {
-            self.table.prefetch_entry(hash);
+        let hashes = &hashes[..ahead.len()];
+        let mut entries = [None; AHEAD];
+        for (entry, hash) in entries.iter_mut().zip(hashes) {
+            *entry = self.table.candidate(*hash);
+            if let Some(index) = *entry {
+                self.table.prefetch_entry(index);
+            }
         }
-        for hash in hashes() {
-            if let Some(index) = self.table.candidate(hash)
-                && let Some(packet) = &self.table.entries[index as usize].packet
-            {
+        for index in entries.into_iter().flatten() {
+            if let Some(packet) = &self.table.entries[index as usize].packet {
                 packet.prefetch();
             }
         }
@@ -428,7 +437,7 @@ fn emit<P: Packet>(
 }
 
 /// Entries that are in the first-level cache anyway.
-const IN_CACHE: usize = 128;
+const IN_CACHE: u32 = 128;
 
 /// Sum of a packet's payload: from its checksum, which is right, unless that is partial.
 fn payload_sum<P: Packet>(packet: &P, new: &Parsed) -> u16 {

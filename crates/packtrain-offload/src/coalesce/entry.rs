@@ -98,6 +98,14 @@ impl State {
             + more
     }
 
+    /// The held packet has `new` in it now, which has as much payload as the others and no flags.
+    #[inline(always)]
+    pub(super) fn go_on(&mut self, new: &Parsed) {
+        self.next_seq = new.seq.wrapping_add(new.payload_bytes);
+        self.payload_bytes = self.payload_bytes.wrapping_add(new.payload_bytes as u16);
+        self.count += 1;
+    }
+
     /// The held packet has `new` in it now. Says whether one of them was a pure ACK that will never
     /// come out again.
     #[inline(always)]

@@ -173,10 +173,6 @@ impl Parsed {
             } else {
                 u32::from(two(network + 2))
             };
-        let header_bytes = shape.header_bytes() as u32;
-        if ip_end < header_bytes {
-            return None;
-        }
         let contents = Contents {
             kind,
             transport: transport as u16,
@@ -185,14 +181,16 @@ impl Parsed {
             checksum: two(transport + if tcp { 16 } else { 6 }),
             udp_length: two(transport + 4),
         };
+        // With that, the datagram ends where the packet does, and that is behind the headers.
         if contents.refusal(packet, true).is_some() {
             return None;
         }
+        let header_bytes = shape.header_bytes() as u32;
         Some(Self {
             hash,
             shape,
             seq: u32::from(two(transport + 4)) << 16 | u32::from(two(transport + 6)),
-            payload_bytes: ip_end - header_bytes,
+            payload_bytes: ip_end.saturating_sub(header_bytes),
             ip_end,
             id: if ipv6 { 0 } else { two(network + 4) },
             flags: if tcp { head[transport + 13] } else { 0 },

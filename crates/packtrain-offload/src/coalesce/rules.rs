@@ -143,6 +143,28 @@ pub(super) fn mismatch(config: &Config, new: &Parsed) -> FlushReason {
     }
 }
 
+/// The same for what most packets are, if the header agrees and `new` is the next of as long
+/// payloads, neither the first nor the last. `None` for any other.
+#[inline(always)]
+pub(super) fn goes_on(config: &Config, held: &State, new: &Parsed) -> Option<Ids> {
+    let last = if new.shape.kind().is_tcp() {
+        const ENDS: u8 = TCP_CWR | TCP_FIN | TCP_PSH;
+        if new.flags & ENDS != 0 || new.seq != held.next_seq {
+            return None;
+        }
+        TCP_SEGMENTS_MAX
+    } else {
+        UDP_GSO_SEGMENTS_MAX as u32
+    };
+    if new.payload_bytes != u32::from(held.size)
+        || u32::from(held.count) + 1 >= last
+        || held.ip_bytes_with(new.payload_bytes) > config.max_bytes
+    {
+        return None;
+    }
+    identification(config, held, new)
+}
+
 /// `tcp_gro_receive()` and `inet_gro_receive()` in Linux.
 #[inline(always)]
 fn reversible_tcp(config: &Config, held: &State, new: &Parsed) -> Verdict {

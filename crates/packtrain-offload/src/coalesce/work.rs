@@ -127,8 +127,8 @@ impl<P: Packet> Work<'_, P> {
         self.flush_all(FlushReason::Timeout, sink);
     }
 
-    /// The packet that is expected: one that continues the held one of its flow, with headers of
-    /// the shape that was held last. It comes back if it is anything else.
+    /// The packet that is expected: one that continues the held one of its flow and ends nothing,
+    /// with headers of the shape that was held last. It comes back if it is anything else.
     ///
     /// It need not be parsed. If every bit agrees with those of a packet that was, but for the
     /// fields that may differ, then so does everything that a parser looks at; what is left to be
@@ -173,30 +173,31 @@ impl<P: Packet> Work<'_, P> {
         let Some(new) = Parsed::like(shape, hash, &packet, head) else {
             return Some(packet);
         };
-        let Verdict::Merge { then, ids } = rules::continues_reversible(self.config, state, &new)
-        else {
+        let Some(ids) = rules::goes_on(self.config, state, &new) else {
             return Some(packet);
         };
         let payload = shape.header_bytes() as u32..new.ip_end;
-        let result = if packet.checksum() == ChecksumState::None {
+        if packet.checksum() == ChecksumState::None {
             let headers = new.transport_sum(head);
-            self.stats.summed_bytes += u64::from(new.payload_bytes);
-            held.append_checked(packet, payload, headers)
-        } else {
-            held.append(packet, payload)
-                .map_err(|packet| (AppendError::Full, packet))
-        };
+            match held.append_checked(packet, payload, headers) {
+                Ok(()) => self.stats.summed_bytes += u64::from(new.payload_bytes),
+                Err((AppendError::Full, packet)) => return Some(packet),
+                Err((AppendError::Checksum, packet)) => {
+                    self.stats.packets += 1;
+                    self.window.packets += 1;
+                    self.stats.summed_bytes += u64::from(new.payload_bytes);
+                    self.flush_one(index, FlushReason::Refused, sink);
+                    self.pass(packet, NotTaken::BadChecksum, sink);
+                    return None;
+                }
+            }
+        } else if let Err(packet) = held.append(packet, payload) {
+            return Some(packet);
+        }
         self.stats.packets += 1;
         self.window.packets += 1;
-        if let Err(left) = result {
-            self.not_merged(index, left, &new, sink);
-            return None;
-        }
         state.ids = ids;
-        state.advance(&new);
-        if let Some(reason) = then {
-            self.flush_one(index, reason, sink);
-        }
+        state.go_on(&new);
         None
     }
 

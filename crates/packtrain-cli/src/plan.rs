@@ -66,8 +66,8 @@ pub fn text(joint: &Joint, style: Style) -> String {
 /// How packets are merged, in a sentence.
 fn coalescing(how: &Coalescing) -> String {
     format!(
-        "  merging: {}, flows found by {}; at most {} segments a packet, {} packets held, for {} us; \
-         {} KiB for each queue\n",
+        "  merging: {}, flows found by {}; at most {} segments a packet, {} packets held, \
+         for {} us; {} KiB for each queue\n",
         json::semantics(how.semantics),
         match how.mode {
             Mode::Hash => "hash",

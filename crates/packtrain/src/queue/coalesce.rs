@@ -158,8 +158,8 @@ impl Coalesce {
 
     /// Hands on what has been held for [`COALESCE_HOLD_MAX`].
     pub fn flush_old(&mut self, now: Instant) {
-        // Sorting has no ages of its own: all goes at once, and not more often than it has to, since
-        // flows are merged only as far as they meet.
+        // Sorting has no ages of its own: all goes at once, and not more often than it has to,
+        // since flows are merged only as far as they meet.
         let sorted_now = self.engine.is_sorting() && now.since(self.since) < COALESCE_HOLD_MAX;
         if self.engine.held() == 0 || sorted_now {
             return;

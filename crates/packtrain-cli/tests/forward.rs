@@ -65,7 +65,19 @@ fn the_documents_have_exactly_the_documented_keys() {
     assert_documented(&document, &["all", "forward", "plan"]);
     assert!(document["ports"]["null0"]["rxq01"]["packets"].is_u64());
     let plan = packtrain(&["plan", "null:", "sim:segs=8", "--json"]);
-    assert_documented(&plan.json(), &["all", "plan"]);
+    let document = plan.json();
+    assert_documented(&document, &["all", "plan"]);
+    assert!(document["plan"]["directions"][0]["coalesce"].is_null());
+    // Merging pays towards descriptors, and not towards a sink.
+    let merging = packtrain(&["plan", "null:source,coalesce=hash", "sim:segs=8", "--json"]);
+    let document = merging.json();
+    assert_documented(&document, &["all", "plan"]);
+    let [there, back] = [0, 1].map(|way| &document["plan"]["directions"][way]);
+    assert_eq!(there["coalesce"]["mode"], "hash");
+    assert_eq!(there["coalesce"]["semantics"], "reversible");
+    assert_eq!(there["coalesce"]["segments"], 7);
+    assert_eq!(there["offloads"]["large-receive"]["who"], "software");
+    assert!(back["coalesce"].is_null());
 }
 
 #[test]

@@ -109,6 +109,7 @@ impl Coalesce {
         }
         if self.engine.held() == 0 {
             self.since = now;
+            self.held.large = 0;
         }
         self.expect(burst);
         self.push(now, burst);
@@ -116,9 +117,8 @@ impl Coalesce {
             || self.held.large > COALESCE_LARGE_MAX;
         if full {
             self.flush();
-        } else {
-            self.publish();
         }
+        self.publish();
     }
 
     /// Counts what is about to be held, and tells packets how large they may become.
@@ -171,9 +171,6 @@ impl Coalesce {
             age,
             &mut sink(&mut self.held, &mut self.out, &self.counters),
         );
-        if self.engine.held() == 0 {
-            self.held.large = 0;
-        }
         self.publish();
     }
 

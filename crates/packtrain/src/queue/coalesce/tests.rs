@@ -258,6 +258,24 @@ fn what_is_held_is_bounded() {
     assert_eq!(most, COALESCE_LARGE_MAX as u64);
     bench.flush();
     assert_eq!(bench.taken.len(), 100);
+    assert_eq!(bench.counts().gro_flush_timeout, 100);
+
+    // Nor does it matter how many there were that are gone already, and all are counted.
+    let mut bench = Bench::new(&plan());
+    for port in 0..30 {
+        let segment = |i: u32| Segment {
+            port,
+            seq: 1 + i * 8000,
+            id: i as u16,
+            payload: if i == 6 { 100 } else { 8000 },
+            ..Segment::default()
+        };
+        let train: Vec<_> = (0..7).map(|i| tcp4(&segment(i))).collect();
+        bench.give(START, ALL, &train);
+        assert_eq!(bench.stage.held(), 0);
+        assert_eq!(bench.counts().gro_flush_size, u64::from(port) + 1);
+    }
+    assert_eq!(bench.counts().gro_wire_packets, 210);
 }
 
 /// The egress takes no more large packets of a kind: what is held goes first.

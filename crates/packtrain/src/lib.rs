@@ -40,5 +40,6 @@ pub mod packet;
 pub mod plan;
 pub mod port;
 pub mod queue;
+pub mod replay;
 pub mod stats;
 pub mod time;

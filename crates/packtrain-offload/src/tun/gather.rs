@@ -178,7 +178,7 @@ impl Packet for Gathered<'_, '_> {
 /// Puts the virtio-net header where it belongs, and hands the packet on.
 fn hand_on<'p>(
     tun: &Tun,
-    packet: Gathered<'_, 'p>,
+    packet: &mut Gathered<'_, 'p>,
     done: &Done,
     write: &mut impl FnMut(Write<'_, 'p>),
 ) {
@@ -225,7 +225,9 @@ pub(super) fn run<'p, const FLOWS: usize>(
     } else {
         memory.coalescer(tun, FLOWS)
     };
-    let mut sink = |packet: Gathered<'_, 'p>, done: &Done| hand_on(tun, packet, done, &mut write);
+    let mut sink = |mut packet: Gathered<'_, 'p>, done: &Done| {
+        hand_on(tun, &mut packet, done, &mut write);
+    };
     let mut own = 0;
     for bytes in packets {
         let packet = Gathered {

@@ -136,8 +136,8 @@ impl Tun {
     /// packet by packet.
     ///
     /// The writes are put together in `buffers`. One fewer than there are, 64 at most, can be under
-    /// way at the same time, which is how many flows of a batch are merged well; with less than two
-    /// nothing is merged. A packet that a buffer cannot hold is not written, and counted:
+    /// way at the same time, and a flow is handed on early when as many others began after it: this
+    /// is how many flows of a batch are merged well. With less than two nothing is merged. A packet that a buffer cannot hold is not written, and counted:
     /// [`WRITE_BYTES_MAX`] is always enough, and other lengths bound how much is merged.
     ///
     /// Payload is read once: what is copied is summed as it is copied.

@@ -126,32 +126,28 @@ fn round_trip(tun: &Tun, batch: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_train_becomes_one_write_and_a_train_again() {
-    for form in FORMS {
-        for ipv6 in [false, true] {
-            for tcp in [false, true] {
-                for link in [LinkType::RawIp, LinkType::Ethernet] {
-                    let tun = Tun {
-                        link,
-                        header: form,
-                        ..Tun::new(Accept::ALL)
-                    };
-                    let spec = Spec {
-                        ipv6,
-                        tcp,
-                        link,
-                        ..Spec::tcp4(0)
-                    };
-                    let batch = train(&spec, &[100, 100, 100, 100, 37]);
-                    let writes = round_trip(&tun, &batch);
-                    assert_eq!(writes.len(), 1, "{spec:?}");
-                    let header = accepted(&tun, &writes[0]);
-                    assert_eq!((header.flags, header.gso_size), (FLAG_NEEDS_CSUM, 100));
-                    let headers = batch[0].len() - 100;
-                    assert_eq!(usize::from(header.hdr_len), headers);
-                    assert_eq!(writes[0].len(), form.bytes() + headers + 437);
-                    assert_eq!(wire(&tun, &writes[0]), batch, "in order");
-                }
-            }
+    let kinds = [Spec::tcp4(0), Spec::tcp6(0), Spec::udp4(0), Spec::udp6(0)];
+    let links = kinds.into_iter().flat_map(|spec| {
+        let (ethernet, ipoib) = (spec.clone().ethernet(), spec.clone().ipoib());
+        [spec, ethernet, ipoib]
+    });
+    for spec in links {
+        for header in FORMS {
+            let tun = Tun {
+                link: spec.link,
+                header,
+                ..Tun::new(Accept::ALL)
+            };
+            let batch = train(&spec, &[100, 100, 100, 100, 37]);
+            let writes = round_trip(&tun, &batch);
+            assert_eq!(writes.len(), 1, "{spec:?}");
+            let described = accepted(&tun, &writes[0]);
+            assert_eq!(described.flags, FLAG_NEEDS_CSUM);
+            assert_eq!(described.gso_size, 100);
+            let headers = batch[0].len() - 100;
+            assert_eq!(usize::from(described.hdr_len), headers);
+            assert_eq!(writes[0].len(), header.bytes() + headers + 437);
+            assert_eq!(wire(&tun, &writes[0]), batch, "in order");
         }
     }
 }
@@ -466,7 +462,7 @@ fn a_write_of_many_pieces_stays_within_what_writev_takes() {
     let mut counts = Vec::new();
     let packets = memory.iter_mut().map(|packet| &mut packet[..]);
     tun.gather_batch(&mut pieces, packets, 0, |write| {
-        counts.push(write.slices().len())
+        counts.push(write.slices().len());
     });
     assert_eq!(counts, [1024, 478]);
 }

@@ -44,7 +44,7 @@ mod tests;
 
 pub use report::{HISTOGRAM_FROM, InterfaceReport, Report};
 
-use crate::capture::{Format, Interface, LinkCode, Reader, WriteError, Writer};
+use crate::capture::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
 use cut::Cutter;
 use frame::Frame;
 use order::{Arrival, Order};
@@ -109,6 +109,8 @@ impl Default for Options {
 pub enum ReplayError {
     /// [`Segment::Original`] after [`Semantics::Stream`], which cannot be undone.
     NotReversible,
+    /// More than [`MAX_INTERFACES`] different interfaces in all sections.
+    TooManyInterfaces,
     /// The output failed.
     Output(WriteError),
 }
@@ -119,6 +121,11 @@ impl fmt::Display for ReplayError {
             Self::NotReversible => f.write_str(
                 "stream coalescing cannot be undone: use reversible, or do not ask for the \
                  original packets",
+            ),
+            Self::TooManyInterfaces => write!(
+                f,
+                "more than {MAX_INTERFACES} different interfaces in all sections of the capture: \
+                 replay its sections one by one"
             ),
             Self::Output(error) => error.fmt(f),
         }
@@ -149,7 +156,7 @@ pub fn run<R: Read, W: Write>(
     loop {
         let read = input.next_record();
         let arrival = match read {
-            Ok(Some(record)) => Ok(Arrival::of(&record, replay.now)),
+            Ok(Some(record)) => Ok(Arrival::of(&record, replay.now, replay.report.format)),
             Ok(None) => break,
             Err(error) => Err(error),
         };
@@ -270,6 +277,8 @@ impl<W: Write> Replay<W> {
         let same = known.find(|(to, known)| known.is(&interface) && is_free(*to));
         let to = if let Some((to, _)) = same {
             to
+        } else if self.report.interfaces.len() == MAX_INTERFACES {
+            return Err(ReplayError::TooManyInterfaces);
         } else {
             let described = self.described(interface);
             if let (Some(writer), Format::PcapNg) = (&mut self.writer, self.report.format) {

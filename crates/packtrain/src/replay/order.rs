@@ -1,6 +1,6 @@
 //! Packets on their way out, in the order in which they came in.
 
-use crate::capture::Record;
+use crate::capture::{Format, Record};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 
@@ -15,9 +15,14 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// The packet's own time, or, for one without, that of the packet before it.
-    pub(super) fn of(record: &Record<'_>, now: u64) -> (Self, Vec<u8>) {
+    pub(super) fn of(record: &Record<'_>, now: u64, format: Format) -> (Self, Vec<u8>) {
+        // A classic record with a wild fraction of a second may be beyond what one can say.
+        let last = match format {
+            Format::Pcap { .. } => (u64::from(u32::MAX) + 1) * 1_000_000_000 - 1,
+            Format::PcapNg => u64::MAX,
+        };
         let arrival = Self {
-            timestamp_ns: record.timestamp_ns.unwrap_or(now),
+            timestamp_ns: record.timestamp_ns.unwrap_or(now).min(last),
             interface: record.interface,
             original_bytes: record.original_bytes,
         };

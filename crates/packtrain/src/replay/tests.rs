@@ -489,7 +489,7 @@ fn memory_is_bounded_whatever_the_capture() {
     let mut most = 0;
     loop {
         let next = reader.next_record().expect("a record");
-        let next = next.map(|record| Arrival::of(&record, replay.now));
+        let next = next.map(|record| Arrival::of(&record, replay.now, NANO));
         replay.keep_up(&reader).expect("no output");
         let Some((arrival, data)) = next else { break };
         replay.take(arrival, data);
@@ -512,9 +512,41 @@ fn a_record_without_time_has_that_of_the_one_before() {
         original_bytes: 9,
         data: &[1, 2],
     };
-    let (arrival, data) = Arrival::of(&record, 55);
+    let (arrival, data) = Arrival::of(&record, 55, Format::PcapNg);
     assert_eq!((arrival.timestamp_ns, arrival.original_bytes), (55, 9));
     assert_eq!(data, [1, 2]);
+}
+
+#[test]
+fn a_wild_time_costs_nothing_but_itself() {
+    let mut input = file(NANO, &train(1, 3, 1_000, 10, 0));
+    // Seconds and nanoseconds of the first record.
+    input[24..32].fill(0xff);
+    let (output, report) = replayed(&input, Options::default());
+    assert_eq!((parsed(&output).len(), report.received), (2, 3));
+}
+
+#[test]
+fn interfaces_of_all_sections_are_bounded() {
+    let section = |name: usize| {
+        let interface = Interface {
+            link: LinkCode::ETHERNET,
+            snaplen: name as u32 + 1,
+            name: None,
+        };
+        let writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+        writer.finish().expect("the end")
+    };
+    let replay = |sections| {
+        let input: Vec<u8> = (0..sections).flat_map(section).collect();
+        let reader = Reader::new(&input[..]).expect("a capture");
+        run(reader, None::<Vec<u8>>, &Options::default()).map(|report| report.interfaces.len())
+    };
+    assert_eq!(replay(3), Ok(3));
+    assert_eq!(
+        replay(MAX_INTERFACES + 1),
+        Err(ReplayError::TooManyInterfaces)
+    );
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Writes in contiguous buffers: payload is copied to where it belongs, and summed meanwhile.
 
-use super::{Memory, Tun, header_of};
+use super::{ALONE, Memory, Tun, header_of};
 use crate::checksum::{self, Sum, copy_and_sum};
 use crate::coalesce::{AppendError, Done, Packet, Stats};
 use crate::offload::ChecksumState;
@@ -189,46 +189,67 @@ fn hand_on(
     }
 }
 
-/// [`Tun::write_batch`], with room for `BUFFERS` buffers.
-pub(super) fn run<'p, const BUFFERS: usize, B: AsMut<[u8]>>(
+/// [`Tun::write_batch`] without merging: one buffer is enough.
+pub(super) fn run_alone<'p, B: AsMut<[u8]>>(
+    tun: &Tun,
+    buffers: &mut [B],
+    packets: impl Iterator<Item = &'p [u8]>,
+    mut write: impl FnMut(&mut [u8]),
+) -> Written {
+    let mut written = Written::default();
+    let buffer = buffers.first_mut().map(AsMut::as_mut).unwrap_or_default();
+    let packet_at = tun.header.bytes();
+    for source in packets {
+        let Some(bytes) = buffer.get_mut(..packet_at + source.len()) else {
+            written.too_long += 1;
+            continue;
+        };
+        bytes[packet_at..].copy_from_slice(source);
+        let encoded = header_of(&ALONE).encode(bytes, tun.header);
+        debug_assert!(encoded.is_ok(), "packets begin behind the header");
+        write(bytes);
+        written.stats.packets += 1;
+        written.stats.emitted += 1;
+    }
+    written
+}
+
+/// [`Tun::write_batch`], with room for `BUFFERS` buffers, of which there are two or more.
+pub(super) fn run<'p, const BUFFERS: usize, const SETS: usize, B: AsMut<[u8]>>(
     tun: &Tun,
     buffers: &mut [B],
     packets: impl Iterator<Item = &'p [u8]>,
     mut write: impl FnMut(&mut [u8]),
 ) -> Written {
     let mut places = [const { Cell::new(None) }; BUFFERS];
+    let packet_at = tun.header.bytes();
     let mut room = usize::MAX;
     let mut free = 0;
     for (place, buffer) in places.iter_mut().zip(buffers) {
         let buffer = buffer.as_mut();
-        room = room.min(buffer.len());
+        room = room.min(buffer.len().saturating_sub(packet_at));
         *place.get_mut() = Some(buffer);
         free += 1;
     }
-    let packet_at = tun.header.bytes();
-    let room = if free == 0 {
-        None
-    } else {
-        room.checked_sub(packet_at)
-    };
     let pool = Pool {
         buffers: &places,
         free: Cell::new(free),
         packet_at,
     };
-    let mut written = Written::default();
-    let mut memory = Memory::<Copied<'_, '_, 'p>, BUFFERS>::EMPTY;
-    let mut coalescer = match free {
-        // One write under way and none to spare.
-        0 | 1 => None,
-        _ => memory.coalescer(tun, free - 1),
+    let mut too_long = 0;
+    let mut memory = Memory::<Copied<'_, '_, 'p>, BUFFERS, SETS>::new();
+    let mut made = memory.coalescer(tun, free.saturating_sub(1));
+    // Left where it is: it is too large to be moved for nothing.
+    let Ok(coalescer) = &mut made else {
+        debug_assert!(false, "the memory is of the right size");
+        return Written::default();
     };
     let mut sink = |packet: Copied<'_, '_, 'p>, done: &Done| {
         hand_on(header_of(done), tun.header, packet, &mut write);
     };
     for source in packets {
-        if room.is_none_or(|room| source.len() > room) {
-            written.too_long += 1;
+        if source.len() > room {
+            too_long += 1;
             continue;
         }
         let packet = Copied {
@@ -238,18 +259,11 @@ pub(super) fn run<'p, const BUFFERS: usize, B: AsMut<[u8]>>(
             checksum: tun.checksum(),
             pool: &pool,
         };
-        match &mut coalescer {
-            Some(coalescer) => coalescer.push(0, packet, &mut sink),
-            None => {
-                written.stats.packets += 1;
-                written.stats.emitted += 1;
-                sink(packet, &Done::Passed(crate::coalesce::NotTaken::Off));
-            }
-        }
+        coalescer.push(0, packet, &mut sink);
     }
-    if let Some(coalescer) = &mut coalescer {
-        coalescer.flush(&mut sink);
-        written.stats = *coalescer.stats();
+    coalescer.flush(&mut sink);
+    Written {
+        stats: *coalescer.stats(),
+        too_long,
     }
-    written
 }

@@ -1,8 +1,8 @@
 //! Writes in pieces: payload stays where it is.
 
-use super::{Memory, Tun, header_of};
+use super::{ALONE, Memory, Tun, header_of};
 use crate::checksum::{self, Sum};
-use crate::coalesce::{Done, NotTaken, Packet, Stats};
+use crate::coalesce::{Done, Packet, Stats};
 use crate::offload::ChecksumState;
 use crate::virtio_net::HeaderLen;
 use core::cell::Cell;
@@ -209,28 +209,15 @@ fn hand_on<'p>(
     });
 }
 
-/// [`Tun::gather_batch`], with `FLOWS` flows at once.
-pub(super) fn run<'p, const FLOWS: usize>(
-    tun: &Tun,
-    pieces: &mut [Piece<'p>],
-    packets: impl Iterator<Item = &'p mut [u8]>,
-    headroom: usize,
-    mut write: impl FnMut(Write<'_, 'p>),
-) -> Stats {
-    let pieces = Cell::from_mut(pieces).as_slice_of_cells();
-    let mut stats = Stats::default();
-    let mut memory = Memory::<Gathered<'_, 'p>, FLOWS>::EMPTY;
-    let mut coalescer = if pieces.is_empty() {
-        None
-    } else {
-        memory.coalescer(tun, FLOWS)
-    };
-    let mut sink = |mut packet: Gathered<'_, 'p>, done: &Done| {
-        hand_on(tun, &mut packet, done, &mut write);
-    };
-    let mut own = 0;
-    for bytes in packets {
-        let packet = Gathered {
+impl<'x, 'p> Gathered<'x, 'p> {
+    fn new(
+        tun: &Tun,
+        bytes: &'p mut [u8],
+        headroom: usize,
+        pieces: &'x [Cell<Piece<'p>>],
+        own: u32,
+    ) -> Self {
+        Self {
             headroom: headroom.min(bytes.len()),
             bytes,
             pieces,
@@ -240,13 +227,49 @@ pub(super) fn run<'p, const FLOWS: usize>(
             count: 0,
             more: 0,
             checksum: tun.checksum(),
-        };
-        let Some(coalescer) = &mut coalescer else {
-            stats.packets += 1;
-            stats.emitted += 1;
-            sink(packet, &Done::Passed(NotTaken::Off));
-            continue;
-        };
+        }
+    }
+}
+
+/// [`Tun::gather_batch`] without merging.
+pub(super) fn run_alone<'p>(
+    tun: &Tun,
+    packets: impl Iterator<Item = &'p mut [u8]>,
+    headroom: usize,
+    mut write: impl FnMut(Write<'_, 'p>),
+) -> Stats {
+    let mut stats = Stats::default();
+    for bytes in packets {
+        let mut packet = Gathered::new(tun, bytes, headroom, &[], 0);
+        hand_on(tun, &mut packet, &ALONE, &mut write);
+        stats.packets += 1;
+        stats.emitted += 1;
+    }
+    stats
+}
+
+/// [`Tun::gather_batch`], with `FLOWS` flows at once and at least one piece.
+pub(super) fn run<'p, const FLOWS: usize, const SETS: usize>(
+    tun: &Tun,
+    pieces: &mut [Piece<'p>],
+    packets: impl Iterator<Item = &'p mut [u8]>,
+    headroom: usize,
+    mut write: impl FnMut(Write<'_, 'p>),
+) -> Stats {
+    let pieces = Cell::from_mut(pieces).as_slice_of_cells();
+    let mut memory = Memory::<Gathered<'_, 'p>, FLOWS, SETS>::new();
+    let mut made = memory.coalescer(tun, FLOWS);
+    // Left where it is: it is too large to be moved for nothing.
+    let Ok(coalescer) = &mut made else {
+        debug_assert!(false, "the memory is of the right size");
+        return Stats::default();
+    };
+    let mut sink = |mut packet: Gathered<'_, 'p>, done: &Done| {
+        hand_on(tun, &mut packet, done, &mut write);
+    };
+    let mut own = 0;
+    for bytes in packets {
+        let packet = Gathered::new(tun, bytes, headroom, pieces, own);
         coalescer.push(0, packet, &mut sink);
         own += 1;
         if own as usize == pieces.len() {
@@ -254,9 +277,6 @@ pub(super) fn run<'p, const FLOWS: usize>(
             own = 0;
         }
     }
-    if let Some(coalescer) = &mut coalescer {
-        coalescer.flush(&mut sink);
-        stats = *coalescer.stats();
-    }
-    stats
+    coalescer.flush(&mut sink);
+    *coalescer.stats()
 }

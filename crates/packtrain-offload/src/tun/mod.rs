@@ -53,7 +53,9 @@ pub use copying::Written;
 pub use gather::{GATHER_PIECES_MAX, Piece, Slices, Write};
 pub use packets::{Packets, TooShort};
 
-use crate::coalesce::{self, Coalescer, Config, Done, Entry, Mode, Semantics, Set, Stats};
+use crate::coalesce::{
+    self, Coalescer, Config, Done, Entry, Mode, NotTaken, Semantics, Set, Stats, StorageError,
+};
 use crate::limits::{IP_LENGTH_MAX, PACKET_BYTES_MAX};
 use crate::offload::{ChecksumState, LinkType};
 use crate::virtio_net::{self, Accept, HeaderLen, VnetError, VnetHeader};
@@ -135,7 +137,7 @@ impl Tun {
     /// A write that the kernel refuses can be given to [`Tun::packets`] on the spot, to be written
     /// packet by packet.
     ///
-    /// The writes are put together in `buffers`. One fewer than there are, 64 at most, can be under
+    /// The writes are put together in `buffers`. One fewer than there are, 32 at most, can be under
     /// way at the same time, and a flow is handed on early when as many others began after it: this
     /// is how many flows of a batch are merged well. With less than two nothing is merged. A packet that a buffer cannot hold is not written, and counted:
     /// [`WRITE_BYTES_MAX`] is always enough, and other lengths bound how much is merged.
@@ -149,8 +151,12 @@ impl Tun {
     ) -> Written {
         let packets = packets.into_iter();
         match packets.size_hint().1 {
-            Some(..=SMALL) => copying::run::<{ SMALL + 1 }, B>(self, buffers, packets, write),
-            _ => copying::run::<{ LARGE + 1 }, B>(self, buffers, packets, write),
+            Some(0 | 1) => copying::run_alone(self, buffers, packets, write),
+            _ if buffers.len() < 2 => copying::run_alone(self, buffers, packets, write),
+            Some(..=SMALL) => {
+                copying::run::<{ SMALL + 1 }, SMALL_SETS, B>(self, buffers, packets, write)
+            }
+            _ => copying::run::<{ LARGE + 1 }, LARGE_SETS, B>(self, buffers, packets, write),
         }
     }
 
@@ -175,8 +181,12 @@ impl Tun {
     ) -> Stats {
         let packets = packets.into_iter();
         match packets.size_hint().1 {
-            Some(..=SMALL) => gather::run::<SMALL>(self, pieces, packets, headroom, write),
-            _ => gather::run::<LARGE>(self, pieces, packets, headroom, write),
+            Some(0 | 1) => gather::run_alone(self, packets, headroom, write),
+            _ if pieces.is_empty() => gather::run_alone(self, packets, headroom, write),
+            Some(..=SMALL) => {
+                gather::run::<SMALL, SMALL_SETS>(self, pieces, packets, headroom, write)
+            }
+            _ => gather::run::<LARGE, LARGE_SETS>(self, pieces, packets, headroom, write),
         }
     }
 
@@ -202,40 +212,45 @@ impl Tun {
 
 /// Flows at once for small batches and for others. A coalescer lives as long as a batch does, and
 /// making its table costs time for every entry.
-const SMALL: usize = 16;
-const LARGE: usize = 64;
+const SMALL: usize = 8;
+const LARGE: usize = 32;
+/// Sets for these.
+const SMALL_SETS: usize = 2;
+const LARGE_SETS: usize = 8;
 
 /// Memory for a coalescer of up to `FLOWS` flows.
-struct Memory<P, const FLOWS: usize> {
+struct Memory<P, const FLOWS: usize, const SETS: usize> {
     entries: [Entry<P>; FLOWS],
     sets: [Set; SETS],
 }
 
-/// Sets for [`LARGE`] flows, and more.
-const SETS: usize = 16;
+impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS, SETS> {
+    /// Made entry by entry: one constant of this size would be copied from cold memory.
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            entries: core::array::from_fn(|_| Entry::EMPTY),
+            sets: core::array::from_fn(|_| Set::EMPTY),
+        }
+    }
 
-impl<P: coalesce::Packet, const FLOWS: usize> Memory<P, FLOWS> {
-    const EMPTY: Self = Self {
-        entries: [const { Entry::EMPTY }; FLOWS],
-        sets: [Set::EMPTY; SETS],
-    };
-
-    /// A coalescer in this memory; `flows` is at most `FLOWS`.
+    /// A coalescer in this memory; for more flows than it has room for, there is none.
+    #[inline]
     fn coalescer(
         &mut self,
         tun: &Tun,
         flows: usize,
-    ) -> Option<Coalescer<P, coalesce::Borrowed<'_, P>>> {
+    ) -> Result<Coalescer<P, coalesce::Borrowed<'_, P>>, StorageError> {
         let config = tun.config(flows);
         let needs = config.needs();
         let parts = coalesce::Parts {
-            entries: self.entries.get_mut(..needs.entries)?,
-            sets: self.sets.get_mut(..needs.sets)?,
+            entries: self.entries.get_mut(..needs.entries).unwrap_or_default(),
+            sets: self.sets.get_mut(..needs.sets).unwrap_or_default(),
             queue: &mut [],
             keys: &mut [],
             words: &mut [],
         };
-        Coalescer::new(config, coalesce::Borrowed(parts)).ok()
+        Coalescer::new(config, coalesce::Borrowed(parts))
     }
 }
 
@@ -251,6 +266,9 @@ fn header_of(done: &Done) -> VnetHeader {
         }
     }
 }
+
+/// What becomes of a packet that is not even looked at.
+const ALONE: Done = Done::Passed(NotTaken::Off);
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! The command line.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::port::spec::{KEYS, Key};
+use packtrain::replay::Segment;
 use std::time::Duration;
 
 /// Joins network ports in user space: batches, offloads, and an account of every packet.
@@ -30,6 +31,8 @@ Examples:
       joins two TAP interfaces until Ctrl-C
   packtrain forward pcap:in.pcapng pcap:out.pcapng,write --json
       copies a capture and gives the account as JSON
+  packtrain replay in.pcapng
+      what coalescing could do for the traffic of a capture
 
 `packtrain forward --help` lists all keys of a port.";
 
@@ -112,6 +115,94 @@ pub enum Command {
     Plan(PlanArgs),
     /// Drives real kernel TCP and UDP through packtrain, with and without offloads
     Demo(DemoArgs),
+    /// Coalesces and segments the packets of a capture, and says what that did
+    Replay(ReplayArgs),
+}
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  packtrain replay in.pcapng
+      ratio, reasons and a chart; nothing is written
+  packtrain replay in.pcapng merged.pcapng --coalesce stream --flows 64
+      what a receiver with LRO and a table of 64 flows would have seen
+  packtrain replay in.pcapng same.pcapng --segment original && cmp in.pcapng same.pcapng
+      merges, takes apart again, and checks every packet
+  tcpdump -w - | packtrain replay - - --segment 1500 | tcpdump -n -r -
+      large packets of this host's own, cut as its NIC would
+
+What arrives on an interface within --hold of its first packet is one batch, as if a NIC had waited
+that long before its interrupt and the driver flushed at the end of its poll; at most 4096 packets.
+A merged packet has the time of its first one and finished checksums. Records stay in order.
+Packets that are cut off, malformed, or have a wrong checksum are passed through and counted.";
+
+/// `packtrain replay`.
+#[derive(Debug, Args)]
+#[command(after_help = REPLAY_EXAMPLES)]
+pub struct ReplayArgs {
+    /// A capture, pcap or pcapng; `-` is standard input
+    pub input: String,
+    /// The capture to write, in the input's format; `-` is standard output, and then the report
+    /// goes to standard error; without it nothing is written
+    pub output: Option<String>,
+    /// What may be merged: `reversible` what can be restored byte for byte (GRO), `stream` what
+    /// leaves byte streams and acknowledgements as they were (LRO)
+    #[arg(long, value_enum, default_value_t = Coalesce::Reversible)]
+    pub coalesce: Coalesce,
+    /// How flows are found: in a table, by sorting batches, or whichever suits
+    #[arg(long, value_enum, default_value_t = FlowMode::Auto)]
+    pub mode: FlowMode,
+    /// Flows held at once on each interface, up to 524288
+    #[arg(long, value_name = "N", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(1..=524_288))]
+    pub flows: u32,
+    /// What is cut again: nothing (`off`), what was merged into what it was (`original`), or TCP
+    /// longer than an MTU, in bytes with the IP header [default: off]
+    #[arg(long, value_name = "off|original|MTU", default_value = "off",
+          value_parser = segment, hide_default_value = true)]
+    pub segment: Segment,
+    /// How long packets may be held, in capture time: 20us, 1ms
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
+    pub hold: Duration,
+    /// Prints one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `--coalesce`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(
+    missing_docs,
+    reason = "clap would print it for each of the three words"
+)]
+pub enum Coalesce {
+    Reversible,
+    Stream,
+    Off,
+}
+
+/// `--mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(
+    missing_docs,
+    reason = "clap would print it for each of the three words"
+)]
+pub enum FlowMode {
+    Hash,
+    Sorted,
+    Auto,
+}
+
+/// Reads `off`, `original` or an MTU.
+fn segment(text: &str) -> Result<Segment, String> {
+    match text {
+        "off" => Ok(Segment::Off),
+        "original" => Ok(Segment::Original),
+        // The smallest MTU of IPv4 (RFC 791) and the longest packet.
+        _ => match text.parse() {
+            Ok(mtu @ 68..=65_535) => Ok(Segment::Mtu(mtu)),
+            _ => Err("write off, original, or an MTU from 68 to 65535".to_owned()),
+        },
+    }
 }
 
 /// `packtrain forward`.

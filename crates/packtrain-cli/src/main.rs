@@ -9,6 +9,7 @@ mod json;
 mod live;
 mod plan;
 mod print;
+mod replay;
 mod signals;
 mod table;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Forward(args) => forward::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Replay(args) => replay::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

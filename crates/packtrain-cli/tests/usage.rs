@@ -222,6 +222,7 @@ fn help_and_version() {
         "forward",
         "plan",
         "demo",
+        "replay",
         "Examples:",
         "Exit codes:",
         "NO_COLOR",

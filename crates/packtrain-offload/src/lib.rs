@@ -5,6 +5,8 @@
 //! | --- | --- |
 //! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
 //! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
+//! | [`tun`] | a TUN or TAP: reads to wire packets, wire packets to writes |
+//! | [`coalesce`] | GRO and LRO: packets of a flow become one |
 //! | [`segment`] | TSO and USO, in tunnels too: fresh headers for each packet, shared payload |
 //! | [`fragment`] | IPv4 fragments for what is too long and no GSO packet; safe identifications |
 //! | [`flow`] | which packets belong together: flow key, hashes, RSS and its table |
@@ -16,57 +18,51 @@
 //!
 //! All of it works on byte slices that the caller owns. Nothing panics on any bytes: what is
 //! truncated, lies or contradicts itself is a typed error whose `reason` can name a counter.
-//! `unsafe` is in two files only, which hold the vector instructions of [`checksum`].
+//! `unsafe` is in four small files only: the vector instructions of [`checksum`], a prefetch, and the
+//! one allocation of [`coalesce::Owned`].
 //!
-//! # From a TUN read to wire packets
+//! # A TUN device
+//!
+//! [`tun`] is the way in for whoever has a TUN or TAP: a read becomes wire packets, and a batch of
+//! wire packets becomes a few large writes. This is all of a tunnel but its network side:
 //!
 //! ```
-//! use packtrain_offload::checksum::sum;
-//! use packtrain_offload::offload::{ChecksumState, LinkType};
-//! use packtrain_offload::segment::{Segmenter, finish_partial};
-//! use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, validate};
+//! use packtrain_offload::tun::{Tun, WRITE_BYTES_MAX};
+//! use packtrain_offload::virtio_net::{Accept, VnetError};
 //!
-//! /// Calls `send` with every packet that one read stands for.
-//! fn wire_packets(
-//!     read: &mut [u8],
-//!     mut send: impl FnMut(&[u8]),
-//! ) -> Result<(), Box<dyn std::error::Error>> {
-//!     // 10 bytes, unless TUNSETVNETHDRSZ says otherwise.
-//!     let header = VnetHeader::decode(read, HeaderLen::Legacy)?;
-//!     let packet = &mut read[HeaderLen::Legacy.bytes()..];
-//!     // `Accept` is what was asked for with TUNSETOFFLOAD.
-//!     let bytes = packet.len() as u32;
-//!     let got = validate(&header, LinkType::RawIp, Accept::ALL, packet, bytes)?;
-//!     let packet = &mut packet[..got.packet_bytes as usize];
-//!     let (Some(gso), Some(layout)) = (got.gso, got.layout) else {
-//!         if let ChecksumState::Partial { start, offset } = got.checksum {
-//!             let field = usize::from(start + offset);
-//!             let value = finish_partial(sum(&packet[usize::from(start)..]), offset == 6);
-//!             packet[field..field + 2].copy_from_slice(&value.to_be_bytes());
-//!         }
+//! /// Gives `send` every packet that one read of the device stands for.
+//! fn outbound(tun: &Tun, read: &mut [u8], mut send: impl FnMut(&[u8])) -> Result<(), VnetError> {
+//!     let mut packets = tun.packets(read)?;
+//!     while let Some(packet) = packets.next_packet() {
 //!         send(packet);
-//!         return Ok(());
-//!     };
-//!     let cut = Segmenter::new(packet, &layout, gso, got.packet_bytes)?;
-//!     let mut wire = [0; 2048];
-//!     for index in 0..cut.segments() {
-//!         let bytes = cut.write_segment(index, packet, &mut wire)?;
-//!         send(&wire[..bytes]);
 //!     }
 //!     Ok(())
 //! }
 //!
-//! // What Linux hands over for 3000 bytes of TCP at an MSS of 1400.
+//! /// Gives `write` as few writes as the packets of a batch can be made into.
+//! fn inbound(tun: &Tun, batch: &[Vec<u8>], mut write: impl FnMut(&[u8])) {
+//!     let mut buffers = vec![[0; WRITE_BYTES_MAX]; 8];
+//!     let packets = batch.iter().map(|packet| &packet[..]);
+//!     let written = tun.write_batch(&mut buffers, packets, |bytes| write(bytes));
+//!     assert_eq!(written.too_long, 0);
+//! }
+//!
+//! // What Linux hands over for 3000 bytes of TCP at an MSS of 1400, `TUNSETOFFLOAD` given.
+//! let tun = Tun::new(Accept::ALL);
 //! let mut read = vec![0; 10 + 40 + 3000];
 //! read[..10].copy_from_slice(&[1, 1, 40, 0, 0x78, 0x05, 20, 0, 16, 0]);
-//! let ip = &mut read[10..];
-//! ip[..10].copy_from_slice(&[0x45, 0, 0x0b, 0xe0, 0, 1, 0x40, 0, 64, 6]);
-//! ip[12..20].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
-//! ip[32] = 5 << 4;
+//! read[10..20].copy_from_slice(&[0x45, 0, 0x0b, 0xe0, 0, 1, 0x40, 0, 64, 6]);
+//! read[22..30].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
+//! read[42..44].copy_from_slice(&[5 << 4, 16]);
+//!
+//! let mut batch = Vec::new();
+//! outbound(&tun, &mut read, |packet| batch.push(packet.to_vec()))?;
+//! assert_eq!(batch.iter().map(Vec::len).collect::<Vec<_>>(), [1440, 1440, 240]);
+//!
 //! let mut sizes = Vec::new();
-//! wire_packets(&mut read, |packet| sizes.push(packet.len()))?;
-//! assert_eq!(sizes, [1440, 1440, 240]);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! inbound(&tun, &batch, |bytes| sizes.push(bytes.len()));
+//! assert_eq!(sizes, [10 + 40 + 3000]);
+//! # Ok::<(), VnetError>(())
 //! ```
 #![no_std]
 #![deny(unsafe_code)]
@@ -86,6 +82,7 @@ pub mod offload;
 mod prefetch;
 pub mod segment;
 pub mod sort;
+pub mod tun;
 pub mod verify;
 pub mod virtio_net;
 pub mod wire;

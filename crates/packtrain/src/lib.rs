@@ -40,6 +40,7 @@ pub mod packet;
 pub mod plan;
 pub mod port;
 pub mod queue;
+pub mod replay;
 pub mod stats;
 #[cfg(test)]
 mod test_packets;

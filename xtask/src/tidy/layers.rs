@@ -18,7 +18,7 @@ const LAYERS: &[Layers] = &[
         source: "crates/packtrain/src/",
         modules: &[
             (2, &["stats", "sync", "time", "limits", "capture"]),
-            (3, &["packet"]),
+            (3, &["packet", "replay"]),
             (4, &["driver"]),
             (5, &["policy"]),
             (6, &["plan"]),

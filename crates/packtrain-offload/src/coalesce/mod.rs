@@ -60,7 +60,7 @@ pub use packet::{AppendError, Packet};
 pub use stats::{FlushCounts, FlushReason, NotTaken, NotTakenCounts, Stats};
 #[cfg(feature = "alloc")]
 pub use storage::Owned;
-pub use storage::{Borrowed, Queued, Storage, StorageError};
+pub use storage::{Borrowed, Parts, Queued, Storage, StorageError};
 pub use table::{Entry, Set};
 
 use crate::layout::Layout;
@@ -70,7 +70,7 @@ use crate::sort::{self, Keyed};
 use entry::TICK;
 use parse::Parsed;
 use shape::Masks;
-use storage::Parts;
+
 use table::{Ring, Table};
 use work::Work;
 

@@ -68,6 +68,14 @@ macro_rules! reasons {
                 self.0[reason as usize] += 1;
             }
         }
+
+        impl core::ops::AddAssign for $counts {
+            fn add_assign(&mut self, other: Self) {
+                for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+                    *mine += theirs;
+                }
+            }
+        }
     };
 }
 
@@ -168,4 +176,20 @@ pub struct Stats {
     pub flushes: FlushCounts,
     /// Why packets were not taken.
     pub not_taken: NotTakenCounts,
+}
+
+/// For the counts of several coalescers, or of one that was made anew for every batch.
+impl core::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.emitted += other.emitted;
+        self.supers += other.supers;
+        self.merged += other.merged;
+        self.absorbed += other.absorbed;
+        self.bad_checksums += other.bad_checksums;
+        self.summed_bytes += other.summed_bytes;
+        self.sorted_windows += other.sorted_windows;
+        self.flushes += other.flushes;
+        self.not_taken += other.not_taken;
+    }
 }

@@ -17,6 +17,7 @@ const VERSION: (u16, u16) = (2, 4);
 pub(super) struct FileHeader {
     pub(super) version: (u16, u16),
     pub(super) link: LinkCode,
+    pub(super) snaplen: u32,
 }
 
 /// What a record header says.
@@ -50,11 +51,16 @@ pub(super) fn parse_file_header(
     let mut fields = Fields::new(header, order);
     fields.take(4)?;
     let version = (fields.u16()?, fields.u16()?);
-    // Time zone, accuracy (both always 0) and snapshot length: records say their own length.
-    fields.take(12)?;
+    // Time zone and accuracy, both always 0.
+    fields.take(8)?;
+    let snaplen = fields.u32()?;
     // The upper half holds the length of a frame check sequence and reserved bits.
     let link = LinkCode((fields.u32()? & 0xffff) as u16);
-    Some(FileHeader { version, link })
+    Some(FileHeader {
+        version,
+        link,
+        snaplen,
+    })
 }
 
 pub(super) fn parse_record_header(

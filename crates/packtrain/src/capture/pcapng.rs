@@ -118,8 +118,42 @@ impl TimeUnit {
 pub(super) struct Described {
     pub(super) link: LinkCode,
     /// The most bytes captured of a packet; 0 is no limit.
-    snaplen: u32,
+    pub(super) snaplen: u32,
+    pub(super) name: Name,
     time: TimeUnit,
+}
+
+/// An interface name of up to [`Name::BYTES`] bytes, kept in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name {
+    bytes: [u8; Self::BYTES],
+    used: u8,
+}
+
+impl Name {
+    /// `IFNAMSIZ` is 16 on Linux; a device path with a GUID on Windows has about 50.
+    pub(super) const BYTES: usize = 63;
+    const NONE: Self = Self {
+        bytes: [0; Self::BYTES],
+        used: 0,
+    };
+
+    /// No name, if it is longer, or empty.
+    fn new(name: &[u8]) -> Self {
+        let mut kept = Self::NONE;
+        if let Some(bytes) = kept.bytes.get_mut(..name.len()) {
+            bytes.copy_from_slice(name);
+            kept.used = name.len() as u8;
+        }
+        kept
+    }
+
+    /// `None` as well if it is not UTF-8, which the format demands.
+    pub(super) fn get(&self) -> Option<&str> {
+        let bytes = self.bytes.get(..usize::from(self.used))?;
+        let name = std::str::from_utf8(bytes).ok()?;
+        (!name.is_empty()).then_some(name)
+    }
 }
 
 /// The body of an Interface Description Block of `total` bytes.
@@ -134,6 +168,7 @@ pub(super) fn parse_interface(
     fields.u16().ok_or(short)?;
     let snaplen = fields.u32().ok_or(short)?;
     let mut time = TimeUnit::default();
+    let mut name = Name::NONE;
     // An option is at least 4 bytes, and the body is bounded: so is the loop.
     while fields.remaining() > 0 {
         let (Some(code), Some(bytes)) = (fields.u16(), fields.u16()) else {
@@ -150,6 +185,7 @@ pub(super) fn parse_interface(
             .ok_or(InterfaceFault::OptionOverrun)?;
         let wrong = InterfaceFault::OptionLength { code, bytes };
         match code {
+            INTERFACE_NAME => name = Name::new(value),
             INTERFACE_RESOLUTION => {
                 let [resolution] = value else {
                     return Err(wrong);
@@ -166,6 +202,7 @@ pub(super) fn parse_interface(
     Ok(Described {
         link,
         snaplen,
+        name,
         time,
     })
 }

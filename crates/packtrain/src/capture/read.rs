@@ -6,6 +6,7 @@ use super::error::{CaptureError, InterfaceFault, IoFault, RecordFault, Structure
 use super::fields::ByteOrder;
 use super::pcapng::{self, Described};
 use super::window::Window;
+use super::write::Interface;
 use super::{
     Format, LinkCode, MAX_BLOCK_BYTES, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_OPTION_BYTES,
     MAX_SKIPPED_BYTES, Record, pcap,
@@ -24,8 +25,11 @@ pub struct Reader<R> {
     /// The interfaces of the current section; `None` where the description was bad. The capacity
     /// is [`MAX_INTERFACES`] from the start, and it never grows beyond.
     interfaces: Vec<Option<Described>>,
-    /// The link type of a classic pcap file.
+    /// The link type and the snapshot length of a classic pcap file.
     link: LinkCode,
+    snaplen: u32,
+    /// Section headers met so far.
+    sections: u64,
     /// Records met so far, good or bad.
     records: u64,
     skip: Option<Skip>,
@@ -83,6 +87,8 @@ impl<R: Read> Reader<R> {
             order: ByteOrder::Little,
             interfaces: Vec::with_capacity(MAX_INTERFACES),
             link: LinkCode(0),
+            snaplen: 0,
+            sections: 0,
             records: 0,
             skip: None,
             failed: None,
@@ -143,6 +149,39 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// An interface of the current section, as far as it was described by now. Its name is left
+    /// out if it is longer than 63 bytes, or not UTF-8.
+    pub fn interface(&self, index: u32) -> Option<Interface<'_>> {
+        if self.format != Format::PcapNg {
+            return (index == 0).then_some(Interface {
+                link: self.link,
+                snaplen: self.snaplen,
+                name: None,
+            });
+        }
+        let described = self.interfaces.get(index as usize)?.as_ref()?;
+        Some(Interface {
+            link: described.link,
+            snaplen: described.snaplen,
+            name: described.name.get(),
+        })
+    }
+
+    /// How many interfaces of the current section were described by now, unusable ones included.
+    pub fn interfaces(&self) -> u32 {
+        match self.format {
+            Format::Pcap { .. } => 1,
+            // The table's bound keeps the number within 32 bits.
+            Format::PcapNg => self.interfaces.len() as u32,
+        }
+    }
+
+    /// How many pcapng sections began since the start or the last rewind; each has interfaces of
+    /// its own. Always 0 in classic pcap.
+    pub fn sections(&self) -> u64 {
+        self.sections
+    }
+
     /// The format of the input.
     pub fn format(&self) -> Format {
         self.format
@@ -194,6 +233,7 @@ impl<R: Read> Reader<R> {
         self.format = pcap::format(nanosecond);
         self.order = order;
         self.link = header.link;
+        self.snaplen = header.snaplen;
         self.window.consume(pcap::FILE_HEADER_BYTES);
         Ok(())
     }
@@ -270,7 +310,7 @@ impl<R: Read> Reader<R> {
             return self.packet(kind, total);
         }
         if kind == pcapng::INTERFACE_DESCRIPTION {
-            self.interface(total)?;
+            self.describe(total)?;
         } else {
             self.start_skip_block(total, None);
         }
@@ -314,11 +354,12 @@ impl<R: Read> Reader<R> {
         }
         self.order = order;
         self.interfaces.clear();
+        self.sections += 1;
         self.start_skip_block(total, None);
         Ok(())
     }
 
-    fn interface(&mut self, total: u32) -> Result<(), CaptureError> {
+    fn describe(&mut self, total: u32) -> Result<(), CaptureError> {
         // The table's bound keeps the index within 32 bits.
         let interface = self.interfaces.len() as u32;
         let offset = self.window.offset();
@@ -513,6 +554,7 @@ impl<R: Read + Seek> Reader<R> {
     /// As [`new`](Self::new). After an error every call returns it, until a rewind succeeds.
     pub fn rewind(&mut self) -> Result<(), CaptureError> {
         self.records = 0;
+        self.sections = 0;
         self.skip = None;
         self.failed = None;
         self.interfaces.clear();

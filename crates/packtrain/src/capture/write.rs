@@ -99,6 +99,30 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
+    /// Describes one more interface, and returns its number: for those that come up while packets
+    /// are written already.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::InterfaceCount`] beyond [`MAX_INTERFACES`], and always in classic pcap;
+    /// [`WriteError::NameTooLong`]; [`WriteError::Io`]. The interface is not in the capture then.
+    pub fn add_interface(&mut self, interface: &Interface<'_>) -> Result<u32, WriteError> {
+        let count = self.snaplens.len();
+        if self.format != Format::PcapNg || count >= MAX_INTERFACES {
+            return Err(WriteError::InterfaceCount { count: count + 1 });
+        }
+        if let Some(bytes) = interface.name.map(str::len)
+            && bytes > MAX_NAME_BYTES
+        {
+            return Err(WriteError::NameTooLong { bytes });
+        }
+        self.make_room()?;
+        let snaplen = effective(interface.snaplen);
+        pcapng::put_interface(&mut self.buffer, interface.link, snaplen, interface.name);
+        self.snaplens.push(snaplen);
+        Ok(count as u32)
+    }
+
     /// Adds one packet, given as the pieces that it lies in, and cut to the interface's snapshot
     /// length.
     ///

@@ -1,0 +1,450 @@
+//! `packtrain replay`: opens files, and prints what the library found.
+
+use crate::args::{Coalesce, FlowMode, ReplayArgs};
+use crate::exit::{Exit, Failure};
+use crate::json;
+use crate::print::{self, Style};
+use crate::signals::Stop;
+use crate::table::{Align, Table, grouped};
+use packtrain::capture::{CaptureError, Format, Reader};
+use packtrain::replay::{
+    self, HISTOGRAM_FROM, InterfaceReport, Options, ReplayError, Report, Segment,
+};
+use packtrain_offload::coalesce::{Mode, Semantics};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write, stdin, stdout};
+use std::os::unix::fs::MetadataExt;
+
+/// Replays a capture.
+///
+/// # Errors
+///
+/// When a file cannot be opened, read to its end or written, or a check failed.
+pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
+    let options = options(args);
+    check(args, &options)?;
+    let stop = Stop::install()?;
+    let input = Stoppable {
+        input: open(&args.input)?,
+        stop: stop.clone(),
+    };
+    let reader = Reader::new(input).map_err(|error| of_input(&args.input, &error))?;
+    let output = args.output.as_deref().map(create).transpose()?;
+    let report = replay::run(reader, output, &options).map_err(|error| of_replay(args, &error))?;
+    let text = if args.json {
+        let mut document = json::document("replay");
+        document.append(&mut fields(args, &options, &report, stop.requested()));
+        format!("{}\n", Value::Object(document))
+    } else {
+        let style = if writes_to_stdout(args) {
+            Style::stderr()
+        } else {
+            Style::stdout()
+        };
+        tables(&report, style)
+    };
+    if writes_to_stdout(args) {
+        print::message(&text);
+    } else {
+        print::output(&text)?;
+    }
+    conclude(args, &report, stop.requested())
+}
+
+fn writes_to_stdout(args: &ReplayArgs) -> bool {
+    args.output.as_deref() == Some("-")
+}
+
+fn options(args: &ReplayArgs) -> Options {
+    let mut options = Options::default();
+    options.coalesce = match args.coalesce {
+        Coalesce::Reversible => Some(Semantics::Reversible),
+        Coalesce::Stream => Some(Semantics::Stream),
+        Coalesce::Off => None,
+    };
+    options.mode = match args.mode {
+        FlowMode::Hash => Mode::Hash,
+        FlowMode::Sorted => Mode::Sorted,
+        FlowMode::Auto => Mode::Auto,
+    };
+    options.flows = args.flows;
+    options.segment = args.segment;
+    // At most a year.
+    options.hold_ns = u64::try_from(args.hold.as_nanos()).unwrap_or(u64::MAX);
+    options
+}
+
+/// What clap cannot see.
+fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
+    let usage = |line: &str| Err(Failure::new(Exit::Usage, line));
+    if options.segment == Segment::Original && options.coalesce == Some(Semantics::Stream) {
+        return usage(&ReplayError::NotReversible.to_string());
+    }
+    if args.json && writes_to_stdout(args) {
+        return usage("standard output cannot have the capture and the JSON document: name a file");
+    }
+    let identity = |path: &str| {
+        let metadata = std::fs::metadata(path).ok()?;
+        metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+    };
+    if let Some(output) = args.output.as_deref().filter(|output| *output != "-")
+        && args.input != "-"
+        && let (Some(input), Some(output)) = (identity(&args.input), identity(output))
+        && input == output
+    {
+        return usage("the capture would be written over itself: name another file");
+    }
+    Ok(())
+}
+
+/// A failure about a file.
+fn of_file(path: &str, what: &str, error: &io::Error) -> Failure {
+    let exit = match error.kind() {
+        ErrorKind::PermissionDenied => Exit::Privilege,
+        _ => Exit::Port,
+    };
+    Failure::new(exit, format!("{path}: cannot {what}: {error}"))
+}
+
+fn of_input(path: &str, error: &CaptureError) -> Failure {
+    Failure::new(Exit::Port, format!("{path}: {error}"))
+}
+
+fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
+    match error {
+        ReplayError::NotReversible => Failure::new(Exit::Usage, error.to_string()),
+        _ => {
+            let path = args.output.as_deref().unwrap_or(&args.input);
+            Failure::new(Exit::Port, format!("{path}: {error}"))
+        }
+    }
+}
+
+fn open(path: &str) -> Result<Box<dyn Read>, Failure> {
+    if path == "-" {
+        return Ok(Box::new(stdin().lock()));
+    }
+    let file = File::open(path).map_err(|error| of_file(path, "open", &error))?;
+    Ok(Box::new(file))
+}
+
+fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
+    if path == "-" {
+        return Ok(Box::new(stdout().lock()));
+    }
+    let file = File::create(path).map_err(|error| of_file(path, "create", &error))?;
+    Ok(Box::new(file))
+}
+
+/// An input that ends when a signal came.
+struct Stoppable {
+    input: Box<dyn Read>,
+    stop: Stop,
+}
+
+impl Read for Stoppable {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.requested() {
+            return Ok(0);
+        }
+        match self.input.read(buffer) {
+            // A signal; the reader would just try again.
+            Err(error) if error.kind() == ErrorKind::Interrupted && self.stop.requested() => Ok(0),
+            other => other,
+        }
+    }
+}
+
+/// The exit status, and the line that says why.
+fn conclude(args: &ReplayArgs, report: &Report, stopped: bool) -> Result<(), Failure> {
+    if !report.is_closed() {
+        let line = format!("the account of packets does not close: {}", account(report));
+        return Err(Failure::new(Exit::Check, line));
+    }
+    if report.differing > 0 {
+        let line = format!(
+            "{} packets were not restored as they were",
+            report.differing
+        );
+        return Err(Failure::new(Exit::Check, line));
+    }
+    match report.stopped {
+        // What was read when the signal came ends in the middle.
+        Some(CaptureError::Truncated { .. }) if stopped => Ok(()),
+        Some(error) => Err(of_input(&args.input, &error)),
+        None => Ok(()),
+    }
+}
+
+fn account(report: &Report) -> String {
+    let mut text = format!("{} received", grouped(report.received));
+    if report.expanded > 0 {
+        text.extend([" + ", &grouped(report.expanded), " expanded"]);
+    }
+    text.extend([" = ", &grouped(report.transmitted), " transmitted"]);
+    for (count, name) in [
+        (report.absorbed, "absorbed"),
+        (report.held, "held"),
+        (report.dropped, "dropped"),
+    ] {
+        if count > 0 {
+            text.extend([" + ", &grouped(count), " ", name]);
+        }
+    }
+    text
+}
+
+/// Packets that went into the coalescer for each that came out.
+fn ratio(seen: &InterfaceReport) -> f64 {
+    seen.frames as f64 / seen.emitted().max(1) as f64
+}
+
+fn title(index: usize, seen: &InterfaceReport) -> String {
+    seen.name.clone().unwrap_or_else(|| index.to_string())
+}
+
+fn tables(report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    let names = [
+        "interface",
+        "packets",
+        "bytes",
+        "flows",
+        "held",
+        "records",
+        "merged",
+        "ratio",
+    ];
+    let mut table = Table::new(names.iter().enumerate().map(|(column, name)| {
+        let align = if column == 0 {
+            Align::Left
+        } else {
+            Align::Right
+        };
+        (*name, align)
+    }));
+    for (index, seen) in report.interfaces.iter().enumerate() {
+        table.row([
+            title(index, seen),
+            grouped(seen.frames),
+            grouped(seen.bytes),
+            grouped(seen.flows()),
+            grouped(seen.held_max),
+            grouped(seen.records),
+            grouped(seen.stats.supers),
+            format!("{:.2}:1", ratio(seen)),
+        ]);
+    }
+    text.push_str(&table.render(0, style));
+    text.push_str(&chart(report, style));
+    text.push_str(&reasons(report, style));
+    if report.restored > 0 {
+        let line = format!("restored: {} packets, ", grouped(report.restored));
+        let end = if report.differing == 0 {
+            style.good("every byte as it was")
+        } else {
+            style.bad(&format!("{} of them differ", grouped(report.differing)))
+        };
+        text.extend(["\n", &line, &end, "\n"]);
+    }
+    let state = if report.is_closed() {
+        style.good("closed")
+    } else {
+        style.bad("NOT CLOSED")
+    };
+    text.extend(["\nconservation: ", &account(report), ": ", &state, "\n"]);
+    if let (Some(error), None) = (report.last_bad, report.stopped) {
+        text.extend(["not readable, the last of them: ", &error.to_string(), "\n"]);
+    }
+    text
+}
+
+/// How many packets came out with so many in them, weighed by those.
+fn chart(report: &Report, style: Style) -> String {
+    const WIDTH: u64 = 40;
+    let mut bars = [0; HISTOGRAM_FROM.len()];
+    for seen in &report.interfaces {
+        for (bar, count) in bars.iter_mut().zip(seen.histogram) {
+            *bar += count;
+        }
+    }
+    let most = bars.iter().copied().max().unwrap_or(0);
+    if most == 0 {
+        return String::new();
+    }
+    let mut text = format!(
+        "\n{}\n",
+        style.bold("packets in one, and how many came out so")
+    );
+    for (index, count) in bars.into_iter().enumerate() {
+        let from = HISTOGRAM_FROM[index];
+        let label = match HISTOGRAM_FROM.get(index + 1) {
+            None => format!("{from}+"),
+            Some(next) if next - from == 1 => from.to_string(),
+            Some(next) => format!("{from}-{}", next - 1),
+        };
+        // Whatever is there has a mark.
+        let length = (count * WIDTH).div_ceil(most) as usize;
+        let bar = "#".repeat(length);
+        let line = format!("{label:>7} |{bar:<40} {}", grouped(count));
+        text.extend([line.trim_end(), "\n"]);
+    }
+    text
+}
+
+/// Every reason that came up, with its count, over all interfaces.
+fn reasons(report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    let each = |of: fn(&InterfaceReport) -> Vec<(&'static str, u64)>| {
+        let mut sums: Vec<(&'static str, u64)> = Vec::new();
+        for seen in &report.interfaces {
+            for (name, count) in of(seen) {
+                match sums.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, sum)) => *sum += count,
+                    None => sums.push((name, count)),
+                }
+            }
+        }
+        sums.retain(|(_, count)| *count > 0);
+        sums
+    };
+    let groups = [
+        ("handed on because", each(flushes)),
+        ("not merged because", each(not_taken)),
+        ("passed through", each(oddities)),
+    ];
+    for (title, counts) in groups {
+        if counts.is_empty() {
+            continue;
+        }
+        let list: Vec<_> = counts
+            .iter()
+            .map(|(name, count)| format!("{name} {}", grouped(*count)))
+            .collect();
+        write!(text, "\n{}: {}", style.bold(title), list.join(", "))
+            .expect("a string takes everything");
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn flushes(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
+    let counts = seen.stats.flushes.iter();
+    counts
+        .map(|(reason, count)| (reason.name(), count))
+        .collect()
+}
+
+fn not_taken(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
+    let counts = seen.stats.not_taken.iter();
+    counts
+        .map(|(reason, count)| (reason.name(), count))
+        .collect()
+}
+
+/// What is out of the ordinary about packets.
+fn oddities(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
+    vec![
+        ("cut_short", seen.cut_short),
+        ("other_link", seen.other_link),
+        ("unfinished", seen.unfinished),
+        ("not_cut", seen.not_cut),
+    ]
+}
+
+fn object(counts: Vec<(&'static str, u64)>) -> Value {
+    let counts = counts.into_iter();
+    Value::Object(
+        counts
+            .map(|(name, count)| (name.to_owned(), count.into()))
+            .collect(),
+    )
+}
+
+/// What the JSON document of a replay has besides what every document has.
+fn fields(
+    args: &ReplayArgs,
+    options: &Options,
+    report: &Report,
+    stopped: bool,
+) -> Map<String, Value> {
+    let rows = report.interfaces.iter().enumerate();
+    let fields = json!({
+        "settings": {
+            "input": args.input,
+            "output": args.output,
+            "coalesce": match args.coalesce {
+                Coalesce::Reversible => "reversible",
+                Coalesce::Stream => "stream",
+                Coalesce::Off => "off",
+            },
+            "mode": match args.mode {
+                FlowMode::Hash => "hash",
+                FlowMode::Sorted => "sorted",
+                FlowMode::Auto => "auto",
+            },
+            "flows": options.flows,
+            "segment": match options.segment {
+                Segment::Off => Value::from("off"),
+                Segment::Original => Value::from("original"),
+                Segment::Mtu(mtu) => Value::from(mtu),
+            },
+            "hold_ns": options.hold_ns,
+        },
+        "format": match report.format {
+            Format::Pcap { .. } => "pcap",
+            Format::PcapNg => "pcapng",
+        },
+        "histogram_from": HISTOGRAM_FROM,
+        "rows": rows.map(|(index, seen)| row(index, seen)).collect::<Vec<_>>(),
+        "restored": report.restored,
+        "differing": report.differing,
+        "stopped": stopped,
+        "unreadable": report.last_bad.map(|error| error.to_string()),
+        "conservation": {
+            "received": report.received,
+            "generated": 0,
+            "expanded": report.expanded,
+            "transmitted": report.transmitted,
+            "delivered": 0,
+            "held": report.held,
+            "absorbed": report.absorbed,
+            "dropped": report.dropped,
+            "closed": report.is_closed(),
+        },
+    });
+    match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn row(index: usize, seen: &InterfaceReport) -> Value {
+    let stats = &seen.stats;
+    json!({
+        "interface": index,
+        "name": seen.name,
+        "link": seen.link.0,
+        "packets": seen.frames,
+        "bytes": seen.bytes,
+        "flows": seen.flows(),
+        "held_max": seen.held_max,
+        "emitted": seen.emitted(),
+        "ratio": ratio(seen),
+        "histogram": seen.histogram,
+        "gro_packets": stats.supers,
+        "gro_wire_packets": stats.merged,
+        "absorbed": stats.absorbed,
+        "bad_checksums": stats.bad_checksums.saturating_sub(seen.unfinished),
+        "sorted_windows": stats.sorted_windows,
+        "gro_flush": object(flushes(seen)),
+        "not_taken": object(not_taken(seen)),
+        "passed": object(oddities(seen)),
+        "records": seen.records,
+        "record_bytes": seen.record_bytes,
+    })
+}

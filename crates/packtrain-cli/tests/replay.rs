@@ -1,0 +1,212 @@
+//! `packtrain replay` as a user runs it.
+
+mod program;
+
+use packtrain::capture::{Format, Interface, LinkCode, Writer};
+use program::{PACKTRAIN, Scratch, assert_documented, command, finish, packtrain, start};
+use std::fs;
+use std::io::{Read, Write};
+use std::process::Command;
+
+/// A TCP segment of 1000 bytes over IPv4 and Ethernet, checksums finished the slow way.
+fn segment(index: u32) -> Vec<u8> {
+    let mut packet = vec![0; 14 + 40 + 1000];
+    packet[12..14].copy_from_slice(&[8, 0]);
+    let length = 1040_u16.to_be_bytes();
+    packet[14..18].copy_from_slice(&[0x45, 0, length[0], length[1]]);
+    packet[18..20].copy_from_slice(&(index as u16).to_be_bytes());
+    packet[20..24].copy_from_slice(&[0x40, 0, 64, 6]);
+    packet[26..34].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
+    packet[34..38].copy_from_slice(&[0x13, 0x88, 0x01, 0xbb]);
+    packet[38..42].copy_from_slice(&(1 + index * 1000).to_be_bytes());
+    packet[46..48].copy_from_slice(&[0x50, 0x10]);
+    packet[54..].fill(index as u8);
+    let sum = |bytes: &[u8], start: u32| {
+        let words = bytes
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+        let sum = words.fold(start, |sum, word| sum + word);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        !((sum & 0xffff) + (sum >> 16)) as u16
+    };
+    let ip = sum(&packet[14..34], 0);
+    packet[24..26].copy_from_slice(&ip.to_be_bytes());
+    let pseudo: u32 = [198 << 8 | 18, 1, 198 << 8 | 18, 2, 6, 1020].iter().sum();
+    let tcp = sum(&packet[34..], pseudo);
+    packet[50..52].copy_from_slice(&tcp.to_be_bytes());
+    packet
+}
+
+/// A capture of `count` segments of one flow, 1 µs apart.
+fn capture(path: &str, count: u32) {
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: Some("eth0"),
+    };
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+    for index in 0..count {
+        let at = 1_000_000_000 + u64::from(index) * 1000;
+        writer.write(0, at, 0, [segment(index)]).expect("a record");
+    }
+    fs::write(path, writer.finish().expect("the end")).expect("a file");
+}
+
+#[test]
+fn merged_and_taken_apart_again_it_is_the_same_file() {
+    let scratch = Scratch::new("replay-original");
+    let (input, output) = (scratch.file("in.pcapng"), scratch.file("out.pcapng"));
+    capture(&input, 100);
+    let ran = packtrain(&["replay", &input, &output, "--segment", "original"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("every byte as it was"), "{ran:?}");
+    assert!(
+        ran.out.contains("100 received = 100 transmitted: closed"),
+        "{ran:?}"
+    );
+    assert_eq!(fs::read(&input).ok(), fs::read(&output).ok());
+}
+
+#[test]
+fn tcpdump_reads_what_was_merged_and_finds_nothing_wrong() {
+    let scratch = Scratch::new("replay-tcpdump");
+    let (input, output) = (scratch.file("in.pcapng"), scratch.file("out.pcapng"));
+    capture(&input, 40);
+    let ran = packtrain(&["replay", &input, &output, "--hold", "1ms"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let dump = Command::new("tcpdump")
+        .args(["-n", "-vv", "-r", &output])
+        .output();
+    let Ok(dump) = dump else {
+        println!("SKIP: no tcpdump here");
+        return;
+    };
+    let text = String::from_utf8_lossy(&dump.stdout);
+    assert_eq!(text.matches("(correct)").count(), 1, "{text}");
+    assert!(text.contains("length 40000"), "{text}");
+    assert!(
+        !text.contains("incorrect") && !text.contains("bad cksum"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_document_has_the_documented_keys() {
+    let scratch = Scratch::new("replay-json");
+    let input = scratch.file("in.pcapng");
+    capture(&input, 50);
+    let ran = packtrain(&["replay", &input, "--json", "--segment", "1500"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.err, "");
+    let json = ran.json();
+    assert_documented(&json, &["all", "replay"]);
+    assert_eq!(json["command"], "replay");
+    let row = &json["rows"][0];
+    assert_eq!(
+        (&row["packets"], &row["emitted"]),
+        (&50.into(), &1.into()),
+        "{row}"
+    );
+    assert_eq!(
+        (&row["ratio"], &row["flows"]),
+        (&50.0.into(), &1.into()),
+        "{row}"
+    );
+    assert_eq!(json["conservation"]["closed"], true);
+    assert_eq!(json["settings"]["segment"], 1500);
+}
+
+#[test]
+fn a_chart_and_the_reasons_are_printed_without_colour_in_a_pipe() {
+    let scratch = Scratch::new("replay-chart");
+    let input = scratch.file("in.pcapng");
+    capture(&input, 90);
+    let ran = packtrain(&["replay", &input, "--hold", "10us"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for text in [
+        "eth0",
+        "10.00:1",
+        "   9-16 |####",
+        "handed on because: timeout 9",
+    ] {
+        assert!(ran.out.contains(text), "{text}: {}", ran.out);
+    }
+    assert!(!ran.out.contains('\x1b'), "{ran:?}");
+}
+
+#[test]
+fn captures_go_through_pipes() {
+    let scratch = Scratch::new("replay-pipe");
+    let input = scratch.file("in.pcapng");
+    capture(&input, 30);
+    let bytes = fs::read(&input).expect("the capture");
+    let mut command = command(PACKTRAIN, &["replay", "-", "-", "--segment", "original"]);
+    let mut child = start(command.stdin(std::process::Stdio::piped()));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(&bytes).expect("it is read");
+    drop(stdin);
+    let mut out = Vec::new();
+    let mut stdout = child.stdout.take().expect("a pipe");
+    stdout.read_to_end(&mut out).expect("it is written");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(out == bytes);
+    assert!(ran.err.contains("conservation: 30 received"), "{ran:?}");
+}
+
+#[test]
+fn what_is_wrong_is_one_line_with_its_exit_code() {
+    let scratch = Scratch::new("replay-wrong");
+    let (good, cut) = (scratch.file("good.pcapng"), scratch.file("cut.pcapng"));
+    capture(&good, 5);
+    let bytes = fs::read(&good).expect("the capture");
+    fs::write(&cut, &bytes[..bytes.len() - 10]).expect("a file");
+    let text = scratch.file("text");
+    fs::write(&text, "this is not a capture").expect("a file");
+    let (gone, nowhere) = (scratch.file("gone"), scratch.file("no/such/directory"));
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&[&gone], 4, "No such file"),
+        (&[&text], 4, "neither a pcap nor a pcapng"),
+        (&[&good, &nowhere], 4, "cannot create"),
+        (&[&good, "/dev/full"], 4, "No space left"),
+        (&[&good, &good], 2, "over itself"),
+        (&[&good, "-", "--json"], 2, "name a file"),
+        (
+            &[&good, "--coalesce", "stream", "--segment", "original"],
+            2,
+            "cannot be undone",
+        ),
+    ];
+    for (args, code, expected) in cases {
+        let ran = packtrain(&[&["replay"], *args].concat());
+        assert_eq!(ran.code, Some(*code), "{args:?}: {ran:?}");
+        assert!(ran.error_line().contains(expected), "{args:?}: {ran:?}");
+    }
+    // What there is of a capture that is cut off is replayed, and it is a failure all the same.
+    let ran = packtrain(&["replay", &cut]);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(ran.out.contains("4 received = 4 transmitted"), "{ran:?}");
+    assert!(ran.error_line().contains("cut.pcapng"), "{ran:?}");
+    assert_eq!(fs::read(&good).ok(), Some(bytes), "it was not touched");
+}
+
+#[test]
+fn a_bad_command_line_is_2() {
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "required arguments were not provided"),
+        (&["x", "--coalesce", "lots"], "reversible, stream, off"),
+        (&["x", "--mode", "lots"], "hash, sorted, auto"),
+        (&["x", "--flows", "0"], "0 is not in 1..="),
+        (&["x", "--segment", "67"], "from 68 to 65535"),
+        (&["x", "--hold", "0"], "more than 0"),
+    ];
+    for (args, expected) in cases {
+        let ran = packtrain(&[&["replay"], *args].concat());
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (Some(2), ""),
+            "{args:?}: {ran:?}"
+        );
+        assert!(ran.err.contains(expected), "{args:?}: {}", ran.err);
+    }
+}

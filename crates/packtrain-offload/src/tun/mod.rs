@@ -1,0 +1,274 @@
+//! TUN and TAP with a virtio-net header: from a read to wire packets, and from wire packets to as
+//! few writes as possible. What a VPN or a mesh needs of this crate, in three calls.
+//!
+//! | call | from | to |
+//! |---|---|---|
+//! | [`Tun::packets`] | what one `read` returned | wire packets with finished checksums, one by one |
+//! | [`Tun::write_batch`] | wire packets | contiguous writes; merged payload is copied and summed in one pass |
+//! | [`Tun::gather_batch`] | wire packets | writes in pieces for `writev`, nothing copied |
+//!
+//! There is no I/O in here and no allocation: reads, writes and buffers are the caller's. What is
+//! merged and what is not is [`coalesce`](crate::coalesce) with
+//! [`Semantics::Reversible`](crate::coalesce::Semantics::Reversible): cutting a write again, as
+//! [`Tun::packets`] or the kernel does, gives back the packets that went into it, byte for byte.
+//!
+//! The device is to be opened with `IFF_VNET_HDR` and `IFF_NO_PI`. `TUNSETOFFLOAD` says what the
+//! *kernel* may hand over; what is written to it needs no permission. But kernels before 6.2
+//! refuse UDP GSO packets: for them switch [`Tun::merge_udp`] off.
+//!
+//! ```
+//! use packtrain_offload::tun::{Tun, WRITE_BYTES_MAX};
+//! use packtrain_offload::virtio_net::Accept;
+//! # fn read(buffer: &mut [u8]) -> usize {
+//! #     let packet = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2];
+//! #     buffer[10..30].copy_from_slice(&packet);
+//! #     30
+//! # }
+//! # fn encrypt_and_send(packet: &[u8]) { assert_eq!(packet.len(), 20); }
+//! # fn receive_and_decrypt() -> Vec<Vec<u8>> { vec![vec![0x45; 20]; 3] }
+//! # fn write(bytes: &[u8]) { assert_eq!(bytes.len(), 30); }
+//!
+//! let tun = Tun::new(Accept::ALL);
+//!
+//! // Device to network.
+//! let mut buffer = vec![0; WRITE_BYTES_MAX];
+//! let bytes = read(&mut buffer);
+//! let mut packets = tun.packets(&mut buffer[..bytes])?;
+//! while let Some(packet) = packets.next_packet() {
+//!     encrypt_and_send(packet);
+//! }
+//!
+//! // Network to device.
+//! let mut buffers = vec![[0; WRITE_BYTES_MAX]; 8];
+//! let batch = receive_and_decrypt();
+//! tun.write_batch(&mut buffers, batch.iter().map(|packet| &packet[..]), |bytes| write(bytes));
+//! # Ok::<(), packtrain_offload::virtio_net::VnetError>(())
+//! ```
+
+mod copying;
+mod gather;
+mod packets;
+
+pub use copying::Written;
+pub use gather::{GATHER_PIECES_MAX, Piece, Slices, Write};
+pub use packets::{Packets, TooShort};
+
+use crate::coalesce::{
+    self, Coalescer, Config, Done, Entry, Mode, NotTaken, Semantics, Set, Stats, StorageError,
+};
+use crate::limits::{IP_LENGTH_MAX, PACKET_BYTES_MAX};
+use crate::offload::{ChecksumState, LinkType};
+use crate::virtio_net::{self, Accept, HeaderLen, VnetError, VnetHeader};
+
+/// Bytes of the longest virtio-net header there is here, and the longest packet: a buffer of this
+/// length takes every read, and every write.
+pub const WRITE_BYTES_MAX: usize = HeaderLen::V1.bytes() + PACKET_BYTES_MAX;
+
+/// How a TUN or TAP was opened, and what is to be merged for it. Made with [`Tun::new`] or
+/// [`Tun::tap`], then changed field by field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tun {
+    /// What packets start with: [`LinkType::RawIp`] for a TUN, [`LinkType::Ethernet`] for a TAP.
+    pub link: LinkType,
+    /// The form of the header: [`HeaderLen::Legacy`], 10 bytes, unless `TUNSETVNETHDRSZ` was
+    /// called.
+    pub header: HeaderLen,
+    /// What was given to `TUNSETOFFLOAD`.
+    pub accept: Accept,
+    /// TCP segments are merged.
+    pub merge_tcp: bool,
+    /// UDP datagrams are merged. The kernel takes such writes since 6.2, and refuses them with
+    /// `EINVAL` before.
+    pub merge_udp: bool,
+    /// IPv4 packets that all have the same identification are merged too, if they have DF; some
+    /// systems send TCP with an identification of 0 always. Off, since a virtio-net header cannot
+    /// say it, so that who cuts the packet again counts up. The identification has no meaning
+    /// then (RFC 6864 §4.1), but the bytes are not the same.
+    pub merge_fixed_id: bool,
+    /// The transport checksums of outgoing packets are known to be right and are not verified.
+    /// A wrong one that is merged all the same becomes a right one over wrong bytes: an
+    /// authenticated tunnel vouches for its peer, not for what the peer forwards.
+    pub verified: bool,
+    /// The longest IP datagram to make, in bytes: at most 65 535.
+    pub max_bytes: u32,
+}
+
+impl Tun {
+    /// A TUN with `IFF_NO_PI | IFF_VNET_HDR` and a 10-byte header. Everything is merged but what
+    /// [`merge_fixed_id`](Self::merge_fixed_id) says; checksums are verified.
+    #[must_use]
+    pub const fn new(accept: Accept) -> Self {
+        Self {
+            link: LinkType::RawIp,
+            header: HeaderLen::Legacy,
+            accept,
+            merge_tcp: true,
+            merge_udp: true,
+            merge_fixed_id: false,
+            verified: false,
+            max_bytes: IP_LENGTH_MAX as u32,
+        }
+    }
+
+    /// The same for a TAP: packets start with an Ethernet header.
+    #[must_use]
+    pub const fn tap(accept: Accept) -> Self {
+        Self {
+            link: LinkType::Ethernet,
+            ..Self::new(accept)
+        }
+    }
+
+    /// The wire packets that one read stands for. `read` is what the read returned: the
+    /// virtio-net header and the packet behind it. The packets are made in place.
+    ///
+    /// # Errors
+    /// What [`validate`](virtio_net::validate) says about the header: then the read is to be
+    /// dropped and counted under the error's [`reason`](VnetError::reason).
+    pub fn packets<'r>(&self, read: &'r mut [u8]) -> Result<Packets<'r>, VnetError> {
+        Packets::new(self, read)
+    }
+
+    /// Makes writes of a batch of wire packets. Each of `packets` is one packet without a
+    /// virtio-net header; each write is one contiguous run of bytes, virtio-net header first, and
+    /// is given to `write` as soon as it is complete. Afterwards nothing is held.
+    ///
+    /// A write that the kernel refuses can be given to [`Tun::packets`] on the spot, to be written
+    /// packet by packet.
+    ///
+    /// The writes are put together in `buffers`. One fewer than there are, 32 at most, can be under
+    /// way at the same time, and a flow is handed on early when as many others began after it: this
+    /// is how many flows of a batch are merged well. With less than two nothing is merged. A packet that a buffer cannot hold is not written, and counted:
+    /// [`WRITE_BYTES_MAX`] is always enough, and other lengths bound how much is merged.
+    ///
+    /// Payload is read once: what is copied is summed as it is copied.
+    pub fn write_batch<'p, B: AsMut<[u8]>>(
+        &self,
+        buffers: &mut [B],
+        packets: impl IntoIterator<Item = &'p [u8]>,
+        write: impl FnMut(&mut [u8]),
+    ) -> Written {
+        let packets = packets.into_iter();
+        match packets.size_hint().1 {
+            Some(0 | 1) => copying::run_alone(self, buffers, packets, write),
+            _ if buffers.len() < 2 => copying::run_alone(self, buffers, packets, write),
+            Some(..=SMALL) => {
+                copying::run::<{ SMALL + 1 }, SMALL_SETS, B>(self, buffers, packets, write)
+            }
+            _ => copying::run::<{ LARGE + 1 }, LARGE_SETS, B>(self, buffers, packets, write),
+        }
+    }
+
+    /// Makes writes of a batch of wire packets where they lie. Each of `packets` is `headroom`
+    /// bytes that may be overwritten, and one packet without a virtio-net header behind them.
+    /// Headers are rewritten in place; a write is a list of slices for `writev`, and is given to
+    /// `write` as soon as it is complete. Afterwards nothing is held.
+    ///
+    /// The virtio-net header is put right in front of the packet if `headroom` has room for it, so
+    /// that a packet that was not merged is one slice; else it is a slice of its own.
+    ///
+    /// `pieces` is memory for the lists. When it is shorter than the batch, everything held is
+    /// handed on each time it is used up.
+    ///
+    /// Payload is read once, to verify checksums; with [`Tun::verified`] not at all.
+    pub fn gather_batch<'p>(
+        &self,
+        pieces: &mut [Piece<'p>],
+        packets: impl IntoIterator<Item = &'p mut [u8]>,
+        headroom: usize,
+        write: impl FnMut(Write<'_, 'p>),
+    ) -> Stats {
+        let packets = packets.into_iter();
+        match packets.size_hint().1 {
+            Some(0 | 1) => gather::run_alone(self, packets, headroom, write),
+            _ if pieces.is_empty() => gather::run_alone(self, packets, headroom, write),
+            Some(..=SMALL) => {
+                gather::run::<SMALL, SMALL_SETS>(self, pieces, packets, headroom, write)
+            }
+            _ => gather::run::<LARGE, LARGE_SETS>(self, pieces, packets, headroom, write),
+        }
+    }
+
+    /// The coalescer's configuration for so many flows at once.
+    fn config(&self, flows: usize) -> Config {
+        let mut config = Config::new(Semantics::Reversible, self.link, flows as u32);
+        config.mode = Mode::Hash;
+        config.tcp = self.merge_tcp;
+        config.udp = self.merge_udp;
+        config.fixed_id = self.merge_fixed_id;
+        config.max_bytes = self.max_bytes;
+        config
+    }
+
+    const fn checksum(&self) -> ChecksumState {
+        if self.verified {
+            ChecksumState::Unnecessary
+        } else {
+            ChecksumState::None
+        }
+    }
+}
+
+/// Flows at once for small batches and for others. A coalescer lives as long as a batch does, and
+/// making its table costs time for every entry.
+const SMALL: usize = 8;
+const LARGE: usize = 32;
+/// Sets for these.
+const SMALL_SETS: usize = 2;
+const LARGE_SETS: usize = 8;
+
+/// Memory for a coalescer of up to `FLOWS` flows.
+struct Memory<P, const FLOWS: usize, const SETS: usize> {
+    entries: [Entry<P>; FLOWS],
+    sets: [Set; SETS],
+}
+
+impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS, SETS> {
+    /// Made entry by entry: one constant of this size would be copied from cold memory.
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            entries: core::array::from_fn(|_| Entry::EMPTY),
+            sets: core::array::from_fn(|_| Set::EMPTY),
+        }
+    }
+
+    /// A coalescer in this memory; for more flows than it has room for, there is none.
+    #[inline]
+    fn coalescer(
+        &mut self,
+        tun: &Tun,
+        flows: usize,
+    ) -> Result<Coalescer<P, coalesce::Borrowed<'_, P>>, StorageError> {
+        let config = tun.config(flows);
+        let needs = config.needs();
+        let parts = coalesce::Parts {
+            entries: self.entries.get_mut(..needs.entries).unwrap_or_default(),
+            sets: self.sets.get_mut(..needs.sets).unwrap_or_default(),
+            queue: &mut [],
+            keys: &mut [],
+            words: &mut [],
+        };
+        Coalescer::new(config, coalesce::Borrowed(parts))
+    }
+}
+
+/// The virtio-net header of what a coalescer hands on. Every field has a value: nothing of an
+/// earlier use of the buffer can stay.
+fn header_of(done: &Done) -> VnetHeader {
+    match done {
+        Done::Merged(merged) => {
+            virtio_net::describe(merged.checksum, merged.gso, Some(&merged.layout))
+        }
+        Done::Alone(_) | Done::Passed(_) => {
+            virtio_net::describe(ChecksumState::Unnecessary, None, None)
+        }
+    }
+}
+
+/// What becomes of a packet that is not even looked at.
+const ALONE: Done = Done::Passed(NotTaken::Off);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! One read, cut into wire packets.
+
+use super::Tun;
+use crate::checksum::{copy_and_sum, sum};
+use crate::limits::HEADER_BYTES_MAX;
+use crate::offload::ChecksumState;
+use crate::segment::{Fill, Segmenter, finish_partial};
+use crate::virtio_net::{VnetError, VnetHeader, validate};
+use core::fmt;
+
+/// The wire packets of one read, in order. Made by [`Tun::packets`].
+///
+/// Every packet has finished checksums. Packets are fetched with whichever call suits, also in
+/// turns; what is not fetched stays, and [`remaining`](Self::remaining) says how much that is.
+#[derive(Debug)]
+pub struct Packets<'r> {
+    /// Without the virtio-net header and without padding.
+    packet: &'r mut [u8],
+    cut: Cut,
+    /// The next one.
+    index: u32,
+    count: u32,
+    headers: [u8; HEADER_BYTES_MAX],
+}
+
+/// How the packet is taken apart.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    /// It is a wire packet.
+    Whole,
+    /// It is one, but for its checksum.
+    Unfinished { start: usize, offset: usize },
+    /// It is several.
+    Segments(Segmenter),
+}
+
+/// A buffer that the next packet does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooShort {
+    /// Bytes of the buffer, without headroom.
+    pub has: usize,
+    /// Bytes of the packet.
+    pub needs: usize,
+}
+
+impl fmt::Display for TooShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { has, needs } = self;
+        write!(
+            f,
+            "the next packet has {needs} bytes and the buffer room for {has}: \
+             give a longer one, or skip the packet"
+        )
+    }
+}
+
+impl core::error::Error for TooShort {}
+
+impl<'r> Packets<'r> {
+    pub(super) fn new(tun: &Tun, read: &'r mut [u8]) -> Result<Self, VnetError> {
+        let header = VnetHeader::decode(read, tun.header)?;
+        let packet = &mut read[tun.header.bytes()..];
+        let bytes = u32::try_from(packet.len()).map_err(|_| VnetError::PacketTooLong)?;
+        let received = validate(&header, tun.link, tun.accept, packet, bytes)?;
+        let packet = &mut packet[..received.packet_bytes as usize];
+        let mut headers = [0; HEADER_BYTES_MAX];
+        let (cut, count) = match (received.gso, received.layout, received.checksum) {
+            (Some(gso), Some(layout), _) => {
+                let cut = Segmenter::new(packet, &layout, gso, received.packet_bytes)
+                    .map_err(|_| VnetError::GsoHeaders)?;
+                let bytes = cut.header_bytes();
+                headers[..bytes].copy_from_slice(&packet[..bytes]);
+                (Cut::Segments(cut), cut.segments())
+            }
+            (_, _, ChecksumState::Partial { start, offset }) => {
+                let (start, offset) = (usize::from(start), usize::from(offset));
+                (Cut::Unfinished { start, offset }, 1)
+            }
+            _ => (Cut::Whole, 1),
+        };
+        Ok(Self {
+            packet,
+            cut,
+            index: 0,
+            count,
+            headers,
+        })
+    }
+
+    /// Packets that were not fetched yet.
+    #[must_use]
+    pub const fn remaining(&self) -> usize {
+        (self.count - self.index) as usize
+    }
+
+    /// Bytes of the next packet, link header included; `None` if there is none.
+    #[must_use]
+    pub fn next_bytes(&self) -> Option<usize> {
+        (self.index < self.count).then(|| match &self.cut {
+            Cut::Segments(cut) => cut.wire_bytes(self.index),
+            Cut::Whole | Cut::Unfinished { .. } => self.packet.len(),
+        })
+    }
+
+    /// Leaves the next packet out. Says whether there was one.
+    pub fn skip_packet(&mut self) -> bool {
+        let is_one = self.index < self.count;
+        self.index += u32::from(is_one);
+        is_one
+    }
+
+    /// The next packet, made where it lies: its headers are written in front of its payload, over
+    /// bytes of the packet before it.
+    pub fn next_packet(&mut self) -> Option<&mut [u8]> {
+        if self.index == self.count {
+            return None;
+        }
+        let index = self.index;
+        self.index += 1;
+        match &self.cut {
+            Cut::Whole => Some(self.packet),
+            &Cut::Unfinished { start, offset } => {
+                let value = finish_partial(sum(&self.packet[start..]), offset == UDP_OFFSET);
+                store(self.packet, start + offset, value);
+                Some(self.packet)
+            }
+            Cut::Segments(cut) => {
+                let range = cut.payload(index);
+                let (from, to) = (range.start as usize, range.end as usize);
+                let fill = Fill::Complete {
+                    payload: sum(&self.packet[from..to]),
+                };
+                // The payload begins behind at least one set of headers.
+                let packet = &mut self.packet[from - cut.header_bytes()..to];
+                let written = cut.write_header(index, &self.headers, packet, fill);
+                debug_assert!(written.is_ok(), "the headers are there and fit");
+                Some(packet)
+            }
+        }
+    }
+
+    /// Writes the next packet to the start of `out`, and returns its length; `None` if there is
+    /// none. Every byte is read once: the checksum is made while copying.
+    ///
+    /// # Errors
+    /// [`TooShort`] if it does not fit; then it is still the next one.
+    pub fn next_into(&mut self, out: &mut [u8]) -> Result<Option<usize>, TooShort> {
+        let Some(needs) = self.next_bytes() else {
+            return Ok(None);
+        };
+        let has = out.len();
+        let out = out.get_mut(..needs).ok_or(TooShort { has, needs })?;
+        match &self.cut {
+            Cut::Whole => out.copy_from_slice(self.packet),
+            &Cut::Unfinished { start, offset } => {
+                out[..start].copy_from_slice(&self.packet[..start]);
+                let sum = copy_and_sum(&mut out[start..], &self.packet[start..]);
+                let value = finish_partial(sum, offset == UDP_OFFSET);
+                store(out, start + offset, value);
+            }
+            Cut::Segments(cut) => {
+                let range = cut.payload(self.index);
+                let payload = &self.packet[range.start as usize..range.end as usize];
+                let (header, body) = out.split_at_mut(cut.header_bytes());
+                let fill = Fill::Complete {
+                    payload: copy_and_sum(body, payload),
+                };
+                let written = cut.write_header(self.index, &self.headers, header, fill);
+                debug_assert!(written.is_ok(), "the headers are there and fit");
+            }
+        }
+        self.index += 1;
+        Ok(Some(needs))
+    }
+
+    /// Writes packets into buffers until either runs out, each behind `headroom` bytes that are
+    /// left as they are, and their lengths, without headroom, into `lengths`. Returns how many
+    /// packets were written: when it is all of `buffers`, the rest comes with the next call.
+    ///
+    /// # Errors
+    /// [`TooShort`] if the first one does not fit its buffer. If a later one does not, those
+    /// before it are returned, and the error comes with the next call. Nothing is lost either way.
+    pub fn fill<B: AsMut<[u8]>>(
+        &mut self,
+        buffers: &mut [B],
+        headroom: usize,
+        lengths: &mut [usize],
+    ) -> Result<usize, TooShort> {
+        let mut count = 0;
+        for (buffer, length) in buffers.iter_mut().zip(lengths) {
+            let out = buffer.as_mut().get_mut(headroom..).unwrap_or_default();
+            match self.next_into(out) {
+                Ok(Some(bytes)) => *length = bytes,
+                Ok(None) => break,
+                Err(_) if count > 0 => break,
+                Err(error) => return Err(error),
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// Where UDP has its checksum.
+const UDP_OFFSET: usize = 6;
+
+/// `validate` made sure that the field is inside the packet.
+fn store(packet: &mut [u8], at: usize, value: u16) {
+    packet[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}

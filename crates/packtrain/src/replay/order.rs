@@ -1,0 +1,175 @@
+//! Packets on their way out, in the order in which they came in.
+
+use crate::capture::{Format, Record};
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
+
+/// What the capture says of a packet, without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    pub timestamp_ns: u64,
+    pub interface: u32,
+    /// Length on the wire.
+    pub original_bytes: u32,
+}
+
+impl Arrival {
+    /// The packet's own time, or, for one without, that of the packet before it.
+    pub(super) fn of(record: &Record<'_>, now: u64, format: Format) -> (Self, Vec<u8>) {
+        // A classic record with a wild fraction of a second may be beyond what one can say.
+        let last = match format {
+            Format::Pcap { .. } => (u64::from(u32::MAX) + 1) * 1_000_000_000 - 1,
+            Format::PcapNg => u64::MAX,
+        };
+        let arrival = Self {
+            timestamp_ns: record.timestamp_ns.unwrap_or(now).min(last),
+            interface: record.interface,
+            original_bytes: record.original_bytes,
+        };
+        (arrival, record.data.to_vec())
+    }
+}
+
+/// A packet to be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Out {
+    /// As it was captured: perhaps not whole.
+    AsIs(Vec<u8>),
+    /// As it was made here.
+    Made(Vec<u8>),
+}
+
+impl Out {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::AsIs(bytes) | Self::Made(bytes) => bytes,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// The length on the wire that the capture stated, for a packet of the capture.
+    pub(super) const fn as_is(&self, arrival: &Arrival) -> u32 {
+        match self {
+            Self::AsIs(_) => arrival.original_bytes,
+            Self::Made(_) => 0,
+        }
+    }
+}
+
+/// One packet of the input.
+#[derive(Debug)]
+struct Place {
+    arrival: Arrival,
+    print: Fingerprint,
+    bytes: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// In a coalescer.
+    Waiting,
+    /// Nothing comes out here: it is part of an earlier one.
+    Gone,
+    Ready(Vec<Out>),
+}
+
+/// Tells packets apart, without their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fingerprint {
+    bytes: usize,
+    hash: u64,
+}
+
+impl Fingerprint {
+    fn of(bytes: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(bytes);
+        Self {
+            bytes: bytes.len(),
+            hash: hasher.finish(),
+        }
+    }
+}
+
+/// Every packet from the oldest that is not written to the newest.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// Number of the first place.
+    base: u64,
+    places: VecDeque<Place>,
+    bytes: usize,
+}
+
+impl Order {
+    /// Makes a place for the next packet of the input, and numbers it.
+    pub(super) fn push(&mut self, arrival: Arrival, data: &[u8]) -> u64 {
+        let number = self.base + self.places.len() as u64;
+        self.bytes += data.len();
+        self.places.push_back(Place {
+            arrival,
+            print: Fingerprint::of(data),
+            bytes: data.len(),
+            state: State::Waiting,
+        });
+        number
+    }
+
+    /// Packets from the oldest to the newest.
+    pub(super) fn span(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Bytes that these had when they came.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn place(&mut self, number: u64) -> Option<&mut Place> {
+        let at = number.checked_sub(self.base)?;
+        self.places.get_mut(at as usize)
+    }
+
+    /// The packet goes out as it was captured.
+    pub(super) fn as_is(&mut self, number: u64, bytes: Vec<u8>) {
+        self.ready(number, vec![Out::AsIs(bytes)]);
+    }
+
+    /// These go out in its place.
+    pub(super) fn ready(&mut self, number: u64, out: Vec<Out>) {
+        if let Some(place) = self.place(number) {
+            place.state = State::Ready(out);
+        }
+    }
+
+    /// Nothing goes out in its place.
+    pub(super) fn gone(&mut self, number: u64) {
+        if let Some(place) = self.place(number) {
+            place.state = State::Gone;
+        }
+    }
+
+    /// Whether these are the bytes that the packet had.
+    pub(super) fn is(&mut self, number: u64, bytes: &[u8]) -> bool {
+        let print = Fingerprint::of(bytes);
+        self.place(number).is_some_and(|place| place.print == print)
+    }
+
+    /// The oldest packet with what goes out in its place; `None` while it waits.
+    pub(super) fn pop(&mut self) -> Option<(Arrival, Vec<Out>)> {
+        if matches!(self.places.front()?.state, State::Waiting) {
+            return None;
+        }
+        let place = self.places.pop_front()?;
+        self.base += 1;
+        self.bytes -= place.bytes;
+        let out = match place.state {
+            State::Ready(out) => out,
+            State::Gone | State::Waiting => Vec::new(),
+        };
+        Some((place.arrival, out))
+    }
+}

@@ -1,0 +1,593 @@
+//! Captures made with etherparse, replayed, and read again with pcap-parser and etherparse.
+
+use super::*;
+use crate::capture::{Interface, Record};
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+use proptest::prelude::*;
+
+/// One packet of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Captured {
+    at: u64,
+    interface: u32,
+    original: u32,
+    data: Vec<u8>,
+}
+
+impl Captured {
+    fn new(at: u64, interface: u32, data: Vec<u8>) -> Self {
+        let original = data.len() as u32;
+        Self {
+            at,
+            interface,
+            original,
+            data,
+        }
+    }
+}
+
+/// A TCP segment of flow `flow`, with finished checksums.
+fn tcp(flow: u16, seq: u32, id: u16, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let ipv6 = flow.is_multiple_of(3);
+    let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let mut fd = [0; 16];
+    fd[0] = 0xfd;
+    let mut step = if ipv6 {
+        let mut to = fd;
+        to[15] = 9;
+        link.ipv6(fd, to, 64).tcp(5000 + flow, 443, seq, 500)
+    } else {
+        let ip = etherparse::Ipv4Header {
+            identification: id,
+            dont_fragment: true,
+            time_to_live: 64,
+            protocol: etherparse::IpNumber::TCP,
+            source: [198, 18, 0, 1],
+            destination: [198, 18, 0, 2],
+            ..Default::default()
+        };
+        link.ip(etherparse::IpHeaders::Ipv4(ip, Default::default()))
+            .tcp(5000 + flow, 443, seq, 500)
+    };
+    step = step.ack(7);
+    if flags & 8 != 0 {
+        step = step.psh();
+    }
+    let mut bytes = Vec::new();
+    step.write(&mut bytes, payload).expect("a packet");
+    bytes
+}
+
+fn udp(flow: u16, payload: &[u8]) -> Vec<u8> {
+    let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let mut bytes = Vec::new();
+    let mut to = [0; 16];
+    (to[0], to[15]) = (0xfd, 7);
+    link.ipv6([0xfd; 16], to, 64)
+        .udp(6000 + flow, 53)
+        .write(&mut bytes, payload)
+        .expect("a packet");
+    bytes
+}
+
+const NANO: Format = Format::Pcap { nanosecond: true };
+const MICRO: Format = Format::Pcap { nanosecond: false };
+
+fn file(format: Format, packets: &[Captured]) -> Vec<u8> {
+    let named = |name| Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 65_535,
+        name,
+    };
+    let interfaces = match format {
+        Format::PcapNg => vec![named(Some("left")), named(None), named(Some("right"))],
+        Format::Pcap { .. } => vec![named(None)],
+    };
+    let mut writer = Writer::new(Vec::new(), format, &interfaces).expect("a writer");
+    for packet in packets {
+        let interface = match format {
+            Format::PcapNg => packet.interface,
+            Format::Pcap { .. } => 0,
+        };
+        writer
+            .write(interface, packet.at, packet.original, [&packet.data])
+            .expect("a record");
+    }
+    writer.finish().expect("the end")
+}
+
+fn replayed(file: &[u8], options: Options) -> (Vec<u8>, Report) {
+    let mut out = Vec::new();
+    let reader = Reader::new(file).expect("a capture");
+    let report = run(reader, Some(&mut out), &options).expect("a replay");
+    assert!(report.is_closed(), "{report:?}");
+    assert_eq!(report.differing, 0, "{report:?}");
+    (out, report)
+}
+
+/// The packets of a capture, read by somebody else.
+fn parsed(file: &[u8]) -> Vec<Captured> {
+    use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
+    let mut reader = create_reader(1 << 20, file).expect("a capture");
+    let mut packets = Vec::new();
+    loop {
+        match reader.next() {
+            Ok((used, block)) => {
+                match block {
+                    PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => packets.push(Captured {
+                        at: u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low),
+                        interface: packet.if_id,
+                        original: packet.origlen,
+                        data: packet.data[..packet.caplen as usize].to_vec(),
+                    }),
+                    PcapBlockOwned::Legacy(packet) => packets.push(Captured {
+                        at: u64::from(packet.ts_sec) * 1_000_000_000 + u64::from(packet.ts_usec),
+                        interface: 0,
+                        original: packet.origlen,
+                        data: packet.data.to_vec(),
+                    }),
+                    _ => {}
+                }
+                reader.consume(used);
+            }
+            Err(PcapError::Eof) => return packets,
+            Err(PcapError::Incomplete(_)) => reader.refill().expect("more"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+/// Payload bytes and TCP checksum of an Ethernet packet; checks the checksum.
+fn checked_payload(data: &[u8]) -> Vec<u8> {
+    let packet = SlicedPacket::from_ethernet(data).expect("a packet");
+    let Some(TransportSlice::Tcp(tcp)) = &packet.transport else {
+        panic!("not TCP")
+    };
+    let sum = match packet.net.as_ref().expect("IP") {
+        NetSlice::Ipv4(ip) => {
+            let header = ip.header().to_header();
+            assert_eq!(header.header_checksum, header.calc_header_checksum());
+            tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination())
+        }
+        NetSlice::Ipv6(ip) => {
+            tcp.calc_checksum_ipv6(ip.header().source(), ip.header().destination())
+        }
+        NetSlice::Arp(_) => panic!("ARP"),
+    };
+    assert_eq!(tcp.checksum(), sum.expect("short enough"));
+    tcp.payload().to_vec()
+}
+
+/// A train of TCP segments of one flow, `gap` apart.
+fn train(flow: u16, count: u32, start: u64, gap: u64, interface: u32) -> Vec<Captured> {
+    let payload = vec![0x5a; 1000];
+    let packet = |index: u32| tcp(flow, 1 + index * 1000, index as u16, 0, &payload);
+    (0..count)
+        .map(|index| Captured::new(start + u64::from(index) * gap, interface, packet(index)))
+        .collect()
+}
+
+/// A bit of everything.
+fn mixture() -> Vec<Captured> {
+    let mut packets = Vec::new();
+    for (flow, interface) in [(0, 0), (1, 0), (2, 1), (3, 2), (4, 0)] {
+        packets.extend(train(
+            flow,
+            20,
+            1_000_000_000 + u64::from(flow),
+            400,
+            interface,
+        ));
+    }
+    for index in 0..30_u64 {
+        let bytes = if index == 20 { 100 } else { 500 };
+        packets.push(Captured::new(
+            1_000_000_200 + index * 300,
+            1,
+            udp(1, &vec![index as u8; bytes]),
+        ));
+    }
+    packets.sort_by_key(|packet| packet.at);
+    // A wrong checksum in the middle, a packet that is cut off, noise, ARP, an empty one.
+    let last = packets[30].data.len() - 1;
+    packets[30].data[last] ^= 1;
+    packets[41].data.truncate(80);
+    let at = packets[50].at;
+    packets.insert(51, Captured::new(at, 0, vec![0xff; 33]));
+    packets.insert(
+        52,
+        Captured::new(at, 0, [vec![2; 12], vec![8, 6], vec![0; 28]].concat()),
+    );
+    packets.insert(53, Captured::new(at, 2, Vec::new()));
+    packets
+}
+
+#[test]
+fn original_is_the_same_file() {
+    for format in [NANO, MICRO, Format::PcapNg] {
+        let mut packets = mixture();
+        if format == MICRO {
+            for packet in &mut packets {
+                packet.at = packet.at / 1000 * 1000;
+            }
+        }
+        let input = file(format, &packets);
+        for mode in [Mode::Hash, Mode::Sorted, Mode::Auto] {
+            for flows in [1, 2, 1024] {
+                let options = Options {
+                    mode,
+                    flows,
+                    segment: Segment::Original,
+                    ..Options::default()
+                };
+                let (output, report) = replayed(&input, options);
+                assert!(output == input, "{format:?} {options:?}");
+                assert!(report.restored > 0 || flows == 1, "{report:?}");
+                assert_eq!(report.received, packets.len() as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn merged_records_have_the_first_time_and_right_checksums() {
+    let packets = train(1, 10, 77_000, 10, 2);
+    let (output, report) = replayed(&file(Format::PcapNg, &packets), Options::default());
+    let out = parsed(&output);
+    assert_eq!(out.len(), 1);
+    assert_eq!((out[0].at, out[0].interface), (77_000, 2));
+    assert_eq!(out[0].original as usize, out[0].data.len());
+    assert_eq!(checked_payload(&out[0].data), vec![0x5a; 10_000]);
+    let seen = &report.interfaces[2];
+    assert_eq!((seen.frames, seen.records, seen.flows()), (10, 1, 1));
+    assert_eq!(seen.name.as_deref(), Some("right"));
+    assert_eq!(seen.histogram, [0, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(report.transmitted, 10);
+}
+
+#[test]
+fn a_window_ends_after_the_hold_time() {
+    // 10 µs apart: 5 packets arrive within 50 µs of the first, itself included.
+    let input = file(NANO, &train(1, 20, 1_000_000, 10_000, 0));
+    let sizes = |hold_ns| {
+        let options = Options {
+            hold_ns,
+            ..Options::default()
+        };
+        let (output, _) = replayed(&input, options);
+        let packets = parsed(&output);
+        packets
+            .iter()
+            .map(|packet| checked_payload(&packet.data).len() / 1000)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(50_000), [5; 4]);
+    assert_eq!(sizes(50_001), [6, 6, 6, 2]);
+    assert_eq!(sizes(1), [1; 20]);
+    assert_eq!(sizes(u64::MAX), [20]);
+}
+
+#[test]
+fn a_clock_that_goes_back_ends_every_window() {
+    let mut packets = train(1, 10, 1_000_000, 10, 0);
+    packets
+        .iter_mut()
+        .skip(5)
+        .for_each(|packet| packet.at -= 500);
+    let (output, _) = replayed(&file(NANO, &packets), Options::default());
+    let counts: Vec<_> = parsed(&output)
+        .iter()
+        .map(|packet| checked_payload(&packet.data).len() / 1000)
+        .collect();
+    assert_eq!(counts, [5, 5]);
+}
+
+#[test]
+fn interfaces_have_coalescers_of_their_own() {
+    let mut packets = train(1, 10, 1_000, 10, 0);
+    for (index, packet) in packets.iter_mut().enumerate() {
+        packet.interface = (index % 2) as u32;
+    }
+    let (output, report) = replayed(&file(Format::PcapNg, &packets), Options::default());
+    // Every other segment is missing on each of them.
+    assert_eq!(parsed(&output), packets);
+    let supers: u64 = report.interfaces.iter().map(|seen| seen.stats.supers).sum();
+    assert_eq!(supers, 0);
+}
+
+#[test]
+fn what_is_odd_is_passed_through_and_counted() {
+    let packets = mixture();
+    let (output, report) = replayed(&file(Format::PcapNg, &packets), Options::default());
+    let sum = |of: fn(&InterfaceReport) -> u64| report.interfaces.iter().map(of).sum::<u64>();
+    assert_eq!(sum(|seen| seen.cut_short), 1);
+    assert_eq!(sum(|seen| seen.stats.bad_checksums), 1);
+    assert_eq!(sum(|seen| seen.unfinished), 0);
+    let out = parsed(&output);
+    for index in [30, 41, 51, 52, 53] {
+        assert!(out.contains(&packets[index]), "{index}");
+    }
+    // Timestamps go up in the input, and so they do in the output.
+    assert!(out.is_sorted_by_key(|packet| packet.at));
+}
+
+/// A packet as a host captures it in front of its NIC: long, with the checksum left to do.
+fn unfinished(payload: usize) -> Vec<u8> {
+    let mut data = tcp(1, 1, 9, 8, &vec![0x77; payload]);
+    let mut sum = 6 + (20 + payload) as u32;
+    for pair in data[26..34].chunks(2) {
+        sum += u32::from(u16::from_be_bytes([pair[0], pair[1]]));
+    }
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    data[50..52].copy_from_slice(&(sum as u16).to_be_bytes());
+    data
+}
+
+#[test]
+fn a_packet_in_front_of_its_offloads_is_cut_and_finished() {
+    let packets = [Captured::new(5, 0, unfinished(7000))];
+    let input = file(NANO, &packets);
+    let (output, report) = replayed(&input, Options::default());
+    assert_eq!(parsed(&output), packets, "it is passed through");
+    assert_eq!(report.interfaces[0].unfinished, 1);
+    let options = Options {
+        segment: Segment::Mtu(1500),
+        ..Options::default()
+    };
+    let (output, report) = replayed(&input, options);
+    let out = parsed(&output);
+    let payloads: Vec<_> = out
+        .iter()
+        .map(|packet| checked_payload(&packet.data))
+        .collect();
+    assert_eq!(payloads.concat(), vec![0x77; 7000]);
+    assert_eq!(payloads[0].len(), 1460);
+    assert!(out.iter().all(|packet| packet.at == 5));
+    assert_eq!((report.transmitted, report.expanded), (5, 4));
+}
+
+#[test]
+fn an_mtu_cuts_what_was_merged_and_what_is_right_but_nothing_wrong() {
+    let mut packets = train(1, 9, 1_000, 10, 0);
+    packets.push(Captured::new(2_000, 0, tcp(2, 1, 1, 0, &[1; 3000])));
+    let mut wrong = Captured::new(2_001, 0, tcp(4, 1, 1, 0, &[2; 3000]));
+    wrong.data[2000] ^= 4;
+    packets.push(wrong.clone());
+    packets.push(Captured::new(2_002, 0, udp(1, &[3; 3000])));
+    let options = Options {
+        segment: Segment::Mtu(1500),
+        ..Options::default()
+    };
+    let (output, report) = replayed(&file(NANO, &packets), options);
+    let out = parsed(&output);
+    assert_eq!(report.interfaces[0].not_cut, 2, "{report:?}");
+    assert!(out.contains(&wrong));
+    let merged: Vec<_> = out.iter().filter(|packet| packet.at == 1_000).collect();
+    let sizes: Vec<_> = merged
+        .iter()
+        .map(|packet| checked_payload(&packet.data).len())
+        .collect();
+    assert_eq!(sizes, [1460, 1460, 1460, 1460, 1460, 1460, 240]);
+    assert_eq!(report.absorbed, 2, "nine packets became seven");
+    assert_eq!(report.expanded, 2, "one became three");
+}
+
+#[test]
+fn stream_absorbs_acks_and_cannot_be_undone() {
+    let link = || PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let ack = |number: u32| {
+        let mut bytes = Vec::new();
+        link()
+            .ipv4([198, 18, 0, 1], [198, 18, 0, 2], 64)
+            .tcp(1, 2, 3, 4000)
+            .ack(number)
+            .write(&mut bytes, &[])
+            .expect("a packet");
+        bytes
+    };
+    let packets: Vec<_> = (0..6)
+        .map(|index| Captured::new(100 + index, 0, ack(index as u32 * 1000)))
+        .collect();
+    let input = file(NANO, &packets);
+    let mut options = Options {
+        coalesce: Some(Semantics::Stream),
+        ..Options::default()
+    };
+    let (output, report) = replayed(&input, options);
+    assert_eq!(parsed(&output).len(), 1);
+    assert_eq!((report.received, report.absorbed), (6, 5));
+    options.segment = Segment::Original;
+    let reader = Reader::new(&input[..]).expect("a capture");
+    let refused = run(reader, None::<Vec<u8>>, &options).expect_err("refused");
+    assert_eq!(refused, ReplayError::NotReversible);
+}
+
+#[test]
+fn coalescing_off_copies() {
+    let input = file(Format::PcapNg, &mixture());
+    let options = Options {
+        coalesce: None,
+        ..Options::default()
+    };
+    let (output, report) = replayed(&input, options);
+    assert!(output == input);
+    assert_eq!(report.interfaces[0].stats.packets, 0);
+}
+
+#[test]
+fn a_capture_that_ends_in_the_middle_gives_what_it_has() {
+    let packets = train(1, 8, 1_000, 10, 0);
+    let input = file(NANO, &packets);
+    let (output, report) = replayed(&input[..input.len() - 3], Options::default());
+    assert!(
+        matches!(
+            report.stopped,
+            Some(crate::capture::CaptureError::Truncated { .. })
+        ),
+        "{report:?}"
+    );
+    let out = parsed(&output);
+    assert_eq!(checked_payload(&out[0].data), vec![0x5a; 7000]);
+}
+
+#[test]
+fn sections_are_joined_by_what_their_interfaces_are() {
+    let one = file(Format::PcapNg, &train(1, 5, 1_000, 10, 0));
+    let two = file(Format::PcapNg, &train(1, 5, 1_050, 10, 2));
+    let (output, report) = replayed(&[one, two].concat(), Options::default());
+    assert_eq!(report.interfaces.len(), 3);
+    let out = parsed(&output);
+    assert_eq!(
+        out.iter()
+            .map(|packet| packet.interface)
+            .collect::<Vec<_>>(),
+        [0, 2],
+        "nothing is merged across sections"
+    );
+    assert_eq!(report.interfaces[0].stats.packets, 5);
+}
+
+/// A flow after the other, all at the same instant: no window ever ends by time.
+struct Endless {
+    sent: u32,
+    until: u32,
+    pending: Vec<u8>,
+}
+
+impl Read for Endless {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.pending.is_empty() && self.sent < self.until {
+            let data = udp((self.sent % 5000) as u16, &[7; 100]);
+            self.sent += 1;
+            let length = (data.len() as u32).to_le_bytes();
+            self.pending = [&[0; 8][..], &length, &length, &data].concat();
+        }
+        let bytes = out.len().min(self.pending.len());
+        out[..bytes].copy_from_slice(&self.pending[..bytes]);
+        self.pending.drain(..bytes);
+        Ok(bytes)
+    }
+}
+
+#[test]
+fn memory_is_bounded_whatever_the_capture() {
+    let header = file(NANO, &[]);
+    let until = 3 * SPAN_MAX as u32;
+    let endless = Endless {
+        sent: 0,
+        until,
+        pending: header,
+    };
+    let mut reader = Reader::new(endless).expect("a capture");
+    let options = Options {
+        flows: 100_000,
+        mode: Mode::Hash,
+        ..Options::default()
+    };
+    let mut replay = Replay::new(&mut reader, None::<Vec<u8>>, options).expect("a replay");
+    let mut most = 0;
+    loop {
+        let next = reader.next_record().expect("a record");
+        let next = next.map(|record| Arrival::of(&record, replay.now, NANO));
+        replay.keep_up(&reader).expect("no output");
+        let Some((arrival, data)) = next else { break };
+        replay.take(arrival, data);
+        most = most.max(replay.order.span());
+        replay.write_out().expect("no output");
+    }
+    assert!(most > 1000 && most <= SPAN_MAX + 1, "{most}");
+    let report = replay.finish().expect("the end");
+    assert!(report.is_closed(), "{report:?}");
+    let flows = report.interfaces[0].flows();
+    assert!((4950..=5050).contains(&flows), "{flows}");
+}
+
+#[test]
+fn a_record_without_time_has_that_of_the_one_before() {
+    let record = Record {
+        timestamp_ns: None,
+        interface: 3,
+        link: LinkCode::ETHERNET,
+        original_bytes: 9,
+        data: &[1, 2],
+    };
+    let (arrival, data) = Arrival::of(&record, 55, Format::PcapNg);
+    assert_eq!((arrival.timestamp_ns, arrival.original_bytes), (55, 9));
+    assert_eq!(data, [1, 2]);
+}
+
+#[test]
+fn a_wild_time_costs_nothing_but_itself() {
+    let mut input = file(NANO, &train(1, 3, 1_000, 10, 0));
+    // Seconds and nanoseconds of the first record.
+    input[24..32].fill(0xff);
+    let (output, report) = replayed(&input, Options::default());
+    assert_eq!((parsed(&output).len(), report.received), (2, 3));
+}
+
+#[test]
+fn interfaces_of_all_sections_are_bounded() {
+    let section = |name: usize| {
+        let interface = Interface {
+            link: LinkCode::ETHERNET,
+            snaplen: name as u32 + 1,
+            name: None,
+        };
+        let writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+        writer.finish().expect("the end")
+    };
+    let replay = |sections| {
+        let input: Vec<u8> = (0..sections).flat_map(section).collect();
+        let reader = Reader::new(&input[..]).expect("a capture");
+        run(reader, None::<Vec<u8>>, &Options::default()).map(|report| report.interfaces.len())
+    };
+    assert_eq!(replay(3), Ok(3));
+    assert_eq!(
+        replay(MAX_INTERFACES + 1),
+        Err(ReplayError::TooManyInterfaces)
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn any_train_comes_back(
+        steps in prop::collection::vec(
+            (0_u16..6, 0_u32..4, 0_u16..3, 0_u8..16, 1_usize..300, 0_u64..40_000, 0_u32..3),
+            1..120,
+        ),
+        sorted in any::<bool>(),
+        flows in 1_u32..8,
+    ) {
+        let mut seqs = [1_u32; 6];
+        let mut ids = [0_u16; 6];
+        let mut at = 1_000_000;
+        let mut packets = Vec::new();
+        for (flow, jump, id, flags, bytes, gap, interface) in steps {
+            at += gap / 8;
+            let index = usize::from(flow);
+            // Mostly in sequence, mostly full-sized.
+            let bytes = if bytes > 100 { 200 } else { bytes };
+            seqs[index] = seqs[index].wrapping_add(if jump == 0 { 50 } else { 0 });
+            ids[index] = ids[index].wrapping_add(if id == 0 { 0 } else { 1 });
+            let payload = vec![flags; bytes];
+            packets.push(Captured::new(
+                at,
+                interface.saturating_sub(1),
+                tcp(flow, seqs[index], ids[index], if flags < 2 { 8 } else { 0 }, &payload),
+            ));
+            seqs[index] = seqs[index].wrapping_add(bytes as u32);
+        }
+        let input = file(Format::PcapNg, &packets);
+        let options = Options {
+            mode: if sorted { Mode::Sorted } else { Mode::Hash },
+            flows,
+            segment: Segment::Original,
+            ..Options::default()
+        };
+        let (output, _) = replayed(&input, options);
+        prop_assert!(output == input);
+    }
+}

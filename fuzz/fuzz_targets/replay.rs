@@ -1,0 +1,94 @@
+//! `replay` over any capture: merged and taken apart again it is what it was, the account closes
+//! whatever is merged and cut, and what is written can be read.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use packtrain::capture::{CaptureError, Reader};
+use packtrain::replay::{Options, Report, Segment, run};
+use packtrain_fuzz::Input;
+use packtrain_offload::coalesce::{Mode, Semantics};
+
+/// A record that owns its bytes, without its interface: sections are joined.
+type Owned = (u64, u32, Vec<u8>);
+
+/// All records that can be read, each with a time: its own, or that of the one before.
+fn records(capture: &[u8]) -> Vec<Owned> {
+    let mut reader = Reader::new(capture).expect("it was read before");
+    let (mut records, mut now) = (Vec::new(), 0);
+    loop {
+        match reader.next_record() {
+            Ok(Some(record)) => {
+                now = record.timestamp_ns.unwrap_or(now);
+                records.push((now, record.original_bytes, record.data.to_vec()));
+            }
+            Ok(None) => return records,
+            Err(error) if error.is_fatal() => return records,
+            Err(_) => {}
+        }
+    }
+}
+
+fn replayed(capture: &[u8], options: &Options) -> Option<(Vec<u8>, Report)> {
+    let reader = Reader::new(capture).ok()?;
+    let mut out = Vec::new();
+    // More interfaces than a capture can have, in many sections, are refused.
+    let report = run(reader, Some(&mut out), options).ok()?;
+    assert!(report.is_closed(), "{report:?}");
+    assert_eq!(report.differing, 0, "{report:?}");
+    Some((out, report))
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input(data);
+    let (how, flows, hold, mtu) = (input.byte(), input.byte(), input.word(), input.word());
+    let mut options = Options::default();
+    options.mode = [Mode::Hash, Mode::Sorted, Mode::Auto][usize::from(how) % 3];
+    options.flows = u32::from(flows) + 1;
+    options.hold_ns = u64::from(hold) << 8;
+    options.segment = Segment::Original;
+    let capture = input.rest();
+
+    let Some((out, report)) = replayed(capture, &options) else {
+        return;
+    };
+    let before = records(capture);
+    // A snapshot length that records exceed cuts them, and a classic record has 32 bits of seconds.
+    let least = snaplen(capture);
+    let fits = |record: &Owned| record.2.len() <= least && record.0 >> 32 < 1_000_000_000;
+    if before.iter().all(fits) {
+        assert!(records(&out) == before, "{report:?}");
+    }
+    options.coalesce = [None, Some(Semantics::Reversible), Some(Semantics::Stream)]
+        [usize::from(how >> 4) % 3];
+    for segment in [Segment::Off, Segment::Mtu(u32::from(mtu))] {
+        options.segment = segment;
+        if let Some((out, report)) = replayed(capture, &options) {
+            let written: u64 = report.interfaces.iter().map(|seen| seen.records).sum();
+            assert_eq!(records(&out).len() as u64, written, "{report:?}");
+        }
+    }
+});
+
+/// The least snapshot length of any interface.
+fn snaplen(capture: &[u8]) -> usize {
+    let mut reader = Reader::new(capture).expect("it was read before");
+    let mut least = usize::MAX;
+    loop {
+        let ended = match reader.next_record() {
+            Ok(record) => record.is_none(),
+            Err(CaptureError::Record { .. } | CaptureError::Interface { .. }) => false,
+            Err(_) => true,
+        };
+        for index in 0..reader.interfaces() {
+            if let Some(interface) = reader.interface(index)
+                && interface.snaplen != 0
+            {
+                least = least.min(interface.snaplen as usize);
+            }
+        }
+        if ended {
+            return least;
+        }
+    }
+}

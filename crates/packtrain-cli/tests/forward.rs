@@ -3,7 +3,8 @@
 mod program;
 
 use program::{
-    PACKTRAIN, Scratch, assert_documented, command, finish, packtrain, signal, start, wait_for_line,
+    PACKTRAIN, PATIENCE, Scratch, assert_documented, command, finish, packtrain, signal, start,
+    wait_for_line,
 };
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -175,7 +176,7 @@ fn a_run_that_only_waits_ends_at_once_and_says_that_nothing_can_come() {
     let asked = Instant::now();
     signal(&child, "INT");
     let ran = finish(child);
-    assert!(asked.elapsed() < Duration::from_secs(10), "{ran:?}");
+    assert!(asked.elapsed() < PATIENCE, "{ran:?}");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out
@@ -215,20 +216,13 @@ fn people_get_the_plan_first_and_the_account_last() {
 #[test]
 fn statistics_come_when_asked_for() {
     let with = |extra: &[&str]| {
-        let run = [
-            "forward",
-            "null:source",
-            "null:",
-            "-q",
-            "--duration",
-            "400ms",
-        ];
+        let run = ["forward", "null:source", "null:", "-q", "--duration", "3s"];
         packtrain(&[&run, extra].concat())
     };
     assert_eq!(with(&[]).err, "");
     let ran = with(&["--stats-interval", "50ms"]);
     let lines: Vec<_> = ran.err.lines().collect();
-    assert!((1..=8).contains(&lines.len()), "{lines:?}");
+    assert!((1..=60).contains(&lines.len()), "{lines:?}");
     for line in lines {
         assert!(line.contains("null0 -> null1"), "{line}");
         assert!(

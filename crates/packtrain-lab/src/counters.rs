@@ -58,6 +58,19 @@ counters! {
     tcp_ofo_queue = "TcpExt" "TCPOFOQueue",
     /// Retransmission timeouts.
     tcp_timeouts = "TcpExt" "TCPTimeouts",
+    /// Probes sent for a lost tail: new data, or the last segment once more, which `RetransSegs`
+    /// counts as well.
+    tcp_loss_probes = "TcpExt" "TCPLossProbes",
+    /// Retransmission timeouts that turned out to be wrong.
+    tcp_spurious_rtos = "TcpExt" "TCPSpuriousRTOs",
+    /// Reports received of something that had arrived twice (DSACK, RFC 2883).
+    tcp_dsack_recv = "TcpExt" "TCPDSACKRecv",
+    /// Segments in those reports (Linux 5.10).
+    tcp_dsack_recv_segs = "TcpExt" "TCPDSACKRecvSegs",
+    /// Packets dropped because a socket's receive queue was full.
+    tcp_rcv_q_drop = "TcpExt" "TCPRcvQDrop",
+    /// Packets dropped because they came when the window was closed.
+    tcp_zero_window_drop = "TcpExt" "TCPZeroWindowDrop",
     /// Packets dropped because a socket's backlog was full.
     tcp_backlog_drop = "TcpExt" "TCPBacklogDrop",
     /// Packets pruned from receive queues for lack of buffer space.

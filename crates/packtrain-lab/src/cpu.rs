@@ -89,18 +89,22 @@ mod tests {
             used <= clock.elapsed() + Duration::from_millis(10),
             "{used:?}"
         );
-        assert!(Usage::of_process().cpu() >= used);
+        assert!(Usage::of_process().cpu() + Duration::from_millis(10) >= used);
     }
 
     #[test]
     fn waiting_thread_switches_and_costs_little() {
-        let start = Usage::of_thread();
-        for _ in 0..5 {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let used = Usage::of_thread().since(&start);
-        assert!(used.voluntary_switches >= 5, "{used:?}");
-        assert!(used.cpu() < Duration::from_millis(10), "{used:?}");
+        // In the best of many rounds: interrupts are charged to whoever they interrupt.
+        let cheap = (0..100).any(|_| {
+            let start = Usage::of_thread();
+            for _ in 0..5 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let used = Usage::of_thread().since(&start);
+            assert!(used.voluntary_switches >= 5, "{used:?}");
+            used.cpu() < Duration::from_millis(10)
+        });
+        assert!(cheap, "waiting is charged as work");
     }
 
     #[test]

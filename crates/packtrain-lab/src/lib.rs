@@ -3,7 +3,8 @@
 //! Everything here works without packtrain's engine and without any external program: two network
 //! namespaces ([`netns`]) with one interface each ([`topology`], [`tap`], [`link`]), load from
 //! ordinary sockets whose bytes are hashed at both ends ([`traffic`]), and the kernel's own
-//! counters ([`counters`], [`cpu`]) to check packtrain's against.
+//! counters ([`counters`], [`cpu`]) to check packtrain's against. [`baseline`] alone needs a C
+//! compiler: a forwarder to compare packtrain with.
 //!
 //! Nothing has a name outside the process: a namespace lives as long as a descriptor to it does,
 //! so even SIGKILL leaves nothing behind.
@@ -21,6 +22,7 @@
 //! # }
 //! ```
 
+pub mod baseline;
 pub mod counters;
 pub mod cpu;
 pub mod demo;

@@ -14,7 +14,7 @@ use crate::traffic::IpVersion;
 
 /// How long the kernel may take to make a link usable. It is milliseconds, or up to a second when
 /// many links change at the same time, unless the machine is very busy.
-const SETTLE: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(60);
 
 /// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

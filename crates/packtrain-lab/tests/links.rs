@@ -15,11 +15,13 @@ use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::link::{Rtnl, quiet_ipv6};
 use packtrain_lab::netns::Netns;
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
-use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
+use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use packtrain_lab::{LabError, netns};
 use packtrain_offload::offload::ChecksumState;
 use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
 }
 
 const NAMES: [&str; 2] = ["link-a", "link-b"];
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn taps() -> (TwoHosts, Tap, Tap) {
     TwoHosts::with(&Settings::default(), |side| {
@@ -79,17 +81,23 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Sends for two seconds, with `meanwhile` in the middle of it, and checks every byte.
-fn send_during(hosts: &TwoHosts, ip: IpVersion, meanwhile: impl FnOnce()) -> TransferReport {
-    let transfer = Transfer::tcp(ip, Amount::Time(Duration::from_secs(2)));
-    let report = thread::scope(|scope| {
-        let sender = scope.spawn(|| transfer.run(&hosts.left, &hosts.right));
-        meanwhile();
-        sender.join().expect("no panic")
+/// Sends, one transfer after the other, until `meanwhile` is over, and checks every byte.
+fn send_during(hosts: &TwoHosts, ip: IpVersion, meanwhile: impl FnOnce()) {
+    let transfer = Transfer::tcp(ip, Amount::Time(Duration::from_secs(1)));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let report = transfer.run(&hosts.left, &hosts.right);
+                let report = report.expect("the connection survives");
+                assert!(report.hash_ok, "{report:?}");
+            }
+        });
+        let result = catch_unwind(AssertUnwindSafe(meanwhile));
+        over.store(true, Ordering::Relaxed);
+        sender.join().expect("no panic");
+        result.unwrap_or_else(|panic| resume_unwind(panic));
     });
-    let report = report.expect("the connection survives");
-    assert!(report.hash_ok, "{report:?}");
-    report
 }
 
 /// A short transfer each way, every byte checked.
@@ -253,7 +261,7 @@ fn deleted() -> Outcome {
             Side::Left => (Port::A, NAMES[0]),
             Side::Right => (Port::B, NAMES[1]),
         };
-        let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Time(Duration::from_secs(2)));
+        let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Time(2 * PATIENCE));
         transfer.stall = Duration::from_secs(1);
         thread::scope(|scope| {
             let sender = scope.spawn(|| transfer.run(&hosts.left, &hosts.right));

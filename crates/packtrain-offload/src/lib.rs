@@ -6,6 +6,7 @@
 //! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
 //! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
 //! | [`segment`] | TSO and USO: fresh headers for every wire packet, shared payload |
+//! | [`flow`] | which packets belong together: flow key, hashes, RSS and its table |
 //! | [`sort`] | grouping by key with arrival order kept, linear for any keys |
 //! | [`checksum`] | the Internet checksum: over pieces, while copying, updated in place |
 //! | [`verify`] | whether the checksums of a received packet are right |
@@ -80,6 +81,7 @@ extern crate std;
 
 pub mod checksum;
 pub mod coalesce;
+pub mod flow;
 pub mod layout;
 pub mod limits;
 pub mod offload;

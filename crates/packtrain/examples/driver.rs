@@ -247,7 +247,7 @@ pub fn check(count: u32) -> Result<Ledger, Box<dyn std::error::Error>> {
     )?;
     let session = Session::forward(a, b, &plan, None)?;
     for (from, to) in [(&far_a, &far_b), (&far_b, &far_a)] {
-        to.set_read_timeout(Some(Duration::from_secs(5)))?;
+        to.set_read_timeout(Some(Duration::from_secs(60)))?;
         std::thread::scope(|scope| {
             let sent = scope.spawn(|| (0..count).try_for_each(|n| send(from, n)));
             (0..count).try_for_each(|n| receive(to, n))?;

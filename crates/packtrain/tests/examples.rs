@@ -72,7 +72,7 @@ fn loops_end_in_time() {
             let elapsed = start.elapsed();
             assert!(elapsed >= Duration::from_secs(1), "{name} {line}");
             assert!(
-                elapsed < Duration::from_secs(30),
+                elapsed < Duration::from_secs(60),
                 "{name} {line}: {elapsed:?}"
             );
             assert!(ledger.closed(), "{name} {line}: {ledger:?}");
@@ -108,7 +108,7 @@ fn loops_wait_for_a_slow_device() {
         let worker = Arc::clone(joined.workers[0].counters());
         let stats = Arc::clone(&joined.stats);
         let reader = thread::spawn(move || {
-            far.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             let mut buffer = [0; FRAME_BYTES_MAX];
             for n in 0..FRAMES {
                 far.recv(&mut buffer).unwrap();

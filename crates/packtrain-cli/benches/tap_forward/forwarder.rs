@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,8 +20,6 @@ const LIFETIME_S: u32 = 120;
 
 /// How long a forwarder may take to be ready.
 const READY_MAX: Duration = Duration::from_secs(10);
-
-const BASELINE_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/baseline/tapfwd.c");
 
 /// A forwarder and how it is run.
 #[derive(Clone, Debug)]
@@ -265,24 +263,4 @@ fn account(document: &Value) -> Option<Account> {
         sleeps: run.get("sleeps")?.as_u64()?,
         lost: document.get("conservation")?.get("dropped")?.as_u64()?,
     })
-}
-
-/// Builds the C forwarder into `directory`.
-pub fn compile_baseline(directory: &Path) -> Result<PathBuf, Error> {
-    let program = directory.join("tapfwd");
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    let status = Command::new(&compiler)
-        .args(["-O2", "-pthread", "-o"])
-        .arg(&program)
-        .arg(BASELINE_SOURCE)
-        .status();
-    match status {
-        Ok(status) if status.success() => Ok(program),
-        Ok(status) => Err(format!("{compiler} cannot compile {BASELINE_SOURCE}: {status}").into()),
-        Err(error) => Err(format!(
-            "no C compiler {compiler}, which the C forwarder needs ({error}): \
-             install gcc or clang, or name one in CC"
-        )
-        .into()),
-    }
 }

@@ -1,7 +1,7 @@
 //! TAP to TAP: the packtrain program beside the least that a C program can do, in pairs.
 //!
-//! Two kernels talk TCP to each other, and what joins them is in turn packtrain and
-//! `baseline/tapfwd.c` with one and with two threads. Every round runs all of them, in another
+//! Two kernels talk TCP to each other, and what joins them is in turn packtrain and the
+//! laboratory's `tapfwd.c` with one and with two threads. Every round runs all of them, in another
 //! order each time, and figures are compared within a round only, so that a machine that gets
 //! faster or slower meanwhile does not decide.
 //!
@@ -16,7 +16,7 @@ mod statistics;
 use arguments::{Arguments, USAGE};
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
-use packtrain_lab::{netns, rootless};
+use packtrain_lab::{baseline, netns, rootless};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 /// Runs everything; says whether all goals were reached.
 fn run(arguments: &Arguments) -> Result<bool, Error> {
     let directory = output_directory()?;
-    let baseline = forwarder::compile_baseline(&directory)?;
+    let baseline = baseline::compile(&directory)?;
     report::print_header(arguments);
     let mut rows = Vec::new();
     let mut claims = Vec::new();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The program.
 pub const PACKTRAIN: &str = env!("CARGO_BIN_EXE_packtrain");
 /// Longest time any run may take; a debug build on a busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a run came to.
 #[derive(Debug)]
@@ -164,6 +164,21 @@ pub fn in_namespace() -> Option<Vec<&'static str>> {
     }
     found.map(|way| way.to_vec())
 }
+
+/// The start of a shell script: `await COMMAND` repeats it until it succeeds, and gives up before
+/// the test does; `joined` succeeds when the process `$run` has a worker, so that its ports are
+/// open and its signal handlers there.
+pub const AWAIT: &str = "
+    await() {
+        n=0
+        until eval \"$*\" 2>/dev/null; do
+            n=$((n + 1))
+            if [ $n -gt 6000 ]; then echo \"never: $*\" >&2; kill -KILL $run; exit 99; fi
+            sleep 0.02
+        done
+    }
+    joined() { cat /proc/$run/task/*/comm | grep -q '^packtrain-'; }
+";
 
 /// Runs packtrain in a network namespace of its own.
 pub fn namespaced(way: &[&str], args: &[&str]) -> Child {

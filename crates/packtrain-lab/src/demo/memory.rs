@@ -35,7 +35,7 @@ const TRAINS_A_TURN: usize = 16;
 /// How long a host sleeps at most, since it also has to see the end of the transfer.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 /// How long packets that were sent may take to arrive.
-const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(5);
+const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Runs all transfers of one setting.
 pub(super) fn run(

@@ -105,7 +105,8 @@ pub struct Transfer {
     /// sockets (a TAP's ring, too); it is lowered to what the receive buffer takes.
     pub window: u32,
     /// UDP: how long the sender waits for a full window to move before it counts what is on its
-    /// way as lost.
+    /// way as lost. On a busy machine nobody may be able to carry anything for a while; what is
+    /// given up too early makes room for more than the queues can hold.
     pub loss_wait: Duration,
     /// How long a stream may make no progress.
     pub stall: Duration,
@@ -136,15 +137,16 @@ impl Transfer {
             train: 1,
             gro: false,
             window: 512,
-            loss_wait: Duration::from_millis(200),
-            stall: Duration::from_secs(5),
-            limit: time + Duration::from_secs(30),
+            loss_wait: Duration::from_secs(2),
+            stall: Duration::from_secs(30),
+            limit: time + Duration::from_secs(120),
             stop: None,
         }
     }
 
-    /// One TCP stream with 128 KiB writes, 5 s until it counts as stalled, and 30 s at most (not
-    /// counting an [`Amount::Time`]).
+    /// One TCP stream with 128 KiB writes, 30 s until it counts as stalled, and 2 minutes at most
+    /// (not counting an [`Amount::Time`]): a busy machine is slow, and only that is broken which
+    /// does not go on at all.
     pub fn tcp(ip: IpVersion, amount: Amount) -> Self {
         Self::new(Protocol::Tcp, ip, amount)
     }

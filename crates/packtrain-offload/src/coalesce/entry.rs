@@ -1,6 +1,6 @@
 //! One held packet, alone or merged.
 
-use super::parse::Parsed;
+use super::parse::{Parsed, TCP_FIN, TCP_PSH};
 use super::shape::Shape;
 
 /// Header bytes that are kept in the entry, so that comparing does not touch the held packet.
@@ -28,8 +28,8 @@ pub(super) struct State {
     pub template: [u8; TEMPLATE_BYTES],
     pub shape: Shape,
     pub next_seq: u32,
-    /// Transport payload so far.
-    pub payload_bytes: u32,
+    /// Transport payload so far; an IP length bounds it.
+    pub payload_bytes: u16,
     /// Largest payload for `stream`, first payload for `reversible`: what it is cut into.
     pub size: u16,
     /// Wire packets in it.
@@ -73,9 +73,9 @@ impl State {
         }
         self.shape = first.shape;
         self.next_seq = first.seq.wrapping_add(first.payload_bytes);
-        self.payload_bytes = first.payload_bytes;
         // A payload is shorter than its IP datagram.
-        self.size = first.payload_bytes as u16;
+        self.payload_bytes = first.payload_bytes as u16;
+        self.size = self.payload_bytes;
         self.count = 1;
         self.absorbed = 0;
         self.ids = Ids::Undecided;
@@ -90,9 +90,27 @@ impl State {
         self.template.get(..self.shape.header_bytes())
     }
 
-    /// Length of the IP datagram, header included, with `payload` bytes of transport payload.
+    /// Length of the IP datagram, header included, with `more` bytes of transport payload.
     #[inline]
-    pub(super) fn ip_length(&self, payload: u32) -> u32 {
-        (self.shape.header_bytes() - self.shape.network()) as u32 + payload
+    pub(super) fn ip_bytes_with(&self, more: u32) -> u32 {
+        (self.shape.header_bytes() - self.shape.network()) as u32
+            + u32::from(self.payload_bytes)
+            + more
+    }
+
+    /// The held packet has `new` in it now. Says whether one of them was a pure ACK that will never
+    /// come out again.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, new: &Parsed) -> bool {
+        let absorbed = new.payload_bytes == 0 || self.payload_bytes == 0;
+        self.next_seq = new.seq.wrapping_add(new.payload_bytes);
+        // The rules keep the sum below 65 536.
+        self.payload_bytes = self.payload_bytes.wrapping_add(new.payload_bytes as u16);
+        self.count += 1;
+        self.flags |= new.flags & (TCP_FIN | TCP_PSH);
+        self.absorbed += u16::from(absorbed);
+        // `Reversible` merges nothing larger than the first.
+        self.size = self.size.max(new.payload_bytes as u16);
+        absorbed
     }
 }

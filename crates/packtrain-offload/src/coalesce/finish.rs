@@ -22,7 +22,7 @@ pub(super) fn finish<P: Packet>(
     let shape = state.shape;
     let (network, transport) = (shape.network(), shape.transport());
     let header_bytes = shape.header_bytes();
-    let transport_bytes = (header_bytes - transport) as u32 + state.payload_bytes;
+    let transport_bytes = (header_bytes - transport) as u32 + u32::from(state.payload_bytes);
     let head = packet.head_mut(header_bytes)?;
     let pieces = state.count - state.absorbed;
     let running = load16(state.headers().unwrap_or(head), shape.checksum_at());
@@ -72,7 +72,7 @@ pub(super) fn finish<P: Packet>(
             gso
         }
     });
-    let ip_end = header_bytes as u32 + state.payload_bytes;
+    let ip_end = header_bytes as u32 + u32::from(state.payload_bytes);
     Some(Merged {
         gso,
         checksum,
@@ -88,7 +88,7 @@ pub(super) fn finish<P: Packet>(
 /// `stream` merges payloads of any size: too small ones are cut into fewer pieces than they came in,
 /// so that segmentation takes them. That can come to 49 bytes, which no MTU is too small for.
 fn segment_size(state: &State) -> Option<NonZeroU16> {
-    let payload = state.payload_bytes;
+    let payload = u32::from(state.payload_bytes);
     let size = if state.shape.kind().is_tcp() {
         let fewest = payload.div_ceil(TCP_SEGMENTS_MAX) as u16;
         state.size.max(TCP_GSO_SIZE_MIN).max(fewest)

@@ -118,7 +118,7 @@ pub struct Config {
     pub link: LinkType,
     /// Packets held at once: entries of the table, 1 to [`Config::FLOWS_MAX`].
     pub flows: u32,
-    /// Packets queued at once in sorted mode, 1 to [`Config::FLOWS_MAX`]; none are needed for
+    /// Packets queued at once in sorted mode, 1 to [`sort::ITEMS_MAX`]; none are needed for
     /// [`Mode::Hash`].
     pub queue: u32,
     /// Longest IP datagram to make, in bytes, with the IP header. At most 65 535, for IPv6 too, of
@@ -176,7 +176,7 @@ impl Config {
         let flows = clamp(self.flows);
         let queue = match self.mode {
             Mode::Hash => 0,
-            Mode::Sorted | Mode::Auto => clamp(self.queue),
+            Mode::Sorted | Mode::Auto => min(clamp(self.queue), sort::ITEMS_MAX),
         };
         Needs {
             entries: flows,
@@ -186,6 +186,10 @@ impl Config {
             words: if queue == 0 { 0 } else { sort::words(queue) },
         }
     }
+}
+
+const fn min(a: usize, b: usize) -> usize {
+    if a < b { a } else { b }
 }
 
 const fn clamp(n: u32) -> usize {
@@ -377,8 +381,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
     /// `now` is the caller's clock, in nanoseconds; it is only compared with that of
     /// [`flush_inactive`](Self::flush_inactive).
     pub fn push(&mut self, now: u64, packet: P, sink: &mut impl FnMut(P, &Done)) {
-        let parsed = self.parse(&packet);
-        self.work(now).take(packet, parsed, sink);
+        self.push_burst(now, core::iter::once(packet), sink);
     }
 
     /// Takes packets one after the other, with the flows of the next ones already on their way into
@@ -390,19 +393,46 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         sink: &mut impl FnMut(P, &Done),
     ) {
         let mut packets = packets.into_iter();
+        if !self.work(now).looks_ahead() {
+            let (link, strict, seed) = self.parsing();
+            let mut work = self.work(now);
+            let sorting = work.sorting;
+            for packet in packets {
+                let packet = if sorting {
+                    Some(packet)
+                } else {
+                    work.expected(packet, sink)
+                };
+                if let Some(packet) = packet {
+                    let parsed = Parsed::of(&packet, link, strict, seed);
+                    work.take(packet, parsed, sink);
+                }
+            }
+            return;
+        }
+        self.push_ahead(now, &mut packets, sink);
+    }
+
+    fn push_ahead(
+        &mut self,
+        now: u64,
+        packets: &mut impl Iterator<Item = P>,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        let (link, strict, seed) = self.parsing();
+        let mut work = self.work(now);
         let mut ahead: [Option<(P, Parsed)>; AHEAD] = [const { None }; AHEAD];
         loop {
             let mut count = 0;
             for slot in &mut ahead {
                 let Some(packet) = packets.next() else { break };
-                let parsed = self.parse(&packet);
+                let parsed = Parsed::of(&packet, link, strict, seed);
                 *slot = Some((packet, parsed));
                 count += 1;
             }
             if count == 0 {
                 return;
             }
-            let mut work = self.work(now);
             work.prefetch(&ahead[..count]);
             for slot in &mut ahead[..count] {
                 if let Some((packet, parsed)) = slot.take() {
@@ -459,10 +489,9 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
     }
 
     #[inline]
-    fn parse(&mut self, packet: &P) -> Parsed {
-        self.stats.packets += 1;
-        let strict = self.config.semantics == Semantics::Reversible;
-        Parsed::of(packet, self.config.link, strict, self.config.seed)
+    const fn parsing(&self) -> (LinkType, bool, u64) {
+        let strict = matches!(self.config.semantics, Semantics::Reversible);
+        (self.config.link, strict, self.config.seed)
     }
 
     #[inline]
@@ -487,6 +516,8 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             words,
             queued: &mut self.queued,
             sorting: self.sorting,
+            links_only: self.config.semantics == Semantics::Reversible
+                && self.config.finish == Finish::Partial,
             window: &mut self.window,
             stats: &mut self.stats,
             now,

@@ -107,10 +107,20 @@ pub(super) fn continues(
     new: &Parsed,
     head: &[u8],
 ) -> Verdict {
-    match (config.semantics, new.shape.kind().is_tcp()) {
-        (Semantics::Reversible, true) => reversible_tcp(config, held, new),
-        (_, false) => udp(config, held, new),
-        (Semantics::Stream, true) => stream(config, held, held_head, new, head),
+    if config.semantics == Semantics::Stream && new.shape.kind().is_tcp() {
+        stream(config, held, held_head, new, head)
+    } else {
+        continues_reversible(config, held, new)
+    }
+}
+
+/// The same for `Reversible`, which looks at nothing of the headers but what is in `held` and `new`.
+#[inline(always)]
+pub(super) fn continues_reversible(config: &Config, held: &State, new: &Parsed) -> Verdict {
+    if new.shape.kind().is_tcp() {
+        reversible_tcp(config, held, new)
+    } else {
+        udp(config, held, new)
     }
 }
 
@@ -133,7 +143,7 @@ pub(super) fn mismatch(config: &Config, new: &Parsed) -> FlushReason {
 }
 
 /// `tcp_gro_receive()` and `inet_gro_receive()` in Linux.
-#[inline]
+#[inline(always)]
 fn reversible_tcp(config: &Config, held: &State, new: &Parsed) -> Verdict {
     if new.flags & ends(config.semantics) != 0 {
         return Verdict::Refuse(FlushReason::Flags);
@@ -145,7 +155,7 @@ fn reversible_tcp(config: &Config, held: &State, new: &Parsed) -> Verdict {
     if new.payload_bytes > size {
         return Verdict::Refuse(FlushReason::Size);
     }
-    if held.ip_length(held.payload_bytes + new.payload_bytes) > config.max_bytes {
+    if held.ip_bytes_with(new.payload_bytes) > config.max_bytes {
         return Verdict::Refuse(FlushReason::Full);
     }
     let Some(ids) = identification(config, held, new) else {
@@ -164,7 +174,7 @@ fn reversible_tcp(config: &Config, held: &State, new: &Parsed) -> Verdict {
 }
 
 /// `udp_gro_receive_segment()` in Linux, with 64 datagrams at most.
-#[inline]
+#[inline(always)]
 fn udp(config: &Config, held: &State, new: &Parsed) -> Verdict {
     let size = u32::from(held.size);
     if new.payload_bytes == 0 {
@@ -173,7 +183,7 @@ fn udp(config: &Config, held: &State, new: &Parsed) -> Verdict {
     if new.payload_bytes > size {
         return Verdict::Refuse(FlushReason::Size);
     }
-    if held.ip_length(held.payload_bytes + new.payload_bytes) > config.max_bytes {
+    if held.ip_bytes_with(new.payload_bytes) > config.max_bytes {
         return Verdict::Refuse(FlushReason::Full);
     }
     let Some(ids) = identification(config, held, new) else {
@@ -191,7 +201,7 @@ fn udp(config: &Config, held: &State, new: &Parsed) -> Verdict {
 
 /// How IPv4 identifications go on if `new` does, or `None` if it may not; the second packet decides.
 /// That they stay the same is only allowed with DF (RFC 6864 §4: then they have no meaning).
-#[inline]
+#[inline(always)]
 fn identification(config: &Config, held: &State, new: &Parsed) -> Option<Ids> {
     if new.shape.kind().is_ipv6() {
         return Some(Ids::Undecided);
@@ -238,9 +248,7 @@ fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &
     if new.payload_bytes == 0 && ack == was && window <= load16(held_head, transport + 14) {
         return Verdict::Refuse(FlushReason::Order);
     }
-    if held.ip_length(held.payload_bytes + new.payload_bytes) > config.max_bytes
-        || held.count >= config.ack_limit
-    {
+    if held.ip_bytes_with(new.payload_bytes) > config.max_bytes || held.count >= config.ack_limit {
         return Verdict::Refuse(FlushReason::Full);
     }
     Verdict::Merge {

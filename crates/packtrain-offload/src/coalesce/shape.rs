@@ -2,62 +2,72 @@
 //! fields, whose places depend only on where the headers are.
 
 use super::Semantics;
-use super::parse::{TCP_CWR, TCP_FIN, TCP_PSH, protocol_of};
+use super::parse::{TCP_CWR, TCP_FIN, TCP_PSH, WIDE, protocol_of};
 use crate::layout::{EtherType, Layout, Network, Transport};
-use crate::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, VLAN_TAG_BYTES};
+use crate::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, L2_HEADER_BYTES_MAX, VLAN_TAG_BYTES};
 use crate::offload::{GsoKind, LinkType};
 
-/// Where the headers of a TCP or UDP packet are, in 32 bits.
+/// Where the headers of a TCP or UDP packet are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape(u32);
+pub(super) struct Shape {
+    header_bytes: u16,
+    transport: u16,
+    network: u8,
+    kind: GsoKind,
+}
 
-const NETWORK_BITS: u32 = 6;
-const OFFSET_BITS: u32 = 10;
-const _: () = assert!(HEADER_BYTES_MAX < 1 << OFFSET_BITS);
+const _: () = assert!(size_of::<Shape>() == 6);
+const _: () = assert!(L2_HEADER_BYTES_MAX <= u8::MAX as usize);
 
 impl Shape {
     /// Of no packet.
-    pub(super) const NONE: Self = Self(u32::MAX);
+    pub(super) const NONE: Self = Self::new(GsoKind::TcpV4, 0, 0, 0);
 
     #[inline]
     pub(super) const fn new(kind: GsoKind, network: u16, transport: u16, payload: u16) -> Self {
-        let kind = match kind {
-            GsoKind::TcpV4 => 0,
-            GsoKind::TcpV6 => 1,
-            GsoKind::UdpV4 => 2,
-            GsoKind::UdpV6 => 3,
-        };
-        Self(
-            kind | (network as u32) << 2
-                | (transport as u32) << (2 + NETWORK_BITS)
-                | (payload as u32) << (2 + NETWORK_BITS + OFFSET_BITS),
-        )
+        Self {
+            header_bytes: payload,
+            transport,
+            network: network as u8,
+            kind,
+        }
     }
 
-    #[inline]
-    pub(super) const fn kind(self) -> GsoKind {
-        match self.0 & 3 {
+    /// The same, said to be of the kind that it is of: the compiler knows it then.
+    #[inline(always)]
+    pub(super) const fn of_kind<const KIND: u8>(self) -> Self {
+        let kind = match KIND {
             0 => GsoKind::TcpV4,
             1 => GsoKind::TcpV6,
             2 => GsoKind::UdpV4,
             _ => GsoKind::UdpV6,
+        };
+        const {
+            assert!(GsoKind::TcpV4 as u8 == 0 && GsoKind::TcpV6 as u8 == 1);
+            assert!(GsoKind::UdpV4 as u8 == 2 && GsoKind::UdpV6 as u8 == 3);
         }
+        Self { kind, ..self }
+    }
+
+    #[inline]
+    pub(super) const fn kind(self) -> GsoKind {
+        self.kind
     }
 
     #[inline]
     pub(super) const fn network(self) -> usize {
-        (self.0 >> 2) as usize & ((1 << NETWORK_BITS) - 1)
+        self.network as usize
     }
 
     #[inline]
     pub(super) const fn transport(self) -> usize {
-        (self.0 >> (2 + NETWORK_BITS)) as usize & ((1 << OFFSET_BITS) - 1)
+        self.transport as usize
     }
 
     /// Link, IP and transport header, in bytes.
     #[inline]
     pub(super) const fn header_bytes(self) -> usize {
-        (self.0 >> (2 + NETWORK_BITS + OFFSET_BITS)) as usize & ((1 << OFFSET_BITS) - 1)
+        self.header_bytes as usize
     }
 
     /// Where the transport checksum field is.
@@ -125,7 +135,8 @@ impl Mask {
 
     fn build(&mut self, shape: Shape, semantics: Semantics) {
         self.shape = shape;
-        self.bits = [0xFF; HEADER_BYTES_MAX];
+        self.bits = [0; HEADER_BYTES_MAX];
+        self.bits[..shape.header_bytes()].fill(0xFF);
         let (network, transport) = (shape.network(), shape.transport());
         if shape.kind().is_ipv6() {
             self.ignore(network + 4, 2);
@@ -183,6 +194,28 @@ const fn differ(a: &[u8; 8], b: &[u8; 8], bits: &[u8; 8]) -> u64 {
     (u64::from_ne_bytes(*a) ^ u64::from_ne_bytes(*b)) & u64::from_ne_bytes(*bits)
 }
 
+/// The mask of a shape whose headers are within the first `WIDE` bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WideMask {
+    pub shape: Shape,
+    bits: [u8; WIDE],
+}
+
+impl WideMask {
+    /// Whether two packets agree in every bit that has to be equal.
+    #[inline(always)]
+    pub(super) fn agrees(&self, a: &[u8; WIDE], b: &[u8; WIDE]) -> bool {
+        const { assert!(WIDE.is_multiple_of(8)) };
+        let (a, b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+        let bits = self.bits.as_chunks::<8>().0;
+        let mut difference = 0;
+        for at in 0..WIDE / 8 {
+            difference |= differ(&a[at], &b[at], &bits[at]);
+        }
+        difference == 0
+    }
+}
+
 /// Masks of the shapes that were seen last. Most links carry four or so.
 #[derive(Clone, Debug)]
 pub(super) struct Masks {
@@ -190,6 +223,8 @@ pub(super) struct Masks {
     /// The one that is replaced next.
     next: usize,
     semantics: Semantics,
+    /// Of the packet that was held last, if its headers are short enough: most come next, too.
+    recent: WideMask,
 }
 
 impl Masks {
@@ -200,7 +235,33 @@ impl Masks {
             masks: [Mask::EMPTY; Self::KEPT],
             next: 0,
             semantics,
+            recent: WideMask {
+                shape: Shape::NONE,
+                bits: [0xFF; WIDE],
+            },
         }
+    }
+
+    /// The mask of the shape that was held last.
+    #[inline(always)]
+    pub(super) const fn recent(&self) -> &WideMask {
+        &self.recent
+    }
+
+    /// A packet of `shape` is held.
+    #[inline]
+    pub(super) fn note(&mut self, shape: Shape) {
+        if shape != self.recent.shape && shape.header_bytes() <= WIDE {
+            self.take_note(shape);
+        }
+    }
+
+    fn take_note(&mut self, shape: Shape) {
+        let found = self.masks.iter().position(|mask| mask.shape == shape);
+        let at = found.unwrap_or_else(|| self.replace(shape));
+        self.recent.shape = shape;
+        let bits = self.masks[at].bits.first_chunk();
+        self.recent.bits = *bits.unwrap_or(&[0xFF; WIDE]);
     }
 
     /// Whether two headers of `shape` agree in every bit that has to be equal.

@@ -80,6 +80,17 @@ impl Ring {
     pub(super) const fn live(&self) -> u32 {
         self.live
     }
+
+    /// One packet less.
+    #[inline]
+    const fn leave(&mut self) {
+        self.live -= 1;
+        if self.live == 0 {
+            // The next ones use the entries that are in cache.
+            self.tail = 0;
+            self.head = 0;
+        }
+    }
 }
 
 impl<P> Table<'_, P> {
@@ -89,22 +100,33 @@ impl<P> Table<'_, P> {
         hash as usize & (self.sets.len() - 1)
     }
 
-    /// The set that `hash` leads to, for a prefetch.
-    #[inline]
-    pub(super) fn set_line(&self, hash: u64) -> &Set {
-        &self.sets[self.set_of(hash)]
+    /// The first entry that `hash` may lead to.
+    #[inline(always)]
+    pub(super) fn candidate(&self, hash: u64) -> Option<u32> {
+        let set = &self.sets[self.set_of(hash)];
+        for &slot in &set.0 {
+            if slot == 0 {
+                return None;
+            }
+            if slot >> INDEX_BITS == tag(hash) {
+                return Some((slot & INDEX_MASK) - 1);
+            }
+        }
+        None
     }
 
-    /// The first entry that `hash` may lead to, for a prefetch.
     #[inline]
-    pub(super) fn candidate(&self, hash: u64) -> Option<&Entry<P>> {
-        let set = &self.sets[self.set_of(hash)];
-        let slot = set
-            .0
-            .iter()
-            .take_while(|&&slot| slot != 0)
-            .find(|&&slot| slot >> INDEX_BITS == tag(hash))?;
-        self.entries.get((slot & INDEX_MASK) as usize - 1)
+    pub(super) fn prefetch_set(&self, hash: u64) {
+        crate::prefetch::read(&self.sets[self.set_of(hash)]);
+    }
+
+    #[inline]
+    pub(super) fn prefetch_entry(&self, hash: u64) {
+        if let Some(index) = self.candidate(hash) {
+            let entry = &self.entries[index as usize];
+            crate::prefetch::read(&entry.state.template);
+            crate::prefetch::read(&entry.packet);
+        }
     }
 
     /// The entry of `hash` that `is_it` accepts.
@@ -189,20 +211,28 @@ impl<P> Table<'_, P> {
         let entry = &mut self.entries[index as usize];
         let packet = entry.packet.take()?;
         let set = &mut self.sets[entry.set as usize].0;
-        let used = set.iter().position(|&slot| slot == 0).unwrap_or(WAYS);
-        let mine = set[..used]
-            .iter()
-            .position(|slot| slot & INDEX_MASK == index + 1);
+        let mine = set.iter().position(|slot| slot & INDEX_MASK == index + 1);
         if let Some(mine) = mine {
-            set[mine] = set[used - 1];
-            set[used - 1] = 0;
+            let mut last = mine;
+            while last + 1 < WAYS && set[last + 1] != 0 {
+                last += 1;
+            }
+            set[mine] = set[last];
+            set[last] = 0;
         }
-        self.ring.live -= 1;
-        if self.ring.live == 0 {
-            // The next ones use the entries that are in cache.
-            self.ring.tail = 0;
-            self.ring.head = 0;
-        }
+        self.ring.leave();
+        Some((&entry.state, packet))
+    }
+
+    /// Takes the oldest packet out, on the way to taking out all of them: the set that leads to it is
+    /// emptied, and with it the way to others. Until all are out nothing may be looked for.
+    #[inline(always)]
+    pub(super) fn take_oldest_of_all(&mut self) -> Option<(&State, P)> {
+        let index = self.oldest()?;
+        let entry = &mut self.entries[index as usize];
+        let packet = entry.packet.take()?;
+        self.sets[entry.set as usize] = Set::EMPTY;
+        self.ring.leave();
         Some((&entry.state, packet))
     }
 
@@ -212,14 +242,14 @@ impl<P> Table<'_, P> {
         if self.ring.live == 0 {
             return None;
         }
-        while self.entries[self.ring.tail as usize].packet.is_none() {
-            let next = self.ring.tail + 1;
-            self.ring.tail = if next as usize == self.entries.len() {
-                0
-            } else {
-                next
-            };
+        let mut tail = self.ring.tail;
+        while self.entries[tail as usize].packet.is_none() {
+            tail += 1;
+            if tail as usize == self.entries.len() {
+                tail = 0;
+            }
         }
-        Some(self.ring.tail)
+        self.ring.tail = tail;
+        Some(tail)
     }
 }

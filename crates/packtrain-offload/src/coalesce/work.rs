@@ -10,8 +10,9 @@ use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
 use super::table::Table;
 use super::{Config, Done, Finish, Semantics, Window};
-use crate::offload::ChecksumState;
+use crate::offload::{ChecksumState, GsoKind};
 use crate::sort::{self, Keyed, Scratch};
+use core::mem::take;
 
 /// A coalescer taken apart, so that its parts can be borrowed one by one.
 pub(super) struct Work<'w, P> {
@@ -23,35 +24,42 @@ pub(super) struct Work<'w, P> {
     pub words: &'w mut [u32],
     pub queued: &'w mut usize,
     pub sorting: bool,
+    /// Merging is linking, and nothing else.
+    pub links_only: bool,
     pub window: &'w mut Window,
     pub stats: &'w mut Stats,
     pub now: u64,
 }
 
 impl<P: Packet> Work<'_, P> {
+    /// Whether flows are worth fetching ahead: not those that are in the nearest cache anyway.
+    #[inline]
+    pub(super) fn looks_ahead(&self) -> bool {
+        !self.sorting && self.table.entries.len() > IN_CACHE
+    }
+
+    /// Asks for what the packets will touch: sets, then entries, then the held packets.
     #[inline]
     pub(super) fn prefetch(&self, ahead: &[Option<(P, Parsed)>]) {
-        if self.sorting || self.table.entries.len() <= IN_CACHE {
-            return;
+        let hashes = || ahead.iter().flatten().map(|(_, parsed)| parsed.hash);
+        for hash in hashes() {
+            self.table.prefetch_set(hash);
         }
-        for (_, parsed) in ahead.iter().flatten() {
-            crate::prefetch::read(self.table.set_line(parsed.hash));
+        for hash in hashes() {
+            self.table.prefetch_entry(hash);
         }
-        for (_, parsed) in ahead.iter().flatten() {
-            if let Some(entry) = self.table.candidate(parsed.hash) {
-                crate::prefetch::read(entry);
-                crate::prefetch::read(&entry.packet);
-            }
-        }
-        for (_, parsed) in ahead.iter().flatten() {
-            let entry = self.table.candidate(parsed.hash);
-            if let Some(packet) = entry.and_then(|entry| entry.packet.as_ref()) {
+        for hash in hashes() {
+            if let Some(index) = self.table.candidate(hash)
+                && let Some(packet) = &self.table.entries[index as usize].packet
+            {
                 packet.prefetch();
             }
         }
     }
 
+    #[inline(always)]
     pub(super) fn take(&mut self, packet: P, parsed: Parsed, sink: &mut impl FnMut(P, &Done)) {
+        self.stats.packets += 1;
         self.window.packets += 1;
         match parsed.class {
             Class::Stranger(why) => self.pass(packet, why, sink),
@@ -73,27 +81,30 @@ impl<P: Packet> Work<'_, P> {
 
     /// Sorted mode: the queued packets, flow by flow.
     pub(super) fn run_queue(&mut self, sink: &mut impl FnMut(P, &Done)) {
-        let count = core::mem::take(self.queued);
+        let count = take(self.queued);
         if count == 0 {
             return;
         }
         self.stats.sorted_windows += 1;
-        let (keys, spare) = self.keys.split_at_mut(self.queue.len());
-        for (index, (key, queued)) in keys.iter_mut().zip(&self.queue[..count]).enumerate() {
+        let capacity = self.queue.len();
+        let (items, spare) = self.keys.split_at_mut(capacity);
+        let items = &mut items[..count];
+        for (index, (key, queued)) in items.iter_mut().zip(&*self.queue).enumerate() {
             *key = Keyed {
                 key: queued.hash(),
                 index: index as u64,
             };
         }
-        let mut scratch = Scratch {
-            spare,
-            words: self.words,
+        let given = items.as_ptr();
+        let words = &mut *self.words;
+        // The storage was checked, so that this cannot fail. If it did, they would go on as they
+        // came.
+        let start = match sort::group(items, &mut Scratch { spare, words }) {
+            Ok(grouped) if grouped.as_ptr() != given => capacity,
+            Ok(_) | Err(_) => 0,
         };
-        // In order of arrival if it could not be done; `StorageError` rules that out.
-        let grouped = sort::group(&mut keys[..count], &mut scratch);
-        debug_assert!(grouped.is_ok(), "storage was checked");
         let mut last = None;
-        for at in 0..count {
+        for at in start..start + count {
             let Keyed { key, index } = self.keys[at];
             if last != Some(key) {
                 last = Some(key);
@@ -107,33 +118,145 @@ impl<P: Packet> Work<'_, P> {
         self.flush_all(FlushReason::Timeout, sink);
     }
 
+    /// The packet that is expected: one that continues the held one of its flow, with headers of the
+    /// shape that was held last. It comes back if it is anything else.
+    ///
+    /// It need not be parsed. If every bit agrees with those of a packet that was, but for the
+    /// fields that may differ, then so does everything that a parser looks at; what is left to be
+    /// checked are these fields.
+    #[inline(always)]
+    pub(super) fn expected(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) -> Option<P> {
+        match self.masks.recent().shape.kind() {
+            GsoKind::TcpV4 => self.expected_kind::<{ GsoKind::TcpV4 as u8 }>(packet, sink),
+            GsoKind::TcpV6 => self.expected_kind::<{ GsoKind::TcpV6 as u8 }>(packet, sink),
+            GsoKind::UdpV4 => self.expected_kind::<{ GsoKind::UdpV4 as u8 }>(packet, sink),
+            GsoKind::UdpV6 => self.expected_kind::<{ GsoKind::UdpV6 as u8 }>(packet, sink),
+        }
+    }
+
+    /// The same for one kind of packets, so that nothing about the kind has to be asked.
+    #[inline(always)]
+    fn expected_kind<const KIND: u8>(
+        &mut self,
+        packet: P,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> Option<P> {
+        let mask = self.masks.recent();
+        let Some(head) = packet.head().first_chunk() else {
+            return Some(packet);
+        };
+        let shape = mask.shape.of_kind::<KIND>();
+        let hash = parse::hash_at(shape, head, self.config.seed);
+        let Some(index) = self.table.candidate(hash) else {
+            return Some(packet);
+        };
+        let entry = &mut self.table.entries[index as usize];
+        let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
+            return Some(packet);
+        };
+        // The bits that the packet's own shape is read from are among those that are compared, but
+        // the mask means something only if it is that of the held one.
+        if !self.links_only
+            || state.shape != shape
+            || !mask.agrees(&state.template, head)
+            || state.aside != packet.aside()
+        {
+            return Some(packet);
+        }
+        let Some(new) = Parsed::like(shape, hash, &packet, head) else {
+            return Some(packet);
+        };
+        let Verdict::Merge { then, ids } = rules::continues_reversible(self.config, state, &new)
+        else {
+            return Some(packet);
+        };
+        let payload = shape.header_bytes() as u32..new.ip_end;
+        let result = if packet.checksum() == ChecksumState::None {
+            let headers = new.transport_sum(head);
+            self.stats.summed_bytes += u64::from(new.payload_bytes);
+            held.append_checked(packet, payload, headers)
+                .map_err(|(_why, packet)| packet)
+        } else {
+            held.append(packet, payload)
+        };
+        if let Err(packet) = result {
+            return Some(packet);
+        }
+        state.ids = ids;
+        state.advance(&new);
+        self.stats.packets += 1;
+        self.window.packets += 1;
+        if let Some(reason) = then {
+            self.flush_one(index, reason, sink);
+        }
+        None
+    }
+
     /// One packet of a flow.
+    #[inline(never)]
     fn step(&mut self, packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
+        if new.class == Class::Candidate && self.table.candidate(new.hash).is_none() {
+            return self.hold(packet, new, Ids::Undecided, sink);
+        }
         let head = packet.head();
         let found = self.table.find(new.hash, |held, held_packet| {
             let held_head = held.headers().unwrap_or_else(|| held_packet.head());
             parse::same_flow(held_head, held.shape, head, new.shape)
         });
-        if let Class::OfFlow(why) = new.class {
-            if let Some(held) = found {
-                self.flush_one(held, FlushReason::Refused, sink);
-            }
-            return self.pass(packet, why, sink);
+        if new.class != Class::Candidate {
+            return self.pass_of_flow(found, packet, new, sink);
         }
         let Some(held) = found else {
             return self.hold(packet, new, Ids::Undecided, sink);
         };
-        match self.verdict(held, &packet, new) {
+        let verdict = self.verdict(held, &packet, new);
+        self.go_on(held, verdict, packet, new, sink);
+    }
+
+    fn pass_of_flow(
+        &mut self,
+        held: Option<u32>,
+        packet: P,
+        new: &Parsed,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        if let Some(held) = held {
+            self.flush_one(held, FlushReason::Refused, sink);
+        }
+        if let Class::OfFlow(why) | Class::OfAnyFlow(why) | Class::Stranger(why) = new.class {
+            self.pass(packet, why, sink);
+        }
+    }
+
+    fn go_on(
+        &mut self,
+        held: u32,
+        verdict: Verdict,
+        packet: P,
+        new: &Parsed,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        match verdict {
+            Verdict::Merge { then, ids } => match (self.merge(held, packet, new, ids), then) {
+                (None, None) => {}
+                (None, Some(reason)) => self.flush_one(held, reason, sink),
+                (Some((AppendError::Full, packet)), _) => {
+                    self.flush_one(held, FlushReason::Full, sink);
+                    self.hold(packet, new, Ids::Undecided, sink);
+                }
+                (Some((AppendError::Checksum, packet)), _) => {
+                    self.flush_one(held, FlushReason::Refused, sink);
+                    self.pass(packet, NotTaken::BadChecksum, sink);
+                }
+            },
             Verdict::Refuse(reason) => {
                 let ids = self.ids_after(held, &packet, new);
                 self.flush_one(held, reason, sink);
                 self.hold(packet, new, ids, sink);
             }
-            Verdict::Merge { then, ids } => self.merge(held, packet, new, then, ids, sink),
         }
     }
 
-    #[inline]
     fn verdict(&mut self, held: u32, packet: &P, new: &Parsed) -> Verdict {
         let entry = &self.table.entries[held as usize];
         let Some(held_packet) = &entry.packet else {
@@ -165,16 +288,8 @@ impl<P: Packet> Work<'_, P> {
         }
     }
 
-    #[inline]
-    fn merge(
-        &mut self,
-        index: u32,
-        packet: P,
-        new: &Parsed,
-        then: Option<FlushReason>,
-        ids: Ids,
-        sink: &mut impl FnMut(P, &Done),
-    ) {
+    /// Merges a packet. It comes back if that was not possible, with the reason.
+    fn merge(&mut self, index: u32, packet: P, new: &Parsed, ids: Ids) -> Option<(AppendError, P)> {
         let header_bytes = new.shape.header_bytes() as u32;
         let payload = header_bytes..header_bytes + new.payload_bytes;
         let fields = (self.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
@@ -184,9 +299,10 @@ impl<P: Packet> Work<'_, P> {
             (packet.checksum() == ChecksumState::None).then(|| new.transport_sum(packet.head()));
         let entry = &mut self.table.entries[index as usize];
         let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
-            return;
+            return Some((AppendError::Full, packet));
         };
-        let sum = sum.map(|sum| finish::join(sum_so_far(state, held), state.payload_bytes, sum));
+        let sum = sum
+            .map(|sum| finish::join(sum_so_far(state, held), u32::from(state.payload_bytes), sum));
         let result = match headers {
             Some(headers) => {
                 self.stats.summed_bytes += u64::from(new.payload_bytes);
@@ -196,35 +312,21 @@ impl<P: Packet> Work<'_, P> {
                 .append(packet, payload)
                 .map_err(|packet| (AppendError::Full, packet)),
         };
-        match result {
-            Ok(()) => {
-                state.ids = ids;
-                let absorbed = advance(state, new);
-                self.stats.absorbed += u64::from(absorbed);
-                if let Some(head) = kept_up_to_date(state, held, fields.is_some() || sum.is_some())
-                {
-                    if let Some(fields) = fields {
-                        fields.store(new.shape, head);
-                    }
-                    if let Some(sum) = sum {
-                        parse::store16(head, new.shape.checksum_at(), sum);
-                    }
-                }
-                if let Some(reason) = then {
-                    self.flush_one(index, reason, sink);
-                }
+        if let Err(left) = result {
+            return Some(left);
+        }
+        state.ids = ids;
+        let absorbed = state.advance(new);
+        self.stats.absorbed += u64::from(absorbed);
+        if let Some(head) = kept_up_to_date(state, held, fields.is_some() || sum.is_some()) {
+            if let Some(fields) = fields {
+                fields.store(new.shape, head);
             }
-            Err((AppendError::Full, packet)) => self.start_over(index, packet, new, sink),
-            Err((AppendError::Checksum, packet)) => {
-                self.flush_one(index, FlushReason::Refused, sink);
-                self.pass(packet, NotTaken::BadChecksum, sink);
+            if let Some(sum) = sum {
+                parse::store16(head, new.shape.checksum_at(), sum);
             }
         }
-    }
-
-    fn start_over(&mut self, held: u32, packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
-        self.flush_one(held, FlushReason::Full, sink);
-        self.hold(packet, new, Ids::Undecided, sink);
+        None
     }
 
     /// A packet whose flow is not held: it is held, or handed on.
@@ -258,6 +360,7 @@ impl<P: Packet> Work<'_, P> {
             let head = packet.head();
             entry.state.begin(new, head, now, packet.aside());
             entry.state.ids = ids;
+            self.masks.note(new.shape);
         }
     }
 
@@ -270,9 +373,10 @@ impl<P: Packet> Work<'_, P> {
         sink(packet, &Done::Passed(why));
     }
 
+    /// Everything that is held, oldest first.
     pub(super) fn flush_all(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        while let Some(oldest) = self.table.oldest() {
-            self.flush_one(oldest, reason, sink);
+        while let Some((state, packet)) = self.table.take_oldest_of_all() {
+            emit(self.config, self.stats, state, packet, reason, sink);
         }
     }
 
@@ -282,20 +386,32 @@ impl<P: Packet> Work<'_, P> {
         reason: FlushReason,
         sink: &mut impl FnMut(P, &Done),
     ) {
-        let Some((state, mut packet)) = self.table.take(index) else {
-            return;
-        };
-        self.stats.flushes.add(reason);
-        self.stats.emitted += 1;
-        if state.count > 1
-            && let Some(merged) = finish::finish(self.config, state, &mut packet, reason)
-        {
-            self.stats.supers += 1;
-            self.stats.merged += u64::from(state.count);
-            return sink(packet, &Done::Merged(merged));
+        if let Some((state, packet)) = self.table.take(index) {
+            emit(self.config, self.stats, state, packet, reason, sink);
         }
-        sink(packet, &Done::Alone(reason));
     }
+}
+
+/// Hands on what was held.
+#[inline(always)]
+fn emit<P: Packet>(
+    config: &Config,
+    stats: &mut Stats,
+    state: &State,
+    mut packet: P,
+    reason: FlushReason,
+    sink: &mut impl FnMut(P, &Done),
+) {
+    stats.flushes.add(reason);
+    stats.emitted += 1;
+    if state.count > 1
+        && let Some(merged) = finish::finish(config, state, &mut packet, reason)
+    {
+        stats.supers += 1;
+        stats.merged += u64::from(state.count);
+        return sink(packet, &Done::Merged(merged));
+    }
+    sink(packet, &Done::Alone(reason));
 }
 
 /// Entries that are in the first-level cache anyway.
@@ -324,8 +440,8 @@ fn sum_so_far<P: Packet>(state: &State, held: &P) -> u16 {
         hash: 0,
         shape,
         seq: 0,
-        payload_bytes: state.payload_bytes,
-        ip_end: shape.header_bytes() as u32 + state.payload_bytes,
+        payload_bytes: u32::from(state.payload_bytes),
+        ip_end: shape.header_bytes() as u32 + u32::from(state.payload_bytes),
         id: 0,
         flags: 0,
         class: Class::Candidate,
@@ -348,19 +464,4 @@ fn kept_up_to_date<'a, P: Packet>(
     } else {
         held.head_mut(bytes)
     }
-}
-
-/// The held packet has `new` in it now. Says whether one of them was a pure ACK that will never
-/// come out again.
-#[inline]
-fn advance(state: &mut State, new: &Parsed) -> bool {
-    let absorbed = new.payload_bytes == 0 || state.payload_bytes == 0;
-    state.next_seq = new.seq.wrapping_add(new.payload_bytes);
-    state.payload_bytes += new.payload_bytes;
-    state.count += 1;
-    state.flags |= new.flags & (parse::TCP_FIN | parse::TCP_PSH);
-    state.absorbed += u16::from(absorbed);
-    // `Reversible` merges nothing larger than the first.
-    state.size = state.size.max(new.payload_bytes as u16);
-    absorbed
 }

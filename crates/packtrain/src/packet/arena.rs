@@ -460,8 +460,23 @@ impl Core {
     }
 
     /// Gives a line back.
+    #[inline]
     pub(super) fn put_line(&self, index: u32) {
-        self.put(Stack::Lines, index);
+        let here = NonNull::from(self);
+        // Nearly always there is room in this thread's pocket.
+        let kept = CACHE.try_with(|cache| {
+            let mut cache = cache.borrow_mut();
+            let pocket = cache.core == Some(here) && cache.lines.len < SMALL_POCKET;
+            if pocket {
+                let at = cache.lines.len;
+                cache.lines.indices[at] = index;
+                cache.lines.len = at + 1;
+            }
+            pocket
+        });
+        if kept != Ok(true) {
+            self.put(Stack::Lines, index);
+        }
     }
 
     fn take(&self, stack: Stack) -> Option<u32> {

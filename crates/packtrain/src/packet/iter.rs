@@ -14,7 +14,8 @@ pub(super) struct Cursor {
     core: NonNull<Core>,
     at: *const Segment,
     in_line: usize,
-    next_line: u32,
+    /// The line before the one that comes next; before the first comes the last.
+    line: u32,
     left: usize,
 }
 
@@ -25,7 +26,7 @@ impl Cursor {
             core: head.header.core,
             at: head.segments.as_ptr(),
             in_line: HEAD_SEGMENTS,
-            next_line: head.header.next,
+            line: head.header.next,
             left: packet.segment_count(),
         }
     }
@@ -35,13 +36,9 @@ impl Cursor {
         // SAFETY: `left` counts the packet's segments, so a line with the next one exists.
         unsafe {
             if self.in_line == 0 {
-                let line = self
-                    .core
-                    .as_ref()
-                    .line(self.next_line)
-                    .cast::<MoreLine>()
-                    .as_ptr();
-                self.next_line = (*line).header.next;
+                let core = self.core.as_ref();
+                self.line = core.line(self.line).as_ref().header.next;
+                let line = core.line(self.line).cast::<MoreLine>().as_ptr();
                 self.at = (&raw const (*line).segments).cast();
                 self.in_line = MORE_SEGMENTS;
             }

@@ -68,7 +68,8 @@ pub(super) struct LineHeader {
     pub(super) core: NonNull<Core>,
     /// This line's own index; never changes.
     pub(super) index: u32,
-    /// The line with the next segments, or [`NO_LINE`].
+    /// In a packet's first line: its last line, or [`NO_LINE`] if there is no other. In a further
+    /// line: the next one, and in the last of them the first, so that either end is near.
     pub(super) next: u32,
 }
 

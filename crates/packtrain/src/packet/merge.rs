@@ -76,9 +76,10 @@ impl Packet {
     ///
     /// [`PacketError::TooManySegments`], [`PacketError::NoBuffer`], [`PacketError::ForeignArena`]
     /// or [`PacketError::OutOfRange`]; then both packets are as they were.
+    #[inline]
     pub fn append_part(
         &mut self,
-        mut tail: Self,
+        tail: Self,
         range: Range<u32>,
     ) -> Result<(), (PacketError, Self)> {
         if let Err(error) = self.check_append(&tail, &range) {
@@ -88,7 +89,8 @@ impl Packet {
             return Ok(());
         }
         // Most packets are in one piece, and its reference only moves.
-        if let Some(whole) = tail.segment(0).filter(|_| tail.segment_count() == 1) {
+        if tail.segment_count() == 1 {
+            let whole = tail.head().segments[0];
             let part = Segment {
                 offset: whole.offset + range.start,
                 len: range.end - range.start,
@@ -96,8 +98,7 @@ impl Packet {
             };
             return match self.push_segment(part) {
                 Ok(()) => {
-                    tail.head_mut().count = 0;
-                    tail.head_mut().bytes = 0;
+                    tail.forget();
                     Ok(())
                 }
                 Err(error) => Err((error, tail)),
@@ -109,6 +110,15 @@ impl Packet {
         }
     }
 
+    /// Gives the line of a packet of one segment back, and leaves the segment alone: its reference
+    /// is another packet's now.
+    #[inline]
+    fn forget(self) {
+        self.core().put_line(self.head().header.index);
+        std::mem::forget(self);
+    }
+
+    #[inline]
     fn check_append(&self, tail: &Self, range: &Range<u32>) -> Result<(), PacketError> {
         if self.head().header.core != tail.head().header.core {
             return Err(PacketError::ForeignArena);

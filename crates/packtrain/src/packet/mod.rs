@@ -130,17 +130,20 @@ impl Packet {
         Ok(Self { line })
     }
 
+    #[inline]
     fn head(&self) -> &Line {
         // SAFETY: a packet owns its line, which lives as long as the arena's core, which lives as
         // long as any line is in use.
         unsafe { self.line.as_ref() }
     }
 
+    #[inline]
     fn head_mut(&mut self) -> &mut Line {
         // SAFETY: as in `head`, and `&mut self` makes this the only access.
         unsafe { self.line.as_mut() }
     }
 
+    #[inline]
     fn core<'a>(&self) -> &'a Core {
         // SAFETY: the core outlives every line in use; callers keep the reference no longer than
         // they keep the packet.
@@ -149,6 +152,7 @@ impl Packet {
 
     /// Bytes over all segments: the link header included, no FCS.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.head().bytes as usize
     }
@@ -161,17 +165,20 @@ impl Packet {
 
     /// Number of segments, empty ones included.
     #[must_use]
+    #[inline]
     pub fn segment_count(&self) -> usize {
         usize::from(self.head().count)
     }
 
     /// The metadata.
     #[must_use]
+    #[inline]
     pub fn meta(&self) -> &Meta {
         &self.head().meta
     }
 
     /// The metadata, to change.
+    #[inline]
     pub fn meta_mut(&mut self) -> &mut Meta {
         &mut self.head_mut().meta
     }
@@ -184,8 +191,16 @@ impl Packet {
 
     /// The bytes of the first non-empty segment; empty for an empty packet.
     #[must_use]
+    #[inline]
     pub fn first(&self) -> &[u8] {
-        self.segments().next().unwrap_or(&[])
+        let head = self.head();
+        let segment = head.segments[0];
+        if head.count == 0 || segment.len == 0 {
+            return self.segments().next().unwrap_or(&[]);
+        }
+        // SAFETY: the packet has this segment, which is within its frame, and nobody can write to
+        // it: writing needs the packet's only reference by `&mut`.
+        unsafe { std::slice::from_raw_parts(start(self.core(), segment), segment.len as usize) }
     }
 
     /// The bytes of `range`, piece by piece.
@@ -415,7 +430,7 @@ impl Packet {
             }
         }
         // The other references moved, so `other` must not count them down.
-        other.head_mut().count = 0;
+        other.set_segment_count(0);
         other.head_mut().bytes = 0;
         Ok(())
     }
@@ -569,6 +584,7 @@ impl Packet {
         Some(unsafe { self.slot(index).read() })
     }
 
+    #[inline]
     fn set_segment(&mut self, index: usize, segment: Segment) {
         debug_assert!(
             index < self.segment_count(),
@@ -583,6 +599,7 @@ impl Packet {
     /// # Safety
     ///
     /// The packet must have enough lines for it.
+    #[inline]
     unsafe fn slot(&self, index: usize) -> *mut Segment {
         let head = self.line.as_ptr();
         if index < HEAD_SEGMENTS {
@@ -590,18 +607,22 @@ impl Packet {
             return unsafe { (&raw mut (*head).segments).cast::<Segment>().add(index) };
         }
         let core = self.core();
-        let mut rest = index - HEAD_SEGMENTS;
+        let rest = index - HEAD_SEGMENTS;
+        let (line, at) = (rest / MORE_SEGMENTS, rest % MORE_SEGMENTS);
         // SAFETY: the caller says that the lines exist, and every one of them is ours.
         unsafe {
-            let mut line = core.line((*head).header.next).cast::<MoreLine>().as_ptr();
-            while rest >= MORE_SEGMENTS {
-                line = core.line((*line).header.next).cast::<MoreLine>().as_ptr();
-                rest -= MORE_SEGMENTS;
+            let mut more = core.line((*head).header.next).cast::<MoreLine>().as_ptr();
+            // The head leads to the last line, and the last one to the first.
+            if line + 1 != more_lines(self.segment_count()) {
+                for _ in 0..=line {
+                    more = core.line((*more).header.next).cast::<MoreLine>().as_ptr();
+                }
             }
-            (&raw mut (*line).segments).cast::<Segment>().add(rest)
+            (&raw mut (*more).segments).cast::<Segment>().add(at)
         }
     }
 
+    #[inline]
     fn push_segment(&mut self, segment: Segment) -> Result<(), PacketError> {
         let index = self.segment_count();
         if index >= SEGMENTS_MAX {
@@ -640,24 +661,38 @@ impl Packet {
 
     /// Sets the number of segments to a smaller one and frees the lines that are not needed.
     fn set_segment_count(&mut self, count: usize) {
+        let (had, keeps) = (more_lines(self.segment_count()), more_lines(count));
         self.head_mut().count = count as u8;
-        let lines = count.saturating_sub(HEAD_SEGMENTS).div_ceil(MORE_SEGMENTS);
+        if had == keeps {
+            return;
+        }
         let core = self.core();
-        let mut header: *mut LineHeader = (&raw mut self.head_mut().header).cast();
-        // SAFETY: walks the packet's own lines; each one cut off is freed exactly once.
+        let head = self.line.as_ptr();
+        // SAFETY: walks the packet's own lines, of which there are `had`, in a ring that the head
+        // enters at the last one; each one cut off is freed exactly once.
         unsafe {
-            for _ in 0..lines {
-                header = core.line((*header).next).cast::<LineHeader>().as_ptr();
+            let mut line = (*head).header.next;
+            let first = next_of(core, line);
+            for _ in 0..keeps {
+                line = next_of(core, line);
             }
-            let mut next = std::mem::replace(&mut (*header).next, NO_LINE);
-            while next != NO_LINE {
-                let free = next;
-                next = (*core.line(next).cast::<LineHeader>().as_ptr()).next;
+            // Now the last one that is kept, or the last one of all if none is.
+            let mut free = next_of(core, line);
+            if keeps == 0 {
+                (*head).header.next = NO_LINE;
+            } else {
+                (*core.line(line).as_ptr()).header.next = first;
+                (*head).header.next = line;
+            }
+            for _ in keeps..had {
+                let next = next_of(core, free);
                 core.put_line(free);
+                free = next;
             }
         }
     }
 
+    /// Adds a line at the end; the segment that needs it is not counted yet.
     fn add_line(&mut self) -> Result<(), PacketError> {
         let core = self.core();
         let fresh = core
@@ -665,20 +700,43 @@ impl Packet {
             .ok_or(PacketError::NoBuffer)?
             .cast::<LineHeader>()
             .as_ptr();
-        let mut header: *mut LineHeader = (&raw mut self.head_mut().header).cast();
-        // SAFETY: `fresh` was free and is ours; the walk stays within the packet's own lines.
+        let head = self.line.as_ptr();
+        // SAFETY: `fresh` was free and is ours, as is the last line of this packet.
         unsafe {
-            (*fresh).next = NO_LINE;
-            while (*header).next != NO_LINE {
-                header = core.line((*header).next).cast::<LineHeader>().as_ptr();
-            }
-            (*header).next = (*fresh).index;
+            let last = (*head).header.next;
+            (*fresh).next = if last == NO_LINE {
+                (*fresh).index
+            } else {
+                let last = core.line(last).as_ptr();
+                std::mem::replace(&mut (*last).header.next, (*fresh).index)
+            };
+            (*head).header.next = (*fresh).index;
         }
         Ok(())
     }
 }
 
+/// Lines that a packet of `segments` segments has besides its first.
+#[inline]
+const fn more_lines(segments: usize) -> usize {
+    segments
+        .saturating_sub(HEAD_SEGMENTS)
+        .div_ceil(MORE_SEGMENTS)
+}
+
+/// The line after `line`.
+///
+/// # Safety
+///
+/// The line is the caller's.
+#[inline]
+unsafe fn next_of(core: &Core, line: u32) -> u32 {
+    // SAFETY: the caller owns the line.
+    unsafe { (*core.line(line).cast::<LineHeader>().as_ptr()).next }
+}
+
 /// First byte of a segment.
+#[inline]
 fn start(core: &Core, segment: Segment) -> *mut u8 {
     // SAFETY: segments lie within their frame.
     unsafe {

@@ -1,5 +1,6 @@
 //! A port to drive by hand, and packets to write to it.
 
+use crate::world::PATIENCE;
 use packtrain::driver::{Attach, DeviceCounters, Driver, Features, RxBuffers};
 use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet};
 use packtrain::plan::FitLimits;
@@ -125,7 +126,8 @@ impl Port {
     /// Waits for `count` packets of `transport`; others are left out.
     pub fn wait_for(&mut self, transport: Transport, count: usize) -> Vec<Packet> {
         let mut found = Vec::new();
-        for _ in 0..5000 {
+        let start = std::time::Instant::now();
+        while start.elapsed() < PATIENCE {
             found.extend(self.poll().into_iter().filter(|packet| {
                 let layout = packet.meta().layout;
                 layout.is_some_and(|layout| layout.transport_kind == transport)
@@ -136,7 +138,7 @@ impl Port {
             std::thread::sleep(Duration::from_millis(1));
         }
         panic!(
-            "{} of {count} {transport:?} packets in 5 seconds",
+            "{} of {count} {transport:?} packets in {PATIENCE:?}",
             found.len()
         );
     }

@@ -11,6 +11,11 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Longest wait for what must come. On a busy machine the kernel's work queues, which take a
+/// namespace down or give an IPv6 address its route, may be late by many seconds.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Set in a copy of this program that runs in a user namespace of its own.
 const IN_USER_NAMESPACE: &str = "PACKTRAIN_TEST_IN_USER_NAMESPACE";
@@ -25,6 +30,15 @@ fn check(result: c_int) -> io::Result<c_int> {
 
 fn expect(result: c_int, what: &str) -> c_int {
     check(result).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Waits until `done`, and panics with `what` when that does not happen.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Runs `test` on a thread of its own in a fresh network namespace, as root or in a user
@@ -59,10 +73,17 @@ pub fn enter_fresh_namespace() -> io::Result<()> {
     // Neighbour and router discovery would only mix with what the test sends. Where /proc/sys is
     // read-only the tests still pass, since they look for their own packets.
     for which in ["default", "all"] {
-        let path = format!("/proc/sys/net/ipv6/conf/{which}/router_solicitations");
-        std::fs::write(path, "0").unwrap_or(());
-        let path = format!("/proc/sys/net/ipv6/conf/{which}/accept_dad");
-        std::fs::write(path, "0").unwrap_or(());
+        for (setting, value) in [
+            ("router_solicitations", "0"),
+            ("accept_dad", "0"),
+            ("dad_transmits", "0"),
+            ("accept_ra", "0"),
+            // No link-local address, and no groups to be joined and reported for it.
+            ("addr_gen_mode", "1"),
+        ] {
+            let path = format!("/proc/sys/net/ipv6/conf/{which}/{setting}");
+            std::fs::write(path, value).unwrap_or(());
+        }
     }
     Ok(())
 }
@@ -211,7 +232,8 @@ pub fn set_up(name: &str, up: bool) {
     interface_ioctl(libc::SIOCSIFFLAGS as libc::c_ulong, &mut request).expect("SIOCSIFFLAGS");
 }
 
-/// Gives the interface 198.18.`net`.`host`/24 and fd00:`net`::`host`/64, and sets it up.
+/// Gives the interface 198.18.`net`.`host`/24 and fd00:`net`::`host`/64, and sets it up. On return
+/// the kernel has acted on all of it.
 pub fn configure(name: &str, net: u8, host: u8) {
     set_up(name, true);
     for (call, address) in [
@@ -231,21 +253,17 @@ pub fn configure(name: &str, net: u8, host: u8) {
     (address[0], address[3], address[15]) = (0xfd, net, host);
     add_ipv6_address(name, address);
     // The kernel makes the address its own a little later, also without duplicate detection: when
-    // the route to it is there.
+    // the route to it is there. That the link runs it notices in a work queue, too.
     let digits: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
     let route = format!("{digits} 80 ");
-    for _ in 0..5000 {
+    wait_until("a route to the address", || {
         let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route");
-        if routes
-            .expect("/proc")
-            .lines()
-            .any(|line| line.starts_with(&route))
-        {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    panic!("no route to {digits} after 5 seconds");
+        let routes = routes.expect("/proc");
+        routes.lines().any(|line| line.starts_with(&route))
+    });
+    wait_until("the link to run", || {
+        flags(name).expect("the interface exists") & libc::IFF_RUNNING != 0
+    });
 }
 
 pub fn interface_index(name: &str) -> Option<u32> {

@@ -192,13 +192,14 @@ fn a_storage_with_packets_in_it_is_refused() {
 
 #[test]
 fn bounds_of_the_configuration() {
-    for (flows, entries) in [(0, 1), (1, 1), (u32::MAX, Config::FLOWS_MAX as usize)] {
+    let most = (Config::FLOWS_MAX as usize, sort::ITEMS_MAX);
+    for (flows, expected) in [(0, (1, 1)), (1, (1, 1)), (u32::MAX, most)] {
         let config = Config {
             queue: flows,
             ..config_of(Mode::Auto, flows)
         };
         let needs = config.needs();
-        assert_eq!((needs.entries, needs.queue), (entries, entries));
+        assert_eq!((needs.entries, needs.queue), expected);
         assert!(needs.sets.is_power_of_two());
     }
     let none = config_of(Mode::Hash, 8).needs();

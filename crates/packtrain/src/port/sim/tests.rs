@@ -637,7 +637,7 @@ fn two_threads_lose_nothing_with_flow_control() {
         ..SimConfig::default()
     };
     let (mut a, mut b) = stations(SimConfig::default(), config);
-    let patience = std::time::Duration::from_secs(10);
+    let patience = std::time::Duration::from_secs(60);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut burst = Burst::new();

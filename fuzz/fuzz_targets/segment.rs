@@ -167,6 +167,9 @@ fn check(packet: &[u8], link: LinkType, layout: &Layout, gso: Gso) -> Result<u32
         segment.extend_from_slice(payload);
         check_segment(packet, link, layout, gso, &segment, index, is_last);
         check_partial(&segmenter, packet, layout, &segment, index);
+        let mut whole = vec![0; segmenter.wire_bytes(index)];
+        let wrote = segmenter.write_segment(index, packet, &mut whole);
+        assert_eq!((wrote, &whole), (Ok(segment.len()), &segment));
     }
     assert_eq!(next, layout.ip_end);
     let end = segmenter.segments();

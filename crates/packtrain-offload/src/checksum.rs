@@ -1,7 +1,36 @@
-//! The Internet checksum: summing, folding, pseudo-headers and incremental update.
+//! The Internet checksum: summing, copying, folding, pseudo-headers and incremental update.
 //!
 //! The sum is kept in the order that the bytes have in memory, so that no word is swapped while
 //! summing (RFC 1071 §2(B)); the 16-bit results are numbers to be stored with `to_be_bytes`.
+//!
+//! | to | use |
+//! |---|---|
+//! | sum pieces of any length and alignment | [`sum`], [`Sum::add`], [`Sum::add_pieces`] |
+//! | sum while copying | [`copy_and_sum`], [`copy_and_sum_uninit`] |
+//! | begin with the pseudo-header | [`pseudo_header_v4`], [`pseudo_header_v6`] |
+//! | finish a new checksum | [`Sum::finish`], [`udp_field`], [`ipv4_header`] |
+//! | finish one that the sender left partial | [`complete_partial`] |
+//! | change what a checksum covers (RFC 1624) | [`update_u16`], [`update_bytes`], [`update_udp`] |
+//! | check the one of a received packet | [`crate::verify`] |
+//!
+//! ```
+//! use packtrain_offload::checksum::{copy_and_sum, pseudo_header_v4, udp_field};
+//!
+//! // A UDP datagram put together from a header and two pieces of payload.
+//! let header = [0x30, 0x39, 0x00, 0x35, 0x00, 0x0D, 0, 0];
+//! let mut datagram = [0; 13];
+//! let mut sum = pseudo_header_v4([198, 18, 0, 1], [198, 18, 0, 2], 17, 13);
+//! let mut at = 0;
+//! for piece in [&header[..], b"pac", b"ke"] {
+//!     sum.add_sum(copy_and_sum(&mut datagram[at..], piece));
+//!     at += piece.len();
+//! }
+//! datagram[6..8].copy_from_slice(&udp_field(sum.finish()).to_be_bytes());
+//!
+//! let mut check = pseudo_header_v4([198, 18, 0, 1], [198, 18, 0, 2], 17, 13);
+//! check.add(&datagram);
+//! assert!(check.is_valid());
+//! ```
 
 use core::mem::MaybeUninit;
 
@@ -160,14 +189,15 @@ const fn add_around(a: u64, b: u64) -> u64 {
 
 /// The longest piece in bytes that [`Sum::add`] sums without choosing an implementation: every
 /// header without its options, most with them, and small packets.
-pub const SHORT_BYTES_MAX: usize = 128;
+pub const SHORT_BYTES_MAX: usize = 127;
 
+/// The residue modulo 0xFFFF in 16 bits; 0 for 0 alone.
 #[inline]
 const fn fold_words(words: u64) -> u16 {
-    let sum = (words & 0xFFFF_FFFF) + (words >> 32);
-    let sum = (sum & 0xFFFF) + ((sum >> 16) & 0xFFFF) + (sum >> 32);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    ((sum & 0xFFFF) + (sum >> 16)) as u16
+    // In a sum of a number and itself with the halves exchanged, the carry out of the low half is
+    // the one that has to be brought around to the sum of both halves in the high half.
+    let sum = (words.wrapping_add(words.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// The sum of one contiguous piece.

@@ -213,7 +213,7 @@ impl FlowKey {
 
 /// Both halves of the product, together.
 #[inline]
-const fn fold(a: u64, b: u64) -> u64 {
+pub(crate) const fn fold(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
     (product >> 64) as u64 ^ product as u64
 }

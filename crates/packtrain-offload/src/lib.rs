@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
 //! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
-//! | [`segment`] | TSO and USO: fresh headers for every wire packet, shared payload |
+//! | [`segment`] | TSO and USO, in tunnels too: fresh headers for each packet, shared payload |
+//! | [`fragment`] | IPv4 fragments for what is too long and no GSO packet; safe identifications |
 //! | [`flow`] | which packets belong together: flow key, hashes, RSS and its table |
 //! | [`sort`] | grouping by key with arrival order kept, linear for any keys |
 //! | [`checksum`] | the Internet checksum: over pieces, while copying, updated in place |
@@ -21,15 +22,14 @@
 //!
 //! ```
 //! use packtrain_offload::checksum::sum;
-//! use packtrain_offload::limits::HEADER_BYTES_MAX;
 //! use packtrain_offload::offload::{ChecksumState, LinkType};
-//! use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
+//! use packtrain_offload::segment::{Segmenter, finish_partial};
 //! use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, validate};
 //!
-//! /// Calls `send` with headers and payload of every packet that one read stands for.
+//! /// Calls `send` with every packet that one read stands for.
 //! fn wire_packets(
 //!     read: &mut [u8],
-//!     mut send: impl FnMut(&[u8], &[u8]),
+//!     mut send: impl FnMut(&[u8]),
 //! ) -> Result<(), Box<dyn std::error::Error>> {
 //!     // 10 bytes, unless TUNSETVNETHDRSZ says otherwise.
 //!     let header = VnetHeader::decode(read, HeaderLen::Legacy)?;
@@ -44,17 +44,14 @@
 //!             let value = finish_partial(sum(&packet[usize::from(start)..]), offset == 6);
 //!             packet[field..field + 2].copy_from_slice(&value.to_be_bytes());
 //!         }
-//!         send(packet, &[]);
+//!         send(packet);
 //!         return Ok(());
 //!     };
 //!     let cut = Segmenter::new(packet, &layout, gso, got.packet_bytes)?;
-//!     let mut headers = [0; HEADER_BYTES_MAX];
+//!     let mut wire = [0; 2048];
 //!     for index in 0..cut.segments() {
-//!         let range = cut.payload(index);
-//!         let payload = &packet[range.start as usize..range.end as usize];
-//!         let fill = Fill::Complete { payload: sum(payload) };
-//!         cut.write_header(index, packet, &mut headers, fill)?;
-//!         send(&headers[..cut.header_bytes()], payload);
+//!         let bytes = cut.write_segment(index, packet, &mut wire)?;
+//!         send(&wire[..bytes]);
 //!     }
 //!     Ok(())
 //! }
@@ -67,8 +64,8 @@
 //! ip[12..20].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
 //! ip[32] = 5 << 4;
 //! let mut sizes = Vec::new();
-//! wire_packets(&mut read, |headers, payload| sizes.push((headers.len(), payload.len())))?;
-//! assert_eq!(sizes, [(40, 1400), (40, 1400), (40, 200)]);
+//! wire_packets(&mut read, |packet| sizes.push(packet.len()))?;
+//! assert_eq!(sizes, [1440, 1440, 240]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![no_std]
@@ -82,6 +79,7 @@ extern crate std;
 pub mod checksum;
 pub mod coalesce;
 pub mod flow;
+pub mod fragment;
 pub mod layout;
 pub mod limits;
 pub mod offload;

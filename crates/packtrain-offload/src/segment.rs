@@ -8,13 +8,13 @@
 //!
 //! | field | rule |
 //! |---|---|
-//! | Ethernet header, VLAN tags, IP options, extension headers, TCP options | copied |
+//! | link header, VLAN tags, IP options, extension headers, TCP options | copied |
 //! | IPv4 total length, header checksum | recomputed |
-//! | IPv4 identification | first + `i`, modulo 2^16; or fixed, [`Segmenter::with_fixed_id`] |
+//! | IPv4 identification | first + `i`, modulo 2^16; or fixed, [`Gso::with_fixed_id`] |
 //! | IPv6 payload length | extension headers, transport header, payload |
 //! | TCP sequence number | first + `i * mss`, modulo 2^32 |
 //! | TCP FIN, PSH | on the last only |
-//! | TCP CWR | on the first only |
+//! | TCP CWR | on the first only; with [`Ecn::Accurate`] on all |
 //! | TCP ACK, ECE, AE, URG, urgent pointer, window, acknowledgement | copied, as Linux does |
 //! | TCP SYN, RST | refused on more than one segment: copies would mean something else |
 //! | UDP length | 8 + payload |
@@ -26,18 +26,59 @@
 //! those of the IP header, or the end of a source route. (A home address option, RFC 6275 §6.3, is
 //! not looked for: such a packet gets the checksum of its care-of address.)
 //!
-//! CWR is cleared after the first segment whether [`Gso::ecn`] says that it is set or not (RFC 3168
+//! CWR is cleared after the first segment whether [`Ecn::Cwr`] says that it is set or not (RFC 3168
 //! §6.1.2). In Accurate ECN (RFC 9768) CWR is one bit of a counter, and belongs on every segment;
-//! a peer has to negotiate a GSO type of its own for that, which is not supported, so a stack that
-//! speaks it segments before it gets here.
+//! nothing in the packet tells the two apart, so [`Ecn::Accurate`] has to be asked for.
+//!
+//! # Tunnels
+//!
+//! [`Segmenter::in_tunnel`] cuts the packet inside VXLAN, GENEVE or GRE (NVGRE too) by the rules
+//! above, and in front of every segment:
+//!
+//! | field | rule |
+//! |---|---|
+//! | outer link header, VLAN tags, IP options, extension headers | copied |
+//! | outer IPv4 total length, header checksum; IPv6 payload length | recomputed |
+//! | outer IPv4 identification | first + `i`; or fixed, [`Segmenter::with_fixed_outer_id`] |
+//! | outer UDP length | recomputed |
+//! | outer UDP checksum | 0 stays 0 (RFC 6935 for IPv6); else recomputed, 0 stored as 0xFFFF |
+//! | VXLAN and GENEVE header, GENEVE options (RFC 8926 §4.6), inner Ethernet header | copied |
+//! | GRE key | copied |
+//! | GRE checksum, if present | recomputed |
+//! | GRE sequence number, if present | refused: [`SegmentError::TunnelSequence`] |
+//! | ECN of either IP header | copied |
+//!
+//! These are the rules of `skb_udp_tunnel_segment()` and `gre_gso_segment()`. The outer checksum
+//! does not read the payload again: whoever finishes the inner checksum, segmenter or device, makes
+//! the inner packet from its transport header on sum up to the complement of its pseudo-header
+//! ("local checksum offload" in Linux). So outer checksums are final at once, even with
+//! [`Fill::Partial`]. A tunnel in a tunnel is not looked into.
+//!
+//! # Identifications
+//!
+//! IPv4 fragments are put together by source, destination, protocol and identification, so those
+//! of datagrams that may be fragmented must not repeat while any of them is on its way (RFC 6864
+//! §4.3). A GSO packet of `n` segments uses `n` identifications, from its own on. Linux counts that
+//! way when it sends (`ip_select_ident_segs()`), and coalescing keeps to it, so cutting into the
+//! sizes that were merged never takes an identification twice. Who cuts into *more* segments than
+//! that takes those of the sender's next packets: harmless with DF set, where they mean nothing
+//! (RFC 6864 §4.1); without it, take them from an [`IdSource`](crate::fragment::IdSource), and
+//! write the first one into the IPv4 header before the [`Segmenter`] is made.
 
 use core::fmt;
 use core::ops::Range;
 
 use crate::checksum::{self, Sum};
-use crate::layout::{IpProtocol, Layout, Network, Transport};
-use crate::limits;
-use crate::offload::{ChecksumState, Gso, GsoKind};
+use crate::layout::{IpProtocol, Layout, TunnelLayout};
+use crate::limits::{self, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES};
+use crate::offload::{ChecksumState, Ecn, Gso, GsoKind};
+
+use self::outer::Outer;
+use self::plan::{Ip, fold, narrow, window};
+
+mod check;
+mod outer;
+mod plan;
 
 /// Most segments of one UDP GSO packet. `UDP_MAX_SEGMENTS` is 64 before Linux 6.10, and 128 since
 /// (and in some stable backports); 64 passes everywhere.
@@ -55,14 +96,16 @@ pub const TCP_GSO_SIZE_MIN: u16 = 8;
 pub enum SegmentError {
     /// It is an IP fragment.
     Fragment,
-    /// Its headers are not of the protocols that [`Gso::kind`] names.
+    /// Its headers are not of the protocols that [`Gso::kind`] names, or those of a tunnel not of
+    /// the one that its layout names.
     Kind,
     /// The header bytes end early, or contradict the layout.
     Headers,
     /// It has a source route that is not used up, and of which the final destination is not known:
     /// other than IPv4 LSRR and SSRR and IPv6 routing types 0, 2 and 4, or malformed.
     SourceRoute,
-    /// The IP packet is longer than the packet, or a segment would be longer than 65 535 bytes.
+    /// The IP packet is longer than the packet, a segment would be longer than 65 535 bytes, or the
+    /// two packets of a tunnel do not end together.
     Length,
     /// The UDP length is not that of the IP payload: no datagram, or one with a surplus area (RFC
     /// 9868), which has no meaning on segments.
@@ -73,6 +116,9 @@ pub enum SegmentError {
     TcpFlags,
     /// A fixed IPv4 identification without DF (RFC 6864 §4: it must be unique), or over IPv6.
     FixedId,
+    /// GRE with sequence numbers, which every packet of the tunnel would need a new one of. Linux
+    /// does not segment these either.
+    TunnelSequence,
     /// There is no segment of this number.
     Index,
     /// A buffer is shorter than the headers.
@@ -91,6 +137,7 @@ impl SegmentError {
         Self::TooManySegments,
         Self::TcpFlags,
         Self::FixedId,
+        Self::TunnelSequence,
         Self::Index,
         Self::Buffer,
     ];
@@ -108,6 +155,7 @@ impl SegmentError {
             Self::TooManySegments => "segment_too_many",
             Self::TcpFlags => "segment_tcp_flags",
             Self::FixedId => "segment_fixed_id",
+            Self::TunnelSequence => "segment_tunnel_sequence",
             Self::Index => "segment_index",
             Self::Buffer => "segment_buffer",
         }
@@ -135,29 +183,23 @@ pub enum Fill {
     },
 }
 
-/// Cuts one GSO packet. Small and `Copy`: it holds offsets, no bytes.
+/// Cuts one GSO packet. Small and `Copy`: it holds offsets and sums, no bytes.
 ///
 /// The header bytes are given to each call, and must be the ones it was made from; if they are not,
 /// the segments are wrong and nothing else happens.
 ///
 /// ```
 /// use core::num::NonZeroU16;
-/// use packtrain_offload::checksum::Sum;
 /// use packtrain_offload::layout::Layout;
 /// use packtrain_offload::offload::{Gso, GsoKind, LinkType};
-/// use packtrain_offload::segment::{Fill, SegmentError, Segmenter};
+/// use packtrain_offload::segment::{SegmentError, Segmenter};
 ///
 /// fn cut(packet: &[u8], layout: &Layout, gso: Gso) -> Result<Vec<Vec<u8>>, SegmentError> {
 ///     let segmenter = Segmenter::new(packet, layout, gso, packet.len() as u32)?;
 ///     let mut wire = Vec::new();
 ///     for index in 0..segmenter.segments() {
-///         let range = segmenter.payload(index);
-///         let payload = &packet[range.start as usize..range.end as usize];
-///         let mut sum = Sum::new();
-///         sum.add(payload);
-///         let mut segment = vec![0; segmenter.header_bytes()];
-///         segmenter.write_header(index, packet, &mut segment, Fill::Complete { payload: sum })?;
-///         segment.extend_from_slice(payload);
+///         let mut segment = vec![0; segmenter.wire_bytes(index)];
+///         segmenter.write_segment(index, packet, &mut segment)?;
 ///         wire.push(segment);
 ///     }
 ///     Ok(wire)
@@ -176,16 +218,66 @@ pub enum Fill {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmenter {
     kind: GsoKind,
-    fixed_id: bool,
+    /// The IP header whose payload is cut: of two, the inner one.
+    ip: Ip,
     size: u16,
-    network: u16,
     transport: u16,
     header_bytes: u16,
-    /// Where the destination address of the pseudo-header is: in the IP header, or in a source
-    /// route that is not used up yet.
-    destination: u16,
+    /// TCP: the flag that only the first segment has, if it has it.
+    first_flags: u16,
+    /// TCP: sequence number of the first segment.
+    sequence: u32,
     payload_bytes: u32,
     segments: u32,
+    /// Every segment but the last, and the last.
+    lengths: [Length; 2],
+    outer: Option<Outer>,
+}
+
+/// What is the same on all segments of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Length {
+    /// Transport header and payload.
+    l4_bytes: u16,
+    /// The IP length field.
+    ip_length: u16,
+    /// IPv4: sum of the header, identification and checksum aside.
+    ip_sum: u16,
+    /// TCP: data offset and flags, `first_flags` aside.
+    flags: u16,
+    /// Sum of the pseudo-header.
+    pseudo_sum: u16,
+    /// The same and the transport header, sequence number, first flags and checksum aside.
+    transport_sum: u16,
+}
+
+impl Length {
+    /// `pseudo_sum` is without its length, `transport_sum` that of
+    /// [`plan::transport_sum`].
+    fn new(
+        kind: GsoKind,
+        ip: &Ip,
+        pseudo_sum: u16,
+        transport_sum: u16,
+        l4_bytes: u32,
+        flags: u16,
+    ) -> Self {
+        let pseudo_sum = fold(u32::from(pseudo_sum) + l4_bytes);
+        // In UDP the length is in the header, too.
+        let own = if kind.is_tcp() {
+            u32::from(flags)
+        } else {
+            l4_bytes
+        };
+        Self {
+            l4_bytes: narrow(l4_bytes),
+            ip_length: narrow(ip.length(l4_bytes)),
+            ip_sum: ip.length_sum(l4_bytes),
+            flags,
+            pseudo_sum,
+            transport_sum: fold(u32::from(transport_sum) + u32::from(pseudo_sum) + own),
+        }
+    }
 }
 
 impl Segmenter {
@@ -196,7 +288,7 @@ impl Segmenter {
     /// segment is one segment, with its checksum finished if wanted.
     ///
     /// # Errors
-    /// Every [`SegmentError`] but `FixedId`, `Index` and `Buffer`.
+    /// Every [`SegmentError`] but `TunnelSequence`, `Index` and `Buffer`.
     pub fn new(
         headers: &[u8],
         layout: &Layout,
@@ -206,53 +298,112 @@ impl Segmenter {
         if layout.fragment {
             return Err(SegmentError::Fragment);
         }
-        check_kind(gso.kind, layout)?;
+        check::kind(gso.kind, layout)?;
         let headers = headers
             .get(..usize::from(layout.payload))
             .ok_or(SegmentError::Headers)?;
-        check_headers(gso.kind, headers, layout)?;
-        let destination = match (layout.source_routed, gso.kind.is_ipv6()) {
-            (false, false) => layout.network + 16,
-            (false, true) => layout.network + 24,
-            (true, false) => final_destination_v4(headers, layout)?,
-            (true, true) => final_destination_v6(headers, layout)?,
-        };
+        check::headers(gso.kind, headers, layout)?;
+        let ipv6 = gso.kind.is_ipv6();
+        let destination = check::destination(headers, layout, ipv6)?;
         let (end, header_bytes) = (layout.ip_end, u32::from(layout.payload));
         if end > packet_bytes || end < header_bytes {
             return Err(SegmentError::Length);
         }
         let payload_bytes = end - header_bytes;
-        // The IPv6 length field does not count the first 40 bytes.
-        let counted_from = u32::from(layout.network) + if gso.kind.is_ipv6() { 40 } else { 0 };
+        let ip = Ip::new(headers, layout, ipv6);
         let largest = payload_bytes.min(u32::from(gso.size.get()));
-        if header_bytes - counted_from + largest > u32::from(u16::MAX) {
+        let transport_bytes = header_bytes - u32::from(layout.transport);
+        if ip.length(transport_bytes + largest) > u32::from(u16::MAX) {
             return Err(SegmentError::Length);
         }
         let segments = gso.segments(payload_bytes);
-        check_transport(gso.kind, headers, layout, segments)?;
-        Ok(Self {
+        check::transport(gso.kind, headers, layout, segments)?;
+        let header = &headers[usize::from(layout.transport)..];
+        let pseudo_sum = ip.pseudo_sum(headers, destination, protocol_of(gso.kind));
+        let transport_sum = plan::transport_sum(gso.kind, header);
+        let (mut flags, mut first_flags, mut sequence) = (0, 0, 0);
+        if gso.kind.is_tcp() {
+            flags = plan::load(header, TCP_FLAGS);
+            sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+            if gso.ecn() != Ecn::Accurate {
+                first_flags = flags & TCP_CWR;
+            }
+        }
+        let last = payload_bytes - (segments - 1) * u32::from(gso.size.get());
+        let length = |payload: u32, cleared: u16| {
+            let flags = flags & !(first_flags | cleared);
+            Length::new(
+                gso.kind,
+                &ip,
+                pseudo_sum,
+                transport_sum,
+                transport_bytes + payload,
+                flags,
+            )
+        };
+        let segmenter = Self {
             kind: gso.kind,
-            fixed_id: false,
+            ip,
             size: gso.size.get(),
-            network: layout.network,
             transport: layout.transport,
             header_bytes: layout.payload,
-            destination,
+            first_flags,
+            sequence,
             payload_bytes,
             segments,
-        })
+            lengths: [length(largest, TCP_FIN | TCP_PSH), length(last, 0)],
+            outer: None,
+        };
+        if gso.fixed_id() {
+            return segmenter.with_fixed_id(headers);
+        }
+        Ok(segmenter)
     }
 
-    /// Gives every segment the identification of the original (`SKB_GSO_TCP_FIXEDID` in Linux).
+    /// Prepares to cut the packet inside a tunnel; each segment gets the tunnel's headers too. See
+    /// the [module](self) for what becomes of them.
+    ///
+    /// `headers` is the start of the packet as one piece, at least `layout.inner.payload` bytes;
+    /// [`Gso::kind`] names the inner protocols. Payload, checksum state and
+    /// [`with_fixed_id`](Self::with_fixed_id) are those of the inner packet.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), for either packet. [`SegmentError::TunnelSequence`] for GRE with
+    /// sequence numbers; [`SegmentError::Length`] if the two IP packets do not end together.
+    pub fn in_tunnel(
+        headers: &[u8],
+        layout: &TunnelLayout,
+        gso: Gso,
+        packet_bytes: u32,
+    ) -> Result<Self, SegmentError> {
+        let mut segmenter = Self::new(headers, &layout.inner, gso, packet_bytes)?;
+        let outer = Outer::new(headers, layout)?;
+        let largest = segmenter.payload_bytes.min(u32::from(gso.size.get()))
+            + u32::from(segmenter.header_bytes - segmenter.transport);
+        if outer.length(largest) > u32::from(u16::MAX) {
+            return Err(SegmentError::Length);
+        }
+        segmenter.outer = Some(outer);
+        Ok(segmenter)
+    }
+
+    /// Gives every segment the identification of the original (`SKB_GSO_TCP_FIXEDID` in Linux, for
+    /// an inner packet `SKB_GSO_TCP_FIXEDID_INNER`). [`Gso::with_fixed_id`] does the same.
     ///
     /// # Errors
     /// [`SegmentError::FixedId`] unless the packet is IPv4 with DF set.
     pub fn with_fixed_id(mut self, headers: &[u8]) -> Result<Self, SegmentError> {
-        let flags = headers.get(usize::from(self.network) + 6);
-        if self.kind.is_ipv6() || flags.is_none_or(|flags| flags & IPV4_DF == 0) {
-            return Err(SegmentError::FixedId);
-        }
-        self.fixed_id = true;
+        self.ip.fix_id(headers)?;
+        Ok(self)
+    }
+
+    /// The same for the outer packet of a tunnel.
+    ///
+    /// # Errors
+    /// [`SegmentError::FixedId`] unless there is an outer packet, and it is IPv4 with DF set.
+    pub fn with_fixed_outer_id(mut self, headers: &[u8]) -> Result<Self, SegmentError> {
+        let outer = self.outer.as_mut().ok_or(SegmentError::FixedId)?;
+        outer.ip.fix_id(headers)?;
         Ok(self)
     }
 
@@ -262,7 +413,8 @@ impl Segmenter {
         self.segments
     }
 
-    /// Bytes in front of the payload of every segment: link, IP and transport header.
+    /// Bytes in front of the payload of every segment: link, IP and transport header, and in a
+    /// tunnel those of both packets and what is between them.
     #[must_use]
     pub const fn header_bytes(&self) -> usize {
         self.header_bytes as usize
@@ -270,6 +422,7 @@ impl Segmenter {
 
     /// Which bytes of the packet are the payload of segment `index`, counted from the packet's
     /// first byte. Empty, at the end of the payload, if there is no such segment.
+    #[inline]
     #[must_use]
     pub const fn payload(&self, index: u32) -> Range<u32> {
         let end = self.payload_bytes;
@@ -287,15 +440,25 @@ impl Segmenter {
         base + start..base + stop
     }
 
+    /// Bytes of segment `index` on the wire, link header included; of the headers alone if there
+    /// is no such segment.
+    #[inline]
+    #[must_use]
+    pub const fn wire_bytes(&self, index: u32) -> usize {
+        let payload = self.payload(index);
+        self.header_bytes() + (payload.end - payload.start) as usize
+    }
+
     /// Writes the headers of segment `index` to the first [`header_bytes`](Self::header_bytes)
     /// bytes of `out`.
     ///
     /// Returns what is left to do to the segment's checksum: `Unnecessary` after
-    /// [`Fill::Complete`].
+    /// [`Fill::Complete`]. Outer checksums of a tunnel are final with either.
     ///
     /// # Errors
     /// [`SegmentError::Index`] if there is no such segment, [`SegmentError::Buffer`] if `headers`
     /// or `out` is too short; then nothing is written.
+    #[inline]
     pub fn write_header(
         &self,
         index: u32,
@@ -309,95 +472,129 @@ impl Segmenter {
         let bytes = self.header_bytes();
         let headers = headers.get(..bytes).ok_or(SegmentError::Buffer)?;
         let out = out.get_mut(..bytes).ok_or(SegmentError::Buffer)?;
-        out.copy_from_slice(headers);
+        copy_header(out, headers);
+        let length = &self.lengths[usize::from(index + 1 == self.segments)];
+        self.ip.patch(index, out, length.ip_length, length.ip_sum);
+        if let Some(outer) = &self.outer {
+            outer.patch(index, out, self.ip.ipv6, length);
+        }
+        let left = if self.kind.is_tcp() {
+            self.patch_tcp(index, out, length, fill)
+        } else {
+            self.patch_udp(out, length, fill)
+        };
+        left.ok_or(SegmentError::Buffer)
+    }
+
+    /// Writes segment `index` to the start of `out`, with its checksum finished, and returns its
+    /// [`wire_bytes`](Self::wire_bytes).
+    ///
+    /// `packet` is the whole packet as one piece. The payload is read once, copied and summed in
+    /// one pass.
+    ///
+    /// # Errors
+    /// [`SegmentError::Index`] if there is no such segment, [`SegmentError::Buffer`] if `packet`
+    /// or `out` is too short; then nothing is written.
+    #[inline]
+    pub fn write_segment(
+        &self,
+        index: u32,
+        packet: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize, SegmentError> {
+        if index >= self.segments {
+            return Err(SegmentError::Index);
+        }
         let range = self.payload(index);
-        let transport_bytes =
-            u32::from(self.header_bytes - self.transport) + (range.end - range.start);
-        self.patch_network(index, out, transport_bytes);
-        if self.kind.is_tcp() {
-            self.patch_tcp(index, out);
-        } else {
-            let at = usize::from(self.transport) + UDP_LENGTH;
-            store(out, at, narrow(transport_bytes));
-        }
-        Ok(self.patch_checksum(out, transport_bytes, fill))
+        let payload = packet
+            .get(range.start as usize..range.end as usize)
+            .ok_or(SegmentError::Buffer)?;
+        let bytes = self.header_bytes() + payload.len();
+        let (header, body) = out
+            .get_mut(..bytes)
+            .ok_or(SegmentError::Buffer)?
+            .split_at_mut(self.header_bytes());
+        let payload = checksum::copy_and_sum(body, payload);
+        self.write_header(index, packet, header, Fill::Complete { payload })?;
+        Ok(bytes)
     }
 
-    /// `transport_bytes` counts the transport header and the payload.
-    fn patch_network(&self, index: u32, out: &mut [u8], transport_bytes: u32) {
-        let network = usize::from(self.network);
-        let counted = u32::from(self.transport - self.network) + transport_bytes;
-        if self.kind.is_ipv6() {
-            store(out, network + 4, narrow(counted - 40));
-            return;
-        }
-        store(out, network + 2, narrow(counted));
-        if !self.fixed_id {
-            let first = load(out, network + 4);
-            // The number of segments is bounded far below 2^16; the sum wraps.
-            store(out, network + 4, first.wrapping_add(narrow(index)));
-        }
-        let sum = checksum::ipv4_header(&out[network..usize::from(self.transport)]);
-        store(out, network + 10, sum);
-    }
-
-    fn patch_tcp(&self, index: u32, out: &mut [u8]) {
-        let tcp = &mut out[usize::from(self.transport)..];
-        let first = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-        let sequence = first.wrapping_add(index * u32::from(self.size));
-        tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
-        if index > 0 {
-            tcp[TCP_FLAGS] &= !TCP_CWR;
-        }
-        if index + 1 < self.segments {
-            tcp[TCP_FLAGS] &= !(TCP_FIN | TCP_PSH);
-        }
-    }
-
-    fn patch_checksum(&self, out: &mut [u8], transport_bytes: u32, fill: Fill) -> ChecksumState {
-        let transport = usize::from(self.transport);
-        let offset = if self.kind.is_tcp() {
-            TCP_CHECKSUM
-        } else {
-            UDP_CHECKSUM
-        };
-        let mut sum = self.pseudo_header(out, transport_bytes);
-        match fill {
-            Fill::Partial => {
-                store(out, transport + usize::from(offset), sum.fold());
-                ChecksumState::Partial {
-                    start: self.transport,
-                    offset,
-                }
-            }
+    #[inline]
+    fn patch_tcp(
+        &self,
+        index: u32,
+        out: &mut [u8],
+        length: &Length,
+        fill: Fill,
+    ) -> Option<ChecksumState> {
+        let tcp = window::<TCP_HEADER_BYTES_MIN>(out, self.transport)?;
+        let sequence = self.sequence.wrapping_add(index * u32::from(self.size));
+        let first_flags = if index == 0 { self.first_flags } else { 0 };
+        let (field, left) = match fill {
+            Fill::Partial => (length.pseudo_sum, self.partial(TCP_CHECKSUM)),
             Fill::Complete { payload } => {
-                store(out, transport + usize::from(offset), 0);
-                sum.add(&out[transport..]);
-                sum.add_sum(payload);
-                let field = finish_partial(sum, !self.kind.is_tcp());
-                store(out, transport + usize::from(offset), field);
-                ChecksumState::Unnecessary
+                let sum = u32::from(length.transport_sum)
+                    + u32::from(first_flags)
+                    + (sequence >> 16)
+                    + (sequence & 0xFFFF)
+                    + u32::from(payload.fold());
+                (!fold(sum), ChecksumState::Unnecessary)
             }
-        }
+        };
+        tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+        tcp[12..14].copy_from_slice(&(length.flags | first_flags).to_be_bytes());
+        tcp[16..18].copy_from_slice(&field.to_be_bytes());
+        Some(left)
     }
 
-    fn pseudo_header(&self, out: &[u8], transport_bytes: u32) -> Sum {
-        let network = usize::from(self.network);
-        let destination = usize::from(self.destination);
-        let protocol = if self.kind.is_tcp() {
-            IpProtocol::TCP
-        } else {
-            IpProtocol::UDP
+    #[inline]
+    fn patch_udp(&self, out: &mut [u8], length: &Length, fill: Fill) -> Option<ChecksumState> {
+        let udp = window::<UDP_HEADER_BYTES>(out, self.transport)?;
+        let (field, left) = match fill {
+            Fill::Partial => (length.pseudo_sum, self.partial(UDP_CHECKSUM)),
+            Fill::Complete { payload } => {
+                let sum = u32::from(length.transport_sum) + u32::from(payload.fold());
+                (checksum::udp_field(!fold(sum)), ChecksumState::Unnecessary)
+            }
         };
-        if self.kind.is_ipv6() {
-            let source = address::<16>(out, network + 8);
-            let destination = address::<16>(out, destination);
-            checksum::pseudo_header_v6(source, destination, protocol.0, transport_bytes)
-        } else {
-            let source = address::<4>(out, network + 12);
-            let destination = address::<4>(out, destination);
-            checksum::pseudo_header_v4(source, destination, protocol.0, transport_bytes)
+        udp[4..6].copy_from_slice(&length.l4_bytes.to_be_bytes());
+        udp[6..8].copy_from_slice(&field.to_be_bytes());
+        Some(left)
+    }
+
+    #[inline]
+    const fn partial(&self, offset: u16) -> ChecksumState {
+        ChecksumState::Partial {
+            start: self.transport,
+            offset,
         }
+    }
+}
+
+const fn protocol_of(kind: GsoKind) -> IpProtocol {
+    if kind.is_tcp() {
+        IpProtocol::TCP
+    } else {
+        IpProtocol::UDP
+    }
+}
+
+/// Copies `src` to `dst`, which is as long. Headers are so short that a call would cost as much as
+/// the copy; two pieces that overlap need no loop.
+#[inline]
+fn copy_header(dst: &mut [u8], src: &[u8]) {
+    fn ends<const N: usize>(dst: &mut [u8], src: &[u8]) {
+        if let (Some(to), Some(from)) = (dst.first_chunk_mut::<N>(), src.first_chunk()) {
+            *to = *from;
+        }
+        if let (Some(to), Some(from)) = (dst.last_chunk_mut::<N>(), src.last_chunk()) {
+            *to = *from;
+        }
+    }
+    match src.len() {
+        49..=96 => ends::<48>(dst, src),
+        28..=48 => ends::<28>(dst, src),
+        _ => dst.copy_from_slice(src),
     }
 }
 
@@ -424,164 +621,17 @@ pub fn finish_partial(sum_from_start: Sum, is_udp: bool) -> u16 {
     }
 }
 
-/// DF in the byte that holds the flags of the IPv4 header.
-const IPV4_DF: u8 = 0x40;
-/// Offset of the flags in the TCP header.
-const TCP_FLAGS: usize = 13;
-const TCP_FIN: u8 = 0x01;
-const TCP_SYN: u8 = 0x02;
-const TCP_RST: u8 = 0x04;
-const TCP_PSH: u8 = 0x08;
-const TCP_CWR: u8 = 0x80;
+/// Offset of data offset and flags in the TCP header, 16 bits.
+const TCP_FLAGS: usize = 12;
+const TCP_FIN: u16 = 0x01;
+const TCP_SYN: u16 = 0x02;
+const TCP_RST: u16 = 0x04;
+const TCP_PSH: u16 = 0x08;
+const TCP_CWR: u16 = 0x80;
 /// Offset of the checksum in the TCP header.
 const TCP_CHECKSUM: u16 = 16;
-/// Offset of the length in the UDP header.
-const UDP_LENGTH: usize = 4;
 /// Offset of the checksum in the UDP header.
 const UDP_CHECKSUM: u16 = 6;
-
-fn load(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn store(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
-/// `new` made sure that every value stored in 16 bits fits.
-fn narrow(value: u32) -> u16 {
-    u16::try_from(value).unwrap_or(u16::MAX)
-}
-
-fn address<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut address = [0; N];
-    address.copy_from_slice(&bytes[at..at + N]);
-    address
-}
-
-fn check_kind(kind: GsoKind, layout: &Layout) -> Result<(), SegmentError> {
-    let network = if kind.is_ipv6() {
-        Network::Ipv6
-    } else {
-        Network::Ipv4
-    };
-    let transport = if kind.is_tcp() {
-        Transport::Tcp
-    } else {
-        Transport::Udp
-    };
-    if layout.kind != network || layout.transport_kind != transport {
-        return Err(SegmentError::Kind);
-    }
-    Ok(())
-}
-
-/// Makes sure that every fixed field is inside `headers`, whatever the layout says.
-fn check_headers(kind: GsoKind, headers: &[u8], layout: &Layout) -> Result<(), SegmentError> {
-    let network = usize::from(layout.network);
-    let transport = usize::from(layout.transport);
-    let network_bytes = transport
-        .checked_sub(network)
-        .ok_or(SegmentError::Headers)?;
-    let transport_bytes = headers
-        .len()
-        .checked_sub(transport)
-        .ok_or(SegmentError::Headers)?;
-    let network_fits = if kind.is_ipv6() {
-        network_bytes >= 40 && headers[network] >> 4 == 6
-    } else {
-        network_bytes >= 20
-            && headers[network] >> 4 == 4
-            && usize::from(headers[network] & 0x0f) * 4 == network_bytes
-    };
-    let transport_fits = if kind.is_tcp() {
-        transport_bytes >= 20 && usize::from(headers[transport + 12] >> 4) * 4 == transport_bytes
-    } else {
-        transport_bytes == 8
-    };
-    if network_fits && transport_fits {
-        Ok(())
-    } else {
-        Err(SegmentError::Headers)
-    }
-}
-
-fn check_transport(
-    kind: GsoKind,
-    headers: &[u8],
-    layout: &Layout,
-    segments: u32,
-) -> Result<(), SegmentError> {
-    let transport = usize::from(layout.transport);
-    let max = if kind.is_tcp() {
-        TCP_SEGMENTS_MAX
-    } else {
-        UDP_SEGMENTS_MAX
-    };
-    if segments > max {
-        return Err(SegmentError::TooManySegments);
-    }
-    if kind.is_tcp() {
-        let flags = headers[transport + TCP_FLAGS];
-        if segments > 1 && flags & (TCP_SYN | TCP_RST) != 0 {
-            return Err(SegmentError::TcpFlags);
-        }
-    } else {
-        let datagram = layout.ip_end - u32::from(layout.transport);
-        if u32::from(load(headers, transport + UDP_LENGTH)) != datagram {
-            return Err(SegmentError::UdpLength);
-        }
-    }
-    Ok(())
-}
-
-/// Where the address is that the sender of a source-routed packet used in the pseudo-header: the
-/// last one of the route (RFC 1122 §4.1.3.5, §4.2.3.8).
-fn final_destination_v4(headers: &[u8], layout: &Layout) -> Result<u16, SegmentError> {
-    const LOOSE: u8 = 131;
-    const STRICT: u8 = 137;
-    let options = &headers[..usize::from(layout.transport)];
-    let mut at = usize::from(layout.network) + 20;
-    while let Some(&[option, len, pointer]) = options.get(at..at + 3) {
-        let len = usize::from(len);
-        match option {
-            0 => break,
-            1 => at += 1,
-            _ if len < 2 || at + len > options.len() => break,
-            LOOSE | STRICT if len >= 7 && usize::from(pointer) <= len => {
-                return u16::try_from(at + len - 4).map_err(|_| SegmentError::SourceRoute);
-            }
-            _ => at += len,
-        }
-    }
-    Err(SegmentError::SourceRoute)
-}
-
-/// The same for IPv6: the last address of the routing header (RFC 8200 §8.1).
-fn final_destination_v6(headers: &[u8], layout: &Layout) -> Result<u16, SegmentError> {
-    let network = usize::from(layout.network);
-    let mut rest = &headers[network + 40..usize::from(layout.transport)];
-    let mut next = IpProtocol(headers[network + 6]);
-    while let Some(&[following, units, route, left]) = rest.get(..4) {
-        let len = (usize::from(units) + 1) * 8;
-        if len > rest.len() {
-            break;
-        }
-        if next == IpProtocol::ROUTING && left != 0 {
-            let at = usize::from(layout.transport) - rest.len();
-            let address = match route {
-                0 | 2 if len >= 24 => at + len - 16,
-                // RFC 8754 §2: the segment list is stored backwards.
-                4 if len >= 24 => at + 8,
-                _ => break,
-            };
-            return u16::try_from(address).map_err(|_| SegmentError::SourceRoute);
-        }
-        next = IpProtocol(following);
-        rest = &rest[len..];
-    }
-    Err(SegmentError::SourceRoute)
-}
 
 #[cfg(test)]
 mod tests;

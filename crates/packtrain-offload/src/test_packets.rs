@@ -49,6 +49,10 @@ pub struct Spec {
     pub tcp: bool,
     pub id: u16,
     pub df: bool,
+    /// Every segment is to have the same identification.
+    pub fixed_id: bool,
+    /// Every segment is to keep CWR.
+    pub accurate_ecn: bool,
     pub ip_options: Vec<u8>,
     pub exts: Vec<Ext>,
     pub sequence: u32,
@@ -92,6 +96,8 @@ impl Spec {
             tcp: true,
             id: 100,
             df: true,
+            fixed_id: false,
+            accurate_ecn: false,
             ip_options: vec![],
             exts: vec![],
             sequence: 1,

@@ -85,7 +85,7 @@ impl HeaderLen {
 
     /// The form that has exactly `bytes` bytes; `None` for the forms with a hash (20) or a tunnel
     /// (24, Linux 6.17), which are not supported, and for every other number. Packets in a tunnel
-    /// are cut with [`Segmenter`] before they go to such a port.
+    /// are cut with [`Segmenter::in_tunnel`] before they go to such a port.
     #[must_use]
     pub const fn from_bytes(bytes: usize) -> Option<Self> {
         match bytes {
@@ -680,8 +680,8 @@ fn check_segments(
 ///
 /// `gso` needs `checksum` to be [`ChecksumState::Partial`] at the packet's own transport header and
 /// a `layout`; else the peer refuses the packet. It also has to be one that the header can describe
-/// ([`Gso::fits_virtio`]); else the peer cuts it wrong. The header's `num_buffers` is 1: one buffer, or a
-/// peer without mergeable buffers.
+/// ([`Gso::fits_virtio`]); else the peer cuts it wrong. The header's `num_buffers` is 1: one
+/// buffer, or a peer without mergeable buffers.
 ///
 /// The caller has stored in the packet itself: the IPv4 header checksum, final, over the *whole*
 /// GSO packet's total length (this interface never offloads it); and in the transport checksum

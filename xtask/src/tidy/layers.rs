@@ -31,19 +31,21 @@ const LAYERS: &[Layers] = &[
     Layers {
         source: "crates/packtrain-offload/src/",
         modules: &[
-            (0, &["wire", "checksum", "offload", "limits"]),
+            (0, &["wire", "checksum", "offload", "limits", "prefetch"]),
             (1, &["layout"]),
             (
                 2,
                 &[
                     "virtio_net",
                     "segment",
+                    "fragment",
                     "verify",
-                    "coalesce",
                     "flow",
                     "sort",
                 ],
             ),
+            (3, &["coalesce"]),
+            (4, &["tun"]),
         ],
     },
 ];

@@ -1,5 +1,6 @@
 //! The portable implementation, and the short path that all others share.
 
+use super::add_around;
 const LANES: usize = 4;
 
 /// Sum of the words of at most `BLOCK_BYTES` as they lie in memory, the last one padded with a zero
@@ -14,7 +15,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
             *lane += halves(u64::from_ne_bytes(*word));
         }
     }
-    lanes.iter().sum::<u64>() + sum_tail(rest)
+    sum_below_32(lanes.iter().sum(), rest)
 }
 
 /// Copies and sums at most `BLOCK_BYTES`, as many bytes as both have.
@@ -26,7 +27,7 @@ pub(super) fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> u64 {
     let mut total = 0;
     for (dst, src) in dst.zip(src[..bytes].chunks(PIECE_BYTES)) {
         dst.copy_from_slice(src);
-        total += sum(src);
+        total = add_around(total, sum(src));
     }
     total
 }
@@ -36,31 +37,58 @@ const fn halves(word: u64) -> u64 {
     (word & 0xFFFF_FFFF) + (word >> 32)
 }
 
-/// Like `sum`, meant to be inlined for few bytes.
+/// `sum` for fewer than 128 bytes, meant to be inlined: chains of additions with carry, and one
+/// branch for each power of two, which the lengths of headers predict well. A loop would be
+/// unrolled.
 #[inline]
 pub(super) fn sum_short(bytes: &[u8]) -> u64 {
-    sum(bytes)
+    const { assert!(super::SHORT_BYTES_MAX < 128) };
+    let (mut total, mut rest) = (0, bytes);
+    if let Some((words, after)) = rest.split_first_chunk::<64>() {
+        total = add_chain(total, words.as_chunks::<8>().0);
+        rest = after;
+    }
+    if let Some((words, after)) = rest.split_first_chunk::<32>() {
+        total = add_chain(total, words.as_chunks::<8>().0);
+        rest = after;
+    }
+    sum_below_32(total, rest)
 }
 
-/// A few words, at most `BLOCK_BYTES`.
+/// Adds words with the carry brought around.
 #[inline]
-fn sum_tail(bytes: &[u8]) -> u64 {
-    let mut total = 0;
-    let (words, rest) = bytes.as_chunks::<8>();
+fn add_chain(total: u64, words: &[[u8; 8]]) -> u64 {
+    let mut carry = false;
+    let mut sum = total;
     for word in words {
-        total += halves(u64::from_ne_bytes(*word));
+        (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
     }
-    // At most one of each is left; a header's sum is mostly this tail.
-    let (words, rest) = rest.as_chunks::<4>();
-    for word in words {
-        total += u64::from(u32::from_ne_bytes(*word));
+    // A sum with a carry out of it is at most 2^64 - 2.
+    sum + u64::from(carry)
+}
+
+/// Adds the fewer than 32 bytes that are left.
+#[inline]
+fn sum_below_32(mut total: u64, mut rest: &[u8]) -> u64 {
+    if let Some((words, after)) = rest.split_first_chunk::<16>() {
+        total = add_chain(total, words.as_chunks::<8>().0);
+        rest = after;
     }
-    let (words, rest) = rest.as_chunks::<2>();
-    for word in words {
-        total += u64::from(u16::from_ne_bytes(*word));
+    if let Some((word, after)) = rest.split_first_chunk::<8>() {
+        total = add_chain(total, &[*word]);
+        rest = after;
     }
-    for &byte in rest {
-        total += u64::from(u16::from_ne_bytes([byte, 0]));
+    let mut last = 0;
+    if let Some((word, after)) = rest.split_first_chunk::<4>() {
+        last += u64::from(u32::from_ne_bytes(*word));
+        rest = after;
     }
-    total
+    if let Some((word, after)) = rest.split_first_chunk::<2>() {
+        last += u64::from(u16::from_ne_bytes(*word));
+        rest = after;
+    }
+    if let Some(&byte) = rest.first() {
+        last += u64::from(u16::from_ne_bytes([byte, 0]));
+    }
+    add_around(total, last)
 }

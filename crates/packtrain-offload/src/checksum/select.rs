@@ -81,11 +81,26 @@ const BLOCK_BYTES: usize = 1 << 24;
 
 /// Sum of the words of `bytes` as they lie in memory, the last one padded with a zero byte.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
-    let block = |block: &[u8]| vectors::sum(None, block).unwrap_or_else(|| scalar::sum(block));
     if bytes.len() <= BLOCK_BYTES {
-        return block(bytes);
+        sum_block(bytes)
+    } else {
+        sum_blocks(bytes)
     }
-    bytes.chunks(BLOCK_BYTES).map(block).fold(0, add_around)
+}
+
+#[inline(always)]
+fn sum_block(bytes: &[u8]) -> u64 {
+    match vectors::sum(None, bytes) {
+        Some(words) => words,
+        None => scalar::sum(bytes),
+    }
+}
+
+/// Apart from `sum`, so that it needs no stack frame.
+#[cold]
+#[inline(never)]
+fn sum_blocks(bytes: &[u8]) -> u64 {
+    bytes.chunks(BLOCK_BYTES).map(sum_block).fold(0, add_around)
 }
 
 /// `sum` by one implementation, if it can be used.
@@ -104,17 +119,28 @@ pub(super) fn sum_with(level: Level, bytes: &[u8]) -> Option<u64> {
 /// Copies and sums as many bytes as both have.
 pub(super) fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> u64 {
     if dst.len() <= BLOCK_BYTES {
-        return copy_and_sum_block(dst, src);
+        copy_and_sum_block(dst, src)
+    } else {
+        copy_and_sum_blocks(dst, src)
     }
+}
+
+#[inline(always)]
+fn copy_and_sum_block(dst: &mut [u8], src: &[u8]) -> u64 {
+    match vectors::copy_and_sum(None, dst, src) {
+        Some(words) => words,
+        None => scalar::copy_and_sum(dst, src),
+    }
+}
+
+/// Apart from `copy_and_sum`, so that it needs no stack frame.
+#[cold]
+#[inline(never)]
+fn copy_and_sum_blocks(dst: &mut [u8], src: &[u8]) -> u64 {
     let blocks = dst.chunks_mut(BLOCK_BYTES).zip(src.chunks(BLOCK_BYTES));
     blocks.fold(0, |total, (dst, src)| {
         add_around(total, copy_and_sum_block(dst, src))
     })
-}
-
-#[inline]
-fn copy_and_sum_block(dst: &mut [u8], src: &[u8]) -> u64 {
-    vectors::copy_and_sum(None, dst, src).unwrap_or_else(|| scalar::copy_and_sum(dst, src))
 }
 
 /// `copy_and_sum` by one implementation, if it can be used.

@@ -3,6 +3,10 @@
 //! Every loop keeps two sums of 64-bit lanes: of the words themselves, modulo 2^64, and of their
 //! high halves, which is exact. The exact sum of the low halves follows from the two at the end, so
 //! that no word has to be masked.
+//!
+//! The loops get addresses, not slices, and are never inlined: where the compiler can prove that
+//! `dst` and `src` do not overlap, it makes a `memcpy` and a loop that sums of each of them, and
+//! the bytes are read twice.
 
 #![allow(
     unsafe_code,
@@ -19,10 +23,10 @@ use core::arch::x86_64::{
     _mm512_sub_epi64,
 };
 use core::mem::MaybeUninit;
-use core::ptr;
+use core::{ptr, slice};
 
-use super::scalar;
 use super::select::Level;
+use super::{add_around, scalar};
 
 // Each asks the processor and XCR0 once; constant where the compiler may assume the features.
 cpufeatures::new!(avx512_found, "avx512f", "avx512bw");
@@ -62,38 +66,43 @@ pub(super) fn copy_and_sum_uninit<'a>(
     }
 }
 
+/// Sums all of `src`, and with `COPY` stores it to `dst`.
+///
 /// # Safety
 /// With `COPY`, `dst` is valid for storing `src.len()` bytes, and they do not overlap `src`.
-#[inline]
+#[inline(always)]
 unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -> Option<u64> {
     let asked = |level| only.is_none_or(|only| only == level);
     if asked(Level::Avx512) && avx512_found::get() {
-        // SAFETY: the processor has the features; the caller answers for `dst`.
-        Some(unsafe { avx512::<COPY>(dst, src) })
+        // SAFETY: the processor has the features, a slice is valid, and the caller answers for
+        // `dst`.
+        Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) })
     } else if asked(Level::Avx2) && avx2_found::get() {
         // SAFETY: as above.
-        Some(unsafe { avx2::<COPY>(dst, src) })
+        Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) })
     } else if asked(Level::Sse41) && sse41_found::get() {
         // SAFETY: as above.
-        Some(unsafe { sse41::<COPY>(dst, src) })
+        Some(unsafe { sse41::<COPY>(dst, src.as_ptr(), src.len()) })
     } else {
         None
     }
 }
 
 /// # Safety
-/// As for `run`; the processor has AVX-512 F and BW.
+/// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` for storing as many elsewhere.
+/// The processor has AVX-512 F and BW.
+#[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
+unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
     const VECTOR: usize = size_of::<__m512i>();
     let zero = _mm512_setzero_si512();
     let (mut all, mut high) = ([zero; 4], [zero; 4]);
     let mut at = 0;
-    while src.len() - at >= 4 * VECTOR {
+    while bytes - at >= 4 * VECTOR {
         for i in 0..4 {
             let from = at + i * VECTOR;
             // SAFETY: the vector ends within `src`, and within `dst` if that is used.
-            let v = unsafe { _mm512_loadu_si512(src.as_ptr().add(from).cast()) };
+            let v = unsafe { _mm512_loadu_si512(src.add(from).cast()) };
             if COPY {
                 // SAFETY: as above.
                 unsafe { _mm512_storeu_si512(dst.add(from).cast(), v) };
@@ -103,20 +112,37 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
         }
         at += 4 * VECTOR;
     }
-    let mut i = 0;
-    while at < src.len() {
-        let bytes = (src.len() - at).min(VECTOR);
-        let mask: __mmask64 = u64::MAX >> (VECTOR - bytes);
-        // SAFETY: the bytes of the mask lie within `src`, and within `dst` if that is used.
-        let v = unsafe { _mm512_maskz_loadu_epi8(mask, src.as_ptr().add(at).cast()) };
+    while bytes - at >= VECTOR {
+        // SAFETY: the vector ends within `src`, and within `dst` if that is used.
+        let v = unsafe { _mm512_loadu_si512(src.add(at).cast()) };
         if COPY {
             // SAFETY: as above.
-            unsafe { _mm512_mask_storeu_epi8(dst.add(at).cast(), mask, v) };
+            unsafe { _mm512_storeu_si512(dst.add(at).cast(), v) };
         }
-        all[i] = _mm512_add_epi64(all[i], v);
-        high[i] = _mm512_add_epi64(high[i], _mm512_srli_epi64::<32>(v));
-        i = (i + 1) % 4;
-        at += bytes;
+        all[0] = _mm512_add_epi64(all[0], v);
+        high[0] = _mm512_add_epi64(high[0], _mm512_srli_epi64::<32>(v));
+        at += VECTOR;
+    }
+    let left = bytes - at;
+    if left > 0 {
+        let mask: __mmask64 = u64::MAX >> (VECTOR - left);
+        // SAFETY: the bytes of the mask lie within `src`, and within `dst` if that is used.
+        let v = unsafe { _mm512_maskz_loadu_epi8(mask, src.add(at).cast()) };
+        if COPY {
+            if let Some(last) = bytes.checked_sub(VECTOR) {
+                // Storing some bytes twice is faster than storing under a mask.
+                // SAFETY: the last whole vector of `src`, and of `dst`.
+                unsafe {
+                    let v = _mm512_loadu_si512(src.add(last).cast());
+                    _mm512_storeu_si512(dst.add(last).cast(), v);
+                }
+            } else {
+                // SAFETY: the bytes of the mask lie within `dst`.
+                unsafe { _mm512_mask_storeu_epi8(dst.add(at).cast(), mask, v) };
+            }
+        }
+        all[1] = _mm512_add_epi64(all[1], v);
+        high[1] = _mm512_add_epi64(high[1], _mm512_srli_epi64::<32>(v));
     }
     let all = _mm512_add_epi64(
         _mm512_add_epi64(all[0], all[1]),
@@ -131,18 +157,19 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
 }
 
 /// # Safety
-/// As for `run`; the processor has AVX2.
+/// As for `avx512`, but the processor has AVX2.
+#[inline(never)]
 #[target_feature(enable = "avx2")]
-unsafe fn avx2<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
+unsafe fn avx2<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
     const VECTOR: usize = size_of::<__m256i>();
     let zero = _mm256_setzero_si256();
     let (mut all, mut high) = ([zero; 4], [zero; 4]);
     let mut at = 0;
-    while src.len() - at >= 4 * VECTOR {
+    while bytes - at >= 4 * VECTOR {
         for i in 0..4 {
             let from = at + i * VECTOR;
             // SAFETY: the vector ends within `src`, and within `dst` if that is used.
-            let v = unsafe { _mm256_loadu_si256(src.as_ptr().add(from).cast()) };
+            let v = unsafe { _mm256_loadu_si256(src.add(from).cast()) };
             if COPY {
                 // SAFETY: as above.
                 unsafe { _mm256_storeu_si256(dst.add(from).cast(), v) };
@@ -151,6 +178,17 @@ unsafe fn avx2<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
             high[i] = _mm256_add_epi64(high[i], _mm256_srli_epi64::<32>(v));
         }
         at += 4 * VECTOR;
+    }
+    while bytes - at >= VECTOR {
+        // SAFETY: as above.
+        let v = unsafe { _mm256_loadu_si256(src.add(at).cast()) };
+        if COPY {
+            // SAFETY: as above.
+            unsafe { _mm256_storeu_si256(dst.add(at).cast(), v) };
+        }
+        all[0] = _mm256_add_epi64(all[0], v);
+        high[0] = _mm256_add_epi64(high[0], _mm256_srli_epi64::<32>(v));
+        at += VECTOR;
     }
     let all = _mm256_add_epi64(
         _mm256_add_epi64(all[0], all[1]),
@@ -164,23 +202,26 @@ unsafe fn avx2<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
     let mut lanes = [0u64; 4];
     // SAFETY: the array has the size of the vector.
     unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), _mm256_add_epi64(low, high)) };
-    // SAFETY: `at` bytes are done, so that the rest of `dst` is as long as that of `src`.
-    lanes.iter().sum::<u64>() + unsafe { rest::<COPY>(dst, src, at) }
+    // SAFETY: `at` bytes are done, and the caller answers for all of them.
+    add_around(lanes.iter().sum(), unsafe {
+        rest::<COPY>(dst, src, bytes, at)
+    })
 }
 
 /// # Safety
-/// As for `run`; the processor has SSE4.1.
+/// As for `avx512`, but the processor has SSE4.1.
+#[inline(never)]
 #[target_feature(enable = "sse4.1")]
-unsafe fn sse41<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
+unsafe fn sse41<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
     const VECTOR: usize = size_of::<__m128i>();
     let zero = _mm_setzero_si128();
     let (mut all, mut high) = ([zero; 4], [zero; 4]);
     let mut at = 0;
-    while src.len() - at >= 4 * VECTOR {
+    while bytes - at >= 4 * VECTOR {
         for i in 0..4 {
             let from = at + i * VECTOR;
             // SAFETY: the vector ends within `src`, and within `dst` if that is used.
-            let v = unsafe { _mm_loadu_si128(src.as_ptr().add(from).cast()) };
+            let v = unsafe { _mm_loadu_si128(src.add(from).cast()) };
             if COPY {
                 // SAFETY: as above.
                 unsafe { _mm_storeu_si128(dst.add(from).cast(), v) };
@@ -189,6 +230,17 @@ unsafe fn sse41<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
             high[i] = _mm_add_epi64(high[i], _mm_srli_epi64::<32>(v));
         }
         at += 4 * VECTOR;
+    }
+    while bytes - at >= VECTOR {
+        // SAFETY: as above.
+        let v = unsafe { _mm_loadu_si128(src.add(at).cast()) };
+        if COPY {
+            // SAFETY: as above.
+            unsafe { _mm_storeu_si128(dst.add(at).cast(), v) };
+        }
+        all[0] = _mm_add_epi64(all[0], v);
+        high[0] = _mm_add_epi64(high[0], _mm_srli_epi64::<32>(v));
+        at += VECTOR;
     }
     let all = _mm_add_epi64(_mm_add_epi64(all[0], all[1]), _mm_add_epi64(all[2], all[3]));
     let high = _mm_add_epi64(
@@ -199,19 +251,22 @@ unsafe fn sse41<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
     let mut lanes = [0u64; 2];
     // SAFETY: the array has the size of the vector.
     unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), _mm_add_epi64(low, high)) };
-    // SAFETY: `at` bytes are done, so that the rest of `dst` is as long as that of `src`.
-    lanes.iter().sum::<u64>() + unsafe { rest::<COPY>(dst, src, at) }
+    // SAFETY: `at` bytes are done, and the caller answers for all of them.
+    add_around(lanes.iter().sum(), unsafe {
+        rest::<COPY>(dst, src, bytes, at)
+    })
 }
 
 /// What a loop left behind: the bytes from `at`, an even number, on.
 ///
 /// # Safety
-/// As for `run`; `at` is at most `src.len()`.
+/// As for `avx512`, on any processor; `at` is at most `bytes`.
 #[inline]
-unsafe fn rest<const COPY: bool>(dst: *mut u8, src: &[u8], at: usize) -> u64 {
-    let tail = &src[at..];
+unsafe fn rest<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize, at: usize) -> u64 {
+    // SAFETY: the caller's `src` has these bytes.
+    let tail = unsafe { slice::from_raw_parts(src.add(at), bytes - at) };
     if COPY {
-        // SAFETY: the caller gives `dst` as many bytes as `src` has, elsewhere.
+        // SAFETY: the caller's `dst` has as many bytes, elsewhere.
         unsafe { ptr::copy_nonoverlapping(tail.as_ptr(), dst.add(at), tail.len()) };
     }
     scalar::sum_short(tail)

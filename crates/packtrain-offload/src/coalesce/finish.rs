@@ -85,8 +85,8 @@ pub(super) fn finish<P: Packet>(
 
 /// What a merged packet is cut into, if that is more than one piece.
 ///
-/// `stream` merges payloads of any size: too small ones are cut into fewer pieces than they came in,
-/// so that segmentation takes them. That can come to 49 bytes, which no MTU is too small for.
+/// `stream` merges payloads of any size: too small ones are cut into fewer pieces than they came
+/// in, so that segmentation takes them. That can come to 49 bytes, which no MTU is too small for.
 fn segment_size(state: &State) -> Option<NonZeroU16> {
     let payload = u32::from(state.payload_bytes);
     let size = if state.shape.kind().is_tcp() {

@@ -12,24 +12,26 @@
 //! | | `Reversible` | `Stream` |
 //! |---|---|---|
 //! | must be equal | every header byte but those below | the same, less the next row |
-//! | taken over from the last | FIN, PSH (added) | PSH (added), acknowledgement, window, timestamps |
-//! | IPv4 identification | one more each time; or the same, with DF | not looked at |
+//! | taken over | FIN, PSH | PSH, acknowledgement, window, timestamps |
+//! | IPv4 identification | counts up; or stays, with DF | not looked at |
 //! | payload | as the first; the last may be shorter; not empty | any; may be empty |
 //! | ends a merged packet | FIN, PSH, a shorter payload | nothing but limits |
-//! | never merged | SYN, RST, URG; CWR but on the first; IPv4 options; padding | any flag but ACK, PSH; options but timestamps |
+//! | no flags but | ACK, PSH, FIN, ECE; CWR on the first | ACK, PSH |
+//! | options | IPv4: none. TCP: any | IPv4, IPv6: none. TCP: timestamps |
+//! | link padding | passed on | cut off |
 //! | a repeated ACK | passed on | passed on, unless it opens the window |
 //! | an older timestamp or ACK | passed on | passed on |
 //!
-//! Not compared: lengths, checksums, TCP sequence number (it has to continue exactly). UDP is merged
-//! by the rules of `Reversible` in either case, since datagrams have to come apart again: equal
-//! sizes, the last may be shorter, 64 at most, and a checksum is needed.
+//! Not compared: lengths, checksums, TCP sequence number (it has to continue exactly). UDP is
+//! merged by the rules of `Reversible` in either case, since datagrams have to come apart again:
+//! equal sizes, the last may be shorter, 64 at most, and a checksum is needed.
 //!
 //! # Order
 //!
-//! Packets of a flow, which is addresses, ports and protocol, leave in the order in which they came:
-//! a packet that does not continue what is held of its flow pushes it out first. That includes those
-//! that Linux lets overtake (IPv4 options, wrong checksums). A fragment has no ports and pushes out
-//! everything. Packets of different flows may change places.
+//! Packets of a flow, which is addresses, ports and protocol, leave in the order in which they
+//! came: a packet that does not continue what is held of its flow pushes it out first. That
+//! includes those that Linux lets overtake (IPv4 options, wrong checksums). A fragment has no ports
+//! and pushes out everything. Packets of different flows may change places.
 //!
 //! # Checksums
 //!
@@ -451,8 +453,8 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
     }
 
     /// Hands on what has been held for `age` nanoseconds or longer, counted from its first packet,
-    /// and everything that is queued. To be called also when a poll does not end, since what is held
-    /// then may be what the sender waits for.
+    /// and everything that is queued. To be called also when a poll does not end, since what is
+    /// held then may be what the sender waits for.
     ///
     /// Ages above 36 minutes are not told from younger ones.
     pub fn flush_inactive(&mut self, now: u64, age: u64, sink: &mut impl FnMut(P, &Done)) {

@@ -4,6 +4,7 @@ use super::packet::Packet;
 use super::shape::Shape;
 use super::stats::NotTaken;
 use crate::checksum::{self, Sum};
+use crate::flow::fold;
 use crate::layout::{IpProtocol, Layout, Network, Transport};
 use crate::offload::{ChecksumState, GsoKind, LinkType};
 use crate::wire::ParseError;
@@ -22,7 +23,7 @@ pub(super) enum Class {
 }
 
 /// One packet, as the rules see it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// Of addresses, ports and protocol; without meaning for a `Stranger`.
     pub hash: u64,
@@ -87,7 +88,13 @@ impl Parsed {
 
     /// A packet of any shape.
     #[inline(never)]
-    fn of_any<P: Packet>(packet: &P, head: &[u8], link: LinkType, strict: bool, seed: u64) -> Self {
+    pub(super) fn of_any<P: Packet>(
+        packet: &P,
+        head: &[u8],
+        link: LinkType,
+        strict: bool,
+        seed: u64,
+    ) -> Self {
         let layout = match packet.layout() {
             Some(layout) => layout,
             None => match Layout::parse(link, head, packet.bytes()) {
@@ -390,7 +397,11 @@ fn common_v4<P: Packet, const AT: usize>(
     Some(Parsed {
         hash: hash_of(addresses, u32::from_ne_bytes(ports), kind, seed),
         shape: Shape::new(kind, AT as u16, AT as u16 + 20, header_bytes as u16),
-        seq: u32::from_be_bytes([ip[24], ip[25], ip[26], ip[27]]),
+        seq: if tcp {
+            u32::from_be_bytes([ip[24], ip[25], ip[26], ip[27]])
+        } else {
+            0
+        },
         payload_bytes: ip_end - header_bytes,
         ip_end,
         id: u16::from_be_bytes([ip[4], ip[5]]),
@@ -442,7 +453,11 @@ fn common_v6<P: Packet, const AT: usize>(
             seed,
         ),
         shape: Shape::new(kind, AT as u16, AT as u16 + 40, header_bytes as u16),
-        seq: u32::from_be_bytes([ip[44], ip[45], ip[46], ip[47]]),
+        seq: if tcp {
+            u32::from_be_bytes([ip[44], ip[45], ip[46], ip[47]])
+        } else {
+            0
+        },
         payload_bytes: ip_end - header_bytes,
         ip_end,
         id: 0,
@@ -501,25 +516,18 @@ fn flow_hash(head: &[u8], shape: Shape, seed: u64) -> u64 {
 
 #[inline(always)]
 const fn hash_of(addresses: u64, ports: u32, kind: GsoKind, seed: u64) -> u64 {
-    mix(addresses ^ seed, (ports as u64 | (kind as u64) << 32) ^ K1)
+    fold(addresses ^ seed, (ports as u64 | (kind as u64) << 32) ^ K1)
 }
 
 #[inline(always)]
 fn fold_v6(addresses: &[u8; 32], seed: u64) -> u64 {
     let (words, _) = addresses.as_chunks::<8>();
     let [a, b, c, d] = [0, 1, 2, 3].map(|i| u64::from_ne_bytes(words[i]));
-    mix(a ^ seed, b ^ K1) ^ mix(c ^ seed, d ^ K2)
+    fold(a ^ seed, b ^ K1) ^ fold(c ^ seed, d ^ K2)
 }
 
 const K1: u64 = 0x9E37_79B9_7F4A_7C15;
 const K2: u64 = 0xD6E8_FEB8_6659_FD93;
-
-/// Both halves of a 128-bit product.
-#[inline]
-const fn mix(a: u64, b: u64) -> u64 {
-    let product = (a as u128) * (b as u128);
-    (product >> 64) as u64 ^ product as u64
-}
 
 #[inline]
 pub(super) fn load16(bytes: &[u8], at: usize) -> u16 {

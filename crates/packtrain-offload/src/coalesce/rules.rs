@@ -114,7 +114,8 @@ pub(super) fn continues(
     }
 }
 
-/// The same for `Reversible`, which looks at nothing of the headers but what is in `held` and `new`.
+/// The same for `Reversible`, which looks at nothing of the headers but what is in `held` and
+/// `new`.
 #[inline(always)]
 pub(super) fn continues_reversible(config: &Config, held: &State, new: &Parsed) -> Verdict {
     if new.shape.kind().is_tcp() {
@@ -199,8 +200,9 @@ fn udp(config: &Config, held: &State, new: &Parsed) -> Verdict {
     Verdict::Merge { then, ids }
 }
 
-/// How IPv4 identifications go on if `new` does, or `None` if it may not; the second packet decides.
-/// That they stay the same is only allowed with DF (RFC 6864 §4: then they have no meaning).
+/// How IPv4 identifications go on if `new` does, or `None` if it may not; the second packet
+/// decides. That they stay the same is only allowed with DF (RFC 6864 §4: then they have no
+/// meaning).
 #[inline(always)]
 fn identification(config: &Config, held: &State, new: &Parsed) -> Option<Ids> {
     if new.shape.kind().is_ipv6() {
@@ -258,7 +260,8 @@ fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &
 }
 
 /// Whether `new`, which does not continue `held`, may be a repetition of its acknowledgement. If it
-/// is held in its turn, nothing may be merged into it: the sender counts such packets (RFC 5681 §2).
+/// is held in its turn, nothing may be merged into it: the sender counts such packets (RFC 5681
+/// §2).
 #[inline]
 pub(super) fn repeats(
     config: &Config,

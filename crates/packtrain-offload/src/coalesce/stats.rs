@@ -143,8 +143,8 @@ reasons! {
 
 /// 64-bit counts of a coalescer since it was made. One coalescer has one writer.
 ///
-/// While nothing is held, `packets = emitted + merged - supers`: every packet was handed on, alone or
-/// in a merged one. And always `emitted = flushes.total() + not_taken.total()`. What
+/// While nothing is held, `packets = emitted + merged - supers`: every packet was handed on, alone
+/// or in a merged one. And always `emitted = flushes.total() + not_taken.total()`. What
 /// [`clear`](super::Coalescer::clear) drops is in `packets` alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {

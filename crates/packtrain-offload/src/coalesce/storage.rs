@@ -98,7 +98,7 @@ impl fmt::Display for StorageError {
         let Self { what, is, needed } = self;
         write!(
             f,
-            "the storage of the coalescer has {is} {what} and its configuration needs exactly {needed}"
+            "the storage of the coalescer has {is} {what}, and its configuration needs {needed}"
         )
     }
 }
@@ -108,7 +108,8 @@ impl core::error::Error for StorageError {}
 /// Memory of the caller's: arrays in a `static`, on the stack, or wherever.
 #[derive(Debug)]
 pub struct Borrowed<'s, P>(
-    /// The parts, with as many elements as [`Config::needs`](super::Config::needs) says, all `EMPTY`.
+    /// The parts, with as many elements as [`Config::needs`](super::Config::needs) says, all of
+    /// them `EMPTY`.
     pub Parts<'s, P>,
 );
 

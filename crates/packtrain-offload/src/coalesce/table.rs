@@ -6,6 +6,7 @@
 //! search when the table is full, and nothing to sort when it is flushed in order of arrival.
 
 use super::entry::State;
+use crate::prefetch;
 
 /// Slots of one set: one cache line.
 pub(super) const WAYS: usize = 16;
@@ -117,15 +118,15 @@ impl<P> Table<'_, P> {
 
     #[inline]
     pub(super) fn prefetch_set(&self, hash: u64) {
-        crate::prefetch::read(&self.sets[self.set_of(hash)]);
+        prefetch::read(&self.sets[self.set_of(hash)]);
     }
 
     #[inline]
     pub(super) fn prefetch_entry(&self, hash: u64) {
         if let Some(index) = self.candidate(hash) {
             let entry = &self.entries[index as usize];
-            crate::prefetch::read(&entry.state.template);
-            crate::prefetch::read(&entry.packet);
+            prefetch::read(&entry.state.template);
+            prefetch::read(&entry.packet);
         }
     }
 
@@ -224,8 +225,8 @@ impl<P> Table<'_, P> {
         Some((&entry.state, packet))
     }
 
-    /// Takes the oldest packet out, on the way to taking out all of them: the set that leads to it is
-    /// emptied, and with it the way to others. Until all are out nothing may be looked for.
+    /// Takes the oldest packet out, on the way to taking out all of them: the set that leads to it
+    /// is emptied, and with it the way to others. Until all are out nothing may be looked for.
     #[inline(always)]
     pub(super) fn take_oldest_of_all(&mut self) -> Option<(&State, P)> {
         let index = self.oldest()?;

@@ -118,8 +118,8 @@ impl<P: Packet> Work<'_, P> {
         self.flush_all(FlushReason::Timeout, sink);
     }
 
-    /// The packet that is expected: one that continues the held one of its flow, with headers of the
-    /// shape that was held last. It comes back if it is anything else.
+    /// The packet that is expected: one that continues the held one of its flow, with headers of
+    /// the shape that was held last. It comes back if it is anything else.
     ///
     /// It need not be parsed. If every bit agrees with those of a packet that was, but for the
     /// fields that may differ, then so does everything that a parser looks at; what is left to be
@@ -154,8 +154,6 @@ impl<P: Packet> Work<'_, P> {
         let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
             return Some(packet);
         };
-        // The bits that the packet's own shape is read from are among those that are compared, but
-        // the mask means something only if it is that of the held one.
         if !self.links_only
             || state.shape != shape
             || !mask.agrees(&state.template, head)
@@ -175,17 +173,18 @@ impl<P: Packet> Work<'_, P> {
             let headers = new.transport_sum(head);
             self.stats.summed_bytes += u64::from(new.payload_bytes);
             held.append_checked(packet, payload, headers)
-                .map_err(|(_why, packet)| packet)
         } else {
             held.append(packet, payload)
+                .map_err(|packet| (AppendError::Full, packet))
         };
-        if let Err(packet) = result {
-            return Some(packet);
+        self.stats.packets += 1;
+        self.window.packets += 1;
+        if let Err(left) = result {
+            self.not_merged(index, left, &new, sink);
+            return None;
         }
         state.ids = ids;
         state.advance(&new);
-        self.stats.packets += 1;
-        self.window.packets += 1;
         if let Some(reason) = then {
             self.flush_one(index, reason, sink);
         }
@@ -240,19 +239,33 @@ impl<P: Packet> Work<'_, P> {
             Verdict::Merge { then, ids } => match (self.merge(held, packet, new, ids), then) {
                 (None, None) => {}
                 (None, Some(reason)) => self.flush_one(held, reason, sink),
-                (Some((AppendError::Full, packet)), _) => {
-                    self.flush_one(held, FlushReason::Full, sink);
-                    self.hold(packet, new, Ids::Undecided, sink);
-                }
-                (Some((AppendError::Checksum, packet)), _) => {
-                    self.flush_one(held, FlushReason::Refused, sink);
-                    self.pass(packet, NotTaken::BadChecksum, sink);
-                }
+                (Some(left), _) => self.not_merged(held, left, new, sink),
             },
             Verdict::Refuse(reason) => {
                 let ids = self.ids_after(held, &packet, new);
                 self.flush_one(held, reason, sink);
                 self.hold(packet, new, ids, sink);
+            }
+        }
+    }
+
+    /// A packet that continues the held one, and could not be appended.
+    #[cold]
+    fn not_merged(
+        &mut self,
+        held: u32,
+        (why, packet): (AppendError, P),
+        new: &Parsed,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        match why {
+            AppendError::Full => {
+                self.flush_one(held, FlushReason::Full, sink);
+                self.hold(packet, new, Ids::Undecided, sink);
+            }
+            AppendError::Checksum => {
+                self.flush_one(held, FlushReason::Refused, sink);
+                self.pass(packet, NotTaken::BadChecksum, sink);
             }
         }
     }

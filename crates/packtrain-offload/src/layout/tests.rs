@@ -487,6 +487,36 @@ fn raw_ip_needs_a_known_version() {
     }
 }
 
+/// RFC 4391 §6: an Ethernet type and two bytes that are ignored.
+#[test]
+fn ipoib_has_a_header_of_4_bytes() {
+    const IPOIB: LinkType = LinkType::Ipoib;
+    let t = tcp(12, 5);
+    for reserved in [[0, 0], [0xff, 0x12]] {
+        let with =
+            |ethertype: u16, body: &[u8]| [&ethertype.to_be_bytes()[..], &reserved, body].concat();
+        let v4 = with(0x0800, &ipv4(6, &[], &t));
+        assert_eq!(offsets(IPOIB, &v4), (4, 24, 56, 61));
+        assert_eq!(whole(IPOIB, &v4).unwrap().l2_len(), 4);
+        let v6 = with(0x86dd, &ipv6(17, &udp(3)));
+        assert_eq!(offsets(IPOIB, &v6), (4, 44, 52, 55));
+        let other = whole(IPOIB, &with(0x8100, &[0; 40])).unwrap();
+        assert_eq!((other.kind, other.vlans), (Network::Other, 0));
+        let wrong = whole(IPOIB, &with(0x86dd, &ipv4(6, &[], &t)));
+        assert_eq!(wrong, Err(ParseError::Ipv6Version));
+    }
+    for n in 0..4 {
+        assert_eq!(
+            whole(IPOIB, &[8, 0, 0, 0][..n]),
+            Err(ParseError::IpoibTruncated)
+        );
+        let split = Layout::parse(IPOIB, &[8, 0, 0, 0][..n], 60);
+        assert_eq!(split, Err(ParseError::HeadersNotContiguous));
+    }
+    let no_ip = whole(IPOIB, &[8, 0, 0, 0]);
+    assert_eq!(no_ip, Err(ParseError::Ipv4Truncated));
+}
+
 #[test]
 fn the_type_must_agree_with_the_version() {
     let (four, six) = (ipv4(6, &[], &tcp(0, 60)), ipv6(6, &tcp(0, 60)));

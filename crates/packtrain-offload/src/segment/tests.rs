@@ -17,6 +17,9 @@ use crate::test_packets::{
     ACK, CWR, ECE, Ext, FIN, Field, PSH, RST, SYN, Spec, URG, bytes, slow_sum,
 };
 
+mod bugs;
+mod tunnel;
+
 fn gso_of(spec: &Spec, size: u16) -> Gso {
     let kind = match (spec.tcp, spec.ipv6) {
         (true, false) => GsoKind::TcpV4,
@@ -24,8 +27,17 @@ fn gso_of(spec: &Spec, size: u16) -> Gso {
         (false, false) => GsoKind::UdpV4,
         (false, true) => GsoKind::UdpV6,
     };
-    let ecn = spec.tcp && spec.flags & CWR != 0;
-    Gso::new(kind, NonZeroU16::new(size).unwrap()).with_ecn(if ecn { Ecn::Cwr } else { Ecn::None })
+    let ecn = match (spec.tcp && spec.flags & CWR != 0, spec.accurate_ecn) {
+        (_, true) => Ecn::Accurate,
+        (true, false) => Ecn::Cwr,
+        (false, false) => Ecn::None,
+    };
+    let gso = Gso::new(kind, NonZeroU16::new(size).unwrap()).with_ecn(ecn);
+    if spec.fixed_id {
+        gso.with_fixed_id()
+    } else {
+        gso
+    }
 }
 
 fn layout_of(link: LinkType, packet: &[u8]) -> Layout {
@@ -83,14 +95,18 @@ fn describe_segments(spec: &Spec, size: usize) -> Vec<Spec> {
                 .copied()
                 .collect();
             let mut flags = spec.flags;
-            if i != 0 {
+            if i != 0 && !spec.accurate_ecn {
                 flags &= !CWR;
             }
             if i != count - 1 {
                 flags &= !(FIN | PSH);
             }
             Spec {
-                id: ((usize::from(spec.id) + i) % 65_536) as u16,
+                id: if spec.fixed_id {
+                    spec.id
+                } else {
+                    ((usize::from(spec.id) + i) % 65_536) as u16
+                },
                 sequence: ((u64::from(spec.sequence) + (i * size) as u64) % (1 << 32)) as u32,
                 flags,
                 payload: chunk,
@@ -124,6 +140,12 @@ fn assert_reference(spec: &Spec, size: u16) {
             "segment {i}, partial"
         );
         assert_eq!(partial[i].1, left);
+        let mut whole = vec![0xa5; segmenter.wire_bytes(i as u32) + 3];
+        let bytes = segmenter
+            .write_segment(i as u32, &packet, &mut whole)
+            .unwrap();
+        assert_eq!(whole[..bytes], complete[i].0, "segment {i}, in one call");
+        assert_eq!(whole[bytes..], [0xa5; 3], "and nothing behind it");
     }
 }
 
@@ -193,6 +215,34 @@ fn cwr_is_cleared_without_the_ecn_bit_too() {
 }
 
 #[test]
+fn accurate_ecn_keeps_cwr_on_every_segment() {
+    for base in [Spec::tcp4(2001), Spec::tcp6(2001)] {
+        let spec = Spec {
+            flags: CWR | ECE | ACK,
+            accurate_ecn: true,
+            ..base
+        };
+        let at = spec.transport() + 13;
+        assert!(
+            segments(&spec, 1000)
+                .iter()
+                .all(|s| s[at] == CWR | ECE | ACK)
+        );
+        assert_reference(&spec, 1000);
+    }
+}
+
+#[test]
+fn accurate_ecn_sets_no_cwr() {
+    let spec = Spec {
+        flags: ECE | ACK,
+        accurate_ecn: true,
+        ..Spec::tcp4(2001)
+    };
+    assert!(segments(&spec, 1000).iter().all(|s| s[33] == ECE | ACK));
+}
+
+#[test]
 fn g3_ipv6_payload_length_counts_extension_headers() {
     let spec = Spec {
         exts: vec![Ext::Destination(1)],
@@ -252,6 +302,23 @@ fn g6_both_vlan_tags_are_on_every_segment() {
 }
 
 #[test]
+fn an_ipoib_header_is_on_every_segment() {
+    for spec in [
+        Spec::tcp4(3000),
+        Spec::tcp6(3000),
+        Spec::udp4(3000),
+        Spec::udp6(3000),
+    ] {
+        let spec = spec.ipoib();
+        let packet = spec.build(Field::Preload);
+        let wire = segments(&spec, 1000);
+        assert_eq!(wire.len(), 3);
+        assert!(wire.iter().all(|s| s[..4] == packet[..4]));
+        assert_reference(&spec, 1000);
+    }
+}
+
+#[test]
 fn g7_a_payload_of_one_mss_is_one_finished_packet() {
     for spec in [
         Spec::tcp4(1000),
@@ -261,6 +328,20 @@ fn g7_a_payload_of_one_mss_is_one_finished_packet() {
     ] {
         for size in [1000, 1001, 65_535] {
             assert_eq!(segments(&spec, size), [spec.build(Field::Final)]);
+        }
+    }
+}
+
+#[test]
+fn g8_sums_are_right_for_every_odd_size() {
+    for spec in [
+        Spec::tcp4(1999),
+        Spec::tcp6(1999),
+        Spec::udp4(1999),
+        Spec::udp6(1999),
+    ] {
+        for size in (33..1999).step_by(62) {
+            assert_reference(&spec, size);
         }
     }
 }
@@ -422,6 +503,13 @@ fn a_fixed_id_needs_df() {
     for (segment, _) in cut(&fixed, &packet, true) {
         assert_eq!(slow_sum(&segment[..20]), 0xffff);
     }
+    assert_reference(
+        &Spec {
+            fixed_id: true,
+            ..spec
+        },
+        1000,
+    );
     for spec in [
         Spec {
             df: false,
@@ -430,8 +518,13 @@ fn a_fixed_id_needs_df() {
         Spec::tcp6(3000),
     ] {
         let packet = spec.build(Field::Preload);
-        let segmenter = segmenter(&spec, &packet, 1000).unwrap();
-        assert_eq!(segmenter.with_fixed_id(&packet), Err(SegmentError::FixedId));
+        let counting = segmenter(&spec, &packet, 1000).unwrap();
+        assert_eq!(counting.with_fixed_id(&packet), Err(SegmentError::FixedId));
+        let fixed = Spec {
+            fixed_id: true,
+            ..spec
+        };
+        assert_eq!(segmenter(&fixed, &packet, 1000), Err(SegmentError::FixedId));
     }
 }
 
@@ -600,6 +693,20 @@ fn short_buffers_and_wrong_numbers_write_nothing() {
     assert_eq!(write(0, &packet, &mut []), Err(SegmentError::Buffer));
     assert_eq!(out, [0xa5; 40]);
     assert!(write(2, &packet, &mut out).is_ok());
+    let write = |index, packet: &[u8], out: &mut [u8]| segmenter.write_segment(index, packet, out);
+    let mut out = [0xa5; 1040];
+    assert_eq!(write(3, &packet, &mut out), Err(SegmentError::Index));
+    assert_eq!(
+        write(2, &packet[..3039], &mut out),
+        Err(SegmentError::Buffer)
+    );
+    assert_eq!(
+        write(0, &packet, &mut out[..1039]),
+        Err(SegmentError::Buffer)
+    );
+    assert_eq!(out, [0xa5; 1040]);
+    assert_eq!(write(2, &packet, &mut out), Ok(1040));
+    assert_eq!(segmenter.wire_bytes(2), 1040);
     assert_eq!(segmenter.payload(2), 2040..3040);
     assert_eq!(segmenter.payload(3), 3040..3040);
     assert_eq!(segmenter.payload(u32::MAX), 3040..3040);
@@ -700,7 +807,8 @@ fn any_ext() -> impl Strategy<Value = Ext> {
 
 prop_compose! {
     fn any_spec()(
-        (ethernet, ipv6, tcp, df) in any::<(bool, bool, bool, bool)>(),
+        link in prop_oneof![Just(LinkType::Ethernet), Just(LinkType::RawIp), Just(LinkType::Ipoib)],
+        (ipv6, tcp, df, fixed, accurate_ecn) in any::<(bool, bool, bool, bool, bool)>(),
         vlans in any_vec(prop_oneof![Just(0x8100_u16), Just(0x88a8)], 0..=2),
         (id, sequence) in any::<(u16, u32)>(),
         flags in any::<u8>().prop_map(|flags| flags & !(SYN | RST)),
@@ -713,12 +821,14 @@ prop_compose! {
     ) -> Spec {
         exts.extend(last);
         Spec {
-            link: if ethernet { LinkType::Ethernet } else { LinkType::RawIp },
+            link,
             vlans,
             ipv6,
             tcp,
             id,
             df,
+            fixed_id: fixed && df && !ipv6,
+            accurate_ecn,
             ip_options: vec![1; option_words * 4],
             exts: if ipv6 { exts } else { vec![] },
             sequence,

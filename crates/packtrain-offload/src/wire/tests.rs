@@ -89,6 +89,107 @@ fn cut_everywhere(
 }
 
 #[test]
+fn tunnel_headers_refuse_every_shorter_slice() {
+    use ParseError::*;
+    cut_everywhere(
+        &[0; 4],
+        |_| IpoibTruncated,
+        |b| refusal(ipoib::Header::parse(b)),
+        |b| refusal(ipoib::HeaderMut::parse(b)),
+    );
+    cut_everywhere(
+        &[0; 8],
+        |_| VxlanTruncated,
+        |b| refusal(vxlan::Header::parse(b)),
+        |b| refusal(vxlan::Header::parse(b)),
+    );
+    for flags in 0..16_u8 {
+        let mut header = vec![0; 4 + 4 * (flags & 0b1011).count_ones() as usize];
+        header[0] = flags << 4;
+        cut_everywhere(
+            &header,
+            |_| GreTruncated,
+            |b| refusal(gre::Header::parse(b)),
+            |b| refusal(gre::Header::parse(b)),
+        );
+    }
+    for words in [0, 1, 63_u8] {
+        let mut header = vec![0; 8 + 4 * usize::from(words)];
+        header[0] = 0xc0 | words;
+        cut_everywhere(
+            &header,
+            |n| {
+                if n < 8 {
+                    GeneveTruncated
+                } else {
+                    GeneveOptionsTruncated
+                }
+            },
+            |b| refusal(geneve::Header::parse(b)),
+            |b| refusal(geneve::Header::parse(b)),
+        );
+    }
+}
+
+#[test]
+fn tunnel_headers_are_read_field_by_field() {
+    let mut bytes = [0x08, 0x06, 0xAA, 0xBB, 0xEE];
+    assert_eq!(
+        ipoib::Header::parse(&bytes).unwrap().ethertype(),
+        EtherType::ARP
+    );
+    let mut header = ipoib::HeaderMut::parse(&mut bytes).unwrap();
+    header.set_ethertype(EtherType::IPV6);
+    assert_eq!(header.view().ethertype(), EtherType::IPV6);
+    assert_eq!(bytes, [0x86, 0xDD, 0, 0, 0xEE]);
+
+    let vxlan = vxlan::Header::parse(&[0x08, 1, 2, 3, 0x12, 0x34, 0x56, 0x78]).unwrap();
+    assert_eq!((vxlan.flags(), vxlan.vni()), (vxlan::FLAG_VNI, 0x12_3456));
+
+    let bytes = [
+        0x42, 0xC0, 0x65, 0x58, 0xAB, 0xCD, 0xEF, 9, 1, 2, 3, 4, 5, 6, 7, 8, 0xEE,
+    ];
+    let geneve = geneve::Header::parse(&bytes).unwrap();
+    assert_eq!((geneve.version(), geneve.header_len()), (1, 16));
+    assert_eq!(geneve.flags(), geneve::FLAG_CONTROL | geneve::FLAG_CRITICAL);
+    assert_eq!(
+        (geneve.protocol(), geneve.vni()),
+        (EtherType::TEB, 0xAB_CDEF)
+    );
+    assert_eq!(geneve.option_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn gre_fields_are_where_the_flags_before_them_leave_them() {
+    let words = [0x1111_0000_u32, 0x2222_2222, 0x3333_3333];
+    for flags in 0..8_u16 {
+        let (c, k, s) = (flags & 4 != 0, flags & 2 != 0, flags & 1 != 0);
+        let bits = u16::from(c) << 15 | u16::from(k) << 13 | u16::from(s) << 12;
+        let mut bytes = bits.to_be_bytes().to_vec();
+        bytes.extend([0x65, 0x58]);
+        for (word, there) in words.iter().zip([c, k, s]) {
+            if there {
+                bytes.extend(word.to_be_bytes());
+            }
+        }
+        let header = gre::Header::parse(&bytes).unwrap();
+        assert!(header.is_plain());
+        assert_eq!((header.version(), header.flags()), (0, bits));
+        assert_eq!(header.protocol(), EtherType::TEB);
+        assert_eq!(header.header_len(), bytes.len());
+        assert_eq!(header.checksum(), c.then_some(0x1111));
+        assert_eq!(header.key(), k.then_some(words[1]));
+        assert_eq!(header.sequence(), s.then_some(words[2]));
+    }
+    for bad in [0x4000, 0x0800, 0x0700, 0x0080, 0x0001_u16] {
+        let bytes = [&bad.to_be_bytes()[..], &[8, 0]].concat();
+        assert!(!gre::Header::parse(&bytes).unwrap().is_plain(), "{bad:#x}");
+    }
+    let pptp = gre::Header::parse(&[0, 1, 0x88, 0x0b]).unwrap();
+    assert_eq!(pptp.version(), 1);
+}
+
+#[test]
 fn views_refuse_every_shorter_slice() {
     use ParseError::*;
     cut_everywhere(

@@ -7,6 +7,7 @@ use packtrain_offload::checksum::Sum;
 use packtrain_offload::coalesce;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 impl coalesce::Packet for Packet {
@@ -114,8 +115,8 @@ impl Packet {
     /// is another packet's now.
     #[inline]
     fn forget(self) {
-        self.core().put_line(self.head().header.index);
-        std::mem::forget(self);
+        let this = ManuallyDrop::new(self);
+        this.core().put_line(this.head().header.index);
     }
 
     #[inline]

@@ -1,12 +1,13 @@
 //! Tests of the coalescer, against its public API alone. What a packet is made of is described by
-//! [`Frame`], field by field, and summed by a sum of its own: nothing here builds or checks a packet
-//! with the code under test, but the segmenter, which is what `Reversible` promises to fit.
+//! [`Frame`], field by field, and summed by a sum of its own: nothing here builds or checks a
+//! packet with the code under test, but the segmenter, which `Reversible` promises to fit.
 
 mod bugs;
 mod frame;
 mod linux_tcp;
 mod linux_udp;
 mod properties;
+mod shortcut;
 mod storage;
 mod stream;
 mod table;
@@ -138,7 +139,8 @@ fn config(semantics: Semantics, link: LinkType) -> Config {
     }
 }
 
-/// Runs `steps` and one flush, after which nothing may be held, and checks what holds for any input:
+/// Runs `steps` and one flush, after which nothing may be held, and checks what holds for any
+/// input:
 /// conservation, what [`Stats`] says, and that what was not merged is as it came.
 fn run(config: Config, steps: Vec<Step>) -> (Output, Stats) {
     let storage = Owned::for_config(&config);
@@ -288,10 +290,7 @@ fn restore(config: &Config, wire: &Wire, done: &Done) -> Vec<Vec<u8>> {
     };
     let bytes = wire.bytes.len() as u32;
     let layout = Layout::parse(config.link, &wire.bytes, bytes).unwrap();
-    let mut segmenter = Segmenter::new(&wire.bytes, &layout, gso, bytes).unwrap();
-    if gso.fixed_id() {
-        segmenter = segmenter.with_fixed_id(&wire.bytes).unwrap();
-    }
+    let segmenter = Segmenter::new(&wire.bytes, &layout, gso, bytes).unwrap();
     let segment = |index| {
         let range = segmenter.payload(index);
         let payload = &wire.bytes[range.start as usize..range.end as usize];

@@ -594,7 +594,10 @@ proptest! {
     #[test]
     fn hostile_bytes(
         train in any_train(),
-        changes in any_vec((any::<prop::sample::Index>(), 0_usize..90, any::<u8>(), any::<bool>()), 1..60),
+        changes in any_vec(
+            (any::<prop::sample::Index>(), 0_usize..90, any::<u8>(), any::<bool>()),
+            1..60,
+        ),
         cuts in any_vec((any::<prop::sample::Index>(), 0_usize..2000), 0..10),
         stream: bool,
     ) {

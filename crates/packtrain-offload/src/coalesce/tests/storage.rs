@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::string::ToString;
 use std::vec::Vec;
 
-use super::frame::{tcp4, train};
+use super::frame::{Frame, tcp4, train};
 use super::*;
 
 /// A packet that says when it is dropped.
@@ -166,7 +166,8 @@ pub(super) fn run_borrowed(config: Config, steps: Vec<Step>) -> (Output, Stats) 
 #[test]
 fn a_storage_of_another_size_is_refused() {
     let config = config_of(Mode::Auto, 16);
-    let changes: [(fn(&mut Arrays), &str); 6] = [
+    type Change = fn(&mut Arrays);
+    let changes: [(Change, &str); 6] = [
         (|a| a.entries.truncate(15), "15 entries"),
         (|a| a.sets.truncate(3), "3 sets"),
         (|a| a.sets.push(Set::EMPTY), "5 sets"),
@@ -190,9 +191,11 @@ fn a_storage_with_packets_in_it_is_refused() {
     for mode in [Mode::Hash, Mode::Sorted] {
         let config = config_of(mode, 16);
         let mut arrays = Arrays::new(&config.needs());
-        let mut coalescer = Coalescer::new(config, arrays.borrow()).unwrap();
-        coalescer.push(0, tcp4(100).verified(), &mut |_, _| ());
-        drop(coalescer);
+        Coalescer::new(config, arrays.borrow()).unwrap().push(
+            0,
+            tcp4(100).verified(),
+            &mut |_, _| (),
+        );
         let error = Coalescer::new(config, arrays.borrow()).unwrap_err();
         assert!(error.to_string().contains("1 packets in it"), "{error}");
     }
@@ -200,8 +203,8 @@ fn a_storage_with_packets_in_it_is_refused() {
 
 #[test]
 fn bounds_of_the_configuration() {
-    let most = (Config::FLOWS_MAX as usize, sort::ITEMS_MAX);
-    for (flows, expected) in [(0, (1, 1)), (1, (1, 1)), (u32::MAX, most)] {
+    const MOST: (usize, usize) = (Config::FLOWS_MAX as usize, sort::ITEMS_MAX);
+    for (flows, expected) in [(0, (1, 1)), (1, (1, 1)), (u32::MAX, MOST)] {
         let config = Config {
             queue: flows,
             ..config_of(Mode::Auto, flows)
@@ -229,7 +232,7 @@ fn the_smallest_there_is() {
         };
         let input: Vec<Wire> = train(&tcp4(0), &[100; 5])
             .iter()
-            .map(|f| f.verified())
+            .map(Frame::verified)
             .collect();
         let (output, _) = run(config, [Step::Burst(input)].into());
         assert_eq!(output.len(), if mode == Mode::Sorted { 5 } else { 1 });

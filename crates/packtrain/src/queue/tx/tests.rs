@@ -4,7 +4,7 @@ use super::*;
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, FrameClass};
 use device::{Scripted, Spec, to_wire};
-use packtrain_offload::offload::GsoKind;
+use packtrain_offload::offload::{Ecn, GsoKind};
 
 mod device;
 mod random;
@@ -382,6 +382,34 @@ fn each_feature_is_given_up_once_and_everything_still_goes_out() {
         assert_eq!(queue.refused(), feature);
         assert_eq!(queue.drops.snapshot().total(), 0);
     }
+    assert_all_free(&arena);
+}
+
+/// No device header says that CWR stays on every segment: the peer would clear it.
+#[test]
+fn accurate_ecn_is_cut_in_software_whatever_the_device_can_do() {
+    const FLAGS: usize = 14 + 20 + 13;
+    const CWR: u8 = 0x80;
+    let arena = arena();
+    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
+    let spec = Spec {
+        ecn: true,
+        ..Spec::gso(GsoKind::TcpV4, 3000, 1000)
+    };
+    let (mut burst, _) = burst(&arena, &[spec]);
+    let mut packet = burst.pop().unwrap();
+    let gso = packet.meta().gso.unwrap();
+    packet.meta_mut().gso = Some(gso.with_ecn(Ecn::Accurate));
+    packet.headers_mut(FLAGS + 1).unwrap()[FLAGS] |= CWR;
+    burst.push(packet).unwrap();
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    let device = queue.device();
+    let cwr: Vec<_> = device.wire.iter().map(|wire| wire[FLAGS] & CWR).collect();
+    assert_eq!(cwr, [CWR; 3]);
+    assert!(device.accepted.iter().all(|(_, meta)| meta.gso.is_none()));
+    let counters = queue.counters().snapshot();
+    assert_eq!((counters.refused_features, counters.gso_sw_packets), (0, 1));
+    assert_eq!(queue.drops.snapshot().total(), 0);
     assert_all_free(&arena);
 }
 

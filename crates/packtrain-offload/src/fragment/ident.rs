@@ -1,0 +1,68 @@
+//! Identifications for packets that get new ones.
+
+/// Gives out IPv4 identifications that are safe to reassemble by.
+///
+/// A receiver puts fragments together by source, destination, protocol and identification, so none
+/// of these may be used again while a fragment of it can still arrive (RFC 6864 §4.3). Who makes
+/// packets that may be fragmented (an outer tunnel header without DF, a datagram cut into more
+/// pieces than it was merged from) takes their identifications from here. A packet that is merely
+/// forwarded keeps its own, and so do its fragments; with DF set the field means nothing (RFC 6864
+/// §4.1).
+///
+/// The rule is the one of `ip_idents_reserve()` in Linux, without its clock: one counter for all
+/// flows that hash to the same place, plus a constant of the flow. So an identification of one
+/// source, destination and protocol comes again after exactly 65 536 were given out from its
+/// counter, never sooner. Whether that is late enough depends on the rate: at 64 Ki packets within
+/// the time a fragment may take (RFC 791 §3.2 suggests 15 seconds for reassembly) no 16-bit number
+/// is safe, and only the transport checksum tells wrong pieces (RFC 4963). More counters make it
+/// later.
+///
+/// Identifications can be guessed by whoever knows the seed (RFC 7739 is about that), so it should
+/// be random. Equal seeds and calls give equal numbers.
+///
+/// ```
+/// use packtrain_offload::fragment::IdSource;
+///
+/// let mut counters = [0; 256];
+/// let mut ids = IdSource::new(&mut counters, 0x5EED).unwrap();
+/// let (from, to) = ([198, 18, 0, 1], [198, 18, 0, 2]);
+/// let first = ids.take(from, to, 17, 3);
+/// assert_eq!(ids.take(from, to, 17, 1), first.wrapping_add(3));
+/// ```
+#[derive(Debug)]
+pub struct IdSource<'a> {
+    counters: &'a mut [u16],
+    seed: u64,
+}
+
+impl<'a> IdSource<'a> {
+    /// Counts in `counters`, whatever they hold now; `None` if there are none. Linux has 2048 or
+    /// more.
+    #[must_use]
+    pub fn new(counters: &'a mut [u16], seed: u64) -> Option<Self> {
+        (!counters.is_empty()).then_some(Self { counters, seed })
+    }
+
+    /// The first of `count` consecutive identifications, modulo 2^16, for packets of this source,
+    /// destination and protocol. A GSO packet takes as many as it has segments.
+    pub fn take(&mut self, source: [u8; 4], destination: [u8; 4], protocol: u8, count: u16) -> u16 {
+        let addresses = u64::from(u32::from_be_bytes(source)) << 32
+            | u64::from(u32::from_be_bytes(destination));
+        let hash = mix(mix(addresses ^ self.seed).wrapping_add(u64::from(protocol)));
+        // The high half chooses the counter, the low half the flow's constant.
+        let place = ((hash >> 32) * self.counters.len() as u64) >> 32;
+        let Some(counter) = self.counters.get_mut(place as usize) else {
+            return hash as u16;
+        };
+        let id = counter.wrapping_add(hash as u16);
+        *counter = counter.wrapping_add(count);
+        id
+    }
+}
+
+/// A bijection that moves every bit everywhere (the finalizer of SplitMix64).
+const fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}

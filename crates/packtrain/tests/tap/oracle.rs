@@ -593,10 +593,10 @@ fn cases(ipv6: bool) -> Vec<Case> {
             }
         }),
         case("ECE", &[100; 4], &|f| {
-            f[2..].iter_mut().for_each(|f| f.flags |= ECE)
+            f[2..].iter_mut().for_each(|f| f.flags |= ECE);
         }),
         case("AE", &[100; 4], &|f| {
-            f[2..].iter_mut().for_each(|f| f.reserved = 1)
+            f[2..].iter_mut().for_each(|f| f.reserved = 1);
         }),
         case("other flags", &[100; 3], &|f| f[1].flags = 0),
         case("two flows", &[100; 4], &|f| {
@@ -666,7 +666,7 @@ fn documented(version: (u32, u32)) -> Vec<Case> {
         // What is held of its flow goes first here; the kernel lets the wrong one overtake. What
         // follows does not continue what is held: there is a gap.
         let mut wrong = changed("t9 wrong checksum", ipv6, &[100, 140, 100], |f| {
-            f[1].wrong = true
+            f[1].wrong = true;
         });
         wrong.kernel = Some(&[140, 100, 100]);
         all.push(wrong);

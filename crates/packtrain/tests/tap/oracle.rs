@@ -115,6 +115,25 @@ impl Frame {
         }
     }
 
+    /// What may differ from the one before, in a line.
+    fn brief(&self) -> String {
+        let Self {
+            sequence,
+            acknowledgement,
+            flags,
+            window,
+            ..
+        } = self;
+        let tcp = format!("{sequence} {flags:02x} ack {acknowledgement} window {window}");
+        let Self { tos, ttl, id, .. } = self;
+        let ip = format!("id {id}/{:x} tos {tos} ttl {ttl}", self.fragment);
+        format!(
+            "{}: {} bytes at {tcp}, {ip}\n",
+            self.port,
+            self.payload.len()
+        )
+    }
+
     /// The packet with a right checksum.
     fn bytes(&self) -> Vec<u8> {
         let mut packet = vec![];
@@ -651,8 +670,8 @@ fn documented(version: (u32, u32)) -> Vec<Case> {
     let mut all = vec![];
     for ipv6 in [false, true] {
         // Classic ECN: CWR is on the first of a train alone. The kernel compares it like any other
-        // flag since it speaks Accurate ECN (6.15), merges the two, and cuts them again in front of a
-        // TUN, which has no word for that.
+        // flag since it speaks Accurate ECN (6.15), merges the two, and cuts them again in front of
+        // a TUN, which has no word for that.
         let mut cwr = changed("t8 CWR", ipv6, &[100; 5], |f| {
             f[1].flags |= CWR;
             f[2].flags |= CWR;
@@ -766,26 +785,7 @@ fn the_kernel_merges_random_trains_as_we_do() {
             let theirs = kernels(&mut router, &frames, ours.len());
             for port in [4000, 4001] {
                 let (theirs, ours) = (of_flow(&theirs, port), of_flow(&ours, port));
-                let brief = |frame: &Frame| {
-                    let Frame {
-                        sequence,
-                        flags,
-                        tos,
-                        ttl,
-                        id,
-                        fragment,
-                        ..
-                    } = frame;
-                    format!(
-                        "{}: {sequence}+{} {flags:02x} ack {} window {} id {id:x}/{fragment:x} tos {tos} \
-                         ttl {ttl}\n",
-                        frame.port,
-                        frame.payload.len(),
-                        frame.acknowledgement,
-                        frame.window,
-                    )
-                };
-                let briefs: String = frames.iter().map(brief).collect();
+                let briefs: String = frames.iter().map(Frame::brief).collect();
                 let sizes = [&theirs, &ours].map(|list| {
                     let shape = |(size, bytes): &&Piece| (*size, layout(bytes).payload_len());
                     list.iter().map(shape).collect::<Vec<_>>()

@@ -518,7 +518,8 @@ fn a_packet_that_can_take_no_more() {
 
 /// Two packets that are the same, but for the acknowledgement, and say so at offsets that are those
 /// of a packet with a VLAN tag, all of which fits: the identification counts, the sequence number
-/// goes on, the IPv4 checksum is right, and even the hash is the same. What was held last has a tag.
+/// goes on, the IPv4 checksum is right, and even the hash is the same. What was held last has a
+/// tag.
 #[test]
 fn headers_are_not_read_at_the_offsets_of_another_packet() {
     const ADDRESS: [u8; 4] = [198, 18, 0xBE, 0xF1];

@@ -96,10 +96,11 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("finish.rs", "(ip_bytes - 40) as u16", "ip_bytes as u16"),
     ("finish.rs", "if state.ids == Ids::Fixed {", "if false {"),
     ("finish.rs", "absorbed: state.absorbed,", "absorbed: 0,"),
+    ("work.rs", "|| state.shape != shape", ""),
 ];
 
-/// Runs the tests of the coalescer once for each fault. Fails if a fault cannot be planted any more,
-/// or is not seen.
+/// Runs the tests of the coalescer once for each fault. Fails if a fault cannot be planted any
+/// more, or is not seen.
 pub fn run(root: &Path) -> Result<()> {
     let copy = root.join("target/mutants");
     if copy.exists() {

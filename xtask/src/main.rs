@@ -1,4 +1,5 @@
-//! Build chores: `cargo xtask tidy`, `cargo xtask full`, `cargo xtask fuzz`.
+//! Build chores: `cargo xtask tidy`, `cargo xtask full`, `cargo xtask fuzz`,
+//! `cargo xtask mutants`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,13 @@ use anyhow::{Context, Result, bail};
 use crate::tidy::tree::Tree;
 
 mod fuzz;
+mod mutants;
 mod tidy;
 
 const USAGE: &str = "\
 usage: cargo xtask tidy                  check the rules of the source tree
        cargo xtask fuzz [--seconds N]    run every fuzz target for N seconds (20)
+       cargo xtask mutants               plant faults, one by one: which does no test see?
        cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
 
 /// Seconds a fuzz target runs when nothing else is asked for.
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
+        ["mutants"] => mutants::run(&root),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -1,6 +1,7 @@
 //! The TAP and TUN port against the kernel: each test in a network namespace of its own.
 
 mod conformance;
+mod oracle;
 mod traffic;
 mod world;
 

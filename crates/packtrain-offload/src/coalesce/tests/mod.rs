@@ -290,10 +290,7 @@ fn restore(config: &Config, wire: &Wire, done: &Done) -> Vec<Vec<u8>> {
     };
     let bytes = wire.bytes.len() as u32;
     let layout = Layout::parse(config.link, &wire.bytes, bytes).unwrap();
-    let mut segmenter = Segmenter::new(&wire.bytes, &layout, gso, bytes).unwrap();
-    if gso.fixed_id() {
-        segmenter = segmenter.with_fixed_id(&wire.bytes).unwrap();
-    }
+    let segmenter = Segmenter::new(&wire.bytes, &layout, gso, bytes).unwrap();
     let segment = |index| {
         let range = segmenter.payload(index);
         let payload = &wire.bytes[range.start as usize..range.end as usize];

@@ -4,7 +4,7 @@
 //! | call | from | to |
 //! |---|---|---|
 //! | [`Tun::packets`] | what one `read` returned | wire packets with finished checksums |
-//! | [`Tun::write_batch`] | wire packets | contiguous writes; payload is copied and summed at once |
+//! | [`Tun::write_batch`] | wire packets | contiguous writes; payload copied and summed at once |
 //! | [`Tun::gather_batch`] | wire packets | writes in pieces for `writev`, nothing copied |
 //!
 //! There is no I/O in here and no allocation: reads, writes and buffers are the caller's. What is

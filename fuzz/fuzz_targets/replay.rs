@@ -59,8 +59,8 @@ fuzz_target!(|data: &[u8]| {
     if before.iter().all(fits) {
         assert!(records(&out) == before, "{report:?}");
     }
-    options.coalesce = [None, Some(Semantics::Reversible), Some(Semantics::Stream)]
-        [usize::from(how >> 4) % 3];
+    options.coalesce =
+        [None, Some(Semantics::Reversible), Some(Semantics::Stream)][usize::from(how >> 4) % 3];
     for segment in [Segment::Off, Segment::Mtu(u32::from(mtu))] {
         options.segment = segment;
         if let Some((out, report)) = replayed(capture, &options) {

@@ -1,6 +1,7 @@
 //! The packtrain program: it parses arguments, calls the libraries and prints.
 
 mod args;
+mod bench;
 mod demo;
 mod exit;
 mod forward;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Bench(args) => bench::run(&args.what),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

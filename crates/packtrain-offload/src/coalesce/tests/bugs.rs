@@ -523,6 +523,7 @@ fn a_packet_that_can_take_no_more() {
 #[test]
 fn headers_are_not_read_at_the_offsets_of_another_packet() {
     const ADDRESS: [u8; 4] = [198, 18, 0xBE, 0xF1];
+    const CHECKSUM: u16 = 0x5010;
     let payload = 0x4000 + 18 - 54;
     let twin = |acknowledgement: u32| {
         let frame = Frame {
@@ -534,8 +535,17 @@ fn headers_are_not_read_at_the_offsets_of_another_packet() {
         for at in [26, 30, 34] {
             bytes[at..at + 4].copy_from_slice(&ADDRESS);
         }
-        let layout = Layout::parse(LinkType::Ethernet, &bytes, bytes.len() as u32).unwrap();
+        let len = bytes.len();
+        let layout = Layout::parse(LinkType::Ethernet, &bytes, len as u32).unwrap();
+        // The same TCP checksum as well, by the last bytes of the payload.
+        bytes[len - 2..].fill(0);
         assert!(properties::fix_checksums(&mut bytes, &layout));
+        let field = u32::from(u16::from_be_bytes([bytes[50], bytes[51]]));
+        let missing = field + u32::from(!CHECKSUM);
+        let missing = (missing & 0xFFFF) as u16 + (missing >> 16) as u16;
+        bytes[len - 2..].copy_from_slice(&missing.to_be_bytes());
+        assert!(properties::fix_checksums(&mut bytes, &layout));
+        assert_eq!(bytes[50..52], CHECKSUM.to_be_bytes());
         Wire::new(bytes, ChecksumState::Unnecessary)
     };
     let tagged = Frame {
@@ -552,4 +562,27 @@ fn headers_are_not_read_at_the_offsets_of_another_packet() {
     let (output, _) = run(config, vec![Step::Burst(input.clone())]);
     assert_eq!(output.len(), 3);
     check_restored(&config, &input, &output);
+}
+
+/// The sum over what was merged may come to zero, too, when those of its parts do not.
+#[test]
+fn a_udp_checksum_of_zero_after_merging() {
+    for first in [udp4(0), udp6(0)] {
+        let config = Config {
+            finish: Finish::Complete,
+            ..config(Semantics::Stream, LinkType::RawIp)
+        };
+        let mut frames = train(&first, &[100, 100]);
+        frames[0].payload[..2].fill(0);
+        let at = frames[0].transport() + 6;
+        for expected in [None, Some([0xFF, 0xFF])] {
+            let input = frames.iter().map(Frame::verified).collect();
+            let (output, _) = run(config, vec![Step::Burst(input)]);
+            assert_eq!(lengths(&config, &output), [200]);
+            let field = [output[0].0.bytes[at], output[0].0.bytes[at + 1]];
+            assert!(expected.is_none_or(|expected| field == expected));
+            // What is missing to all ones is the checksum itself.
+            frames[0].payload[..2].copy_from_slice(&field);
+        }
+    }
 }

@@ -3,13 +3,13 @@
 //!
 //! | call | from | to |
 //! |---|---|---|
-//! | [`Tun::packets`] | what one `read` returned | wire packets with finished checksums |
-//! | [`Tun::write_batch`] | wire packets | contiguous writes; payload copied and summed at once |
+//! | [`Tun::packets`] | one `read` | wire packets with finished checksums, one by one |
+//! | [`Tun::write_batch`] | wire packets | contiguous writes; payload is summed while copied |
 //! | [`Tun::gather_batch`] | wire packets | writes in pieces for `writev`, nothing copied |
 //!
 //! There is no I/O in here and no allocation: reads, writes and buffers are the caller's. What is
-//! merged and what is not is [`coalesce`](crate::coalesce) with
-//! [`Semantics::Reversible`](crate::coalesce::Semantics::Reversible): cutting a write again, as
+//! merged and what is not is [`coalesce`] with
+//! [`Semantics::Reversible`]: cutting a write again, as
 //! [`Tun::packets`] or the kernel does, gives back the packets that went into it, byte for byte.
 //!
 //! The device is to be opened with `IFF_VNET_HDR` and `IFF_NO_PI`. `TUNSETOFFLOAD` says what the
@@ -139,9 +139,10 @@ impl Tun {
     ///
     /// The writes are put together in `buffers`. One fewer than there are, 32 at most, can be under
     /// way at the same time, and a flow is handed on early when as many others began after it: this
-    /// is how many flows of a batch are merged well. With less than two nothing is merged. A packet
-    /// that a buffer cannot hold is not written, and counted: [`WRITE_BYTES_MAX`] is always enough,
-    /// and other lengths bound how much is merged.
+    /// is how many flows of a batch are merged well. With less than two nothing is merged.
+    ///
+    /// A packet that a buffer cannot hold is not written, and counted: [`WRITE_BYTES_MAX`] is
+    /// always enough, and other lengths bound how much is merged.
     ///
     /// Payload is read once: what is copied is summed as it is copied.
     pub fn write_batch<'p, B: AsMut<[u8]>>(

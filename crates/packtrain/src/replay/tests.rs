@@ -534,7 +534,8 @@ fn interfaces_of_all_sections_are_bounded() {
             snaplen: name as u32 + 1,
             name: None,
         };
-        let writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+        let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+        writer.write(0, 5, 1, [[7]]).expect("a record");
         writer.finish().expect("the end")
     };
     let replay = |sections| {

@@ -1,9 +1,10 @@
 //! A worker step by step.
 
 use super::fake::{End, FakeWorker, Item, World, planned, world};
-use crate::driver::{Armed, DeviceError, Input, Interest};
+use crate::driver::{Armed, DeviceError, Features, Input, Interest};
 use crate::engine::{Forward, Handler, Next, Port};
 use crate::packet::Burst;
+use crate::plan::{Decision, Who};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use proptest::prelude::*;
@@ -157,7 +158,12 @@ fn queue_i_sends_to_queue_i_modulo_the_other_ports() {
 
 fn maps_queues(from: usize, to: usize, per_direction: bool) {
     let mut plan = super::fake::plan_of([from, to]);
-    plan.worker_per_direction = per_direction;
+    if per_direction {
+        let cut = |d: &&mut Decision| d.feature == Features::TSO4;
+        let decision = plan.directions[0].decisions.iter_mut().find(cut);
+        decision.expect("one for each feature").who = Who::Software;
+    }
+    assert_eq!(plan.worker_per_direction(), per_direction);
     let mut world = planned(&plan, [from, to], ENDLESS, None, || Forward).unwrap();
     let pairs = from.min(to);
     let workers = if per_direction { 2 * pairs } else { pairs };

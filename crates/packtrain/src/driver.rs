@@ -409,12 +409,25 @@ pub enum DeviceError {
     Unsupported(String),
 }
 
+/// "Too many open files" in this process; the same number on every Linux.
+const EMFILE: i32 = 24;
+/// A queue of a TAP has two descriptors, one of a simulated NIC as well, and the worker or two of a
+/// pair of queues two each.
+const TOO_FEW_DESCRIPTORS: &str = "; the limit on open files (RLIMIT_NOFILE) is too low: up to 4 \
+    for each queue of each port and 16 besides are needed, so raise it with `ulimit -n`";
+
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Removed => f.write_str("the device was removed"),
             Self::Finished => f.write_str("the input is at its end"),
-            Self::Failed { action, source } => write!(f, "cannot {action}: {source}"),
+            Self::Failed { action, source } => {
+                write!(f, "cannot {action}: {source}")?;
+                if source.raw_os_error() == Some(EMFILE) {
+                    f.write_str(TOO_FEW_DESCRIPTORS)?;
+                }
+                Ok(())
+            }
             Self::Unsupported(why) => f.write_str(why),
         }
     }

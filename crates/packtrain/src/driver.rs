@@ -497,6 +497,9 @@ pub enum Refused {
     NoDescriptor,
     /// The device is busy for another reason: ends the batch, the packet is sent again later.
     Busy,
+    /// The system has no memory for the packet now, and will not say when it has: ends the batch,
+    /// the packet is sent again after a moment, and until then `wake` is not asked.
+    NoMemory,
     /// The link is down: costs this packet, counted as `drop.link_down`.
     LinkDown,
     /// The device does not take this feature on this packet although it said so: the framework

@@ -55,6 +55,8 @@ pub struct TxState {
     pub complete: usize,
     pub kept: VecDeque<Token>,
     pub removed: bool,
+    /// The system has no memory for a packet.
+    pub no_memory: bool,
     pub sent: Vec<u32>,
     pub asked: u64,
 }
@@ -191,6 +193,9 @@ impl TxDescriptors for FakeTx {
         state.asked += 1;
         if state.removed {
             return Err(Refused::Removed);
+        }
+        if state.no_memory {
+            return Err(Refused::NoMemory);
         }
         if state.room == 0 {
             return Err(Refused::NoDescriptor);

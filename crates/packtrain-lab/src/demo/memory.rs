@@ -115,7 +115,6 @@ const STREAMS: [Stream; 4] = [
 
 /// The far end of a port: a NIC of its own, driven by the calling thread.
 struct Host {
-    arena: Arena,
     rx: RxQueue<SimRx>,
     tx: TxQueue<SimTx>,
     burst: Burst,
@@ -124,6 +123,8 @@ struct Host {
     block: Packet,
     // Keeps the device attached.
     _nic: Sim,
+    // Last, so that no packet is left when it goes, and its memory goes at once.
+    arena: Arena,
 }
 
 impl Host {

@@ -409,11 +409,9 @@ pub enum DeviceError {
     Unsupported(String),
 }
 
-/// "Too many open files" in this process; the same number on every Linux.
-const EMFILE: i32 = 24;
-/// A queue of a TAP has two descriptors, one of a simulated NIC as well, and the worker or two of a
-/// pair of queues two each.
-const TOO_FEW_DESCRIPTORS: &str = "; the limit on open files (RLIMIT_NOFILE) is too low: up to 4 \
+const EMFILE: i32 = 24; // "Too many open files" in this process, on every Linux.
+/// A queue has up to two descriptors, and each of the one or two workers of a pair of queues two.
+const MORE_DESCRIPTORS: &str = "; the limit on open files (RLIMIT_NOFILE) is too low: up to 4 \
     for each queue of each port and 16 besides are needed, so raise it with `ulimit -n`";
 
 impl fmt::Display for DeviceError {
@@ -423,10 +421,8 @@ impl fmt::Display for DeviceError {
             Self::Finished => f.write_str("the input is at its end"),
             Self::Failed { action, source } => {
                 write!(f, "cannot {action}: {source}")?;
-                if source.raw_os_error() == Some(EMFILE) {
-                    f.write_str(TOO_FEW_DESCRIPTORS)?;
-                }
-                Ok(())
+                let advised = source.raw_os_error() == Some(EMFILE);
+                f.write_str(if advised { MORE_DESCRIPTORS } else { "" })
             }
             Self::Unsupported(why) => f.write_str(why),
         }
@@ -497,8 +493,7 @@ pub enum Refused {
     NoDescriptor,
     /// The device is busy for another reason: ends the batch, the packet is sent again later.
     Busy,
-    /// The system has no memory for the packet now, and will not say when it has: ends the batch,
-    /// the packet is sent again after a moment, and until then `wake` is not asked.
+    /// The system has no memory now, and will not say when it has: as `Busy`, but later by time.
     NoMemory,
     /// The link is down: costs this packet, counted as `drop.link_down`.
     LinkDown,

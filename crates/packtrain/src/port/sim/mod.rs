@@ -8,9 +8,9 @@
 //!
 //! The transmitting side does the device's work at the doorbell, on the caller's thread: it reads
 //! the packet, finishes it as hardware would (cuts GSO packets, completes checksums, inserts the
-//! VLAN tag) unless the receiver agreed to take it as it is, and copies the bytes, once, into buffers
-//! that the receiver posted. Endpoints may have different arenas; where they have the same, long
-//! packets may be shared instead ([`SimConfig::rx_shares`]).
+//! VLAN tag) unless the receiver agreed to take it as it is, and copies the bytes, once, into
+//! buffers that the receiver posted. Endpoints may have different arenas; where they have the same,
+//! long packets may be shared instead ([`SimConfig::rx_shares`]).
 
 mod rx;
 mod tx;

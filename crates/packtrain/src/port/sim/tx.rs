@@ -527,8 +527,8 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Sends `head` and then `body` as one packet, with `tag` where the receiver wants it. `head` has
-    /// at least [`HEAD_BYTES_MIN`] bytes, or is all there is.
+    /// Sends `head` and then `body` as one packet, with `tag` where the receiver wants it. `head`
+    /// has at least [`HEAD_BYTES_MIN`] bytes, or is all there is.
     fn deliver<'a>(
         &mut self,
         head: &'a [u8],
@@ -575,7 +575,10 @@ impl Output<'_> {
         word: Word,
     ) -> Result<(), Stop> {
         let bytes = head.iter().map(|piece| piece.len()).sum::<usize>() + body.bytes;
-        // The head may live shorter than the body.
+        #[expect(
+            clippy::borrow_deref_ref,
+            reason = "the head may live shorter than the body, and one type holds both"
+        )]
         let pieces = head.into_iter().chain(body.pieces.map(|piece| &*piece));
         match self.rx.write(bytes, pieces, body.whole, word, self.to) {
             Arrival::Pause => return Err(Stop::Pause),

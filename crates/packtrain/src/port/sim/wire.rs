@@ -298,7 +298,7 @@ impl RxState {
         (self.small_written, self.large_written, self.packets) = (0, 0, 0);
     }
 
-    /// Writes a packet to posted buffers: `bytes` of `pieces`, which end as `whole` does, if that is
+    /// Writes a packet to posted buffers: `bytes` of `pieces`. They end as `whole` does, if that is
     /// given, and then what one buffer does not hold may be shared with it.
     pub(super) fn write<'a>(
         &mut self,

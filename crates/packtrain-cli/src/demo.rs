@@ -189,7 +189,7 @@ fn json_row(row: &Row) -> Value {
 
 const LEGEND: &str = "\
 wire packets: what a cable would have carried, both ways; per frame: how many of them packtrain was
-handed at once; CPU %: packtrain's own, of one CPU; bytes: whether the hash of what arrived is right
+handed at once; CPU %: packtrain's own, of one CPU; bytes: whether what arrived is what was sent
 
 ";
 
@@ -216,10 +216,7 @@ fn text(outcome: &Outcome, style: Style) -> String {
         }
     }
     text.push('\n');
-    // In memory there is neither a kernel's stack nor a system call for each packet to be saved, so
-    // the factor would say nothing about offloads.
-    let in_kernels = outcome.world == World::Namespaces;
-    if let Some(factor) = speedup(&outcome.rows).filter(|_| in_kernels) {
+    if let Some(factor) = speedup(&outcome.rows) {
         push(
             &mut text,
             format_args!("TCP with full offload: {factor:.1} times the goodput of none\n"),
@@ -336,6 +333,27 @@ mod tests {
         assert!(text.contains("45,000       45.0"), "{text}");
         assert_eq!(speedup(&rows), Some(10.0));
         assert_eq!(speedup(&rows[..2]), None);
+    }
+
+    #[test]
+    fn every_world_has_its_factor() {
+        let memory = World::Memory {
+            reason: "none".to_owned(),
+        };
+        for world in [World::Namespaces, memory] {
+            let outcome = Outcome {
+                world,
+                rows: vec![
+                    row(Setting::None, "tcp", 2.0),
+                    row(Setting::Full, "tcp", 9.0),
+                ],
+                settings: Vec::new(),
+                stopped: false,
+            };
+            let text = text(&outcome, Style::PLAIN);
+            let factor = "TCP with full offload: 4.5 times the goodput of none";
+            assert!(text.lines().any(|line| line == factor), "{text}");
+        }
     }
 
     #[test]

@@ -220,7 +220,7 @@ pub fn plan(joint: &Joint) -> Value {
     json!({
         "ports": ports,
         "directions": joint.plan.directions.iter().map(direction).collect::<Vec<_>>(),
-        "worker_per_direction": joint.plan.worker_per_direction,
+        "worker_per_direction": joint.plan.worker_per_direction(),
         "notes": joint.plan.notes,
     })
 }

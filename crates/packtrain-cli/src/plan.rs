@@ -52,7 +52,7 @@ pub fn text(joint: &Joint, style: Style) -> String {
         text.push('\n');
     }
     text.push_str(&attachments(joint, style));
-    text.push_str(if joint.plan.worker_per_direction {
+    text.push_str(if joint.plan.worker_per_direction() {
         "workers: one for each direction of a pair of queues, since large packets are cut for one\n"
     } else {
         "workers: one for each pair of queues, both directions\n"

@@ -8,7 +8,24 @@ use std::fs::File;
 #[test]
 fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
     let cases: &[(&[&str], &str)] = &[
-        (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+        (
+            &["frobnicate"],
+            "packtrain: unrecognized subcommand 'frobnicate'; see packtrain --help\n",
+        ),
+        (
+            &["forwrad"],
+            "packtrain: unrecognized subcommand 'forwrad'; did you mean 'forward'?; see packtrain \
+             --help\n",
+        ),
+        (
+            &["forward", "null:", "null:", "--jso"],
+            "packtrain: unexpected argument '--jso' found; did you mean '--json'?; see packtrain \
+             forward --help\n",
+        ),
+        (
+            &["forward", "null:"],
+            "were not provided: <B>; see packtrain forward --help\n",
+        ),
         (&["forward"], "required arguments were not provided"),
         (
             &["forward", "null:"],
@@ -46,7 +63,8 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         let ran = packtrain(args);
         assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
         assert_eq!(ran.out, "", "{args:?}");
-        assert!(ran.err.contains(expected), "{args:?}: {}", ran.err);
+        let line = ran.error_line();
+        assert!(ran.err.contains(expected), "{args:?}: {line}");
     }
 }
 
@@ -72,7 +90,11 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ("null:offload=fast", 2, "offload"),
         ("pcap:", 2, "pcap"),
         ("pcap:x,source", 2, "not for pcap"),
-        (&gone, 4, "No such file"),
+        (
+            &gone,
+            4,
+            "No such file or directory (os error 2); check the path",
+        ),
         (&text, 4, "neither a pcap nor a pcapng"),
         ("pcap:/tmp", 4, "directory"),
     ];
@@ -85,6 +107,11 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
                 assert_eq!(ran.out, "", "{args:?}");
                 let line = ran.error_line();
                 assert!(line.contains(expected), "{args:?}: {line}");
+                let file = spec
+                    .strip_prefix("pcap:")
+                    .filter(|name| *code == 4 && !name.is_empty());
+                let named = file.map_or(1, |file| line.matches(file).count());
+                assert_eq!(named, 1, "{line}");
             }
         }
     }
@@ -96,7 +123,7 @@ fn a_file_that_cannot_be_made_is_4() {
     let nowhere = format!("pcap:{},write", scratch.file("no/such/directory.pcap"));
     let ran = packtrain(&["forward", "null:", &nowhere, "-q"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{ran:?}");
-    assert!(ran.error_line().contains("No such file"), "{ran:?}");
+    assert!(ran.error_line().contains("make its directory"), "{ran:?}");
 }
 
 #[test]

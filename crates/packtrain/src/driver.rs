@@ -208,12 +208,21 @@ pub enum DeviceError {
     Unsupported(String),
 }
 
+const EMFILE: i32 = 24; // "Too many open files" in this process, on every Linux.
+/// A queue has up to two descriptors, and each of the one or two workers of a pair of queues two.
+const MORE_DESCRIPTORS: &str = "; the limit on open files (RLIMIT_NOFILE) is too low: up to 4 \
+    for each queue of each port and 16 besides are needed, so raise it with `ulimit -n`";
+
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Removed => f.write_str("the device was removed"),
             Self::Finished => f.write_str("the input is at its end"),
-            Self::Failed { action, source } => write!(f, "cannot {action}: {source}"),
+            Self::Failed { action, source } => {
+                write!(f, "cannot {action}: {source}")?;
+                let advised = source.raw_os_error() == Some(EMFILE);
+                f.write_str(if advised { MORE_DESCRIPTORS } else { "" })
+            }
             Self::Unsupported(why) => f.write_str(why),
         }
     }
@@ -283,6 +292,8 @@ pub enum Refused {
     NoDescriptor,
     /// The device is busy for another reason: ends the batch, the packet is sent again later.
     Busy,
+    /// The system has no memory now, and will not say when it has: as `Busy`, but later by time.
+    NoMemory,
     /// The link is down: costs this packet, counted as `drop.link_down`.
     LinkDown,
     /// The device does not take this feature on this packet although it said so: the framework

@@ -192,13 +192,19 @@ pub struct Plan {
     pub attach: [Attach; 2],
     /// Each way.
     pub directions: [Direction; 2],
-    /// Each direction of a pair of queues has a worker of its own, since packtrain cuts large
-    /// packets for one of them: then one direction moves many small packets and the other few large
-    /// ones, and neither should wait for the other. Else one worker has both, and wakes up half as
-    /// often.
-    pub worker_per_direction: bool,
     /// What the ports had to say about themselves.
     pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Whether each direction of a pair of queues has a worker of its own, since packtrain cuts
+    /// large packets for one of them: then one direction moves many small packets and the other few
+    /// large ones, and neither should wait for the other. Else one worker has both, and wakes up
+    /// half as often.
+    #[must_use]
+    pub fn worker_per_direction(&self) -> bool {
+        self.directions.iter().any(Direction::cuts)
+    }
 }
 
 /// Two ports cannot be joined: one sentence with what, why and what to do.
@@ -237,11 +243,9 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
             .map(move |note| format!("{name}: {note}"))
             .collect::<Vec<_>>()
     };
-    let directions = [direction(a, b), direction(b, a)];
     Ok(Plan {
         attach: [attach(a, b)?, attach(b, a)?],
-        worker_per_direction: directions.iter().any(Direction::cuts),
-        directions,
+        directions: [direction(a, b), direction(b, a)],
         notes: [notes(a), notes(b)].concat(),
     })
 }

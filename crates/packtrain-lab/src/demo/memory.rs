@@ -3,10 +3,10 @@
 
 use super::{DemoError, Moved, Options, Row, Setting, SettingReport, forward, settle};
 use crate::sys;
-use crate::traffic::payload::{Pattern, StreamHash};
+use crate::traffic::payload::Pattern;
 use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features};
 use packtrain::engine::Session;
-use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError};
+use packtrain::packet::{Arena, Burst, FrameClass, Ingress, Packet, PacketError};
 use packtrain::plan::FitLimits;
 use packtrain::port::sim::{self, Sim, SimConfig, SimRx, SimTx};
 use packtrain::queue::{RxQueue, TxQueue};
@@ -25,8 +25,6 @@ const SEGMENT_BYTES: usize = 1448;
 /// Wire packets of one train.
 const TRAIN_SEGMENTS: usize = 44;
 const TRAIN_BYTES: usize = SEGMENT_BYTES * TRAIN_SEGMENTS;
-/// Different payloads of trains.
-const PAYLOADS: u64 = 16;
 const MAC_HOST_A: [u8; 6] = [2, 0, 0, 0x18, 0, 1];
 const MAC_HOST_B: [u8; 6] = [2, 0, 0, 0x18, 0, 2];
 const PORT: u16 = 7001;
@@ -46,10 +44,10 @@ pub(super) fn run(
     let (host_a, port_a) = sim::pair(config("host-a"), config("sim0"), options.seed);
     let (host_b, port_b) = sim::pair(config("host-b"), config("sim1"), options.seed + 1);
     let pattern = Pattern::new(options.seed);
-    let mut host_a = Host::new(host_a, setting, &pattern)?;
-    let mut host_b = Host::new(host_b, setting, &pattern)?;
     let session = forward(port_a, port_b, setting)?;
-    for stream in STREAMS {
+    let mut host_a = Host::new(host_a, setting, &pattern, session.arena())?;
+    let mut host_b = Host::new(host_b, setting, &pattern, session.arena())?;
+    for (stream, number) in STREAMS.into_iter().zip(0..) {
         for direction in ["a_to_b", "b_to_a"] {
             if options.stop.load(Ordering::Relaxed) {
                 return settle(setting, session.finish());
@@ -61,6 +59,9 @@ pub(super) fn run(
             let transfer = Transfer {
                 stream,
                 session: &session,
+                pattern: &pattern,
+                // Of another transfer than the last, so that what comes late is no part of it.
+                number: 2 * number + u32::from(direction == "b_to_a"),
             };
             on_row(transfer.run(setting, direction, from, to, options)?);
         }
@@ -68,12 +69,14 @@ pub(super) fn run(
     settle(setting, session.finish())
 }
 
-/// A NIC that hands over whole trains with partial checksums, as a virtio device does, and that
-/// stops the other end instead of losing packets.
+/// A NIC that hands over whole trains with partial checksums, as a virtio device does, that copies
+/// only what fits one buffer, as veth copies nothing, and that stops the other end instead of
+/// losing packets.
 fn config(name: &str) -> SimConfig {
     SimConfig {
         name: name.to_owned(),
         rx: Features::CSUM | Features::TSO | Features::USO,
+        rx_shares: true,
         flow_control: true,
         ..SimConfig::default()
     }
@@ -112,24 +115,27 @@ const STREAMS: [Stream; 4] = [
 
 /// The far end of a port: a NIC of its own, driven by the calling thread.
 struct Host {
-    arena: Arena,
     rx: RxQueue<SimRx>,
     tx: TxQueue<SimTx>,
     burst: Burst,
-    /// What trains carry, in turn. Sent again and again without copying, so that the figures are
-    /// those of the way and not of the load.
-    payloads: Vec<Packet>,
+    /// The pattern's block, that trains share pieces of: sent without copying, so that the figures
+    /// are those of the way and not of the load.
+    block: Packet,
     // Keeps the device attached.
     _nic: Sim,
+    // Last, so that no packet is left when it goes, and its memory goes at once.
+    arena: Arena,
 }
 
 impl Host {
-    fn new(mut nic: Sim, setting: Setting, pattern: &Pattern) -> Result<Self, DemoError> {
-        let failed = |source| DeviceError::Failed {
-            action: "map memory for packets",
-            source,
-        };
-        let arena = Arena::new(ArenaConfig::default()).map_err(failed)?;
+    /// A host whose packets are in `arena`, the forwarder's own: they can be shared with it.
+    fn new(
+        mut nic: Sim,
+        setting: Setting,
+        pattern: &Pattern,
+        arena: &Arena,
+    ) -> Result<Self, DemoError> {
+        let arena = arena.clone();
         let capabilities = nic.capabilities();
         let attach = Attach {
             rx: capabilities.rx,
@@ -154,12 +160,10 @@ impl Host {
             Arc::<TxCounters>::default(),
             drops,
         );
-        let payloads: Result<_, PacketError> = (0..PAYLOADS)
-            .map(|index| payload(&arena, pattern, index))
-            .collect();
         let full = |error| DeviceError::Unsupported(format!("no payload: {error}"));
+        let block = block_in(&arena, pattern).map_err(full)?;
         Ok(Self {
-            payloads: payloads.map_err(full)?,
+            block,
             arena,
             rx,
             tx,
@@ -181,22 +185,18 @@ impl Host {
     }
 }
 
-/// The payload of every train whose number is `index` modulo [`PAYLOADS`]. No two are alike, so a
-/// loss, a swap or damage changes the hash of the stream.
-fn payload(arena: &Arena, pattern: &Pattern, index: u64) -> Result<Packet, PacketError> {
-    let mut packet = arena.packet(FrameClass::Large)?;
-    let start = index * TRAIN_BYTES as u64;
-    while packet.bytes() < TRAIN_BYTES {
-        let piece = pattern.stream(0, start + packet.bytes() as u64);
-        let n = piece.len().min(TRAIN_BYTES - packet.bytes());
-        packet.append_copy(FrameClass::Large, &piece[..n])?;
-    }
-    Ok(packet)
+fn block_in(arena: &Arena, pattern: &Pattern) -> Result<Packet, PacketError> {
+    let mut block = arena.empty_packet()?;
+    block.append_copy(FrameClass::Large, pattern.block())?;
+    Ok(block)
 }
 
 struct Transfer<'a> {
     stream: Stream,
     session: &'a Session<Sim, Sim>,
+    pattern: &'a Pattern,
+    /// The stream of the pattern that it sends.
+    number: u32,
 }
 
 impl Transfer<'_> {
@@ -209,11 +209,12 @@ impl Transfer<'_> {
         options: &Options,
     ) -> Result<Row, DemoError> {
         let clock = MonotonicClock::new();
-        let (mut sent, mut received) = (StreamHash::new(), Receiver::new(self.stream.kind));
+        let mut sent = 0;
+        let mut received = Receiver::new(self.stream.kind, self.pattern, self.number);
         let before = self.session.snapshot();
         let start = Instant::now();
         let mut last_arrival = start;
-        while received.hash.bytes() < sent.bytes() || start.elapsed() < options.transfer_time {
+        while received.position < sent || start.elapsed() < options.transfer_time {
             let sending =
                 start.elapsed() < options.transfer_time && !options.stop.load(Ordering::Relaxed);
             self.send(from, &mut sent, sending)?;
@@ -230,13 +231,13 @@ impl Transfer<'_> {
             while let Some(packet) = to.burst.pop() {
                 received.take(&packet);
             }
-            if last_arrival.elapsed() > ARRIVAL_TIME_MAX || (!sending && sent.bytes() == 0) {
+            if last_arrival.elapsed() > ARRIVAL_TIME_MAX || (!sending && sent == 0) {
                 break;
             }
         }
         let elapsed = start.elapsed();
         let moved = Moved::between(&before, &self.session.snapshot());
-        let bytes = received.hash.bytes();
+        let bytes = received.position;
         Ok(Row {
             setting,
             protocol: self.stream.protocol,
@@ -247,7 +248,7 @@ impl Transfer<'_> {
             frames: moved.frames,
             syscalls_per_mb: moved.syscalls as f64 * 1e6 / bytes.max(1) as f64,
             cpu_percent: moved.cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64(),
-            hash_ok: received.bad == 0 && received.hash.finish() == sent.finish(),
+            hash_ok: received.has_all(sent),
         })
     }
 }
@@ -256,24 +257,20 @@ impl Transfer<'_> {
     /// Sends what waits and then, if there is more to send, trains until the NIC takes no more.
     /// Not one at a time: on a busy machine each turn between this thread and the forwarder's may
     /// cost a time slice.
-    fn send(
-        &self,
-        from: &mut Host,
-        sent: &mut StreamHash,
-        sending: bool,
-    ) -> Result<(), DeviceError> {
+    fn send(&self, from: &mut Host, sent: &mut u64, sending: bool) -> Result<(), DeviceError> {
         from.send(None)?;
         for _ in 0..TRAINS_A_TURN {
             if !sending || !from.tx.is_ready() {
                 break;
             }
-            let number = (sent.bytes() / TRAIN_BYTES as u64) as usize;
-            let payload = &from.payloads[number % from.payloads.len()];
             // Without memory the train is made again once packets have been freed.
-            let Ok(packet) = self.stream.train(&from.arena, payload, sent.bytes()) else {
+            let made = self
+                .stream
+                .train(&from.arena, &from.block, self.number, *sent);
+            let Ok(packet) = made else {
                 break;
             };
-            payload.segments().for_each(|piece| sent.add(piece));
+            *sent += TRAIN_BYTES as u64;
             from.send(Some(packet))?;
         }
         Ok(())
@@ -300,12 +297,31 @@ fn wait(from: &mut Host, to: &mut Host) -> Result<(), DeviceError> {
 }
 
 impl Stream {
-    /// A GSO packet with `payload`, `position` bytes into the stream.
-    fn train(self, arena: &Arena, payload: &Packet, position: u64) -> Result<Packet, PacketError> {
-        let headers = self.headers(payload.bytes(), position);
+    /// A GSO packet whose payload starts `position` bytes into stream `number` of the pattern whose
+    /// block is `block`.
+    fn train(
+        self,
+        arena: &Arena,
+        block: &Packet,
+        number: u32,
+        position: u64,
+    ) -> Result<Packet, PacketError> {
+        let mut packet = self.head(arena, position)?;
+        let mut left = TRAIN_BYTES;
+        while left > 0 {
+            let mut place = Pattern::place(number, position + (TRAIN_BYTES - left) as u64);
+            place.end = place.end.min(place.start + left);
+            left -= place.len();
+            packet.append_shared(block, place)?;
+        }
+        Ok(packet)
+    }
+
+    /// A GSO packet up to its payload, which is to be `position` bytes into the stream.
+    fn head(self, arena: &Arena, position: u64) -> Result<Packet, PacketError> {
+        let headers = self.headers(TRAIN_BYTES, position);
         let mut packet = arena.packet_from(&headers)?;
-        packet.append_shared(payload, 0..payload.bytes())?;
-        let bytes = packet.bytes() as u32;
+        let bytes = (headers.len() + TRAIN_BYTES) as u32;
         let layout = Layout::parse(LinkType::Ethernet, &headers, bytes).ok();
         let offset = if self.kind.is_tcp() { 16 } else { 6 };
         let meta = packet.meta_mut();
@@ -399,21 +415,33 @@ fn ipv6(protocol: u8, l4_bytes: u32) -> (Vec<u8>, Sum) {
     )
 }
 
-/// Checks what arrives: headers, checksums, order, bytes.
-struct Receiver {
+/// Checks what arrives: headers, checksums, order, and every byte of the payload, which is known:
+/// to compare costs less than to hash, and says the same.
+struct Receiver<'a> {
     kind: GsoKind,
-    hash: StreamHash,
+    pattern: &'a Pattern,
+    /// The stream of the pattern that has to arrive.
+    number: u32,
+    /// Bytes of it that have arrived.
+    position: u64,
     /// Packets that are not the next of the stream, or damaged.
     bad: u64,
 }
 
-impl Receiver {
-    fn new(kind: GsoKind) -> Self {
+impl<'a> Receiver<'a> {
+    fn new(kind: GsoKind, pattern: &'a Pattern, number: u32) -> Self {
         Self {
             kind,
-            hash: StreamHash::new(),
+            pattern,
+            number,
+            position: 0,
             bad: 0,
         }
+    }
+
+    /// Whether exactly the first `sent` bytes of the stream arrived, in order.
+    fn has_all(&self, sent: u64) -> bool {
+        self.bad == 0 && self.position == sent
     }
 
     fn take(&mut self, packet: &Packet) {
@@ -441,17 +469,30 @@ impl Receiver {
         let header = packet.first().get(start..)?;
         if transport == Transport::Tcp {
             let sequence = u32::from_be_bytes(header.get(4..8)?.try_into().ok()?);
-            if sequence != self.hash.bytes() as u32 {
+            if sequence != self.position as u32 {
                 return None;
             }
         }
-        for piece in packet
-            .pieces(usize::from(layout.payload)..packet.bytes())
-            .ok()?
-        {
-            self.hash.add(piece);
+        let payload = usize::from(layout.payload)..packet.bytes();
+        let mut as_sent = true;
+        for piece in packet.pieces(payload).ok()? {
+            as_sent &= self.compare(piece);
         }
-        Some(())
+        as_sent.then_some(())
+    }
+
+    /// Whether `piece` is what comes next in the stream.
+    fn compare(&mut self, mut piece: &[u8]) -> bool {
+        let mut as_sent = true;
+        while !piece.is_empty() {
+            let expected = self.pattern.stream(self.number, self.position);
+            let n = piece.len().min(expected.len());
+            let (now, later) = piece.split_at(n);
+            as_sent &= now == &expected[..n];
+            self.position += n as u64;
+            piece = later;
+        }
+        as_sent
     }
 
     fn sum_is_valid(&self, packet: &Packet, layout: &Layout) -> bool {
@@ -468,5 +509,137 @@ impl Receiver {
         pieces.for_each(|piece| bytes.add(piece));
         sum.add_sum(bytes);
         sum.is_valid()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packtrain::packet::ArenaConfig;
+
+    const NUMBER: u32 = 3;
+    const TRAINS: usize = 40;
+
+    /// What a receiver may be made to see.
+    struct Load {
+        stream: Stream,
+        pattern: Pattern,
+        arena: Arena,
+        block: Packet,
+    }
+
+    impl Load {
+        fn new(stream: Stream) -> Self {
+            let arena = Arena::new(ArenaConfig::default()).expect("memory");
+            let pattern = Pattern::new(5);
+            Self {
+                stream,
+                block: block_in(&arena, &pattern).expect("frames"),
+                pattern,
+                arena,
+            }
+        }
+
+        fn train(&self, number: u32, position: u64) -> Packet {
+            let train = self
+                .stream
+                .train(&self.arena, &self.block, number, position);
+            train.expect("frames")
+        }
+
+        fn trains(&self) -> Vec<Packet> {
+            let number = |index| self.train(NUMBER, (index * TRAIN_BYTES) as u64);
+            (0..TRAINS).map(number).collect()
+        }
+
+        /// Whether the receiver finds that `trains` are all that was sent.
+        fn accepts(&self, trains: &[Packet]) -> bool {
+            let mut receiver = Receiver::new(self.stream.kind, &self.pattern, NUMBER);
+            trains.iter().for_each(|train| receiver.take(train));
+            receiver.has_all((TRAINS * TRAIN_BYTES) as u64)
+        }
+
+        /// A copy of `train` with other bytes.
+        fn changed(&self, train: &Packet, change: impl FnOnce(&mut Vec<u8>)) -> Packet {
+            let mut bytes = vec![0; train.bytes()];
+            train.copy_to(&mut bytes);
+            change(&mut bytes);
+            let mut copy = self.arena.packet_from(&bytes).expect("frames");
+            copy.copy_meta(train);
+            copy
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_accepted() {
+        for stream in STREAMS {
+            let load = Load::new(stream);
+            let trains = load.trains();
+            assert!(load.accepts(&trains), "{:?}", stream.kind);
+            let copies: Vec<_> = trains.iter().map(|t| load.changed(t, |_| {})).collect();
+            assert!(load.accepts(&copies), "{:?}", stream.kind);
+        }
+    }
+
+    #[test]
+    fn changed_lost_repeated_and_swapped_trains_are_seen() {
+        for stream in STREAMS {
+            let load = Load::new(stream);
+            let planted = |fault: &dyn Fn(&mut Vec<Packet>)| {
+                let mut trains = load.trains();
+                fault(&mut trains);
+                load.accepts(&trains)
+            };
+            for index in [0, 1, TRAINS - 1] {
+                let lost = planted(&|trains| drop(trains.remove(index)));
+                assert!(!lost, "{:?}: loss of {index}", stream.kind);
+                let repeated = planted(&|trains| {
+                    let copy = trains[index].try_clone().expect("a line");
+                    trains.insert(index + 1, copy);
+                });
+                assert!(!repeated, "{:?}: repeat of {index}", stream.kind);
+            }
+            for (a, b) in [(0, 1), (3, 4), (0, 16), (7, TRAINS - 1)] {
+                let swapped = planted(&|trains| trains.swap(a, b));
+                assert!(!swapped, "{:?}: swap of {a} and {b}", stream.kind);
+                let replaced = planted(&|trains| {
+                    trains[a] = trains[b].try_clone().expect("a line");
+                });
+                assert!(!replaced, "{:?}: {b} in place of {a}", stream.kind);
+            }
+            let of_another = planted(&|trains| trains[2] = load.train(9, 2 * TRAIN_BYTES as u64));
+            assert!(!of_another, "{:?}: another transfer's train", stream.kind);
+        }
+    }
+
+    #[test]
+    fn changed_lost_and_swapped_bytes_within_a_train_are_seen() {
+        for stream in STREAMS {
+            let load = Load::new(stream);
+            let headers = load.train(NUMBER, 0).bytes() - TRAIN_BYTES;
+            let planted = |what: &str, fault: &dyn Fn(&mut Vec<u8>)| {
+                let mut trains = load.trains();
+                trains[5] = load.changed(&trains[5], |bytes| fault(bytes));
+                assert!(!load.accepts(&trains), "{:?}: {what}", stream.kind);
+            };
+            for at in [0, 1, 1447, 1448, 30_000, TRAIN_BYTES - 1] {
+                for bit in [1, 0x80] {
+                    planted("a flipped bit", &|bytes| bytes[headers + at] ^= bit);
+                }
+            }
+            planted("a lost byte", &|bytes| {
+                bytes.copy_within(headers + 778.., headers + 777);
+                bytes.truncate(bytes.len() - 1);
+            });
+            planted("a lost end", &|bytes| bytes.truncate(bytes.len() - 1));
+            planted("a byte more", &|bytes| bytes.push(0));
+            planted("swapped segments", &|bytes| {
+                let (a, b) = bytes[headers..].split_at_mut(SEGMENT_BYTES);
+                a.swap_with_slice(&mut b[..SEGMENT_BYTES]);
+            });
+            planted("a repeated segment", &|bytes| {
+                bytes.copy_within(headers..headers + SEGMENT_BYTES, headers + SEGMENT_BYTES);
+            });
+        }
     }
 }

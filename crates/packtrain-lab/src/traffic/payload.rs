@@ -6,6 +6,7 @@
 //! with equal content per round, at a distance that is no multiple of a usual segment size.)
 
 use std::hash::Hasher;
+use std::ops::Range;
 
 use twox_hash::XxHash3_64;
 
@@ -47,6 +48,16 @@ impl Pattern {
     /// The bytes of stream number `stream` from `position` on: as many as lie together in memory,
     /// at least 1 and at most 256 KiB.
     pub fn stream(&self, stream: u32, position: u64) -> &[u8] {
+        &self.block[Self::place(stream, position)]
+    }
+
+    /// What all streams are cut from: 256 KiB.
+    pub(crate) fn block(&self) -> &[u8] {
+        &self.block
+    }
+
+    /// Where in [`Self::block`] the bytes of [`Self::stream`] are.
+    pub(crate) fn place(stream: u32, position: u64) -> Range<usize> {
         let block = BLOCK as u64;
         let offset = position % block;
         // Streams enter the block at different places too. 977 rounds apart: odd, so that no two
@@ -55,7 +66,7 @@ impl Pattern {
         let start = (offset + (round % block) * STRIDE as u64) % block;
         let len = (block - start).min(block - offset);
         // All three are below BLOCK, which fits a usize on every platform.
-        &self.block[start as usize..(start + len) as usize]
+        start as usize..(start + len) as usize
     }
 
     /// The content of datagram number `sequence` of a flow after its sequence number: `len` bytes,

@@ -116,7 +116,7 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
             "{name} was attached without a queue, so there is nothing to join: ask for at least one"
         )));
     }
-    let workers = if plan.worker_per_direction {
+    let workers = if plan.worker_per_direction() {
         2 * pairs
     } else {
         pairs

@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 /// Two ports that are being joined by threads of their own.
 #[derive(Debug)]
 pub struct Session<A, B> {
+    // First, also when a panic drops it: workers end before what they work with does, and the arena
+    // is then given back at once.
+    running: Running,
     a: A,
     b: B,
     arena: Arena,
-    running: Running,
     stats: Arc<Stats>,
     start: Instant,
     device_start: [Option<DeviceCounters>; 2],

@@ -188,7 +188,7 @@ where
         if self.is_over() {
             return Ok(Next::Done);
         }
-        Ok(self.next_at().map_or(Next::Arm, Next::SleepUntil))
+        Ok(self.next_at(now).map_or(Next::Arm, Next::SleepUntil))
     }
 
     fn run_both(&mut self, now: Instant) -> Result<bool, RunError> {
@@ -204,14 +204,17 @@ where
         Ok(ab || ba)
     }
 
-    /// When a device that may receive has its next packet.
-    fn next_at(&self) -> Option<Instant> {
+    /// When a device that may receive has its next packet, or one without memory may have some.
+    fn next_at(&self, now: Instant) -> Option<Instant> {
+        let a = self.a.tx.iter().filter_map(|queue| queue.retry_at(now));
+        let b = self.b.tx.iter().filter_map(|queue| queue.retry_at(now));
+        let retry = a.chain(b).min();
         if self.intake.is_stopped() {
-            return None;
+            return retry;
         }
         let a = receiving(&self.a.rx, &self.b.tx).filter_map(|lane| lane.queue.next_at());
         let b = receiving(&self.b.rx, &self.a.tx).filter_map(|lane| lane.queue.next_at());
-        a.chain(b).min()
+        a.chain(b).chain(retry).min()
     }
 
     /// Whether nothing more will happen: no intake, nothing held, nothing in flight.

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 /// Walks a packet's segments line by line. Must not outlive the packet.
+#[derive(Clone)]
 pub(super) struct Cursor {
     core: NonNull<Core>,
     at: *const Segment,
@@ -51,6 +52,7 @@ impl Cursor {
 }
 
 /// Iterator over a packet's bytes, segment by segment.
+#[derive(Clone)]
 pub struct Segments<'a> {
     packet: PhantomData<&'a Packet>,
     cursor: Cursor,

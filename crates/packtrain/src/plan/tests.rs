@@ -432,7 +432,7 @@ fn each_direction_has_a_worker_where_large_packets_are_cut() {
             side("a", a, a, Features::ALL),
             side("b", b, b, Features::ALL),
         );
-        plan(&a, &b).expect("a plan").worker_per_direction
+        plan(&a, &b).expect("a plan").worker_per_direction()
     };
     let tso = Features::CSUM | Features::TSO;
     assert!(!workers(tso, tso));

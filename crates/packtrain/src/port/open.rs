@@ -43,9 +43,10 @@ impl OpenError {
         let DeviceError::Failed { source, .. } = error else {
             return Self {
                 kind: OpenErrorKind::Open,
-                text: format!("{spec}: {error}"),
+                text: format!("{}{error}", prefix(spec, error)),
             };
         };
+        let file = matches!(spec.kind, PortKind::Pcap(_));
         let tunnel = matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
         let (kind, hint) = match source.kind() {
             io::ErrorKind::PermissionDenied if tunnel => (
@@ -56,12 +57,36 @@ impl OpenError {
                 OpenErrorKind::Privilege,
                 "; the kernel needs TUN/TAP: `modprobe tun`, or give the container /dev/net/tun",
             ),
+            io::ErrorKind::NotFound if file => (
+                OpenErrorKind::Open,
+                if matches!(&spec.kind, PortKind::Pcap(options) if options.write) {
+                    "; make its directory first"
+                } else {
+                    "; check the path, or add `write` (pcap:FILE,write) to make the file"
+                },
+            ),
+            io::ErrorKind::PermissionDenied if file => (
+                OpenErrorKind::Open,
+                "; check who may use the file and its directory",
+            ),
             _ => (OpenErrorKind::Open, ""),
         };
         Self {
             kind,
-            text: format!("{spec}: {error}{hint}"),
+            text: format!("{}{error}{hint}", prefix(spec, error)),
         }
+    }
+}
+
+/// The port that an error is about, unless the error names the same file by itself.
+fn prefix(spec: &PortSpec, error: &DeviceError) -> String {
+    let names_it = matches!(spec.kind, PortKind::Pcap(_))
+        && matches!(error, DeviceError::Failed { source, .. }
+            if source.to_string().starts_with(&format!("{}: ", spec.name)));
+    if names_it {
+        String::new()
+    } else {
+        format!("{spec}: ")
     }
 }
 

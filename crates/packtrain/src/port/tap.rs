@@ -307,6 +307,7 @@ impl TxDescriptors for TapTx {
         match self.send(packet) {
             Ok(()) => Ok(Accepted::Complete),
             Err(WriteError::Busy) => Err(Refused::Busy),
+            Err(WriteError::NoMemory) => Err(Refused::NoMemory),
             Err(WriteError::Down) => Err(Refused::LinkDown),
             Err(WriteError::Removed) => Err(Refused::Removed),
             Err(WriteError::Invalid) => Err(blame(packet.packet().meta())),

@@ -14,13 +14,17 @@ use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
 use crate::plan::FitLimits;
 use crate::stats::{DropCounters, DropReason, Stall, TxCounters};
+use crate::time::Instant;
 use packtrain_offload::offload::ChecksumState;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Slots for packets that a device without a ring may keep at once.
 const DEFAULT_SLOTS: usize = 256;
+/// How soon a device is asked again that had no memory for a packet: nothing says when it has.
+const MEMORY_RETRY: Duration = Duration::from_millis(1);
 
 /// One TX queue. Owned by one worker.
 #[derive(Debug)]
@@ -216,7 +220,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         match stall {
             Stall::NoDescriptor => counters.stall_no_desc.add(1),
             Stall::LinkDown => counters.stall_link_down.add(1),
-            Stall::Busy => counters.stall_busy.add(1),
+            Stall::Busy | Stall::NoMemory => counters.stall_busy.add(1),
             Stall::Flush => counters.stall_flush.add(1),
         }
     }
@@ -230,6 +234,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 Ok(()) if !out_of_slots => return Ok(None),
                 Ok(()) | Err(Refused::NoDescriptor) => Stall::NoDescriptor,
                 Err(Refused::Busy) => Stall::Busy,
+                Err(Refused::NoMemory) => Stall::NoMemory,
                 Err(Refused::Removed) => return Err(DeviceError::Removed),
                 Err(refused) => {
                     self.settle(refused);
@@ -554,9 +559,18 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     /// What becomes ready when the device can go on, or has completed something; `None` for a
-    /// device that never makes anybody wait.
+    /// device that never makes anybody wait, and while the system lacks memory:
+    /// [`TxQueue::retry_at`] says when to try again then.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.device.wake()
+        let wake = self.device.wake();
+        wake.filter(|_| self.stalled != Some(Stall::NoMemory))
+    }
+
+    /// When to transmit again though nothing wakes the worker: the system had no memory just now.
+    #[must_use]
+    pub fn retry_at(&self, now: Instant) -> Option<Instant> {
+        let waits = self.stalled == Some(Stall::NoMemory);
+        waits.then(|| now.after(MEMORY_RETRY))
     }
 
     /// The worker was woken for this queue.

@@ -111,6 +111,8 @@ pub enum Stall {
     LinkDown,
     /// The device is busy.
     Busy,
+    /// The system had no memory for a packet; counted as busy.
+    NoMemory,
     /// The queue is being flushed.
     Flush,
 }

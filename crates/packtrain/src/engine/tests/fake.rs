@@ -60,6 +60,8 @@ pub struct TxState {
     pub complete: usize,
     pub kept: VecDeque<Token>,
     pub removed: bool,
+    /// The system has no memory for a packet.
+    pub no_memory: bool,
     pub sent: Vec<u32>,
     /// TCP packets, in order: source port, sequence number, payload, wire packets.
     pub tcp: Vec<(u16, u32, Vec<u8>, u16)>,
@@ -213,6 +215,9 @@ impl TxDescriptors for FakeTx {
         state.asked += 1;
         if state.removed {
             return Err(Refused::Removed);
+        }
+        if state.no_memory {
+            return Err(Refused::NoMemory);
         }
         if state.room == 0 {
             return Err(Refused::NoDescriptor);

@@ -1,13 +1,15 @@
 //! A worker step by step.
 
 use super::fake::{End, FakeWorker, Item, World, planned, world};
-use crate::driver::{Armed, DeviceError, Input, Interest};
+use crate::driver::{Armed, DeviceError, Features, Input, Interest};
 use crate::engine::{Forward, Handler, Next, Port};
 use crate::packet::Burst;
+use crate::plan::{Decision, Who};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use proptest::prelude::*;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 const NOW: Instant = Instant::from_nanos(1);
 const ENDLESS: [Input; 2] = [Input::Endless; 2];
@@ -108,6 +110,32 @@ fn a_stalled_egress_pushes_back_and_lets_the_worker_sleep() {
     assert_eq!(world.closed().ledger.held, 0);
 }
 
+/// A TAP stays writable while the kernel has no memory: only time can be waited for.
+#[test]
+fn without_memory_in_the_system_a_worker_waits_by_time() {
+    for stopped in [false, true] {
+        let mut world = forward([1, 1]);
+        world.b[0].tx().no_memory = true;
+        world.a[0].arrive(0..10);
+        let later = NOW.after(Duration::from_millis(1));
+        assert_eq!(settle(&mut world, 0), Next::SleepUntil(later));
+        if stopped {
+            world.intake.stop();
+        }
+        let asked = world.b[0].tx().asked;
+        assert_eq!(world.worker(0).step(NOW).unwrap(), Next::SleepUntil(later));
+        assert_eq!(world.b[0].tx().asked, asked + 1);
+        assert_eq!(world.worker(0).arm(), Armed::Idle);
+        // B's RX queue, and not B's TX queue that packets wait for.
+        assert_eq!(watched(world.worker(0)), usize::from(!stopped));
+        assert_eq!(world.closed().ledger.held, 10);
+        world.b[0].tx().no_memory = false;
+        let end = if stopped { Next::Done } else { Next::Arm };
+        assert_eq!(settle(&mut world, 0), end);
+        assert_eq!(world.b[0].tx().sent, (0..10).collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn a_stalled_device_is_asked_once_a_step() {
     let mut world = forward([4, 1]);
@@ -157,7 +185,12 @@ fn queue_i_sends_to_queue_i_modulo_the_other_ports() {
 
 fn maps_queues(from: usize, to: usize, per_direction: bool) {
     let mut plan = super::fake::plan_of([from, to]);
-    plan.worker_per_direction = per_direction;
+    if per_direction {
+        let cut = |d: &&mut Decision| d.feature == Features::TSO4;
+        let decision = plan.directions[0].decisions.iter_mut().find(cut);
+        decision.expect("one for each feature").who = Who::Software;
+    }
+    assert_eq!(plan.worker_per_direction(), per_direction);
     let mut world = planned(&plan, [from, to], ENDLESS, None, || Forward).unwrap();
     let pairs = from.min(to);
     let workers = if per_direction { 2 * pairs } else { pairs };

@@ -8,8 +8,9 @@
 //!
 //! The transmitting side does the device's work at the doorbell, on the caller's thread: it reads
 //! the packet, finishes it as hardware would (cuts GSO packets, completes checksums, inserts the
-//! VLAN tag) unless the receiver agreed to take it as it is, and copies the bytes into buffers that
-//! the receiver posted. Endpoints may have different arenas.
+//! VLAN tag) unless the receiver agreed to take it as it is, and copies the bytes, once, into
+//! buffers that the receiver posted. Endpoints may have different arenas; where they have the same,
+//! long packets may be shared instead ([`SimConfig::rx_shares`]).
 
 mod rx;
 mod tx;
@@ -68,6 +69,14 @@ pub struct SimConfig {
     pub tx_ring: usize,
     /// Descriptors of each RX ring; one always stays empty.
     pub rx_ring: usize,
+    /// Large buffers posted beside each RX ring when the receiver wants packets whole: each takes
+    /// the part of one packet that did not fit its small buffer, so this many GSO packets may wait
+    /// for the receiver. They are large frames of its arena.
+    pub rx_large_buffers: usize,
+    /// Where both ends' packets are in the same arena and the receiver wants them whole, what does
+    /// not fit the first buffer of a packet is not copied but shared with the sender's packet, as
+    /// interfaces within one kernel do (veth, for one).
+    pub rx_shares: bool,
     /// Segments an ordinary packet may have.
     pub segments: usize,
     /// Segments a GSO packet may have.
@@ -111,6 +120,8 @@ impl Default for SimConfig {
             queues: 16,
             tx_ring: 512,
             rx_ring: 512,
+            rx_large_buffers: 8,
+            rx_shares: false,
             segments: 40,
             gso_segments: 40,
             segment_bytes: usize::MAX,
@@ -140,6 +151,7 @@ impl SimConfig {
             ("queues", self.queues, 1, QUEUES_MAX),
             ("tx_ring", self.tx_ring, RING_MIN, RING_MAX),
             ("rx_ring", self.rx_ring, RING_MIN, RING_MAX),
+            ("rx_large_buffers", self.rx_large_buffers, 1, RING_MAX),
             ("segments", self.segments, 1, SEGMENTS_MAX),
             ("gso_segments", self.gso_segments, 1, SEGMENTS_MAX),
             ("segment_bytes", self.segment_bytes, 64, usize::MAX),

@@ -14,6 +14,7 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::segment::{Fill, SegmentError, Segmenter, finish_partial};
 use std::collections::VecDeque;
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -354,7 +355,7 @@ fn is_fit(packet: &Packet, needs: Features, config: &SimConfig) -> bool {
 /// The part of the hardware that reads packets and finishes them.
 #[derive(Debug)]
 struct Engine {
-    /// The packet being sent, in one piece.
+    /// The packet being sent in one piece, where it has to be changed or cut.
     bytes: Box<[u8]>,
     /// The headers of the segment being sent.
     header: Box<[u8]>,
@@ -415,24 +416,22 @@ impl Engine {
     fn send(&mut self, entry: &mut Entry, out: &mut Output<'_>) -> Result<(), Stop> {
         let packet = &entry.packet;
         let meta = packet.meta();
-        let bytes = packet.copy_to(&mut self.bytes);
         let whole = Features::needed_by(packet.meta())
             .without(Features::checksum_of(packet.meta().layout) | Features::VLAN);
         if meta.gso.is_some() && !out.agreed.contains(whole) {
-            return self.cut(entry, bytes, out);
+            return self.cut(entry, out);
         }
         // What the sender knows of the checksum does not travel over a wire: a receiver that has
         // checksum offload verifies it, another one does not know.
         let verifies = out
             .agreed
             .contains(Features::checksum_of(packet.meta().layout));
-        let checksum = match meta.checksum {
+        let (checksum, to_complete) = match meta.checksum {
             ChecksumState::Partial { start, offset } if !verifies => {
-                complete(&mut self.bytes[..bytes], start, offset)?;
-                ChecksumState::None
+                (ChecksumState::None, Some((start, offset)))
             }
-            ChecksumState::Unnecessary if !verifies => ChecksumState::None,
-            as_is => as_is,
+            ChecksumState::Unnecessary if !verifies => (ChecksumState::None, None),
+            as_is => (as_is, None),
         };
         let segments = meta.gso.zip(meta.layout);
         let wire_packets = segments.map_or(1, |(gso, layout)| gso.segments(layout.payload_len()));
@@ -442,11 +441,28 @@ impl Engine {
             wire_packets: wire_packets as u16,
             ..Word::default()
         };
-        out.deliver(&self.bytes[..bytes], &[], word, meta.vlan)
+        let first = packet.first();
+        let whole_head = first.len() >= HEAD_BYTES_MIN || first.len() == packet.bytes();
+        if to_complete.is_none() && whole_head {
+            let rest = packet.bytes() - first.len();
+            let body = Body {
+                bytes: rest,
+                pieces: packet.segments().skip(1),
+                whole: Some(packet),
+            };
+            return out.deliver(first, body, word, meta.vlan);
+        }
+        let bytes = packet.copy_to(&mut self.bytes);
+        let bytes = &mut self.bytes[..bytes];
+        if let Some((start, offset)) = to_complete {
+            complete(bytes, start, offset)?;
+        }
+        out.deliver(bytes, Body::copied(&[]), word, meta.vlan)
     }
 
     /// Transmit segmentation in hardware.
-    fn cut(&mut self, entry: &mut Entry, bytes: usize, out: &mut Output<'_>) -> Result<(), Stop> {
+    fn cut(&mut self, entry: &mut Entry, out: &mut Output<'_>) -> Result<(), Stop> {
+        let bytes = entry.packet.copy_to(&mut self.bytes);
         let meta = entry.packet.meta();
         let (Some(gso), Some(layout)) = (meta.gso, meta.layout) else {
             return Err(Stop::Malformed);
@@ -473,7 +489,7 @@ impl Engine {
                 wire_packets: 1,
                 ..Word::default()
             };
-            out.deliver(header, payload, word, meta.vlan)?;
+            out.deliver(header, Body::copied(payload), word, meta.vlan)?;
             entry.segments_sent += 1;
         }
         Ok(())
@@ -496,6 +512,8 @@ fn complete(packet: &mut [u8], start: u16, offset: u16) -> Result<(), Stop> {
 /// Both Ethernet addresses; a VLAN tag follows them.
 const ADDRESSES_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
+/// What has to be in one piece to see a VLAN tag: the tag, and the type behind it.
+const HEAD_BYTES_MIN: usize = ADDRESSES_BYTES + TAG_BYTES + 2;
 /// Tag protocols of IEEE 802.1Q and 802.1ad.
 const TAG_PROTOCOLS: [u16; 2] = [0x8100, 0x88A8];
 
@@ -509,11 +527,12 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Sends `head` and `body` as one packet, with `tag` where the receiver wants it.
-    fn deliver(
+    /// Sends `head` and then `body` as one packet, with `tag` where the receiver wants it. `head`
+    /// has at least [`HEAD_BYTES_MIN`] bytes, or is all there is.
+    fn deliver<'a>(
         &mut self,
-        head: &[u8],
-        body: &[u8],
+        head: &'a [u8],
+        body: Body<'a, impl Iterator<Item = &'a [u8]> + Clone>,
         mut word: Word,
         tag: Option<VlanTag>,
     ) -> Result<(), Stop> {
@@ -529,35 +548,64 @@ impl Output<'_> {
                 if let ChecksumState::Partial { start, .. } = &mut word.checksum {
                     *start += TAG_BYTES as u16;
                 }
-                self.write(&[addresses, &inserted, rest, body], word)
+                self.write([addresses, &inserted, rest], body, word)
             }
             Some(tag) => {
                 word.vlan = Some(tag);
-                self.write(&[head, body], word)
+                self.write([head], body, word)
             }
             None if strips && self.to.config.link == LinkType::Ethernet => {
                 let Some((tag, rest)) = outer_tag(head) else {
-                    return self.write(&[head, body], word);
+                    return self.write([head], body, word);
                 };
                 word.vlan = Some(tag);
                 if let ChecksumState::Partial { start, .. } = &mut word.checksum {
                     *start -= TAG_BYTES as u16;
                 }
-                self.write(&[&head[..ADDRESSES_BYTES], rest, body], word)
+                self.write([&head[..ADDRESSES_BYTES], rest], body, word)
             }
-            None => self.write(&[head, body], word),
+            None => self.write([head], body, word),
         }
     }
 
-    fn write(&mut self, pieces: &[&[u8]], word: Word) -> Result<(), Stop> {
-        let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        match self.rx.write(pieces, word, self.to) {
+    fn write<'a, const N: usize>(
+        &mut self,
+        head: [&[u8]; N],
+        body: Body<'a, impl Iterator<Item = &'a [u8]> + Clone>,
+        word: Word,
+    ) -> Result<(), Stop> {
+        let bytes = head.iter().map(|piece| piece.len()).sum::<usize>() + body.bytes;
+        #[expect(
+            clippy::borrow_deref_ref,
+            reason = "the head may live shorter than the body, and one type holds both"
+        )]
+        let pieces = head.into_iter().chain(body.pieces.map(|piece| &*piece));
+        match self.rx.write(bytes, pieces, body.whole, word, self.to) {
             Arrival::Pause => return Err(Stop::Pause),
             Arrival::Written => self.to.counts.arrived(bytes),
             Arrival::Lost => self.to.counts.arrived_in_vain(),
         }
         self.from.counts.on_wire(1, bytes);
         Ok(())
+    }
+}
+
+/// What of a packet follows its head.
+struct Body<'a, I> {
+    bytes: usize,
+    pieces: I,
+    /// The packet that it is the end of, if the receiver may share it.
+    whole: Option<&'a Packet>,
+}
+
+impl<'a> Body<'a, iter::Once<&'a [u8]>> {
+    /// One that is the engine's own.
+    fn copied(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes: bytes.len(),
+            pieces: iter::once(bytes),
+            whole: None,
+        }
     }
 }
 

@@ -10,10 +10,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Large buffers posted beside the ring when the receiver wants packets whole: each takes the part
-/// of one packet that did not fit its small buffer.
-const LARGE_BUFFERS: usize = 8;
-
 #[derive(Debug)]
 pub(super) struct Wire {
     up: AtomicBool,
@@ -124,7 +120,7 @@ pub(super) struct Attached {
 impl Attached {
     pub(super) fn new(config: &SimConfig, how: &Attach) -> io::Result<Self> {
         let large = match how.rx_buffers {
-            RxBuffers::Whole => LARGE_BUFFERS,
+            RxBuffers::Whole => config.rx_large_buffers,
             RxBuffers::Pieces => 0,
         };
         let mut rings = Vec::with_capacity(how.queues);
@@ -302,13 +298,25 @@ impl RxState {
         (self.small_written, self.large_written, self.packets) = (0, 0, 0);
     }
 
-    /// Copies a packet into posted buffers.
-    pub(super) fn write(&mut self, pieces: &[&[u8]], word: Word, end: &End) -> Arrival {
+    /// Writes a packet to posted buffers: `bytes` of `pieces`. They end as `whole` does, if that is
+    /// given, and then what one buffer does not hold may be shared with it.
+    pub(super) fn write<'a>(
+        &mut self,
+        bytes: usize,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+        whole: Option<&Packet>,
+        word: Word,
+        end: &End,
+    ) -> Arrival {
         let config = &end.config;
         if self.closed {
             return Arrival::Lost;
         }
-        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        if let Some(whole) = whole.filter(|_| config.rx_shares && self.large_wanted > 0)
+            && self.share(bytes, pieces.clone(), whole, word, end)
+        {
+            return Arrival::Written;
+        }
         let Some((small, use_large)) = self.buffers_for(bytes) else {
             // Were every buffer posted already, waiting would not help.
             let all_posted =
@@ -319,11 +327,8 @@ impl RxState {
                 Arrival::Lost
             };
         };
-        self.arrived += 1;
-        let every = config.corrupt_every;
-        let corrupt = end.corrupts_next() || every != 0 && self.arrived.is_multiple_of(every);
-        let word = Word { corrupt, ..word };
-        let mut from = Reader { pieces, done: 0 };
+        let word = self.judged(word, end);
+        let mut from = Reader::new(pieces);
         for index in 0..small {
             if let Some(mut buffer) = self.posted.pop_front() {
                 from.fill(&mut buffer);
@@ -337,6 +342,44 @@ impl RxState {
         }
         self.packets += 1;
         Arrival::Written
+    }
+
+    /// Fills one buffer and appends the rest of `whole` to it by reference. Returns false, and has
+    /// changed nothing, for a packet that needs no more than the buffer, and where that cannot be:
+    /// the arenas are different ones, or have no line left.
+    fn share<'a>(
+        &mut self,
+        bytes: usize,
+        pieces: impl Iterator<Item = &'a [u8]>,
+        whole: &Packet,
+        word: Word,
+        end: &End,
+    ) -> bool {
+        let Some(mut buffer) = self.posted.pop_front() else {
+            return false;
+        };
+        let rest = bytes.saturating_sub(buffer.tailroom_mut().len());
+        if rest > 0 {
+            Reader::new(pieces).fill(&mut buffer);
+            let range = whole.bytes().saturating_sub(rest)..whole.bytes();
+            if buffer.append_shared(whole, range).is_ok() {
+                let word = self.judged(word, end);
+                self.push(buffer, false, Some(word));
+                self.packets += 1;
+                return true;
+            }
+            buffer.truncate(0);
+        }
+        self.posted.push_front(buffer);
+        false
+    }
+
+    /// The word of a packet that has just arrived, which may be one to be reported as bad.
+    fn judged(&mut self, word: Word, end: &End) -> Word {
+        self.arrived += 1;
+        let every = end.config.corrupt_every;
+        let corrupt = end.corrupts_next() || every != 0 && self.arrived.is_multiple_of(every);
+        Word { corrupt, ..word }
     }
 
     fn push(&mut self, buffer: Packet, is_large: bool, end: Option<Word>) {
@@ -375,28 +418,33 @@ impl RxState {
 }
 
 /// Reads bytes from pieces, in order.
-struct Reader<'a> {
-    pieces: &'a [&'a [u8]],
-    /// Bytes of the first piece that were read.
-    done: usize,
+struct Reader<'a, I> {
+    /// What is left of the piece that was begun.
+    piece: &'a [u8],
+    pieces: I,
 }
 
-impl Reader<'_> {
+impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, I> {
+    fn new(pieces: I) -> Self {
+        Self { piece: &[], pieces }
+    }
+
     /// Fills the free room of `buffer`, or as much as there is.
     fn fill(&mut self, buffer: &mut Packet) {
         let room = buffer.tailroom_mut();
         let mut filled = 0;
-        while let Some((piece, rest)) = self.pieces.split_first() {
-            let left = &piece[self.done..];
-            let n = left.len().min(room.len() - filled);
-            room[filled..filled + n].copy_from_slice(&left[..n]);
-            filled += n;
-            if n < left.len() {
-                self.done += n;
-                break;
+        while filled < room.len() {
+            if self.piece.is_empty() {
+                let Some(piece) = self.pieces.next() else {
+                    break;
+                };
+                self.piece = piece;
             }
-            self.done = 0;
-            self.pieces = rest;
+            let n = self.piece.len().min(room.len() - filled);
+            let (now, later) = self.piece.split_at(n);
+            room[filled..filled + n].copy_from_slice(now);
+            filled += n;
+            self.piece = later;
         }
         let grown = buffer.grow(filled);
         debug_assert!(grown.is_ok(), "the bytes were written to the tailroom");

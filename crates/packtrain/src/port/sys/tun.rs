@@ -53,8 +53,10 @@ pub(in crate::port) enum ReadError {
 /// Why a write was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::port) enum WriteError {
-    /// No memory or no room in the socket's buffer.
+    /// No room in the socket's buffer: it becomes writable when there is.
     Busy,
+    /// No memory in the kernel. Nothing tells when there is: the descriptor stays writable.
+    NoMemory,
     /// The interface is not up.
     Down,
     /// The interface was deleted.
@@ -236,7 +238,8 @@ impl Queue {
             };
             return Err(match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
-                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => WriteError::Busy,
+                Some(libc::EAGAIN) => WriteError::Busy,
+                Some(libc::ENOBUFS | libc::ENOMEM) => WriteError::NoMemory,
                 Some(libc::EIO | libc::ENETDOWN) => WriteError::Down,
                 Some(libc::EBADFD) => WriteError::Removed,
                 Some(libc::EINVAL) => WriteError::Invalid,

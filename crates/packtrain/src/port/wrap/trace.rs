@@ -364,7 +364,7 @@ impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
             Ok(Accepted::Complete) => log.write(format_args!("tx {place} {shown}")),
             Ok(Accepted::Pending) => log.write(format_args!("tx {place} {shown} pending")),
             // Offered again, perhaps very often.
-            Err(Refused::NoDescriptor | Refused::Busy) => return result,
+            Err(Refused::NoDescriptor | Refused::Busy | Refused::NoMemory) => return result,
             Err(Refused::Bad(reason)) => {
                 log.write(format_args!("tx {place} {shown} refused {reason}"));
             }

@@ -487,7 +487,7 @@ fn a_device_that_refuses_at_any_index_and_goes_quiet_loses_nothing() {
     ];
     for features in [Features::ALL, Features::CSUM, Features::NONE] {
         for index in 0..10 {
-            for refusal in [Refused::NoDescriptor, Refused::Busy] {
+            for refusal in [Refused::NoDescriptor, Refused::Busy, Refused::NoMemory] {
                 let script = (0..index).map(|_| COMPLETE).chain([Err(refusal); 3]);
                 let mut queue = queue(&arena, features, Scripted::new(script));
                 let (mut burst, wire) = burst(&arena, &specs);

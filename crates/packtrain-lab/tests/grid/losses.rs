@@ -103,13 +103,13 @@ impl Reference {
         Ok(reference)
     }
 
-    /// What was lost with it, in the worst of its runs so far.
+    /// Retransmissions with it, in the worst of its runs so far.
     pub fn worst(&mut self, kind: Kind) -> Losses {
         if !self.seen.contains_key(&kind) {
             (0..RUNS).for_each(|_| self.again(kind));
         }
         let runs = self.seen[&kind].iter().copied();
-        runs.max_by_key(|losses| losses.lost()).unwrap_or_default()
+        runs.max_by_key(|losses| losses.resent).unwrap_or_default()
     }
 
     /// One more run.

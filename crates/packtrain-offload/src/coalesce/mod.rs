@@ -41,7 +41,7 @@
 //!
 //! # Bounds
 //!
-//! Work per packet is bounded whatever the traffic: one set of 16 slots is searched, one entry
+//! Work per packet is bounded whatever the traffic: one set of 12 slots is searched, one entry
 //! compared, at most two evicted. Nothing is allocated. What is held is bounded by
 //! [`Config::flows`] and comes out with one [`Coalescer::flush`].
 
@@ -50,10 +50,12 @@ mod finish;
 mod packet;
 mod parse;
 mod rules;
+mod run;
 mod shape;
 mod stats;
 mod storage;
 mod table;
+mod wide;
 mod work;
 
 pub use packet::{AppendError, Packet};
@@ -395,55 +397,46 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         sink: &mut impl FnMut(P, &Done),
     ) {
         let mut packets = packets.into_iter();
-        if !self.work(now).looks_ahead() {
-            let (link, strict, seed) = self.parsing();
-            let mut work = self.work(now);
-            let sorting = work.sorting;
-            for packet in packets {
-                let packet = if sorting {
-                    Some(packet)
-                } else {
-                    work.expected(packet, sink)
-                };
-                if let Some(packet) = packet {
-                    let parsed = Parsed::of(&packet, link, strict, seed);
-                    work.take(packet, parsed, sink);
-                }
-            }
-            return;
-        }
-        self.push_ahead(now, &mut packets, sink);
-    }
-
-    fn push_ahead(
-        &mut self,
-        now: u64,
-        packets: &mut impl Iterator<Item = P>,
-        sink: &mut impl FnMut(P, &Done),
-    ) {
         let (link, strict, seed) = self.parsing();
         let mut work = self.work(now);
-        let mut ahead: [Option<P>; AHEAD] = [const { None }; AHEAD];
-        loop {
-            let mut count = 0;
-            for slot in &mut ahead {
-                let Some(packet) = packets.next() else { break };
-                *slot = Some(packet);
+        let mut count = 0;
+        if work.looks_ahead() {
+            let mut ahead: [Option<P>; AHEAD] = [const { None }; AHEAD];
+            loop {
+                let mut filled = 0;
+                for (slot, packet) in ahead.iter_mut().zip(&mut packets) {
+                    *slot = Some(packet);
+                    filled += 1;
+                }
+                if filled == 0 {
+                    break;
+                }
+                count += filled as u64;
+                work.prefetch(&ahead[..filled]);
+                for packet in ahead[..filled].iter_mut().filter_map(Option::take) {
+                    if let Err(packet) = work.next_of_run(packet, sink) {
+                        let parsed = Parsed::of(&packet, link, strict, seed);
+                        work.take(packet, parsed, sink);
+                    }
+                }
+            }
+        } else if work.runs {
+            for packet in packets {
                 count += 1;
-            }
-            if count == 0 {
-                return;
-            }
-            work.prefetch(&ahead[..count]);
-            for slot in &mut ahead[..count] {
-                if let Some(packet) = slot.take()
-                    && let Some(packet) = work.expected(packet, sink)
-                {
+                if let Err(packet) = work.next_of_run(packet, sink) {
                     let parsed = Parsed::of(&packet, link, strict, seed);
                     work.take(packet, parsed, sink);
                 }
             }
+        } else {
+            for packet in packets {
+                count += 1;
+                let parsed = Parsed::of(&packet, link, strict, seed);
+                work.take(packet, parsed, sink);
+            }
         }
+        self.stats.packets += count;
+        self.window.packets += count as u32;
     }
 
     /// Hands on everything that is held. Nothing is left behind.
@@ -520,8 +513,9 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             words,
             queued: &mut self.queued,
             sorting: self.sorting,
-            links_only: self.config.semantics == Semantics::Reversible
-                && self.config.finish == Finish::Partial,
+            runs: self.config.semantics == Semantics::Reversible
+                && self.config.finish == Finish::Partial
+                && !self.sorting,
             window: &mut self.window,
             stats: &mut self.stats,
             now,

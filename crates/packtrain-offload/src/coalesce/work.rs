@@ -1,18 +1,20 @@
 //! What happens to a packet: found, judged, merged, held, handed on.
 
-use super::entry::{Ids, State, TEMPLATE_BYTES};
+use super::entry::{First, Ids, State, TEMPLATE_BYTES};
 use super::finish;
 use super::packet::{AppendError, Packet};
 use super::parse::{self, Class, Parsed};
 use super::rules::{self, Fields, Start, Verdict};
-use super::shape::Masks;
+use super::shape::{Masks, Shape};
 use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
 use super::table::Table;
 use super::{AHEAD, Config, Done, Finish, Semantics, Window};
-use crate::offload::{ChecksumState, GsoKind};
+use crate::checksum::Sum;
+use crate::offload::ChecksumState;
 use crate::sort::{self, Keyed, Scratch};
 use core::mem::take;
+use core::ops::Range;
 
 /// A coalescer taken apart, so that its parts can be borrowed one by one.
 pub(super) struct Work<'w, P> {
@@ -24,8 +26,8 @@ pub(super) struct Work<'w, P> {
     pub words: &'w mut [u32],
     pub queued: &'w mut usize,
     pub sorting: bool,
-    /// Merging is linking, and nothing else.
-    pub links_only: bool,
+    /// Runs are merged without looking at anything but what counts on: [`Work::next_of_run`].
+    pub runs: bool,
     pub window: &'w mut Window,
     pub stats: &'w mut Stats,
     pub now: u64,
@@ -35,7 +37,7 @@ impl<P: Packet> Work<'_, P> {
     /// Whether flows are worth fetching ahead: not those that are in the nearest cache anyway.
     #[inline]
     pub(super) fn looks_ahead(&self) -> bool {
-        !self.sorting && self.table.ring.live() > IN_CACHE
+        self.runs && self.table.ring.live() > IN_CACHE
     }
 
     /// Asks for what the packets will touch if they are of the shape that was held last: sets, then
@@ -68,8 +70,6 @@ impl<P: Packet> Work<'_, P> {
 
     #[inline(always)]
     pub(super) fn take(&mut self, packet: P, parsed: Parsed, sink: &mut impl FnMut(P, &Done)) {
-        self.stats.packets += 1;
-        self.window.packets += 1;
         match parsed.class {
             Class::Stranger(why) => self.pass(packet, why, sink),
             Class::OfAnyFlow(why) => {
@@ -125,80 +125,6 @@ impl<P: Packet> Work<'_, P> {
             }
         }
         self.flush_all(FlushReason::Timeout, sink);
-    }
-
-    /// The packet that is expected: one that continues the held one of its flow and ends nothing,
-    /// with headers of the shape that was held last. It comes back if it is anything else.
-    ///
-    /// It need not be parsed. If every bit agrees with those of a packet that was, but for the
-    /// fields that may differ, then so does everything that a parser looks at; what is left to be
-    /// checked are these fields.
-    #[inline(always)]
-    pub(super) fn expected(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) -> Option<P> {
-        match self.masks.recent().shape.kind() {
-            GsoKind::TcpV4 => self.expected_kind::<{ GsoKind::TcpV4 as u8 }>(packet, sink),
-            GsoKind::TcpV6 => self.expected_kind::<{ GsoKind::TcpV6 as u8 }>(packet, sink),
-            GsoKind::UdpV4 => self.expected_kind::<{ GsoKind::UdpV4 as u8 }>(packet, sink),
-            GsoKind::UdpV6 => self.expected_kind::<{ GsoKind::UdpV6 as u8 }>(packet, sink),
-        }
-    }
-
-    /// The same for one kind of packets, so that nothing about the kind has to be asked.
-    #[inline(always)]
-    fn expected_kind<const KIND: u8>(
-        &mut self,
-        packet: P,
-        sink: &mut impl FnMut(P, &Done),
-    ) -> Option<P> {
-        let mask = self.masks.recent();
-        let Some(head) = packet.head().first_chunk() else {
-            return Some(packet);
-        };
-        let shape = mask.shape.of_kind::<KIND>();
-        let hash = parse::hash_at(shape, head, self.config.seed);
-        let Some(index) = self.table.candidate(hash) else {
-            return Some(packet);
-        };
-        let entry = &mut self.table.entries[index as usize];
-        let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
-            return Some(packet);
-        };
-        if !self.links_only
-            || state.shape != shape
-            || !mask.agrees(&state.template, head)
-            || state.aside != packet.aside()
-        {
-            return Some(packet);
-        }
-        let Some(new) = Parsed::like(shape, hash, &packet, head) else {
-            return Some(packet);
-        };
-        let Some(ids) = rules::goes_on(self.config, state, &new) else {
-            return Some(packet);
-        };
-        let payload = shape.header_bytes() as u32..new.ip_end;
-        if packet.checksum() == ChecksumState::None {
-            let headers = new.transport_sum(head);
-            match held.append_checked(packet, payload, headers) {
-                Ok(()) => self.stats.summed_bytes += u64::from(new.payload_bytes),
-                Err((AppendError::Full, packet)) => return Some(packet),
-                Err((AppendError::Checksum, packet)) => {
-                    self.stats.packets += 1;
-                    self.window.packets += 1;
-                    self.stats.summed_bytes += u64::from(new.payload_bytes);
-                    self.flush_one(index, FlushReason::Refused, sink);
-                    self.pass(packet, NotTaken::BadChecksum, sink);
-                    return None;
-                }
-            }
-        } else if let Err(packet) = held.append(packet, payload) {
-            return Some(packet);
-        }
-        self.stats.packets += 1;
-        self.window.packets += 1;
-        state.ids = ids;
-        state.go_on(&new);
-        None
     }
 
     /// One packet of a flow.
@@ -313,8 +239,7 @@ impl<P: Packet> Work<'_, P> {
 
     /// Merges a packet. It comes back if that was not possible, with the reason.
     fn merge(&mut self, index: u32, packet: P, new: &Parsed, ids: Ids) -> Option<(AppendError, P)> {
-        let header_bytes = new.shape.header_bytes() as u32;
-        let payload = header_bytes..header_bytes + new.payload_bytes;
+        let payload = new.payload();
         let fields = (self.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
             .then(|| Fields::of(new.shape, packet.head()));
         let sum = (self.config.finish == Finish::Complete).then(|| payload_sum(&packet, new));
@@ -357,14 +282,11 @@ impl<P: Packet> Work<'_, P> {
         if let Start::Pass(why) = rules::start(self.config, new, packet.head()) {
             return self.pass(packet, why, sink);
         }
-        if packet.checksum() == ChecksumState::None {
-            let mut sum = new.transport_sum(packet.head());
-            let header_bytes = new.shape.header_bytes() as u32;
-            sum.add_sum(packet.sum(header_bytes..new.ip_end));
-            self.stats.summed_bytes += u64::from(new.payload_bytes);
-            if !sum.is_valid() {
-                return self.pass(packet, NotTaken::BadChecksum, sink);
-            }
+        let headers = self.sum_of_headers(&packet, new.shape, new.ip_end);
+        if let Some(headers) = headers
+            && !self.is_right(&packet, headers, new.payload())
+        {
+            return self.pass(packet, NotTaken::BadChecksum, sink);
         }
         if packet.head_mut(new.shape.header_bytes()).is_none() {
             return self.pass(packet, NotTaken::Shared, sink);
@@ -377,17 +299,47 @@ impl<P: Packet> Work<'_, P> {
             self.window.evictions += 1;
             self.flush_one(oldest, FlushReason::Evict, sink);
         }
-        let now = self.now;
-        let entry = self.table.begin(new.hash, packet);
-        if let Some(packet) = &entry.packet {
-            let head = packet.head();
-            entry.state.begin(new, head, now, packet.aside());
-            entry.state.ids = ids;
-            self.masks.note(new.shape);
-        }
+        let first = First {
+            shape: new.shape,
+            seq: new.seq,
+            payload_bytes: new.payload_bytes,
+            ids,
+        };
+        self.begin(new.hash, &first, packet, headers);
     }
 
-    fn pass(&mut self, packet: P, why: NotTaken, sink: &mut impl FnMut(P, &Done)) {
+    /// Holds a packet whose checksum is right; `headers` is the sum of its headers, if it was
+    /// verified.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, hash: u64, first: &First, packet: P, headers: Option<Sum>) {
+        let aside = packet.aside();
+        let entry = self.table.begin(hash, packet);
+        let Some(packet) = &entry.packet else { return };
+        let head = packet.head();
+        entry.state.begin(first, head, self.now, aside);
+        if self.runs
+            && let Some(headers) = headers
+        {
+            entry.state.keep_sum(headers);
+        }
+        self.masks.note(first.shape, head, self.config.link);
+    }
+
+    /// For a packet that nobody vouches for.
+    #[inline(always)]
+    pub(super) fn sum_of_headers(&self, packet: &P, shape: Shape, ip_end: u32) -> Option<Sum> {
+        (packet.checksum() == ChecksumState::None)
+            .then(|| parse::transport_sum(packet.head(), shape, ip_end))
+    }
+
+    #[inline(always)]
+    pub(super) fn is_right(&mut self, packet: &P, mut headers: Sum, payload: Range<u32>) -> bool {
+        self.stats.summed_bytes += u64::from(payload.end - payload.start);
+        headers.add_sum(packet.sum(payload));
+        headers.is_valid()
+    }
+
+    pub(super) fn pass(&mut self, packet: P, why: NotTaken, sink: &mut impl FnMut(P, &Done)) {
         self.stats.not_taken.add(why);
         self.stats.emitted += 1;
         if why == NotTaken::BadChecksum {
@@ -398,7 +350,7 @@ impl<P: Packet> Work<'_, P> {
 
     /// Everything that is held, oldest first.
     pub(super) fn flush_all(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        while let Some((state, packet)) = self.table.take_oldest_of_all() {
+        while let Some((state, packet)) = self.table.take_oldest() {
             emit(self.config, self.stats, state, packet, reason, sink);
         }
     }
@@ -444,7 +396,7 @@ const IN_CACHE: u32 = 128;
 fn payload_sum<P: Packet>(packet: &P, new: &Parsed) -> u16 {
     match packet.checksum() {
         ChecksumState::Partial { .. } => packet
-            .sum(new.shape.header_bytes() as u32..new.ip_end)
+            .sum(new.payload())
             .fold(),
         ChecksumState::None | ChecksumState::Unnecessary => {
             finish::payload_sum(new.transport_sum(packet.head()))

@@ -159,7 +159,7 @@ impl Sum {
 
     /// `words` as a kernel returns it for `bytes` bytes.
     #[inline]
-    const fn of_words(words: u64, bytes: usize) -> Self {
+    pub(crate) const fn of_words(words: u64, bytes: usize) -> Self {
         Self {
             words,
             odd: bytes % 2 == 1,

@@ -31,8 +31,11 @@ pub(super) fn finish<P: Packet>(
     if shape.kind().is_ipv6() {
         store16(head, network + 4, (ip_bytes - 40) as u16);
     } else {
+        // Only the length changes, and the checksum is right (RFC 1624, equation 3). What is held
+        // has no checksum of ones, so that the result is the one that summing would give.
+        let (before, sum) = (load16(head, network + 2), load16(head, network + 10));
+        let sum = checksum::update_u16(sum, before, ip_bytes as u16);
         store16(head, network + 2, ip_bytes as u16);
-        let sum = checksum::ipv4_header(&head[network..transport]);
         store16(head, network + 10, sum);
     }
     if shape.kind().is_tcp() {

@@ -10,43 +10,69 @@ use super::parse::{self, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, array};
 use super::shape::{Recent, Shape};
 use super::stats::{FlushReason, NotTaken};
 use super::work::Work;
-use super::{Config, Done};
+use super::Done;
 use crate::checksum::Sum;
 use crate::limits::UDP_GSO_SEGMENTS_MAX;
 use crate::offload::{ChecksumState, GsoKind};
 use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
 
 impl<P: Packet> Work<'_, P> {
-    /// Merges `packet` if it is the next one of a run, or holds it if it is the first, and of the shape
-    /// that was held last. It
-    /// comes back if it is neither. `Reversible` with partial checksums only.
+    /// Takes packets of which most are expected to be parts of runs; says how many there were.
     #[inline(always)]
-    pub(super) fn next_of_run(
+    pub(super) fn take_runs(
         &mut self,
-        packet: P,
+        mut packets: impl Iterator<Item = P>,
         sink: &mut impl FnMut(P, &Done),
-    ) -> Result<(), P> {
-        match self.masks.recent().shape.kind() {
-            GsoKind::TcpV4 => self.next_of_kind::<{ GsoKind::TcpV4 as u8 }>(packet, sink),
-            GsoKind::TcpV6 => self.next_of_kind::<{ GsoKind::TcpV6 as u8 }>(packet, sink),
-            GsoKind::UdpV4 => self.next_of_kind::<{ GsoKind::UdpV4 as u8 }>(packet, sink),
-            GsoKind::UdpV6 => self.next_of_kind::<{ GsoKind::UdpV6 as u8 }>(packet, sink),
+    ) -> u64 {
+        let (mut count, mut left) = (0, true);
+        while left {
+            // One loop for each kind, so that nothing about the kind has to be asked in it.
+            let (packets, count) = (&mut packets, &mut count);
+            left = match self.core.masks.recent().shape.kind() {
+                GsoKind::TcpV4 => self.run::<{ GsoKind::TcpV4 as u8 }>(packets, count, sink),
+                GsoKind::TcpV6 => self.run::<{ GsoKind::TcpV6 as u8 }>(packets, count, sink),
+                GsoKind::UdpV4 => self.run::<{ GsoKind::UdpV4 as u8 }>(packets, count, sink),
+                GsoKind::UdpV6 => self.run::<{ GsoKind::UdpV6 as u8 }>(packets, count, sink),
+            };
         }
+        count
     }
 
-    /// The same for one kind of packets, so that nothing about the kind has to be asked.
+    /// Takes packets until another kind is held; says whether that was so.
+    #[inline(always)]
+    fn run<const KIND: u8>(
+        &mut self,
+        packets: &mut impl Iterator<Item = P>,
+        count: &mut u64,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> bool {
+        for packet in packets {
+            *count += 1;
+            if let Err(packet) = self.next_of_kind::<KIND>(packet, sink) {
+                self.take_parsed(packet, sink);
+                if self.core.masks.recent().shape.kind() as u8 != KIND {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Merges `packet` if it is the next one of a run, or holds it if it is the first, and of the
+    /// shape that was held last. It comes back if it is neither. `Reversible` with partial
+    /// checksums only.
     #[inline(always)]
     fn next_of_kind<const KIND: u8>(
         &mut self,
         packet: P,
         sink: &mut impl FnMut(P, &Done),
     ) -> Result<(), P> {
-        let recent = self.masks.recent();
+        let recent = self.core.masks.recent();
         let Some(head) = packet.head().first_chunk() else {
             return Err(packet);
         };
         let shape = recent.shape.of_kind::<KIND>();
-        let hash = parse::hash_at(shape, head, self.config.seed);
+        let hash = parse::hash_at(shape, head, self.core.config.seed);
         let Some(index) = self.table.candidate(hash) else {
             return self.first_of_kind::<KIND>(hash, packet, sink);
         };
@@ -54,8 +80,9 @@ impl<P: Packet> Work<'_, P> {
         let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
             return Err(packet);
         };
-        if !is_next(recent, shape, state, head)
-            || !has_room(shape, state, self.config)
+        if !is_next::<KIND>(recent, shape, state, head)
+            || !recent.fits(u32::from(state.payload_bytes) + u32::from(state.size))
+            || u32::from(state.count) + 1 >= segments_max(shape.kind())
             || packet.bytes() != shape.header_bytes() as u32 + u32::from(state.size)
             || packet.aside() != state.aside
             || packet.gso().is_some()
@@ -74,7 +101,7 @@ impl<P: Packet> Work<'_, P> {
                 if let Err((AppendError::Full, packet)) = appended {
                     return Err(packet);
                 }
-                self.stats.summed_bytes += u64::from(state.size);
+                self.core.stats.summed_bytes += u64::from(state.size);
                 if let Err((_, packet)) = appended {
                     self.flush_one(index, FlushReason::Refused, sink);
                     self.pass(packet, NotTaken::BadChecksum, sink);
@@ -104,7 +131,7 @@ impl<P: Packet> Work<'_, P> {
         mut packet: P,
         sink: &mut impl FnMut(P, &Done),
     ) -> Result<(), P> {
-        let recent = self.masks.recent();
+        let recent = self.core.masks.recent();
         let shape = recent.shape.of_kind::<KIND>();
         let (kind, network, transport) = parse::places(shape);
         let Some(head) = packet.head().first_chunk() else {
@@ -120,15 +147,15 @@ impl<P: Packet> Work<'_, P> {
         };
         let header_bytes = shape.header_bytes() as u32;
         let least = if kind.is_tcp() { u32::from(TCP_GSO_SIZE_MIN) } else { 1 };
-        if !recent.is_first(head)
+        if !recent.is_first::<KIND>(head)
             || !ipv4_is_right
             || ip_end != packet.bytes()
             || ip_end < header_bytes + least
-            || ip_end - network as u32 > self.config.max_bytes
+            || !recent.fits(ip_end - header_bytes)
             || (!kind.is_tcp() && two(transport + 4) != ip_end - transport as u32)
             || packet.gso().is_some()
             || !vouched_for(&packet, shape, head)
-            || self.table.in_the_way(hash).is_some()
+            || self.table.in_the_way(&self.core.ring, hash).is_some()
         {
             return Err(packet);
         }
@@ -159,9 +186,14 @@ impl<P: Packet> Work<'_, P> {
 
 /// Whether the headers in `head` are those that come next.
 #[inline(always)]
-fn is_next(recent: &Recent, shape: Shape, state: &State, head: &[u8; WIDE]) -> bool {
+fn is_next<const KIND: u8>(
+    recent: &Recent,
+    shape: Shape,
+    state: &State,
+    head: &[u8; WIDE],
+) -> bool {
     let (kind, network, transport) = parse::places(shape);
-    if state.shape != shape || !recent.is_next(&state.template, head) {
+    if state.shape != shape || !recent.is_next::<KIND>(&state.template, head) {
         return false;
     }
     if kind.is_tcp() {
@@ -188,17 +220,12 @@ fn is_next(recent: &Recent, shape: Shape, state: &State, head: &[u8; WIDE]) -> b
     }
 }
 
-/// Whether one more packet of the same size is not the last that fits.
-#[inline(always)]
-fn has_room(shape: Shape, state: &State, config: &Config) -> bool {
-    let last = if shape.kind().is_tcp() {
+const fn segments_max(kind: GsoKind) -> u32 {
+    if kind.is_tcp() {
         TCP_SEGMENTS_MAX
     } else {
         UDP_GSO_SEGMENTS_MAX as u32
-    };
-    let headers = (shape.header_bytes() - shape.network()) as u32;
-    let bytes = headers + u32::from(state.payload_bytes) + u32::from(state.size);
-    u32::from(state.count) + 1 < last && bytes <= config.max_bytes
+    }
 }
 
 /// Whether there is a checksum in the form that segmentation writes, or that of this very transport
@@ -223,11 +250,10 @@ fn vouched_for<P: Packet>(packet: &P, shape: Shape, head: &[u8; WIDE]) -> bool {
 fn headers_sum(shape: Shape, state: &State, head: &[u8; WIDE]) -> Sum {
     let (kind, _, transport) = parse::places(shape);
     let at = transport + if kind.is_tcp() { 16 } else { 6 };
-    let mut sum = Sum::new();
-    sum.add_u16(u16::from_be_bytes(array(&state.template, at)));
-    sum.add_u16(u16::from_be_bytes(array(head, at)));
+    let two = |bytes, at| u64::from(u16::from_ne_bytes(array(bytes, at)));
+    let mut words = two(&state.template, at) + two(head, at);
     if kind.is_tcp() {
-        sum.add_u32(u32::from_be_bytes(array(head, transport + 4)));
+        words += u64::from(u32::from_ne_bytes(array(head, transport + 4)));
     }
-    sum
+    Sum::of_words(words, 0)
 }

@@ -1,7 +1,7 @@
 //! Which bytes of two headers have to be equal for the packets to merge: everything but a few
 //! fields, whose places depend only on where the headers are.
 
-use super::{Semantics, wide};
+use super::{Config, Semantics, wide};
 use super::parse::{IPV4_NOT_DF, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, protocol_of};
 use super::rules::NOT_FIRST;
 use crate::layout::{EtherType, Layout, Network, Transport};
@@ -208,6 +208,8 @@ struct Bits([u8; WIDE]);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent {
     pub shape: Shape,
+    /// Transport payload that fits into an IP datagram of the longest that may be made.
+    payload_max: u32,
     /// What has to be as in the first packet of a run for the next one, of the same length and with
     /// other flags neither first nor last. That is more than has to be equal for merging, so it
     /// implies that.
@@ -221,23 +223,28 @@ impl Recent {
     /// Nothing is like it: nothing is held with such a shape, and no IPv4 header begins with ones.
     const NONE: Self = Self {
         shape: Shape::NONE,
+        payload_max: 0,
         next: Bits([0xFF; WIDE]),
         first: Bits([0xFF; WIDE]),
         like: Bits([0xFF; WIDE]),
     };
 
     /// For a packet that is held, with its mask.
-    fn of(mask: &Mask, head: &[u8], link: LinkType) -> Option<Self> {
-        if mask.shape.header_bytes() > WIDE {
+    fn of(mask: &Mask, head: &[u8], config: &Config) -> Option<Self> {
+        let (shape, network) = (mask.shape, mask.shape.network());
+        let compared = if shape.kind().is_ipv6() { WIDE } else { WIDE_V4 };
+        if shape.header_bytes() > compared {
             return None;
         }
         let next = Self::next(mask)?;
-        let (first, mut like) = (Self::first(mask.shape, link), Bits(*head.first_chunk()?));
+        let (first, mut like) = (Self::first(shape, config.link), Bits(*head.first_chunk()?));
         for (byte, bits) in like.0.iter_mut().zip(first.0) {
             *byte &= bits;
         }
+        let headers = (shape.header_bytes() - network) as u32;
         Some(Self {
-            shape: mask.shape,
+            shape,
+            payload_max: config.max_bytes.saturating_sub(headers),
             next,
             first,
             like,
@@ -294,14 +301,38 @@ impl Recent {
 
     /// Whether a packet with `head` agrees with the first one of a run where the next one has to.
     #[inline(always)]
-    pub(super) fn is_next(&self, first: &[u8; WIDE], head: &[u8; WIDE]) -> bool {
-        wide::agree(first, head, &self.next.0)
+    pub(super) fn is_next<const KIND: u8>(
+        &self,
+        first: &[u8; WIDE],
+        head: &[u8; WIDE],
+    ) -> bool {
+        agree::<KIND>(first, head, &self.next)
     }
 
     /// Whether `head` has this shape and the flags of a first packet.
     #[inline(always)]
-    pub(super) fn is_first(&self, head: &[u8; WIDE]) -> bool {
-        wide::agree(&self.like.0, head, &self.first.0)
+    pub(super) fn is_first<const KIND: u8>(&self, head: &[u8; WIDE]) -> bool {
+        agree::<KIND>(&self.like.0, head, &self.first)
+    }
+
+    /// Whether a merged packet may have `bytes` of transport payload.
+    #[inline(always)]
+    pub(super) const fn fits(&self, bytes: u32) -> bool {
+        bytes <= self.payload_max
+    }
+}
+
+/// What is compared of IPv4 packets: no common header is longer than four vectors and a bit.
+const WIDE_V4: usize = 80;
+
+#[inline(always)]
+fn agree<const KIND: u8>(a: &[u8; WIDE], b: &[u8; WIDE], bits: &Bits) -> bool {
+    if Shape::NONE.of_kind::<KIND>().kind().is_ipv6() {
+        return wide::agree(a, b, &bits.0);
+    }
+    match (a.first_chunk(), b.first_chunk(), bits.0.first_chunk()) {
+        (Some(a), Some(b), Some(bits)) => wide::agree::<WIDE_V4>(a, b, bits),
+        _ => false,
     }
 }
 
@@ -336,17 +367,17 @@ impl Masks {
 
     /// A packet of `shape` is held.
     #[inline(always)]
-    pub(super) fn note(&mut self, shape: Shape, head: &[u8], link: LinkType) {
+    pub(super) fn note(&mut self, shape: Shape, head: &[u8], config: &Config) {
         if shape != self.recent.shape {
-            self.take_note(shape, head, link);
+            self.take_note(shape, head, config);
         }
     }
 
     #[inline(never)]
-    fn take_note(&mut self, shape: Shape, head: &[u8], link: LinkType) {
+    fn take_note(&mut self, shape: Shape, head: &[u8], config: &Config) {
         let found = self.masks.iter().position(|mask| mask.shape == shape);
         let at = found.unwrap_or_else(|| self.replace(shape));
-        if let Some(recent) = Recent::of(&self.masks[at], head, link) {
+        if let Some(recent) = Recent::of(&self.masks[at], head, config) {
             self.recent = recent;
         }
     }

@@ -93,17 +93,17 @@ pub(super) struct Ring {
     live: u32,
 }
 
-/// A view of the storage with the ring's state.
+/// A view of the storage. The ring that goes with it is always the same.
 #[derive(Debug)]
 pub(super) struct Table<'t, P> {
     pub entries: &'t mut [Entry<P>],
     pub sets: &'t mut [Set],
-    pub ring: &'t mut Ring,
 }
 
 #[inline(always)]
 fn tag(hash: u64) -> u8 {
-    ((hash >> 56) as u8).max(1)
+    let tag = (hash >> 56) as u8;
+    tag + u8::from(tag == 0)
 }
 
 impl Ring {
@@ -165,19 +165,19 @@ impl<P> Table<'_, P> {
 
     /// The entry that has to go before one for `hash` can be begun: the oldest of its set if that
     /// is full, or of all.
-    #[inline]
-    pub(super) fn in_the_way(&self, hash: u64) -> Option<u32> {
+    #[inline(always)]
+    pub(super) fn in_the_way(&self, ring: &Ring, hash: u64) -> Option<u32> {
         let set = &self.sets[self.set_of(hash)];
         if set.free().is_none() {
-            return self.oldest_of(set);
+            return self.oldest_of(ring, set);
         }
-        let next = self.ring.head as usize;
+        let next = ring.head as usize;
         self.entries[next].packet.is_some().then_some(next as u32)
     }
 
     #[cold]
-    fn oldest_of(&self, set: &Set) -> Option<u32> {
-        let (capacity, head) = (self.entries.len() as u32, self.ring.head);
+    fn oldest_of(&self, ring: &Ring, set: &Set) -> Option<u32> {
+        let (capacity, head) = (self.entries.len() as u32, ring.head);
         let used = set.entries.iter().zip(set.tags).filter(|(_, tag)| *tag != 0);
         // How long ago, in entries begun since.
         used.map(|(index, _)| *index)
@@ -185,9 +185,9 @@ impl<P> Table<'_, P> {
     }
 
     /// Begins an entry for `hash` at the ring's head; [`Table::in_the_way`] said that nothing is.
-    #[inline]
-    pub(super) fn begin(&mut self, hash: u64, packet: P) -> &mut Entry<P> {
-        let index = self.ring.head;
+    #[inline(always)]
+    pub(super) fn begin(&mut self, ring: &mut Ring, hash: u64, packet: P) -> &mut Entry<P> {
+        let index = ring.head;
         let at = self.set_of(hash);
         let set = &mut self.sets[at];
         let free = set.free().unwrap_or(0);
@@ -198,12 +198,12 @@ impl<P> Table<'_, P> {
         } else {
             index + 1
         };
-        if index == self.ring.tail && self.ring.live > 0 {
+        if index == ring.tail && ring.live > 0 {
             // The oldest was here, and is gone.
-            self.ring.tail = next;
+            ring.tail = next;
         }
-        self.ring.head = next;
-        self.ring.live += 1;
+        ring.head = next;
+        ring.live += 1;
         let entry = &mut self.entries[index as usize];
         entry.slot = (at << WAY_BITS | free) as u32;
         entry.packet = Some(packet);
@@ -212,36 +212,36 @@ impl<P> Table<'_, P> {
 
     /// Takes a packet out of the table.
     #[inline]
-    pub(super) fn take(&mut self, index: u32) -> Option<(&State, P)> {
+    pub(super) fn take(&mut self, ring: &mut Ring, index: u32) -> Option<(&State, P)> {
         let entry = &mut self.entries[index as usize];
         let packet = entry.packet.take()?;
         let (set, way) = (entry.slot >> WAY_BITS, entry.slot % (1 << WAY_BITS));
         self.sets[set as usize].tags[way as usize] = 0;
-        self.ring.leave();
+        ring.leave();
         Some((&entry.state, packet))
     }
 
     /// Takes the oldest packet out.
     #[inline(always)]
-    pub(super) fn take_oldest(&mut self) -> Option<(&State, P)> {
-        let oldest = self.oldest()?;
-        self.take(oldest)
+    pub(super) fn take_oldest(&mut self, ring: &mut Ring) -> Option<(&State, P)> {
+        let oldest = self.oldest(ring)?;
+        self.take(ring, oldest)
     }
 
     /// The oldest entry in use.
     #[inline]
-    pub(super) fn oldest(&mut self) -> Option<u32> {
-        if self.ring.live == 0 {
+    pub(super) fn oldest(&self, ring: &mut Ring) -> Option<u32> {
+        if ring.live == 0 {
             return None;
         }
-        let mut tail = self.ring.tail;
+        let mut tail = ring.tail;
         while self.entries[tail as usize].packet.is_none() {
             tail += 1;
             if tail as usize == self.entries.len() {
                 tail = 0;
             }
         }
-        self.ring.tail = tail;
+        ring.tail = tail;
         Some(tail)
     }
 }

@@ -8,28 +8,44 @@ use super::rules::{self, Fields, Start, Verdict};
 use super::shape::{Masks, Shape};
 use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
-use super::table::Table;
+use super::table::{Ring, Table};
 use super::{AHEAD, Config, Done, Finish, Semantics, Window};
 use crate::checksum::Sum;
 use crate::offload::ChecksumState;
 use crate::sort::{self, Keyed, Scratch};
-use core::mem::take;
+use core::mem;
 use core::ops::Range;
+
+/// What a coalescer knows besides what its storage holds.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub config: Config,
+    pub masks: Masks,
+    pub ring: Ring,
+    /// Packets in the queue of sorted mode.
+    pub queued: usize,
+    /// Sorted mode is on.
+    pub sorting: bool,
+    pub window: Window,
+    pub stats: Stats,
+}
+
+impl Core {
+    /// Packets of a run are merged without looking at anything but what counts on.
+    #[inline]
+    pub(super) const fn runs(&self) -> bool {
+        matches!(self.config.semantics, Semantics::Reversible)
+            && matches!(self.config.finish, Finish::Partial)
+    }
+}
 
 /// A coalescer taken apart, so that its parts can be borrowed one by one.
 pub(super) struct Work<'w, P> {
-    pub config: &'w Config,
-    pub masks: &'w mut Masks,
+    pub core: &'w mut Core,
     pub table: Table<'w, P>,
     pub queue: &'w mut [Queued<P>],
     pub keys: &'w mut [Keyed],
     pub words: &'w mut [u32],
-    pub queued: &'w mut usize,
-    pub sorting: bool,
-    /// Runs are merged without looking at anything but what counts on: [`Work::next_of_run`].
-    pub runs: bool,
-    pub window: &'w mut Window,
-    pub stats: &'w mut Stats,
     pub now: u64,
 }
 
@@ -37,7 +53,30 @@ impl<P: Packet> Work<'_, P> {
     /// Whether flows are worth fetching ahead: not those that are in the nearest cache anyway.
     #[inline]
     pub(super) fn looks_ahead(&self) -> bool {
-        self.runs && self.table.ring.live() > IN_CACHE
+        self.core.runs() && !self.core.sorting && self.core.ring.live() > IN_CACHE
+    }
+
+    /// Takes packets, as many at a time as are fetched together; says how many there were.
+    pub(super) fn take_ahead(
+        &mut self,
+        mut packets: impl Iterator<Item = P>,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> u64 {
+        let mut count = 0;
+        let mut ahead: [Option<P>; AHEAD] = [const { None }; AHEAD];
+        loop {
+            let mut filled = 0;
+            for (slot, packet) in ahead.iter_mut().zip(&mut packets) {
+                *slot = Some(packet);
+                filled += 1;
+            }
+            if filled == 0 {
+                return count;
+            }
+            count += filled as u64;
+            self.prefetch(&ahead[..filled]);
+            self.take_runs(ahead[..filled].iter_mut().filter_map(Option::take), sink);
+        }
     }
 
     /// Asks for what the packets will touch if they are of the shape that was held last: sets, then
@@ -45,11 +84,11 @@ impl<P: Packet> Work<'_, P> {
     /// happens.
     #[inline]
     pub(super) fn prefetch(&self, ahead: &[Option<P>]) {
-        let shape = self.masks.recent().shape;
+        let shape = self.core.masks.recent().shape;
         let mut hashes = [0; AHEAD];
         for (hash, packet) in hashes.iter_mut().zip(ahead.iter().flatten()) {
             if let Some(head) = packet.head().first_chunk() {
-                *hash = parse::hash_at(shape, head, self.config.seed);
+                *hash = parse::hash_at(shape, head, self.core.config.seed);
                 self.table.prefetch_set(*hash);
             }
         }
@@ -68,8 +107,11 @@ impl<P: Packet> Work<'_, P> {
         }
     }
 
-    #[inline(always)]
-    pub(super) fn take(&mut self, packet: P, parsed: Parsed, sink: &mut impl FnMut(P, &Done)) {
+    /// Takes a packet after a look at all of its headers.
+    #[inline(never)]
+    pub(super) fn take_parsed(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) {
+        let Config { link, seed, semantics, .. } = self.core.config;
+        let parsed = Parsed::of(&packet, link, semantics == Semantics::Reversible, seed);
         match parsed.class {
             Class::Stranger(why) => self.pass(packet, why, sink),
             Class::OfAnyFlow(why) => {
@@ -77,24 +119,29 @@ impl<P: Packet> Work<'_, P> {
                 self.flush_all(FlushReason::Refused, sink);
                 self.pass(packet, why, sink);
             }
-            Class::Candidate | Class::OfFlow(_) if self.sorting => {
-                if *self.queued == self.queue.len() {
+            Class::Candidate | Class::OfFlow(_) if self.core.sorting => {
+                if self.core.queued == self.queue.len() {
                     self.run_queue(sink);
                 }
-                self.queue[*self.queued].put(packet, parsed);
-                *self.queued += 1;
+                self.queue[self.core.queued].put(packet, parsed);
+                self.core.queued += 1;
             }
             Class::Candidate | Class::OfFlow(_) => self.step(packet, &parsed, sink),
         }
     }
 
     /// Sorted mode: the queued packets, flow by flow.
+    #[inline(always)]
     pub(super) fn run_queue(&mut self, sink: &mut impl FnMut(P, &Done)) {
-        let count = take(self.queued);
-        if count == 0 {
-            return;
+        if self.core.queued > 0 {
+            self.sort_queue(sink);
         }
-        self.stats.sorted_windows += 1;
+    }
+
+    #[inline(never)]
+    fn sort_queue(&mut self, sink: &mut impl FnMut(P, &Done)) {
+        let count = mem::take(&mut self.core.queued);
+        self.core.stats.sorted_windows += 1;
         let capacity = self.queue.len();
         let (items, spare) = self.keys.split_at_mut(capacity);
         let items = &mut items[..count];
@@ -117,7 +164,7 @@ impl<P: Packet> Work<'_, P> {
             let Keyed { key, index } = self.keys[at];
             if last != Some(key) {
                 last = Some(key);
-                self.window.groups += 1;
+                self.core.window.groups += 1;
                 self.flush_all(FlushReason::Timeout, sink);
             }
             if let Some((packet, parsed)) = self.queue[index as usize].take() {
@@ -216,11 +263,11 @@ impl<P: Packet> Work<'_, P> {
         let head = packet.head();
         if held.shape != new.shape
             || held.aside != packet.aside()
-            || !self.masks.agree(new.shape, held_head, head)
+            || !self.core.masks.agree(new.shape, held_head, head)
         {
-            return Verdict::Refuse(rules::mismatch(self.config, new));
+            return Verdict::Refuse(rules::mismatch(&self.core.config, new));
         }
-        rules::continues(self.config, held, held_head, new, head)
+        rules::continues(&self.core.config, held, held_head, new, head)
     }
 
     /// What a packet begins with that is held after `held`, which it does not continue.
@@ -230,7 +277,7 @@ impl<P: Packet> Work<'_, P> {
             return Ids::Undecided;
         };
         let held_head = (entry.state.headers()).unwrap_or_else(|| held_packet.head());
-        if rules::repeats(self.config, &entry.state, held_head, new, packet.head()) {
+        if rules::repeats(&self.core.config, &entry.state, held_head, new, packet.head()) {
             Ids::Sealed
         } else {
             Ids::Undecided
@@ -240,9 +287,9 @@ impl<P: Packet> Work<'_, P> {
     /// Merges a packet. It comes back if that was not possible, with the reason.
     fn merge(&mut self, index: u32, packet: P, new: &Parsed, ids: Ids) -> Option<(AppendError, P)> {
         let payload = new.payload();
-        let fields = (self.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
+        let fields = (self.core.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
             .then(|| Fields::of(new.shape, packet.head()));
-        let sum = (self.config.finish == Finish::Complete).then(|| payload_sum(&packet, new));
+        let sum = (self.core.config.finish == Finish::Complete).then(|| payload_sum(&packet, new));
         let headers =
             (packet.checksum() == ChecksumState::None).then(|| new.transport_sum(packet.head()));
         let entry = &mut self.table.entries[index as usize];
@@ -253,7 +300,7 @@ impl<P: Packet> Work<'_, P> {
             .map(|sum| finish::join(sum_so_far(state, held), u32::from(state.payload_bytes), sum));
         let result = match headers {
             Some(headers) => {
-                self.stats.summed_bytes += u64::from(new.payload_bytes);
+                self.core.stats.summed_bytes += u64::from(new.payload_bytes);
                 held.append_checked(packet, payload, headers)
             }
             None => held
@@ -265,7 +312,7 @@ impl<P: Packet> Work<'_, P> {
         }
         state.ids = ids;
         let absorbed = state.advance(new);
-        self.stats.absorbed += u64::from(absorbed);
+        self.core.stats.absorbed += u64::from(absorbed);
         if let Some(head) = kept_up_to_date(state, held, fields.is_some() || sum.is_some()) {
             if let Some(fields) = fields {
                 fields.store(new.shape, head);
@@ -279,7 +326,7 @@ impl<P: Packet> Work<'_, P> {
 
     /// A packet whose flow is not held: it is held, or handed on.
     fn hold(&mut self, mut packet: P, new: &Parsed, ids: Ids, sink: &mut impl FnMut(P, &Done)) {
-        if let Start::Pass(why) = rules::start(self.config, new, packet.head()) {
+        if let Start::Pass(why) = rules::start(&self.core.config, new, packet.head()) {
             return self.pass(packet, why, sink);
         }
         let headers = self.sum_of_headers(&packet, new.shape, new.ip_end);
@@ -295,8 +342,8 @@ impl<P: Packet> Work<'_, P> {
         if packet.bytes() > new.ip_end {
             packet.truncate(new.ip_end);
         }
-        while let Some(oldest) = self.table.in_the_way(new.hash) {
-            self.window.evictions += 1;
+        while let Some(oldest) = self.table.in_the_way(&self.core.ring, new.hash) {
+            self.core.window.evictions += 1;
             self.flush_one(oldest, FlushReason::Evict, sink);
         }
         let first = First {
@@ -313,16 +360,16 @@ impl<P: Packet> Work<'_, P> {
     #[inline(always)]
     pub(super) fn begin(&mut self, hash: u64, first: &First, packet: P, headers: Option<Sum>) {
         let aside = packet.aside();
-        let entry = self.table.begin(hash, packet);
+        let entry = self.table.begin(&mut self.core.ring, hash, packet);
         let Some(packet) = &entry.packet else { return };
         let head = packet.head();
         entry.state.begin(first, head, self.now, aside);
-        if self.runs
+        if self.core.runs()
             && let Some(headers) = headers
         {
             entry.state.keep_sum(headers);
         }
-        self.masks.note(first.shape, head, self.config.link);
+        self.core.masks.note(first.shape, head, &self.core.config);
     }
 
     /// For a packet that nobody vouches for.
@@ -334,24 +381,24 @@ impl<P: Packet> Work<'_, P> {
 
     #[inline(always)]
     pub(super) fn is_right(&mut self, packet: &P, mut headers: Sum, payload: Range<u32>) -> bool {
-        self.stats.summed_bytes += u64::from(payload.end - payload.start);
+        self.core.stats.summed_bytes += u64::from(payload.end - payload.start);
         headers.add_sum(packet.sum(payload));
         headers.is_valid()
     }
 
     pub(super) fn pass(&mut self, packet: P, why: NotTaken, sink: &mut impl FnMut(P, &Done)) {
-        self.stats.not_taken.add(why);
-        self.stats.emitted += 1;
+        self.core.stats.not_taken.add(why);
+        self.core.stats.emitted += 1;
         if why == NotTaken::BadChecksum {
-            self.stats.bad_checksums += 1;
+            self.core.stats.bad_checksums += 1;
         }
         sink(packet, &Done::Passed(why));
     }
 
     /// Everything that is held, oldest first.
     pub(super) fn flush_all(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        while let Some((state, packet)) = self.table.take_oldest() {
-            emit(self.config, self.stats, state, packet, reason, sink);
+        while let Some((state, packet)) = self.table.take_oldest(&mut self.core.ring) {
+            emit(&self.core.config, &mut self.core.stats, state, packet, reason, sink);
         }
     }
 
@@ -361,8 +408,8 @@ impl<P: Packet> Work<'_, P> {
         reason: FlushReason,
         sink: &mut impl FnMut(P, &Done),
     ) {
-        if let Some((state, packet)) = self.table.take(index) {
-            emit(self.config, self.stats, state, packet, reason, sink);
+        if let Some((state, packet)) = self.table.take(&mut self.core.ring, index) {
+            emit(&self.core.config, &mut self.core.stats, state, packet, reason, sink);
         }
     }
 }

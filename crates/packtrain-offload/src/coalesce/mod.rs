@@ -45,6 +45,7 @@
 //! compared, at most two evicted. Nothing is allocated. What is held is bounded by
 //! [`Config::flows`] and comes out with one [`Coalescer::flush`].
 
+mod ahead;
 mod entry;
 mod finish;
 mod packet;
@@ -315,9 +316,6 @@ struct Window {
 const EVICTIONS_PER_PACKETS: u32 = 8;
 /// And stops when so many windows in a row had few enough flows.
 const ROOMY_WINDOWS: u32 = 16;
-/// Packets that are looked at before the first of them is dealt with, so that their flows are in
-/// cache by then.
-const AHEAD: usize = 16;
 
 impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
     /// A coalescer without packets.

@@ -67,14 +67,76 @@ impl<P: Packet> Work<'_, P> {
         packet: P,
         sink: &mut impl FnMut(P, &Done),
     ) -> Result<(), P> {
-        let recent = self.core.masks.recent();
         let Some(head) = packet.head().first_chunk() else {
             return Err(packet);
         };
-        let shape = recent.shape.of_kind::<KIND>();
+        let shape = self.core.masks.recent().shape.of_kind::<KIND>();
         let hash = parse::hash_at(shape, head, self.core.config.seed);
-        let Some(index) = self.table.candidate(hash) else {
-            return self.first_of_kind::<KIND>(hash, packet, sink);
+        match self.table.candidate(hash) {
+            Some(index) => self.next_of_entry::<KIND>(index, packet, sink),
+            None => self.first_of_kind::<KIND>(hash, packet, sink),
+        }
+    }
+
+    /// Takes a packet whose flow was looked for before: `hash` and `entry` are what was found, for
+    /// the shape that was the last one to be held then.
+    #[inline(never)]
+    pub(super) fn take_found(
+        &mut self,
+        packet: P,
+        shape: Shape,
+        hash: u64,
+        entry: Option<u32>,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        let now = self.core.masks.recent().shape;
+        let taken = match now.kind() {
+            _ if now != shape => Err(packet),
+            GsoKind::TcpV4 => {
+                self.found_of_kind::<{ GsoKind::TcpV4 as u8 }>(packet, hash, entry, sink)
+            }
+            GsoKind::TcpV6 => {
+                self.found_of_kind::<{ GsoKind::TcpV6 as u8 }>(packet, hash, entry, sink)
+            }
+            GsoKind::UdpV4 => {
+                self.found_of_kind::<{ GsoKind::UdpV4 as u8 }>(packet, hash, entry, sink)
+            }
+            GsoKind::UdpV6 => {
+                self.found_of_kind::<{ GsoKind::UdpV6 as u8 }>(packet, hash, entry, sink)
+            }
+        };
+        if let Err(packet) = taken {
+            self.take_parsed(packet, sink);
+        }
+    }
+
+    #[inline(always)]
+    fn found_of_kind<const KIND: u8>(
+        &mut self,
+        packet: P,
+        hash: u64,
+        entry: Option<u32>,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> Result<(), P> {
+        // What was not there may be there now. What was there and is another flow's now does not
+        // agree with the packet.
+        match entry.or_else(|| self.table.candidate(hash)) {
+            Some(index) => self.next_of_entry::<KIND>(index, packet, sink),
+            None => self.first_of_kind::<KIND>(hash, packet, sink),
+        }
+    }
+
+    #[inline(always)]
+    fn next_of_entry<const KIND: u8>(
+        &mut self,
+        index: u32,
+        packet: P,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> Result<(), P> {
+        let recent = self.core.masks.recent();
+        let shape = recent.shape.of_kind::<KIND>();
+        let Some(head) = packet.head().first_chunk() else {
+            return Err(packet);
         };
         let entry = &mut self.table.entries[index as usize];
         let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {

@@ -148,6 +148,14 @@ impl<P> Table<'_, P> {
         prefetch::read(&entry.state.shape);
     }
 
+    /// The way to this entry.
+    #[inline]
+    pub(super) fn prefetch_slot(&self, entry: &Entry<P>) {
+        if let Some(set) = self.sets.get((entry.slot >> WAY_BITS) as usize) {
+            prefetch::read(set);
+        }
+    }
+
     /// The entry of `hash` that `is_it` accepts.
     #[inline]
     pub(super) fn find(

@@ -9,7 +9,7 @@ use super::shape::{Masks, Shape};
 use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
 use super::table::{Ring, Table};
-use super::{AHEAD, Config, Done, Finish, Semantics, Window};
+use super::{Config, Done, Finish, Semantics, Window};
 use crate::checksum::Sum;
 use crate::offload::ChecksumState;
 use crate::sort::{self, Keyed, Scratch};
@@ -50,63 +50,6 @@ pub(super) struct Work<'w, P> {
 }
 
 impl<P: Packet> Work<'_, P> {
-    /// Whether flows are worth fetching ahead: not those that are in the nearest cache anyway.
-    #[inline]
-    pub(super) fn looks_ahead(&self) -> bool {
-        self.core.runs() && !self.core.sorting && self.core.ring.live() > IN_CACHE
-    }
-
-    /// Takes packets, as many at a time as are fetched together; says how many there were.
-    pub(super) fn take_ahead(
-        &mut self,
-        mut packets: impl Iterator<Item = P>,
-        sink: &mut impl FnMut(P, &Done),
-    ) -> u64 {
-        let mut count = 0;
-        let mut ahead: [Option<P>; AHEAD] = [const { None }; AHEAD];
-        loop {
-            let mut filled = 0;
-            for (slot, packet) in ahead.iter_mut().zip(&mut packets) {
-                *slot = Some(packet);
-                filled += 1;
-            }
-            if filled == 0 {
-                return count;
-            }
-            count += filled as u64;
-            self.prefetch(&ahead[..filled]);
-            self.take_runs(ahead[..filled].iter_mut().filter_map(Option::take), sink);
-        }
-    }
-
-    /// Asks for what the packets will touch if they are of the shape that was held last: sets, then
-    /// entries, then the held packets. For others nothing useful is fetched, and nothing else
-    /// happens.
-    #[inline]
-    pub(super) fn prefetch(&self, ahead: &[Option<P>]) {
-        let shape = self.core.masks.recent().shape;
-        let mut hashes = [0; AHEAD];
-        for (hash, packet) in hashes.iter_mut().zip(ahead.iter().flatten()) {
-            if let Some(head) = packet.head().first_chunk() {
-                *hash = parse::hash_at(shape, head, self.core.config.seed);
-                self.table.prefetch_set(*hash);
-            }
-        }
-        let hashes = &hashes[..ahead.len()];
-        let mut entries = [None; AHEAD];
-        for (entry, hash) in entries.iter_mut().zip(hashes) {
-            *entry = self.table.candidate(*hash);
-            if let Some(index) = *entry {
-                self.table.prefetch_entry(index);
-            }
-        }
-        for index in entries.into_iter().flatten() {
-            if let Some(packet) = &self.table.entries[index as usize].packet {
-                packet.prefetch();
-            }
-        }
-    }
-
     /// Takes a packet after a look at all of its headers.
     #[inline(never)]
     pub(super) fn take_parsed(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) {
@@ -395,13 +338,6 @@ impl<P: Packet> Work<'_, P> {
         sink(packet, &Done::Passed(why));
     }
 
-    /// Everything that is held, oldest first.
-    pub(super) fn flush_all(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        while let Some((state, packet)) = self.table.take_oldest(&mut self.core.ring) {
-            emit(&self.core.config, &mut self.core.stats, state, packet, reason, sink);
-        }
-    }
-
     pub(super) fn flush_one(
         &mut self,
         index: u32,
@@ -416,7 +352,7 @@ impl<P: Packet> Work<'_, P> {
 
 /// Hands on what was held.
 #[inline(always)]
-fn emit<P: Packet>(
+pub(super) fn emit<P: Packet>(
     config: &Config,
     stats: &mut Stats,
     state: &State,
@@ -435,9 +371,6 @@ fn emit<P: Packet>(
     }
     sink(packet, &Done::Alone(reason));
 }
-
-/// Entries that are in the first-level cache anyway.
-const IN_CACHE: u32 = 128;
 
 /// Sum of a packet's payload: from its checksum, which is right, unless that is partial.
 fn payload_sum<P: Packet>(packet: &P, new: &Parsed) -> u16 {

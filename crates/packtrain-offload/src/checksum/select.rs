@@ -92,8 +92,14 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
 fn sum_block(bytes: &[u8]) -> u64 {
     match vectors::sum(None, bytes) {
         Some(words) => words,
-        None => scalar::sum(bytes),
+        None => sum_scalar(bytes),
     }
+}
+
+/// Apart from `sum`, so that what is not used there costs nothing.
+#[inline(never)]
+fn sum_scalar(bytes: &[u8]) -> u64 {
+    scalar::sum(bytes)
 }
 
 /// Apart from `sum`, so that it needs no stack frame.

@@ -23,6 +23,7 @@ use core::arch::x86_64::{
     _mm512_sub_epi64,
 };
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU8, Ordering};
 use core::{ptr, slice};
 
 use super::select::Level;
@@ -66,18 +67,55 @@ pub(super) fn copy_and_sum_uninit<'a>(
     }
 }
 
+/// The level that was chosen, as a number; another number before that, and for all but these two.
+static CHOSEN: AtomicU8 = AtomicU8::new(0);
+const CHOSE_AVX512: u8 = 1;
+const CHOSE_AVX2: u8 = 2;
+
 /// Sums all of `src`, and with `COPY` stores it to `dst`.
 ///
 /// # Safety
 /// With `COPY`, `dst` is valid for storing `src.len()` bytes, and they do not overlap `src`.
 #[inline(always)]
 unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -> Option<u64> {
+    const BUILT_FOR_AVX512: bool =
+        cfg!(all(target_feature = "avx512f", target_feature = "avx512bw"));
+    // What runs nearly always needs one comparison and no stack frame.
+    let chosen = match only {
+        None if BUILT_FOR_AVX512 => CHOSE_AVX512,
+        None => CHOSEN.load(Ordering::Relaxed),
+        Some(_) => 0,
+    };
+    match chosen {
+        // SAFETY: the processor has the features, a slice is valid, and the caller answers for
+        // `dst`.
+        CHOSE_AVX512 => Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) }),
+        // SAFETY: as above.
+        CHOSE_AVX2 => Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) }),
+        // SAFETY: the caller answers for `dst`.
+        _ => unsafe { choose::<COPY>(only, dst, src) },
+    }
+}
+
+/// `run` for the first time, or by the level asked for, or on processors with less than AVX2.
+///
+/// # Safety
+/// As for `run`.
+#[inline(never)]
+unsafe fn choose<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -> Option<u64> {
     let asked = |level| only.is_none_or(|only| only == level);
+    let note = |chose| {
+        if only.is_none() {
+            CHOSEN.store(chose, Ordering::Relaxed);
+        }
+    };
     if asked(Level::Avx512) && avx512_found::get() {
+        note(CHOSE_AVX512);
         // SAFETY: the processor has the features, a slice is valid, and the caller answers for
         // `dst`.
         Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) })
     } else if asked(Level::Avx2) && avx2_found::get() {
+        note(CHOSE_AVX2);
         // SAFETY: as above.
         Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) })
     } else if asked(Level::Sse41) && sse41_found::get() {
@@ -88,6 +126,48 @@ unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -
     }
 }
 
+/// The two sums of one row of vectors.
+#[derive(Clone, Copy)]
+struct Sums512 {
+    all: __m512i,
+    high: __m512i,
+}
+
+impl Sums512 {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new() -> Self {
+        let zero = _mm512_setzero_si512();
+        Self {
+            all: zero,
+            high: zero,
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn add(&mut self, v: __m512i) {
+        self.all = _mm512_add_epi64(self.all, v);
+        self.high = _mm512_add_epi64(self.high, _mm512_srli_epi64::<32>(v));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn join(self, other: Self) -> Self {
+        Self {
+            all: _mm512_add_epi64(self.all, other.all),
+            high: _mm512_add_epi64(self.high, other.high),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn total(self) -> u64 {
+        let low = _mm512_sub_epi64(self.all, _mm512_slli_epi64::<32>(self.high));
+        _mm512_reduce_add_epi64(_mm512_add_epi64(low, self.high)) as u64
+    }
+}
+
 /// # Safety
 /// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` for storing as many elsewhere.
 /// The processor has AVX-512 F and BW.
@@ -95,37 +175,46 @@ unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
     const VECTOR: usize = size_of::<__m512i>();
-    let zero = _mm512_setzero_si512();
-    let (mut all, mut high) = ([zero; 4], [zero; 4]);
-    let mut at = 0;
-    while bytes - at >= 4 * VECTOR {
-        for i in 0..4 {
-            let from = at + i * VECTOR;
+    // A closure would not have the features that the intrinsics need to be inlined.
+    macro_rules! take {
+        ($sums:expr, $at:expr) => {
             // SAFETY: the vector ends within `src`, and within `dst` if that is used.
-            let v = unsafe { _mm512_loadu_si512(src.add(from).cast()) };
-            if COPY {
-                // SAFETY: as above.
-                unsafe { _mm512_storeu_si512(dst.add(from).cast(), v) };
+            unsafe {
+                let v = _mm512_loadu_si512(src.add($at).cast());
+                if COPY {
+                    _mm512_storeu_si512(dst.add($at).cast(), v);
+                }
+                $sums.add(v);
             }
-            all[i] = _mm512_add_epi64(all[i], v);
-            high[i] = _mm512_add_epi64(high[i], _mm512_srli_epi64::<32>(v));
-        }
-        at += 4 * VECTOR;
+        };
     }
-    while bytes - at >= VECTOR {
-        // SAFETY: the vector ends within `src`, and within `dst` if that is used.
-        let v = unsafe { _mm512_loadu_si512(src.add(at).cast()) };
-        if COPY {
-            // SAFETY: as above.
-            unsafe { _mm512_storeu_si512(dst.add(at).cast(), v) };
+    let mut sums = [Sums512::new(); 2];
+    let mut at = 0;
+    // What is short does without these sums.
+    if bytes > 4 * VECTOR {
+        let mut four = [Sums512::new(); 4];
+        while bytes - at > 4 * VECTOR {
+            for (i, sums) in four.iter_mut().enumerate() {
+                take!(sums, at + i * VECTOR);
+            }
+            at += 4 * VECTOR;
         }
-        all[0] = _mm512_add_epi64(all[0], v);
-        high[0] = _mm512_add_epi64(high[0], _mm512_srli_epi64::<32>(v));
-        at += VECTOR;
+        sums = [four[0].join(four[2]), four[1].join(four[3])];
     }
+    // Up to three vectors, and one that has a byte at least unless there is none at all.
     let left = bytes - at;
-    if left > 0 {
-        let mask: __mmask64 = u64::MAX >> (VECTOR - left);
+    if left > VECTOR {
+        take!(sums[0], at);
+        if left > 2 * VECTOR {
+            take!(sums[1], at + VECTOR);
+            if left > 3 * VECTOR {
+                take!(sums[0], at + 2 * VECTOR);
+            }
+        }
+    }
+    if let Some(before) = bytes.checked_sub(1) {
+        at = before / VECTOR * VECTOR;
+        let mask: __mmask64 = u64::MAX >> (VECTOR - (bytes - at));
         // SAFETY: the bytes of the mask lie within `src`, and within `dst` if that is used.
         let v = unsafe { _mm512_maskz_loadu_epi8(mask, src.add(at).cast()) };
         if COPY {
@@ -141,19 +230,9 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -
                 unsafe { _mm512_mask_storeu_epi8(dst.add(at).cast(), mask, v) };
             }
         }
-        all[1] = _mm512_add_epi64(all[1], v);
-        high[1] = _mm512_add_epi64(high[1], _mm512_srli_epi64::<32>(v));
+        sums[1].add(v);
     }
-    let all = _mm512_add_epi64(
-        _mm512_add_epi64(all[0], all[1]),
-        _mm512_add_epi64(all[2], all[3]),
-    );
-    let high = _mm512_add_epi64(
-        _mm512_add_epi64(high[0], high[1]),
-        _mm512_add_epi64(high[2], high[3]),
-    );
-    let low = _mm512_sub_epi64(all, _mm512_slli_epi64::<32>(high));
-    _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64
+    sums[0].join(sums[1]).total()
 }
 
 /// # Safety

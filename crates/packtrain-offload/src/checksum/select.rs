@@ -92,14 +92,8 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
 fn sum_block(bytes: &[u8]) -> u64 {
     match vectors::sum(None, bytes) {
         Some(words) => words,
-        None => sum_scalar(bytes),
+        None => scalar::sum(bytes),
     }
-}
-
-/// Apart from `sum`, so that what is not used there costs nothing.
-#[inline(never)]
-fn sum_scalar(bytes: &[u8]) -> u64 {
-    scalar::sum(bytes)
 }
 
 /// Apart from `sum`, so that it needs no stack frame.

@@ -67,62 +67,99 @@ pub(super) fn copy_and_sum_uninit<'a>(
     }
 }
 
-/// The level that was chosen, as a number; another number before that, and for all but these two.
+/// The level that was chosen, as a number; another number before that, and if there is none.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 const CHOSE_AVX512: u8 = 1;
 const CHOSE_AVX2: u8 = 2;
+const CHOSE_SSE41: u8 = 3;
 
-/// Sums all of `src`, and with `COPY` stores it to `dst`.
+/// Sums all of `src`, and with `COPY` stores it to `dst`; by the best level, which is there, or by
+/// the one asked for.
 ///
 /// # Safety
 /// With `COPY`, `dst` is valid for storing `src.len()` bytes, and they do not overlap `src`.
 #[inline(always)]
 unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -> Option<u64> {
+    match only {
+        // SAFETY: the caller answers for `dst`.
+        None => Some(unsafe { best::<COPY>(dst, src) }),
+        // SAFETY: as above.
+        Some(level) => unsafe { by_level::<COPY>(level, dst, src) },
+    }
+}
+
+/// What runs nearly always needs one comparison, and calls in the end, so that there is no stack
+/// frame.
+///
+/// # Safety
+/// As for `run`.
+#[inline(always)]
+unsafe fn best<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
     const BUILT_FOR_AVX512: bool =
         cfg!(all(target_feature = "avx512f", target_feature = "avx512bw"));
-    // What runs nearly always needs one comparison and no stack frame.
-    let chosen = match only {
-        None if BUILT_FOR_AVX512 => CHOSE_AVX512,
-        None => CHOSEN.load(Ordering::Relaxed),
-        Some(_) => 0,
+    let chosen = if BUILT_FOR_AVX512 {
+        CHOSE_AVX512
+    } else {
+        CHOSEN.load(Ordering::Relaxed)
     };
     match chosen {
         // SAFETY: the processor has the features, a slice is valid, and the caller answers for
         // `dst`.
-        CHOSE_AVX512 => Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) }),
+        CHOSE_AVX512 => unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) },
         // SAFETY: as above.
-        CHOSE_AVX2 => Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) }),
+        CHOSE_AVX2 => unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) },
+        // SAFETY: as above.
+        CHOSE_SSE41 => unsafe { sse41::<COPY>(dst, src.as_ptr(), src.len()) },
         // SAFETY: the caller answers for `dst`.
-        _ => unsafe { choose::<COPY>(only, dst, src) },
+        _ => unsafe { choose::<COPY>(dst, src) },
     }
 }
 
-/// `run` for the first time, or by the level asked for, or on processors with less than AVX2.
+/// `best` for the first time, or on a processor that has none of the levels.
 ///
 /// # Safety
 /// As for `run`.
 #[inline(never)]
-unsafe fn choose<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -> Option<u64> {
-    let asked = |level| only.is_none_or(|only| only == level);
-    let note = |chose| {
-        if only.is_none() {
-            CHOSEN.store(chose, Ordering::Relaxed);
+unsafe fn choose<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
+    for (level, number) in [
+        (Level::Avx512, CHOSE_AVX512),
+        (Level::Avx2, CHOSE_AVX2),
+        (Level::Sse41, CHOSE_SSE41),
+    ] {
+        // SAFETY: the caller answers for `dst`.
+        if let Some(words) = unsafe { by_level::<COPY>(level, dst, src) } {
+            CHOSEN.store(number, Ordering::Relaxed);
+            return words;
         }
-    };
-    if asked(Level::Avx512) && avx512_found::get() {
-        note(CHOSE_AVX512);
+    }
+    if COPY {
+        // SAFETY: the caller answers for `dst`.
+        unsafe { ptr::copy_nonoverlapping(src.as_ptr(), dst, src.len()) };
+    }
+    scalar::sum(src)
+}
+
+/// By this level, if the processor has it and it is one of these.
+///
+/// # Safety
+/// As for `run`.
+#[inline(never)]
+unsafe fn by_level<const COPY: bool>(level: Level, dst: *mut u8, src: &[u8]) -> Option<u64> {
+    match level {
         // SAFETY: the processor has the features, a slice is valid, and the caller answers for
         // `dst`.
-        Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) })
-    } else if asked(Level::Avx2) && avx2_found::get() {
-        note(CHOSE_AVX2);
+        Level::Avx512 if avx512_found::get() => {
+            Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) })
+        }
         // SAFETY: as above.
-        Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) })
-    } else if asked(Level::Sse41) && sse41_found::get() {
+        Level::Avx2 if avx2_found::get() => {
+            Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) })
+        }
         // SAFETY: as above.
-        Some(unsafe { sse41::<COPY>(dst, src.as_ptr(), src.len()) })
-    } else {
-        None
+        Level::Sse41 if sse41_found::get() => {
+            Some(unsafe { sse41::<COPY>(dst, src.as_ptr(), src.len()) })
+        }
+        _ => None,
     }
 }
 
@@ -189,9 +226,26 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -
         };
     }
     let mut sums = [Sums512::new(); 2];
-    let mut at = 0;
+    let (mut at, mut is_turned) = (0, false);
     // What is short does without these sums.
     if bytes > 4 * VECTOR {
+        if COPY {
+            // Stores that cross the middle of a cache line take twice as long; loads hardly do.
+            let beside = dst.addr() % (VECTOR / 2);
+            let mask: __mmask64 = u64::MAX << beside;
+            if beside != 0 {
+                // SAFETY: the first vector of `src`, and of `dst`. The bytes of the mask are the
+                // first ones of `src`; what is in front of them is not loaded.
+                unsafe {
+                    let v = _mm512_loadu_si512(src.cast());
+                    _mm512_storeu_si512(dst.cast(), v);
+                    let from = src.wrapping_sub(beside).cast();
+                    sums[0].add(_mm512_maskz_loadu_epi8(mask, from));
+                }
+                at = VECTOR - beside;
+                is_turned = beside % 2 == 1;
+            }
+        }
         let mut four = [Sums512::new(); 4];
         while bytes - at > 4 * VECTOR {
             for (i, sums) in four.iter_mut().enumerate() {
@@ -199,21 +253,23 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -
             }
             at += 4 * VECTOR;
         }
-        sums = [four[0].join(four[2]), four[1].join(four[3])];
+        sums[0] = sums[0].join(four[0].join(four[2]));
+        sums[1] = four[1].join(four[3]);
     }
     // Up to three vectors, and one that has a byte at least unless there is none at all.
-    let left = bytes - at;
-    if left > VECTOR {
+    if bytes - at > VECTOR {
         take!(sums[0], at);
-        if left > 2 * VECTOR {
-            take!(sums[1], at + VECTOR);
-            if left > 3 * VECTOR {
-                take!(sums[0], at + 2 * VECTOR);
+        at += VECTOR;
+        if bytes - at > VECTOR {
+            take!(sums[1], at);
+            at += VECTOR;
+            if bytes - at > VECTOR {
+                take!(sums[0], at);
+                at += VECTOR;
             }
         }
     }
-    if let Some(before) = bytes.checked_sub(1) {
-        at = before / VECTOR * VECTOR;
+    if at < bytes {
         let mask: __mmask64 = u64::MAX >> (VECTOR - (bytes - at));
         // SAFETY: the bytes of the mask lie within `src`, and within `dst` if that is used.
         let v = unsafe { _mm512_maskz_loadu_epi8(mask, src.add(at).cast()) };
@@ -232,7 +288,13 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -
         }
         sums[1].add(v);
     }
-    sums[0].join(sums[1]).total()
+    let total = sums[0].join(sums[1]).total();
+    // Where every word had its bytes the other way round, the sum has them too (RFC 1071 §2(B)).
+    if is_turned {
+        total.rotate_left(8)
+    } else {
+        total
+    }
 }
 
 /// # Safety

@@ -35,7 +35,7 @@ cpufeatures::new!(avx2_found, "avx2");
 cpufeatures::new!(sse41_found, "sse4.1");
 
 /// Sum of the words of at most `BLOCK_BYTES` by the best level, or by the one asked for; `None` if
-/// the processor does not have it.
+/// the processor does not have that one.
 #[inline]
 pub(super) fn sum(only: Option<Level>, bytes: &[u8]) -> Option<u64> {
     // SAFETY: without COPY nothing is stored.
@@ -145,19 +145,20 @@ unsafe fn choose<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
 /// As for `run`.
 #[inline(never)]
 unsafe fn by_level<const COPY: bool>(level: Level, dst: *mut u8, src: &[u8]) -> Option<u64> {
+    let (from, bytes) = (src.as_ptr(), src.len());
     match level {
-        // SAFETY: the processor has the features, a slice is valid, and the caller answers for
-        // `dst`.
         Level::Avx512 if avx512_found::get() => {
-            Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) })
+            // SAFETY: the processor has the features, a slice is valid, and the caller answers for
+            // `dst`.
+            Some(unsafe { avx512::<COPY>(dst, from, bytes) })
         }
-        // SAFETY: as above.
         Level::Avx2 if avx2_found::get() => {
-            Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) })
+            // SAFETY: as above.
+            Some(unsafe { avx2::<COPY>(dst, from, bytes) })
         }
-        // SAFETY: as above.
         Level::Sse41 if sse41_found::get() => {
-            Some(unsafe { sse41::<COPY>(dst, src.as_ptr(), src.len()) })
+            // SAFETY: as above.
+            Some(unsafe { sse41::<COPY>(dst, from, bytes) })
         }
         _ => None,
     }

@@ -10,11 +10,15 @@ const ITEMS_MIN: usize = 256;
 /// Numbers of keys, and slots of the table, for that many items.
 const NUMBERS: usize = 64;
 const SLOTS: usize = 1024;
-/// The fewest items for which more keys are few.
+/// The first items, by which the number of keys is guessed, and the keys among them that are few.
+const SAMPLE: usize = 16;
+const SAMPLE_KEYS_MAX: u32 = 10;
+/// The fewest items for which more keys are few; all else for that many.
 const MANY_ITEMS_MIN: usize = 2048;
-/// Numbers of keys, and slots of the table, for that many.
-const NUMBERS_OF_MANY: usize = 256;
+const NUMBERS_OF_MANY: usize = 128;
 const SLOTS_OF_MANY: usize = 4096;
+const SAMPLE_OF_MANY: usize = 128;
+const SAMPLE_KEYS_MAX_OF_MANY: u32 = 70;
 
 // Words are enough for the table, the numbers, and a tally for each item.
 const _: () = assert!(super::words(ITEMS_MIN) >= SLOTS + NUMBERS + ITEMS_MIN);
@@ -31,12 +35,12 @@ pub(super) fn group(
     let tabled = if items.len() < ITEMS_MIN {
         return Tabled::Refused;
     } else if items.len() < MANY_ITEMS_MIN {
-        if keys_seen::<1>(&items[..16]) > 10 {
+        if keys_seen::<1>(&items[..SAMPLE]) > SAMPLE_KEYS_MAX {
             return Tabled::Refused;
         }
         group_by::<SLOTS, NUMBERS>(items, spare, words, &mut steps.probes)
     } else {
-        if keys_seen::<16>(&items[..128]) > 70 {
+        if keys_seen::<16>(&items[..SAMPLE_OF_MANY]) > SAMPLE_KEYS_MAX_OF_MANY {
             return Tabled::Refused;
         }
         group_by::<SLOTS_OF_MANY, NUMBERS_OF_MANY>(items, spare, words, &mut steps.probes)
@@ -65,7 +69,7 @@ fn keys_seen<const U64S: usize>(sample: &[Keyed]) -> u32 {
 struct Keys<'a, const NUMBERS: usize> {
     /// By number. Those not given yet are that of the first item: it is in the slot where it is
     /// looked for first, so that nobody takes an empty slot for it.
-    keys: [u64; NUMBERS],
+    keys: &'a mut [u64; NUMBERS],
     /// By number: where the table has it.
     slots: &'a mut [u32; NUMBERS],
     /// Numbers given.
@@ -91,8 +95,10 @@ fn group_by<const SLOTS: usize, const NUMBERS: usize>(
         return Tabled::Refused;
     };
     let budget = items.len() / 8;
+    // The one thing of any size on the stack.
+    let mut known = [first.key; NUMBERS];
     let mut keys = Keys {
-        keys: [first.key; NUMBERS],
+        keys: &mut known,
         slots,
         given: 1,
         probes_left: budget,

@@ -435,7 +435,7 @@ fn few_keys_that_share_a_slot_are_looked_for_further() {
 fn few_keys_that_are_grouped_already_are_not_moved() {
     // The sample sees half of the keys, each of which has a slot of its own in the table.
     let inverse = inverse();
-    let key = |i: u64| (i / 2 << 54 | i % 2 << 52).wrapping_mul(inverse);
+    let key = |i: u64| ((i / 2) << 54 | (i % 2) << 52).wrapping_mul(inverse);
     let keys: Vec<u64> = (0..125).chain([125; 2000]).map(key).collect();
     let outcome = run(&keys);
     assert!(outcome.in_place && outcome.steps.few, "{:?}", outcome.steps);

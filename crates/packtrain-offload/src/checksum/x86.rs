@@ -230,22 +230,26 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -
     let (mut at, mut is_turned) = (0, false);
     // What is short does without these sums.
     if bytes > 4 * VECTOR {
-        if COPY {
-            // Stores that cross the middle of a cache line take twice as long; loads hardly do.
-            let beside = dst.addr() % (VECTOR / 2);
+        // Stores that cross the middle of a cache line take twice as long, and loads hardly do; but
+        // where nothing is stored, loads of whole lines are faster than loads across two.
+        let beside = if COPY {
+            dst.addr() % (VECTOR / 2)
+        } else {
+            src.addr() % VECTOR
+        };
+        if beside != 0 {
             let mask: __mmask64 = u64::MAX << beside;
-            if beside != 0 {
-                // SAFETY: the first vector of `src`, and of `dst`. The bytes of the mask are the
-                // first ones of `src`; what is in front of them is not loaded.
-                unsafe {
-                    let v = _mm512_loadu_si512(src.cast());
-                    _mm512_storeu_si512(dst.cast(), v);
-                    let from = src.wrapping_sub(beside).cast();
-                    sums[0].add(_mm512_maskz_loadu_epi8(mask, from));
+            // SAFETY: the first vector of `src`, and of `dst` if that is used. The bytes of the
+            // mask are the first ones of `src`; what is in front of them is not loaded.
+            unsafe {
+                if COPY {
+                    _mm512_storeu_si512(dst.cast(), _mm512_loadu_si512(src.cast()));
                 }
-                at = VECTOR - beside;
-                is_turned = beside % 2 == 1;
+                let from = src.wrapping_sub(beside).cast();
+                sums[0].add(_mm512_maskz_loadu_epi8(mask, from));
             }
+            at = VECTOR - beside;
+            is_turned = beside % 2 == 1;
         }
         let mut four = [Sums512::new(); 4];
         while bytes - at > 4 * VECTOR {

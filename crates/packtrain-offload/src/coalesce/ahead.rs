@@ -137,7 +137,11 @@ impl<P: Packet> Work<'_, P> {
         let capacity = self.table.entries.len();
         let after = |index: u32, steps: usize| {
             let index = index as usize + steps * STEP;
-            if index < capacity { index } else { index - capacity }
+            if index < capacity {
+                index
+            } else {
+                index - capacity
+            }
         };
         while let Some(index) = self.table.oldest(&mut self.core.ring) {
             // More than `IN_CACHE` entries are more than two steps.

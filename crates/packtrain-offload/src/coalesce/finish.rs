@@ -98,7 +98,11 @@ fn finish_ipv4(ip: &mut [u8; 20], tcp: bool, ip_bytes: u32, transport_bytes: u32
     let checksum = checksum::update_u16(checksum, before, ip_bytes as u16);
     store16(ip, 2, ip_bytes as u16);
     store16(ip, 10, checksum);
-    let protocol = if tcp { IpProtocol::TCP } else { IpProtocol::UDP };
+    let protocol = if tcp {
+        IpProtocol::TCP
+    } else {
+        IpProtocol::UDP
+    };
     checksum::pseudo_header_v4(array(ip, 12), array(ip, 16), protocol.0, transport_bytes)
 }
 
@@ -106,7 +110,11 @@ fn finish_ipv4(ip: &mut [u8; 20], tcp: bool, ip_bytes: u32, transport_bytes: u32
 #[inline(always)]
 fn finish_ipv6(ip: &mut [u8; 40], tcp: bool, ip_bytes: u32, transport_bytes: u32) -> Sum {
     store16(ip, 4, (ip_bytes - 40) as u16);
-    let protocol = if tcp { IpProtocol::TCP } else { IpProtocol::UDP };
+    let protocol = if tcp {
+        IpProtocol::TCP
+    } else {
+        IpProtocol::UDP
+    };
     checksum::pseudo_header_v6(array(ip, 8), array(ip, 24), protocol.0, transport_bytes)
 }
 

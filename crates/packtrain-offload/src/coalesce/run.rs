@@ -4,13 +4,13 @@
 //! for the fields that count on, then so does everything that a parser looks at; what is left to be
 //! checked are these fields. Anything else is left to the rules, which would have said the same.
 
+use super::Done;
 use super::entry::{First, Ids, State};
 use super::packet::{AppendError, Packet};
 use super::parse::{self, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, array};
 use super::shape::{Recent, Shape};
 use super::stats::{FlushReason, NotTaken};
 use super::work::Work;
-use super::Done;
 use crate::checksum::Sum;
 use crate::limits::UDP_GSO_SEGMENTS_MAX;
 use crate::offload::{ChecksumState, GsoKind};
@@ -208,7 +208,11 @@ impl<P: Packet> Work<'_, P> {
             (network as u32 + two(network + 2), right)
         };
         let header_bytes = shape.header_bytes() as u32;
-        let least = if kind.is_tcp() { u32::from(TCP_GSO_SIZE_MIN) } else { 1 };
+        let least = if kind.is_tcp() {
+            u32::from(TCP_GSO_SIZE_MIN)
+        } else {
+            1
+        };
         if !recent.is_first::<KIND>(head)
             || !ipv4_is_right
             || ip_end != packet.bytes()

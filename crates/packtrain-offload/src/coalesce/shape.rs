@@ -1,9 +1,9 @@
 //! Which bytes of two headers have to be equal for the packets to merge: everything but a few
 //! fields, whose places depend only on where the headers are.
 
-use super::{Config, Semantics, wide};
 use super::parse::{IPV4_NOT_DF, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, protocol_of};
 use super::rules::NOT_FIRST;
+use super::{Config, Semantics, wide};
 use crate::layout::{EtherType, Layout, Network, Transport};
 use crate::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, L2_HEADER_BYTES_MAX, VLAN_TAG_BYTES};
 use crate::offload::{GsoKind, LinkType};
@@ -232,7 +232,11 @@ impl Recent {
     /// For a packet that is held, with its mask.
     fn of(mask: &Mask, head: &[u8], config: &Config) -> Option<Self> {
         let (shape, network) = (mask.shape, mask.shape.network());
-        let compared = if shape.kind().is_ipv6() { WIDE } else { WIDE_V4 };
+        let compared = if shape.kind().is_ipv6() {
+            WIDE
+        } else {
+            WIDE_V4
+        };
         if shape.header_bytes() > compared {
             return None;
         }
@@ -301,11 +305,7 @@ impl Recent {
 
     /// Whether a packet with `head` agrees with the first one of a run where the next one has to.
     #[inline(always)]
-    pub(super) fn is_next<const KIND: u8>(
-        &self,
-        first: &[u8; WIDE],
-        head: &[u8; WIDE],
-    ) -> bool {
+    pub(super) fn is_next<const KIND: u8>(&self, first: &[u8; WIDE], head: &[u8; WIDE]) -> bool {
         agree::<KIND>(first, head, &self.next)
     }
 

@@ -158,11 +158,7 @@ impl<P> Table<'_, P> {
 
     /// The entry of `hash` that `is_it` accepts.
     #[inline]
-    pub(super) fn find(
-        &self,
-        hash: u64,
-        is_it: impl Fn(&State, &P) -> bool,
-    ) -> Option<u32> {
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&State, &P) -> bool) -> Option<u32> {
         let set = &self.sets[self.set_of(hash)];
         set.tagged(tag(hash)).find(|&index| {
             let entry = &self.entries[index as usize];
@@ -186,7 +182,11 @@ impl<P> Table<'_, P> {
     #[cold]
     fn oldest_of(&self, ring: &Ring, set: &Set) -> Option<u32> {
         let (capacity, head) = (self.entries.len() as u32, ring.head);
-        let used = set.entries.iter().zip(set.tags).filter(|(_, tag)| *tag != 0);
+        let used = set
+            .entries
+            .iter()
+            .zip(set.tags)
+            .filter(|(_, tag)| *tag != 0);
         // How long ago, in entries begun since.
         used.map(|(index, _)| *index)
             .max_by_key(|index| (head + capacity - 1 - index) % capacity)

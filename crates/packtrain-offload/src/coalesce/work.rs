@@ -53,7 +53,12 @@ impl<P: Packet> Work<'_, P> {
     /// Takes a packet after a look at all of its headers.
     #[inline(never)]
     pub(super) fn take_parsed(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) {
-        let Config { link, seed, semantics, .. } = self.core.config;
+        let Config {
+            link,
+            seed,
+            semantics,
+            ..
+        } = self.core.config;
         let parsed = Parsed::of(&packet, link, semantics == Semantics::Reversible, seed);
         match parsed.class {
             Class::Stranger(why) => self.pass(packet, why, sink),
@@ -220,7 +225,13 @@ impl<P: Packet> Work<'_, P> {
             return Ids::Undecided;
         };
         let held_head = (entry.state.headers()).unwrap_or_else(|| held_packet.head());
-        if rules::repeats(&self.core.config, &entry.state, held_head, new, packet.head()) {
+        if rules::repeats(
+            &self.core.config,
+            &entry.state,
+            held_head,
+            new,
+            packet.head(),
+        ) {
             Ids::Sealed
         } else {
             Ids::Undecided
@@ -345,7 +356,14 @@ impl<P: Packet> Work<'_, P> {
         sink: &mut impl FnMut(P, &Done),
     ) {
         if let Some((state, packet)) = self.table.take(&mut self.core.ring, index) {
-            emit(&self.core.config, &mut self.core.stats, state, packet, reason, sink);
+            emit(
+                &self.core.config,
+                &mut self.core.stats,
+                state,
+                packet,
+                reason,
+                sink,
+            );
         }
     }
 }
@@ -375,9 +393,7 @@ pub(super) fn emit<P: Packet>(
 /// Sum of a packet's payload: from its checksum, which is right, unless that is partial.
 fn payload_sum<P: Packet>(packet: &P, new: &Parsed) -> u16 {
     match packet.checksum() {
-        ChecksumState::Partial { .. } => packet
-            .sum(new.payload())
-            .fold(),
+        ChecksumState::Partial { .. } => packet.sum(new.payload()).fold(),
         ChecksumState::None | ChecksumState::Unnecessary => {
             finish::payload_sum(new.transport_sum(packet.head()))
         }

@@ -101,36 +101,24 @@ impl Packet for Gathered {
     }
 }
 
-/// Packets that were received and not yet taken. They stay where they are until all are, as in a
-/// ring of descriptors.
-struct Loaded<P> {
-    packets: Vec<Option<P>>,
-    taken: usize,
-}
+/// Packets that were received and not yet taken, the next one last: taking some moves none of the
+/// others, as in a ring of descriptors.
+struct Loaded<P>(Vec<P>);
 
 impl<P> Loaded<P> {
     fn new(count: usize) -> Self {
-        Self {
-            packets: Vec::with_capacity(count),
-            taken: 0,
-        }
+        Self(Vec::with_capacity(count))
     }
 
     fn push(&mut self, packet: P) {
-        self.packets.push(Some(packet));
+        self.0.insert(0, packet);
     }
 
     /// The next ones.
     #[inline]
     fn burst(&mut self, count: usize) -> impl Iterator<Item = P> {
-        let burst = &mut self.packets[self.taken..][..count];
-        self.taken += count;
-        burst.iter_mut().filter_map(Option::take)
-    }
-
-    fn clear(&mut self) {
-        self.packets.clear();
-        self.taken = 0;
+        let rest = self.0.len() - count;
+        self.0.drain(rest..).rev()
     }
 }
 
@@ -196,7 +184,6 @@ impl Engine for InFrames {
     }
 
     fn collect(&mut self) -> usize {
-        self.loaded.clear();
         let given = self.out.len();
         for mut packet in self.out.drain(..) {
             let pieces = packet.0.pieces.iter_mut();
@@ -368,7 +355,6 @@ impl Engine for ToTun {
     }
 
     fn collect(&mut self) -> usize {
-        self.loaded.clear();
         let given = self.out.len();
         for mut packet in self.out.drain(..) {
             self.free.append(&mut packet.0.copied);

@@ -455,13 +455,16 @@ fn transport(protocol: u8, offset: u8, length: [u8; 2], bytes: u32) -> Option<(b
 }
 
 /// The kind of a shape, and where its network and its transport header are, as numbers that are
-/// plainly inside of `WIDE` bytes: no index needs a check. For shapes that fit, they are the same.
+/// plainly inside of `WIDE` bytes: no index needs a check. For shapes that are common they are the
+/// right ones.
 #[inline(always)]
 pub(super) const fn places(shape: Shape) -> (GsoKind, usize, usize) {
-    (shape.kind(), shape.network() & 31, shape.transport() & 63)
+    let network = shape.network() & 30;
+    let ip_bytes = if shape.kind().is_ipv6() { 40 } else { 20 };
+    (shape.kind(), network, network + ip_bytes)
 }
 
-/// The hash of a packet of a shape whose headers are within `WIDE` bytes.
+/// The hash of a packet of a common shape.
 #[inline(always)]
 pub(super) fn hash_at(shape: Shape, head: &[u8; WIDE], seed: u64) -> u64 {
     let (kind, network, transport) = places(shape);

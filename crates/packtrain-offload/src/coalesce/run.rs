@@ -145,34 +145,32 @@ impl<P: Packet> Work<'_, P> {
         if !is_next::<KIND>(recent, shape, state, head)
             || !recent.fits(u32::from(state.payload_bytes) + u32::from(state.size))
             || u32::from(state.count) + 1 >= segments_max(shape.kind())
-            || packet.bytes() != shape.header_bytes() as u32 + u32::from(state.size)
+            || packet.bytes() != recent.header_bytes + u32::from(state.size)
             || packet.aside() != state.aside
             || packet.gso().is_some()
         {
             return Err(packet);
         }
-        let payload = shape.header_bytes() as u32..packet.bytes();
+        let payload = recent.header_bytes..packet.bytes();
         if !vouched_for(&packet, shape, head) {
             return Err(packet);
         }
-        match packet.checksum() {
-            ChecksumState::None if !state.summed => return Err(packet),
-            ChecksumState::None => {
-                let headers = headers_sum(shape, state, head);
-                let appended = held.append_checked(packet, payload, headers);
-                if let Err((AppendError::Full, packet)) = appended {
-                    return Err(packet);
-                }
-                self.core.stats.summed_bytes += u64::from(state.size);
-                if let Err((_, packet)) = appended {
-                    self.flush_one(index, FlushReason::Refused, sink);
-                    self.pass(packet, NotTaken::BadChecksum, sink);
+        if packet.checksum() == ChecksumState::None {
+            if !state.summed {
+                return Err(packet);
+            }
+            let headers = headers_sum(shape, state, head);
+            match held.append_checked(packet, payload, headers) {
+                Ok(()) => self.core.stats.summed_bytes += u64::from(state.size),
+                Err((AppendError::Full, packet)) => return Err(packet),
+                Err((AppendError::Checksum, packet)) => {
+                    self.core.stats.summed_bytes += u64::from(state.size);
+                    self.wrong_checksum(index, packet, sink);
                     return Ok(());
                 }
             }
-            ChecksumState::Unnecessary | ChecksumState::Partial { .. } => {
-                held.append(packet, payload)?;
-            }
+        } else {
+            held.append(packet, payload)?;
         }
         state.next_seq = state.next_seq.wrapping_add(u32::from(state.size));
         state.payload_bytes = state.payload_bytes.wrapping_add(state.size);
@@ -182,6 +180,13 @@ impl<P: Packet> Work<'_, P> {
             decided => decided,
         };
         Ok(())
+    }
+
+    /// A packet that continues its flow but for its checksum.
+    #[cold]
+    fn wrong_checksum(&mut self, held: u32, packet: P, sink: &mut impl FnMut(P, &Done)) {
+        self.flush_one(held, FlushReason::Refused, sink);
+        self.pass(packet, NotTaken::BadChecksum, sink);
     }
 
     /// Holds a packet whose flow is not, if it is of the shape that was held last and may be. It
@@ -207,7 +212,7 @@ impl<P: Packet> Work<'_, P> {
             let right = parse::ipv4_header_is_right(ip) && [ip[10], ip[11]] != [0xFF; 2];
             (network as u32 + two(network + 2), right)
         };
-        let header_bytes = shape.header_bytes() as u32;
+        let header_bytes = recent.header_bytes;
         let least = if kind.is_tcp() {
             u32::from(TCP_GSO_SIZE_MIN)
         } else {
@@ -235,7 +240,7 @@ impl<P: Packet> Work<'_, P> {
             payload_bytes: ip_end - header_bytes,
             ids: Ids::Undecided,
         };
-        if packet.head_mut(shape.header_bytes()).is_none() {
+        if packet.head_mut(header_bytes as usize).is_none() {
             return Err(packet);
         }
         let headers = self.sum_of_headers(&packet, shape, ip_end);
@@ -259,7 +264,7 @@ fn is_next<const KIND: u8>(
     head: &[u8; WIDE],
 ) -> bool {
     let (kind, network, transport) = parse::places(shape);
-    if state.shape != shape || !recent.is_next::<KIND>(&state.template, head) {
+    if state.shape != recent.shape || !recent.is_next::<KIND>(&state.template, head) {
         return false;
     }
     if kind.is_tcp() {

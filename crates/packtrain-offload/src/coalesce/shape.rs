@@ -1,7 +1,7 @@
 //! Which bytes of two headers have to be equal for the packets to merge: everything but a few
 //! fields, whose places depend only on where the headers are.
 
-use super::parse::{IPV4_NOT_DF, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, protocol_of};
+use super::parse::{IPV4_NOT_DF, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, places, protocol_of};
 use super::rules::NOT_FIRST;
 use super::{Config, Semantics, wide};
 use crate::layout::{EtherType, Layout, Network, Transport};
@@ -204,10 +204,13 @@ const fn differ(a: &[u8; 8], b: &[u8; 8], bits: &[u8; 8]) -> u64 {
 struct Bits([u8; WIDE]);
 
 /// The shape of the packet that was held last, and what tells that another one is like it without
-/// parsing it. For shapes whose headers are within the first `WIDE` bytes.
+/// parsing it. For common shapes: all headers are within the first `WIDE` bytes, without IPv4
+/// options or IPv6 extension headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent {
     pub shape: Shape,
+    /// Of all headers.
+    pub header_bytes: u32,
     /// Transport payload that fits into an IP datagram of the longest that may be made.
     payload_max: u32,
     /// What has to be as in the first packet of a run for the next one, of the same length and with
@@ -223,6 +226,7 @@ impl Recent {
     /// Nothing is like it: nothing is held with such a shape, and no IPv4 header begins with ones.
     const NONE: Self = Self {
         shape: Shape::NONE,
+        header_bytes: 0,
         payload_max: 0,
         next: Bits([0xFF; WIDE]),
         first: Bits([0xFF; WIDE]),
@@ -237,7 +241,8 @@ impl Recent {
         } else {
             WIDE_V4
         };
-        if shape.header_bytes() > compared {
+        let common = places(shape) == (shape.kind(), network, shape.transport());
+        if shape.header_bytes() > compared || !common {
             return None;
         }
         let next = Self::next(mask)?;
@@ -248,6 +253,7 @@ impl Recent {
         let headers = (shape.header_bytes() - network) as u32;
         Some(Self {
             shape,
+            header_bytes: shape.header_bytes() as u32,
             payload_max: config.max_bytes.saturating_sub(headers),
             next,
             first,
@@ -272,14 +278,9 @@ impl Recent {
         Some(Bits(bits))
     }
 
-    /// What a parser goes by, and flags that no first packet has. With IPv4 options or IPv6
-    /// extension headers that would be more than this, and nothing is like it.
+    /// What a parser goes by, and flags that no first packet has.
     fn first(shape: Shape, link: LinkType) -> Bits {
         let (network, transport) = (shape.network(), shape.transport());
-        let ip_bytes = if shape.kind().is_ipv6() { 40 } else { 20 };
-        if transport - network != ip_bytes {
-            return Bits([0xFF; WIDE]);
-        }
         let mut bits = [0; WIDE];
         let addresses = match link {
             LinkType::Ethernet => 12,

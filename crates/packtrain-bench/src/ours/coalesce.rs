@@ -17,9 +17,10 @@ const PIECES: usize = 64;
 const DATA_BYTES: usize = 1536;
 
 /// A packet in one frame, or in several: those that were merged into it are pieces of it, in order,
-/// as a vectored write takes them.
+/// as a vectored write takes them. What changes when one is added comes first, in one cache line
+/// with the first of them.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Frame {
     /// Bytes in this frame.
     len: u32,
@@ -83,15 +84,17 @@ impl Packet for Gathered {
         self.0.total = self.0.total.min(bytes);
     }
 
-    #[inline]
+    #[inline(always)]
     fn append(&mut self, mut tail: Self, payload: Range<u32>) -> Result<(), Self> {
-        let Some(piece) = self.0.pieces.get_mut(self.0.count as usize) else {
+        let frame = &mut *self.0;
+        // A place that is taken does not come up: there are as many as `count` says.
+        let Some(place @ None) = frame.pieces.get_mut(frame.count as usize) else {
             return Err(tail);
         };
-        self.0.total += payload.end - payload.start;
-        self.0.count += 1;
+        frame.total += payload.end - payload.start;
+        frame.count += 1;
         tail.0.part = payload;
-        *piece = Some(tail);
+        *place = Some(tail);
         Ok(())
     }
 

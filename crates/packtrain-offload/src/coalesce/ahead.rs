@@ -127,8 +127,7 @@ impl<P: Packet> Work<'_, P> {
             return self.flush_all_ahead(reason, sink);
         }
         while let Some((state, packet)) = self.table.take_oldest(&mut self.core.ring) {
-            let core = &mut *self.core;
-            emit(&core.config, &mut core.stats, state, packet, reason, sink);
+            emit(self.core, state, packet, reason, sink);
         }
     }
 
@@ -156,8 +155,7 @@ impl<P: Packet> Work<'_, P> {
                 prefetch::read(&head[head.len().min(64)..]);
             }
             if let Some((state, packet)) = self.table.take(&mut self.core.ring, index) {
-                let core = &mut *self.core;
-                emit(&core.config, &mut core.stats, state, packet, reason, sink);
+                emit(self.core, state, packet, reason, sink);
             }
         }
     }

@@ -2,69 +2,176 @@
 
 use super::entry::{Ids, State};
 use super::packet::Packet;
-use super::parse::{TCP_CWR, array, load16, store16};
+use super::parse::{TCP_CWR, WIDE, array, load16, places, store16};
 use super::rules::Fields;
+use super::shape::{Recent, Shape};
 use super::stats::FlushReason;
 use super::{Config, Finish, Merged, Semantics};
 use crate::checksum::{self, Sum};
-use crate::layout::IpProtocol;
-use crate::offload::{ChecksumState, Ecn, Gso};
+use crate::layout::{IpProtocol, Layout};
+use crate::offload::{ChecksumState, Ecn, Gso, GsoKind};
 use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
 use core::num::NonZeroU16;
 
 /// Rewrites the headers of `packet`, which has more than one packet in it, and says what it is now.
 /// `None` if its headers cannot be written to any more, which [`Packet::head_mut`] promised.
+#[inline(always)]
 pub(super) fn finish<P: Packet>(
+    config: &Config,
+    recent: &Recent,
+    state: &State,
+    packet: &mut P,
+    reason: FlushReason,
+) -> Option<Merged> {
+    if state.shape == recent.shape
+        && config.semantics == Semantics::Reversible
+        && config.finish == Finish::Partial
+        && let Some(head) = packet.head_mut(WIDE)
+        && let Some(head) = head.first_chunk_mut::<WIDE>()
+    {
+        let ip_end = recent.header_bytes + u32::from(state.payload_bytes);
+        let layout = Layout {
+            ip_end,
+            ..recent.layout
+        };
+        return match state.shape.kind() {
+            GsoKind::TcpV4 => common::<{ GsoKind::TcpV4 as u8 }>(state, head, layout, reason),
+            GsoKind::TcpV6 => common::<{ GsoKind::TcpV6 as u8 }>(state, head, layout, reason),
+            GsoKind::UdpV4 => common::<{ GsoKind::UdpV4 as u8 }>(state, head, layout, reason),
+            GsoKind::UdpV6 => common::<{ GsoKind::UdpV6 as u8 }>(state, head, layout, reason),
+        };
+    }
+    any(config, state, packet, reason)
+}
+
+/// A packet of a common shape, for `Reversible` with partial checksums.
+#[inline(always)]
+fn common<const KIND: u8>(
+    state: &State,
+    head: &mut [u8; WIDE],
+    layout: Layout,
+    reason: FlushReason,
+) -> Option<Merged> {
+    let shape = state.shape.of_kind::<KIND>();
+    let lengths = Lengths::of(shape, state);
+    let (_, network, transport) = places(shape);
+    let (sum, cwr) = rewrite(shape, (network, transport), &lengths, state, head)?;
+    store16(head, transport + offset_of(shape.kind()), sum.fold());
+    let size = NonZeroU16::new(state.size);
+    let checksum = ChecksumState::Partial {
+        start: transport as u16,
+        offset: offset_of(shape.kind()) as u16,
+    };
+    Some(merged(state, shape, size, cwr, checksum, layout, reason))
+}
+
+/// A packet of any shape.
+#[inline(never)]
+fn any<P: Packet>(
     config: &Config,
     state: &State,
     packet: &mut P,
     reason: FlushReason,
 ) -> Option<Merged> {
     let shape = state.shape;
-    let (network, transport, header_bytes) =
-        (shape.network(), shape.transport(), shape.header_bytes());
-    let tcp = shape.kind().is_tcp();
-    let transport_bytes = (header_bytes - transport) as u32 + u32::from(state.payload_bytes);
-    // Every length is below 65 536: `Config::max_bytes` is.
-    let ip_bytes = (transport - network) as u32 + transport_bytes;
-    let head = packet.head_mut(header_bytes)?;
+    let (tcp, transport) = (shape.kind().is_tcp(), shape.transport());
+    let head = packet.head_mut(shape.header_bytes())?;
+    let lengths = Lengths::of(shape, state);
+    let (mut sum, cwr) = rewrite(shape, (shape.network(), transport), &lengths, state, head)?;
     if config.semantics == Semantics::Stream
         && tcp
         && let Some(kept) = state.headers()
     {
         Fields::of(shape, kept).store(shape, head);
     }
-    let (ip, header) = head.split_at_mut_checked(transport)?;
-    let ip = ip.get_mut(network..)?;
-    let mut sum = if shape.kind().is_ipv6() {
-        finish_ipv6(ip.first_chunk_mut()?, tcp, ip_bytes, transport_bytes)
-    } else {
-        finish_ipv4(ip.first_chunk_mut()?, tcp, ip_bytes, transport_bytes)
+    let at = shape.checksum_at();
+    let (field, checksum) = match config.finish {
+        Finish::Partial => {
+            let checksum = ChecksumState::Partial {
+                start: transport as u16,
+                offset: offset_of(shape.kind()) as u16,
+            };
+            (sum.fold(), checksum)
+        }
+        Finish::Complete => {
+            let running = load16(state.headers().unwrap_or(head), at);
+            store16(head, at, 0);
+            sum.add(&head[transport..]);
+            sum.add_u16(running);
+            let field = crate::segment::finish_partial(sum, !tcp);
+            (field, ChecksumState::Unnecessary)
+        }
     };
+    store16(head, at, field);
+    let ip_end = shape.header_bytes() as u32 + u32::from(state.payload_bytes);
+    let layout = shape.layout(config.link, ip_end);
+    let size = segment_size(state);
+    Some(merged(state, shape, size, cwr, checksum, layout, reason))
+}
+
+/// What the headers have to say. Every length is below 65 536: `Config::max_bytes` is.
+struct Lengths {
+    transport: u32,
+    ip: u32,
+}
+
+impl Lengths {
+    #[inline(always)]
+    fn of(shape: Shape, state: &State) -> Self {
+        let transport = (shape.header_bytes() - shape.transport()) as u32;
+        let transport = transport + u32::from(state.payload_bytes);
+        Self {
+            transport,
+            ip: (shape.transport() - shape.network()) as u32 + transport,
+        }
+    }
+}
+
+/// Where the checksum is in the transport header.
+const fn offset_of(kind: GsoKind) -> usize {
+    if kind.is_tcp() { 16 } else { 6 }
+}
+
+/// Stores lengths, the IPv4 header checksum and flags. Returns the sum of the pseudo-header, and
+/// whether there is a CWR flag.
+#[inline(always)]
+fn rewrite(
+    shape: Shape,
+    (network, transport): (usize, usize),
+    lengths: &Lengths,
+    state: &State,
+    head: &mut [u8],
+) -> Option<(Sum, bool)> {
+    let tcp = shape.kind().is_tcp();
+    let ip = head.get_mut(network..)?;
+    let sum = if shape.kind().is_ipv6() {
+        finish_ipv6(ip.first_chunk_mut()?, tcp, lengths)
+    } else {
+        finish_ipv4(ip.first_chunk_mut()?, tcp, lengths)
+    };
+    let header = head.get_mut(transport..)?;
     let cwr = if tcp {
         let flags = header.get_mut(13)?;
         *flags |= state.flags;
         *flags & TCP_CWR != 0
     } else {
-        *header.get_mut(4..)?.first_chunk_mut()? = (transport_bytes as u16).to_be_bytes();
+        *header.get_mut(4..)?.first_chunk_mut()? = (lengths.transport as u16).to_be_bytes();
         false
     };
-    let offset = shape.checksum_at() - transport;
-    let field = match config.finish {
-        Finish::Partial => sum.fold(),
-        Finish::Complete => {
-            let running = match state.headers() {
-                Some(kept) => load16(kept, shape.checksum_at()),
-                None => load16(header, offset),
-            };
-            store16(header, offset, 0);
-            sum.add(header);
-            sum.add_u16(running);
-            crate::segment::finish_partial(sum, !tcp)
-        }
-    };
-    *header.get_mut(offset..)?.first_chunk_mut()? = field.to_be_bytes();
-    let gso = segment_size(config, state).map(|size| {
+    Some((sum, cwr))
+}
+
+#[inline(always)]
+fn merged(
+    state: &State,
+    shape: Shape,
+    size: Option<NonZeroU16>,
+    cwr: bool,
+    checksum: ChecksumState,
+    layout: Layout,
+    reason: FlushReason,
+) -> Merged {
+    let gso = size.map(|size| {
         let gso = Gso::new(shape.kind(), size).with_ecn(if cwr { Ecn::Cwr } else { Ecn::None });
         if state.ids == Ids::Fixed {
             gso.with_fixed_id()
@@ -72,60 +179,52 @@ pub(super) fn finish<P: Packet>(
             gso
         }
     });
-    let ip_end = header_bytes as u32 + u32::from(state.payload_bytes);
-    Some(Merged {
+    Merged {
         gso,
-        checksum: match config.finish {
-            Finish::Partial => ChecksumState::Partial {
-                start: transport as u16,
-                offset: offset as u16,
-            },
-            Finish::Complete => ChecksumState::Unnecessary,
-        },
-        layout: shape.layout(config.link, ip_end),
+        checksum,
+        layout,
         pieces: state.count - state.absorbed,
         absorbed: state.absorbed,
         reason,
-    })
+    }
 }
 
 /// Stores the length, and gives the sum of the pseudo-header.
 #[inline(always)]
-fn finish_ipv4(ip: &mut [u8; 20], tcp: bool, ip_bytes: u32, transport_bytes: u32) -> Sum {
+fn finish_ipv4(ip: &mut [u8; 20], tcp: bool, lengths: &Lengths) -> Sum {
     // Only the length changes, and the checksum is right. RFC 1624, equation 3, gives what summing
     // would give, since there is a length and so no sum is zero.
     let (before, checksum) = (load16(ip, 2), load16(ip, 10));
-    let checksum = checksum::update_u16(checksum, before, ip_bytes as u16);
-    store16(ip, 2, ip_bytes as u16);
+    let checksum = checksum::update_u16(checksum, before, lengths.ip as u16);
+    store16(ip, 2, lengths.ip as u16);
     store16(ip, 10, checksum);
     let protocol = if tcp {
         IpProtocol::TCP
     } else {
         IpProtocol::UDP
     };
-    checksum::pseudo_header_v4(array(ip, 12), array(ip, 16), protocol.0, transport_bytes)
+    checksum::pseudo_header_v4(array(ip, 12), array(ip, 16), protocol.0, lengths.transport)
 }
 
 /// The same.
 #[inline(always)]
-fn finish_ipv6(ip: &mut [u8; 40], tcp: bool, ip_bytes: u32, transport_bytes: u32) -> Sum {
-    store16(ip, 4, (ip_bytes - 40) as u16);
+fn finish_ipv6(ip: &mut [u8; 40], tcp: bool, lengths: &Lengths) -> Sum {
+    store16(ip, 4, (lengths.ip - 40) as u16);
     let protocol = if tcp {
         IpProtocol::TCP
     } else {
         IpProtocol::UDP
     };
-    checksum::pseudo_header_v6(array(ip, 8), array(ip, 24), protocol.0, transport_bytes)
+    checksum::pseudo_header_v6(array(ip, 8), array(ip, 24), protocol.0, lengths.transport)
 }
 
 /// What a merged packet is cut into, if that is more than one piece.
 ///
 /// `stream` merges payloads of any size: too small ones are cut into fewer pieces than they came
 /// in, so that segmentation takes them. That can come to 49 bytes, which no MTU is too small for.
-#[inline(always)]
-fn segment_size(config: &Config, state: &State) -> Option<NonZeroU16> {
+fn segment_size(state: &State) -> Option<NonZeroU16> {
     let payload = u32::from(state.payload_bytes);
-    let size = if config.semantics == Semantics::Stream && state.shape.kind().is_tcp() {
+    let size = if state.shape.kind().is_tcp() {
         let fewest = payload.div_ceil(TCP_SEGMENTS_MAX) as u16;
         state.size.max(TCP_GSO_SIZE_MIN).max(fewest)
     } else {

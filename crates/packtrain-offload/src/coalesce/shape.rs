@@ -92,7 +92,7 @@ impl Shape {
     }
 
     /// The layout of a merged packet that ends at `ip_end`.
-    pub(super) fn layout(self, link: LinkType, ip_end: u32) -> Layout {
+    pub(super) const fn layout(self, link: LinkType, ip_end: u32) -> Layout {
         let ipv6 = self.kind().is_ipv6();
         let vlans = match link {
             LinkType::Ethernet => {
@@ -211,6 +211,8 @@ pub(super) struct Recent {
     pub shape: Shape,
     /// Of all headers.
     pub header_bytes: u32,
+    /// Of a packet without payload.
+    pub layout: Layout,
     /// Transport payload that fits into an IP datagram of the longest that may be made.
     payload_max: u32,
     /// What has to be as in the first packet of a run for the next one, of the same length and with
@@ -227,6 +229,7 @@ impl Recent {
     const NONE: Self = Self {
         shape: Shape::NONE,
         header_bytes: 0,
+        layout: Shape::NONE.layout(LinkType::RawIp, 0),
         payload_max: 0,
         next: Bits([0xFF; WIDE]),
         first: Bits([0xFF; WIDE]),
@@ -254,6 +257,7 @@ impl Recent {
         Some(Self {
             shape,
             header_bytes: shape.header_bytes() as u32,
+            layout: shape.layout(config.link, shape.header_bytes() as u32),
             payload_max: config.max_bytes.saturating_sub(headers),
             next,
             first,

@@ -356,14 +356,7 @@ impl<P: Packet> Work<'_, P> {
         sink: &mut impl FnMut(P, &Done),
     ) {
         if let Some((state, packet)) = self.table.take(&mut self.core.ring, index) {
-            emit(
-                &self.core.config,
-                &mut self.core.stats,
-                state,
-                packet,
-                reason,
-                sink,
-            );
+            emit(self.core, state, packet, reason, sink);
         }
     }
 }
@@ -371,17 +364,22 @@ impl<P: Packet> Work<'_, P> {
 /// Hands on what was held.
 #[inline(always)]
 pub(super) fn emit<P: Packet>(
-    config: &Config,
-    stats: &mut Stats,
+    core: &mut Core,
     state: &State,
     mut packet: P,
     reason: FlushReason,
     sink: &mut impl FnMut(P, &Done),
 ) {
+    let Core {
+        config,
+        masks,
+        stats,
+        ..
+    } = core;
     stats.flushes.add(reason);
     stats.emitted += 1;
     if state.count > 1
-        && let Some(merged) = finish::finish(config, state, &mut packet, reason)
+        && let Some(merged) = finish::finish(config, masks.recent(), state, &mut packet, reason)
     {
         stats.supers += 1;
         stats.merged += u64::from(state.count);

@@ -2,10 +2,13 @@
 //! uses the code under test.
 //!
 //! [`Spec`] has what matters to who cuts, [`frame::Frame`] every field that can keep two packets
-//! from merging, [`wire::Wire`] is a packet that can be merged. Tests beside the library and fuzz
-//! targets include this folder by its path, and the modules of the library that it names by `use`.
+//! from merging, [`tunnel::Carried`] a packet around another; [`wire::Wire`] can be merged.
+//!
+//! Tests beside the library and fuzz targets include this folder by its path, and import the
+//! modules of the library that it names.
 
 pub mod frame;
+pub mod tunnel;
 pub mod wire;
 
 use std::vec;

@@ -17,7 +17,7 @@ const LAYERS: &[Layers] = &[
     Layers {
         source: "crates/packtrain/src/",
         modules: &[
-            (2, &["stats", "sync", "time", "limits", "capture"]),
+            (2, &["stats", "sync", "time", "limits", "capture", "advice"]),
             (3, &["packet", "replay"]),
             (4, &["driver"]),
             (5, &["policy"]),
@@ -57,6 +57,7 @@ const FRAMEWORK: &str = "crates/packtrain/src/";
 const PORT_MAY_IMPORT: &[&[&str]] = &[
     &["driver"],
     &["packet"],
+    &["advice"],
     &["time"],
     &["limits"],
     &["capture"],

@@ -1,6 +1,7 @@
 //! What a person can do about what the system said: the end of an error line.
 //!
-//! Every text begins with `; ` and fits behind the error; it is empty where there is nothing to say.
+//! Every text begins with `; ` and goes behind the error; it is empty where there is nothing to
+//! say.
 
 use std::io;
 

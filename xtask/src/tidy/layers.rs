@@ -31,7 +31,10 @@ const LAYERS: &[Layers] = &[
     Layers {
         source: "crates/packtrain-offload/src/",
         modules: &[
-            (0, &["wire", "checksum", "offload", "limits", "prefetch"]),
+            (
+                0,
+                &["wire", "checksum", "offload", "limits", "prefetch", "bits"],
+            ),
             (1, &["layout"]),
             (
                 2,

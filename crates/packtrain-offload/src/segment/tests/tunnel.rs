@@ -292,8 +292,13 @@ fn contradictions_are_refused() {
     wrong.outer.kind = crate::layout::Network::Other;
     assert_eq!(made(&packet, &wrong), Err(SegmentError::Kind));
     let mut wrong = layout;
-    wrong.outer.ip_end -= 1;
-    assert_eq!(made(&packet, &wrong), Err(SegmentError::Length));
+    wrong.outer.transport_kind = crate::layout::Transport::Tcp;
+    assert_eq!(made(&packet, &wrong), Err(SegmentError::Kind));
+    for end in [layout.outer.ip_end - 1, layout.outer.ip_end + 1] {
+        let mut wrong = layout;
+        wrong.outer.ip_end = end;
+        assert_eq!(made(&packet, &wrong), Err(SegmentError::Length));
+    }
     let mut wrong = layout;
     wrong.outer.transport = wrong.inner.network;
     assert_eq!(made(&packet, &wrong), Err(SegmentError::Headers));

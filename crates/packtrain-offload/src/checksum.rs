@@ -89,16 +89,10 @@ impl Sum {
 
     /// Adds a piece of any length and alignment that follows what was added before.
     ///
-    /// Pieces of up to [`SHORT_BYTES_MAX`] are summed in place, longer ones by a function that is
-    /// chosen for this processor at run time (see [`Level`]).
+    /// Else like [`sum`].
     #[inline]
     pub fn add(&mut self, piece: &[u8]) {
-        let words = if piece.len() <= SHORT_BYTES_MAX {
-            scalar::sum_short(piece)
-        } else {
-            select::sum(piece)
-        };
-        self.append(Self::of_words(words, piece.len()));
+        self.append(sum(piece));
     }
 
     /// Adds pieces of any lengths, one after the other.
@@ -159,7 +153,7 @@ impl Sum {
 
     /// `words` as a kernel returns it for `bytes` bytes.
     #[inline]
-    const fn of_words(words: u64, bytes: usize) -> Self {
+    pub(crate) const fn of_words(words: u64, bytes: usize) -> Self {
         Self {
             words,
             odd: bytes % 2 == 1,
@@ -201,12 +195,19 @@ const fn fold_words(words: u64) -> u16 {
 }
 
 /// The sum of one contiguous piece.
-#[inline]
+///
+/// Pieces of up to [`SHORT_BYTES_MAX`] are summed in place, longer ones by a function that is
+/// chosen for this processor at run time (see [`Level`]).
+// Inlined always: a call would cost about as much as summing a header does.
+#[inline(always)]
 #[must_use]
 pub fn sum(bytes: &[u8]) -> Sum {
-    let mut sum = Sum::new();
-    sum.add(bytes);
-    sum
+    let words = if bytes.len() <= SHORT_BYTES_MAX {
+        scalar::sum_short(bytes)
+    } else {
+        select::sum(bytes)
+    };
+    Sum::of_words(words, bytes.len())
 }
 
 /// The sum of one contiguous piece by one implementation, whatever its length; `None` if this

@@ -8,7 +8,7 @@
 /// Asks the processor to bring the first byte of `place` into its nearest cache. It changes
 /// nothing, and may do nothing.
 #[inline]
-pub(crate) fn read<T>(place: &T) {
+pub(crate) fn read<T: ?Sized>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing that could be seen, and never faults.
     unsafe {

@@ -5,7 +5,9 @@
 //! handful of table entries serve any number of flows. Coalescing needs *groups*, not order, and
 //! this module uses that freedom. [`group`] finds the groups with a hash table, then moves every
 //! item once: groups come in the order of their first item, items within a group in arrival
-//! order. Arrivals that are grouped already are only read, and long runs are moved as runs.
+//! order. Arrivals that are grouped already are only read, and long runs are moved as runs. Where
+//! the first items have few keys, so few that all of them fit into the first-level cache and a
+//! packet of a new flow is rare, the table is a smaller one.
 //!
 //! # Bounds
 //!
@@ -22,6 +24,7 @@
 use core::fmt;
 use core::hint::select_unpredictable;
 
+mod few;
 #[cfg(test)]
 mod tests;
 
@@ -30,9 +33,9 @@ pub const ITEMS_MAX: usize = 1 << 16;
 
 /// Passes over the items that [`group`] makes at most.
 ///
-/// One looks for runs, one notes them, one tallies, two turn the tallies into places, one moves.
-/// If the radix sort has to take over after the tally: one to see which digits differ, and two for
-/// each of eight digits.
+/// One looks for runs, one notes them, or tallies few keys, one tallies any keys, one looks whether
+/// they are grouped, one lays out the groups, one moves. If the radix sort has to take over after
+/// the tally: one to see which digits differ, and two for each of eight digits.
 pub const PASSES_MAX: u32 = 3 + 1 + 2 * DIGITS;
 
 /// A key, and what it belongs to.
@@ -81,10 +84,23 @@ impl Scratch<'_> {
 
 /// The length of [`Scratch::words`] that `items` items need: 6 to 10 words an item, and at least
 /// 512.
+#[inline]
 #[must_use]
 pub const fn words(items: usize) -> usize {
     let all = table_len(items).saturating_add(items.saturating_mul(2));
     if all < WORDS_MIN { WORDS_MIN } else { all }
+}
+
+/// Whether `len` words are enough for `items` items: [`words`] without the power of two, which
+/// takes longer to find than some items to group.
+#[inline]
+const fn words_suffice(len: usize, items: usize) -> bool {
+    let Some(below) = items.checked_sub(1) else {
+        return len >= WORDS_MIN;
+    };
+    // A power of two is above the one and not above the other if they have not as many bits.
+    let table = len.saturating_sub(2 * items) / 4;
+    len >= WORDS_MIN && table & !below > below
 }
 
 /// [`group`] was given too little storage, or more than [`ITEMS_MAX`] items. Nothing was moved.
@@ -142,6 +158,7 @@ impl core::error::Error for ScratchTooSmall {}
 /// assert_eq!(groups, [vec![0, 2, 3], vec![1, 4], vec![5]]);
 /// # Ok::<(), packtrain_offload::sort::ScratchTooSmall>(())
 /// ```
+#[inline]
 pub fn group<'a>(
     items: &'a mut [Keyed],
     scratch: &'a mut Scratch<'_>,
@@ -157,19 +174,20 @@ const RADIX: usize = 1 << (u64::BITS / DIGITS);
 const WORDS_MIN: usize = 2 * RADIX;
 /// Runs this long on average are moved as runs.
 const RUN: usize = 4;
-/// Units that are asked at once whether one of them leads a group.
-const BLOCK: usize = 16;
 /// Where the number of items begins in a tally; no key has [`ITEMS_MAX`] items where a tally is
 /// made, because one key is not all there is.
 const COUNT_SHIFT: u32 = 16;
+/// One item in a tally.
+const ONE: u32 = 1 << COUNT_SHIFT;
 /// The part of a tally that says which unit leads.
-const LEADER_MASK: u32 = (1 << COUNT_SHIFT) - 1;
+const LEADER_MASK: u32 = ONE - 1;
 /// A slot that is not taken. As a tally it would be all items of a group that the last item leads.
 const EMPTY: u32 = u32::MAX;
 
 const _: () = assert!(ITEMS_MAX - 1 == LEADER_MASK as usize);
 
 /// Slots of a table for `units` units: at least four for each, so that few of them collide.
+#[inline]
 const fn table_len(units: usize) -> usize {
     match units.checked_next_power_of_two() {
         Some(n) => n.saturating_mul(4),
@@ -184,20 +202,24 @@ struct Steps {
     passes: u32,
     /// Slots that were found to belong to another key.
     probes: usize,
+    /// There are few keys, and they were grouped as such.
+    few: bool,
     /// The radix sort took over.
     radix: bool,
 }
 
-/// How the table left the items.
+/// How a table left the items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tabled {
     /// They were grouped when they came.
     Already,
     /// They are grouped, in the spare items.
     Moved,
-    /// Untouched: too many keys share a slot.
+    /// Untouched: too many keys, or too many of them share a slot.
     Refused,
 }
 
+#[inline]
 fn group_counted<'a>(
     items: &'a mut [Keyed],
     scratch: &'a mut Scratch<'_>,
@@ -209,45 +231,77 @@ fn group_counted<'a>(
         return Err(too_small);
     }
     let spare = scratch.spare.get_mut(..n).ok_or(too_small)?;
-    let words = scratch.words.get_mut(..words(n)).ok_or(too_small)?;
+    if !words_suffice(scratch.words.len(), n) {
+        return Err(too_small);
+    }
     steps.passes += 1;
-    let tabled = match changes(items) {
-        Some(0) => Tabled::Already,
+    // One flow alone is common, and nothing else is done with it.
+    let equal = equal_at_first(items);
+    if equal == n {
+        return Ok(items);
+    }
+    Ok(group_keys(items, spare, scratch.words, equal, steps))
+}
+
+/// Groups items of which the first `equal`, and not all, have one key.
+///
+/// Apart from `group_counted`, so that one key needs no stack frame.
+#[inline(never)]
+fn group_keys<'a>(
+    items: &'a mut [Keyed],
+    spare: &'a mut [Keyed],
+    words: &mut [u32],
+    equal: usize,
+    steps: &mut Steps,
+) -> &'a [Keyed] {
+    let tabled = match changes(items, equal) {
         Some(changes) => {
             steps.passes += 1;
             let work = Work::split::<true>(words, changes + 1);
             note_runs(items, work.starts);
             work.group::<true>(items, spare, steps)
         }
-        None => Work::split::<false>(words, n).group::<false>(items, spare, steps),
+        None => match few::group(items, spare, words, steps) {
+            Tabled::Refused => {
+                let work = Work::split::<false>(words, items.len());
+                work.group::<false>(items, spare, steps)
+            }
+            tabled => tabled,
+        },
     };
-    Ok(match tabled {
+    match tabled {
         Tabled::Already => items,
         Tabled::Moved => spare,
         Tabled::Refused => by_radix(items, spare, words, steps),
-    })
+    }
 }
 
-/// How often the key changes from one item to the next; nothing, if so often that items are not
-/// worth moving in runs.
-fn changes(items: &[Keyed]) -> Option<usize> {
+/// How many items at least have the key of the first one: all of them, or a number that is short
+/// by less than a block.
+#[inline]
+fn equal_at_first(items: &[Keyed]) -> usize {
+    /// Compared without a loop.
+    const BLOCK: usize = 8;
+    let Some(&Keyed { key: first, .. }) = items.first() else {
+        return 0;
+    };
+    let same = |item: &Keyed| item.key == first;
+    let (blocks, rest) = items.as_chunks::<BLOCK>();
+    let equal = blocks.iter().take_while(|block| block.iter().all(same));
+    match equal.count() {
+        all if all == blocks.len() && rest.iter().all(same) => items.len(),
+        equal => equal * BLOCK,
+    }
+}
+
+/// How often the key changes from one item to the next, where the first `equal` have one key;
+/// nothing, if so often that items are not worth moving in runs.
+fn changes(items: &[Keyed], equal: usize) -> Option<usize> {
     /// Long enough to be worth vector instructions, short enough to stop early.
     const BLOCK: usize = 32;
-    let Some(first) = items.first() else {
-        return Some(0);
-    };
-    let (blocks, _) = items.as_chunks::<BLOCK>();
-    // One flow alone is common, and nothing else is done with it.
-    let equal = blocks.iter().take_while(|block| {
-        let differing = block
-            .iter()
-            .fold(0, |bits, item| bits | (item.key ^ first.key));
-        differing == 0
-    });
-    let rest = &items[equal.count() * BLOCK..];
-    let mut before = first.key;
+    let mut before = items.first()?.key;
     let mut changes = 0;
-    for (block, of_block) in rest.chunks(BLOCK).enumerate() {
+    for (block, of_block) in items[equal..].chunks(BLOCK).enumerate() {
         for item in of_block {
             changes += usize::from(item.key != before);
             before = item.key;
@@ -283,7 +337,7 @@ struct Work<'a> {
     table: &'a mut [u32],
     /// By unit: the tally of its group before it came. A leader has counted nothing.
     tallies: &'a mut [u32],
-    /// By unit, if it leads: where its group goes.
+    /// By unit: how many items its group has, then where they go; of no use if it does not lead.
     places: &'a mut [u32],
     /// Where the items of each unit start, and the end. Empty if units are items.
     starts: &'a mut [u32],
@@ -305,6 +359,8 @@ impl<'a> Work<'a> {
         }
     }
 
+    // A function of its own has registers enough for its loops.
+    #[inline(never)]
     fn group<const RUNS: bool>(
         mut self,
         items: &[Keyed],
@@ -315,76 +371,57 @@ impl<'a> Work<'a> {
         if self.tally::<RUNS>(items, &mut steps.probes).is_none() {
             return Tabled::Refused;
         }
-        steps.passes += 2;
-        if !self.lay_out::<RUNS>(items) {
+        steps.passes += 1;
+        if !is_torn(self.tallies) {
             return Tabled::Already;
         }
-        steps.passes += 1;
+        steps.passes += 2;
+        lay_out(self.places);
         self.scatter::<RUNS>(items, spare);
         Tabled::Moved
     }
 
-    /// Finds every unit's leader, and how many items of its group came before it. Nothing, if
-    /// that takes too many probes.
+    /// Finds every unit's leader, and how many items of its group came before it, and how many
+    /// there are. Nothing, if that takes too many probes.
     ///
     /// There is no branch here that depends on how many flows there are: whether a packet is the
     /// first of its flow cannot be guessed.
     fn tally<const RUNS: bool>(&mut self, items: &[Keyed], probes: &mut usize) -> Option<()> {
         self.table.fill(EMPTY);
+        self.places.fill(0);
         let (table, starts) = (&mut *self.table, &*self.starts);
+        let units = self.tallies.len();
+        let places = &mut self.places[..units];
         let mask = table.len().checked_sub(1)?;
         let shift = u64::BITS - table.len().trailing_zeros();
-        for (unit, tally) in self.tallies.iter_mut().enumerate() {
-            let key = items[start::<RUNS>(starts, unit)].key;
-            let slot = hash(key, shift) & mask;
+        let mut tally = |unit: usize, items: &[Keyed], item: &Keyed, add: u32| {
+            let slot = hash(item.key, shift) & mask;
             let entry = &mut table[slot];
             // A free slot becomes this unit's, and a key equals itself.
-            let before = select_unpredictable(*entry == EMPTY, unit as u32, *entry);
-            let add = len::<RUNS>(starts, unit) << COUNT_SHIFT;
-            if items[start::<RUNS>(starts, leader(before))].key == key {
-                *entry = before.wrapping_add(add);
-                *tally = before;
+            let mut before = select_unpredictable(*entry == EMPTY, unit as u32, *entry);
+            let after = before.wrapping_add(add);
+            if items[start::<RUNS>(starts, leader(before))].key == item.key {
+                *entry = after;
+                places[leader(before)] = after >> COUNT_SHIFT;
             } else {
-                *tally = probe::<RUNS>(items, starts, table, unit, slot, probes)?;
+                before = probe::<RUNS>(items, starts, table, unit, slot, probes)?;
+                places[leader(before)] = before.wrapping_add(add) >> COUNT_SHIFT;
+            }
+            Some(before)
+        };
+        if RUNS {
+            for (unit, to) in self.tallies.iter_mut().enumerate() {
+                let add = len::<true>(starts, unit) << COUNT_SHIFT;
+                *to = tally(unit, items, &items[start::<true>(starts, unit)], add)?;
+            }
+        } else {
+            // There are as many places as items, so that an index is checked for both at once.
+            let items = &items[..units];
+            for (unit, (item, to)) in items.iter().zip(&mut *self.tallies).enumerate() {
+                *to = tally(unit, items, item, ONE)?;
             }
         }
         Some(())
-    }
-
-    /// Gives each group its place, in the order of their leaders; false if every item is in its
-    /// place already.
-    fn lay_out<const RUNS: bool>(&mut self, items: &[Keyed]) -> bool {
-        let (table, starts) = (&*self.table, &*self.starts);
-        let units = self.tallies.len();
-        // With few groups, none is new so late, and it is cheap to look the groups up.
-        if any_leads(&self.tallies[units - units / 4..]) {
-            // The last of a group to write knows how many came before.
-            for (unit, &tally) in self.tallies.iter().enumerate() {
-                self.places[leader(tally)] = (tally >> COUNT_SHIFT) + len::<RUNS>(starts, unit);
-            }
-            return lay_out(
-                self.tallies,
-                self.places,
-                |_, count| count,
-                |unit| start::<RUNS>(starts, unit),
-            );
-        }
-        let Some(mask) = table.len().checked_sub(1) else {
-            return false;
-        };
-        let shift = u64::BITS - table.len().trailing_zeros();
-        let tallies = &*self.tallies;
-        let look_up = |unit: usize, _| {
-            let mut slot = hash(items[start::<RUNS>(starts, unit)].key, shift) & mask;
-            // It is in the table, so that this ends; as early as it did in the tally.
-            while leader(table[slot]) != leader(tallies[unit]) {
-                slot = (slot + 1) & mask;
-            }
-            table[slot] >> COUNT_SHIFT
-        };
-        lay_out(tallies, self.places, look_up, |unit| {
-            start::<RUNS>(starts, unit)
-        })
     }
 
     fn scatter<const RUNS: bool>(&mut self, items: &[Keyed], spare: &mut [Keyed]) {
@@ -410,47 +447,35 @@ const fn leader(tally: u32) -> usize {
     (tally & LEADER_MASK) as usize
 }
 
-/// Turns the counts of groups into places, of which the first is 0; false if each group has the
-/// place where it starts.
-///
-/// `count` gives the number of items of the group that a unit is of, from the unit and what is in
-/// `places`; `start` gives where a unit's items start.
+/// Turns the counts of groups into places, of which the first is 0.
 #[inline(always)]
-fn lay_out(
-    tallies: &[u32],
-    places: &mut [u32],
-    count: impl Fn(usize, u32) -> u32,
-    start: impl Fn(usize) -> usize,
-) -> bool {
+fn lay_out(counts: &mut [u32]) {
+    /// Units that are asked at once whether one of them leads a group: with few groups, most
+    /// blocks have none.
+    const BLOCK: usize = 16;
     let mut next = 0;
-    let mut torn = false;
-    let blocks = tallies.chunks(BLOCK).zip(places.chunks_mut(BLOCK));
-    for (block, (tallies, places)) in blocks.enumerate() {
-        if !any_leads(tallies) {
-            continue;
+    let mut lay_out = |counts: &mut [u32]| {
+        for count in counts {
+            let place = next;
+            next += *count;
+            *count = place;
         }
-        for (at, (&tally, place)) in tallies.iter().zip(places).enumerate() {
-            let unit = block * BLOCK + at;
-            let count = count(unit, *place);
-            *place = next;
-            // All groups are whole if and only if each starts where its leader is.
-            torn |= leads(tally) & (next != start(unit) as u32);
-            next += select_unpredictable(leads(tally), count, 0);
+    };
+    let (blocks, rest) = counts.as_chunks_mut::<BLOCK>();
+    for block in blocks {
+        if block.iter().fold(0, |all, count| all | count) != 0 {
+            lay_out(block);
         }
     }
-    torn
+    lay_out(rest);
 }
 
-/// Whether one of these units leads a group. With few groups, most blocks have none.
-#[inline(always)]
-fn any_leads(tallies: &[u32]) -> bool {
-    tallies.iter().fold(false, |any, &tally| any | leads(tally))
-}
-
-/// Whether this is the tally of a unit that leads its group.
-#[inline(always)]
-const fn leads(tally: u32) -> bool {
-    tally >> COUNT_SHIFT == 0
+/// Whether a group is not all in one piece: whether a unit that does not lead is behind one of
+/// another group. Where arrivals are mixed, that is seen early.
+fn is_torn(tallies: &[u32]) -> bool {
+    tallies
+        .windows(2)
+        .any(|pair| pair[1] >> COUNT_SHIFT != 0 && leader(pair[0]) != leader(pair[1]))
 }
 
 /// Where the items of a unit start.

@@ -101,12 +101,45 @@ impl Packet for Gathered {
     }
 }
 
+/// Packets that were received and not yet taken. They stay where they are until all are, as in a
+/// ring of descriptors.
+struct Loaded<P> {
+    packets: Vec<Option<P>>,
+    taken: usize,
+}
+
+impl<P> Loaded<P> {
+    fn new(count: usize) -> Self {
+        Self {
+            packets: Vec::with_capacity(count),
+            taken: 0,
+        }
+    }
+
+    fn push(&mut self, packet: P) {
+        self.packets.push(Some(packet));
+    }
+
+    /// The next ones.
+    #[inline]
+    fn burst(&mut self, count: usize) -> impl Iterator<Item = P> {
+        let burst = &mut self.packets[self.taken..][..count];
+        self.taken += count;
+        burst.iter_mut().filter_map(Option::take)
+    }
+
+    fn clear(&mut self) {
+        self.packets.clear();
+        self.taken = 0;
+    }
+}
+
 /// Frames and a coalescer, as a port would have them.
 struct InFrames {
     coalescer: Coalescer<Gathered, Owned<Gathered>>,
     checksum: ChecksumState,
     free: Vec<Gathered>,
-    loaded: Vec<Gathered>,
+    loaded: Loaded<Gathered>,
     out: Vec<Gathered>,
 }
 
@@ -128,7 +161,7 @@ impl InFrames {
             coalescer,
             checksum,
             free,
-            loaded: Vec::with_capacity(count),
+            loaded: Loaded::new(count),
             out: Vec::with_capacity(count),
         })
     }
@@ -153,7 +186,7 @@ impl Engine for InFrames {
     fn receive(&mut self, count: usize) {
         let out = &mut self.out;
         let mut sink = |packet: Gathered, _: &Done| out.push(packet);
-        let burst = self.loaded.drain(..count);
+        let burst = self.loaded.burst(count);
         self.coalescer.push_burst(0, burst, &mut sink);
     }
 
@@ -163,6 +196,7 @@ impl Engine for InFrames {
     }
 
     fn collect(&mut self) -> usize {
+        self.loaded.clear();
         let given = self.out.len();
         for mut packet in self.out.drain(..) {
             let pieces = packet.0.pieces.iter_mut();
@@ -303,7 +337,7 @@ impl Packet for Contiguous {
 struct ToTun {
     coalescer: Coalescer<Contiguous, Owned<Contiguous>>,
     free: Vec<Contiguous>,
-    loaded: Vec<Contiguous>,
+    loaded: Loaded<Contiguous>,
     out: Vec<Contiguous>,
 }
 
@@ -321,7 +355,7 @@ impl Engine for ToTun {
             packet.describe(done);
             out.push(packet);
         };
-        let burst = self.loaded.drain(..count);
+        let burst = self.loaded.burst(count);
         self.coalescer.push_burst(0, burst, &mut sink);
     }
 
@@ -334,6 +368,7 @@ impl Engine for ToTun {
     }
 
     fn collect(&mut self) -> usize {
+        self.loaded.clear();
         let given = self.out.len();
         for mut packet in self.out.drain(..) {
             self.free.append(&mut packet.0.copied);
@@ -356,7 +391,7 @@ pub fn to_tun(work: Work) -> Result<Box<dyn Side>, String> {
     }
     let engine = ToTun {
         coalescer: coalescer(config)?,
-        loaded: Vec::with_capacity(free.len()),
+        loaded: Loaded::new(free.len()),
         out: Vec::with_capacity(free.len()),
         free,
     };

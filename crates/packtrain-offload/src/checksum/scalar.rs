@@ -15,7 +15,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
             *lane += halves(u64::from_ne_bytes(*word));
         }
     }
-    sum_below_32(lanes.iter().sum(), rest)
+    sum_below_32(lanes.iter().sum(), rest, bytes)
 }
 
 /// Copies and sums at most `BLOCK_BYTES`, as many bytes as both have.
@@ -37,10 +37,10 @@ const fn halves(word: u64) -> u64 {
     (word & 0xFFFF_FFFF) + (word >> 32)
 }
 
-/// `sum` for fewer than 128 bytes, meant to be inlined: chains of additions with carry, and one
-/// branch for each power of two, which the lengths of headers predict well. A loop would be
+/// `sum` for fewer than 128 bytes, inlined where it is called: chains of additions with carry, and
+/// one branch for each power of two, which the lengths of headers predict well. A loop would be
 /// unrolled.
-#[inline]
+#[inline(always)]
 pub(super) fn sum_short(bytes: &[u8]) -> u64 {
     const { assert!(super::SHORT_BYTES_MAX < 128) };
     let (mut total, mut rest) = (0, bytes);
@@ -52,11 +52,11 @@ pub(super) fn sum_short(bytes: &[u8]) -> u64 {
         total = add_chain(total, words.as_chunks::<8>().0);
         rest = after;
     }
-    sum_below_32(total, rest)
+    sum_below_32(total, rest, bytes)
 }
 
 /// Adds words with the carry brought around.
-#[inline]
+#[inline(always)]
 fn add_chain(total: u64, words: &[[u8; 8]]) -> u64 {
     let mut carry = false;
     let mut sum = total;
@@ -67,9 +67,9 @@ fn add_chain(total: u64, words: &[[u8; 8]]) -> u64 {
     sum + u64::from(carry)
 }
 
-/// Adds the fewer than 32 bytes that are left.
-#[inline]
-fn sum_below_32(mut total: u64, mut rest: &[u8]) -> u64 {
+/// Adds the fewer than 32 bytes that are left of `all`.
+#[inline(always)]
+fn sum_below_32(mut total: u64, mut rest: &[u8], all: &[u8]) -> u64 {
     if let Some((words, after)) = rest.split_first_chunk::<16>() {
         total = add_chain(total, words.as_chunks::<8>().0);
         rest = after;
@@ -78,17 +78,41 @@ fn sum_below_32(mut total: u64, mut rest: &[u8]) -> u64 {
         total = add_chain(total, &[*word]);
         rest = after;
     }
-    let mut last = 0;
-    if let Some((word, after)) = rest.split_first_chunk::<4>() {
-        last += u64::from(u32::from_ne_bytes(*word));
-        rest = after;
+    if rest.is_empty() {
+        return total;
     }
-    if let Some((word, after)) = rest.split_first_chunk::<2>() {
-        last += u64::from(u16::from_ne_bytes(*word));
-        rest = after;
-    }
-    if let Some(&byte) = rest.first() {
-        last += u64::from(u16::from_ne_bytes([byte, 0]));
-    }
+    let last = match all.last_chunk::<8>() {
+        // The last bytes of a word that begins with others, which are shifted out of it.
+        Some(word) => leave_last(u64::from_ne_bytes(*word), rest.len()),
+        None => below_8(all),
+    };
     add_around(total, last)
+}
+
+/// The last `bytes` bytes of a word in memory, 1 to 7, moved to its start; zeros behind them.
+#[inline(always)]
+const fn leave_last(word: u64, bytes: usize) -> u64 {
+    let bits = (bytes as u32).wrapping_neg().wrapping_mul(8);
+    if cfg!(target_endian = "little") {
+        word.wrapping_shr(bits)
+    } else {
+        word.wrapping_shl(bits)
+    }
+}
+
+/// The word that fewer than 8 bytes begin, with zeros behind them.
+#[inline(always)]
+fn below_8(bytes: &[u8]) -> u64 {
+    let word = match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            // What is in both is the same in both.
+            let shift = 8 * (bytes.len() as u32 - 4);
+            u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << shift
+        }
+        _ => {
+            let byte = |at: usize| u64::from(bytes.get(at).copied().unwrap_or(0)) << (8 * at);
+            byte(0) | byte(1) | byte(2)
+        }
+    };
+    word.to_le()
 }

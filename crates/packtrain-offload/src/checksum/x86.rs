@@ -23,6 +23,7 @@ use core::arch::x86_64::{
     _mm512_sub_epi64,
 };
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU8, Ordering};
 use core::{ptr, slice};
 
 use super::select::Level;
@@ -34,7 +35,7 @@ cpufeatures::new!(avx2_found, "avx2");
 cpufeatures::new!(sse41_found, "sse4.1");
 
 /// Sum of the words of at most `BLOCK_BYTES` by the best level, or by the one asked for; `None` if
-/// the processor does not have it.
+/// the processor does not have that one.
 #[inline]
 pub(super) fn sum(only: Option<Level>, bytes: &[u8]) -> Option<u64> {
     // SAFETY: without COPY nothing is stored.
@@ -66,25 +67,142 @@ pub(super) fn copy_and_sum_uninit<'a>(
     }
 }
 
-/// Sums all of `src`, and with `COPY` stores it to `dst`.
+/// The level that was chosen, as a number; another number before that, and if there is none.
+static CHOSEN: AtomicU8 = AtomicU8::new(0);
+const CHOSE_AVX512: u8 = 1;
+const CHOSE_AVX2: u8 = 2;
+const CHOSE_SSE41: u8 = 3;
+
+/// Sums all of `src`, and with `COPY` stores it to `dst`; by the best level, which is there, or by
+/// the one asked for.
 ///
 /// # Safety
 /// With `COPY`, `dst` is valid for storing `src.len()` bytes, and they do not overlap `src`.
 #[inline(always)]
 unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -> Option<u64> {
-    let asked = |level| only.is_none_or(|only| only == level);
-    if asked(Level::Avx512) && avx512_found::get() {
+    match only {
+        // SAFETY: the caller answers for `dst`.
+        None => Some(unsafe { best::<COPY>(dst, src) }),
+        // SAFETY: as above.
+        Some(level) => unsafe { by_level::<COPY>(level, dst, src) },
+    }
+}
+
+/// What runs nearly always needs one comparison, and calls in the end, so that there is no stack
+/// frame.
+///
+/// # Safety
+/// As for `run`.
+#[inline(always)]
+unsafe fn best<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
+    const BUILT_FOR_AVX512: bool =
+        cfg!(all(target_feature = "avx512f", target_feature = "avx512bw"));
+    let chosen = if BUILT_FOR_AVX512 {
+        CHOSE_AVX512
+    } else {
+        CHOSEN.load(Ordering::Relaxed)
+    };
+    match chosen {
         // SAFETY: the processor has the features, a slice is valid, and the caller answers for
         // `dst`.
-        Some(unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) })
-    } else if asked(Level::Avx2) && avx2_found::get() {
+        CHOSE_AVX512 => unsafe { avx512::<COPY>(dst, src.as_ptr(), src.len()) },
         // SAFETY: as above.
-        Some(unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) })
-    } else if asked(Level::Sse41) && sse41_found::get() {
+        CHOSE_AVX2 => unsafe { avx2::<COPY>(dst, src.as_ptr(), src.len()) },
         // SAFETY: as above.
-        Some(unsafe { sse41::<COPY>(dst, src.as_ptr(), src.len()) })
-    } else {
-        None
+        CHOSE_SSE41 => unsafe { sse41::<COPY>(dst, src.as_ptr(), src.len()) },
+        // SAFETY: the caller answers for `dst`.
+        _ => unsafe { choose::<COPY>(dst, src) },
+    }
+}
+
+/// `best` for the first time, or on a processor that has none of the levels.
+///
+/// # Safety
+/// As for `run`.
+#[inline(never)]
+unsafe fn choose<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
+    for (level, number) in [
+        (Level::Avx512, CHOSE_AVX512),
+        (Level::Avx2, CHOSE_AVX2),
+        (Level::Sse41, CHOSE_SSE41),
+    ] {
+        // SAFETY: the caller answers for `dst`.
+        if let Some(words) = unsafe { by_level::<COPY>(level, dst, src) } {
+            CHOSEN.store(number, Ordering::Relaxed);
+            return words;
+        }
+    }
+    if COPY {
+        // SAFETY: the caller answers for `dst`.
+        unsafe { ptr::copy_nonoverlapping(src.as_ptr(), dst, src.len()) };
+    }
+    scalar::sum(src)
+}
+
+/// By this level, if the processor has it and it is one of these.
+///
+/// # Safety
+/// As for `run`.
+#[inline(never)]
+unsafe fn by_level<const COPY: bool>(level: Level, dst: *mut u8, src: &[u8]) -> Option<u64> {
+    let (from, bytes) = (src.as_ptr(), src.len());
+    match level {
+        Level::Avx512 if avx512_found::get() => {
+            // SAFETY: the processor has the features, a slice is valid, and the caller answers for
+            // `dst`.
+            Some(unsafe { avx512::<COPY>(dst, from, bytes) })
+        }
+        Level::Avx2 if avx2_found::get() => {
+            // SAFETY: as above.
+            Some(unsafe { avx2::<COPY>(dst, from, bytes) })
+        }
+        Level::Sse41 if sse41_found::get() => {
+            // SAFETY: as above.
+            Some(unsafe { sse41::<COPY>(dst, from, bytes) })
+        }
+        _ => None,
+    }
+}
+
+/// The two sums of one row of vectors.
+#[derive(Clone, Copy)]
+struct Sums512 {
+    all: __m512i,
+    high: __m512i,
+}
+
+impl Sums512 {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new() -> Self {
+        let zero = _mm512_setzero_si512();
+        Self {
+            all: zero,
+            high: zero,
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn add(&mut self, v: __m512i) {
+        self.all = _mm512_add_epi64(self.all, v);
+        self.high = _mm512_add_epi64(self.high, _mm512_srli_epi64::<32>(v));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn join(self, other: Self) -> Self {
+        Self {
+            all: _mm512_add_epi64(self.all, other.all),
+            high: _mm512_add_epi64(self.high, other.high),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn total(self) -> u64 {
+        let low = _mm512_sub_epi64(self.all, _mm512_slli_epi64::<32>(self.high));
+        _mm512_reduce_add_epi64(_mm512_add_epi64(low, self.high)) as u64
     }
 }
 
@@ -95,37 +213,69 @@ unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -> u64 {
     const VECTOR: usize = size_of::<__m512i>();
-    let zero = _mm512_setzero_si512();
-    let (mut all, mut high) = ([zero; 4], [zero; 4]);
-    let mut at = 0;
-    while bytes - at >= 4 * VECTOR {
-        for i in 0..4 {
-            let from = at + i * VECTOR;
+    // A closure would not have the features that the intrinsics need to be inlined.
+    macro_rules! take {
+        ($sums:expr, $at:expr) => {
             // SAFETY: the vector ends within `src`, and within `dst` if that is used.
-            let v = unsafe { _mm512_loadu_si512(src.add(from).cast()) };
-            if COPY {
-                // SAFETY: as above.
-                unsafe { _mm512_storeu_si512(dst.add(from).cast(), v) };
+            unsafe {
+                let v = _mm512_loadu_si512(src.add($at).cast());
+                if COPY {
+                    _mm512_storeu_si512(dst.add($at).cast(), v);
+                }
+                $sums.add(v);
             }
-            all[i] = _mm512_add_epi64(all[i], v);
-            high[i] = _mm512_add_epi64(high[i], _mm512_srli_epi64::<32>(v));
-        }
-        at += 4 * VECTOR;
+        };
     }
-    while bytes - at >= VECTOR {
-        // SAFETY: the vector ends within `src`, and within `dst` if that is used.
-        let v = unsafe { _mm512_loadu_si512(src.add(at).cast()) };
-        if COPY {
-            // SAFETY: as above.
-            unsafe { _mm512_storeu_si512(dst.add(at).cast(), v) };
+    let mut sums = [Sums512::new(); 2];
+    let (mut at, mut is_turned) = (0, false);
+    // What is short does without these sums.
+    if bytes > 4 * VECTOR {
+        // Stores that cross the middle of a cache line take twice as long, and loads hardly do; but
+        // where nothing is stored, loads of whole lines are faster than loads across two.
+        let beside = if COPY {
+            dst.addr() % (VECTOR / 2)
+        } else {
+            src.addr() % VECTOR
+        };
+        if beside != 0 {
+            let mask: __mmask64 = u64::MAX << beside;
+            // SAFETY: the first vector of `src`, and of `dst` if that is used. The bytes of the
+            // mask are the first ones of `src`; what is in front of them is not loaded.
+            unsafe {
+                if COPY {
+                    _mm512_storeu_si512(dst.cast(), _mm512_loadu_si512(src.cast()));
+                }
+                let from = src.wrapping_sub(beside).cast();
+                sums[0].add(_mm512_maskz_loadu_epi8(mask, from));
+            }
+            at = VECTOR - beside;
+            is_turned = beside % 2 == 1;
         }
-        all[0] = _mm512_add_epi64(all[0], v);
-        high[0] = _mm512_add_epi64(high[0], _mm512_srli_epi64::<32>(v));
+        let mut four = [Sums512::new(); 4];
+        while bytes - at > 4 * VECTOR {
+            for (i, sums) in four.iter_mut().enumerate() {
+                take!(sums, at + i * VECTOR);
+            }
+            at += 4 * VECTOR;
+        }
+        sums[0] = sums[0].join(four[0].join(four[2]));
+        sums[1] = four[1].join(four[3]);
+    }
+    // Up to three vectors, and one that has a byte at least unless there is none at all.
+    if bytes - at > VECTOR {
+        take!(sums[0], at);
         at += VECTOR;
+        if bytes - at > VECTOR {
+            take!(sums[1], at);
+            at += VECTOR;
+            if bytes - at > VECTOR {
+                take!(sums[0], at);
+                at += VECTOR;
+            }
+        }
     }
-    let left = bytes - at;
-    if left > 0 {
-        let mask: __mmask64 = u64::MAX >> (VECTOR - left);
+    if at < bytes {
+        let mask: __mmask64 = u64::MAX >> (VECTOR - (bytes - at));
         // SAFETY: the bytes of the mask lie within `src`, and within `dst` if that is used.
         let v = unsafe { _mm512_maskz_loadu_epi8(mask, src.add(at).cast()) };
         if COPY {
@@ -141,19 +291,15 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -
                 unsafe { _mm512_mask_storeu_epi8(dst.add(at).cast(), mask, v) };
             }
         }
-        all[1] = _mm512_add_epi64(all[1], v);
-        high[1] = _mm512_add_epi64(high[1], _mm512_srli_epi64::<32>(v));
+        sums[1].add(v);
     }
-    let all = _mm512_add_epi64(
-        _mm512_add_epi64(all[0], all[1]),
-        _mm512_add_epi64(all[2], all[3]),
-    );
-    let high = _mm512_add_epi64(
-        _mm512_add_epi64(high[0], high[1]),
-        _mm512_add_epi64(high[2], high[3]),
-    );
-    let low = _mm512_sub_epi64(all, _mm512_slli_epi64::<32>(high));
-    _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64
+    let total = sums[0].join(sums[1]).total();
+    // Where every word had its bytes the other way round, the sum has them too (RFC 1071 §2(B)).
+    if is_turned {
+        total.rotate_left(8)
+    } else {
+        total
+    }
 }
 
 /// # Safety

@@ -1,7 +1,8 @@
 //! One held packet, alone or merged.
 
-use super::parse::{Parsed, TCP_FIN, TCP_PSH};
+use super::parse::{Parsed, TCP_CWR, TCP_FIN, TCP_PSH, load16, load32, store16};
 use super::shape::Shape;
+use crate::checksum::Sum;
 
 /// Header bytes that are kept in the entry, so that comparing does not touch the held packet.
 /// An entry is two cache lines so; headers that are longer are read from the packet itself.
@@ -22,9 +23,10 @@ pub(super) enum Ids {
 
 /// What is known of a held packet besides the packet.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct State {
     /// The first bytes of the first packet; `stream` keeps the acknowledgement, the window and the
-    /// timestamps up to date.
+    /// timestamps up to date. What is in its transport checksum field, see `summed`.
     pub template: [u8; TEMPLATE_BYTES],
     pub shape: Shape,
     pub next_seq: u32,
@@ -39,6 +41,9 @@ pub(super) struct State {
     pub ids: Ids,
     /// TCP flags to add: FIN and PSH of later packets.
     pub flags: u8,
+    /// The template's checksum field has the sum of the pseudo-header and of the transport header
+    /// without sequence number and checksum, which stays the same as long as lengths do.
+    pub summed: bool,
     /// When the first packet came, in units of [`TICK`].
     pub born: u32,
     pub aside: u32,
@@ -46,6 +51,16 @@ pub(super) struct State {
 
 /// Nanoseconds of one unit of [`State::born`], as a shift: 1.024 µs, wrapping after 73 minutes.
 pub(super) const TICK: u32 = 10;
+
+/// What is known of a packet that is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct First {
+    pub shape: Shape,
+    /// TCP sequence number.
+    pub seq: u32,
+    pub payload_bytes: u32,
+    pub ids: Ids,
+}
 
 impl State {
     pub(super) const EMPTY: Self = Self {
@@ -58,30 +73,54 @@ impl State {
         absorbed: 0,
         ids: Ids::Undecided,
         flags: 0,
+        summed: false,
         born: 0,
         aside: 0,
     };
 
-    /// Begins with a first packet.
-    #[inline]
-    pub(super) fn begin(&mut self, first: &Parsed, head: &[u8], now: u64, aside: u32) {
-        let kept = head.len().min(TEMPLATE_BYTES);
-        if let Some(all) = head.first_chunk::<TEMPLATE_BYTES>() {
+    /// Begins with a first packet, with what is known of it and its headers.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, first: &First, head: &[u8], now: u64, aside: u32) {
+        if let Some(all) = head.first_chunk() {
             self.template = *all;
         } else {
+            let kept = head.len().min(TEMPLATE_BYTES);
             self.template[..kept].copy_from_slice(&head[..kept]);
         }
         self.shape = first.shape;
         self.next_seq = first.seq.wrapping_add(first.payload_bytes);
         // A payload is shorter than its IP datagram.
         self.payload_bytes = first.payload_bytes as u16;
-        self.size = self.payload_bytes;
+        self.size = first.payload_bytes as u16;
         self.count = 1;
         self.absorbed = 0;
-        self.ids = Ids::Undecided;
+        self.ids = first.ids;
         self.flags = 0;
+        self.summed = false;
         self.born = (now >> TICK) as u32;
         self.aside = aside;
+    }
+
+    /// Keeps the sum of those headers of the first packet, whose checksum is right, that stay the
+    /// same. `headers` is the sum of the pseudo-header and all of the transport header.
+    #[inline]
+    pub(super) fn keep_sum(&mut self, mut headers: Sum) {
+        let (shape, template) = (self.shape, &mut self.template);
+        let tcp = shape.kind().is_tcp();
+        if shape.header_bytes() > TEMPLATE_BYTES
+            || (tcp && template[shape.transport() + 13] & TCP_CWR != 0)
+        {
+            // CWR is on no later packet, and so their sum would be another.
+            return;
+        }
+        let at = shape.checksum_at();
+        // What is not to be in it is taken out by adding its complement.
+        headers.add_u16(!load16(template, at));
+        if tcp {
+            headers.add_u32(!load32(template, shape.transport() + 4));
+        }
+        store16(template, at, headers.fold());
+        self.summed = true;
     }
 
     /// The headers to compare with, if all of them are kept here.
@@ -96,14 +135,6 @@ impl State {
         (self.shape.header_bytes() - self.shape.network()) as u32
             + u32::from(self.payload_bytes)
             + more
-    }
-
-    /// The held packet has `new` in it now, which has as much payload as the others and no flags.
-    #[inline(always)]
-    pub(super) fn go_on(&mut self, new: &Parsed) {
-        self.next_seq = new.seq.wrapping_add(new.payload_bytes);
-        self.payload_bytes = self.payload_bytes.wrapping_add(new.payload_bytes as u16);
-        self.count += 1;
     }
 
     /// The held packet has `new` in it now. Says whether one of them was a pure ACK that will never

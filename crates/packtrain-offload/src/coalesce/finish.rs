@@ -2,11 +2,12 @@
 
 use super::entry::{Ids, State};
 use super::packet::Packet;
-use super::parse::{TCP_CWR, load16, pseudo_header, store16};
+use super::parse::{TCP_CWR, array, load16, store16};
 use super::rules::Fields;
 use super::stats::FlushReason;
 use super::{Config, Finish, Merged, Semantics};
 use crate::checksum::{self, Sum};
+use crate::layout::IpProtocol;
 use crate::offload::{ChecksumState, Ecn, Gso};
 use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
 use core::num::NonZeroU16;
@@ -20,51 +21,50 @@ pub(super) fn finish<P: Packet>(
     reason: FlushReason,
 ) -> Option<Merged> {
     let shape = state.shape;
-    let (network, transport) = (shape.network(), shape.transport());
-    let header_bytes = shape.header_bytes();
+    let (network, transport, header_bytes) =
+        (shape.network(), shape.transport(), shape.header_bytes());
+    let tcp = shape.kind().is_tcp();
     let transport_bytes = (header_bytes - transport) as u32 + u32::from(state.payload_bytes);
-    let head = packet.head_mut(header_bytes)?;
-    let pieces = state.count - state.absorbed;
-    let running = load16(state.headers().unwrap_or(head), shape.checksum_at());
     // Every length is below 65 536: `Config::max_bytes` is.
     let ip_bytes = (transport - network) as u32 + transport_bytes;
-    if shape.kind().is_ipv6() {
-        store16(head, network + 4, (ip_bytes - 40) as u16);
-    } else {
-        store16(head, network + 2, ip_bytes as u16);
-        let sum = checksum::ipv4_header(&head[network..transport]);
-        store16(head, network + 10, sum);
+    let head = packet.head_mut(header_bytes)?;
+    if config.semantics == Semantics::Stream
+        && tcp
+        && let Some(kept) = state.headers()
+    {
+        Fields::of(shape, kept).store(shape, head);
     }
-    if shape.kind().is_tcp() {
-        head[transport + 13] |= state.flags;
-        if config.semantics == Semantics::Stream
-            && let Some(kept) = state.headers()
-        {
-            Fields::of(shape, kept).store(shape, head);
-        }
+    let (ip, header) = head.split_at_mut_checked(transport)?;
+    let ip = ip.get_mut(network..)?;
+    let mut sum = if shape.kind().is_ipv6() {
+        finish_ipv6(ip.first_chunk_mut()?, tcp, ip_bytes, transport_bytes)
     } else {
-        store16(head, transport + 4, transport_bytes as u16);
-    }
-    let cwr = shape.kind().is_tcp() && head[transport + 13] & TCP_CWR != 0;
-    let mut sum = pseudo_header(head, shape, transport_bytes);
-    let checksum = match config.finish {
-        Finish::Partial => {
-            store16(head, shape.checksum_at(), sum.fold());
-            ChecksumState::Partial {
-                start: transport as u16,
-                offset: (shape.checksum_at() - transport) as u16,
-            }
-        }
+        finish_ipv4(ip.first_chunk_mut()?, tcp, ip_bytes, transport_bytes)
+    };
+    let cwr = if tcp {
+        let flags = header.get_mut(13)?;
+        *flags |= state.flags;
+        *flags & TCP_CWR != 0
+    } else {
+        *header.get_mut(4..)?.first_chunk_mut()? = (transport_bytes as u16).to_be_bytes();
+        false
+    };
+    let offset = shape.checksum_at() - transport;
+    let field = match config.finish {
+        Finish::Partial => sum.fold(),
         Finish::Complete => {
-            store16(head, shape.checksum_at(), 0);
-            sum.add(&head[transport..header_bytes]);
+            let running = match state.headers() {
+                Some(kept) => load16(kept, shape.checksum_at()),
+                None => load16(header, offset),
+            };
+            store16(header, offset, 0);
+            sum.add(header);
             sum.add_u16(running);
-            let field = crate::segment::finish_partial(sum, !shape.kind().is_tcp());
-            store16(head, shape.checksum_at(), field);
-            ChecksumState::Unnecessary
+            crate::segment::finish_partial(sum, !tcp)
         }
     };
-    let gso = segment_size(state).map(|size| {
+    *header.get_mut(offset..)?.first_chunk_mut()? = field.to_be_bytes();
+    let gso = segment_size(config, state).map(|size| {
         let gso = Gso::new(shape.kind(), size).with_ecn(if cwr { Ecn::Cwr } else { Ecn::None });
         if state.ids == Ids::Fixed {
             gso.with_fixed_id()
@@ -75,21 +75,57 @@ pub(super) fn finish<P: Packet>(
     let ip_end = header_bytes as u32 + u32::from(state.payload_bytes);
     Some(Merged {
         gso,
-        checksum,
+        checksum: match config.finish {
+            Finish::Partial => ChecksumState::Partial {
+                start: transport as u16,
+                offset: offset as u16,
+            },
+            Finish::Complete => ChecksumState::Unnecessary,
+        },
         layout: shape.layout(config.link, ip_end),
-        pieces,
+        pieces: state.count - state.absorbed,
         absorbed: state.absorbed,
         reason,
     })
+}
+
+/// Stores the length, and gives the sum of the pseudo-header.
+#[inline(always)]
+fn finish_ipv4(ip: &mut [u8; 20], tcp: bool, ip_bytes: u32, transport_bytes: u32) -> Sum {
+    // Only the length changes, and the checksum is right. RFC 1624, equation 3, gives what summing
+    // would give, since there is a length and so no sum is zero.
+    let (before, checksum) = (load16(ip, 2), load16(ip, 10));
+    let checksum = checksum::update_u16(checksum, before, ip_bytes as u16);
+    store16(ip, 2, ip_bytes as u16);
+    store16(ip, 10, checksum);
+    let protocol = if tcp {
+        IpProtocol::TCP
+    } else {
+        IpProtocol::UDP
+    };
+    checksum::pseudo_header_v4(array(ip, 12), array(ip, 16), protocol.0, transport_bytes)
+}
+
+/// The same.
+#[inline(always)]
+fn finish_ipv6(ip: &mut [u8; 40], tcp: bool, ip_bytes: u32, transport_bytes: u32) -> Sum {
+    store16(ip, 4, (ip_bytes - 40) as u16);
+    let protocol = if tcp {
+        IpProtocol::TCP
+    } else {
+        IpProtocol::UDP
+    };
+    checksum::pseudo_header_v6(array(ip, 8), array(ip, 24), protocol.0, transport_bytes)
 }
 
 /// What a merged packet is cut into, if that is more than one piece.
 ///
 /// `stream` merges payloads of any size: too small ones are cut into fewer pieces than they came
 /// in, so that segmentation takes them. That can come to 49 bytes, which no MTU is too small for.
-fn segment_size(state: &State) -> Option<NonZeroU16> {
+#[inline(always)]
+fn segment_size(config: &Config, state: &State) -> Option<NonZeroU16> {
     let payload = u32::from(state.payload_bytes);
-    let size = if state.shape.kind().is_tcp() {
+    let size = if config.semantics == Semantics::Stream && state.shape.kind().is_tcp() {
         let fewest = payload.div_ceil(TCP_SEGMENTS_MAX) as u16;
         state.size.max(TCP_GSO_SIZE_MIN).max(fewest)
     } else {

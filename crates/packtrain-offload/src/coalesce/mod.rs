@@ -41,19 +41,22 @@
 //!
 //! # Bounds
 //!
-//! Work per packet is bounded whatever the traffic: one set of 16 slots is searched, one entry
+//! Work per packet is bounded whatever the traffic: one set of 12 slots is searched, one entry
 //! compared, at most two evicted. Nothing is allocated. What is held is bounded by
 //! [`Config::flows`] and comes out with one [`Coalescer::flush`].
 
+mod ahead;
 mod entry;
 mod finish;
 mod packet;
 mod parse;
 mod rules;
+mod run;
 mod shape;
 mod stats;
 mod storage;
 mod table;
+mod wide;
 mod work;
 
 pub use packet::{AppendError, Packet};
@@ -68,11 +71,10 @@ use crate::limits::IP_LENGTH_MAX;
 use crate::offload::{ChecksumState, Gso, LinkType};
 use crate::sort::{self, Keyed};
 use entry::TICK;
-use parse::Parsed;
 use shape::Masks;
 
 use table::{Ring, Table};
-use work::Work;
+use work::{Core, Work};
 
 /// What may be merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -294,16 +296,8 @@ pub struct Merged {
 /// ```
 #[derive(Debug)]
 pub struct Coalescer<P, S: Storage<P>> {
-    config: Config,
+    core: Core,
     storage: S,
-    masks: Masks,
-    ring: Ring,
-    /// Packets in the queue of sorted mode.
-    queued: usize,
-    /// Sorted mode is on.
-    sorting: bool,
-    window: Window,
-    stats: Stats,
     packets: core::marker::PhantomData<P>,
 }
 
@@ -322,9 +316,6 @@ struct Window {
 const EVICTIONS_PER_PACKETS: u32 = 8;
 /// And stops when so many windows in a row had few enough flows.
 const ROOMY_WINDOWS: u32 = 16;
-/// Packets that are looked at before the first of them is dealt with, so that their flows are in
-/// cache by then.
-const AHEAD: usize = 16;
 
 impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
     /// A coalescer without packets.
@@ -342,40 +333,42 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             ..config
         };
         Ok(Self {
-            masks: Masks::new(config.semantics),
-            ring: Ring::default(),
-            queued: 0,
-            sorting: config.mode == Mode::Sorted,
-            window: Window::default(),
-            stats: Stats::default(),
-            packets: core::marker::PhantomData,
-            config,
+            core: Core {
+                masks: Masks::new(config.semantics),
+                ring: Ring::default(),
+                queued: 0,
+                sorting: config.mode == Mode::Sorted,
+                window: Window::default(),
+                stats: Stats::default(),
+                config,
+            },
             storage,
+            packets: core::marker::PhantomData,
         })
     }
 
     /// The configuration, with limits applied.
     #[must_use]
     pub const fn config(&self) -> &Config {
-        &self.config
+        &self.core.config
     }
 
     /// What happened so far.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
-        &self.stats
+        &self.core.stats
     }
 
     /// Packets held, merged ones once each, and packets queued.
     #[must_use]
     pub const fn held(&self) -> usize {
-        self.ring.live() as usize + self.queued
+        self.core.ring.live() as usize + self.core.queued
     }
 
     /// Whether packets are queued and sorted at present.
     #[must_use]
     pub const fn is_sorting(&self) -> bool {
-        self.sorting
+        self.core.sorting
     }
 
     /// Takes one packet. Whatever is to be handed on because of it goes to `sink`, in order.
@@ -394,56 +387,21 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         packets: impl IntoIterator<Item = P>,
         sink: &mut impl FnMut(P, &Done),
     ) {
-        let mut packets = packets.into_iter();
-        if !self.work(now).looks_ahead() {
-            let (link, strict, seed) = self.parsing();
-            let mut work = self.work(now);
-            let sorting = work.sorting;
-            for packet in packets {
-                let packet = if sorting {
-                    Some(packet)
-                } else {
-                    work.expected(packet, sink)
-                };
-                if let Some(packet) = packet {
-                    let parsed = Parsed::of(&packet, link, strict, seed);
-                    work.take(packet, parsed, sink);
-                }
-            }
-            return;
-        }
-        self.push_ahead(now, &mut packets, sink);
-    }
-
-    fn push_ahead(
-        &mut self,
-        now: u64,
-        packets: &mut impl Iterator<Item = P>,
-        sink: &mut impl FnMut(P, &Done),
-    ) {
-        let (link, strict, seed) = self.parsing();
         let mut work = self.work(now);
-        let mut ahead: [Option<P>; AHEAD] = [const { None }; AHEAD];
-        loop {
+        let count = if work.looks_ahead() {
+            work.take_ahead(packets.into_iter(), sink)
+        } else if work.core.runs() && !work.core.sorting {
+            work.take_runs(packets.into_iter(), sink)
+        } else {
             let mut count = 0;
-            for slot in &mut ahead {
-                let Some(packet) = packets.next() else { break };
-                *slot = Some(packet);
+            for packet in packets {
                 count += 1;
+                work.take_parsed(packet, sink);
             }
-            if count == 0 {
-                return;
-            }
-            work.prefetch(&ahead[..count]);
-            for slot in &mut ahead[..count] {
-                if let Some(packet) = slot.take()
-                    && let Some(packet) = work.expected(packet, sink)
-                {
-                    let parsed = Parsed::of(&packet, link, strict, seed);
-                    work.take(packet, parsed, sink);
-                }
-            }
-        }
+            count
+        };
+        self.core.stats.packets += count;
+        self.core.window.packets += count as u32;
     }
 
     /// Hands on everything that is held. Nothing is left behind.
@@ -464,7 +422,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         work.run_queue(sink);
         let age = (age >> TICK).min(u64::from(u32::MAX / 2)) as u32;
         let now = (now >> TICK) as u32;
-        while let Some(oldest) = work.table.oldest() {
+        while let Some(oldest) = work.table.oldest(&mut work.core.ring) {
             let born = work.table.entries[oldest as usize].state.born;
             if now.wrapping_sub(born) < age {
                 break;
@@ -487,18 +445,12 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             lost += u64::from(queued.clear());
         }
         parts.sets.fill(Set::EMPTY);
-        self.ring = Ring::default();
-        self.queued = 0;
+        self.core.ring = Ring::default();
+        self.core.queued = 0;
         lost
     }
 
-    #[inline]
-    const fn parsing(&self) -> (LinkType, bool, u64) {
-        let strict = matches!(self.config.semantics, Semantics::Reversible);
-        (self.config.link, strict, self.config.seed)
-    }
-
-    #[inline]
+    #[inline(always)]
     fn work(&mut self, now: u64) -> Work<'_, P> {
         let Parts {
             entries,
@@ -508,44 +460,33 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             words,
         } = self.storage.parts();
         Work {
-            config: &self.config,
-            masks: &mut self.masks,
-            table: Table {
-                entries,
-                sets,
-                ring: &mut self.ring,
-            },
+            core: &mut self.core,
+            table: Table { entries, sets },
             queue,
             keys,
             words,
-            queued: &mut self.queued,
-            sorting: self.sorting,
-            links_only: self.config.semantics == Semantics::Reversible
-                && self.config.finish == Finish::Partial,
-            window: &mut self.window,
-            stats: &mut self.stats,
             now,
         }
     }
 
     /// At the end of a window: whether to sort the next one.
     fn decide(&mut self) {
-        let window = self.window;
-        self.window = Window {
+        let window = self.core.window;
+        self.core.window = Window {
             roomy: window.roomy,
             ..Window::default()
         };
-        if self.config.mode != Mode::Auto || window.packets == 0 {
+        if self.core.config.mode != Mode::Auto || window.packets == 0 {
             return;
         }
-        if !self.sorting {
-            self.sorting = window.evictions > window.packets / EVICTIONS_PER_PACKETS;
-            self.window.roomy = 0;
-        } else if window.groups <= self.config.flows / 2 {
-            self.window.roomy += 1;
-            self.sorting = self.window.roomy < ROOMY_WINDOWS;
+        if !self.core.sorting {
+            self.core.sorting = window.evictions > window.packets / EVICTIONS_PER_PACKETS;
+            self.core.window.roomy = 0;
+        } else if window.groups <= self.core.config.flows / 2 {
+            self.core.window.roomy += 1;
+            self.core.sorting = self.core.window.roomy < ROOMY_WINDOWS;
         } else {
-            self.window.roomy = 0;
+            self.core.window.roomy = 0;
         }
     }
 }

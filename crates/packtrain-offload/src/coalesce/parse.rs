@@ -8,6 +8,7 @@ use crate::flow::fold;
 use crate::layout::{IpProtocol, Layout, Network, Transport};
 use crate::offload::{ChecksumState, GsoKind, LinkType};
 use crate::wire::ParseError;
+use core::ops::Range;
 
 /// What is to be done with a packet before its flow is even looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub(super) const TCP_URG: u8 = 0x20;
 pub(super) const TCP_CWR: u8 = 0x80;
 
 /// `!MF && offset == 0 && !reserved`: all but DF.
-const IPV4_NOT_DF: u16 = 0xBFFF;
+pub(super) const IPV4_NOT_DF: u16 = 0xBFFF;
 
 impl Parsed {
     /// A packet that nothing is done with.
@@ -115,6 +116,10 @@ impl Parsed {
             (Network::Ipv6, Transport::Udp) => GsoKind::UdpV6,
             _ => return Self::stranger(NotTaken::Protocol),
         };
+        if (layout.network | layout.transport | layout.payload) % 2 == 1 {
+            // No headers of these kinds, but a layout that came with the packet may say so.
+            return Self::stranger(NotTaken::Protocol);
+        }
         let shape = Shape::new(kind, layout.network, layout.transport, layout.payload);
         let Some(head) = head.get(..shape.header_bytes()) else {
             // A layout that came with the packet, and headers in more than one piece.
@@ -155,49 +160,6 @@ impl Parsed {
         parsed
     }
 
-    /// A packet whose headers are known to be those of a candidate of `shape`, but for the fields
-    /// that may differ. `None` if one of these makes it none, for `Reversible`.
-    #[inline(always)]
-    pub(super) fn like<P: Packet>(
-        shape: Shape,
-        hash: u64,
-        packet: &P,
-        head: &[u8; WIDE],
-    ) -> Option<Self> {
-        let (kind, network, transport) = places(shape);
-        let (tcp, ipv6) = (kind.is_tcp(), kind.is_ipv6());
-        let two = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-        let ip_end = network as u32
-            + if ipv6 {
-                40 + u32::from(two(network + 4))
-            } else {
-                u32::from(two(network + 2))
-            };
-        let contents = Contents {
-            kind,
-            transport: transport as u16,
-            ip_end,
-            ipv4: head[network..].first_chunk().filter(|_| !ipv6),
-            checksum: two(transport + if tcp { 16 } else { 6 }),
-            udp_length: two(transport + 4),
-        };
-        // With that, the datagram ends where the packet does, and that is behind the headers.
-        if contents.refusal(packet, true).is_some() {
-            return None;
-        }
-        let header_bytes = shape.header_bytes() as u32;
-        Some(Self {
-            hash,
-            shape,
-            seq: u32::from(two(transport + 4)) << 16 | u32::from(two(transport + 6)),
-            payload_bytes: ip_end.saturating_sub(header_bytes),
-            ip_end,
-            id: if ipv6 { 0 } else { two(network + 4) },
-            flags: if tcp { head[transport + 13] } else { 0 },
-            class: Class::Candidate,
-        })
-    }
-
     /// Why the kind of headers that a TCP or UDP packet has makes it no candidate.
     fn structure(&self, head: &[u8], layout: &Layout, strict: bool) -> Option<NotTaken> {
         let (network, transport) = (self.shape.network(), self.shape.transport());
@@ -210,14 +172,26 @@ impl Parsed {
         options.then_some(NotTaken::Options)
     }
 
-    /// Sum of the pseudo-header and the transport header of `head`, checksum field included.
+    /// Where the transport payload is.
+    #[inline]
+    pub(super) const fn payload(&self) -> Range<u32> {
+        self.ip_end - self.payload_bytes..self.ip_end
+    }
+
+    /// See [`transport_sum`].
     #[inline]
     pub(super) fn transport_sum(&self, head: &[u8]) -> Sum {
-        let bytes = self.ip_end - self.shape.transport() as u32;
-        let mut sum = pseudo_header(head, self.shape, bytes);
-        sum.add(&head[self.shape.transport()..self.shape.header_bytes()]);
-        sum
+        transport_sum(head, self.shape, self.ip_end)
     }
+}
+
+/// Sum of the pseudo-header and the transport header of `head`, checksum field included.
+#[inline]
+pub(super) fn transport_sum(head: &[u8], shape: Shape, ip_end: u32) -> Sum {
+    let bytes = ip_end - shape.transport() as u32;
+    let mut sum = pseudo_header(head, shape, bytes);
+    sum.add(&head[shape.transport()..shape.header_bytes()]);
+    sum
 }
 
 /// What a packet of the right kind may still be refused for. Headers only.
@@ -314,8 +288,8 @@ pub(super) fn same_flow(a: &[u8], sa: Shape, b: &[u8], sb: Shape) -> bool {
 }
 
 /// A ones-complement sum of exactly 20 bytes: five words, no loop.
-#[inline]
-fn ipv4_header_is_right(ip: &[u8; 20]) -> bool {
+#[inline(always)]
+pub(super) fn ipv4_header_is_right(ip: &[u8; 20]) -> bool {
     let (words, _) = ip.as_chunks::<4>();
     let sum: u64 = words
         .iter()
@@ -483,7 +457,7 @@ fn transport(protocol: u8, offset: u8, length: [u8; 2], bytes: u32) -> Option<(b
 /// The kind of a shape, and where its network and its transport header are, as numbers that are
 /// plainly inside of `WIDE` bytes: no index needs a check. For shapes that fit, they are the same.
 #[inline(always)]
-const fn places(shape: Shape) -> (GsoKind, usize, usize) {
+pub(super) const fn places(shape: Shape) -> (GsoKind, usize, usize) {
     (shape.kind(), shape.network() & 31, shape.transport() & 63)
 }
 

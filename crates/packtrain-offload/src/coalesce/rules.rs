@@ -35,6 +35,8 @@ pub(super) enum Start {
 }
 
 const IPV4_DF: u8 = 0x40;
+/// Flags with which nothing begins that is to be restored.
+pub(super) const NOT_FIRST: u8 = TCP_URG | TCP_PSH | TCP_RST | TCP_SYN | TCP_FIN;
 
 /// Whether `new` may be the first packet of a merged one.
 #[inline]
@@ -58,7 +60,7 @@ fn start_tcp(config: &Config, new: &Parsed, head: &[u8]) -> Start {
     match config.semantics {
         Semantics::Reversible => {
             // `tcp_gro_receive()`: such a packet is flushed as soon as it was looked at.
-            if new.flags & (TCP_URG | TCP_PSH | TCP_RST | TCP_SYN | TCP_FIN) != 0 {
+            if new.flags & NOT_FIRST != 0 {
                 return Start::Pass(NotTaken::Flags);
             }
             if new.payload_bytes < u32::from(TCP_GSO_SIZE_MIN) {
@@ -141,28 +143,6 @@ pub(super) fn mismatch(config: &Config, new: &Parsed) -> FlushReason {
     } else {
         FlushReason::Mismatch
     }
-}
-
-/// The same for what most packets are, if the header agrees and `new` is the next of as long
-/// payloads, neither the first nor the last. `None` for any other.
-#[inline(always)]
-pub(super) fn goes_on(config: &Config, held: &State, new: &Parsed) -> Option<Ids> {
-    let last = if new.shape.kind().is_tcp() {
-        const ENDS: u8 = TCP_CWR | TCP_FIN | TCP_PSH;
-        if new.flags & ENDS != 0 || new.seq != held.next_seq {
-            return None;
-        }
-        TCP_SEGMENTS_MAX
-    } else {
-        UDP_GSO_SEGMENTS_MAX as u32
-    };
-    if new.payload_bytes != u32::from(held.size)
-        || u32::from(held.count) + 1 >= last
-        || held.ip_bytes_with(new.payload_bytes) > config.max_bytes
-    {
-        return None;
-    }
-    identification(config, held, new)
 }
 
 /// `tcp_gro_receive()` and `inet_gro_receive()` in Linux.

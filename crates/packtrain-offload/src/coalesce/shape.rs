@@ -1,73 +1,77 @@
 //! Which bytes of two headers have to be equal for the packets to merge: everything but a few
 //! fields, whose places depend only on where the headers are.
 
-use super::Semantics;
-use super::parse::{TCP_CWR, TCP_FIN, TCP_PSH, WIDE, protocol_of};
+use super::parse::{IPV4_NOT_DF, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, protocol_of};
+use super::rules::NOT_FIRST;
+use super::{Config, Semantics, wide};
 use crate::layout::{EtherType, Layout, Network, Transport};
 use crate::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, L2_HEADER_BYTES_MAX, VLAN_TAG_BYTES};
 use crate::offload::{GsoKind, LinkType};
 
-/// Where the headers of a TCP or UDP packet are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
-    header_bytes: u16,
-    transport: u16,
-    network: u8,
-    kind: GsoKind,
+/// Where the headers of a TCP or UDP packet are, in one word: from the lowest bits the kind, and
+/// then a byte each for the network header, half of the transport header, and half of the payload.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape(u32);
+
+impl core::fmt::Debug for Shape {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shape")
+            .field("kind", &self.kind())
+            .field("network", &self.network())
+            .field("transport", &self.transport())
+            .field("header_bytes", &self.header_bytes())
+            .finish()
+    }
 }
 
-const _: () = assert!(size_of::<Shape>() == 6);
 const _: () = assert!(L2_HEADER_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(HEADER_BYTES_MAX / 2 <= u8::MAX as usize);
 
 impl Shape {
     /// Of no packet.
-    pub(super) const NONE: Self = Self::new(GsoKind::TcpV4, 0, 0, 0);
+    pub(super) const NONE: Self = Self(0);
 
-    #[inline]
+    /// Headers are of even length, and at most [`HEADER_BYTES_MAX`] together.
+    #[inline(always)]
     pub(super) const fn new(kind: GsoKind, network: u16, transport: u16, payload: u16) -> Self {
-        Self {
-            header_bytes: payload,
-            transport,
-            network: network as u8,
-            kind,
-        }
+        let (transport, payload) = (transport as u32 / 2, payload as u32 / 2);
+        Self(kind as u32 | (network as u32 & 0xFF) << 8 | transport << 16 | payload << 24)
     }
 
     /// The same, said to be of the kind that it is of: the compiler knows it then.
     #[inline(always)]
     pub(super) const fn of_kind<const KIND: u8>(self) -> Self {
-        let kind = match KIND {
-            0 => GsoKind::TcpV4,
-            1 => GsoKind::TcpV6,
-            2 => GsoKind::UdpV4,
-            _ => GsoKind::UdpV6,
-        };
         const {
             assert!(GsoKind::TcpV4 as u8 == 0 && GsoKind::TcpV6 as u8 == 1);
             assert!(GsoKind::UdpV4 as u8 == 2 && GsoKind::UdpV6 as u8 == 3);
         }
-        Self { kind, ..self }
+        Self(self.0 & !0xFF | KIND as u32)
     }
 
     #[inline]
     pub(super) const fn kind(self) -> GsoKind {
-        self.kind
+        match self.0 & 0xFF {
+            0 => GsoKind::TcpV4,
+            1 => GsoKind::TcpV6,
+            2 => GsoKind::UdpV4,
+            _ => GsoKind::UdpV6,
+        }
     }
 
     #[inline]
     pub(super) const fn network(self) -> usize {
-        self.network as usize
+        (self.0 >> 8 & 0xFF) as usize
     }
 
     #[inline]
     pub(super) const fn transport(self) -> usize {
-        self.transport as usize
+        (self.0 >> 16 & 0xFF) as usize * 2
     }
 
     /// Link, IP and transport header, in bytes.
     #[inline]
     pub(super) const fn header_bytes(self) -> usize {
-        self.header_bytes as usize
+        (self.0 >> 24) as usize * 2
     }
 
     /// Where the transport checksum field is.
@@ -194,25 +198,141 @@ const fn differ(a: &[u8; 8], b: &[u8; 8], bits: &[u8; 8]) -> u64 {
     (u64::from_ne_bytes(*a) ^ u64::from_ne_bytes(*b)) & u64::from_ne_bytes(*bits)
 }
 
-/// The mask of a shape whose headers are within the first `WIDE` bytes.
+/// Bits of headers, at most `WIDE` bytes of them, as vectors like them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WideMask {
+#[repr(align(16))]
+struct Bits([u8; WIDE]);
+
+/// The shape of the packet that was held last, and what tells that another one is like it without
+/// parsing it. For shapes whose headers are within the first `WIDE` bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recent {
     pub shape: Shape,
-    bits: [u8; WIDE],
+    /// Transport payload that fits into an IP datagram of the longest that may be made.
+    payload_max: u32,
+    /// What has to be as in the first packet of a run for the next one, of the same length and with
+    /// other flags neither first nor last. That is more than has to be equal for merging, so it
+    /// implies that.
+    next: Bits,
+    /// What makes a packet one of this shape that may be held, if it is as in `like`.
+    first: Bits,
+    like: Bits,
 }
 
-impl WideMask {
-    /// Whether two packets agree in every bit that has to be equal.
-    #[inline(always)]
-    pub(super) fn agrees(&self, a: &[u8; WIDE], b: &[u8; WIDE]) -> bool {
-        const { assert!(WIDE.is_multiple_of(8)) };
-        let (a, b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-        let bits = self.bits.as_chunks::<8>().0;
-        let mut difference = 0;
-        for at in 0..WIDE / 8 {
-            difference |= differ(&a[at], &b[at], &bits[at]);
+impl Recent {
+    /// Nothing is like it: nothing is held with such a shape, and no IPv4 header begins with ones.
+    const NONE: Self = Self {
+        shape: Shape::NONE,
+        payload_max: 0,
+        next: Bits([0xFF; WIDE]),
+        first: Bits([0xFF; WIDE]),
+        like: Bits([0xFF; WIDE]),
+    };
+
+    /// For a packet that is held, with its mask.
+    fn of(mask: &Mask, head: &[u8], config: &Config) -> Option<Self> {
+        let (shape, network) = (mask.shape, mask.shape.network());
+        let compared = if shape.kind().is_ipv6() {
+            WIDE
+        } else {
+            WIDE_V4
+        };
+        if shape.header_bytes() > compared {
+            return None;
         }
-        difference == 0
+        let next = Self::next(mask)?;
+        let (first, mut like) = (Self::first(shape, config.link), Bits(*head.first_chunk()?));
+        for (byte, bits) in like.0.iter_mut().zip(first.0) {
+            *byte &= bits;
+        }
+        let headers = (shape.header_bytes() - network) as u32;
+        Some(Self {
+            shape,
+            payload_max: config.max_bytes.saturating_sub(headers),
+            next,
+            first,
+            like,
+        })
+    }
+
+    /// Everything but the TCP sequence number, the checksums, FIN, PSH and CWR, and the eight bytes
+    /// of an IPv4 header from the identification to the checksum.
+    fn next(mask: &Mask) -> Option<Bits> {
+        let mut bits = *mask.bits.first_chunk()?;
+        let (network, transport) = (mask.shape.network(), mask.shape.transport());
+        if mask.shape.kind().is_ipv6() {
+            bits[network + 4..network + 6].fill(0xFF);
+        } else {
+            bits[network + 2..network + 4].fill(0xFF);
+            bits[network + 4..network + 12].fill(0);
+        }
+        if !mask.shape.kind().is_tcp() {
+            bits[transport + 4..transport + 6].fill(0xFF);
+        }
+        Some(Bits(bits))
+    }
+
+    /// What a parser goes by, and flags that no first packet has. With IPv4 options or IPv6
+    /// extension headers that would be more than this, and nothing is like it.
+    fn first(shape: Shape, link: LinkType) -> Bits {
+        let (network, transport) = (shape.network(), shape.transport());
+        let ip_bytes = if shape.kind().is_ipv6() { 40 } else { 20 };
+        if transport - network != ip_bytes {
+            return Bits([0xFF; WIDE]);
+        }
+        let mut bits = [0; WIDE];
+        let addresses = match link {
+            LinkType::Ethernet => 12,
+            LinkType::RawIp | LinkType::Ipoib => 0,
+        };
+        bits[addresses..network].fill(0xFF);
+        if shape.kind().is_ipv6() {
+            // Version, next header.
+            bits[network] = 0xF0;
+            bits[network + 6] = 0xFF;
+        } else {
+            // Version and length, no fragment, protocol.
+            bits[network] = 0xFF;
+            bits[network + 6..network + 8].copy_from_slice(&IPV4_NOT_DF.to_be_bytes());
+            bits[network + 9] = 0xFF;
+        }
+        if shape.kind().is_tcp() {
+            bits[transport + 12] = 0xF0;
+            bits[transport + 13] = NOT_FIRST;
+        }
+        Bits(bits)
+    }
+
+    /// Whether a packet with `head` agrees with the first one of a run where the next one has to.
+    #[inline(always)]
+    pub(super) fn is_next<const KIND: u8>(&self, first: &[u8; WIDE], head: &[u8; WIDE]) -> bool {
+        agree::<KIND>(first, head, &self.next)
+    }
+
+    /// Whether `head` has this shape and the flags of a first packet.
+    #[inline(always)]
+    pub(super) fn is_first<const KIND: u8>(&self, head: &[u8; WIDE]) -> bool {
+        agree::<KIND>(&self.like.0, head, &self.first)
+    }
+
+    /// Whether a merged packet may have `bytes` of transport payload.
+    #[inline(always)]
+    pub(super) const fn fits(&self, bytes: u32) -> bool {
+        bytes <= self.payload_max
+    }
+}
+
+/// What is compared of IPv4 packets: no common header is longer than four vectors and a bit.
+const WIDE_V4: usize = 80;
+
+#[inline(always)]
+fn agree<const KIND: u8>(a: &[u8; WIDE], b: &[u8; WIDE], bits: &Bits) -> bool {
+    if Shape::NONE.of_kind::<KIND>().kind().is_ipv6() {
+        return wide::agree(a, b, &bits.0);
+    }
+    match (a.first_chunk(), b.first_chunk(), bits.0.first_chunk()) {
+        (Some(a), Some(b), Some(bits)) => wide::agree::<WIDE_V4>(a, b, bits),
+        _ => false,
     }
 }
 
@@ -224,7 +344,7 @@ pub(super) struct Masks {
     next: usize,
     semantics: Semantics,
     /// Of the packet that was held last, if its headers are short enough: most come next, too.
-    recent: WideMask,
+    recent: Recent,
 }
 
 impl Masks {
@@ -235,33 +355,31 @@ impl Masks {
             masks: [Mask::EMPTY; Self::KEPT],
             next: 0,
             semantics,
-            recent: WideMask {
-                shape: Shape::NONE,
-                bits: [0xFF; WIDE],
-            },
+            recent: Recent::NONE,
         }
     }
 
     /// The mask of the shape that was held last.
     #[inline(always)]
-    pub(super) const fn recent(&self) -> &WideMask {
+    pub(super) const fn recent(&self) -> &Recent {
         &self.recent
     }
 
     /// A packet of `shape` is held.
-    #[inline]
-    pub(super) fn note(&mut self, shape: Shape) {
-        if shape != self.recent.shape && shape.header_bytes() <= WIDE {
-            self.take_note(shape);
+    #[inline(always)]
+    pub(super) fn note(&mut self, shape: Shape, head: &[u8], config: &Config) {
+        if shape != self.recent.shape {
+            self.take_note(shape, head, config);
         }
     }
 
-    fn take_note(&mut self, shape: Shape) {
+    #[inline(never)]
+    fn take_note(&mut self, shape: Shape, head: &[u8], config: &Config) {
         let found = self.masks.iter().position(|mask| mask.shape == shape);
         let at = found.unwrap_or_else(|| self.replace(shape));
-        self.recent.shape = shape;
-        let bits = self.masks[at].bits.first_chunk();
-        self.recent.bits = *bits.unwrap_or(&[0xFF; WIDE]);
+        if let Some(recent) = Recent::of(&self.masks[at], head, config) {
+            self.recent = recent;
+        }
     }
 
     /// Whether two headers of `shape` agree in every bit that has to be equal.

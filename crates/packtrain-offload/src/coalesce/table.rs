@@ -6,35 +6,63 @@
 //! search when the table is full, and nothing to sort when it is flushed in order of arrival.
 
 use super::entry::State;
+use super::wide;
 use crate::prefetch;
 
-/// Slots of one set: one cache line.
-pub(super) const WAYS: usize = 16;
-const INDEX_BITS: u32 = 20;
-const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+/// Slots of one set; with a byte of each one's hash they fill a cache line.
+pub(super) const WAYS: usize = 12;
 /// Most entries of a table.
 pub(super) const FLOWS_MAX: usize = 1 << 19;
 /// Entries for each set, when the table is full and the hash is fair; a set takes [`WAYS`].
-const ENTRIES_PER_SET: usize = 6;
+const ENTRIES_PER_SET: usize = 4;
+/// Of [`Entry::slot`], for the number within the set.
+const WAY_BITS: u32 = 4;
 
-/// One cache line of slots. A slot is 0, or has 12 bits of the hash and the index of its entry
-/// plus one. Slots in use come first.
+/// One cache line of slots: what leads from a hash to an entry.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-pub struct Set([u32; WAYS]);
+#[repr(C, align(64))]
+pub struct Set {
+    /// A byte of the hash, never zero; zero in slots that are free, and behind the last.
+    tags: [u8; 16],
+    entries: [u32; WAYS],
+}
+
+const _: () = assert!(size_of::<Set>() == 64 && WAYS <= 16);
+const _: () = assert!((sets_for(FLOWS_MAX) as u64) << WAY_BITS <= u32::MAX as u64);
 
 impl Set {
     /// A set without entries.
-    pub const EMPTY: Self = Self([0; WAYS]);
+    pub const EMPTY: Self = Self {
+        tags: [0; 16],
+        entries: [0; WAYS],
+    };
+
+    /// The first slot that is free.
+    #[inline(always)]
+    fn free(&self) -> Option<usize> {
+        let free = wide::positions(&self.tags, 0).trailing_zeros() as usize;
+        (free < WAYS).then_some(free)
+    }
+
+    /// Entries whose hash has this tag.
+    #[inline(always)]
+    fn tagged(&self, tag: u8) -> impl Iterator<Item = u32> {
+        let mut found = wide::positions(&self.tags, tag);
+        core::iter::from_fn(move || {
+            let index = self.entries.get(found.trailing_zeros() as usize)?;
+            found &= found - 1;
+            Some(*index)
+        })
+    }
 }
 
 /// Room for one held packet.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct Entry<P> {
     pub(super) state: State,
-    /// The set that leads here.
-    set: u32,
+    /// The slot that leads here: a set, and below it the number in the set.
+    slot: u32,
     pub(super) packet: Option<P>,
 }
 
@@ -42,7 +70,7 @@ impl<P> Entry<P> {
     /// Room that is free.
     pub const EMPTY: Self = Self {
         state: State::EMPTY,
-        set: 0,
+        slot: 0,
         packet: None,
     };
 }
@@ -65,16 +93,17 @@ pub(super) struct Ring {
     live: u32,
 }
 
-/// A view of the storage with the ring's state.
+/// A view of the storage. The ring that goes with it is always the same.
 #[derive(Debug)]
 pub(super) struct Table<'t, P> {
     pub entries: &'t mut [Entry<P>],
     pub sets: &'t mut [Set],
-    pub ring: &'t mut Ring,
 }
 
-const fn tag(hash: u64) -> u32 {
-    (hash >> 52) as u32
+#[inline(always)]
+fn tag(hash: u64) -> u8 {
+    let tag = (hash >> 56) as u8;
+    tag + u8::from(tag == 0)
 }
 
 impl Ring {
@@ -104,16 +133,7 @@ impl<P> Table<'_, P> {
     /// The first entry that `hash` may lead to.
     #[inline(always)]
     pub(super) fn candidate(&self, hash: u64) -> Option<u32> {
-        let set = &self.sets[self.set_of(hash)];
-        for &slot in &set.0 {
-            if slot == 0 {
-                return None;
-            }
-            if slot >> INDEX_BITS == tag(hash) {
-                return Some((slot & INDEX_MASK) - 1);
-            }
-        }
-        None
+        self.sets[self.set_of(hash)].tagged(tag(hash)).next()
     }
 
     #[inline]
@@ -128,127 +148,108 @@ impl<P> Table<'_, P> {
         prefetch::read(&entry.state.shape);
     }
 
+    /// The way to this entry.
+    #[inline]
+    pub(super) fn prefetch_slot(&self, entry: &Entry<P>) {
+        if let Some(set) = self.sets.get((entry.slot >> WAY_BITS) as usize) {
+            prefetch::read(set);
+        }
+    }
+
     /// The entry of `hash` that `is_it` accepts.
     #[inline]
-    pub(super) fn find(
-        &mut self,
-        hash: u64,
-        mut is_it: impl FnMut(&State, &P) -> bool,
-    ) -> Option<u32> {
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&State, &P) -> bool) -> Option<u32> {
         let set = &self.sets[self.set_of(hash)];
-        for &slot in &set.0 {
-            if slot == 0 {
-                return None;
-            }
-            if slot >> INDEX_BITS != tag(hash) {
-                continue;
-            }
-            let index = (slot & INDEX_MASK) - 1;
+        set.tagged(tag(hash)).find(|&index| {
             let entry = &self.entries[index as usize];
-            if entry
-                .packet
-                .as_ref()
-                .is_some_and(|packet| is_it(&entry.state, packet))
-            {
-                return Some(index);
-            }
-        }
-        None
+            let packet = entry.packet.as_ref();
+            packet.is_some_and(|packet| is_it(&entry.state, packet))
+        })
     }
 
     /// The entry that has to go before one for `hash` can be begun: the oldest of its set if that
     /// is full, or of all.
-    #[inline]
-    pub(super) fn in_the_way(&self, hash: u64) -> Option<u32> {
+    #[inline(always)]
+    pub(super) fn in_the_way(&self, ring: &Ring, hash: u64) -> Option<u32> {
         let set = &self.sets[self.set_of(hash)];
-        if set.0[WAYS - 1] != 0 {
-            return self.oldest_of(set);
+        if set.free().is_none() {
+            return self.oldest_of(ring, set);
         }
-        let next = self.ring.head as usize;
+        let next = ring.head as usize;
         self.entries[next].packet.is_some().then_some(next as u32)
     }
 
     #[cold]
-    fn oldest_of(&self, set: &Set) -> Option<u32> {
-        let (capacity, head) = (self.entries.len() as u32, self.ring.head);
-        let indexes = set.0.iter().filter(|&&slot| slot != 0);
+    fn oldest_of(&self, ring: &Ring, set: &Set) -> Option<u32> {
+        let (capacity, head) = (self.entries.len() as u32, ring.head);
+        let used = set
+            .entries
+            .iter()
+            .zip(set.tags)
+            .filter(|(_, tag)| *tag != 0);
         // How long ago, in entries begun since.
-        indexes
-            .map(|slot| (slot & INDEX_MASK) - 1)
+        used.map(|(index, _)| *index)
             .max_by_key(|index| (head + capacity - 1 - index) % capacity)
     }
 
     /// Begins an entry for `hash` at the ring's head; [`Table::in_the_way`] said that nothing is.
-    #[inline]
-    pub(super) fn begin(&mut self, hash: u64, packet: P) -> &mut Entry<P> {
-        let index = self.ring.head;
+    #[inline(always)]
+    pub(super) fn begin(&mut self, ring: &mut Ring, hash: u64, packet: P) -> &mut Entry<P> {
+        let index = ring.head;
         let at = self.set_of(hash);
         let set = &mut self.sets[at];
-        if let Some(free) = set.0.iter_mut().find(|slot| **slot == 0) {
-            *free = tag(hash) << INDEX_BITS | (index + 1);
-        }
+        let free = set.free().unwrap_or(0);
+        set.tags[free] = tag(hash);
+        set.entries[free] = index;
         let next = if index as usize + 1 == self.entries.len() {
             0
         } else {
             index + 1
         };
-        if index == self.ring.tail && self.ring.live > 0 {
+        if index == ring.tail && ring.live > 0 {
             // The oldest was here, and is gone.
-            self.ring.tail = next;
+            ring.tail = next;
         }
-        self.ring.head = next;
-        self.ring.live += 1;
+        ring.head = next;
+        ring.live += 1;
         let entry = &mut self.entries[index as usize];
-        entry.set = at as u32;
+        entry.slot = (at << WAY_BITS | free) as u32;
         entry.packet = Some(packet);
         entry
     }
 
     /// Takes a packet out of the table.
     #[inline]
-    pub(super) fn take(&mut self, index: u32) -> Option<(&State, P)> {
+    pub(super) fn take(&mut self, ring: &mut Ring, index: u32) -> Option<(&State, P)> {
         let entry = &mut self.entries[index as usize];
         let packet = entry.packet.take()?;
-        let set = &mut self.sets[entry.set as usize].0;
-        let mine = set.iter().position(|slot| slot & INDEX_MASK == index + 1);
-        if let Some(mine) = mine {
-            let mut last = mine;
-            while last + 1 < WAYS && set[last + 1] != 0 {
-                last += 1;
-            }
-            set[mine] = set[last];
-            set[last] = 0;
-        }
-        self.ring.leave();
+        let (set, way) = (entry.slot >> WAY_BITS, entry.slot % (1 << WAY_BITS));
+        self.sets[set as usize].tags[way as usize] = 0;
+        ring.leave();
         Some((&entry.state, packet))
     }
 
-    /// Takes the oldest packet out, on the way to taking out all of them: the set that leads to it
-    /// is emptied, and with it the way to others. Until all are out nothing may be looked for.
+    /// Takes the oldest packet out.
     #[inline(always)]
-    pub(super) fn take_oldest_of_all(&mut self) -> Option<(&State, P)> {
-        let index = self.oldest()?;
-        let entry = &mut self.entries[index as usize];
-        let packet = entry.packet.take()?;
-        self.sets[entry.set as usize] = Set::EMPTY;
-        self.ring.leave();
-        Some((&entry.state, packet))
+    pub(super) fn take_oldest(&mut self, ring: &mut Ring) -> Option<(&State, P)> {
+        let oldest = self.oldest(ring)?;
+        self.take(ring, oldest)
     }
 
     /// The oldest entry in use.
     #[inline]
-    pub(super) fn oldest(&mut self) -> Option<u32> {
-        if self.ring.live == 0 {
+    pub(super) fn oldest(&self, ring: &mut Ring) -> Option<u32> {
+        if ring.live == 0 {
             return None;
         }
-        let mut tail = self.ring.tail;
+        let mut tail = ring.tail;
         while self.entries[tail as usize].packet.is_none() {
             tail += 1;
             if tail as usize == self.entries.len() {
                 tail = 0;
             }
         }
-        self.ring.tail = tail;
+        ring.tail = tail;
         Some(tail)
     }
 }

@@ -1,75 +1,65 @@
 //! What happens to a packet: found, judged, merged, held, handed on.
 
-use super::entry::{Ids, State, TEMPLATE_BYTES};
+use super::entry::{First, Ids, State, TEMPLATE_BYTES};
 use super::finish;
 use super::packet::{AppendError, Packet};
 use super::parse::{self, Class, Parsed};
 use super::rules::{self, Fields, Start, Verdict};
-use super::shape::Masks;
+use super::shape::{Masks, Shape};
 use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
-use super::table::Table;
-use super::{AHEAD, Config, Done, Finish, Semantics, Window};
-use crate::offload::{ChecksumState, GsoKind};
+use super::table::{Ring, Table};
+use super::{Config, Done, Finish, Semantics, Window};
+use crate::checksum::Sum;
+use crate::offload::ChecksumState;
 use crate::sort::{self, Keyed, Scratch};
-use core::mem::take;
+use core::mem;
+use core::ops::Range;
+
+/// What a coalescer knows besides what its storage holds.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub config: Config,
+    pub masks: Masks,
+    pub ring: Ring,
+    /// Packets in the queue of sorted mode.
+    pub queued: usize,
+    /// Sorted mode is on.
+    pub sorting: bool,
+    pub window: Window,
+    pub stats: Stats,
+}
+
+impl Core {
+    /// Packets of a run are merged without looking at anything but what counts on.
+    #[inline]
+    pub(super) const fn runs(&self) -> bool {
+        matches!(self.config.semantics, Semantics::Reversible)
+            && matches!(self.config.finish, Finish::Partial)
+    }
+}
 
 /// A coalescer taken apart, so that its parts can be borrowed one by one.
 pub(super) struct Work<'w, P> {
-    pub config: &'w Config,
-    pub masks: &'w mut Masks,
+    pub core: &'w mut Core,
     pub table: Table<'w, P>,
     pub queue: &'w mut [Queued<P>],
     pub keys: &'w mut [Keyed],
     pub words: &'w mut [u32],
-    pub queued: &'w mut usize,
-    pub sorting: bool,
-    /// Merging is linking, and nothing else.
-    pub links_only: bool,
-    pub window: &'w mut Window,
-    pub stats: &'w mut Stats,
     pub now: u64,
 }
 
 impl<P: Packet> Work<'_, P> {
-    /// Whether flows are worth fetching ahead: not those that are in the nearest cache anyway.
-    #[inline]
-    pub(super) fn looks_ahead(&self) -> bool {
-        !self.sorting && self.table.ring.live() > IN_CACHE
-    }
-
-    /// Asks for what the packets will touch if they are of the shape that was held last: sets, then
-    /// entries, then the held packets. For others nothing useful is fetched, and nothing else
-    /// happens.
-    #[inline]
-    pub(super) fn prefetch(&self, ahead: &[Option<P>]) {
-        let shape = self.masks.recent().shape;
-        let mut hashes = [0; AHEAD];
-        for (hash, packet) in hashes.iter_mut().zip(ahead.iter().flatten()) {
-            if let Some(head) = packet.head().first_chunk() {
-                *hash = parse::hash_at(shape, head, self.config.seed);
-                self.table.prefetch_set(*hash);
-            }
-        }
-        let hashes = &hashes[..ahead.len()];
-        let mut entries = [None; AHEAD];
-        for (entry, hash) in entries.iter_mut().zip(hashes) {
-            *entry = self.table.candidate(*hash);
-            if let Some(index) = *entry {
-                self.table.prefetch_entry(index);
-            }
-        }
-        for index in entries.into_iter().flatten() {
-            if let Some(packet) = &self.table.entries[index as usize].packet {
-                packet.prefetch();
-            }
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn take(&mut self, packet: P, parsed: Parsed, sink: &mut impl FnMut(P, &Done)) {
-        self.stats.packets += 1;
-        self.window.packets += 1;
+    /// Takes a packet after a look at all of its headers.
+    #[inline(never)]
+    pub(super) fn take_parsed(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) {
+        let Config {
+            link,
+            seed,
+            semantics,
+            ..
+        } = self.core.config;
+        let parsed = Parsed::of(&packet, link, semantics == Semantics::Reversible, seed);
         match parsed.class {
             Class::Stranger(why) => self.pass(packet, why, sink),
             Class::OfAnyFlow(why) => {
@@ -77,24 +67,29 @@ impl<P: Packet> Work<'_, P> {
                 self.flush_all(FlushReason::Refused, sink);
                 self.pass(packet, why, sink);
             }
-            Class::Candidate | Class::OfFlow(_) if self.sorting => {
-                if *self.queued == self.queue.len() {
+            Class::Candidate | Class::OfFlow(_) if self.core.sorting => {
+                if self.core.queued == self.queue.len() {
                     self.run_queue(sink);
                 }
-                self.queue[*self.queued].put(packet, parsed);
-                *self.queued += 1;
+                self.queue[self.core.queued].put(packet, parsed);
+                self.core.queued += 1;
             }
             Class::Candidate | Class::OfFlow(_) => self.step(packet, &parsed, sink),
         }
     }
 
     /// Sorted mode: the queued packets, flow by flow.
+    #[inline(always)]
     pub(super) fn run_queue(&mut self, sink: &mut impl FnMut(P, &Done)) {
-        let count = take(self.queued);
-        if count == 0 {
-            return;
+        if self.core.queued > 0 {
+            self.sort_queue(sink);
         }
-        self.stats.sorted_windows += 1;
+    }
+
+    #[inline(never)]
+    fn sort_queue(&mut self, sink: &mut impl FnMut(P, &Done)) {
+        let count = mem::take(&mut self.core.queued);
+        self.core.stats.sorted_windows += 1;
         let capacity = self.queue.len();
         let (items, spare) = self.keys.split_at_mut(capacity);
         let items = &mut items[..count];
@@ -117,7 +112,7 @@ impl<P: Packet> Work<'_, P> {
             let Keyed { key, index } = self.keys[at];
             if last != Some(key) {
                 last = Some(key);
-                self.window.groups += 1;
+                self.core.window.groups += 1;
                 self.flush_all(FlushReason::Timeout, sink);
             }
             if let Some((packet, parsed)) = self.queue[index as usize].take() {
@@ -125,80 +120,6 @@ impl<P: Packet> Work<'_, P> {
             }
         }
         self.flush_all(FlushReason::Timeout, sink);
-    }
-
-    /// The packet that is expected: one that continues the held one of its flow and ends nothing,
-    /// with headers of the shape that was held last. It comes back if it is anything else.
-    ///
-    /// It need not be parsed. If every bit agrees with those of a packet that was, but for the
-    /// fields that may differ, then so does everything that a parser looks at; what is left to be
-    /// checked are these fields.
-    #[inline(always)]
-    pub(super) fn expected(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) -> Option<P> {
-        match self.masks.recent().shape.kind() {
-            GsoKind::TcpV4 => self.expected_kind::<{ GsoKind::TcpV4 as u8 }>(packet, sink),
-            GsoKind::TcpV6 => self.expected_kind::<{ GsoKind::TcpV6 as u8 }>(packet, sink),
-            GsoKind::UdpV4 => self.expected_kind::<{ GsoKind::UdpV4 as u8 }>(packet, sink),
-            GsoKind::UdpV6 => self.expected_kind::<{ GsoKind::UdpV6 as u8 }>(packet, sink),
-        }
-    }
-
-    /// The same for one kind of packets, so that nothing about the kind has to be asked.
-    #[inline(always)]
-    fn expected_kind<const KIND: u8>(
-        &mut self,
-        packet: P,
-        sink: &mut impl FnMut(P, &Done),
-    ) -> Option<P> {
-        let mask = self.masks.recent();
-        let Some(head) = packet.head().first_chunk() else {
-            return Some(packet);
-        };
-        let shape = mask.shape.of_kind::<KIND>();
-        let hash = parse::hash_at(shape, head, self.config.seed);
-        let Some(index) = self.table.candidate(hash) else {
-            return Some(packet);
-        };
-        let entry = &mut self.table.entries[index as usize];
-        let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
-            return Some(packet);
-        };
-        if !self.links_only
-            || state.shape != shape
-            || !mask.agrees(&state.template, head)
-            || state.aside != packet.aside()
-        {
-            return Some(packet);
-        }
-        let Some(new) = Parsed::like(shape, hash, &packet, head) else {
-            return Some(packet);
-        };
-        let Some(ids) = rules::goes_on(self.config, state, &new) else {
-            return Some(packet);
-        };
-        let payload = shape.header_bytes() as u32..new.ip_end;
-        if packet.checksum() == ChecksumState::None {
-            let headers = new.transport_sum(head);
-            match held.append_checked(packet, payload, headers) {
-                Ok(()) => self.stats.summed_bytes += u64::from(new.payload_bytes),
-                Err((AppendError::Full, packet)) => return Some(packet),
-                Err((AppendError::Checksum, packet)) => {
-                    self.stats.packets += 1;
-                    self.window.packets += 1;
-                    self.stats.summed_bytes += u64::from(new.payload_bytes);
-                    self.flush_one(index, FlushReason::Refused, sink);
-                    self.pass(packet, NotTaken::BadChecksum, sink);
-                    return None;
-                }
-            }
-        } else if let Err(packet) = held.append(packet, payload) {
-            return Some(packet);
-        }
-        self.stats.packets += 1;
-        self.window.packets += 1;
-        state.ids = ids;
-        state.go_on(&new);
-        None
     }
 
     /// One packet of a flow.
@@ -290,11 +211,11 @@ impl<P: Packet> Work<'_, P> {
         let head = packet.head();
         if held.shape != new.shape
             || held.aside != packet.aside()
-            || !self.masks.agree(new.shape, held_head, head)
+            || !self.core.masks.agree(new.shape, held_head, head)
         {
-            return Verdict::Refuse(rules::mismatch(self.config, new));
+            return Verdict::Refuse(rules::mismatch(&self.core.config, new));
         }
-        rules::continues(self.config, held, held_head, new, head)
+        rules::continues(&self.core.config, held, held_head, new, head)
     }
 
     /// What a packet begins with that is held after `held`, which it does not continue.
@@ -304,7 +225,13 @@ impl<P: Packet> Work<'_, P> {
             return Ids::Undecided;
         };
         let held_head = (entry.state.headers()).unwrap_or_else(|| held_packet.head());
-        if rules::repeats(self.config, &entry.state, held_head, new, packet.head()) {
+        if rules::repeats(
+            &self.core.config,
+            &entry.state,
+            held_head,
+            new,
+            packet.head(),
+        ) {
             Ids::Sealed
         } else {
             Ids::Undecided
@@ -313,11 +240,10 @@ impl<P: Packet> Work<'_, P> {
 
     /// Merges a packet. It comes back if that was not possible, with the reason.
     fn merge(&mut self, index: u32, packet: P, new: &Parsed, ids: Ids) -> Option<(AppendError, P)> {
-        let header_bytes = new.shape.header_bytes() as u32;
-        let payload = header_bytes..header_bytes + new.payload_bytes;
-        let fields = (self.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
+        let payload = new.payload();
+        let fields = (self.core.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
             .then(|| Fields::of(new.shape, packet.head()));
-        let sum = (self.config.finish == Finish::Complete).then(|| payload_sum(&packet, new));
+        let sum = (self.core.config.finish == Finish::Complete).then(|| payload_sum(&packet, new));
         let headers =
             (packet.checksum() == ChecksumState::None).then(|| new.transport_sum(packet.head()));
         let entry = &mut self.table.entries[index as usize];
@@ -328,7 +254,7 @@ impl<P: Packet> Work<'_, P> {
             .map(|sum| finish::join(sum_so_far(state, held), u32::from(state.payload_bytes), sum));
         let result = match headers {
             Some(headers) => {
-                self.stats.summed_bytes += u64::from(new.payload_bytes);
+                self.core.stats.summed_bytes += u64::from(new.payload_bytes);
                 held.append_checked(packet, payload, headers)
             }
             None => held
@@ -340,7 +266,7 @@ impl<P: Packet> Work<'_, P> {
         }
         state.ids = ids;
         let absorbed = state.advance(new);
-        self.stats.absorbed += u64::from(absorbed);
+        self.core.stats.absorbed += u64::from(absorbed);
         if let Some(head) = kept_up_to_date(state, held, fields.is_some() || sum.is_some()) {
             if let Some(fields) = fields {
                 fields.store(new.shape, head);
@@ -354,17 +280,14 @@ impl<P: Packet> Work<'_, P> {
 
     /// A packet whose flow is not held: it is held, or handed on.
     fn hold(&mut self, mut packet: P, new: &Parsed, ids: Ids, sink: &mut impl FnMut(P, &Done)) {
-        if let Start::Pass(why) = rules::start(self.config, new, packet.head()) {
+        if let Start::Pass(why) = rules::start(&self.core.config, new, packet.head()) {
             return self.pass(packet, why, sink);
         }
-        if packet.checksum() == ChecksumState::None {
-            let mut sum = new.transport_sum(packet.head());
-            let header_bytes = new.shape.header_bytes() as u32;
-            sum.add_sum(packet.sum(header_bytes..new.ip_end));
-            self.stats.summed_bytes += u64::from(new.payload_bytes);
-            if !sum.is_valid() {
-                return self.pass(packet, NotTaken::BadChecksum, sink);
-            }
+        let headers = self.sum_of_headers(&packet, new.shape, new.ip_end);
+        if let Some(headers) = headers
+            && !self.is_right(&packet, headers, new.payload())
+        {
+            return self.pass(packet, NotTaken::BadChecksum, sink);
         }
         if packet.head_mut(new.shape.header_bytes()).is_none() {
             return self.pass(packet, NotTaken::Shared, sink);
@@ -373,34 +296,57 @@ impl<P: Packet> Work<'_, P> {
         if packet.bytes() > new.ip_end {
             packet.truncate(new.ip_end);
         }
-        while let Some(oldest) = self.table.in_the_way(new.hash) {
-            self.window.evictions += 1;
+        while let Some(oldest) = self.table.in_the_way(&self.core.ring, new.hash) {
+            self.core.window.evictions += 1;
             self.flush_one(oldest, FlushReason::Evict, sink);
         }
-        let now = self.now;
-        let entry = self.table.begin(new.hash, packet);
-        if let Some(packet) = &entry.packet {
-            let head = packet.head();
-            entry.state.begin(new, head, now, packet.aside());
-            entry.state.ids = ids;
-            self.masks.note(new.shape);
-        }
+        let first = First {
+            shape: new.shape,
+            seq: new.seq,
+            payload_bytes: new.payload_bytes,
+            ids,
+        };
+        self.begin(new.hash, &first, packet, headers);
     }
 
-    fn pass(&mut self, packet: P, why: NotTaken, sink: &mut impl FnMut(P, &Done)) {
-        self.stats.not_taken.add(why);
-        self.stats.emitted += 1;
+    /// Holds a packet whose checksum is right; `headers` is the sum of its headers, if it was
+    /// verified.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, hash: u64, first: &First, packet: P, headers: Option<Sum>) {
+        let aside = packet.aside();
+        let entry = self.table.begin(&mut self.core.ring, hash, packet);
+        let Some(packet) = &entry.packet else { return };
+        let head = packet.head();
+        entry.state.begin(first, head, self.now, aside);
+        if self.core.runs()
+            && let Some(headers) = headers
+        {
+            entry.state.keep_sum(headers);
+        }
+        self.core.masks.note(first.shape, head, &self.core.config);
+    }
+
+    /// For a packet that nobody vouches for.
+    #[inline(always)]
+    pub(super) fn sum_of_headers(&self, packet: &P, shape: Shape, ip_end: u32) -> Option<Sum> {
+        (packet.checksum() == ChecksumState::None)
+            .then(|| parse::transport_sum(packet.head(), shape, ip_end))
+    }
+
+    #[inline(always)]
+    pub(super) fn is_right(&mut self, packet: &P, mut headers: Sum, payload: Range<u32>) -> bool {
+        self.core.stats.summed_bytes += u64::from(payload.end - payload.start);
+        headers.add_sum(packet.sum(payload));
+        headers.is_valid()
+    }
+
+    pub(super) fn pass(&mut self, packet: P, why: NotTaken, sink: &mut impl FnMut(P, &Done)) {
+        self.core.stats.not_taken.add(why);
+        self.core.stats.emitted += 1;
         if why == NotTaken::BadChecksum {
-            self.stats.bad_checksums += 1;
+            self.core.stats.bad_checksums += 1;
         }
         sink(packet, &Done::Passed(why));
-    }
-
-    /// Everything that is held, oldest first.
-    pub(super) fn flush_all(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        while let Some((state, packet)) = self.table.take_oldest_of_all() {
-            emit(self.config, self.stats, state, packet, reason, sink);
-        }
     }
 
     pub(super) fn flush_one(
@@ -409,15 +355,22 @@ impl<P: Packet> Work<'_, P> {
         reason: FlushReason,
         sink: &mut impl FnMut(P, &Done),
     ) {
-        if let Some((state, packet)) = self.table.take(index) {
-            emit(self.config, self.stats, state, packet, reason, sink);
+        if let Some((state, packet)) = self.table.take(&mut self.core.ring, index) {
+            emit(
+                &self.core.config,
+                &mut self.core.stats,
+                state,
+                packet,
+                reason,
+                sink,
+            );
         }
     }
 }
 
 /// Hands on what was held.
 #[inline(always)]
-fn emit<P: Packet>(
+pub(super) fn emit<P: Packet>(
     config: &Config,
     stats: &mut Stats,
     state: &State,
@@ -437,15 +390,10 @@ fn emit<P: Packet>(
     sink(packet, &Done::Alone(reason));
 }
 
-/// Entries that are in the first-level cache anyway.
-const IN_CACHE: u32 = 128;
-
 /// Sum of a packet's payload: from its checksum, which is right, unless that is partial.
 fn payload_sum<P: Packet>(packet: &P, new: &Parsed) -> u16 {
     match packet.checksum() {
-        ChecksumState::Partial { .. } => packet
-            .sum(new.shape.header_bytes() as u32..new.ip_end)
-            .fold(),
+        ChecksumState::Partial { .. } => packet.sum(new.payload()).fold(),
         ChecksumState::None | ChecksumState::Unnecessary => {
             finish::payload_sum(new.transport_sum(packet.head()))
         }

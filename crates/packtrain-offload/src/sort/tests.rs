@@ -343,3 +343,121 @@ fn capacity_is_exact() {
         }
     }
 }
+
+/// Keys that come one after the other in turn.
+fn turns(n: usize, distinct: usize) -> Vec<u64> {
+    let keys: Vec<u64> = numbers(10).take(distinct).collect();
+    (0..n).map(|i| keys[i % distinct]).collect()
+}
+
+#[test]
+fn few_keys_are_grouped_as_such() {
+    for (n, distinct, few) in [
+        (64, 8, false),
+        (255, 8, false),
+        (256, 8, true),
+        (2047, 8, true),
+        (2048, 8, true),
+        (2048, 60, true),
+        (4096, 60, true),
+        (ITEMS_MAX, 60, true),
+        (512, 512, false),
+        (4096, 4096, false),
+    ] {
+        let steps = run(&turns(n, distinct)).steps;
+        assert_eq!(steps.few, few, "{n} items, {distinct} keys: {steps:?}");
+        let random: Vec<u64> = numbers(11)
+            .take(n)
+            .map(|n| (n % distinct as u64).wrapping_mul(0x9E37_79B9))
+            .collect();
+        let steps = run(&random).steps;
+        assert_eq!(steps.few, few, "{n} items, {distinct} keys: {steps:?}");
+    }
+}
+
+/// What begins with few keys may go on with many: with one more than there are numbers for, early,
+/// late, and with the last item.
+#[test]
+fn keys_that_only_seemed_few_are_grouped() {
+    for (n, numbers_given) in [(300, 63), (2000, 63), (3000, 127), (ITEMS_MAX, 127)] {
+        for distinct in [numbers_given - 1, numbers_given, numbers_given + 1, n / 2] {
+            for after in [200, n - distinct] {
+                let after = after.min(n - distinct);
+                let mut keys = turns(after, 4);
+                let new = numbers(12).take(distinct - 4);
+                keys.extend(new);
+                keys.extend(turns(n - keys.len(), 4));
+                let steps = run(&keys).steps;
+                let few = distinct <= numbers_given;
+                assert_eq!(steps.few, few, "{n} items, {distinct} keys: {steps:?}");
+            }
+        }
+    }
+}
+
+/// The first key's value stands for those not given yet; nobody takes an empty slot for it.
+#[test]
+fn few_keys_that_are_zero_or_all_ones_or_the_first_are_told_apart() {
+    for special in [0, 1, u64::MAX, 1 << 63] {
+        for n in [256, 4096] {
+            let mut keys = turns(n, 7);
+            for at in [0, 3, 100, n - 1] {
+                keys[at] = special;
+            }
+            assert!(run(&keys).steps.few);
+            keys.rotate_left(1);
+            assert!(run(&keys).steps.few);
+        }
+    }
+}
+
+/// Two keys of one slot, as few as that, are found by looking further, up to a bound that no
+/// longer makes it worth it.
+#[test]
+fn few_keys_that_share_a_slot_are_looked_for_further() {
+    let inverse = inverse();
+    let with = |share: usize| -> Vec<u64> {
+        let key = |i: usize| match i {
+            // Small products, so the first slot of any table.
+            i if i % share == 0 => ((i / share % 2) as u64 + 1).wrapping_mul(inverse),
+            i => (i as u64 % 5) << 40 | 7,
+        };
+        (0..4096).map(key).collect()
+    };
+    let rare = run(&with(64)).steps;
+    assert!(rare.few && rare.probes > 0, "{rare:?}");
+    let often = run(&with(2)).steps;
+    assert!(!often.few && !often.radix, "{often:?}");
+}
+
+/// Mixed for the look at runs, few for the sample, and yet grouped.
+#[test]
+fn few_keys_that_are_grouped_already_are_not_moved() {
+    // The sample sees half of the keys, each of which has a slot of its own in the table.
+    let inverse = inverse();
+    let key = |i: u64| ((i / 2) << 54 | (i % 2) << 52).wrapping_mul(inverse);
+    let keys: Vec<u64> = (0..125).chain([125; 2000]).map(key).collect();
+    let outcome = run(&keys);
+    assert!(outcome.in_place && outcome.steps.few, "{:?}", outcome.steps);
+    let last_again: Vec<u64> = keys.iter().copied().chain([key(124)]).collect();
+    let outcome = run(&last_again);
+    assert!(
+        !outcome.in_place && outcome.steps.few,
+        "{:?}",
+        outcome.steps
+    );
+}
+
+#[test]
+fn words_suffice_as_words_says() {
+    for n in (0..2100).chain([4095, 4096, 4097, 65_535, ITEMS_MAX]) {
+        let least = words(n);
+        for len in [0, 511, 512, least - 1, least, least + 1, 2 * least] {
+            assert_eq!(
+                words_suffice(len, n),
+                len >= least,
+                "{len} words, {n} items"
+            );
+        }
+    }
+}

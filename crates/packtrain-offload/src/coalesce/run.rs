@@ -1,0 +1,325 @@
+//! The packet that most packets are: the next one of a run, exactly where the last one ended.
+//!
+//! It need not be parsed. If every bit of its headers agrees with those of a packet that was, but
+//! for the fields that count on, then so does everything that a parser looks at; what is left to be
+//! checked are these fields. Anything else is left to the rules, which would have said the same.
+
+use super::Done;
+use super::entry::{First, Ids, State};
+use super::packet::{AppendError, Packet};
+use super::parse::{self, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, array};
+use super::shape::{Recent, Shape};
+use super::stats::{FlushReason, NotTaken};
+use super::work::Work;
+use crate::checksum::Sum;
+use crate::limits::UDP_GSO_SEGMENTS_MAX;
+use crate::offload::{ChecksumState, GsoKind};
+use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
+
+impl<P: Packet> Work<'_, P> {
+    /// Takes packets of which most are expected to be parts of runs; says how many there were.
+    #[inline(always)]
+    pub(super) fn take_runs(
+        &mut self,
+        mut packets: impl Iterator<Item = P>,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> u64 {
+        let (mut count, mut left) = (0, true);
+        while left {
+            // One loop for each kind, so that nothing about the kind has to be asked in it.
+            let (packets, count) = (&mut packets, &mut count);
+            left = match self.core.masks.recent().shape.kind() {
+                GsoKind::TcpV4 => self.run::<{ GsoKind::TcpV4 as u8 }>(packets, count, sink),
+                GsoKind::TcpV6 => self.run::<{ GsoKind::TcpV6 as u8 }>(packets, count, sink),
+                GsoKind::UdpV4 => self.run::<{ GsoKind::UdpV4 as u8 }>(packets, count, sink),
+                GsoKind::UdpV6 => self.run::<{ GsoKind::UdpV6 as u8 }>(packets, count, sink),
+            };
+        }
+        count
+    }
+
+    /// Takes packets until another kind is held; says whether that was so.
+    #[inline(always)]
+    fn run<const KIND: u8>(
+        &mut self,
+        packets: &mut impl Iterator<Item = P>,
+        count: &mut u64,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> bool {
+        for packet in packets {
+            *count += 1;
+            if let Err(packet) = self.next_of_kind::<KIND>(packet, sink) {
+                self.take_parsed(packet, sink);
+                if self.core.masks.recent().shape.kind() as u8 != KIND {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Merges `packet` if it is the next one of a run, or holds it if it is the first, and of the
+    /// shape that was held last. It comes back if it is neither. `Reversible` with partial
+    /// checksums only.
+    #[inline(always)]
+    fn next_of_kind<const KIND: u8>(
+        &mut self,
+        packet: P,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> Result<(), P> {
+        let Some(head) = packet.head().first_chunk() else {
+            return Err(packet);
+        };
+        let shape = self.core.masks.recent().shape.of_kind::<KIND>();
+        let hash = parse::hash_at(shape, head, self.core.config.seed);
+        match self.table.candidate(hash) {
+            Some(index) => self.next_of_entry::<KIND>(index, packet, sink),
+            None => self.first_of_kind::<KIND>(hash, packet, sink),
+        }
+    }
+
+    /// Takes a packet whose flow was looked for before: `hash` and `entry` are what was found, for
+    /// the shape that was the last one to be held then.
+    #[inline(never)]
+    pub(super) fn take_found(
+        &mut self,
+        packet: P,
+        shape: Shape,
+        hash: u64,
+        entry: Option<u32>,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        let now = self.core.masks.recent().shape;
+        let taken = match now.kind() {
+            _ if now != shape => Err(packet),
+            GsoKind::TcpV4 => {
+                self.found_of_kind::<{ GsoKind::TcpV4 as u8 }>(packet, hash, entry, sink)
+            }
+            GsoKind::TcpV6 => {
+                self.found_of_kind::<{ GsoKind::TcpV6 as u8 }>(packet, hash, entry, sink)
+            }
+            GsoKind::UdpV4 => {
+                self.found_of_kind::<{ GsoKind::UdpV4 as u8 }>(packet, hash, entry, sink)
+            }
+            GsoKind::UdpV6 => {
+                self.found_of_kind::<{ GsoKind::UdpV6 as u8 }>(packet, hash, entry, sink)
+            }
+        };
+        if let Err(packet) = taken {
+            self.take_parsed(packet, sink);
+        }
+    }
+
+    #[inline(always)]
+    fn found_of_kind<const KIND: u8>(
+        &mut self,
+        packet: P,
+        hash: u64,
+        entry: Option<u32>,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> Result<(), P> {
+        // What was not there may be there now. What was there and is another flow's now does not
+        // agree with the packet.
+        match entry.or_else(|| self.table.candidate(hash)) {
+            Some(index) => self.next_of_entry::<KIND>(index, packet, sink),
+            None => self.first_of_kind::<KIND>(hash, packet, sink),
+        }
+    }
+
+    #[inline(always)]
+    fn next_of_entry<const KIND: u8>(
+        &mut self,
+        index: u32,
+        packet: P,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> Result<(), P> {
+        let recent = self.core.masks.recent();
+        let shape = recent.shape.of_kind::<KIND>();
+        let Some(head) = packet.head().first_chunk() else {
+            return Err(packet);
+        };
+        let entry = &mut self.table.entries[index as usize];
+        let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
+            return Err(packet);
+        };
+        if !is_next::<KIND>(recent, shape, state, head)
+            || !recent.fits(u32::from(state.payload_bytes) + u32::from(state.size))
+            || u32::from(state.count) + 1 >= segments_max(shape.kind())
+            || packet.bytes() != shape.header_bytes() as u32 + u32::from(state.size)
+            || packet.aside() != state.aside
+            || packet.gso().is_some()
+        {
+            return Err(packet);
+        }
+        let payload = shape.header_bytes() as u32..packet.bytes();
+        if !vouched_for(&packet, shape, head) {
+            return Err(packet);
+        }
+        match packet.checksum() {
+            ChecksumState::None if !state.summed => return Err(packet),
+            ChecksumState::None => {
+                let headers = headers_sum(shape, state, head);
+                let appended = held.append_checked(packet, payload, headers);
+                if let Err((AppendError::Full, packet)) = appended {
+                    return Err(packet);
+                }
+                self.core.stats.summed_bytes += u64::from(state.size);
+                if let Err((_, packet)) = appended {
+                    self.flush_one(index, FlushReason::Refused, sink);
+                    self.pass(packet, NotTaken::BadChecksum, sink);
+                    return Ok(());
+                }
+            }
+            ChecksumState::Unnecessary | ChecksumState::Partial { .. } => {
+                held.append(packet, payload)?;
+            }
+        }
+        state.next_seq = state.next_seq.wrapping_add(u32::from(state.size));
+        state.payload_bytes = state.payload_bytes.wrapping_add(state.size);
+        state.count += 1;
+        state.ids = match state.ids {
+            Ids::Undecided => Ids::Counting,
+            decided => decided,
+        };
+        Ok(())
+    }
+
+    /// Holds a packet whose flow is not, if it is of the shape that was held last and may be. It
+    /// comes back otherwise.
+    #[inline(always)]
+    fn first_of_kind<const KIND: u8>(
+        &mut self,
+        hash: u64,
+        mut packet: P,
+        sink: &mut impl FnMut(P, &Done),
+    ) -> Result<(), P> {
+        let recent = self.core.masks.recent();
+        let shape = recent.shape.of_kind::<KIND>();
+        let (kind, network, transport) = parse::places(shape);
+        let Some(head) = packet.head().first_chunk() else {
+            return Err(packet);
+        };
+        let two = |at: usize| u32::from(u16::from_be_bytes(array::<2>(head, at)));
+        let (ip_end, ipv4_is_right) = if kind.is_ipv6() {
+            (network as u32 + 40 + two(network + 4), true)
+        } else {
+            let ip: &[u8; 20] = &array(head, network);
+            let right = parse::ipv4_header_is_right(ip) && [ip[10], ip[11]] != [0xFF; 2];
+            (network as u32 + two(network + 2), right)
+        };
+        let header_bytes = shape.header_bytes() as u32;
+        let least = if kind.is_tcp() {
+            u32::from(TCP_GSO_SIZE_MIN)
+        } else {
+            1
+        };
+        if !recent.is_first::<KIND>(head)
+            || !ipv4_is_right
+            || ip_end != packet.bytes()
+            || ip_end < header_bytes + least
+            || !recent.fits(ip_end - header_bytes)
+            || (!kind.is_tcp() && two(transport + 4) != ip_end - transport as u32)
+            || packet.gso().is_some()
+            || !vouched_for(&packet, shape, head)
+            || self.table.in_the_way(&self.core.ring, hash).is_some()
+        {
+            return Err(packet);
+        }
+        let first = First {
+            shape,
+            seq: if kind.is_tcp() {
+                u32::from_be_bytes(array(head, transport + 4))
+            } else {
+                0
+            },
+            payload_bytes: ip_end - header_bytes,
+            ids: Ids::Undecided,
+        };
+        if packet.head_mut(shape.header_bytes()).is_none() {
+            return Err(packet);
+        }
+        let headers = self.sum_of_headers(&packet, shape, ip_end);
+        if let Some(headers) = headers
+            && !self.is_right(&packet, headers, header_bytes..ip_end)
+        {
+            self.pass(packet, NotTaken::BadChecksum, sink);
+            return Ok(());
+        }
+        self.begin(hash, &first, packet, headers);
+        Ok(())
+    }
+}
+
+/// Whether the headers in `head` are those that come next.
+#[inline(always)]
+fn is_next<const KIND: u8>(
+    recent: &Recent,
+    shape: Shape,
+    state: &State,
+    head: &[u8; WIDE],
+) -> bool {
+    let (kind, network, transport) = parse::places(shape);
+    if state.shape != shape || !recent.is_next::<KIND>(&state.template, head) {
+        return false;
+    }
+    if kind.is_tcp() {
+        const ENDS: u8 = TCP_CWR | TCP_FIN | TCP_PSH;
+        if head[transport + 13] & ENDS != 0
+            || u32::from_be_bytes(array(head, transport + 4)) != state.next_seq
+        {
+            return false;
+        }
+    }
+    if kind.is_ipv6() {
+        return true;
+    }
+    // From the identification to the checksum. If the one is `count` higher than in the first
+    // packet and the other `count` lower, the header's sum is the same, and right; a carry, which
+    // would leave it right too, is left to the rules.
+    let fields = |bytes: &[u8; WIDE]| u64::from_be_bytes(array(bytes, network + 4));
+    let step = fields(head).wrapping_sub(fields(&state.template));
+    let count = u64::from(state.count);
+    match state.ids {
+        Ids::Undecided | Ids::Counting => step == (count << 48).wrapping_sub(count),
+        Ids::Fixed => step == 0,
+        Ids::Sealed => false,
+    }
+}
+
+const fn segments_max(kind: GsoKind) -> u32 {
+    if kind.is_tcp() {
+        TCP_SEGMENTS_MAX
+    } else {
+        UDP_GSO_SEGMENTS_MAX as u32
+    }
+}
+
+/// Whether there is a checksum in the form that segmentation writes, or that of this very transport
+/// header is still to be made.
+#[inline(always)]
+fn vouched_for<P: Packet>(packet: &P, shape: Shape, head: &[u8; WIDE]) -> bool {
+    let (kind, _, transport) = parse::places(shape);
+    match packet.checksum() {
+        ChecksumState::Partial { start, offset } => {
+            usize::from(start) == transport && offset == if kind.is_tcp() { 16 } else { 6 }
+        }
+        ChecksumState::None | ChecksumState::Unnecessary if kind.is_tcp() => {
+            array(head, transport + 16) != [0xFF; 2]
+        }
+        ChecksumState::None | ChecksumState::Unnecessary => array(head, transport + 6) != [0; 2],
+    }
+}
+
+/// Sum of the pseudo-header and the transport header, from what was kept of the first packet's and
+/// the fields that count on.
+#[inline(always)]
+fn headers_sum(shape: Shape, state: &State, head: &[u8; WIDE]) -> Sum {
+    let (kind, _, transport) = parse::places(shape);
+    let at = transport + if kind.is_tcp() { 16 } else { 6 };
+    let two = |bytes, at| u64::from(u16::from_ne_bytes(array(bytes, at)));
+    let mut words = two(&state.template, at) + two(head, at);
+    if kind.is_tcp() {
+        words += u64::from(u32::from_ne_bytes(array(head, transport + 4)));
+    }
+    Sum::of_words(words, 0)
+}

@@ -1,0 +1,193 @@
+//! Grouping by few keys, of which most items have one that came before.
+//!
+//! Where that can be guessed, a branch on it costs nothing, and what is known of the keys fits into
+//! arrays of fixed size, of which no index has to be checked.
+
+use super::{COUNT_SHIFT, EMPTY, Keyed, LEADER_MASK, ONE, Steps, Tabled, hash, is_torn, lay_out};
+
+/// The fewest items for which this is tried: with less, the first of each key weighs too much.
+const ITEMS_MIN: usize = 256;
+/// Numbers of keys, and slots of the table, for that many items.
+const NUMBERS: usize = 64;
+const SLOTS: usize = 1024;
+/// The first items, by which the number of keys is guessed, and the keys among them that are few.
+const SAMPLE: usize = 16;
+const SAMPLE_KEYS_MAX: u32 = 10;
+/// The fewest items for which more keys are few; all else for that many.
+const MANY_ITEMS_MIN: usize = 2048;
+const NUMBERS_OF_MANY: usize = 128;
+const SLOTS_OF_MANY: usize = 4096;
+const SAMPLE_OF_MANY: usize = 128;
+const SAMPLE_KEYS_MAX_OF_MANY: u32 = 70;
+
+// Words are enough for the table, the numbers, and a tally for each item.
+const _: () = assert!(super::words(ITEMS_MIN) >= SLOTS + NUMBERS + ITEMS_MIN);
+const _: () =
+    assert!(super::words(MANY_ITEMS_MIN) >= SLOTS_OF_MANY + NUMBERS_OF_MANY + MANY_ITEMS_MIN);
+
+/// Groups `items` like [`group`](super::group) if they have few keys.
+pub(super) fn group(
+    items: &[Keyed],
+    spare: &mut [Keyed],
+    words: &mut [u32],
+    steps: &mut Steps,
+) -> Tabled {
+    let tabled = if items.len() < ITEMS_MIN {
+        return Tabled::Refused;
+    } else if items.len() < MANY_ITEMS_MIN {
+        if keys_seen::<1>(&items[..SAMPLE]) > SAMPLE_KEYS_MAX {
+            return Tabled::Refused;
+        }
+        group_by::<SLOTS, NUMBERS>(items, spare, words, &mut steps.probes)
+    } else {
+        if keys_seen::<16>(&items[..SAMPLE_OF_MANY]) > SAMPLE_KEYS_MAX_OF_MANY {
+            return Tabled::Refused;
+        }
+        group_by::<SLOTS_OF_MANY, NUMBERS_OF_MANY>(items, spare, words, &mut steps.probes)
+    };
+    steps.passes += 1;
+    if tabled != Tabled::Refused {
+        steps.few = true;
+        steps.passes += 2;
+    }
+    tabled
+}
+
+/// About how many keys there are in a sample, not above the number of bits.
+#[inline(always)]
+fn keys_seen<const U64S: usize>(sample: &[Keyed]) -> u32 {
+    const { assert!(U64S.is_power_of_two()) };
+    let mut seen = [0_u64; U64S];
+    for item in sample {
+        let bit = hash(item.key, u64::BITS - 6 - U64S.trailing_zeros());
+        seen[bit / 64 % U64S] |= 1 << (bit % 64);
+    }
+    seen.iter().map(|bits| bits.count_ones()).sum()
+}
+
+/// What is known of the keys.
+struct Keys<'a, const NUMBERS: usize> {
+    /// By number. Those not given yet are that of the first item: it is in the slot where it is
+    /// looked for first, so that nobody takes an empty slot for it.
+    keys: &'a mut [u64; NUMBERS],
+    /// By number: where the table has it.
+    slots: &'a mut [u32; NUMBERS],
+    /// Numbers given.
+    given: usize,
+    /// Slots that may still be found to be another key's.
+    probes_left: usize,
+}
+
+#[inline(never)]
+fn group_by<const SLOTS: usize, const NUMBERS: usize>(
+    items: &[Keyed],
+    spare: &mut [Keyed],
+    words: &mut [u32],
+    probes: &mut usize,
+) -> Tabled {
+    let Some((table, words)) = words.split_first_chunk_mut::<SLOTS>() else {
+        return Tabled::Refused;
+    };
+    let Some((slots, words)) = words.split_first_chunk_mut::<NUMBERS>() else {
+        return Tabled::Refused;
+    };
+    let (Some(first), Some(tallies)) = (items.first(), words.get_mut(..items.len())) else {
+        return Tabled::Refused;
+    };
+    let budget = items.len() / 8;
+    // The one thing of any size on the stack.
+    let mut known = [first.key; NUMBERS];
+    let mut keys = Keys {
+        keys: &mut known,
+        slots,
+        given: 1,
+        probes_left: budget,
+    };
+    table.fill(EMPTY);
+    let slot = slot::<SLOTS>(first.key);
+    keys.slots[0] = slot as u32;
+    table[slot] = 0;
+    let tallied = tally(items, table, tallies, &mut keys);
+    *probes += budget - keys.probes_left;
+    if tallied.is_none() {
+        return Tabled::Refused;
+    }
+    if !is_torn(tallies) {
+        return Tabled::Already;
+    }
+    let places = keys.slots;
+    for slot in &mut places[..keys.given] {
+        *slot = table[*slot as usize % SLOTS] >> COUNT_SHIFT;
+    }
+    lay_out(&mut places[..keys.given]);
+    for (item, &tally) in items.iter().zip(&*tallies) {
+        let to = places[number::<NUMBERS>(tally)].wrapping_add(tally >> COUNT_SHIFT);
+        spare[to as usize] = *item;
+    }
+    Tabled::Moved
+}
+
+/// Finds the number of every item's key, and how many items of that key came before it. Nothing,
+/// if there are not few keys or too many share a slot.
+fn tally<const SLOTS: usize, const NUMBERS: usize>(
+    items: &[Keyed],
+    table: &mut [u32; SLOTS],
+    tallies: &mut [u32],
+    keys: &mut Keys<'_, NUMBERS>,
+) -> Option<()> {
+    for (item, tally) in items.iter().zip(tallies) {
+        let slot = slot::<SLOTS>(item.key);
+        let before = table[slot];
+        if keys.keys[number::<NUMBERS>(before)] == item.key {
+            table[slot] = before.wrapping_add(ONE);
+            *tally = before;
+        } else {
+            *tally = keys.probe(item.key, slot, table)?;
+        }
+    }
+    Some(())
+}
+
+#[inline(always)]
+const fn slot<const SLOTS: usize>(key: u64) -> usize {
+    const { assert!(SLOTS.is_power_of_two()) };
+    hash(key, u64::BITS - SLOTS.trailing_zeros()) % SLOTS
+}
+
+#[inline(always)]
+const fn number<const NUMBERS: usize>(tally: u32) -> usize {
+    const { assert!(NUMBERS.is_power_of_two() && NUMBERS <= LEADER_MASK as usize) };
+    tally as usize % NUMBERS
+}
+
+impl<const NUMBERS: usize> Keys<'_, NUMBERS> {
+    /// Tallies an item whose first slot is empty or another key's.
+    #[cold]
+    #[inline(never)]
+    fn probe<const SLOTS: usize>(
+        &mut self,
+        key: u64,
+        mut slot: usize,
+        table: &mut [u32; SLOTS],
+    ) -> Option<u32> {
+        loop {
+            let entry = &mut table[slot % SLOTS];
+            if *entry == EMPTY {
+                if self.given == NUMBERS - 1 {
+                    return None;
+                }
+                *entry = self.given as u32;
+                self.keys[self.given] = key;
+                self.slots[self.given] = (slot % SLOTS) as u32;
+                self.given += 1;
+            }
+            let before = *entry;
+            if self.keys[number::<NUMBERS>(before)] == key {
+                *entry = before.wrapping_add(ONE);
+                return Some(before);
+            }
+            self.probes_left = self.probes_left.checked_sub(1)?;
+            slot += 1;
+        }
+    }
+}

@@ -114,16 +114,24 @@ const COALESCE: &[Fault] = &[
         "head[transport + 14..transport + 16].copy_from_slice(&self.window);",
         "",
     ),
-    ("finish.rs", "head[transport + 13] |= state.flags;", ""),
+    ("finish.rs", "*flags |= state.flags;", ""),
     ("finish.rs", "next.swap_bytes()", "next"),
-    ("finish.rs", "!shape.kind().is_tcp());", "false);"),
+    (
+        "finish.rs",
+        "finish_partial(sum, !tcp)",
+        "finish_partial(sum, false)",
+    ),
     ("finish.rs", ".max(TCP_GSO_SIZE_MIN)", ""),
     ("finish.rs", ".max(fewest)", ""),
-    ("finish.rs", "store16(head, network + 10, sum);", ""),
+    ("finish.rs", "    store16(ip, 10, checksum);\n", ""),
     ("finish.rs", "(ip_bytes - 40) as u16", "ip_bytes as u16"),
     ("finish.rs", "if state.ids == Ids::Fixed {", "if false {"),
     ("finish.rs", "absorbed: state.absorbed,", "absorbed: 0,"),
-    ("work.rs", "|| state.shape != shape", ""),
+    (
+        "work.rs",
+        "if held.shape != new.shape\n            ||",
+        "if",
+    ),
 ];
 
 /// Runs the tests once for each fault with `text` in it, of the list of this name or of all. Fails
@@ -142,7 +150,7 @@ pub fn run(root: &Path, name: Option<&str>, text: &str) -> Result<()> {
         fs::remove_dir_all(&copy).context("the copy of the last run")?;
     }
     fs::create_dir_all(&copy).context("cannot make target/mutants")?;
-    // As new as the clock has it: cargo must not take the last fault's build for one of these files.
+    // As new as the clock has it: cargo must not take the last fault's build for these files.
     let export = "git archive HEAD | tar --extract --touch --directory target/mutants";
     let mut command = Command::new("sh");
     if !command

@@ -127,7 +127,6 @@ const COALESCE: &[Fault] = &[
     ("finish.rs", "(ip_bytes - 40) as u16", "ip_bytes as u16"),
     ("finish.rs", "if state.ids == Ids::Fixed {", "if false {"),
     ("finish.rs", "absorbed: state.absorbed,", "absorbed: 0,"),
-    ("run.rs", "if state.shape != shape || ", "if "),
 ];
 
 /// Runs the tests once for each fault with `text` in it, of the list of this name or of all. Fails

@@ -5,68 +5,27 @@
 #![no_main]
 
 use std::collections::HashMap;
-use std::ops::Range;
+
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../../crates/packtrain-offload/src/test_packets/mod.rs"]
+mod test_packets;
 
 use libfuzzer_sys::fuzz_target;
 use packtrain_fuzz::{Input, plain_sum};
-use packtrain_offload::checksum::{self, Sum};
 use packtrain_offload::coalesce::{
-    Coalescer, Config, Done, Finish, Merged, Mode, NotTaken, Owned, Packet, Semantics,
+    Coalescer, Config, Done, Finish, Merged, Mode, NotTaken, Owned, Semantics,
 };
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::segment::{Fill, Segmenter};
 use packtrain_offload::virtio_net::{Accept, describe, validate};
+// What `test_packets` names, too.
+use packtrain_offload::{checksum, coalesce, layout, offload};
+use test_packets::frame::{Field, Frame, tcp4, tcp6, timestamps, udp4, udp6};
+use test_packets::wire::Wire;
 
 /// Packets of one train.
 const PACKETS_MAX: usize = 200;
-
-#[derive(Clone)]
-struct Wire {
-    bytes: Vec<u8>,
-    checksum: ChecksumState,
-    /// Pieces it can take.
-    room: u32,
-    ids: Vec<usize>,
-}
-
-impl Packet for Wire {
-    fn head(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    fn head_mut(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        self.bytes.get_mut(..bytes)
-    }
-
-    fn bytes(&self) -> u32 {
-        self.bytes.len() as u32
-    }
-
-    fn checksum(&self) -> ChecksumState {
-        self.checksum
-    }
-
-    fn sum(&self, range: Range<u32>) -> Sum {
-        checksum::sum(&self.bytes[range.start as usize..range.end as usize])
-    }
-
-    fn truncate(&mut self, bytes: u32) {
-        assert!(bytes as usize <= self.bytes.len());
-        self.bytes.truncate(bytes as usize);
-    }
-
-    fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
-        if self.room == 0 {
-            return Err(tail);
-        }
-        self.room -= 1;
-        let payload = payload.start as usize..payload.end as usize;
-        self.bytes.extend_from_slice(&tail.bytes[payload]);
-        self.ids.extend(tail.ids);
-        Ok(())
-    }
-}
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
@@ -156,12 +115,10 @@ fn next(
         }
         _ => build(kind, link, &mut flows[usize::from(kind & 3)], input),
     };
-    let mut wire = Wire {
-        bytes,
-        checksum: ChecksumState::None,
-        room: if kind & 0x3F == 9 { 2 } else { u32::MAX },
-        ids: Vec::new(),
-    };
+    let mut wire = Wire::new(bytes, ChecksumState::None);
+    if kind & 0x3F == 9 {
+        wire.room = 2;
+    }
     if kind & 0x3F != 10 {
         finish(&mut wire, link, kind & 0x30);
     }
@@ -176,61 +133,44 @@ fn build(kind: u8, link: LinkType, flow: &mut Flow, input: &mut Input<'_>) -> Ve
         less => usize::from(less - 200),
     };
     let (ipv6, tcp) = (kind & 1 == 1, kind & 2 == 0);
-    let mut packet = Vec::new();
-    let ethertype = if ipv6 { [0x86, 0xdd] } else { [8, 0] };
-    match link {
-        LinkType::RawIp => {}
-        LinkType::Ipoib => packet.extend([ethertype[0], ethertype[1], 0, 0]),
-        LinkType::Ethernet => {
-            packet.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
-            if kind & 8 != 0 {
-                packet.extend([0x81, 0, 0, odd & 0x20]);
-            }
-            packet.extend(ethertype);
+    let mut frame = Frame {
+        link,
+        ports: (u16::from(kind & 3), 443),
+        id: flow.id,
+        // `next()` makes them.
+        ip_checksum: Field::Value(0),
+        checksum: Field::Value(0),
+        payload: vec![odd; payload_bytes],
+        ..match (ipv6, tcp) {
+            (false, true) => tcp4(0),
+            (true, true) => tcp6(0),
+            (false, false) => udp4(0),
+            (true, false) => udp6(0),
         }
-    }
-    let options: &[u8] = if odd & 0x10 != 0 {
-        &[1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1]
-    } else {
-        &[]
     };
-    let header = if tcp { 20 + options.len() } else { 8 };
-    let ip_bytes = (header + payload_bytes) as u16 + if ipv6 { 0 } else { 20 };
-    let protocol = if tcp { 6 } else { 17 };
-    if ipv6 {
-        packet.extend([0x60, 0, 0, 0]);
-        packet.extend(ip_bytes.to_be_bytes());
-        packet.extend([protocol, 64]);
-        packet.extend([0xfd; 32]);
-    } else {
-        packet.extend([0x45, 0]);
-        packet.extend(ip_bytes.to_be_bytes());
-        packet.extend(flow.id.to_be_bytes());
-        packet.extend([0x40, 0, 64, protocol, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
+    if kind & 8 != 0 {
+        frame.vlans = vec![(0x8100, u16::from(odd & 0x20))];
+    }
+    if odd & 0x10 != 0 {
+        frame.options = timestamps(1, 1);
+    }
+    if !ipv6 {
         flow.id = flow.id.wrapping_add(u16::from(odd & 1 == 0));
     }
-    packet.extend([0, kind & 3, 1, 187]);
     if tcp {
         flow.acknowledgement = flow.acknowledgement.wrapping_add(u32::from(odd >> 7));
-        packet.extend(flow.sequence.to_be_bytes());
-        packet.extend(flow.acknowledgement.to_be_bytes());
-        let flags = if odd & 0x0E == 0x0E {
-            input.byte()
-        } else {
-            0x10
-        };
-        packet.extend([(header as u8) << 2, flags, 1, odd & 0x40, 0, 0, 0, 0]);
-        packet.extend(options);
+        frame.sequence = flow.sequence;
+        frame.acknowledgement = flow.acknowledgement;
+        frame.window = 0x100 | u16::from(odd & 0x40);
+        if odd & 0x0E == 0x0E {
+            frame.flags = input.byte();
+        }
         flow.sequence = flow.sequence.wrapping_add(payload_bytes as u32);
-    } else {
-        packet.extend((ip_bytes - if ipv6 { 0 } else { 20 }).to_be_bytes());
-        packet.extend([0, 0]);
     }
-    let len = packet.len();
-    packet.resize(len + payload_bytes, odd);
+    let mut packet = frame.bytes();
     if odd & 0x0C == 0x0C {
-        // Link padding.
-        packet.resize(len + payload_bytes + 3, 0);
+        // Link padding, of zeros: an unfinished checksum goes to the end of the packet.
+        packet.resize(packet.len() + 3, 0);
     }
     packet
 }

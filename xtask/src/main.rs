@@ -16,7 +16,8 @@ mod tidy;
 const USAGE: &str = "\
 usage: cargo xtask tidy                  check the rules of the source tree
        cargo xtask fuzz [--seconds N]    run every fuzz target for N seconds (20)
-       cargo xtask mutants               plant faults, one by one: which does no test see?
+       cargo xtask mutants [LIST [TEXT]] plant faults (those with TEXT in them), one by one: which
+                                         does no test see?
        cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
 
 /// Seconds a fuzz target runs when nothing else is asked for.
@@ -40,7 +41,9 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
-        ["mutants"] => mutants::run(&root),
+        ["mutants"] => mutants::run(&root, None, ""),
+        ["mutants", list] => mutants::run(&root, Some(list), ""),
+        ["mutants", list, text] => mutants::run(&root, Some(list), text),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -6,7 +6,8 @@ use crate::json;
 use crate::print::{self, Style};
 use crate::signals::Stop;
 use crate::table::{Align, Table, grouped};
-use packtrain::capture::{CaptureError, Format, Reader};
+use packtrain::advice;
+use packtrain::capture::{CaptureError, Format, Reader, WriteError};
 use packtrain::replay::{
     self, HISTOGRAM_FROM, InterfaceReport, Options, ReplayError, Report, Segment,
 };
@@ -99,17 +100,26 @@ fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A failure about a file.
-fn of_file(path: &str, what: &str, error: &io::Error) -> Failure {
-    let exit = match error.kind() {
-        ErrorKind::PermissionDenied => Exit::Privilege,
-        _ => Exit::Port,
-    };
-    Failure::new(exit, format!("{path}: cannot {what}: {error}"))
+/// A failure about a file that is to be read, or to be made and written.
+fn of_file(path: &str, write: bool, error: &io::Error) -> Failure {
+    let what = if write { "create" } else { "open" };
+    let advice = [
+        advice::on_file(error.kind(), write),
+        advice::on_descriptors(error.raw_os_error()),
+    ];
+    let advice = advice.concat();
+    Failure::new(
+        Exit::Port,
+        format!("{path}: cannot {what}: {error}{advice}"),
+    )
 }
 
 fn of_input(path: &str, error: &CaptureError) -> Failure {
-    Failure::new(Exit::Port, format!("{path}: {error}"))
+    let advice = match error {
+        CaptureError::Io { fault, .. } => advice::on_file(fault.kind, false),
+        _ => "",
+    };
+    Failure::new(Exit::Port, format!("{path}: {error}{advice}"))
 }
 
 fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
@@ -117,7 +127,11 @@ fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
         ReplayError::NotReversible => Failure::new(Exit::Usage, error.to_string()),
         _ => {
             let path = args.output.as_deref().unwrap_or(&args.input);
-            Failure::new(Exit::Port, format!("{path}: {error}"))
+            let advice = match error {
+                ReplayError::Output(WriteError::Io(fault)) => advice::on_file(fault.kind, true),
+                _ => "",
+            };
+            Failure::new(Exit::Port, format!("{path}: {error}{advice}"))
         }
     }
 }
@@ -126,7 +140,7 @@ fn open(path: &str) -> Result<Box<dyn Read>, Failure> {
     if path == "-" {
         return Ok(Box::new(stdin().lock()));
     }
-    let file = File::open(path).map_err(|error| of_file(path, "open", &error))?;
+    let file = File::open(path).map_err(|error| of_file(path, false, &error))?;
     Ok(Box::new(file))
 }
 
@@ -134,7 +148,7 @@ fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
     if path == "-" {
         return Ok(Box::new(stdout().lock()));
     }
-    let file = File::create(path).map_err(|error| of_file(path, "create", &error))?;
+    let file = File::create(path).map_err(|error| of_file(path, true, &error))?;
     Ok(Box::new(file))
 }
 

@@ -304,7 +304,7 @@ fn a_demo_that_aborts() {
 
 #[test]
 fn a_demo_that_runs_out_of_descriptors_anywhere() {
-    let mut failures = 0;
+    let (mut failures, mut advised) = (0, 0);
     for limit in (3..=13).chain((14..60).step_by(6)) {
         let limited = format!("ulimit -n {limit}; exec \"$0\" demo --seconds 0.05");
         let context = format!("{limit} descriptors");
@@ -313,10 +313,14 @@ fn a_demo_that_runs_out_of_descriptors_anywhere() {
         // With very few the loader itself gives up, with 127.
         let known = [0, 3, 4, 127].map(Some).contains(&ran.code);
         assert!(known, "{context}: {ran:?}");
+        for line in ran.err.lines().filter(|line| line.contains("os error 24")) {
+            assert!(line.contains("`ulimit -n`"), "{context}: {line}");
+            advised += 1;
+        }
         failures += usize::from(ran.code != Some(0));
         run.assert_gone(&context);
     }
-    assert!(failures > 0, "no limit was low enough");
+    assert!(failures > 0 && advised > 0, "no limit was low enough");
 }
 
 #[test]

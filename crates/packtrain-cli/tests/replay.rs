@@ -165,10 +165,23 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
     fs::write(&text, "this is not a capture").expect("a file");
     let (gone, nowhere) = (scratch.file("gone"), scratch.file("no/such/directory"));
     let cases: &[(&[&str], i32, &str)] = &[
-        (&[&gone], 4, "No such file"),
+        (
+            &[&gone],
+            4,
+            "No such file or directory (os error 2); check the path",
+        ),
+        (
+            &[&scratch.file("")],
+            4,
+            "Is a directory (os error 21); name a file",
+        ),
         (&[&text], 4, "neither a pcap nor a pcapng"),
-        (&[&good, &nowhere], 4, "cannot create"),
-        (&[&good, "/dev/full"], 4, "No space left"),
+        (
+            &[&good, &nowhere],
+            4,
+            "(os error 2); make its directory first",
+        ),
+        (&[&good, "/dev/full"], 4, "(os error 28); make room"),
         (&[&good, &good], 2, "over itself"),
         (&[&good, "-", "--json"], 2, "name a file"),
         (

@@ -1,5 +1,6 @@
 //! What can go wrong in the laboratory, in one line each.
 
+use packtrain::advice;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -44,11 +45,11 @@ impl fmt::Display for Missing {
             errno,
             hint,
         } = self;
-        write!(
-            f,
-            "{feature} not available: {}; {hint}",
-            io::Error::from_raw_os_error(*errno)
-        )
+        let error = io::Error::from_raw_os_error(*errno);
+        match advice::on_descriptors(Some(*errno)) {
+            "" => write!(f, "{feature} not available: {error}; {hint}"),
+            advice => write!(f, "{feature} not available: {error}{advice}"),
+        }
     }
 }
 
@@ -104,7 +105,9 @@ impl fmt::Display for LabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Os { what, errno } => {
-                write!(f, "{what}: {}", io::Error::from_raw_os_error(*errno))
+                let advice = advice::on_descriptors(Some(*errno));
+                let error = io::Error::from_raw_os_error(*errno);
+                write!(f, "{what}: {error}{advice}")
             }
             Self::Missing(missing) => missing.fmt(f),
             Self::Answer(what) => write!(f, "unexpected answer from the kernel: {what}"),

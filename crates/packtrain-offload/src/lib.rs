@@ -72,6 +72,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod bits;
 pub mod checksum;
 pub mod coalesce;
 pub mod flow;

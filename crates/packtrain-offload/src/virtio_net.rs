@@ -28,7 +28,6 @@
 
 use core::fmt;
 use core::num::NonZeroU16;
-use core::ops::{BitOr, BitOrAssign};
 
 use crate::layout::{IpProtocol, Layout, Network, Transport};
 use crate::limits::{ETHERNET_HEADER_BYTES, IPOIB_HEADER_BYTES, IPV4_HEADER_BYTES_MIN};
@@ -188,30 +187,6 @@ impl Accept {
     /// Everything.
     pub const ALL: Self = Self(127);
 
-    /// True if all of `other` is in `self`.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// What is in either.
-    #[must_use]
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// `self` without what is in `other`.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// True if nothing is accepted.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     /// The one bit that allows GSO packets of `kind`.
     #[must_use]
     pub const fn of(kind: GsoKind) -> Self {
@@ -224,19 +199,7 @@ impl Accept {
     }
 }
 
-impl BitOr for Accept {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        self.union(other)
-    }
-}
-
-impl BitOrAssign for Accept {
-    fn bitor_assign(&mut self, other: Self) {
-        *self = self.union(other);
-    }
-}
+crate::bit_set!(Accept);
 
 impl fmt::Debug for Accept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

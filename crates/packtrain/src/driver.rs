@@ -18,6 +18,7 @@ mod wishes;
 pub use features::Features;
 pub use wishes::{Coalesce, Wishes};
 
+use crate::advice;
 use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX, QUEUES_MAX};
 use crate::packet::{Arena, Burst, Packet};
 use crate::stats::DropReason;
@@ -208,20 +209,14 @@ pub enum DeviceError {
     Unsupported(String),
 }
 
-const EMFILE: i32 = 24; // "Too many open files" in this process, on every Linux.
-/// A queue has up to two descriptors, and each of the one or two workers of a pair of queues two.
-const MORE_DESCRIPTORS: &str = "; the limit on open files (RLIMIT_NOFILE) is too low: up to 4 \
-    for each queue of each port and 16 besides are needed, so raise it with `ulimit -n`";
-
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Removed => f.write_str("the device was removed"),
             Self::Finished => f.write_str("the input is at its end"),
             Self::Failed { action, source } => {
-                write!(f, "cannot {action}: {source}")?;
-                let advised = source.raw_os_error() == Some(EMFILE);
-                f.write_str(if advised { MORE_DESCRIPTORS } else { "" })
+                let advice = advice::on_descriptors(source.raw_os_error());
+                write!(f, "cannot {action}: {source}{advice}")
             }
             Self::Unsupported(why) => f.write_str(why),
         }

@@ -30,6 +30,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod advice;
 pub mod capture;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

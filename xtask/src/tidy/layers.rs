@@ -17,7 +17,7 @@ const LAYERS: &[Layers] = &[
     Layers {
         source: "crates/packtrain/src/",
         modules: &[
-            (2, &["stats", "sync", "time", "limits", "capture"]),
+            (2, &["stats", "sync", "time", "limits", "capture", "advice"]),
             (3, &["packet", "replay"]),
             (4, &["driver"]),
             (5, &["policy"]),
@@ -31,7 +31,10 @@ const LAYERS: &[Layers] = &[
     Layers {
         source: "crates/packtrain-offload/src/",
         modules: &[
-            (0, &["wire", "checksum", "offload", "limits", "prefetch"]),
+            (
+                0,
+                &["wire", "checksum", "offload", "limits", "prefetch", "bits"],
+            ),
             (1, &["layout"]),
             (
                 2,
@@ -57,6 +60,7 @@ const FRAMEWORK: &str = "crates/packtrain/src/";
 const PORT_MAY_IMPORT: &[&[&str]] = &[
     &["driver"],
     &["packet"],
+    &["advice"],
     &["time"],
     &["limits"],
     &["capture"],

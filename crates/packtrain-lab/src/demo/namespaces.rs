@@ -38,7 +38,12 @@ pub(super) fn run(
             let before = session.snapshot();
             let report = match transfer.run(from, to) {
                 Err(LabError::Cancelled) => return settle(setting, session.finish()),
-                result => result?,
+                // Where the forwarder has failed, nothing arrives: that is why.
+                Err(error) => {
+                    let cause = session.finish().error.map(DemoError::Run);
+                    return Err(cause.unwrap_or(DemoError::Lab(error)));
+                }
+                Ok(report) => report,
             };
             let moved = Moved::between(&before, &session.snapshot());
             let seconds = report.elapsed.as_secs_f64();

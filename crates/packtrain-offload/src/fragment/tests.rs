@@ -257,16 +257,23 @@ fn a_fragment_that_reaches_beyond_64_kib_is_refused() {
     assert_eq!(word(&fragments[2], 6), most + 370);
     packet[6..8].copy_from_slice(&beyond.to_be_bytes());
     assert_eq!(fragmenter(&spec, &packet, 1500), Err(FragmentError::Length));
+    // To the last byte that there can be.
+    let spec = udp(2995);
+    let mut packet = spec.build(Field::Final);
+    packet[6..8].copy_from_slice(&((65_515_u16 - 3003) / 8).to_be_bytes());
+    assert!(fragmenter(&spec, &packet, 1500).is_ok());
 }
 
 #[test]
 fn a_middle_fragment_of_no_multiple_of_8_is_refused() {
-    let spec = udp(2993);
-    let mut packet = spec.build(Field::Final);
-    packet[6] = 0x20;
-    assert_eq!(fragmenter(&spec, &packet, 1500), Err(FragmentError::Length));
-    packet[6] = 0;
-    assert!(fragmenter(&spec, &packet, 1500).is_ok());
+    for payload in [2993, 2996] {
+        let spec = udp(payload);
+        let mut packet = spec.build(Field::Final);
+        packet[6] = 0x20;
+        assert_eq!(fragmenter(&spec, &packet, 1500), Err(FragmentError::Length));
+        packet[6] = 0;
+        assert!(fragmenter(&spec, &packet, 1500).is_ok());
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@ use core::ops::Range;
 use std::vec;
 use std::vec::Vec;
 
+mod cut;
 mod differential;
+mod lengths;
 mod properties;
 
 const TAG: u16 = 0x8100;
@@ -79,6 +81,16 @@ fn udp(payload: usize) -> Vec<u8> {
     bytes.extend([0, 0]);
     bytes.resize(8 + payload, 0xA5);
     bytes
+}
+
+/// Stores `n` as the length of everything from `network` on, in whichever IP header is there.
+fn set_ip_length(packet: &mut [u8], network: usize, n: usize) {
+    if packet[network] >> 4 == 4 {
+        packet[network + 2..network + 4].copy_from_slice(&(n as u16).to_be_bytes());
+    } else {
+        let n = (n - 40) as u16;
+        packet[network + 4..network + 6].copy_from_slice(&n.to_be_bytes());
+    }
 }
 
 /// Parses a whole contiguous packet.
@@ -304,174 +316,6 @@ fn lengths_derive_from_offsets() {
     assert!(layout.is_ip() && !layout.has_ipv4_options() && layout.has_extension_headers());
 }
 
-/// Stores `n` as the length of everything from `network` on, in whichever IP header is there.
-fn set_ip_length(packet: &mut [u8], network: usize, n: usize) {
-    if packet[network] >> 4 == 4 {
-        packet[network + 2..network + 4].copy_from_slice(&(n as u16).to_be_bytes());
-    } else {
-        let n = (n - 40) as u16;
-        packet[network + 4..network + 6].copy_from_slice(&n.to_be_bytes());
-    }
-}
-
-/// A packet cut at every length: which error belongs to which range of lengths, first when the
-/// length fields still speak of the whole, then when the IP length field agrees with the cut.
-struct Cut {
-    packet: Vec<u8>,
-    lying: Vec<(Range<usize>, ParseError)>,
-    honest: Vec<(Range<usize>, ParseError)>,
-}
-
-fn cuts() -> Vec<Cut> {
-    use ParseError::*;
-    let v4 = |protocol, body: &[u8]| ethernet(&[TAG], 0x0800, &ipv4(protocol, &[1; 8], body));
-    let v4_lying = vec![
-        (0..14, EthernetTruncated),
-        (14..18, VlanTruncated),
-        (18..38, Ipv4Truncated),
-        (38..46, Ipv4OptionsTruncated),
-    ];
-    let with = |mut list: Vec<_>, more: &[(Range<usize>, ParseError)]| {
-        list.extend_from_slice(more);
-        list
-    };
-    let v6 = |next, body: &[u8]| ethernet(&[], 0x86DD, &ipv6_with(&[(60, 16)], next, body));
-    let v6_lying = vec![(0..14, EthernetTruncated), (14..54, Ipv6Truncated)];
-    let v6_honest = vec![(54..70, Ipv6ExtensionTruncated)];
-    let arp = [0, 1, 8, 0, 6, 4, 0, 1]
-        .iter()
-        .copied()
-        .chain([7; 20])
-        .collect::<Vec<_>>();
-    vec![
-        Cut {
-            packet: v4(6, &tcp(12, 4)),
-            lying: with(v4_lying.clone(), &[(46..82, Ipv4TotalLengthBeyond)]),
-            honest: vec![(46..66, TcpTruncated), (66..78, TcpOptionsTruncated)],
-        },
-        Cut {
-            packet: v4(17, &udp(4)),
-            lying: with(v4_lying.clone(), &[(46..58, Ipv4TotalLengthBeyond)]),
-            honest: vec![(46..54, UdpTruncated), (54..58, UdpLengthBeyond)],
-        },
-        Cut {
-            packet: v4(1, &[0; 12]),
-            lying: with(v4_lying, &[(46..58, Ipv4TotalLengthBeyond)]),
-            honest: vec![(46..54, IcmpTruncated)],
-        },
-        Cut {
-            packet: v6(6, &tcp(12, 4)),
-            lying: with(v6_lying.clone(), &[(54..106, Ipv6PayloadLengthBeyond)]),
-            honest: with(
-                v6_honest.clone(),
-                &[(70..90, TcpTruncated), (90..102, TcpOptionsTruncated)],
-            ),
-        },
-        Cut {
-            packet: v6(17, &udp(4)),
-            lying: with(v6_lying.clone(), &[(54..82, Ipv6PayloadLengthBeyond)]),
-            honest: with(
-                v6_honest.clone(),
-                &[(70..78, UdpTruncated), (78..82, UdpLengthBeyond)],
-            ),
-        },
-        Cut {
-            packet: v6(58, &[0; 12]),
-            lying: with(v6_lying, &[(54..82, Ipv6PayloadLengthBeyond)]),
-            honest: with(v6_honest, &[(70..78, Icmpv6Truncated)]),
-        },
-        Cut {
-            packet: ethernet(&[], 0x0806, &arp),
-            lying: vec![(0..14, EthernetTruncated), (14..42, ArpTruncated)],
-            honest: vec![],
-        },
-    ]
-}
-
-#[test]
-fn cut_at_every_length_with_the_old_length_fields() {
-    for Cut { packet, lying, .. } in cuts() {
-        for n in 0..packet.len() {
-            let expected = lying
-                .iter()
-                .find(|(range, _)| range.contains(&n))
-                .unwrap()
-                .1;
-            assert_eq!(
-                whole(ETHERNET, &packet[..n]),
-                Err(expected),
-                "{n} of {packet:02X?}"
-            );
-            // What lies in memory after the packet must make no difference.
-            let got = Layout::parse(ETHERNET, &packet, n as u32);
-            assert_eq!(got, Err(expected), "{n} of {packet:02X?}");
-        }
-    }
-}
-
-#[test]
-fn cut_at_every_length_with_an_honest_ip_length() {
-    for Cut { packet, honest, .. } in cuts() {
-        for (range, expected) in honest {
-            for n in range {
-                let mut short = packet.clone();
-                let network = if packet[12..14] == TAG.to_be_bytes() {
-                    18
-                } else {
-                    14
-                };
-                set_ip_length(&mut short, network, n - network);
-                // The datagram ends at `n` whether or not padding follows.
-                assert_eq!(
-                    whole(ETHERNET, &short[..n]),
-                    Err(expected),
-                    "{n} of {packet:02X?}"
-                );
-                assert_eq!(
-                    whole(ETHERNET, &short),
-                    Err(expected),
-                    "{n} of {packet:02X?}"
-                );
-            }
-        }
-    }
-}
-
-#[test]
-fn a_split_header_is_not_the_packets_fault() {
-    for Cut { packet, .. } in cuts() {
-        let expected = whole(ETHERNET, &packet).unwrap();
-        let needed = match expected.kind {
-            // The lengths of its addresses are all that is read.
-            Network::Arp => 22,
-            _ => usize::from(expected.payload),
-        };
-        for n in 0..packet.len() {
-            let got = Layout::parse(ETHERNET, &packet[..n], packet.len() as u32);
-            if n < needed {
-                assert_eq!(
-                    got,
-                    Err(ParseError::HeadersNotContiguous),
-                    "{n} of {packet:02X?}"
-                );
-            } else {
-                assert_eq!(got, Ok(expected), "{n} of {packet:02X?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn headers_bytes_max_is_enough_for_the_longest() {
-    let chain = [(0, 64), (60, 64), (43, 64), (60, 64)];
-    let datagram = ipv6_with(&chain, 6, &tcp(40, 2000));
-    let packet = ethernet(&[SERVICE_TAG, TAG], 0x86DD, &datagram);
-    let prefix = &packet[..HEADER_BYTES_MAX];
-    let layout = Layout::parse(ETHERNET, prefix, packet.len() as u32).unwrap();
-    assert_eq!(usize::from(layout.payload), HEADER_BYTES_MAX);
-    assert_eq!(layout.payload_len(), 2000);
-}
-
 #[test]
 fn raw_ip_needs_a_known_version() {
     assert_eq!(whole(LinkType::RawIp, &[]), Err(ParseError::IpTruncated));
@@ -528,132 +372,6 @@ fn the_type_must_agree_with_the_version() {
         whole(ETHERNET, &ethernet(&[], 0x86DD, &four)),
         Err(ParseError::Ipv6Version)
     );
-}
-
-#[test]
-fn every_ihl() {
-    for ihl in 0..16usize {
-        let mut packet = ipv4(132, &[0; 28], &[0; 4]);
-        packet[0] = 0x40 | ihl as u8;
-        let expected = match ihl {
-            0..5 => Err(ParseError::Ipv4HeaderLength),
-            5..=13 => Ok((0, ihl as u16 * 4, ihl as u16 * 4, 52)),
-            _ => Err(ParseError::Ipv4OptionsTruncated),
-        };
-        let got = whole(LinkType::RawIp, &packet);
-        assert_eq!(
-            got.map(|l| (l.network, l.transport, l.payload, l.ip_end)),
-            expected,
-            "{ihl}"
-        );
-    }
-}
-
-#[test]
-fn every_tcp_data_offset() {
-    for doff in 0..16usize {
-        let mut packet = ipv4(6, &[], &tcp(0, 12));
-        packet[32] = (doff as u8) << 4;
-        let expected = match doff {
-            0..5 => Err(ParseError::TcpDataOffset),
-            5..=8 => Ok(20 + doff as u16 * 4),
-            _ => Err(ParseError::TcpOptionsTruncated),
-        };
-        let got = whole(LinkType::RawIp, &packet).map(|layout| layout.payload);
-        assert_eq!(got, expected, "{doff}");
-    }
-}
-
-#[test]
-fn every_ipv4_total_length() {
-    let mut packet = ipv4(132, &[1; 4], &[0; 30]);
-    for total in 0..=u16::MAX {
-        packet[2..4].copy_from_slice(&total.to_be_bytes());
-        let expected = match total {
-            0..24 => Err(ParseError::Ipv4TotalLengthShort),
-            24..=54 => Ok(u32::from(total)),
-            _ => Err(ParseError::Ipv4TotalLengthBeyond),
-        };
-        let got = whole(LinkType::RawIp, &packet).map(|layout| layout.ip_end);
-        assert_eq!(got, expected, "{total}");
-    }
-}
-
-#[test]
-fn every_ipv6_payload_length() {
-    let mut packet = ipv6(132, &[0; 30]);
-    for payload in 0..=u16::MAX {
-        packet[4..6].copy_from_slice(&payload.to_be_bytes());
-        let expected = match payload {
-            0..=30 => Ok(40 + u32::from(payload)),
-            _ => Err(ParseError::Ipv6PayloadLengthBeyond),
-        };
-        let got = whole(LinkType::RawIp, &packet).map(|layout| layout.ip_end);
-        assert_eq!(got, expected, "{payload}");
-    }
-}
-
-#[test]
-fn every_udp_length() {
-    for mut packet in [ipv4(17, &[1; 20], &udp(30)), ipv6(17, &udp(30))] {
-        for len in 0..=u16::MAX {
-            packet[44..46].copy_from_slice(&len.to_be_bytes());
-            let expected = match len {
-                0..8 => Err(ParseError::UdpLengthShort),
-                // Less than the datagram holds is legal (RFC 9868).
-                8..=38 => Ok(48),
-                _ => Err(ParseError::UdpLengthBeyond),
-            };
-            let got = whole(LinkType::RawIp, &packet).map(|layout| layout.payload);
-            assert_eq!(got, expected, "{len}");
-        }
-    }
-}
-
-#[test]
-fn a_udp_length_may_not_reach_into_padding() {
-    let mut packet = ethernet(&[], 0x0800, &ipv4(17, &[], &udp(4)));
-    packet.extend([0; 14]);
-    packet[38..40].copy_from_slice(&13u16.to_be_bytes());
-    assert_eq!(whole(ETHERNET, &packet), Err(ParseError::UdpLengthBeyond));
-}
-
-#[test]
-fn lengths_around_64_kib() {
-    // A GSO packet as long as its length field can say, and the largest frame around it.
-    let mut datagram = ipv4(6, &[], &tcp(0, 65_535 - 40));
-    assert_eq!(
-        offsets(ETHERNET, &ethernet(&[SERVICE_TAG, TAG], 0x0800, &datagram)).3,
-        65_557
-    );
-    let datagram6 = ipv6(17, &udp(65_535 - 8));
-    let packet = ethernet(&[SERVICE_TAG, TAG], 0x86DD, &datagram6);
-    assert_eq!(packet.len(), crate::limits::PACKET_BYTES_MAX);
-    assert_eq!(offsets(ETHERNET, &packet).3 as usize, packet.len());
-
-    // Longer ones say 0: Linux calls that BIG TCP, and it is none of ours.
-    set_ip_length(&mut datagram, 0, 0);
-    let parse = |bytes: &[u8], n| Layout::parse(LinkType::RawIp, bytes, n);
-    assert_eq!(
-        parse(&datagram, 65_535),
-        Err(ParseError::Ipv4TotalLengthShort)
-    );
-    for n in [65_536, 65_575, 1 << 20, u32::MAX] {
-        assert_eq!(parse(&datagram, n), Err(ParseError::Ipv4TotalLengthZero));
-    }
-    let jumbo = ipv6_with(&[(0, 8)], 6, &tcp(0, 300));
-    let mut jumbo = [&jumbo[..], &[0; 100]].concat();
-    set_ip_length(&mut jumbo, 0, 40);
-    assert_eq!(
-        parse(&jumbo, 65_575),
-        Err(ParseError::Ipv6ExtensionTruncated)
-    );
-    for n in [65_576, 70_000, u32::MAX] {
-        assert_eq!(parse(&jumbo, n), Err(ParseError::Ipv6Jumbogram));
-    }
-    // Any other length is believed however much follows.
-    set_ip_length(&mut jumbo, 0, 40 + 28);
-    assert_eq!(parse(&jumbo, u32::MAX).unwrap().ip_end, 68);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::test_packets::{
 };
 
 mod bugs;
+mod contradictions;
 mod tunnel;
 
 fn gso_of(spec: &Spec, size: u16) -> Gso {

@@ -2,7 +2,6 @@
 
 use super::{ParseError, get_u16, get_u32, put_u16, put_u32};
 use crate::limits::TCP_HEADER_BYTES_MIN;
-use core::ops::BitOr;
 
 /// Offsets in a TCP header.
 pub mod field {
@@ -49,44 +48,9 @@ impl Flags {
     pub const AE: Self = Self(0x100);
 
     const MASK: u16 = 0x1FF;
-
-    /// True if every flag of `other` is set.
-    #[inline]
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// True if any flag of `other` is set.
-    #[inline]
-    #[must_use]
-    pub const fn intersects(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// These flags and those of `other`.
-    #[inline]
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// These flags but not those of `other`.
-    #[inline]
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
 }
 
-impl BitOr for Flags {
-    type Output = Self;
-
-    #[inline]
-    fn bitor(self, other: Self) -> Self {
-        self.with(other)
-    }
-}
+crate::bit_set!(Flags);
 
 /// A TCP header with its options.
 #[derive(Clone, Copy, Debug)]

@@ -447,7 +447,7 @@ fn tcp_fields() {
     header.set_flags(
         flags
             .without(tcp::Flags::CWR | tcp::Flags::AE)
-            .with(tcp::Flags(0xF000)),
+            .union(tcp::Flags(0xF000)),
     );
     header.set_window(4);
     header.set_checksum(5);

@@ -4,7 +4,6 @@ use crate::packet::Meta;
 use packtrain_offload::layout::{Layout, Network};
 use packtrain_offload::offload::{ChecksumState, Ecn, GsoKind};
 use std::fmt;
-use std::ops::{BitOr, BitOrAssign};
 
 /// A set of offloads: of those a device can do, those wished for, or those agreed on.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -55,36 +54,6 @@ impl Features {
         (Self::VLAN, "vlan"),
         (Self::LARGE_RECEIVE, "large-receive"),
     ];
-
-    /// True if all of `other` is in `self`.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// What is in both.
-    #[must_use]
-    pub const fn intersection(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// What is in either.
-    #[must_use]
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// `self` without what is in `other`.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// True if nothing is in it.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 
     /// The one feature that allows GSO packets of `kind`, ECN aside.
     #[must_use]
@@ -177,19 +146,7 @@ impl Features {
     }
 }
 
-impl BitOr for Features {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        self.union(other)
-    }
-}
-
-impl BitOrAssign for Features {
-    fn bitor_assign(&mut self, other: Self) {
-        *self = self.union(other);
-    }
-}
+packtrain_offload::bit_set!(Features);
 
 impl fmt::Debug for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,6 +8,7 @@ use super::spec::{NullOptions, Pace, PcapOptions, PortKind, PortSpec, SimOptions
 use super::sys::tun::adopt;
 use super::tap::{Tap, TapConfig, TapKind};
 use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Trace, Vlan};
+use crate::advice;
 use crate::driver::{DeviceError, Driver};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -47,6 +48,7 @@ impl OpenError {
             };
         };
         let file = matches!(spec.kind, PortKind::Pcap(_));
+        let write = matches!(&spec.kind, PortKind::Pcap(options) if options.write);
         let tunnel = matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
         let (kind, hint) = match source.kind() {
             io::ErrorKind::PermissionDenied if tunnel => (
@@ -57,18 +59,11 @@ impl OpenError {
                 OpenErrorKind::Privilege,
                 "; the kernel needs TUN/TAP: `modprobe tun`, or give the container /dev/net/tun",
             ),
-            io::ErrorKind::NotFound if file => (
+            io::ErrorKind::NotFound if file && !write => (
                 OpenErrorKind::Open,
-                if matches!(&spec.kind, PortKind::Pcap(options) if options.write) {
-                    "; make its directory first"
-                } else {
-                    "; check the path, or add `write` (pcap:FILE,write) to make the file"
-                },
+                "; check the path, or add `write` (pcap:FILE,write) to make the file",
             ),
-            io::ErrorKind::PermissionDenied if file => (
-                OpenErrorKind::Open,
-                "; check who may use the file and its directory",
-            ),
+            kind if file => (OpenErrorKind::Open, advice::on_file(kind, write)),
             _ => (OpenErrorKind::Open, ""),
         };
         Self {

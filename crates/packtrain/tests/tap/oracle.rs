@@ -19,6 +19,8 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+mod veth;
+
 const IN: &str = "oracle-in";
 const OUT: &str = "oracle-out";
 const RAW: i32 = libc::IFF_TUN | libc::IFF_NO_PI;
@@ -266,6 +268,14 @@ impl Router {
         assert_eq!(written, bytes.len());
     }
 
+    /// What becomes of frames.
+    fn pass(&mut self, frames: &[Frame]) -> Vec<(VnetHeader, Vec<u8>)> {
+        for frame in frames {
+            self.write(&VnetHeader::default(), &frame.bytes());
+        }
+        self.read(frames.len())
+    }
+
     /// What comes out of ours, headers apart, until it stands for `wire_packets`.
     fn read(&mut self, wire_packets: usize) -> Vec<(VnetHeader, Vec<u8>)> {
         let mut got = vec![];
@@ -287,11 +297,7 @@ impl Router {
                     if !is_ours(&packet) {
                         continue;
                     }
-                    let payload = layout(&packet).payload_len();
-                    count += match header.gso_size {
-                        0 => 1,
-                        size => payload.div_ceil(u32::from(size)) as usize,
-                    };
+                    count += stands_for(&header, &packet);
                     got.push((header, packet));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -301,6 +307,15 @@ impl Router {
             }
         }
         got
+    }
+}
+
+/// How many a packet that came out stands for.
+fn stands_for(header: &VnetHeader, packet: &[u8]) -> usize {
+    let payload = layout(packet).payload_len();
+    match header.gso_size {
+        0 => 1,
+        size => payload.div_ceil(u32::from(size)) as usize,
     }
 }
 
@@ -436,11 +451,11 @@ fn timestamps(value: u32, echo: u32) -> Vec<u8> {
     options
 }
 
-/// Has the kernel hold what it merges across writes, each of which is a poll to it. `false` where
-/// that cannot be.
-fn hold_across_writes() -> bool {
+/// Has the kernel hold what it merges of an interface across writes, each of which is a poll to it.
+/// `false` where that cannot be.
+fn hold_across_writes(name: &str) -> bool {
     let script = format!(
-        "mount -t sysfs none /sys && echo {HOLD_NANOS} > /sys/class/net/{IN}/gro_flush_timeout"
+        "mount -t sysfs none /sys && echo {HOLD_NANOS} > /sys/class/net/{name}/gro_flush_timeout"
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]);
@@ -500,6 +515,12 @@ type Piece = (u16, Vec<u8>);
 
 /// What we make of it, and a router after us.
 fn ours(frames: &[Frame]) -> Vec<Piece> {
+    let pieces = merged(frames.iter().map(Frame::bytes)).into_iter();
+    pieces.map(|(size, bytes)| (size, routed(bytes))).collect()
+}
+
+/// What we make of it.
+fn merged(packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Piece> {
     let mut config = Config::new(Semantics::Reversible, LinkType::RawIp, 64);
     config.mode = Mode::Hash;
     let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).expect("its storage");
@@ -509,12 +530,10 @@ fn ours(frames: &[Frame]) -> Vec<Piece> {
             Done::Merged(merged) => merged.gso.map_or(0, |gso| gso.size.get()),
             Done::Alone(_) | Done::Passed(_) => 0,
         };
-        out.push((size, routed(wire.bytes)));
+        out.push((size, wire.bytes));
     };
-    let bytes = |frame: &Frame| Wire {
-        bytes: frame.bytes(),
-    };
-    coalescer.push_burst(0, frames.iter().map(bytes), &mut sink);
+    let packets = packets.into_iter().map(|bytes| Wire { bytes });
+    coalescer.push_burst(0, packets, &mut sink);
     coalescer.flush(&mut sink);
     out
 }
@@ -523,17 +542,12 @@ fn ours(frames: &[Frame]) -> Vec<Piece> {
 /// clock tick, wherever the train is then. So the train is sent until the answer is `expected`, and
 /// if it never is, the answer with the fewest packets counts.
 fn kernels(
-    router: &mut Router,
-    frames: &[Frame],
+    mut pass: impl FnMut() -> Vec<(VnetHeader, Vec<u8>)>,
     expected: impl Fn(&[Piece]) -> bool,
 ) -> Vec<Piece> {
     let mut best: Option<Vec<Piece>> = None;
     for _ in 0..200 {
-        for frame in frames {
-            router.write(&VnetHeader::default(), &frame.bytes());
-        }
-        let got = router.read(frames.len());
-        let got: Vec<Piece> = got.into_iter().map(finished).collect();
+        let got: Vec<Piece> = pass().into_iter().map(finished).collect();
         if expected(&got) {
             return got;
         }
@@ -637,6 +651,8 @@ fn cases(ipv6: bool) -> Vec<Case> {
     ]
 }
 
+const SAME_WITHOUT_DF: &str = "t18 the same without DF";
+
 /// Cases for IPv4 alone.
 fn cases_v4() -> Vec<Case> {
     const DF: u16 = 0x4000;
@@ -652,7 +668,7 @@ fn cases_v4() -> Vec<Case> {
         ids("t17 counting without DF", 0, &[8, 9]),
         ids("t19 counting, then the same", DF, &[8, 9, 9]),
         // Merged since 6.18, and cut again in front of a TUN: it looks like our choice.
-        ids("t18 the same without DF", 0, &[8, 8]),
+        ids(SAME_WITHOUT_DF, 0, &[8, 8]),
         ids("wrapping", DF, &[0xFFFF, 0, 1]),
         ids("backwards", DF, &[9, 8]),
         changed("DF", false, &[100; 3], |f| f[2].fragment = 0),
@@ -705,15 +721,7 @@ fn documented(version: (u32, u32)) -> Vec<Case> {
     }
     // The kernel merges these, too, but cuts them again in front of a TUN: a virtio-net header does
     // not say that the identification stays. Ours is marked (`Gso::fixed_id`) for who sends it.
-    for (ids, kernel) in [
-        (&[8, 8][..], &[100, 100][..]),
-        (&[8, 8, 9], &[100, 100, 100]),
-    ] {
-        let mut same = changed("t17 the same", false, &vec![100; ids.len()], |frames| {
-            for (frame, id) in frames.iter_mut().zip(ids) {
-                frame.id = *id;
-            }
-        });
+    for (mut same, kernel) in same_ids().into_iter().zip([&[100; 2][..], &[100; 3]]) {
         same.kernel = Some(kernel);
         all.push(same);
     }
@@ -724,6 +732,17 @@ fn documented(version: (u32, u32)) -> Vec<Case> {
     options.kernel = Some(&[140, 100, 100]);
     all.push(options);
     all
+}
+
+/// Identifications that stay the same, with DF.
+fn same_ids() -> [Case; 2] {
+    [&[8, 8][..], &[8, 8, 9]].map(|ids| {
+        changed("t17 the same", false, &vec![100; ids.len()], |frames| {
+            for (frame, id) in frames.iter_mut().zip(ids) {
+                frame.id = *id;
+            }
+        })
+    })
 }
 
 /// Numbers that look random, the same each time.
@@ -784,17 +803,21 @@ fn the_kernel_merges_random_trains_as_we_do() {
         let Some(mut router) = Router::new(NAPI, libc::IFF_VNET_HDR) else {
             return;
         };
-        if !hold_across_writes() {
+        if !hold_across_writes(IN) {
             return;
         }
         let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
         for _ in 0..100 {
             let frames = random_train(&mut numbers);
             let ours = ours(&frames);
-            let theirs = kernels(&mut router, &frames, |theirs| {
-                let alike = |port| shapes(&of_flow(theirs, port)) == shapes(&of_flow(&ours, port));
-                [4000, 4001].into_iter().all(alike)
-            });
+            let theirs = kernels(
+                || router.pass(&frames),
+                |theirs| {
+                    let alike =
+                        |port| shapes(&of_flow(theirs, port)) == shapes(&of_flow(&ours, port));
+                    [4000, 4001].into_iter().all(alike)
+                },
+            );
             for port in [4000, 4001] {
                 let (theirs, ours) = (of_flow(&theirs, port), of_flow(&ours, port));
                 let briefs: String = frames.iter().map(Frame::brief).collect();
@@ -824,7 +847,7 @@ fn the_kernel_merges_as_we_do() {
         let Some(mut router) = Router::new(NAPI, libc::IFF_VNET_HDR) else {
             return;
         };
-        if !hold_across_writes() {
+        if !hold_across_writes(IN) {
             return;
         }
         let lists = [cases(false), cases(true), cases_v4(), cases_v6()];
@@ -837,10 +860,13 @@ fn the_kernel_merges_as_we_do() {
         } in all
         {
             let ours = ours(&frames);
-            let theirs = kernels(&mut router, &frames, |theirs| match kernel {
-                None => shapes(theirs) == shapes(&ours),
-                Some(kernel) => payloads(theirs) == kernel,
-            });
+            let theirs = kernels(
+                || router.pass(&frames),
+                |theirs| match kernel {
+                    None => shapes(theirs) == shapes(&ours),
+                    Some(kernel) => payloads(theirs) == kernel,
+                },
+            );
             let Some(kernel) = kernel else {
                 assert_eq!(shapes(&theirs), shapes(&ours), "{name}: the kernel, and we");
                 for (theirs, ours) in theirs.iter().zip(&ours) {

@@ -261,6 +261,11 @@ pub fn configure(name: &str, net: u8, host: u8) {
         let routes = routes.expect("/proc");
         routes.lines().any(|line| line.starts_with(&route))
     });
+    wait_until_running(name);
+}
+
+/// Waits until the interface takes packets: what is sent before is lost.
+pub fn wait_until_running(name: &str) {
     wait_until("the link to run", || {
         flags(name).expect("the interface exists") & libc::IFF_RUNNING != 0
     });
@@ -303,6 +308,76 @@ fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend(kind.to_ne_bytes());
     body.extend(value);
     body.resize(body.len().next_multiple_of(4), 0);
+}
+
+/// Makes a veth pair, both ends down.
+pub fn create_veth(name: &str, peer: &str) {
+    const VETH_INFO_PEER: u16 = 1;
+    let named = |name: &str| {
+        let mut link = vec![0; 16];
+        push_attribute(
+            &mut link,
+            libc::IFLA_IFNAME,
+            &[name.as_bytes(), &[0]].concat(),
+        );
+        link
+    };
+    let nested = |kind, value: &[u8]| {
+        let mut attribute = vec![];
+        push_attribute(&mut attribute, kind, value);
+        attribute
+    };
+    let peer = nested(libc::IFLA_INFO_DATA, &nested(VETH_INFO_PEER, &named(peer)));
+    let info = [nested(libc::IFLA_INFO_KIND, b"veth\0"), peer].concat();
+    let mut body = named(name);
+    push_attribute(&mut body, libc::IFLA_LINKINFO, &info);
+    let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+    netlink(libc::RTM_NEWLINK, flags, &body);
+}
+
+/// Has the kernel read and write an ethtool request in `words`.
+fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
+    let mut request = request(name);
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    interface_ioctl(libc::SIOCETHTOOL as libc::c_ulong, &mut request)
+}
+
+/// Switches an offload of the interface, by the name that ethtool has for it. `false` if the kernel
+/// does not know it, or it stays as it was.
+pub fn set_feature(name: &str, feature: &str, on: bool) -> bool {
+    const ETH_SS_FEATURES: u32 = 4;
+    const ETHTOOL_GSSET_INFO: u32 = 0x37;
+    const ETHTOOL_GSTRINGS: u32 = 0x1b;
+    const ETHTOOL_GFEATURES: u32 = 0x3a;
+    const ETHTOOL_SFEATURES: u32 = 0x3b;
+    const NAME_WORDS: usize = 8;
+    // Command, reserved, a mask of 64 bits, and a number for each of its bits.
+    let mut info = [ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0, 0];
+    ethtool(name, &mut info).expect("ETHTOOL_GSSET_INFO");
+    let count = info[4] as usize;
+    let mut strings = vec![0; 3 + count * NAME_WORDS];
+    strings[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32]);
+    ethtool(name, &mut strings).expect("ETHTOOL_GSTRINGS");
+    let is_it = |words: &[u32]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.split(|byte| *byte == 0).next() == Some(feature.as_bytes())
+    };
+    let Some(bit) = strings[3..].chunks(NAME_WORDS).position(is_it) else {
+        return false;
+    };
+    let blocks = count.div_ceil(32);
+    let mut set = vec![0; 2 + blocks * 2];
+    set[..2].copy_from_slice(&[ETHTOOL_SFEATURES, blocks as u32]);
+    // Which are meant, and their values.
+    set[2 + bit / 32 * 2] = 1 << (bit % 32);
+    set[3 + bit / 32 * 2] = u32::from(on) << (bit % 32);
+    ethtool(name, &mut set).expect("ETHTOOL_SFEATURES");
+    // Available, requested, active, never changed.
+    let mut get = vec![0; 2 + blocks * 4];
+    get[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
+    ethtool(name, &mut get).expect("ETHTOOL_GFEATURES");
+    let active = get[2 + bit / 32 * 4 + 2] >> (bit % 32) & 1;
+    active == u32::from(on)
 }
 
 /// Deletes the interface.

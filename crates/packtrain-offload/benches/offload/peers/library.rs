@@ -1,90 +1,15 @@
-//! C peers: compiled when the bench starts, loaded, and called.
-//!
-//! So users of the library need no C compiler and no DPDK, and the bench needs them only for those
-//! who have them.
+//! C peers, called.
 #![allow(unsafe_code, reason = "C functions are called")]
 
+use super::loader::{flags, load, shim};
 use libloading::Library;
 use packtrain_bench::pieces::Pieces;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-/// Compiles `shim/NAME.c` for this CPU.
-fn compile(directory: &Path, name: &str, flags: &[String]) -> Result<PathBuf, String> {
-    let source = format!(
-        "{}/benches/offload/shim/{name}.c",
-        env!("CARGO_MANIFEST_DIR")
-    );
-    let output = directory.join(format!("{name}.so"));
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    let status = Command::new(&compiler)
-        .arg(source)
-        .args(flags)
-        // After the flags: those of DPDK ask for a CPU of 2008.
-        .args(["-O3", "-march=native", "-shared", "-fPIC", "-o"])
-        .arg(&output)
-        .stdin(Stdio::null())
-        .status()
-        .map_err(|error| format!("{compiler} does not start: {error}"))?;
-    if status.success() {
-        Ok(output)
-    } else {
-        Err(format!("{compiler} cannot compile {name}.c"))
-    }
-}
-
-/// What pkg-config says about `package`.
-fn flags(package: &str) -> Result<Vec<String>, String> {
-    let output = Command::new("pkg-config")
-        .args(["--cflags", "--libs", package])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("pkg-config does not start: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("pkg-config does not know {package}"));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.split_whitespace().map(str::to_owned).collect())
-}
-
-fn open(file: &Path) -> Result<Library, String> {
-    // SAFETY: the initialisers are those of the C library and of DPDK, which set up their own
-    // state only.
-    let library = unsafe { Library::new(file) };
-    library.map_err(|error| format!("{}: {error}", file.display()))
-}
-
-/// Declares the functions of a shim, and loads them all at once.
-macro_rules! shim {
-    (
-        $(#[$doc:meta])*
-        $name:ident {
-            $($function:ident: $symbol:literal, fn($($kind:ty),*) $(-> $result:ty)?;)*
-        }
-    ) => {
-        $(#[$doc])*
-        pub struct $name {
-            // SAFETY: to call one, see to what the shim says about its arguments.
-            $($function: unsafe extern "C" fn($($kind),*) $(-> $result)?,)*
-            /// Keeps the functions in memory.
-            _library: Library,
-        }
-
-        impl $name {
-            fn bind(library: Library) -> Result<Self, String> {
-                $(
-                    // SAFETY: the shim, compiled a moment ago, defines it with this type.
-                    let $function = unsafe { library.get($symbol) };
-                    let $function = *$function.map_err(|error| error.to_string())?;
-                )*
-                Ok(Self {
-                    $($function,)*
-                    _library: library,
-                })
-            }
-        }
-    };
+/// `shim/NAME.c`.
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("benches/offload/shim/{name}.c"))
 }
 
 // SAFETY: a caller gives a block with `count` pieces of `bytes` bytes, `stride` apart.
@@ -162,7 +87,7 @@ fn sort(function: SortFn, items: &mut [Item]) {
 impl PlainShim {
     /// Compiles and loads it.
     pub fn load(directory: &Path) -> Result<Self, String> {
-        Self::bind(open(&compile(directory, "plain", &[])?)?)
+        Self::bind(load(&source("plain"), directory, &[])?)
     }
 
     /// 64-bit additions with carry.
@@ -242,7 +167,7 @@ impl DpdkShim {
     /// Compiles, loads and starts it on `cpu`, with at most `mb` MiB of memory.
     pub fn load(directory: &Path, cpu: usize, mb: i32) -> Result<Self, String> {
         let flags = flags("libdpdk")?;
-        let shim = Self::bind(open(&compile(directory, "dpdk", &flags)?)?)?;
+        let shim = Self::bind(load(&source("dpdk"), directory, &flags)?)?;
         let cpu = c_int::try_from(cpu).map_err(|error| error.to_string())?;
         // SAFETY: called once, before anything else of DPDK, as `rte_eal_init()` wants it.
         let result = unsafe { (shim.eal)(cpu, mb) };

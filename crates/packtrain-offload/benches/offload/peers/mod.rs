@@ -3,6 +3,7 @@
 mod dpdk;
 mod gro;
 mod library;
+mod loader;
 mod plain;
 mod rust;
 mod tun;

@@ -5,16 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <rte_eal.h>
 #include <rte_ether.h>
 #include <rte_ethdev.h>
 #include <rte_gro.h>
 #include <rte_gso.h>
 #include <rte_ip.h>
-#include <rte_log.h>
 #include <rte_mbuf.h>
 #include <rte_tcp.h>
-#include <rte_version.h>
+#include "eal.h"
 
 #define L2 14
 #define L3 20
@@ -23,23 +21,6 @@
 #define BURST_MAX 64
 #define SEGMENTS_MAX 128
 #define SLOTS 4
-
-const char *pt_version(void)
-{
-	return rte_version();
-}
-
-/* Memory in MiB is reserved as address space, and used as pools need it. */
-int pt_eal(int cpu, int mb)
-{
-	char core[16], memory[16];
-	char *args[] = { "packtrain-bench", "--no-huge", "--no-shconf", "--no-pci", "--no-telemetry",
-			 "--log-level=error", "-l", core, "-m", memory };
-
-	snprintf(core, sizeof(core), "%d", cpu);
-	snprintf(memory, sizeof(memory), "%d", mb);
-	return rte_eal_init(sizeof(args) / sizeof(*args), args);
-}
 
 uint64_t pt_raw_cksum(const uint8_t *block, size_t stride, size_t bytes, size_t count,
 		      size_t passes)

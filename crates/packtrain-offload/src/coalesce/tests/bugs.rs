@@ -6,7 +6,8 @@ use std::vec::Vec;
 use super::linux_udp::with_zero_sum;
 use super::*;
 use crate::offload::GsoKind;
-use frame::{ECE, Field, Frame, PSH, tcp4, tcp6, timestamps, train, udp4, udp6};
+use crate::test_packets::frame::{Field, Frame, tcp4, tcp6, timestamps, train, udp4, udp6};
+use crate::test_packets::{CWR, ECE, FIN, PSH, RST, URG};
 
 /// tailscale#19820, wireguard-go#145: what a packet was to become stays on it when it does not.
 #[test]
@@ -441,10 +442,10 @@ fn an_older_acknowledgement_does_not_overwrite_a_newer_one() {
 #[test]
 fn the_first_packet_is_tested_like_any_other() {
     let changes: [fn(&mut Frame); 5] = [
-        |f| f.flags |= frame::FIN,
-        |f| f.flags |= frame::URG,
-        |f| f.flags |= frame::RST,
-        |f| f.flags |= frame::CWR,
+        |f| f.flags |= FIN,
+        |f| f.flags |= URG,
+        |f| f.flags |= RST,
+        |f| f.flags |= CWR,
         |f| f.options = vec![1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2],
     ];
     for change in changes {

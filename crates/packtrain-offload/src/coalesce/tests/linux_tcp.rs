@@ -4,11 +4,10 @@
 use std::vec;
 use std::vec::Vec;
 
-use super::frame::{
-    ACK, CWR, ECE, FIN, Field, Frame, PSH, RST, SYN, URG, both, tcp4, tcp6, timestamps, train,
-};
 use super::*;
 use crate::offload::{Ecn, GsoKind};
+use crate::test_packets::frame::{Field, Frame, both, tcp4, tcp6, timestamps, train};
+use crate::test_packets::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 
 #[test]
 fn t1_two_of_the_same_size() {

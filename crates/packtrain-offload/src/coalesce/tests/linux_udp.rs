@@ -3,10 +3,10 @@
 use std::vec;
 use std::vec::Vec;
 
-use super::frame::{Field, Frame, train, udp4, udp6};
 use super::*;
 use crate::limits::UDP_GSO_SEGMENTS_MAX;
 use crate::offload::GsoKind;
+use crate::test_packets::frame::{Field, Frame, train, udp4, udp6};
 
 fn both(sizes: &[usize]) -> [Vec<Frame>; 2] {
     [train(&udp4(0), sizes), train(&udp6(0), sizes)]

@@ -3,7 +3,6 @@
 //! packet with the code under test, but the segmenter, which `Reversible` promises to fit.
 
 mod bugs;
-mod frame;
 mod linux_tcp;
 mod linux_udp;
 mod properties;
@@ -12,107 +11,18 @@ mod storage;
 mod stream;
 mod table;
 
+use core::ops::Range;
 use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
-
-use frame::Frame;
 
 use super::*;
 use crate::checksum::{self, Sum};
 use crate::layout::Layout;
 use crate::segment::{Fill, Segmenter};
+use crate::test_packets::frame::{self, Frame};
+use crate::test_packets::wire::Wire;
 use crate::virtio_net::{self, Accept};
-
-/// A packet in one piece of memory, that knows which packets of the input are in it.
-#[derive(Clone, Debug)]
-struct Wire {
-    bytes: Vec<u8>,
-    checksum: ChecksumState,
-    gso: Option<Gso>,
-    aside: u32,
-    /// The layout is given with the packet.
-    parsed: Option<Layout>,
-    /// Only so many bytes are in the first piece.
-    head: usize,
-    /// The headers cannot be written to.
-    shared: bool,
-    /// Pieces it can take.
-    room: usize,
-    /// Numbers of the packets in it.
-    ids: Vec<usize>,
-}
-
-impl Wire {
-    fn new(bytes: Vec<u8>, checksum: ChecksumState) -> Self {
-        Self {
-            bytes,
-            checksum,
-            gso: None,
-            aside: 0,
-            parsed: None,
-            head: usize::MAX,
-            shared: false,
-            room: usize::MAX,
-            ids: vec![],
-        }
-    }
-}
-
-impl Packet for Wire {
-    fn head(&self) -> &[u8] {
-        &self.bytes[..self.bytes.len().min(self.head)]
-    }
-
-    fn head_mut(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if self.shared || bytes > self.head {
-            return None;
-        }
-        self.bytes.get_mut(..bytes)
-    }
-
-    fn bytes(&self) -> u32 {
-        self.bytes.len() as u32
-    }
-
-    fn checksum(&self) -> ChecksumState {
-        self.checksum
-    }
-
-    fn gso(&self) -> Option<Gso> {
-        self.gso
-    }
-
-    fn layout(&self) -> Option<Layout> {
-        self.parsed
-    }
-
-    fn aside(&self) -> u32 {
-        self.aside
-    }
-
-    fn sum(&self, range: Range<u32>) -> Sum {
-        checksum::sum(&self.bytes[range.start as usize..range.end as usize])
-    }
-
-    fn truncate(&mut self, bytes: u32) {
-        assert!(bytes as usize <= self.bytes.len());
-        self.bytes.truncate(bytes as usize);
-    }
-
-    fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
-        if self.room == 0 {
-            return Err(tail);
-        }
-        self.room -= 1;
-        let payload = payload.start as usize..payload.end as usize;
-        self.bytes.extend_from_slice(&tail.bytes[payload]);
-        self.ids.extend(tail.ids);
-        Ok(())
-    }
-}
-
-use core::ops::Range;
 
 /// What came out, in order.
 type Output = Vec<(Wire, Done)>;
@@ -305,16 +215,6 @@ fn restore(config: &Config, wire: &Wire, done: &Done) -> Vec<Vec<u8>> {
         out
     };
     (0..segmenter.segments()).map(segment).collect()
-}
-
-impl Wire {
-    /// The bytes with a checksum that is not partial any more.
-    fn finished(&self) -> Vec<u8> {
-        match self.checksum {
-            ChecksumState::Partial { start, offset } => frame::finish(&self.bytes, start, offset),
-            ChecksumState::None | ChecksumState::Unnecessary => self.bytes.clone(),
-        }
-    }
 }
 
 /// Every output cut again gives the input, byte for byte, in order.

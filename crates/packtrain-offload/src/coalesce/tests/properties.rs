@@ -7,11 +7,12 @@ use std::vec::Vec;
 use proptest::collection::vec as any_vec;
 use proptest::prelude::*;
 
-use super::frame::{ACK, CWR, ECE, FIN, Field, Frame, PSH, RST, SYN, URG, tcp4, timestamps};
 use super::storage::run_borrowed;
 use super::*;
 use crate::layout::{Network, Transport};
+use crate::test_packets::frame::{Field, Frame, tcp4, timestamps};
 use crate::test_packets::slow_sum;
+use crate::test_packets::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 
 const CASES: u32 = if cfg!(miri) { 2 } else { 256 };
 /// Packets of one train.

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::frame::{tcp4, timestamps};
 use super::*;
 use crate::coalesce::parse::Parsed;
+use crate::test_packets::frame::{tcp4, timestamps};
 
 fn base(ipv6: bool, tcp: bool, link: LinkType, payload: usize, options: bool) -> Vec<u8> {
     let mut frame = tcp4(payload);

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::string::ToString;
 use std::vec::Vec;
 
-use super::frame::{Frame, tcp4, train};
 use super::*;
+use crate::test_packets::frame::{Frame, tcp4, train};
 
 /// A packet that says when it is dropped.
 struct Counted(Wire, Rc<Cell<u32>>);

@@ -3,10 +3,9 @@
 use std::vec;
 use std::vec::Vec;
 
-use super::frame::{
-    ACK, CWR, ECE, FIN, Field, Frame, PSH, RST, SYN, URG, tcp4, tcp6, timestamps, train,
-};
 use super::*;
+use crate::test_packets::frame::{Field, Frame, tcp4, tcp6, timestamps, train};
+use crate::test_packets::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 
 const MSS: usize = 1448;
 

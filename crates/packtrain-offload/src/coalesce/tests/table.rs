@@ -3,8 +3,8 @@
 use std::vec;
 use std::vec::Vec;
 
-use super::frame::{Frame, tcp4, train};
 use super::*;
+use crate::test_packets::frame::{Frame, tcp4, train};
 
 /// Packet `round` of the flow with port `port`.
 fn packet(port: u16, round: usize) -> Wire {

@@ -1,202 +1,10 @@
 //! Packets in tunnels: every segment against one that is built around its own inner packet.
 
 use super::*;
-use crate::layout::{TunnelLayout, TunnelPorts};
-
-/// What is between the outer IP header and the inner packet.
-#[derive(Clone, Debug)]
-enum Between {
-    Gre {
-        checksum: bool,
-        key: bool,
-        sequence: bool,
-    },
-    Vxlan {
-        checksum: bool,
-    },
-    /// Words of options.
-    Geneve {
-        checksum: bool,
-        options: u8,
-    },
-}
-
-/// A packet in a tunnel, in words.
-#[derive(Clone, Debug)]
-struct Carried {
-    link: LinkType,
-    vlans: Vec<u16>,
-    ipv6: bool,
-    id: u16,
-    df: bool,
-    /// Bytes of IPv4 options, or of an IPv6 destination options header.
-    options: u8,
-    between: Between,
-    inner: Spec,
-}
-
-const OUTER6: [u8; 32] = [
-    0xfd, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xab, 0xcd, 0xfd, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0x98, 0x76,
-];
-const OUTER4: [u8; 8] = [198, 18, 200, 1, 198, 19, 200, 2];
+use crate::layout::TunnelPorts;
+use crate::test_packets::tunnel::{Between, Carried, GRE};
 
 impl Carried {
-    /// Over IPv4 on Ethernet.
-    fn new(between: Between, inner: Spec) -> Self {
-        Self {
-            link: LinkType::Ethernet,
-            vlans: vec![],
-            ipv6: false,
-            id: 500,
-            df: true,
-            options: 0,
-            between,
-            inner,
-        }
-    }
-
-    fn network(&self) -> usize {
-        match self.link {
-            LinkType::Ethernet => 14 + 4 * self.vlans.len(),
-            LinkType::RawIp => 0,
-            LinkType::Ipoib => 4,
-        }
-    }
-
-    fn transport(&self) -> usize {
-        self.network() + if self.ipv6 { 40 } else { 20 } + usize::from(self.options)
-    }
-
-    fn inner_ethertype(&self) -> [u8; 2] {
-        match (self.inner.link, self.inner.ipv6) {
-            (LinkType::Ethernet, _) => [0x65, 0x58],
-            (_, false) => [8, 0],
-            (_, true) => [0x86, 0xdd],
-        }
-    }
-
-    /// GRE header, or UDP and tunnel header, checksum fields zero, UDP length of all that follows.
-    fn between_bytes(&self, inner_bytes: usize) -> Vec<u8> {
-        let mut out = Vec::new();
-        match self.between {
-            Between::Gre {
-                checksum,
-                key,
-                sequence,
-            } => {
-                let flags = u8::from(checksum) << 7 | u8::from(key) << 5 | u8::from(sequence) << 4;
-                out.extend([flags, 0]);
-                out.extend(self.inner_ethertype());
-                out.resize(if checksum { 8 } else { 4 }, 0);
-                if key {
-                    out.extend([0xde, 0xad, 0xbe, 0xef]);
-                }
-                if sequence {
-                    out.extend([0, 0, 0, 9]);
-                }
-            }
-            Between::Vxlan { .. } => {
-                out.extend([0xc0, 1, 0x12, 0xb5]);
-                out.extend(((16 + inner_bytes) as u16).to_be_bytes());
-                out.extend([0, 0, 8, 0, 0, 0, 0x12, 0x34, 0x56, 0]);
-            }
-            Between::Geneve { options, .. } => {
-                let options_bytes = usize::from(options) * 4;
-                out.extend([0xc0, 2, 0x17, 0xc1]);
-                out.extend(((16 + options_bytes + inner_bytes) as u16).to_be_bytes());
-                out.extend([0, 0, options, 0]);
-                out.extend(self.inner_ethertype());
-                out.extend([0x65, 0x43, 0x21, 0]);
-                out.extend(bytes(options_bytes));
-            }
-        }
-        out
-    }
-
-    /// The whole packet: the outer checksum is that of the finished inner packet.
-    fn build(&self, field: Field) -> Vec<u8> {
-        let inner = self.inner.build(field);
-        let mut between = self.between_bytes(inner.len());
-        let l4_bytes = between.len() + inner.len();
-        let protocol = if matches!(self.between, Between::Gre { .. }) {
-            47
-        } else {
-            17
-        };
-        let mut summed = Vec::new();
-        let place = match self.between {
-            Between::Gre { checksum, .. } => checksum.then_some(4),
-            Between::Vxlan { checksum } | Between::Geneve { checksum, .. } => {
-                summed.extend(if self.ipv6 { &OUTER6[..] } else { &OUTER4[..] });
-                summed.extend((l4_bytes as u32).to_be_bytes());
-                summed.extend([0, 0, 0, 17]);
-                checksum.then_some(6)
-            }
-        };
-        if let Some(at) = place {
-            summed.extend(&between);
-            summed.extend(self.inner.build(Field::Final));
-            let value = match !slow_sum(&summed) {
-                0 if protocol == 17 => 0xffff,
-                value => value,
-            };
-            between[at..at + 2].copy_from_slice(&value.to_be_bytes());
-        }
-        let mut packet = self.link_and_ip(protocol, l4_bytes);
-        packet.extend(between);
-        packet.extend(inner);
-        packet
-    }
-
-    fn link_and_ip(&self, protocol: u8, l4_bytes: usize) -> Vec<u8> {
-        let mut packet = Vec::new();
-        let ethertype = if self.ipv6 { [0x86, 0xdd] } else { [8, 0] };
-        match self.link {
-            LinkType::Ethernet => {
-                packet.extend([2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8]);
-                for tpid in &self.vlans {
-                    packet.extend(tpid.to_be_bytes());
-                    packet.extend([0x20, 99]);
-                }
-                packet.extend(ethertype);
-            }
-            LinkType::RawIp => {}
-            LinkType::Ipoib => packet.extend([ethertype[0], ethertype[1], 0, 0]),
-        }
-        let options = usize::from(self.options);
-        if self.ipv6 {
-            packet.extend([0x6a, 0xb0, 0, 7]);
-            packet.extend(((options + l4_bytes) as u16).to_be_bytes());
-            packet.extend([if options == 0 { protocol } else { 60 }, 61]);
-            packet.extend(OUTER6);
-            let mut extension = vec![0; options];
-            if options > 0 {
-                extension[..4].copy_from_slice(&[protocol, (options / 8 - 1) as u8, 1, 0]);
-                extension[3] = (options - 4) as u8;
-            }
-            packet.extend(extension);
-        } else {
-            let mut ip = vec![0x45 + (options / 4) as u8, 0xb8];
-            ip.extend(((20 + options + l4_bytes) as u16).to_be_bytes());
-            ip.extend(self.id.to_be_bytes());
-            ip.extend([if self.df { 0x40 } else { 0 }, 0, 62, protocol, 0, 0]);
-            ip.extend(OUTER4);
-            ip.resize(20 + options, 1);
-            let sum = !slow_sum(&ip);
-            ip[10..12].copy_from_slice(&sum.to_be_bytes());
-            packet.extend(ip);
-        }
-        packet
-    }
-
-    fn layout(&self, packet: &[u8]) -> TunnelLayout {
-        let bytes = packet.len() as u32;
-        TunnelLayout::parse(self.link, packet, bytes, TunnelPorts::default())
-            .unwrap()
-            .expect("a tunnel")
-    }
-
     fn segmenter(&self, packet: &[u8], size: u16) -> Result<Segmenter, SegmentError> {
         let gso = gso_of(&self.inner, size);
         Segmenter::in_tunnel(packet, &self.layout(packet), gso, packet.len() as u32)
@@ -241,12 +49,6 @@ impl Carried {
         }
     }
 }
-
-const GRE: Between = Between::Gre {
-    checksum: false,
-    key: false,
-    sequence: false,
-};
 
 /// GRE, VXLAN and GENEVE with and without checksum.
 fn betweens() -> Vec<Between> {
@@ -490,8 +292,13 @@ fn contradictions_are_refused() {
     wrong.outer.kind = crate::layout::Network::Other;
     assert_eq!(made(&packet, &wrong), Err(SegmentError::Kind));
     let mut wrong = layout;
-    wrong.outer.ip_end -= 1;
-    assert_eq!(made(&packet, &wrong), Err(SegmentError::Length));
+    wrong.outer.transport_kind = crate::layout::Transport::Tcp;
+    assert_eq!(made(&packet, &wrong), Err(SegmentError::Kind));
+    for end in [layout.outer.ip_end - 1, layout.outer.ip_end + 1] {
+        let mut wrong = layout;
+        wrong.outer.ip_end = end;
+        assert_eq!(made(&packet, &wrong), Err(SegmentError::Length));
+    }
     let mut wrong = layout;
     wrong.outer.transport = wrong.inner.network;
     assert_eq!(made(&packet, &wrong), Err(SegmentError::Headers));

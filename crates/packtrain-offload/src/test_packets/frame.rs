@@ -3,12 +3,10 @@
 use std::vec;
 use std::vec::Vec;
 
-use super::Wire;
+use super::wire::Wire;
+use super::{ACK, Ipv4, Ipv6, final_checksum, link_bytes, link_header, pseudo_header, slow_sum};
 use crate::layout::{Layout, Network, Transport};
 use crate::offload::{ChecksumState, LinkType};
-use crate::test_packets::slow_sum;
-
-pub use crate::test_packets::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 
 /// What the transport checksum field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,11 +148,7 @@ impl Frame {
     }
 
     pub fn transport(&self) -> usize {
-        let link = match self.link {
-            LinkType::RawIp => 0,
-            LinkType::Ipoib => 4,
-            LinkType::Ethernet => 14 + 4 * self.vlans.len(),
-        };
+        let link = link_bytes(self.link, self.vlans.len());
         let extensions: usize = self.extensions.iter().map(|(_, rest)| 1 + rest.len()).sum();
         link + if self.ipv6 {
             40 + extensions
@@ -177,13 +171,6 @@ impl Frame {
 
     const fn protocol(&self) -> u8 {
         if self.tcp { 6 } else { 17 }
-    }
-
-    fn pseudo_header(&self, bytes: usize) -> Vec<u8> {
-        let mut pseudo = self.addresses();
-        pseudo.extend((bytes as u32).to_be_bytes());
-        pseudo.extend([0, 0, 0, self.protocol()]);
-        pseudo
     }
 
     /// Transport header and payload, the checksum field 0.
@@ -212,13 +199,10 @@ impl Frame {
     /// The packet, and `partial` makes the field the pseudo-header sum.
     fn build(&self, partial: bool) -> Vec<u8> {
         let mut datagram = self.datagram();
-        let mut summed = self.pseudo_header(datagram.len());
+        let mut summed = pseudo_header(&self.addresses(), datagram.len(), self.protocol());
         let preload = slow_sum(&summed);
         summed.extend(&datagram);
-        let right = match !slow_sum(&summed) {
-            0 if !self.tcp => 0xFFFF,
-            sum => sum,
-        };
+        let right = final_checksum(slow_sum(&summed), !self.tcp);
         let field = match self.checksum {
             Field::Right if partial => preload,
             Field::Right => right,
@@ -228,73 +212,42 @@ impl Frame {
         let at = if self.tcp { 16 } else { 6 };
         datagram[at..at + 2].copy_from_slice(&field.to_be_bytes());
 
-        let mut packet = self.link_header();
-        if self.ipv6 {
-            self.push_ipv6(&mut packet, datagram.len());
-        } else {
-            self.push_ipv4(&mut packet, datagram.len());
-        }
+        let mut packet = link_header(self.link, self.macs, &self.vlans, self.ipv6);
+        packet.extend(self.ip_header(datagram.len()));
         packet.extend(datagram);
         packet.resize(packet.len() + self.padding, 0xDD);
         packet
     }
 
-    fn link_header(&self) -> Vec<u8> {
-        let ethertype = if self.ipv6 { [0x86, 0xdd] } else { [8, 0] };
-        let mut out = vec![];
-        match self.link {
-            LinkType::RawIp => {}
-            LinkType::Ipoib => {
-                out.extend(ethertype);
-                out.extend([0, 0]);
-            }
-            LinkType::Ethernet => {
-                out.extend(self.macs);
-                for (tpid, control) in &self.vlans {
-                    out.extend(tpid.to_be_bytes());
-                    out.extend(control.to_be_bytes());
-                }
-                out.extend(ethertype);
-            }
+    fn ip_header(&self, datagram: usize) -> Vec<u8> {
+        let (protocol, addresses) = (self.protocol(), self.addresses());
+        if self.ipv6 {
+            let ip = Ipv6 {
+                tos: self.tos,
+                flow_label: self.flow_label,
+                ttl: self.ttl,
+                protocol,
+                addresses: &addresses,
+                extensions: &self.extensions,
+            };
+            return ip.build(datagram);
         }
-        out
-    }
-
-    fn push_ipv4(&self, packet: &mut Vec<u8>, datagram: usize) {
-        let bytes = 20 + self.ip_options.len();
-        let mut ip = vec![0x40 | (bytes / 4) as u8, self.tos];
-        ip.extend(((bytes + datagram) as u16).to_be_bytes());
-        ip.extend(self.id.to_be_bytes());
-        ip.extend(self.fragment.to_be_bytes());
-        ip.extend([self.ttl, self.protocol(), 0, 0]);
-        ip.extend(self.addresses());
-        ip.extend(&self.ip_options);
-        let sum = match self.ip_checksum {
-            Field::Right => !slow_sum(&ip),
-            Field::Wrong => !slow_sum(&ip) ^ 0x0100,
-            Field::Value(value) => value,
+        let ip = Ipv4 {
+            tos: self.tos,
+            id: self.id,
+            fragment: self.fragment,
+            ttl: self.ttl,
+            protocol,
+            addresses: &addresses,
+            options: &self.ip_options,
         };
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        packet.extend(ip);
-    }
-
-    fn push_ipv6(&self, packet: &mut Vec<u8>, datagram: usize) {
-        let mut chain = vec![];
-        for (index, (_, rest)) in self.extensions.iter().enumerate() {
-            let next = self.extensions.get(index + 1);
-            chain.push(next.map_or(self.protocol(), |next| next.0));
-            chain.extend(rest);
+        let mut header = ip.build(datagram);
+        match self.ip_checksum {
+            Field::Right => {}
+            Field::Wrong => header[10] ^= 1,
+            Field::Value(value) => header[10..12].copy_from_slice(&value.to_be_bytes()),
         }
-        let first = self
-            .extensions
-            .first()
-            .map_or(self.protocol(), |next| next.0);
-        let word = 6 << 28 | u32::from(self.tos) << 20 | self.flow_label;
-        packet.extend(word.to_be_bytes());
-        packet.extend(((chain.len() + datagram) as u16).to_be_bytes());
-        packet.extend([first, self.ttl]);
-        packet.extend(self.addresses());
-        packet.extend(chain);
+        header
     }
 
     pub fn bytes(&self) -> Vec<u8> {
@@ -325,10 +278,7 @@ impl Frame {
 pub fn finish(bytes: &[u8], start: u16, offset: u16) -> Vec<u8> {
     let (start, at) = (usize::from(start), usize::from(start + offset));
     let mut out = bytes.to_vec();
-    let sum = match !slow_sum(&bytes[start..]) {
-        0 if offset == 6 => 0xFFFF,
-        sum => sum,
-    };
+    let sum = final_checksum(slow_sum(&bytes[start..]), offset == 6);
     out[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     out
 }

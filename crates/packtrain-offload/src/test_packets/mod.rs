@@ -1,5 +1,15 @@
 //! Packets for tests, built field by field from a description, with sums of their own: nothing here
 //! uses the code under test.
+//!
+//! [`Spec`] has what matters to who cuts, [`frame::Frame`] every field that can keep two packets
+//! from merging, [`tunnel::Carried`] a packet around another; [`wire::Wire`] can be merged.
+//!
+//! Tests beside the library and fuzz targets include this folder by its path, and import the
+//! modules of the library that it names.
+
+pub mod frame;
+pub mod tunnel;
+pub mod wire;
 
 use std::vec;
 use std::vec::Vec;
@@ -86,6 +96,113 @@ pub fn slow_sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
+/// `tags` are type and control of each.
+fn link_header(link: LinkType, macs: [u8; 12], tags: &[(u16, u16)], ipv6: bool) -> Vec<u8> {
+    let ethertype = if ipv6 { [0x86, 0xdd] } else { [8, 0] };
+    match link {
+        LinkType::RawIp => vec![],
+        LinkType::Ipoib => vec![ethertype[0], ethertype[1], 0, 0],
+        LinkType::Ethernet => {
+            let mut out = macs.to_vec();
+            for (tpid, control) in tags {
+                out.extend(tpid.to_be_bytes());
+                out.extend(control.to_be_bytes());
+            }
+            out.extend(ethertype);
+            out
+        }
+    }
+}
+
+/// Bytes of [`link_header`].
+const fn link_bytes(link: LinkType, tags: usize) -> usize {
+    match link {
+        LinkType::RawIp => 0,
+        LinkType::Ipoib => 4,
+        LinkType::Ethernet => 14 + 4 * tags,
+    }
+}
+
+/// The fields of an IPv4 header that are not the same on all packets of tests.
+struct Ipv4<'a> {
+    tos: u8,
+    id: u16,
+    /// Flags and offset.
+    fragment: u16,
+    ttl: u8,
+    protocol: u8,
+    /// Source and destination.
+    addresses: &'a [u8],
+    options: &'a [u8],
+}
+
+impl Ipv4<'_> {
+    /// The header in front of so many bytes, with its checksum.
+    fn build(&self, datagram: usize) -> Vec<u8> {
+        let bytes = 20 + self.options.len();
+        let mut ip = vec![0x40 | (bytes / 4) as u8, self.tos];
+        ip.extend(((bytes + datagram) as u16).to_be_bytes());
+        ip.extend(self.id.to_be_bytes());
+        ip.extend(self.fragment.to_be_bytes());
+        ip.extend([self.ttl, self.protocol, 0, 0]);
+        ip.extend(self.addresses);
+        ip.extend(self.options);
+        let sum = !slow_sum(&ip);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        ip
+    }
+}
+
+/// The fields of an IPv6 header that are not the same on all packets of tests.
+struct Ipv6<'a> {
+    tos: u8,
+    flow_label: u32,
+    ttl: u8,
+    protocol: u8,
+    /// Source and destination.
+    addresses: &'a [u8],
+    /// Type of each header, and everything behind its first byte.
+    extensions: &'a [(u8, Vec<u8>)],
+}
+
+impl Ipv6<'_> {
+    /// The header and all extension headers in front of so many bytes.
+    fn build(&self, datagram: usize) -> Vec<u8> {
+        let types = self.extensions.iter().map(|(kind, _)| *kind);
+        let mut types = types.chain([self.protocol]);
+        let first = types.next();
+        let mut chain = vec![];
+        for ((_, rest), next) in self.extensions.iter().zip(types) {
+            chain.push(next);
+            chain.extend(rest);
+        }
+        let word = 6 << 28 | u32::from(self.tos) << 20 | self.flow_label;
+        let mut ip = word.to_be_bytes().to_vec();
+        ip.extend(((chain.len() + datagram) as u16).to_be_bytes());
+        ip.extend(first);
+        ip.push(self.ttl);
+        ip.extend(self.addresses);
+        ip.extend(chain);
+        ip
+    }
+}
+
+/// `addresses` are source and final destination, `bytes` those of the datagram.
+fn pseudo_header(addresses: &[u8], bytes: usize, protocol: u8) -> Vec<u8> {
+    let mut pseudo = addresses.to_vec();
+    pseudo.extend((bytes as u32).to_be_bytes());
+    pseudo.extend([0, 0, 0, protocol]);
+    pseudo
+}
+
+/// The final checksum over bytes that sum up to `sum`: 0 is not sent in UDP.
+const fn final_checksum(sum: u16, is_udp: bool) -> u16 {
+    match !sum {
+        0 if is_udp => 0xffff,
+        checksum => checksum,
+    }
+}
+
 impl Spec {
     /// TCP over IPv4 on a raw IP link, ACK, this many payload bytes.
     pub fn tcp4(payload: usize) -> Self {
@@ -144,11 +261,7 @@ impl Spec {
 
     /// Offset of the IP header.
     pub fn network(&self) -> usize {
-        match self.link {
-            LinkType::RawIp => 0,
-            LinkType::Ipoib => 4,
-            LinkType::Ethernet => 14 + 4 * self.vlans.len(),
-        }
+        link_bytes(self.link, self.vlans.len())
     }
 
     /// Offset of the transport header.
@@ -184,50 +297,49 @@ impl Spec {
         if self.tcp { 6 } else { 17 }
     }
 
-    /// The pseudo-header as bytes.
-    fn pseudo_header(&self, transport_bytes: usize) -> Vec<u8> {
-        let mut pseudo = Vec::new();
-        if self.ipv6 {
-            let routed = |ext: &Ext| matches!(ext, Ext::Routing2 | Ext::SegmentRouting);
-            pseudo.extend(SOURCE6);
-            pseudo.extend(if self.exts.iter().any(routed) {
-                FINAL6
-            } else {
-                DESTINATION6
-            });
-        } else {
-            pseudo.extend(SOURCE4);
-            pseudo.extend(DESTINATION4);
+    /// Source, and the destination that is in the pseudo-header or in the IP header.
+    fn addresses(&self, last: bool) -> Vec<u8> {
+        if !self.ipv6 {
+            return [SOURCE4, DESTINATION4].concat();
         }
-        pseudo.extend((transport_bytes as u32).to_be_bytes());
-        pseudo.extend([0, 0, 0, self.protocol()]);
-        pseudo
+        let routed = |ext: &Ext| matches!(ext, Ext::Routing2 | Ext::SegmentRouting);
+        if last && self.exts.iter().any(routed) {
+            return [SOURCE6, FINAL6].concat();
+        }
+        [SOURCE6, DESTINATION6].concat()
     }
 
     /// The whole packet.
     pub fn build(&self, field: Field) -> Vec<u8> {
         let transport = self.build_transport(field);
-        let mut packet = Vec::new();
-        if self.link == LinkType::Ethernet {
-            packet.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
-            for (i, tpid) in self.vlans.iter().enumerate() {
-                packet.extend(tpid.to_be_bytes());
-                packet.extend([0x60, 7 + i as u8]);
-            }
-            packet.extend(if self.ipv6 { [0x86, 0xdd] } else { [8, 0] });
-        }
-        if self.link == LinkType::Ipoib {
-            packet.extend(if self.ipv6 {
-                [0x86, 0xdd, 0, 0]
-            } else {
-                [8, 0, 0, 0]
-            });
-        }
-        if self.ipv6 {
-            self.push_ipv6(&mut packet, transport.len());
+        let tags = self.vlans.iter().zip(0x6007..);
+        let tags: Vec<_> = tags.map(|(tpid, control)| (*tpid, control)).collect();
+        let macs = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        let mut packet = link_header(self.link, macs, &tags, self.ipv6);
+        let addresses = self.addresses(false);
+        packet.extend(if self.ipv6 {
+            let extension = |&ext: &Ext| (ext_type(ext), ext_bytes(ext, 0)[1..].to_vec());
+            let ip = Ipv6 {
+                tos: 0x02,
+                flow_label: 0x12345,
+                ttl: 63,
+                protocol: self.protocol(),
+                addresses: &addresses,
+                extensions: &self.exts.iter().map(extension).collect::<Vec<_>>(),
+            };
+            ip.build(transport.len())
         } else {
-            self.push_ipv4(&mut packet, transport.len());
-        }
+            let ip = Ipv4 {
+                tos: 0x02,
+                id: self.id,
+                fragment: if self.df { 0x4000 } else { 0 },
+                ttl: 64,
+                protocol: self.protocol(),
+                addresses: &addresses,
+                options: &self.ip_options,
+            };
+            ip.build(transport.len())
+        });
         packet.extend(transport);
         packet
     }
@@ -245,56 +357,18 @@ impl Spec {
             out.extend([0, 0]);
         }
         out.extend(&self.payload);
-        let mut summed = self.pseudo_header(out.len());
+        let mut summed = pseudo_header(&self.addresses(true), out.len(), self.protocol());
         let value = match field {
             Field::Value(value) => value,
             Field::Preload => slow_sum(&summed),
             Field::Final => {
                 summed.extend(&out);
-                match !slow_sum(&summed) {
-                    0 if !self.tcp => 0xffff,
-                    sum => sum,
-                }
+                final_checksum(slow_sum(&summed), !self.tcp)
             }
         };
         let at = usize::from(self.checksum_offset());
         out[at..at + 2].copy_from_slice(&value.to_be_bytes());
         out
-    }
-
-    fn push_ipv4(&self, packet: &mut Vec<u8>, transport_bytes: usize) {
-        let bytes = 20 + self.ip_options.len();
-        let mut ip = vec![0x40 | (bytes / 4) as u8, 0x02];
-        ip.extend(((bytes + transport_bytes) as u16).to_be_bytes());
-        ip.extend(self.id.to_be_bytes());
-        ip.extend([if self.df { 0x40 } else { 0 }, 0, 64, self.protocol(), 0, 0]);
-        ip.extend(SOURCE4);
-        ip.extend(DESTINATION4);
-        ip.extend(&self.ip_options);
-        let sum = !slow_sum(&ip);
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        packet.extend(ip);
-    }
-
-    fn push_ipv6(&self, packet: &mut Vec<u8>, transport_bytes: usize) {
-        let mut exts = Vec::new();
-        for (i, &ext) in self.exts.iter().enumerate() {
-            let next = self
-                .exts
-                .get(i + 1)
-                .map_or(self.protocol(), |&ext| ext_type(ext));
-            exts.extend(ext_bytes(ext, next));
-        }
-        let first = self
-            .exts
-            .first()
-            .map_or(self.protocol(), |&ext| ext_type(ext));
-        packet.extend([0x60, 0x21, 0x23, 0x45]);
-        packet.extend(((exts.len() + transport_bytes) as u16).to_be_bytes());
-        packet.extend([first, 63]);
-        packet.extend(SOURCE6);
-        packet.extend(DESTINATION6);
-        packet.extend(exts);
     }
 }
 

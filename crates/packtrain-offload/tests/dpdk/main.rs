@@ -1,0 +1,62 @@
+//! The offloads beside those of DPDK, packet by packet. Where the two differ on purpose, a test
+//! says so: then it is seen when either side changes its mind.
+//!
+//! DPDK is found through pkg-config, and its functions are compiled into a library when the test
+//! starts. Without it the tests are skipped.
+
+#[path = "../../benches/offload/peers/loader.rs"]
+mod loader;
+mod oracle;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../../src/test_packets/mod.rs"]
+mod test_packets;
+
+mod merging;
+mod segments;
+mod sums;
+
+// What `test_packets` names.
+use packtrain_offload::{checksum, coalesce, layout, offload};
+
+/// How often a random comparison is made; each has the number as its seed.
+fn rounds() -> u64 {
+    if std::env::var_os("PACKTRAIN_FULL").is_some() {
+        50_000
+    } else {
+        1000
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    /// A stream of its own for each test and round.
+    fn new(test: &str, round: u64) -> Self {
+        let salt = test
+            .bytes()
+            .fold(0, |salt, byte| salt * 31 + u64::from(byte));
+        Self(salt ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// Less than `end`.
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Once in `n` times.
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}

@@ -9,12 +9,18 @@
 /// nothing, and may do nothing.
 #[inline]
 pub(crate) fn read<T: ?Sized>(place: &T) {
+    ahead(place, 0);
+}
+
+/// The same for what is `bytes` bytes further on, whatever that may be.
+#[inline]
+pub(crate) fn ahead<T: ?Sized>(place: &T, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing that could be seen, and never faults.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast());
+        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast::<i8>().wrapping_add(bytes));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _: &T = place;
+    let _: (&T, usize) = (place, bytes);
 }

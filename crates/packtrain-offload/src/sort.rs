@@ -21,6 +21,7 @@
 //!
 //! So no choice of keys costs more than a constant factor, and there is no seed to keep secret.
 
+use crate::prefetch;
 use core::fmt;
 use core::hint::select_unpredictable;
 
@@ -282,12 +283,19 @@ fn group_keys<'a>(
 fn equal_at_first(items: &[Keyed]) -> usize {
     /// Compared without a loop.
     const BLOCK: usize = 8;
+    /// How far ahead memory is asked for.
+    const FETCHED_BYTES: usize = 1024;
     let Some(&Keyed { key: first, .. }) = items.first() else {
         return 0;
     };
     let same = |item: &Keyed| item.key == first;
     let (blocks, rest) = items.as_chunks::<BLOCK>();
-    let equal = blocks.iter().take_while(|block| block.iter().all(same));
+    let equal = blocks.iter().take_while(|block| {
+        // Two cache lines for two: what was received last is no longer in the nearest cache.
+        prefetch::ahead(*block, FETCHED_BYTES);
+        prefetch::ahead(*block, FETCHED_BYTES + size_of_val(*block) / 2);
+        block.iter().all(same)
+    });
     match equal.count() {
         all if all == blocks.len() && rest.iter().all(same) => items.len(),
         equal => equal * BLOCK,

@@ -42,7 +42,7 @@ impl<P: Packet> Work<'_, P> {
     /// Whether there is enough in the table to be worth it.
     #[inline]
     pub(super) fn looks_ahead(&self) -> bool {
-        self.core.ring.live() > IN_CACHE && self.core.runs() && !self.core.sorting
+        self.core.ring.live() > IN_CACHE && self.core.runs
     }
 
     /// Takes packets; says how many there were.

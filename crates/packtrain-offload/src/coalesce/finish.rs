@@ -29,16 +29,11 @@ pub(super) fn finish<P: Packet>(
         && let Some(head) = packet.head_mut(WIDE)
         && let Some(head) = head.first_chunk_mut::<WIDE>()
     {
-        let ip_end = recent.header_bytes + u32::from(state.payload_bytes);
-        let layout = Layout {
-            ip_end,
-            ..recent.layout
-        };
         return match state.shape.kind() {
-            GsoKind::TcpV4 => common::<{ GsoKind::TcpV4 as u8 }>(state, head, layout, reason),
-            GsoKind::TcpV6 => common::<{ GsoKind::TcpV6 as u8 }>(state, head, layout, reason),
-            GsoKind::UdpV4 => common::<{ GsoKind::UdpV4 as u8 }>(state, head, layout, reason),
-            GsoKind::UdpV6 => common::<{ GsoKind::UdpV6 as u8 }>(state, head, layout, reason),
+            GsoKind::TcpV4 => common::<{ GsoKind::TcpV4 as u8 }>(recent, state, head, reason),
+            GsoKind::TcpV6 => common::<{ GsoKind::TcpV6 as u8 }>(recent, state, head, reason),
+            GsoKind::UdpV4 => common::<{ GsoKind::UdpV4 as u8 }>(recent, state, head, reason),
+            GsoKind::UdpV6 => common::<{ GsoKind::UdpV6 as u8 }>(recent, state, head, reason),
         };
     }
     any(config, state, packet, reason)
@@ -47,9 +42,9 @@ pub(super) fn finish<P: Packet>(
 /// A packet of a common shape, for `Reversible` with partial checksums.
 #[inline(always)]
 fn common<const KIND: u8>(
+    recent: &Recent,
     state: &State,
     head: &mut [u8; WIDE],
-    layout: Layout,
     reason: FlushReason,
 ) -> Option<Merged> {
     let shape = state.shape.of_kind::<KIND>();
@@ -62,6 +57,8 @@ fn common<const KIND: u8>(
         start: transport as u16,
         offset: offset_of(shape.kind()) as u16,
     };
+    let ip_end = recent.header_bytes + u32::from(state.payload_bytes);
+    let layout = shape.layout(recent.vlans, ip_end);
     Some(merged(state, shape, size, cwr, checksum, layout, reason))
 }
 
@@ -104,7 +101,7 @@ fn any<P: Packet>(
     };
     store16(head, at, field);
     let ip_end = shape.header_bytes() as u32 + u32::from(state.payload_bytes);
-    let layout = shape.layout(config.link, ip_end);
+    let layout = shape.layout(shape.vlans(config.link), ip_end);
     let size = segment_size(state);
     Some(merged(state, shape, size, cwr, checksum, layout, reason))
 }

@@ -71,7 +71,6 @@ use crate::limits::IP_LENGTH_MAX;
 use crate::offload::{ChecksumState, Gso, LinkType};
 use crate::sort::{self, Keyed};
 use entry::TICK;
-use shape::Masks;
 
 use table::{Ring, Table};
 use work::{Core, Work};
@@ -333,15 +332,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             ..config
         };
         Ok(Self {
-            core: Core {
-                masks: Masks::new(config.semantics),
-                ring: Ring::default(),
-                queued: 0,
-                sorting: config.mode == Mode::Sorted,
-                window: Window::default(),
-                stats: Stats::default(),
-                config,
-            },
+            core: Core::new(config),
             storage,
             packets: core::marker::PhantomData,
         })
@@ -390,7 +381,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         let mut work = self.work(now);
         let count = if work.looks_ahead() {
             work.take_ahead(packets.into_iter(), sink)
-        } else if work.core.runs() && !work.core.sorting {
+        } else if work.core.runs {
             work.take_runs(packets.into_iter(), sink)
         } else {
             let mut count = 0;
@@ -480,11 +471,12 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             return;
         }
         if !self.core.sorting {
-            self.core.sorting = window.evictions > window.packets / EVICTIONS_PER_PACKETS;
+            self.core
+                .sort(window.evictions > window.packets / EVICTIONS_PER_PACKETS);
             self.core.window.roomy = 0;
         } else if window.groups <= self.core.config.flows / 2 {
             self.core.window.roomy += 1;
-            self.core.sorting = self.core.window.roomy < ROOMY_WINDOWS;
+            self.core.sort(self.core.window.roomy < ROOMY_WINDOWS);
         } else {
             self.core.window.roomy = 0;
         }

@@ -142,8 +142,10 @@ impl<P: Packet> Work<'_, P> {
         let (state, Some(held)) = (&mut entry.state, &mut entry.packet) else {
             return Err(packet);
         };
-        if !is_next::<KIND>(recent, shape, state, head)
-            || !recent.fits(u32::from(state.payload_bytes) + u32::from(state.size))
+        let Some(ids) = is_next::<KIND>(recent, shape, state, head) else {
+            return Err(packet);
+        };
+        if !recent.fits(u32::from(state.payload_bytes) + u32::from(state.size))
             || u32::from(state.count) + 1 >= segments_max(shape.kind())
             || packet.bytes() != recent.header_bytes + u32::from(state.size)
             || packet.aside() != state.aside
@@ -152,33 +154,31 @@ impl<P: Packet> Work<'_, P> {
             return Err(packet);
         }
         let payload = recent.header_bytes..packet.bytes();
-        if !vouched_for(&packet, shape, head) {
-            return Err(packet);
-        }
-        if packet.checksum() == ChecksumState::None {
-            if !state.summed {
-                return Err(packet);
+        match packet.checksum() {
+            ChecksumState::Unnecessary if has_checksum(shape, head) => {
+                held.append(packet, payload)?;
             }
-            let headers = headers_sum(shape, state, head);
-            match held.append_checked(packet, payload, headers) {
-                Ok(()) => self.core.stats.summed_bytes += u64::from(state.size),
-                Err((AppendError::Full, packet)) => return Err(packet),
-                Err((AppendError::Checksum, packet)) => {
-                    self.core.stats.summed_bytes += u64::from(state.size);
-                    self.wrong_checksum(index, packet, sink);
-                    return Ok(());
+            ChecksumState::None if has_checksum(shape, head) && state.summed => {
+                let headers = headers_sum(shape, state, head);
+                match held.append_checked(packet, payload, headers) {
+                    Ok(()) => self.core.stats.summed_bytes += u64::from(state.size),
+                    Err((AppendError::Full, packet)) => return Err(packet),
+                    Err((AppendError::Checksum, packet)) => {
+                        self.core.stats.summed_bytes += u64::from(state.size);
+                        self.wrong_checksum(index, packet, sink);
+                        return Ok(());
+                    }
                 }
             }
-        } else {
-            held.append(packet, payload)?;
+            ChecksumState::Partial { start, offset } if is_of(shape, start, offset) => {
+                held.append(packet, payload)?;
+            }
+            _ => return Err(packet),
         }
         state.next_seq = state.next_seq.wrapping_add(u32::from(state.size));
         state.payload_bytes = state.payload_bytes.wrapping_add(state.size);
         state.count += 1;
-        state.ids = match state.ids {
-            Ids::Undecided => Ids::Counting,
-            decided => decided,
-        };
+        state.ids = ids;
         Ok(())
     }
 
@@ -225,7 +225,10 @@ impl<P: Packet> Work<'_, P> {
             || !recent.fits(ip_end - header_bytes)
             || (!kind.is_tcp() && two(transport + 4) != ip_end - transport as u32)
             || packet.gso().is_some()
-            || !vouched_for(&packet, shape, head)
+            || !match packet.checksum() {
+                ChecksumState::Partial { start, offset } => is_of(shape, start, offset),
+                ChecksumState::None | ChecksumState::Unnecessary => has_checksum(shape, head),
+            }
             || self.table.in_the_way(&self.core.ring, hash).is_some()
         {
             return Err(packet);
@@ -262,21 +265,21 @@ fn is_next<const KIND: u8>(
     shape: Shape,
     state: &State,
     head: &[u8; WIDE],
-) -> bool {
+) -> Option<Ids> {
     let (kind, network, transport) = parse::places(shape);
     if state.shape != recent.shape || !recent.is_next::<KIND>(&state.template, head) {
-        return false;
+        return None;
     }
     if kind.is_tcp() {
         const ENDS: u8 = TCP_CWR | TCP_FIN | TCP_PSH;
         if head[transport + 13] & ENDS != 0
             || u32::from_be_bytes(array(head, transport + 4)) != state.next_seq
         {
-            return false;
+            return None;
         }
     }
     if kind.is_ipv6() {
-        return true;
+        return Some(Ids::Undecided);
     }
     // From the identification to the checksum. If the one is `count` higher than in the first
     // packet and the other `count` lower, the header's sum is the same, and right; a carry, which
@@ -285,9 +288,11 @@ fn is_next<const KIND: u8>(
     let step = fields(head).wrapping_sub(fields(&state.template));
     let count = u64::from(state.count);
     match state.ids {
-        Ids::Undecided | Ids::Counting => step == (count << 48).wrapping_sub(count),
-        Ids::Fixed => step == 0,
-        Ids::Sealed => false,
+        Ids::Undecided | Ids::Counting => {
+            (step == (count << 48).wrapping_sub(count)).then_some(Ids::Counting)
+        }
+        Ids::Fixed => (step == 0).then_some(Ids::Fixed),
+        Ids::Sealed => None,
     }
 }
 
@@ -299,20 +304,22 @@ const fn segments_max(kind: GsoKind) -> u32 {
     }
 }
 
-/// Whether there is a checksum in the form that segmentation writes, or that of this very transport
-/// header is still to be made.
+/// Whether there is a checksum, in the form that segmentation writes.
 #[inline(always)]
-fn vouched_for<P: Packet>(packet: &P, shape: Shape, head: &[u8; WIDE]) -> bool {
+fn has_checksum(shape: Shape, head: &[u8; WIDE]) -> bool {
     let (kind, _, transport) = parse::places(shape);
-    match packet.checksum() {
-        ChecksumState::Partial { start, offset } => {
-            usize::from(start) == transport && offset == if kind.is_tcp() { 16 } else { 6 }
-        }
-        ChecksumState::None | ChecksumState::Unnecessary if kind.is_tcp() => {
-            array(head, transport + 16) != [0xFF; 2]
-        }
-        ChecksumState::None | ChecksumState::Unnecessary => array(head, transport + 6) != [0; 2],
+    if kind.is_tcp() {
+        array(head, transport + 16) != [0xFF; 2]
+    } else {
+        array(head, transport + 6) != [0; 2]
     }
+}
+
+/// Whether a partial checksum is that of the transport header.
+#[inline(always)]
+fn is_of(shape: Shape, start: u16, offset: u16) -> bool {
+    let (kind, _, transport) = parse::places(shape);
+    usize::from(start) == transport && offset == if kind.is_tcp() { 16 } else { 6 }
 }
 
 /// Sum of the pseudo-header and the transport header, from what was kept of the first packet's and

@@ -91,15 +91,20 @@ impl Shape {
         }
     }
 
-    /// The layout of a merged packet that ends at `ip_end`.
-    pub(super) const fn layout(self, link: LinkType, ip_end: u32) -> Layout {
-        let ipv6 = self.kind().is_ipv6();
-        let vlans = match link {
+    /// VLAN tags in the link header.
+    pub(super) const fn vlans(self, link: LinkType) -> u8 {
+        match link {
             LinkType::Ethernet => {
-                self.network().saturating_sub(ETHERNET_HEADER_BYTES) / VLAN_TAG_BYTES
+                (self.network().saturating_sub(ETHERNET_HEADER_BYTES) / VLAN_TAG_BYTES) as u8
             }
-            _ => 0,
-        };
+            LinkType::RawIp | LinkType::Ipoib => 0,
+        }
+    }
+
+    /// The layout of a merged packet with so many VLAN tags that ends at `ip_end`.
+    #[inline(always)]
+    pub(super) const fn layout(self, vlans: u8, ip_end: u32) -> Layout {
+        let ipv6 = self.kind().is_ipv6();
         Layout {
             ip_end,
             network: self.network() as u16,
@@ -111,7 +116,7 @@ impl Shape {
                 EtherType::IPV4
             },
             protocol: protocol_of(self.kind()),
-            vlans: vlans as u8,
+            vlans,
             kind: if ipv6 { Network::Ipv6 } else { Network::Ipv4 },
             transport_kind: if self.kind().is_tcp() {
                 Transport::Tcp
@@ -211,8 +216,8 @@ pub(super) struct Recent {
     pub shape: Shape,
     /// Of all headers.
     pub header_bytes: u32,
-    /// Of a packet without payload.
-    pub layout: Layout,
+    /// In the link header.
+    pub vlans: u8,
     /// Transport payload that fits into an IP datagram of the longest that may be made.
     payload_max: u32,
     /// What has to be as in the first packet of a run for the next one, of the same length and with
@@ -229,7 +234,7 @@ impl Recent {
     const NONE: Self = Self {
         shape: Shape::NONE,
         header_bytes: 0,
-        layout: Shape::NONE.layout(LinkType::RawIp, 0),
+        vlans: 0,
         payload_max: 0,
         next: Bits([0xFF; WIDE]),
         first: Bits([0xFF; WIDE]),
@@ -257,7 +262,7 @@ impl Recent {
         Some(Self {
             shape,
             header_bytes: shape.header_bytes() as u32,
-            layout: shape.layout(config.link, shape.header_bytes() as u32),
+            vlans: shape.vlans(config.link),
             payload_max: config.max_bytes.saturating_sub(headers),
             next,
             first,

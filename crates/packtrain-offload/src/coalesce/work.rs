@@ -9,7 +9,7 @@ use super::shape::{Masks, Shape};
 use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
 use super::table::{Ring, Table};
-use super::{Config, Done, Finish, Semantics, Window};
+use super::{Config, Done, Finish, Mode, Semantics, Window};
 use crate::checksum::Sum;
 use crate::offload::ChecksumState;
 use crate::sort::{self, Keyed, Scratch};
@@ -26,14 +26,38 @@ pub(super) struct Core {
     pub queued: usize,
     /// Sorted mode is on.
     pub sorting: bool,
+    /// Packets of a run are merged without looking at anything but what counts on.
+    pub runs: bool,
     pub window: Window,
     pub stats: Stats,
 }
 
 impl Core {
-    /// Packets of a run are merged without looking at anything but what counts on.
+    pub(super) fn new(config: Config) -> Self {
+        let mut core = Self {
+            masks: Masks::new(config.semantics),
+            ring: Ring::default(),
+            queued: 0,
+            sorting: false,
+            runs: false,
+            window: Window::default(),
+            stats: Stats::default(),
+            config,
+        };
+        core.sort(config.mode == Mode::Sorted);
+        core
+    }
+
+    /// Sorts from now on, or not.
+    pub(super) fn sort(&mut self, sorting: bool) {
+        self.sorting = sorting;
+        self.runs = self.merges_only() && !sorting;
+    }
+
+    /// Merging is all that is done: nothing is taken over from later headers, and no checksum is
+    /// made.
     #[inline]
-    pub(super) const fn runs(&self) -> bool {
+    const fn merges_only(&self) -> bool {
         matches!(self.config.semantics, Semantics::Reversible)
             && matches!(self.config.finish, Finish::Partial)
     }
@@ -318,7 +342,7 @@ impl<P: Packet> Work<'_, P> {
         let Some(packet) = &entry.packet else { return };
         let head = packet.head();
         entry.state.begin(first, head, self.now, aside);
-        if self.core.runs()
+        if self.core.merges_only()
             && let Some(headers) = headers
         {
             entry.state.keep_sum(headers);

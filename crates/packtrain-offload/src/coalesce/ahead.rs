@@ -14,7 +14,7 @@ use super::work::{Work, emit};
 use crate::prefetch;
 
 /// Entries that are in the nearer caches anyway, with all that belongs to them.
-const IN_CACHE: u32 = 2048;
+pub(super) const IN_CACHE: u32 = 2048;
 /// Packets between one step and the next, at most.
 const STEP: usize = 8;
 /// Packets in the pipeline: a power of two, more than three steps.
@@ -42,7 +42,7 @@ impl<P: Packet> Work<'_, P> {
     /// Whether there is enough in the table to be worth it.
     #[inline]
     pub(super) fn looks_ahead(&self) -> bool {
-        self.core.ring.live() > IN_CACHE && self.core.runs
+        self.core.ring.live() > self.core.near && self.core.runs
     }
 
     /// Takes packets; says how many there were.
@@ -123,7 +123,7 @@ impl<P: Packet> Work<'_, P> {
 
     /// Everything that is held, oldest first.
     pub(super) fn flush_all(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        if self.core.ring.live() > IN_CACHE {
+        if self.core.ring.live() > self.core.near {
             return self.flush_all_ahead(reason, sink);
         }
         while let Some((state, packet)) = self.table.take_oldest(&mut self.core.ring) {

@@ -1,5 +1,6 @@
 //! What happens to a packet: found, judged, merged, held, handed on.
 
+use super::ahead::IN_CACHE;
 use super::entry::{First, Ids, State, TEMPLATE_BYTES};
 use super::finish;
 use super::packet::{AppendError, Packet};
@@ -28,6 +29,8 @@ pub(super) struct Core {
     pub sorting: bool,
     /// Packets of a run are merged without looking at anything but what counts on.
     pub runs: bool,
+    /// With more packets held than this, what packets touch is fetched ahead.
+    pub near: u32,
     pub window: Window,
     pub stats: Stats,
 }
@@ -40,6 +43,7 @@ impl Core {
             queued: 0,
             sorting: false,
             runs: false,
+            near: IN_CACHE,
             window: Window::default(),
             stats: Stats::default(),
             config,

@@ -216,9 +216,14 @@ impl Tun {
 /// making its table costs time for every entry.
 const SMALL: usize = 8;
 const LARGE: usize = 32;
-/// Sets for these.
-const SMALL_SETS: usize = 2;
-const LARGE_SETS: usize = 8;
+/// Sets for these, and one flow more.
+const SMALL_SETS: usize = sets(SMALL + 1);
+const LARGE_SETS: usize = sets(LARGE + 1);
+
+const fn sets(flows: usize) -> usize {
+    let config = Config::new(Semantics::Reversible, LinkType::RawIp, flows as u32);
+    config.needs().sets
+}
 
 /// Memory for a coalescer of up to `FLOWS` flows.
 struct Memory<P, const FLOWS: usize, const SETS: usize> {

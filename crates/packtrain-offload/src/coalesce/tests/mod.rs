@@ -6,6 +6,7 @@ mod bugs;
 mod linux_tcp;
 mod linux_udp;
 mod properties;
+mod run;
 mod shortcut;
 mod storage;
 mod stream;
@@ -58,7 +59,14 @@ fn run(config: Config, steps: Vec<Step>) -> (Output, Stats) {
 }
 
 fn run_in<S: Storage<Wire>>(config: Config, storage: S, steps: Vec<Step>) -> (Output, Stats) {
-    let mut coalescer = Coalescer::new(config, storage).unwrap();
+    run_on(Coalescer::new(config, storage).unwrap(), steps)
+}
+
+fn run_on<S: Storage<Wire>>(
+    mut coalescer: Coalescer<Wire, S>,
+    steps: Vec<Step>,
+) -> (Output, Stats) {
+    let config = *coalescer.config();
     let mut input = vec![];
     let mut output = vec![];
     let mut number = |wire: &mut Wire| {

@@ -73,7 +73,7 @@ struct Event {
 
 /// A train: packets, and where windows end.
 #[derive(Clone, Debug)]
-struct Train {
+pub(super) struct Train {
     link: u8,
     tags: usize,
     flows: Vec<Flow>,
@@ -105,7 +105,7 @@ fn any_flow() -> impl Strategy<Value = Flow> {
     )
 }
 
-fn any_train() -> impl Strategy<Value = Train> {
+pub(super) fn any_train() -> impl Strategy<Value = Train> {
     let event =
         (0_usize..6, 0_u8..120, any::<u16>(), 0_u8..3).prop_map(|(flow, twist, length, state)| {
             Event {
@@ -132,7 +132,7 @@ fn any_train() -> impl Strategy<Value = Train> {
 }
 
 impl Train {
-    fn link(&self) -> LinkType {
+    pub(super) fn link(&self) -> LinkType {
         [LinkType::RawIp, LinkType::Ethernet, LinkType::Ipoib][usize::from(self.link)]
     }
 
@@ -166,7 +166,7 @@ impl Train {
     }
 
     /// The packets, each with its flow. Their checksums are right, unless nobody vouches for them.
-    fn build(&self) -> Vec<(usize, Frame, Wire)> {
+    pub(super) fn build(&self) -> Vec<(usize, Frame, Wire)> {
         let mut next: Vec<Frame> = (0..self.flows.len())
             .map(|index| self.first(index))
             .collect();
@@ -202,7 +202,7 @@ impl Train {
     }
 
     /// Pushes in bursts, with breaks between.
-    fn steps(&self, wires: &[Wire], bursts: bool) -> Vec<Step> {
+    pub(super) fn steps(&self, wires: &[Wire], bursts: bool) -> Vec<Step> {
         let mut steps = vec![];
         for (number, wire) in wires.iter().enumerate() {
             for (at, all) in &self.breaks {
@@ -338,7 +338,7 @@ fn per_flow(packets: &[(usize, Frame, Wire)], output: &Output) -> BTreeMap<usize
     flows
 }
 
-fn assert_same(a: &Output, b: &Output) {
+pub(super) fn assert_same(a: &Output, b: &Output) {
     assert_eq!(a.len(), b.len());
     for ((a, done_a), (b, done_b)) in a.iter().zip(b) {
         assert_eq!((&a.bytes, &a.ids, done_a), (&b.bytes, &b.ids, done_b));

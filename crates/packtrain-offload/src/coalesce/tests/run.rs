@@ -1,0 +1,105 @@
+//! The short way for packets of a run, and the one that fetches ahead: they do what the long way
+//! does, for any input.
+
+use proptest::prelude::*;
+
+use super::properties::{Train, any_train, assert_same};
+use super::*;
+
+/// Runs the same steps the long way, the short way, and the short way with everything ahead.
+fn in_three_ways(config: Config, steps: &[Step]) {
+    let run = |runs: bool, near: u32| {
+        let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+        coalescer.core.runs = runs;
+        coalescer.core.near = near;
+        run_on(coalescer, steps.to_vec())
+    };
+    let (long, stats) = run(false, u32::MAX);
+    for near in [u32::MAX, 0, 2] {
+        let (short, short_stats) = run(true, near);
+        assert_same(&long, &short);
+        assert_eq!(stats, short_stats, "fetching ahead above {near}");
+    }
+}
+
+fn wires(train: &Train) -> Vec<Wire> {
+    train.build().into_iter().map(|(.., wire)| wire).collect()
+}
+
+fn configs(link: LinkType, max_bytes: u32) -> impl Iterator<Item = Config> {
+    [1, 3, 64].into_iter().map(move |flows| Config {
+        mode: Mode::Hash,
+        max_bytes,
+        ..Config::new(Semantics::Reversible, link, flows)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_short_way_is_the_long_way(train in any_train(), max_bytes in 1_000_u32..70_000) {
+        let wires = wires(&train);
+        for config in configs(train.link(), max_bytes) {
+            for bursts in [false, true] {
+                in_three_ways(config, &train.steps(&wires, bursts));
+            }
+        }
+    }
+
+    /// With bytes changed at any place, and checksums as they were or made right again.
+    #[test]
+    fn also_for_hostile_bytes(
+        train in any_train(),
+        changes in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0_usize..90, any::<u8>(), any::<bool>(), 0_u8..4),
+            1..60,
+        ),
+    ) {
+        let mut wires = wires(&train);
+        for (which, at, value, fix, state) in changes {
+            let wire = which.get_mut(&mut wires);
+            let len = wire.bytes.len();
+            wire.bytes[at % len] = value;
+            wire.checksum = match state {
+                0 => ChecksumState::Unnecessary,
+                1 => ChecksumState::Partial { start: 20, offset: u16::from(value % 32) },
+                _ => ChecksumState::None,
+            };
+            let layout = Layout::parse(train.link(), &wire.bytes, len as u32);
+            if let (true, Ok(layout)) = (fix, layout) {
+                super::properties::fix_checksums(&mut wire.bytes, &layout);
+            }
+        }
+        for config in configs(train.link(), 65_535) {
+            in_three_ways(config, &train.steps(&wires, true));
+        }
+    }
+}
+
+/// Identifications and checksums that wrap around while a run goes on.
+#[test]
+fn identifications_wrap_in_a_run() {
+    for first in [0xFFFD_u16, 0, 1, 0x1234] {
+        for seed in 0..64_u16 {
+            let mut frame = frame::tcp4(0);
+            // Shifts the header checksum through all of its low values.
+            frame.ports.0 = seed;
+            frame.ttl = (seed % 250) as u8 + 1;
+            let mut train = frame::train(&frame, &[100; 8]);
+            for (n, frame) in train.iter_mut().enumerate() {
+                frame.id = first.wrapping_add(n as u16);
+            }
+            let steps: Vec<Step> = train.iter().map(|f| Step::Push(f.unverified())).collect();
+            for config in configs(LinkType::RawIp, 65_535) {
+                in_three_ways(config, &steps);
+                let (output, _) = run(config, steps.clone());
+                assert_eq!(output.len(), 1, "id {first:#x}, seed {seed}");
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::properties::{Train, any_train, assert_same};
+use super::properties::{Train, any_train, assert_same, fix_checksums};
 use super::*;
 
 /// Runs the same steps the long way, the short way, and the short way with everything ahead.
@@ -72,7 +72,7 @@ proptest! {
             };
             let layout = Layout::parse(train.link(), &wire.bytes, len as u32);
             if let (true, Ok(layout)) = (fix, layout) {
-                super::properties::fix_checksums(&mut wire.bytes, &layout);
+                fix_checksums(&mut wire.bytes, &layout);
             }
         }
         for config in configs(train.link(), 65_535) {

@@ -10,7 +10,8 @@ use super::packet::Packet;
 use super::parse;
 use super::shape::Shape;
 use super::stats::FlushReason;
-use super::work::{Work, emit};
+use super::table::Table;
+use super::work::{Core, Work, emit};
 use crate::prefetch;
 
 /// Entries that are in the nearer caches anyway, with all that belongs to them.
@@ -42,7 +43,7 @@ impl<P: Packet> Work<'_, P> {
     /// Whether there is enough in the table to be worth it.
     #[inline]
     pub(super) fn looks_ahead(&self) -> bool {
-        self.core.ring.live() > self.core.near && self.core.runs
+        self.core.ring.live() > self.core.near
     }
 
     /// Takes packets; says how many there were.
@@ -120,20 +121,33 @@ impl<P: Packet> Work<'_, P> {
             held.prefetch();
         }
     }
+}
 
+impl<P: Packet> Table<'_, P> {
     /// Everything that is held, oldest first.
-    pub(super) fn flush_all(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        if self.core.ring.live() > self.core.near {
-            return self.flush_all_ahead(reason, sink);
+    #[inline]
+    pub(super) fn flush_all(
+        &mut self,
+        core: &mut Core,
+        reason: FlushReason,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        if core.ring.live() > core.near {
+            return self.flush_all_ahead(core, reason, sink);
         }
-        while let Some((state, packet)) = self.table.take_oldest(&mut self.core.ring) {
-            emit(self.core, state, packet, reason, sink);
+        while let Some((state, packet)) = self.take_oldest(&mut core.ring) {
+            emit(core, state, packet, reason, sink);
         }
     }
 
     #[inline(never)]
-    fn flush_all_ahead(&mut self, reason: FlushReason, sink: &mut impl FnMut(P, &Done)) {
-        let capacity = self.table.entries.len();
+    fn flush_all_ahead(
+        &mut self,
+        core: &mut Core,
+        reason: FlushReason,
+        sink: &mut impl FnMut(P, &Done),
+    ) {
+        let capacity = self.entries.len();
         let after = |index: u32, steps: usize| {
             let index = index as usize + steps * STEP;
             if index < capacity {
@@ -142,20 +156,20 @@ impl<P: Packet> Work<'_, P> {
                 index - capacity
             }
         };
-        while let Some(index) = self.table.oldest(&mut self.core.ring) {
+        while let Some(index) = self.oldest(&mut core.ring) {
             // More than `IN_CACHE` entries are more than two steps.
-            let two = &self.table.entries[after(index, 2) % capacity];
-            self.table.prefetch_slot(two);
+            let two = &self.entries[after(index, 2) % capacity];
+            self.prefetch_slot(two);
             if let Some(packet) = &two.packet {
                 packet.prefetch();
             }
-            if let Some(packet) = &self.table.entries[after(index, 1) % capacity].packet {
+            if let Some(packet) = &self.entries[after(index, 1) % capacity].packet {
                 let head = packet.head();
                 prefetch::read(head);
                 prefetch::read(&head[head.len().min(64)..]);
             }
-            if let Some((state, packet)) = self.table.take(&mut self.core.ring, index) {
-                emit(self.core, state, packet, reason, sink);
+            if let Some((state, packet)) = self.take(&mut core.ring, index) {
+                emit(core, state, packet, reason, sink);
             }
         }
     }

@@ -378,12 +378,24 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         packets: impl IntoIterator<Item = P>,
         sink: &mut impl FnMut(P, &Done),
     ) {
-        let mut work = self.work(now);
-        let count = if work.looks_ahead() {
-            work.take_ahead(packets.into_iter(), sink)
-        } else if work.core.runs {
-            work.take_runs(packets.into_iter(), sink)
+        let count = if self.core.runs {
+            let Parts { entries, sets, .. } = self.storage.parts();
+            let mut work = Work {
+                core: &mut self.core,
+                table: Table { entries, sets },
+                // It is empty, and nothing is added.
+                queue: &mut [],
+                keys: &mut [],
+                words: &mut [],
+                now,
+            };
+            if work.looks_ahead() {
+                work.take_ahead(packets.into_iter(), sink)
+            } else {
+                work.take_runs(packets.into_iter(), sink)
+            }
         } else {
+            let mut work = self.work(now);
             let mut count = 0;
             for packet in packets {
                 count += 1;
@@ -397,9 +409,11 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
 
     /// Hands on everything that is held. Nothing is left behind.
     pub fn flush(&mut self, sink: &mut impl FnMut(P, &Done)) {
-        let mut work = self.work(0);
-        work.run_queue(sink);
-        work.flush_all(FlushReason::Timeout, sink);
+        if self.core.queued > 0 {
+            self.work(0).run_queue(sink);
+        }
+        let Parts { entries, sets, .. } = self.storage.parts();
+        Table { entries, sets }.flush_all(&mut self.core, FlushReason::Timeout, sink);
         self.decide();
     }
 

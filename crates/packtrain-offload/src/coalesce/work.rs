@@ -92,7 +92,7 @@ impl<P: Packet> Work<'_, P> {
             Class::Stranger(why) => self.pass(packet, why, sink),
             Class::OfAnyFlow(why) => {
                 self.run_queue(sink);
-                self.flush_all(FlushReason::Refused, sink);
+                self.table.flush_all(self.core, FlushReason::Refused, sink);
                 self.pass(packet, why, sink);
             }
             Class::Candidate | Class::OfFlow(_) if self.core.sorting => {
@@ -141,13 +141,13 @@ impl<P: Packet> Work<'_, P> {
             if last != Some(key) {
                 last = Some(key);
                 self.core.window.groups += 1;
-                self.flush_all(FlushReason::Timeout, sink);
+                self.table.flush_all(self.core, FlushReason::Timeout, sink);
             }
             if let Some((packet, parsed)) = self.queue[index as usize].take() {
                 self.step(packet, &parsed, sink);
             }
         }
-        self.flush_all(FlushReason::Timeout, sink);
+        self.table.flush_all(self.core, FlushReason::Timeout, sink);
     }
 
     /// One packet of a flow.

@@ -56,6 +56,10 @@ fn parse(packet: &[u8]) -> Option<Segment> {
     if total != ip.len() || is_fragment || tcp_bytes < 20 || tcp[13] & !psh != ack {
         return None;
     }
+    // Always, as in `inet_gro_receive()`: merging writes a new one, and would hide a wrong one.
+    if !checksum::sum(&ip[..IPV4]).is_valid() {
+        return None;
+    }
     let payload = total
         .checked_sub(IPV4 + tcp_bytes)
         .filter(|&bytes| bytes > 0)?;
@@ -71,14 +75,14 @@ fn parse(packet: &[u8]) -> Option<Segment> {
     })
 }
 
-/// True if both checksums are right.
+/// True if the transport checksum is right.
 fn is_right(packet: &[u8]) -> bool {
     let (ip, tcp) = packet[ETHERNET..].split_at(IPV4);
     let address = |at: usize| [ip[at], ip[at + 1], ip[at + 2], ip[at + 3]];
     let bytes = tcp.len() as u32;
     let mut sum = checksum::pseudo_header_v4(address(12), address(16), 6, bytes);
     sum.add(tcp);
-    checksum::sum(ip).is_valid() && sum.is_valid()
+    sum.is_valid()
 }
 
 /// A packet that others were merged into.
@@ -151,7 +155,7 @@ impl Held {
 }
 
 /// What must not differ beside sequence numbers: link header, type of service, DF, time to live,
-/// acknowledgement, options; and the identification counts up.
+/// acknowledgement, window, options; and the identification counts up.
 fn is_alike(head: &[u8], next: &[u8], count: u32) -> bool {
     let id = |packet: &[u8]| u16::from_be_bytes([packet[ETHERNET + 4], packet[ETHERNET + 5]]);
     let tcp = ETHERNET + IPV4;
@@ -159,6 +163,7 @@ fn is_alike(head: &[u8], next: &[u8], count: u32) -> bool {
     head[..ETHERNET + 2] == next[..ETHERNET + 2]
         && head[ETHERNET + 6..ETHERNET + 10] == next[ETHERNET + 6..ETHERNET + 10]
         && head[tcp + 8..tcp + 12] == next[tcp + 8..tcp + 12]
+        && head[tcp + 14..tcp + 16] == next[tcp + 14..tcp + 16]
         && head[options.clone()] == next[options]
         && id(head).wrapping_add(count as u16) == id(next)
 }

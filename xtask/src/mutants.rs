@@ -1,7 +1,7 @@
 //! Plants faults, one at a time, in a copy of the tree, and says which of them no test sees.
 //!
-//! The lists are written by hand: the decisions of `coalesce/rules.rs` and `coalesce/finish.rs`,
-//! and those of all that cuts ([`segment`]), each made wrong in the way that is easiest to get
+//! The lists are written by hand: the decisions of `coalesce/rules.rs`, `coalesce/finish.rs`,
+//! `coalesce/run.rs` and what they go by, and those of all that cuts ([`segment`]), each made wrong in the way that is easiest to get
 //! wrong. What survives, and why, is in `docs/mutants.md`.
 
 use std::fs;
@@ -124,9 +124,125 @@ const COALESCE: &[Fault] = &[
     ("finish.rs", ".max(TCP_GSO_SIZE_MIN)", ""),
     ("finish.rs", ".max(fewest)", ""),
     ("finish.rs", "    store16(ip, 10, checksum);\n", ""),
-    ("finish.rs", "(ip_bytes - 40) as u16", "ip_bytes as u16"),
+    ("finish.rs", "(lengths.ip - 40) as u16", "lengths.ip as u16"),
     ("finish.rs", "if state.ids == Ids::Fixed {", "if false {"),
     ("finish.rs", "absorbed: state.absorbed,", "absorbed: 0,"),
+    (
+        "finish.rs",
+        "checksum::update_u16(checksum, before, lengths.ip as u16)",
+        "checksum",
+    ),
+    (
+        "run.rs",
+        "const ENDS: u8 = TCP_CWR | TCP_FIN | TCP_PSH;",
+        "const ENDS: u8 = TCP_FIN | TCP_PSH;",
+    ),
+    (
+        "run.rs",
+        "const ENDS: u8 = TCP_CWR | TCP_FIN | TCP_PSH;",
+        "const ENDS: u8 = TCP_CWR | TCP_PSH;",
+    ),
+    (
+        "run.rs",
+        "u32::from_be_bytes(array(head, transport + 4)) != state.next_seq",
+        "false",
+    ),
+    (
+        "run.rs",
+        "|| u32::from(state.count) + 1 >= segments_max(shape.kind())",
+        "",
+    ),
+    (
+        "run.rs",
+        "!recent.fits(u32::from(state.payload_bytes) + u32::from(state.size))",
+        "false",
+    ),
+    ("run.rs", "|| packet.aside() != state.aside", ""),
+    (
+        "run.rs",
+        "(step == (count << 48).wrapping_sub(count))",
+        "(step >> 48 == count)",
+    ),
+    (
+        "run.rs",
+        "(step == (count << 48).wrapping_sub(count))",
+        "(step as u16 == (count as u16).wrapping_neg())",
+    ),
+    (
+        "run.rs",
+        "Ids::Fixed => (step == 0).then_some(Ids::Fixed),",
+        "Ids::Fixed => Some(Ids::Fixed),",
+    ),
+    (
+        "run.rs",
+        "ChecksumState::Unnecessary if has_checksum(shape, head) => {",
+        "ChecksumState::Unnecessary => {",
+    ),
+    (
+        "run.rs",
+        "ChecksumState::None if has_checksum(shape, head) && state.summed => {",
+        "ChecksumState::None if state.summed => {",
+    ),
+    (
+        "run.rs",
+        "ChecksumState::None if has_checksum(shape, head) && state.summed => {",
+        "ChecksumState::None if has_checksum(shape, head) => {",
+    ),
+    (
+        "run.rs",
+        "ChecksumState::Partial { start, offset } if is_of(shape, start, offset) => {",
+        "ChecksumState::Partial { .. } => {",
+    ),
+    ("run.rs", " && [ip[10], ip[11]] != [0xFF; 2]", ""),
+    ("run.rs", "            || !ipv4_is_right\n", ""),
+    ("run.rs", "            || ip_end != packet.bytes()\n", ""),
+    (
+        "run.rs",
+        "            || ip_end < header_bytes + least\n",
+        "            || ip_end < header_bytes\n",
+    ),
+    (
+        "run.rs",
+        "            || !recent.fits(ip_end - header_bytes)\n",
+        "",
+    ),
+    (
+        "run.rs",
+        "            || (!kind.is_tcp() && two(transport + 4) != ip_end - transport as u32)\n",
+        "",
+    ),
+    (
+        "run.rs",
+        "&& !self.is_right(&packet, headers, header_bytes..ip_end)",
+        "&& false",
+    ),
+    (
+        "run.rs",
+        "words += u64::from(u32::from_ne_bytes(array(head, transport + 4)));",
+        "",
+    ),
+    (
+        "entry.rs",
+        "(tcp && template[shape.transport() + 13] & TCP_CWR != 0)",
+        "false",
+    ),
+    (
+        "shape.rs",
+        "bits[network + 6..network + 8].copy_from_slice(&IPV4_NOT_DF.to_be_bytes());",
+        "",
+    ),
+    ("shape.rs", "bits[transport + 13] = NOT_FIRST;", ""),
+    ("shape.rs", "bits[transport + 12] = 0xF0;", ""),
+    (
+        "ahead.rs",
+        "Some(packet) => slots[at % SLOTS] = self.first_step(packet),",
+        "Some(packet) => slots[(at + 1) % SLOTS] = self.first_step(packet),",
+    ),
+    (
+        "table.rs",
+        "self.sets[set as usize].tags[way as usize] = 0;",
+        "",
+    ),
 ];
 
 /// Runs the tests once for each fault with `text` in it, of the list of this name or of all. Fails

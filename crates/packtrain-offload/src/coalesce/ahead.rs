@@ -125,7 +125,7 @@ impl<P: Packet> Work<'_, P> {
 
 impl<P: Packet> Table<'_, P> {
     /// Everything that is held, oldest first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn flush_all(
         &mut self,
         core: &mut Core,

@@ -154,26 +154,31 @@ impl<P: Packet> Work<'_, P> {
             return Err(packet);
         }
         let payload = recent.header_bytes..packet.bytes();
-        match packet.checksum() {
-            ChecksumState::Unnecessary if has_checksum(shape, head) => {
-                held.append(packet, payload)?;
+        let checksum = packet.checksum();
+        if checksum == ChecksumState::Unnecessary {
+            if !has_checksum(shape, head) {
+                return Err(packet);
             }
-            ChecksumState::None if has_checksum(shape, head) && state.summed => {
-                let headers = headers_sum(shape, state, head);
-                match held.append_checked(packet, payload, headers) {
-                    Ok(()) => self.core.stats.summed_bytes += u64::from(state.size),
-                    Err((AppendError::Full, packet)) => return Err(packet),
-                    Err((AppendError::Checksum, packet)) => {
-                        self.core.stats.summed_bytes += u64::from(state.size);
-                        self.wrong_checksum(index, packet, sink);
-                        return Ok(());
-                    }
+            held.append(packet, payload)?;
+        } else if checksum == ChecksumState::None {
+            if !has_checksum(shape, head) || !state.summed {
+                return Err(packet);
+            }
+            let headers = headers_sum(shape, state, head);
+            match held.append_checked(packet, payload, headers) {
+                Ok(()) => self.core.stats.summed_bytes += u64::from(state.size),
+                Err((AppendError::Full, packet)) => return Err(packet),
+                Err((AppendError::Checksum, packet)) => {
+                    self.core.stats.summed_bytes += u64::from(state.size);
+                    self.wrong_checksum(index, packet, sink);
+                    return Ok(());
                 }
             }
-            ChecksumState::Partial { start, offset } if is_of(shape, start, offset) => {
-                held.append(packet, payload)?;
+        } else {
+            if !is_of(shape, checksum) {
+                return Err(packet);
             }
-            _ => return Err(packet),
+            held.append(packet, payload)?;
         }
         state.next_seq = state.next_seq.wrapping_add(u32::from(state.size));
         state.payload_bytes = state.payload_bytes.wrapping_add(state.size);
@@ -226,7 +231,7 @@ impl<P: Packet> Work<'_, P> {
             || (!kind.is_tcp() && two(transport + 4) != ip_end - transport as u32)
             || packet.gso().is_some()
             || !match packet.checksum() {
-                ChecksumState::Partial { start, offset } => is_of(shape, start, offset),
+                partial @ ChecksumState::Partial { .. } => is_of(shape, partial),
                 ChecksumState::None | ChecksumState::Unnecessary => has_checksum(shape, head),
             }
             || self.table.in_the_way(&self.core.ring, hash).is_some()
@@ -317,9 +322,11 @@ fn has_checksum(shape: Shape, head: &[u8; WIDE]) -> bool {
 
 /// Whether a partial checksum is that of the transport header.
 #[inline(always)]
-fn is_of(shape: Shape, start: u16, offset: u16) -> bool {
+fn is_of(shape: Shape, checksum: ChecksumState) -> bool {
     let (kind, _, transport) = parse::places(shape);
-    usize::from(start) == transport && offset == if kind.is_tcp() { 16 } else { 6 }
+    let offset = if kind.is_tcp() { 16 } else { 6 };
+    let start = transport as u16;
+    checksum == ChecksumState::Partial { start, offset }
 }
 
 /// Sum of the pseudo-header and the transport header, from what was kept of the first packet's and

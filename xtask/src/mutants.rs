@@ -1,8 +1,8 @@
 //! Plants faults, one at a time, in a copy of the tree, and says which of them no test sees.
 //!
 //! The lists are written by hand: the decisions of `coalesce/rules.rs`, `coalesce/finish.rs`,
-//! `coalesce/run.rs` and what they go by, and those of all that cuts ([`segment`]), each made wrong in the way that is easiest to get
-//! wrong. What survives, and why, is in `docs/mutants.md`.
+//! `coalesce/run.rs` and what they go by, and those of all that cuts ([`segment`]), each made wrong
+//! in the way that is easiest to get wrong. What survives, and why, is in `docs/mutants.md`.
 
 use std::fs;
 use std::path::Path;

@@ -103,3 +103,22 @@ fn identifications_wrap_in_a_run() {
         }
     }
 }
+
+/// As many datagrams as may be in one, and more.
+#[test]
+fn datagrams_are_counted_in_a_run() {
+    let mut frame = frame::tcp4(100);
+    frame.tcp = false;
+    let steps: Vec<Step> = (0..130_u16)
+        .map(|n| {
+            frame.id = n;
+            Step::Push(frame.unverified())
+        })
+        .collect();
+    for config in configs(LinkType::RawIp, 65_535) {
+        in_three_ways(config, &steps);
+        let (output, _) = run(config, steps.clone());
+        let counts: Vec<usize> = output.iter().map(|(wire, _)| wire.ids.len()).collect();
+        assert_eq!(counts, [64, 64, 2]);
+    }
+}

@@ -122,3 +122,43 @@ fn datagrams_are_counted_in_a_run() {
         assert_eq!(counts, [64, 64, 2]);
     }
 }
+
+/// A verified packet whose checksum field is the other form of zero cannot be restored, and is not
+/// merged in the middle of a run either.
+#[test]
+fn the_other_form_of_zero_ends_a_run() {
+    for (tcp, field, at) in [(true, 0xFFFF_u16, 36), (false, 0, 26)] {
+        let mut frame = frame::tcp4(100);
+        frame.tcp = tcp;
+        let mut train = frame::train(&frame, &[100; 4]);
+        for (n, frame) in train.iter_mut().enumerate() {
+            frame.tcp = tcp;
+            frame.id = n as u16;
+        }
+        for state in [ChecksumState::Unnecessary, ChecksumState::None] {
+            let steps: Vec<Step> = train
+                .iter()
+                .enumerate()
+                .map(|(n, frame)| {
+                    let mut wire = frame.verified();
+                    wire.checksum = state;
+                    if n == 2 {
+                        wire.bytes[at..at + 2].copy_from_slice(&field.to_be_bytes());
+                    }
+                    Step::Push(wire)
+                })
+                .collect();
+            for config in configs(LinkType::RawIp, 65_535).filter(|config| config.flows > 1) {
+                in_three_ways(config, &steps);
+                let (output, _) = run(config, steps.clone());
+                let of = |id: usize| output.iter().find(|(wire, _)| wire.ids.contains(&id));
+                let (wire, done) = of(2).unwrap();
+                assert_eq!(wire.ids, [2], "tcp {tcp}, {state:?}");
+                assert!(
+                    matches!(done, Done::Passed(_)),
+                    "tcp {tcp}, {state:?}: {done:?}"
+                );
+            }
+        }
+    }
+}

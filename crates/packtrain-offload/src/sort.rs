@@ -182,6 +182,8 @@ const COUNT_SHIFT: u32 = 16;
 const ONE: u32 = 1 << COUNT_SHIFT;
 /// The part of a tally that says which unit leads.
 const LEADER_MASK: u32 = ONE - 1;
+/// Slots of the table for 33 to 64 units: a burst.
+const BURST_SLOTS: usize = table_len(64);
 /// A slot that is not taken. As a tally it would be all items of a group that the last item leads.
 const EMPTY: u32 = u32::MAX;
 
@@ -376,7 +378,12 @@ impl<'a> Work<'a> {
         steps: &mut Steps,
     ) -> Tabled {
         steps.passes += 1;
-        if self.tally::<RUNS>(items, &mut steps.probes).is_none() {
+        let tallied = if self.table.len() == BURST_SLOTS {
+            self.tally::<RUNS, BURST_SLOTS>(items, &mut steps.probes)
+        } else {
+            self.tally::<RUNS, 0>(items, &mut steps.probes)
+        };
+        if tallied.is_none() {
             return Tabled::Refused;
         }
         steps.passes += 1;
@@ -393,11 +400,17 @@ impl<'a> Work<'a> {
     /// there are. Nothing, if that takes too many probes.
     ///
     /// There is no branch here that depends on how many flows there are: whether a packet is the
-    /// first of its flow cannot be guessed.
-    fn tally<const RUNS: bool>(&mut self, items: &[Keyed], probes: &mut usize) -> Option<()> {
+    /// first of its flow cannot be guessed. `SLOTS` is the length of the table, or 0 where that is
+    /// not known before: a constant saves a third of the time.
+    fn tally<const RUNS: bool, const SLOTS: usize>(
+        &mut self,
+        items: &[Keyed],
+        probes: &mut usize,
+    ) -> Option<()> {
         self.table.fill(EMPTY);
         self.places.fill(0);
-        let (table, starts) = (&mut *self.table, &*self.starts);
+        let slots = if SLOTS > 0 { SLOTS } else { self.table.len() };
+        let (table, starts) = (&mut self.table[..slots], &*self.starts);
         let units = self.tallies.len();
         let places = &mut self.places[..units];
         let mask = table.len().checked_sub(1)?;

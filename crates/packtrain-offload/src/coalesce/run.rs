@@ -71,9 +71,16 @@ impl<P: Packet> Work<'_, P> {
             return Err(packet);
         };
         let shape = self.core.masks.recent().shape.of_kind::<KIND>();
+        let last = self.core.last;
+        if self.table.entries[last as usize].state.awaits(shape, head) {
+            return self.next_of_entry::<KIND>(last, packet, sink);
+        }
         let hash = parse::hash_at(shape, head, self.core.config.seed);
         match self.table.candidate(hash) {
-            Some(index) => self.next_of_entry::<KIND>(index, packet, sink),
+            Some(index) => {
+                self.core.last = index;
+                self.next_of_entry::<KIND>(index, packet, sink)
+            }
             None => self.first_of_kind::<KIND>(hash, packet, sink),
         }
     }

@@ -111,6 +111,12 @@ impl Ring {
         self.live
     }
 
+    /// The entry that is begun next.
+    #[inline(always)]
+    pub(super) const fn next(&self) -> u32 {
+        self.head
+    }
+
     /// One packet less.
     #[inline]
     const fn leave(&mut self) {

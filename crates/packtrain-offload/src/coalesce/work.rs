@@ -29,6 +29,8 @@ pub(super) struct Core {
     pub sorting: bool,
     /// Packets of a run are merged without looking at anything but what counts on.
     pub runs: bool,
+    /// The entry that was found last, or any: packets of a flow come in trains.
+    pub last: u32,
     /// With more packets held than this, what packets touch is fetched ahead.
     pub near: u32,
     pub window: Window,
@@ -43,6 +45,7 @@ impl Core {
             queued: 0,
             sorting: false,
             runs: false,
+            last: 0,
             near: IN_CACHE,
             window: Window::default(),
             stats: Stats::default(),
@@ -342,6 +345,7 @@ impl<P: Packet> Work<'_, P> {
     #[inline(always)]
     pub(super) fn begin(&mut self, hash: u64, first: &First, packet: P, headers: Option<Sum>) {
         let aside = packet.aside();
+        self.core.last = self.core.ring.next();
         let entry = self.table.begin(&mut self.core.ring, hash, packet);
         let Some(packet) = &entry.packet else { return };
         let head = packet.head();

@@ -21,11 +21,11 @@
 //!
 //! So no choice of keys costs more than a constant factor, and there is no seed to keep secret.
 
-use crate::prefetch;
 use core::fmt;
 use core::hint::select_unpredictable;
 
 mod few;
+mod one;
 #[cfg(test)]
 mod tests;
 
@@ -239,7 +239,7 @@ fn group_counted<'a>(
     }
     steps.passes += 1;
     // One flow alone is common, and nothing else is done with it.
-    let equal = equal_at_first(items);
+    let equal = one::equal_at_first(items);
     if equal == n {
         return Ok(items);
     }
@@ -276,31 +276,6 @@ fn group_keys<'a>(
         Tabled::Already => items,
         Tabled::Moved => spare,
         Tabled::Refused => by_radix(items, spare, words, steps),
-    }
-}
-
-/// How many items at least have the key of the first one: all of them, or a number that is short
-/// by less than a block.
-#[inline]
-fn equal_at_first(items: &[Keyed]) -> usize {
-    /// Compared without a loop.
-    const BLOCK: usize = 8;
-    /// How far ahead memory is asked for.
-    const FETCHED_BYTES: usize = 1024;
-    let Some(&Keyed { key: first, .. }) = items.first() else {
-        return 0;
-    };
-    let same = |item: &Keyed| item.key == first;
-    let (blocks, rest) = items.as_chunks::<BLOCK>();
-    let equal = blocks.iter().take_while(|block| {
-        // Two cache lines for two: what was received last is no longer in the nearest cache.
-        prefetch::ahead(*block, FETCHED_BYTES);
-        prefetch::ahead(*block, FETCHED_BYTES + size_of_val(*block) / 2);
-        block.iter().all(same)
-    });
-    match equal.count() {
-        all if all == blocks.len() && rest.iter().all(same) => items.len(),
-        equal => equal * BLOCK,
     }
 }
 

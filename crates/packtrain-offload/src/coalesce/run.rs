@@ -241,10 +241,12 @@ impl<P: Packet> Work<'_, P> {
                 partial @ ChecksumState::Partial { .. } => is_of(shape, partial),
                 ChecksumState::None | ChecksumState::Unnecessary => has_checksum(shape, head),
             }
-            || self.table.in_the_way(&self.core.ring, hash).is_some()
         {
             return Err(packet);
         }
+        let Ok(room) = self.table.room(&self.core.ring, hash) else {
+            return Err(packet);
+        };
         let first = First {
             shape,
             seq: if kind.is_tcp() {
@@ -265,7 +267,7 @@ impl<P: Packet> Work<'_, P> {
             self.pass(packet, NotTaken::BadChecksum, sink);
             return Ok(());
         }
-        self.begin(hash, &first, packet, headers);
+        self.begin(room, &first, packet, headers);
         Ok(())
     }
 }

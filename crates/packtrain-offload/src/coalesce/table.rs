@@ -100,10 +100,20 @@ pub(super) struct Table<'t, P> {
     pub sets: &'t mut [Set],
 }
 
+/// The bits of a hash that differ most between flows whose addresses or ports count up, as those of
+/// one program do: two flows of one tag in a set go the long way.
 #[inline(always)]
 fn tag(hash: u64) -> u8 {
-    let tag = (hash >> 56) as u8;
+    let tag = (hash >> 40) as u8;
     tag + u8::from(tag == 0)
+}
+
+/// Where a flow may be begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    set: usize,
+    way: usize,
+    tag: u8,
 }
 
 impl Ring {
@@ -173,20 +183,30 @@ impl<P> Table<'_, P> {
         })
     }
 
-    /// The entry that has to go before one for `hash` can be begun: the oldest of its set if that
-    /// is full, or of all.
+    /// Where an entry for `hash` may be begun.
+    ///
+    /// # Errors
+    /// The entry that has to go before: the oldest of the set if that is full, or of all.
     #[inline(always)]
-    pub(super) fn in_the_way(&self, ring: &Ring, hash: u64) -> Option<u32> {
-        let set = &self.sets[self.set_of(hash)];
-        if set.free().is_none() {
-            return self.oldest_of(ring, set);
+    pub(super) fn room(&self, ring: &Ring, hash: u64) -> Result<Room, u32> {
+        let at = self.set_of(hash);
+        let set = &self.sets[at];
+        let Some(way) = set.free() else {
+            return Err(self.oldest_of(ring, set));
+        };
+        if self.entries[ring.head as usize].packet.is_some() {
+            return Err(ring.head);
         }
-        let next = ring.head as usize;
-        self.entries[next].packet.is_some().then_some(next as u32)
+        Ok(Room {
+            set: at,
+            way,
+            tag: tag(hash),
+        })
     }
 
+    /// The oldest entry of a set that is full.
     #[cold]
-    fn oldest_of(&self, ring: &Ring, set: &Set) -> Option<u32> {
+    fn oldest_of(&self, ring: &Ring, set: &Set) -> u32 {
         let (capacity, head) = (self.entries.len() as u32, ring.head);
         let used = set
             .entries
@@ -196,17 +216,17 @@ impl<P> Table<'_, P> {
         // How long ago, in entries begun since.
         used.map(|(index, _)| *index)
             .max_by_key(|index| (head + capacity - 1 - index) % capacity)
+            .unwrap_or(head)
     }
 
-    /// Begins an entry for `hash` at the ring's head; [`Table::in_the_way`] said that nothing is.
+    /// Begins an entry at the ring's head, where [`Table::room`] said that there is room.
     #[inline(always)]
-    pub(super) fn begin(&mut self, ring: &mut Ring, hash: u64, packet: P) -> &mut Entry<P> {
+    pub(super) fn begin(&mut self, ring: &mut Ring, room: Room, packet: P) -> &mut Entry<P> {
         let index = ring.head;
-        let at = self.set_of(hash);
+        let Room { set: at, way, tag } = room;
         let set = &mut self.sets[at];
-        let free = set.free().unwrap_or(0);
-        set.tags[free] = tag(hash);
-        set.entries[free] = index;
+        set.tags[way] = tag;
+        set.entries[way] = index;
         let next = if index as usize + 1 == self.entries.len() {
             0
         } else {
@@ -219,7 +239,7 @@ impl<P> Table<'_, P> {
         ring.head = next;
         ring.live += 1;
         let entry = &mut self.entries[index as usize];
-        entry.slot = (at << WAY_BITS | free) as u32;
+        entry.slot = (at << WAY_BITS | way) as u32;
         entry.packet = Some(packet);
         entry
     }

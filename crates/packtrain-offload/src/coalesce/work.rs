@@ -9,7 +9,7 @@ use super::rules::{self, Fields, Start, Verdict};
 use super::shape::{Masks, Shape};
 use super::stats::{FlushReason, NotTaken, Stats};
 use super::storage::Queued;
-use super::table::{Ring, Table};
+use super::table::{Ring, Room, Table};
 use super::{Config, Done, Finish, Mode, Semantics, Window};
 use crate::checksum::Sum;
 use crate::offload::ChecksumState;
@@ -327,26 +327,31 @@ impl<P: Packet> Work<'_, P> {
         if packet.bytes() > new.ip_end {
             packet.truncate(new.ip_end);
         }
-        while let Some(oldest) = self.table.in_the_way(&self.core.ring, new.hash) {
-            self.core.window.evictions += 1;
-            self.flush_one(oldest, FlushReason::Evict, sink);
-        }
+        let room = loop {
+            match self.table.room(&self.core.ring, new.hash) {
+                Ok(room) => break room,
+                Err(oldest) => {
+                    self.core.window.evictions += 1;
+                    self.flush_one(oldest, FlushReason::Evict, sink);
+                }
+            }
+        };
         let first = First {
             shape: new.shape,
             seq: new.seq,
             payload_bytes: new.payload_bytes,
             ids,
         };
-        self.begin(new.hash, &first, packet, headers);
+        self.begin(room, &first, packet, headers);
     }
 
     /// Holds a packet whose checksum is right; `headers` is the sum of its headers, if it was
     /// verified.
     #[inline(always)]
-    pub(super) fn begin(&mut self, hash: u64, first: &First, packet: P, headers: Option<Sum>) {
+    pub(super) fn begin(&mut self, room: Room, first: &First, packet: P, headers: Option<Sum>) {
         let aside = packet.aside();
         self.core.last = self.core.ring.next();
-        let entry = self.table.begin(&mut self.core.ring, hash, packet);
+        let entry = self.table.begin(&mut self.core.ring, room, packet);
         let Some(packet) = &entry.packet else { return };
         let head = packet.head();
         entry.state.begin(first, head, self.now, aside);

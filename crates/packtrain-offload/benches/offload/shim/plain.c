@@ -232,7 +232,8 @@ static void partition(struct item *items, size_t n)
 		uint64_t differ = 0, bit;
 		size_t low = 0;
 
-		for (size_t i = 1; i < n; i++)
+		/* From the first one, so that vectors are loaded from the beginning of a line. */
+		for (size_t i = 0; i < n; i++)
 			differ |= items[0].key ^ items[i].key;
 		if (!differ)
 			return;

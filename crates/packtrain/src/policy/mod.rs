@@ -10,6 +10,7 @@
 //! reads it, and `Display` writes it again as it is read.
 
 pub mod dispatch;
+pub mod idle;
 pub mod moderation;
 mod setting;
 

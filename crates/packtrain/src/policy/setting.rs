@@ -15,6 +15,12 @@ impl fmt::Display for SettingError {
 
 impl std::error::Error for SettingError {}
 
+impl SettingError {
+    pub(super) const fn new(why: String) -> Self {
+        Self(why)
+    }
+}
+
 /// A setting taken apart: its word, and what stands in the parentheses if there are any.
 pub(super) struct Parts<'a> {
     /// Which policy it is of, for errors.

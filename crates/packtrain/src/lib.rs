@@ -39,6 +39,7 @@ pub mod engine;
 pub mod limits;
 pub mod packet;
 pub mod plan;
+pub mod policy;
 pub mod port;
 pub mod queue;
 pub mod replay;

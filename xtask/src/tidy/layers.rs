@@ -18,9 +18,8 @@ const LAYERS: &[Layers] = &[
         source: "crates/packtrain/src/",
         modules: &[
             (2, &["stats", "sync", "time", "limits", "capture", "advice"]),
-            (3, &["packet", "replay"]),
+            (3, &["packet", "replay", "policy"]),
             (4, &["driver"]),
-            (5, &["policy"]),
             (6, &["plan"]),
             (7, &["queue"]),
             (8, &["port"]),
@@ -70,6 +69,26 @@ const PORT_MAY_IMPORT: &[&[&str]] = &[
     &["port"],
 ];
 
+/// All that a policy may see of the framework.
+const POLICY_MAY_IMPORT: &[&[&str]] = &[&["limits"], &["time", "Instant"], &["policy"]];
+
+/// What no policy names: what would make it read a clock, wait, or ask the system.
+const POLICY_NEVER_NAMES: &[&str] = &[
+    "f32",
+    "f64",
+    "fs",
+    "io",
+    "net",
+    "env",
+    "thread",
+    "process",
+    "SystemTime",
+    "Clock",
+];
+
+/// Files of the policies that read files: data for a decision, once, below a folder they are given.
+const POLICY_READERS: &[&str] = &["policy/topology.rs"];
+
 /// Pairs (who, whom) that are forbidden although the layers would allow them.
 const NEVER: &[(&str, &str)] = &[("engine", "port")];
 
@@ -90,6 +109,8 @@ const SYS_OF_PORT: &[(&str, &[&str])] = &[
 
 const WHY_LAYERS: &str = "imports point down only, so that each layer can be read without the next";
 const WHY_PORT: &str = "a driver author needs to know nothing but the driver contract";
+const WHY_POLICY: &str =
+    "a policy does the same in a worker and in a simulation, for the same numbers";
 const WHY_LIBC: &str = "system calls live in few files, beside the unsafe code they need";
 
 /// A path that code names, from the root of its crate.
@@ -112,10 +133,10 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
             }
         }
     }
-    breaches.extend(
-        tree.product_sources(FRAMEWORK)
-            .filter_map(|(p, s)| check_libc(p, s)),
-    );
+    for (path, source) in tree.product_sources(FRAMEWORK) {
+        breaches.extend(check_libc(path, source));
+        breaches.extend(check_policy_names(path, source));
+    }
     breaches
 }
 
@@ -154,6 +175,13 @@ fn check_file(
             }
         } else if is_framework && top == "port" {
             breaches.extend(check_port_import(module, &import, &written, breach));
+        } else if is_framework && top == "policy" && !may(POLICY_MAY_IMPORT, &import) {
+            let allowed = named(POLICY_MAY_IMPORT);
+            breaches.push(breach(
+                format!("a policy imports `{written}`"),
+                WHY_POLICY,
+                &format!("use only {allowed}, and take the rest as an observation"),
+            ));
         } else if layer_of(layers, to).is_some_and(|layer| layer > own) {
             breaches.push(breach(
                 format!("`{top}` (layer {own}) imports `{written}` of a higher layer"),
@@ -170,21 +198,29 @@ fn check_file(
     }
 }
 
+/// Whether a path begins as one of `allowed`.
+fn may(allowed: &[&[&str]], import: &Import) -> bool {
+    allowed.iter().any(|prefix| {
+        import.path.len() >= prefix.len() && prefix.iter().zip(&import.path).all(|(a, b)| a == b)
+    })
+}
+
+fn named(paths: &[&[&str]]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| path.join("::")).collect();
+    paths.join(", ")
+}
+
 fn check_port_import(
     module: &[String],
     import: &Import,
     written: &str,
     breach: impl Fn(String, &'static str, &str) -> Breach,
 ) -> Option<Breach> {
-    let starts = |prefix: &&[&str]| {
-        import.path.len() >= prefix.len() && prefix.iter().zip(&import.path).all(|(a, b)| a == b)
-    };
-    if !PORT_MAY_IMPORT.iter().any(starts) {
-        let allowed: Vec<String> = PORT_MAY_IMPORT.iter().map(|p| p.join("::")).collect();
+    if !may(PORT_MAY_IMPORT, import) {
         return Some(breach(
             format!("a port imports `{written}`"),
             WHY_PORT,
-            &format!("use only {}", allowed.join(", ")),
+            &format!("use only {}", named(PORT_MAY_IMPORT)),
         ));
     }
     let names_sys = import.path.get(1).is_some_and(|name| name == "sys");
@@ -230,6 +266,31 @@ fn check_libc(path: &str, source: &Source) -> Option<Breach> {
         "names `libc`".to_owned(),
         WHY_LIBC,
         &fix,
+    ))
+}
+
+/// The first name in a policy that has no place there, and any call of a `now()`.
+fn check_policy_names(path: &str, source: &Source) -> Option<Breach> {
+    let inside = path.strip_prefix(FRAMEWORK)?;
+    if !inside.starts_with("policy/") && inside != "policy.rs" || POLICY_READERS.contains(&inside) {
+        return None;
+    }
+    let tokens = source.product_tokens();
+    let names = |token: &Token| POLICY_NEVER_NAMES.iter().any(|word| token.is_word(word));
+    let is_now = |at: usize| {
+        tokens[at].is_word("now")
+            && at.checked_sub(1).and_then(|i| kind_at(&tokens, i)) == Some(&Kind::PathSep)
+    };
+    let at = (0..tokens.len()).find(|&at| names(&tokens[at]) || is_now(at))?;
+    let Kind::Word(word) = &tokens[at].kind else {
+        return None;
+    };
+    Some(Breach::new(
+        path,
+        tokens[at].line,
+        format!("a policy names `{word}`"),
+        WHY_POLICY,
+        "compute in integers, and take what is to be known as an argument",
     ))
 }
 

@@ -237,6 +237,41 @@ mod imports {
     }
 
     #[test]
+    fn of_a_policy_are_numbers_only() {
+        const IDLE: &str = "crates/packtrain/src/policy/idle/mod.rs";
+        let breaks = |text| only(layers::check, IDLE, text);
+        assert_eq!(
+            breaks("\nuse crate::stats::Counter;"),
+            "2: a policy imports `crate::stats::Counter`"
+        );
+        assert_eq!(
+            breaks("use crate::time::{Instant, MonotonicClock};"),
+            "1: a policy imports `crate::time::MonotonicClock`"
+        );
+        for (text, name) in [
+            ("fn f(x: f64) {}", "f64"),
+            ("fn f() { std::thread::yield_now(); }", "thread"),
+            ("use std::fs;", "fs"),
+            ("fn f() { std::time::Instant::now(); }", "now"),
+        ] {
+            assert_eq!(breaks(text), format!("1: a policy names `{name}`"));
+        }
+        is_clean(
+            layers::check,
+            IDLE,
+            "use crate::time::Instant; use super::x; use crate::limits::A; use std::time::Duration;
+             fn f(now: u64) -> u64 { now } #[cfg(test)] fn g() { std::thread::park(); }",
+        );
+        // The rule is about policies alone, and the reader of the topology is none.
+        is_clean(layers::check, PLAN, "use std::fs; fn f(x: f32) {}");
+        is_clean(
+            layers::check,
+            "crates/packtrain/src/policy/topology.rs",
+            "use std::{fs, io};",
+        );
+    }
+
+    #[test]
     fn of_libc_are_in_the_listed_places() {
         assert_eq!(
             only(layers::check, TAP, "\n\nfn f() { libc::close(3); }"),

@@ -1,0 +1,163 @@
+//! What a producer does with a batch that it has just put into the ring.
+
+/// Who has the ring, as a producer saw it while it enqueued. The states are those of iflib's
+/// `mp_ring`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Seen {
+    /// Empty, and nobody's (`IDLE`).
+    Idle,
+    /// Somebody drains it, and looks again before leaving (`BUSY`).
+    Draining,
+    /// Left to the worker, which was asked and has not come yet (`ABDICATED`).
+    Asked,
+    /// Nobody drains it, since the device takes nothing (`STALLED`). Whoever reclaims restarts it.
+    Stalled,
+}
+
+/// What a producer sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Who had the ring before.
+    pub seen: Seen,
+    /// Packets in the ring, with the new ones.
+    pub depth: u32,
+    /// Packets that the producer has just put there.
+    pub batch: u32,
+}
+
+/// Whether to become the consumer of the ring. The ring may have changed since it was looked at, so
+/// this says in which states to take it; if somebody else is faster, there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Claim {
+    /// In none.
+    Never,
+    /// When it is nobody's: idle, or stalled.
+    Free,
+    /// Unless somebody drains it: also when it was left to a worker that has not come yet.
+    Any,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// Whether to become the consumer.
+    pub claim: Claim,
+    /// Whether to leave the ring to the worker, and see that it comes. Never together with a claim.
+    /// No system call is needed if the worker does not sleep.
+    pub wake: bool,
+    /// Packets that may be drained after a claim, at least 1; what is left then is left to the
+    /// worker, which is woken.
+    pub budget: u32,
+}
+
+/// What producers do, in one word: [`Rule::to_bits`] goes into an atomic, and they need no lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// Depth from which a producer drains, at least 1; [`NEVER`] for none.
+    from: u32,
+    /// At least 1.
+    budget: u16,
+    /// Whether it also takes what was left to the worker.
+    takes_over: bool,
+    /// Whether the worker is asked again although somebody drains, or the device stalls.
+    asks_always: bool,
+}
+
+const NEVER: u32 = u32::MAX;
+const BUDGET_AT: u32 = 32;
+const TAKES_OVER: u64 = 1 << 48;
+const ASKS_ALWAYS: u64 = 1 << 49;
+
+impl Rule {
+    /// The producer that finds the ring idle drains it.
+    #[must_use]
+    pub const fn direct(budget: u16) -> Self {
+        Self::new(1, budget, false, false)
+    }
+
+    /// The worker drains, and is woken when the ring was empty.
+    #[must_use]
+    pub const fn deferred(budget: u16) -> Self {
+        Self::new(NEVER, budget, false, false)
+    }
+
+    /// The worker drains, and is asked with every batch.
+    #[must_use]
+    pub const fn abdicate(budget: u16) -> Self {
+        Self::new(NEVER, budget, false, true)
+    }
+
+    /// The worker drains, but a producer that sees `depth` packets does it itself.
+    #[must_use]
+    pub const fn threshold(depth: u32, budget: u16) -> Self {
+        Self::new(depth, budget, true, false)
+    }
+
+    const fn new(from: u32, budget: u16, takes_over: bool, asks_always: bool) -> Self {
+        Self {
+            from: if from == 0 { 1 } else { from },
+            budget: if budget == 0 { 1 } else { budget },
+            takes_over,
+            asks_always,
+        }
+    }
+
+    /// The rule as one word.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        let flags = (if self.takes_over { TAKES_OVER } else { 0 })
+            | (if self.asks_always { ASKS_ALWAYS } else { 0 });
+        self.from as u64 | (self.budget as u64) << BUDGET_AT | flags
+    }
+
+    /// The rule of a word. Every word is one.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self::new(
+            bits as u32,
+            (bits >> BUDGET_AT) as u16,
+            bits & TAKES_OVER != 0,
+            bits & ASKS_ALWAYS != 0,
+        )
+    }
+
+    /// Packets that a producer drains before it hands over.
+    #[must_use]
+    pub const fn budget(self) -> u16 {
+        self.budget
+    }
+
+    /// Whether producers ever drain the ring.
+    #[must_use]
+    pub const fn producers_drain(self) -> bool {
+        self.from != NEVER
+    }
+
+    /// What to do with a batch.
+    #[must_use]
+    pub const fn ask(self, sight: Sight) -> Action {
+        let drains = self.producers_drain() && sight.depth >= self.from;
+        let (claim, wake) = match sight.seen {
+            // Somebody was faster with all of it.
+            _ if sight.depth == 0 => (Claim::Never, false),
+            Seen::Draining => (Claim::Never, self.asks_always),
+            Seen::Asked if drains && self.takes_over => (Claim::Any, false),
+            Seen::Asked => (Claim::Never, false),
+            Seen::Idle | Seen::Stalled if drains && self.takes_over => (Claim::Any, false),
+            Seen::Idle | Seen::Stalled if drains => (Claim::Free, false),
+            Seen::Idle => (Claim::Never, true),
+            // A worker could do nothing for it: the device is full, or down.
+            Seen::Stalled => (Claim::Never, self.asks_always),
+        };
+        let budget = if sight.batch > self.budget as u32 {
+            sight.batch
+        } else {
+            self.budget as u32
+        };
+        Action {
+            claim,
+            wake,
+            budget,
+        }
+    }
+}

@@ -1,0 +1,260 @@
+use super::*;
+use proptest::prelude::*;
+
+const ROOM: Room = Room {
+    cpus: 4,
+    workers: 2,
+};
+const US: u64 = 1_000;
+
+fn at(ns: u64) -> Instant {
+    Instant::from_nanos(ns)
+}
+
+fn adaptive() -> Idler {
+    Idler::new(Idle::Adaptive, ROOM)
+}
+
+/// Work that comes so long after it ended, again and again, and what was done meanwhile in steps of
+/// 100 ns. Returns the time at the end.
+fn gaps(idler: &mut Idler, mut now: u64, gap: u64, times: usize) -> u64 {
+    for _ in 0..times {
+        idler.idle(at(now), &Pressure::UNKNOWN);
+        now += gap;
+        idler.busy(at(now));
+        now += 100;
+    }
+    now
+}
+
+#[test]
+fn settings_are_written_as_they_are_read_or_refused() {
+    for text in ["halt", "poll", "adaptive"] {
+        assert_eq!(text.parse::<Idle>().unwrap().to_string(), text);
+    }
+    assert_eq!(Idle::default(), Idle::Adaptive);
+    for (text, why) in [
+        ("sleep", "'sleep' is not known"),
+        ("poll(5)", "'poll(5)' has arguments, but 'poll' takes none"),
+    ] {
+        let error = text.parse::<Idle>().unwrap_err().to_string();
+        assert_eq!(error, format!("idle {why}; write halt, poll or adaptive"));
+    }
+}
+
+#[test]
+fn what_each_setting_does_where() {
+    use Idle::{Adaptive, Halt, Poll};
+    let waits = |waiting| Pressure {
+        waiting,
+        ..Pressure::UNKNOWN
+    };
+    // Setting, CPUs, workers, threads that wait for the CPU; then the answer.
+    for (setting, cpus, workers, waiting, expected) in [
+        (Halt, 8, 1, 0, Wait::Halt),
+        (Poll, 8, 1, 0, Wait::Spin),
+        (Poll, 8, 1, 1, Wait::Yield),
+        (Poll, 1, 1, 0, Wait::Yield),
+        (Poll, 2, 3, 0, Wait::Yield),
+        (Adaptive, 8, 1, 0, Wait::Spin),
+        (Adaptive, 2, 2, 0, Wait::Spin),
+        (Adaptive, 8, 1, 1, Wait::Halt),
+        (Adaptive, 1, 1, 0, Wait::Halt),
+        (Adaptive, 2, 3, 0, Wait::Halt),
+        (Adaptive, 0, 0, 0, Wait::Halt),
+    ] {
+        let mut idler = Idler::new(setting, Room { cpus, workers });
+        let said = idler.idle(at(5), &waits(waiting));
+        assert_eq!(said, expected, "{setting} {cpus} {workers} {waiting}");
+    }
+}
+
+#[test]
+fn spins_for_its_bound_and_then_halts_until_there_is_work() {
+    let mut idler = adaptive();
+    let bound = SPIN_START.as_nanos() as u64;
+    for (ns, expected) in [
+        (0, Wait::Spin),
+        (bound - 1, Wait::Spin),
+        (bound, Wait::Halt),
+        // Woken for nothing.
+        (bound + 1, Wait::Halt),
+        // And a clock that goes back is no reason to spin again.
+        (1, Wait::Halt),
+    ] {
+        assert_eq!(idler.idle(at(ns), &Pressure::UNKNOWN), expected, "{ns}");
+    }
+    idler.busy(at(9 * bound));
+    assert_eq!(idler.idle(at(9 * bound), &Pressure::UNKNOWN), Wait::Spin);
+}
+
+#[test]
+fn learns_how_long_to_spin() {
+    // Work comes after so many nanoseconds, a halt costs so many; the bound.
+    for (gap, halt, expected) in [
+        // The bound of the start is as good as a shorter one, while work always comes before it.
+        (300, 20_000, 16_384),
+        (5_000, 20_000, 16_384),
+        // Sixteen halts are worth it.
+        (100 * US, 20_000, 131_072),
+        // They are not.
+        (500 * US, 20_000, 0),
+        (100 * US, 3_000, 0),
+        // A halt that costs nothing is better than any spin.
+        (5_000, 1, 0),
+        // Longer than the longest spin.
+        (2_000 * US, 20_000, 0),
+    ] {
+        let mut idler = adaptive();
+        for _ in 0..400 {
+            let measured = Pressure {
+                halt_ns: halt,
+                ..Pressure::UNKNOWN
+            };
+            idler.idle(at(0), &measured);
+            idler.busy(at(gap));
+        }
+        let bound = idler.spin_bound().as_nanos();
+        assert_eq!(bound, expected, "gaps of {gap} ns, halts of {halt} ns");
+    }
+}
+
+#[test]
+fn most_gaps_decide_and_the_rare_long_ones_do_not() {
+    let mut idler = adaptive();
+    let mut now = 0;
+    for _ in 0..100 {
+        now = gaps(&mut idler, now, 3 * US, 9);
+        now = gaps(&mut idler, now, 50_000 * US, 1);
+    }
+    assert_eq!(idler.spin_bound().as_nanos(), 4_096);
+}
+
+#[test]
+fn learns_anew_when_the_load_is_another() {
+    let mut idler = adaptive();
+    let mut now = 0;
+    for (gap, expected) in [
+        (3 * US, 16_384),
+        (60 * US, 65_536),
+        (5_000 * US, 0),
+        (3 * US, 4_096),
+        (60 * US, 65_536),
+    ] {
+        now = gaps(&mut idler, now, gap, 2_000);
+        assert_eq!(idler.spin_bound().as_nanos(), expected, "{gap}");
+    }
+}
+
+#[test]
+fn others_who_want_the_cpu_get_it() {
+    let hold = PRESSURE_HOLD.as_nanos() as u64;
+    let start = SPIN_START.as_nanos() as u64;
+    let pressure = |involuntary, waiting| Pressure {
+        involuntary,
+        waiting,
+        halt_ns: 0,
+    };
+    // Switches and waiting threads at time 0; the bound at once, and after one and two holds.
+    for (involuntary, waiting, bounds) in [
+        (0, 0, [start, start, start]),
+        (1, 0, [start / 4, start, start]),
+        (2, 0, [0, start / 4, start]),
+        (900, 0, [0, start / 4, start]),
+        (0, 1, [0, start / 4, start]),
+        (0, u32::MAX, [0, start / 4, start]),
+    ] {
+        let mut idler = adaptive();
+        idler.idle(at(0), &pressure(involuntary, waiting));
+        for (holds, expected) in (0..).zip(bounds) {
+            idler.idle(at(holds * hold), &Pressure::UNKNOWN);
+            let bound = idler.spin_bound().as_nanos() as u64;
+            assert_eq!(bound, expected, "{involuntary} {waiting} {holds}");
+        }
+    }
+    // Who comes again and again is spared for longer.
+    let mut idler = adaptive();
+    for ms in 0..100 {
+        idler.idle(at(ms * 1_000 * US), &pressure(1, 0));
+    }
+    idler.idle(at(99_000 * US + 6 * hold), &Pressure::UNKNOWN);
+    assert_eq!(idler.spin_bound(), Duration::ZERO);
+    idler.idle(at(99_000 * US + 8 * hold), &Pressure::UNKNOWN);
+    assert_eq!(idler.spin_bound(), SPIN_START);
+}
+
+#[test]
+fn a_smaller_room_ends_spinning() {
+    let mut idler = adaptive();
+    assert_eq!(idler.idle(at(0), &Pressure::UNKNOWN), Wait::Spin);
+    idler.set_room(Room {
+        cpus: 1,
+        workers: 2,
+    });
+    assert_eq!(idler.idle(at(1), &Pressure::UNKNOWN), Wait::Halt);
+}
+
+#[test]
+fn a_clock_that_stands_still_does_not_make_it_spin_for_good() {
+    let mut idler = adaptive();
+    let spins = (0..).take_while(|_| idler.idle(at(7), &Pressure::UNKNOWN) == Wait::Spin);
+    assert_eq!(spins.count(), SPINS_MAX as usize);
+}
+
+/// Time of one of the steps below, and what happens then.
+type Step = (u64, bool, bool, u64, u32, u64);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let number = || prop_oneof![Just(0_u64), Just(u64::MAX), 0..100_000_u64, any::<u64>()];
+    let step = (
+        number(),
+        any::<bool>(),
+        any::<bool>(),
+        0..3_u64,
+        0..2_u32,
+        number(),
+    );
+    prop::collection::vec(step, 1..300)
+}
+
+proptest! {
+    /// No spin is longer than the bound, none begins again before there was work, and none comes
+    /// while others want the CPU; whatever the clock and the numbers are.
+    #[test]
+    fn spinning_is_bounded(steps in steps(), cpus in 0..4_u32, workers in 0..4_u32) {
+        let room = Room { cpus, workers };
+        let mut idler = Idler::new(Idle::Adaptive, room);
+        let (mut now, mut since, mut halted) = (0_u64, None, false);
+        for (time, jumps, works, involuntary, waiting, halt_ns) in steps {
+            now = if jumps { time } else { now.saturating_add(time % 2_000_000) };
+            if works {
+                idler.busy(at(now));
+                (since, halted) = (None, false);
+                continue;
+            }
+            let since = *since.get_or_insert(now);
+            let pressure = Pressure { involuntary, waiting, halt_ns };
+            let said = idler.idle(at(now), &pressure);
+            prop_assert!(idler.spin_bound() <= SPIN_MAX);
+            if said == Wait::Spin {
+                prop_assert!(now >= since && now - since < SPIN_MAX.as_nanos() as u64);
+                prop_assert!(!halted && waiting == 0 && involuntary < 2);
+                prop_assert!(room.for_spinning());
+            }
+            halted = said == Wait::Halt;
+        }
+    }
+
+    /// A constant load: the bound is found, and stays.
+    #[test]
+    fn a_constant_load_changes_nothing(gap in 1..10_000_000_u64) {
+        let mut idler = adaptive();
+        let now = gaps(&mut idler, 0, gap, 1_000);
+        let bound = idler.spin_bound();
+        let mut now = now;
+        for _ in 0..1_000 {
+            now = gaps(&mut idler, now, gap, 1);
+            prop_assert_eq!(idler.spin_bound(), bound);
+        }
+    }
+}

@@ -33,6 +33,13 @@ pub struct WorkerCounters {
     pub steps: Counter,
     /// Times it went to sleep.
     pub sleeps: Counter,
+    /// Sleeps that something ended: a device, or another thread. The others lasted as long as
+    /// they were meant to.
+    pub wakeups: Counter,
+    /// Context switches since it gave the CPU away, as of the last sleep or the end.
+    pub voluntary_switches: Counter,
+    /// Context switches since the CPU was taken from it, as of the last sleep or the end.
+    pub involuntary_switches: Counter,
     /// Wire packets that the handler took.
     pub delivered: Counter,
     /// Wire packets that the handler made.

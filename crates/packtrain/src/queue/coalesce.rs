@@ -220,10 +220,16 @@ fn sink<'a>(
         let meta = packet.meta_mut();
         held.wire_packets -= u64::from(meta.wire_packets);
         match done {
-            Done::Alone(_) if meta.checksum == ChecksumState::None => {
-                meta.checksum = ChecksumState::Unnecessary;
+            Done::Passed(_) => {}
+            Done::Alone(_) => {
+                counters.batches.coalesce.record(1);
+                if meta.checksum == ChecksumState::None {
+                    meta.checksum = ChecksumState::Unnecessary;
+                }
             }
             Done::Merged(merged) => {
+                let packets = u64::from(merged.pieces) + u64::from(merged.absorbed);
+                counters.batches.coalesce.record(packets);
                 meta.gso = merged.gso;
                 meta.checksum = merged.checksum;
                 meta.layout = Some(merged.layout);
@@ -232,7 +238,6 @@ fn sink<'a>(
                 meta.wire_packets -= absorbed;
                 counters.absorbed.add(u64::from(absorbed));
             }
-            _ => {}
         }
         out.push_back(packet);
     }

@@ -109,6 +109,7 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
         let nothing_came = self.received() == received;
         if !nothing_came {
+            counters.batches.poll.record(self.received() - received);
             // Before the packets go on, so that the device can receive meanwhile; and before the
             // worker sleeps, since a device without buffers has nothing to wake it for.
             self.refill(now);

@@ -181,12 +181,25 @@ impl<T: TxDescriptors> TxQueue<T> {
     pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
         let counters = Arc::clone(&self.counters);
         counters.begin();
+        let (submitted, before) = (burst.len(), counters.packets.get());
         let result = self.transmit_all(burst);
         let flushed = self.device.flush();
+        self.count_batches(submitted - burst.len(), counters.packets.get() - before);
         counters.doorbells.set(self.device.doorbells());
         counters.syscalls.set(self.device.syscalls());
         counters.publish();
         result.and_then(|sent| flushed.map(|()| sent))
+    }
+
+    /// One batch was submitted and one given to the device; either may be empty, and is none then.
+    fn count_batches(&self, submitted: usize, drained: u64) {
+        let batches = &self.counters.batches;
+        if submitted > 0 {
+            batches.enqueue.own().record(submitted as u64);
+        }
+        if drained > 0 {
+            batches.drain.record(drained);
+        }
     }
 
     fn transmit_all(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {

@@ -9,6 +9,7 @@ use crate::packet::Burst;
 use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
+use crate::trace;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -525,6 +526,7 @@ impl<H: Handler> Trip<'_, H> {
         let failed = |error| RunError::of(from.other(), error);
         loop {
             if !lane.burst.is_empty() || !tx.is_ready() {
+                trace::dispatch(tx.counters().id, lane.burst.len() as u64, false);
                 tx.transmit(&mut lane.burst).map_err(failed)?;
             }
             let Some(stage) = &mut lane.coalesce else {

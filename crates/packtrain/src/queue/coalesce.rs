@@ -12,6 +12,7 @@ use crate::packet::{Burst, FrameClass, Packet};
 use crate::plan::Coalescing;
 use crate::stats::{DropCounters, DropReason, RxCounters};
 use crate::time::Instant;
+use crate::trace;
 use packtrain_offload::coalesce::{
     Coalescer, Done, FlushCounts, FlushReason, NotTaken, NotTakenCounts, Owned,
 };
@@ -222,14 +223,16 @@ fn sink<'a>(
         match done {
             Done::Passed(_) => {}
             Done::Alone(_) => {
-                counters.batches.coalesce.record(1);
+                count_flushed(counters, 1);
                 if meta.checksum == ChecksumState::None {
                     meta.checksum = ChecksumState::Unnecessary;
                 }
             }
             Done::Merged(merged) => {
-                let packets = u64::from(merged.pieces) + u64::from(merged.absorbed);
-                counters.batches.coalesce.record(packets);
+                count_flushed(
+                    counters,
+                    u64::from(merged.pieces) + u64::from(merged.absorbed),
+                );
                 meta.gso = merged.gso;
                 meta.checksum = merged.checksum;
                 meta.layout = Some(merged.layout);
@@ -241,6 +244,12 @@ fn sink<'a>(
         }
         out.push_back(packet);
     }
+}
+
+/// A held packet, made of `packets`, goes on.
+fn count_flushed(counters: &RxCounters, packets: u64) {
+    counters.batches.coalesce.record(packets);
+    trace::coalesce_flush(counters.id, packets);
 }
 
 /// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its

@@ -3,8 +3,8 @@
 //! Each is one `nop` and a note in the executable that says where it is and where its arguments
 //! are (`.note.stapsdt`, SystemTap's third version); with a tracer attached the kernel puts a
 //! breakpoint there. Arguments are values that are at hand, and the same first three for every
-//! probe: a size in packets, the queue, and which of the two ports (0 or 1). `docs/seeing.md` says how
-//! to use them, and `docs/batches.bt` does.
+//! probe: a size in packets, the queue, and which of the two ports (0 or 1). `docs/seeing.md` says
+//! how to use them, and `docs/batches.bt` does.
 //!
 //! On processors other than x86-64 and AArch64 there are none.
 
@@ -53,7 +53,7 @@ pub(crate) fn tx_start(id: QueueId, depth: u64) {
     fire!(tx_start, depth, id.queue, id.port);
 }
 
-/// A TX queue has given `packets` to its device, which has been told once. Not when it took none.
+/// A TX queue has given `packets` to its device and flushed it once. Not when it took none.
 #[inline]
 pub(crate) fn tx_drain(id: QueueId, packets: u64) {
     fire!(tx_drain, packets, id.queue, id.port);

@@ -353,8 +353,8 @@ batches! {
     TxBatchesSnapshot {
         /// Packets that were submitted to the queue at once.
         enqueue: SharedHistogram,
-        /// Packets given to the device for one doorbell: their sum is `packets`. Times the device
-        /// took none are not here.
+        /// Packets given to the device at once, in front of one flush: their sum is `packets`.
+        /// Times the device took none are not here.
         drain: Histogram,
     }
 }

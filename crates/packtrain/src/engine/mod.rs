@@ -200,7 +200,7 @@ impl Assembly<'_> {
                 queue: index as u16,
             };
             let id = QueueId {
-                port: u16::from(port_index),
+                port: port_index,
                 queue: index as u16,
             };
             let rx_counters = Arc::new(RxCounters::new(id));

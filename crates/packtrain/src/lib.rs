@@ -47,3 +47,4 @@ pub mod stats;
 #[cfg(test)]
 mod test_packets;
 pub mod time;
+mod trace;

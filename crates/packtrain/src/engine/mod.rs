@@ -3,6 +3,7 @@
 mod error;
 mod handler;
 mod intake;
+mod interrupts;
 mod ledger;
 mod session;
 mod shell;
@@ -16,10 +17,11 @@ mod tests;
 pub use error::RunError;
 pub use handler::{Forward, Handler, Port};
 pub use intake::Intake;
+pub use interrupts::Interrupts;
 pub use ledger::Ledger;
 pub use session::{Report, Session};
 pub use shell::Running;
-pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats};
+pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats, WorkerSnapshot};
 pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};
 
 use crate::driver::{DeviceError, Driver, Input, QueuePair};
@@ -27,7 +29,7 @@ use crate::limits::{BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX,
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
 use crate::queue::{Coalesce, RxQueue, TxQueue};
-use crate::stats::{DropCounters, RxCounters, TxCounters};
+use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use std::sync::Arc;
 
 /// The workers of two joined ports with one type of handler.
@@ -197,7 +199,12 @@ impl Assembly<'_> {
                 port: port_index,
                 queue: index as u16,
             };
-            let (rx_counters, tx_counters) = <(Arc<RxCounters>, Arc<TxCounters>)>::default();
+            let id = QueueId {
+                port: port_index,
+                queue: index as u16,
+            };
+            let rx_counters = Arc::new(RxCounters::new(id));
+            let tx_counters = Arc::new(TxCounters::new(id));
             stats.rx.push(Arc::clone(&rx_counters));
             stats.tx.push(Arc::clone(&tx_counters));
             let stage = self.ingress.coalesce.map(|how| {

@@ -2,6 +2,7 @@
 
 use super::error::RunError;
 use super::handler::{Forward, Handler};
+use super::interrupts::Interrupts;
 use super::shell::Running;
 use super::snapshot::{Snapshot, Stats};
 use super::{arena_config, join};
@@ -24,6 +25,7 @@ pub struct Session<A, B> {
     stats: Arc<Stats>,
     start: Instant,
     device_start: [Option<DeviceCounters>; 2],
+    interrupts_start: Option<Interrupts>,
 }
 
 /// The final account of a session.
@@ -33,6 +35,8 @@ pub struct Report {
     pub snapshot: Snapshot,
     /// What each port's other side counted during the session, where it counts.
     pub devices: [Option<DeviceCounters>; 2],
+    /// Interrupts between all CPUs of the system during the session, where it counts them.
+    pub interrupts: Option<Interrupts>,
     /// Wall-clock time from start to end.
     pub elapsed: Duration,
     /// Why it ended early, if a device failed, and which.
@@ -72,6 +76,7 @@ where
         let arena = memory(plan).map_err(failed("map memory for packets"))?;
         let joined = join(&mut a, &mut b, plan, &arena, packets, handler)?;
         let device_start = [a.device_counters(), b.device_counters()];
+        let interrupts_start = Interrupts::now();
         let start = Instant::now();
         let running = Running::start(joined.workers, joined.intake)
             .map_err(failed("start a worker thread"))?;
@@ -83,6 +88,7 @@ where
             stats: joined.stats,
             start,
             device_start,
+            interrupts_start,
         })
     }
 
@@ -121,6 +127,8 @@ where
         let woken = self.running.stop();
         let result = self.running.join();
         let elapsed = self.start.elapsed();
+        let interrupts = Interrupts::now().zip(self.interrupts_start);
+        let interrupts = interrupts.map(|(now, start)| now.since(start));
         let devices = [self.a.device_counters(), self.b.device_counters()];
         let mut changes = [None, None];
         for ((change, now), start) in changes.iter_mut().zip(devices).zip(self.device_start) {
@@ -143,6 +151,7 @@ where
         Report {
             snapshot: self.stats.snapshot(),
             devices: changes,
+            interrupts,
             elapsed,
             error,
         }

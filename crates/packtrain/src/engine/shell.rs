@@ -4,8 +4,8 @@
 use super::error::RunError;
 use super::handler::Handler;
 use super::intake::Intake;
-use super::sys::{Epoll, Waker, thread_cpu_ns};
-use super::worker::{Next, Worker};
+use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, Waker, thread_usage};
+use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::stats::DropReason;
 use crate::time::{Clock, Instant, MonotonicClock};
@@ -17,8 +17,9 @@ use std::time::Duration;
 
 /// How long held packets may wait for a device after intake has stopped.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
-/// How much CPU time may be out of date while a worker sleeps often: asking is a system call.
-const CPU_TIME_AGE_MAX: Duration = Duration::from_millis(10);
+/// How much a worker's CPU time and context switches may be out of date while it sleeps often:
+/// asking takes system calls.
+const USAGE_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// Workers running on threads of their own. The first that ends, for whatever reason, stops them
 /// all.
@@ -163,8 +164,19 @@ where
         Ok(()) => DropReason::Shutdown,
         Err(_) => DropReason::DeviceReset,
     });
-    worker.counters().cpu_ns.set(thread_cpu_ns());
+    publish_usage(worker.counters());
     result
+}
+
+/// Must be called by the worker's own thread.
+fn publish_usage(counters: &WorkerCounters) {
+    let usage = thread_usage();
+    counters.cpu_ns.set(usage.cpu_ns);
+    counters.voluntary_switches.set(usage.voluntary_switches);
+    counters
+        .involuntary_switches
+        .set(usage.involuntary_switches);
+    counters.syscalls.add(THREAD_USAGE_SYSCALLS);
 }
 
 fn work<RA, TA, RB, TB, H>(
@@ -184,7 +196,7 @@ where
     let counters = Arc::clone(worker.counters());
     let mut epoll = Epoll::new().map_err(failed("create an epoll descriptor"))?;
     let mut drain_until = None;
-    let mut cpu_time_due = Instant::default();
+    let mut usage_due = Instant::default();
     loop {
         // Read before the step: a stop that comes later still finds the waker watched.
         let stopped = stop.intake.is_stopped();
@@ -212,10 +224,9 @@ where
         let until = until.into_iter().chain(drain_until).min();
         let timeout = until.map(|time| time.since(clock.now()));
         counters.sleeps.add(1);
-        if now >= cpu_time_due {
-            counters.cpu_ns.set(thread_cpu_ns());
-            counters.syscalls.add(1);
-            cpu_time_due = now.after(CPU_TIME_AGE_MAX);
+        if now >= usage_due {
+            publish_usage(&counters);
+            usage_due = now.after(USAGE_AGE_MAX);
         }
         let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
             // Once it has said "stop" the waker stays readable: no longer a reason to wake up.
@@ -224,9 +235,15 @@ where
             }
             worker.interests(visit);
         };
+        let mut woken = false;
+        let ready = |fd| {
+            woken = true;
+            worker.woken_by(fd);
+        };
         let syscalls = epoll
-            .wait(interests, timeout, |fd| worker.woken_by(fd))
+            .wait(interests, timeout, ready)
             .map_err(failed("wait for packets"))?;
         counters.syscalls.add(syscalls);
+        counters.wakeups.add(u64::from(woken));
     }
 }

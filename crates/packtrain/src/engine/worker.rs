@@ -9,6 +9,7 @@ use crate::packet::Burst;
 use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
+use crate::trace;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -33,6 +34,13 @@ pub struct WorkerCounters {
     pub steps: Counter,
     /// Times it went to sleep.
     pub sleeps: Counter,
+    /// Sleeps that something ended: a device, or another thread. The others lasted as long as
+    /// they were meant to.
+    pub wakeups: Counter,
+    /// Context switches since it gave the CPU away, as of the last sleep or the end.
+    pub voluntary_switches: Counter,
+    /// Context switches since the CPU was taken from it, as of the last sleep or the end.
+    pub involuntary_switches: Counter,
     /// Wire packets that the handler took.
     pub delivered: Counter,
     /// Wire packets that the handler made.
@@ -518,6 +526,7 @@ impl<H: Handler> Trip<'_, H> {
         let failed = |error| RunError::of(from.other(), error);
         loop {
             if !lane.burst.is_empty() || !tx.is_ready() {
+                trace::dispatch(tx.counters().id, lane.burst.len() as u64, false);
                 tx.transmit(&mut lane.burst).map_err(failed)?;
             }
             let Some(stage) = &mut lane.coalesce else {

@@ -4,6 +4,7 @@ use crate::driver::{Armed, BadPackets, DeviceError, Interest, RxBurst, RxDescrip
 use crate::packet::{Arena, Burst, Ingress, Packet};
 use crate::stats::{DropCounters, DropReason, RxCounters};
 use crate::time::Instant;
+use crate::trace;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
@@ -109,6 +110,8 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
         let nothing_came = self.received() == received;
         if !nothing_came {
+            counters.batches.poll.record(self.received() - received);
+            trace::rx_poll(counters.id, self.received() - received);
             // Before the packets go on, so that the device can receive meanwhile; and before the
             // worker sleeps, since a device without buffers has nothing to wake it for.
             self.refill(now);

@@ -15,6 +15,7 @@ use crate::packet::{Arena, Burst, Packet};
 use crate::plan::FitLimits;
 use crate::stats::{DropCounters, DropReason, Stall, TxCounters};
 use crate::time::Instant;
+use crate::trace;
 use packtrain_offload::offload::ChecksumState;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -181,12 +182,32 @@ impl<T: TxDescriptors> TxQueue<T> {
     pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
         let counters = Arc::clone(&self.counters);
         counters.begin();
+        let (submitted, before) = (burst.len(), counters.packets.get());
+        trace::tx_start(counters.id, (submitted + self.packets()) as u64);
         let result = self.transmit_all(burst);
         let flushed = self.device.flush();
+        self.count_batches(submitted - burst.len(), counters.packets.get() - before);
         counters.doorbells.set(self.device.doorbells());
         counters.syscalls.set(self.device.syscalls());
         counters.publish();
         result.and_then(|sent| flushed.map(|()| sent))
+    }
+
+    /// Packets that wait here; one that is being cut is not among them.
+    fn packets(&self) -> usize {
+        self.waiting.queue.len() + self.again.queue.len() + self.fitted.len()
+    }
+
+    /// One batch was submitted and one given to the device; either may be empty, and is none then.
+    fn count_batches(&self, submitted: usize, drained: u64) {
+        let batches = &self.counters.batches;
+        if submitted > 0 {
+            batches.enqueue.own().record(submitted as u64);
+        }
+        if drained > 0 {
+            batches.drain.record(drained);
+            trace::tx_drain(self.counters.id, drained);
+        }
     }
 
     fn transmit_all(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {

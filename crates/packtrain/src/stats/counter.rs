@@ -1,6 +1,7 @@
 //! Per-queue counter blocks. Names follow Linux's netdev queue statistics where one exists, and
 //! iflib's otherwise.
 
+use super::{Histogram, HistogramSnapshot, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A counter with one writer and any number of readers.
@@ -11,6 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// One that has counted nothing.
+    pub(super) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// Adds `n`. Only the owner of the block may call this.
     pub fn add(&self, n: u64) {
         self.0.store(
@@ -31,9 +37,19 @@ impl Counter {
     }
 }
 
+/// Which queue a block is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueId {
+    /// Which of the joined ports: 0 or 1.
+    pub port: u16,
+    /// The queue's index.
+    pub queue: u16,
+}
+
 macro_rules! counter_block {
     (
-        $(#[$block_doc:meta])* $block:ident, $(#[$snapshot_doc:meta])* $snapshot:ident {
+        $(#[$block_doc:meta])* $block:ident, $batches:ident,
+        $(#[$snapshot_doc:meta])* $snapshot:ident {
             $($(#[$doc:meta])* $name:ident,)*
         }
     ) => {
@@ -42,7 +58,11 @@ macro_rules! counter_block {
         #[repr(align(64))]
         pub struct $block {
             epoch: AtomicU64,
+            /// The queue that it is of.
+            pub id: QueueId,
             $($(#[$doc])* pub $name: Counter,)*
+            /// How large its batches were.
+            pub batches: $batches,
         }
 
         $(#[$snapshot_doc])*
@@ -52,6 +72,12 @@ macro_rules! counter_block {
         }
 
         impl $block {
+            /// The block of queue `id`, with nothing counted.
+            #[must_use]
+            pub fn new(id: QueueId) -> Self {
+                Self { id, ..Self::default() }
+            }
+
             /// The writer starts to change counters that belong together.
             pub fn begin(&self) {
                 self.epoch.store(self.epoch.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
@@ -101,7 +127,7 @@ macro_rules! counter_block {
 
 counter_block! {
     /// What one RX queue counts. Written by the worker that owns the queue.
-    RxCounters,
+    RxCounters, RxBatches,
     /// A copy of [`RxCounters`].
     RxSnapshot {
         /// Packets as the device handed them over: a GSO packet is one. Bad ones are not here.
@@ -193,7 +219,7 @@ counter_block! {
 
 counter_block! {
     /// What one TX queue counts. Written by the worker that owns the queue.
-    TxCounters,
+    TxCounters, TxBatches,
     /// A copy of [`TxCounters`].
     TxSnapshot {
         /// Packets given to the device: a GSO packet is one.
@@ -265,5 +291,70 @@ counter_block! {
         refused_features,
         /// System calls made to transmit.
         syscalls,
+    }
+}
+
+macro_rules! batches {
+    (
+        $(#[$block_doc:meta])* $block:ident, $(#[$snapshot_doc:meta])* $snapshot:ident {
+            $($(#[$doc:meta])* $name:ident: $kind:ty,)*
+        }
+    ) => {
+        $(#[$block_doc])*
+        #[derive(Debug, Default)]
+        pub struct $block {
+            $($(#[$doc])* pub $name: $kind,)*
+        }
+
+        $(#[$snapshot_doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct $snapshot {
+            $($(#[$doc])* pub $name: HistogramSnapshot,)*
+        }
+
+        impl $block {
+            /// A copy of all of them.
+            #[must_use]
+            pub fn snapshot(&self) -> $snapshot {
+                $snapshot {
+                    $($name: self.$name.snapshot(),)*
+                }
+            }
+        }
+
+        impl $snapshot {
+            /// Name and contents of every histogram.
+            pub fn values(&self) -> impl Iterator<Item = (&'static str, &HistogramSnapshot)> {
+                [$((stringify!($name), &self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+batches! {
+    /// The sizes of an RX queue's batches. Written by the worker that owns the queue.
+    RxBatches,
+    /// A copy of [`RxBatches`].
+    RxBatchesSnapshot {
+        /// Packets of each poll that received any, bad ones included: their sum is `packets` and
+        /// `bad_packets`. Empty polls are the rest of `polls`.
+        poll: Histogram,
+        /// Packets in each held packet that coalescing handed on, absorbed ones included: 1 for one
+        /// that nothing was merged with. There are as many as all `gro_flush` together.
+        coalesce: Histogram,
+    }
+}
+
+batches! {
+    /// The sizes of a TX queue's batches. Written by the worker that owns the queue, but for
+    /// `enqueue`, where each producer has its own.
+    TxBatches,
+    /// A copy of [`TxBatches`].
+    TxBatchesSnapshot {
+        /// Packets that were submitted to the queue at once.
+        enqueue: SharedHistogram,
+        /// Packets given to the device at once, in front of one flush: their sum is `packets`.
+        /// Times the device took none are not here.
+        drain: Histogram,
     }
 }

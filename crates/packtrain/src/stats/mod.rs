@@ -2,6 +2,11 @@
 
 mod counter;
 mod drop;
+mod histogram;
 
-pub use counter::{Counter, RxCounters, RxSnapshot, TxCounters, TxSnapshot};
+pub use counter::{
+    Counter, QueueId, RxBatches, RxBatchesSnapshot, RxCounters, RxSnapshot, TxBatches,
+    TxBatchesSnapshot, TxCounters, TxSnapshot,
+};
 pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};
+pub use histogram::{Histogram, HistogramSnapshot, SharedHistogram};

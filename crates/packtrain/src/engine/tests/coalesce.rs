@@ -91,6 +91,11 @@ fn trains_are_merged_across_bursts_and_never_slept_on() {
     assert_eq!(sizes(&world.b[0]), [63, 37]);
     assert_eq!(world.closed().ledger.held, 0);
     assert_stream(&world.b[0], 7, 100);
+    let coalesce = &world.closed().ports[0].rx_batches[0].coalesce;
+    assert_eq!(
+        (coalesce.count(), coalesce.sum(), coalesce.max()),
+        (2, 100, 63)
+    );
     assert_eq!(world.worker(0).arm(), Armed::Idle);
 }
 

@@ -5,8 +5,8 @@ use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
     Interest, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
-use crate::engine::{Handler, Intake, Joined, Snapshot, Stats, Workers, join};
-use crate::limits::SEGMENTS_MAX;
+use crate::engine::{Handler, Intake, Joined, PortSnapshot, Snapshot, Stats, Workers, join};
+use crate::limits::{BURST_PACKETS_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, ArenaConfig};
 use crate::plan::{Plan, Side, plan};
 use crate::stats::DropReason;
@@ -424,6 +424,28 @@ impl<H: Handler> World<H> {
     pub fn closed(&self) -> Snapshot {
         let snapshot = self.stats.snapshot();
         assert!(snapshot.ledger.closed(), "{:?}", snapshot.ledger);
+        snapshot.ports.iter().for_each(assert_batches);
         snapshot
+    }
+}
+
+/// Batches have exactly the packets that the counters have.
+fn assert_batches(port: &PortSnapshot) {
+    for (rx, batches) in port.rx.iter().zip(&port.rx_batches) {
+        let poll = &batches.poll;
+        assert_eq!(poll.sum(), rx.packets + rx.bad_packets);
+        assert!(poll.count() <= rx.polls && poll.max() <= BURST_PACKETS_MAX as u64);
+        let flushed: u64 = rx
+            .values()
+            .filter(|(name, _)| name.starts_with("gro_flush"))
+            .map(|(_, count)| count)
+            .sum();
+        assert_eq!(batches.coalesce.count(), flushed);
+        let alone = flushed - rx.gro_packets;
+        assert_eq!(batches.coalesce.sum(), rx.gro_wire_packets + alone);
+    }
+    for (tx, batches) in port.tx.iter().zip(&port.tx_batches) {
+        assert_eq!(batches.drain.sum(), tx.packets);
+        assert!(batches.enqueue.max() <= BURST_PACKETS_MAX as u64);
     }
 }

@@ -5,7 +5,7 @@ use crate::driver::{Armed, DeviceError, Features, Input, Interest};
 use crate::engine::{Forward, Handler, Next, Port};
 use crate::packet::Burst;
 use crate::plan::{Decision, Who};
-use crate::stats::DropReason;
+use crate::stats::{DropReason, HistogramSnapshot};
 use crate::time::Instant;
 use proptest::prelude::*;
 use std::os::fd::AsRawFd;
@@ -53,6 +53,13 @@ fn a_busy_queue_gets_one_turn_and_is_looked_at_again_before_sleeping() {
     assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Again);
     assert_eq!(world.b[0].tx().sent.len(), 100);
     assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Arm);
+    // And what went at once is known afterwards.
+    let ports = world.closed().ports;
+    let sizes = |sizes: &HistogramSnapshot| sizes.buckets().collect::<Vec<_>>();
+    assert_eq!(sizes(&ports[0].rx_batches[0].poll), [(36, 1), (64, 1)]);
+    assert_eq!(sizes(&ports[1].tx_batches[0].enqueue), [(36, 1), (64, 1)]);
+    assert_eq!(sizes(&ports[1].tx_batches[0].drain), [(36, 1), (64, 1)]);
+    assert_eq!(sizes(&ports[0].tx_batches[0].drain), [(1, 1)]);
 }
 
 #[test]

@@ -47,6 +47,16 @@ fn packets_wake_a_sleeping_worker_and_stop_ends_it() {
     let end = world.closed();
     assert_eq!((end.ledger.transmitted, end.ledger.held), (500, 0));
     assert_eq!(end.drops.total(), 0, "nothing was given up");
+    // Each packet and the stop woke a worker, unless it was about to look once more.
+    assert_eq!(end.workers.len(), 2);
+    for worker in &end.workers {
+        assert!(
+            worker.wakeups > 0 && worker.wakeups <= worker.sleeps,
+            "{worker:?}"
+        );
+        assert!(worker.cpu_ns > 0 && worker.steps > worker.sleeps);
+        assert!(worker.voluntary_switches + worker.involuntary_switches > 0);
+    }
     assert!(end.sleeps > 0 && end.syscalls >= end.sleeps && end.cpu_ns > 0);
     let wakeups: u64 = end.ports.iter().map(|port| port.rx_total().wakeups).sum();
     assert!(wakeups > 0);

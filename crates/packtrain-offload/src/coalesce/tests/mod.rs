@@ -6,6 +6,7 @@ mod bugs;
 mod linux_tcp;
 mod linux_udp;
 mod properties;
+mod refused;
 mod run;
 mod shortcut;
 mod storage;

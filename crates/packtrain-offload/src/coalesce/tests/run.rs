@@ -30,6 +30,7 @@ fn configs(link: LinkType, max_bytes: u32) -> impl Iterator<Item = Config> {
     [1, 3, 64].into_iter().map(move |flows| Config {
         mode: Mode::Hash,
         max_bytes,
+        seed: 0x0123_4567_89AB_CDEF,
         ..Config::new(Semantics::Reversible, link, flows)
     })
 }

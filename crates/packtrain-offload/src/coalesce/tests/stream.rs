@@ -83,6 +83,16 @@ fn b3_65280_bytes_at_most() {
     }
 }
 
+#[test]
+fn b3_exactly_as_much_as_fits() {
+    for (first, room) in [(tcp4(0), 68), (tcp6(0), 48)] {
+        let sizes = |last: usize| [vec![MSS; 45], vec![last]].concat();
+        streamed(&data(&first, &sizes(room)), &[65_160 + room as u32]);
+        let expected = [65_160, room as u32 + 1];
+        streamed(&data(&first, &sizes(room + 1)), &expected);
+    }
+}
+
 /// FreeBSD does not count the ACKs that it merges; they are counted here.
 #[test]
 fn b4_pure_acks_become_one() {

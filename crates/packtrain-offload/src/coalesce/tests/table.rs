@@ -240,9 +240,14 @@ fn tcp_and_udp_of_the_same_ports_are_two_flows() {
         tcp[1].verified(),
         udp[1].verified(),
     ];
-    for mode in MODES {
+    // Also with the same hash.
+    for (mode, seed) in MODES
+        .map(|mode| [(mode, 0), (mode, colliding_seed())])
+        .concat()
+    {
         let config = Config {
             mode,
+            seed,
             ..hash_mode(8)
         };
         let (output, _) = run(config, vec![Step::Burst(input.clone())]);

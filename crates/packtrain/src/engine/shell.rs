@@ -79,15 +79,19 @@ impl Running {
     {
         let wakers = workers.iter().map(|_| Waker::new());
         let wakers = wakers.collect::<io::Result<_>>()?;
+        // Before any of them runs: a worker that cannot sleep would leave the ports attached, with
+        // nobody to serve them, and whoever waits for packets would have to find out by waiting.
+        let epolls = workers.iter().map(|_| Epoll::new());
+        let epolls = epolls.collect::<io::Result<Vec<_>>>()?;
         let mut running = Self {
             stop: Arc::new(Stop { intake, wakers }),
             threads: Vec::with_capacity(workers.len()),
         };
-        for (index, worker) in workers.into_iter().enumerate() {
+        for (index, (worker, epoll)) in workers.into_iter().zip(epolls).enumerate() {
             let stop = StopAtEnd(Arc::clone(&running.stop));
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || drive(worker, &stop.0, &stop.0.wakers[index]))?;
+                .spawn(move || drive(worker, epoll, &stop.0, &stop.0.wakers[index]))?;
             running.threads.push(thread);
         }
         Ok(running)
@@ -149,6 +153,7 @@ impl Drop for Running {
 
 fn drive<RA, TA, RB, TB, H>(
     mut worker: Worker<RA, TA, RB, TB, H>,
+    epoll: Epoll,
     stop: &Stop,
     waker: &Waker,
 ) -> Result<(), RunError>
@@ -159,7 +164,7 @@ where
     TB: TxDescriptors,
     H: Handler,
 {
-    let result = work(&mut worker, stop, waker);
+    let result = work(&mut worker, epoll, stop, waker);
     worker.abandon(match result {
         Ok(()) => DropReason::Shutdown,
         Err(_) => DropReason::DeviceReset,
@@ -181,6 +186,7 @@ fn publish_usage(counters: &WorkerCounters) {
 
 fn work<RA, TA, RB, TB, H>(
     worker: &mut Worker<RA, TA, RB, TB, H>,
+    mut epoll: Epoll,
     stop: &Stop,
     waker: &Waker,
 ) -> Result<(), RunError>
@@ -194,7 +200,6 @@ where
     let failed = |action| move |source| RunError::from(DeviceError::Failed { action, source });
     let clock = MonotonicClock::new();
     let counters = Arc::clone(worker.counters());
-    let mut epoll = Epoll::new().map_err(failed("create an epoll descriptor"))?;
     let mut drain_until = None;
     let mut usage_due = Instant::default();
     loop {

@@ -4,6 +4,8 @@ use super::fake::{End, Queue, World, world};
 use crate::driver::{DeviceError, Input};
 use crate::engine::{Forward, Port, Running};
 use crate::stats::DropReason;
+use std::fs::File;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const ENDLESS: [Input; 2] = [Input::Endless; 2];
@@ -214,4 +216,47 @@ fn what_waits_for_a_removed_device_is_counted_as_lost_with_it() {
     assert_eq!((end.ledger.held, end.ledger.transmitted), (0, 0));
     assert_eq!(end.drops.get(DropReason::DeviceReset), end.ledger.received);
     assert_eq!(end.drops.get(DropReason::Shutdown), 0);
+}
+
+/// With any number of descriptors left: what runs has all that it needs, and does not end for want
+/// of one while somebody waits for packets.
+#[test]
+fn workers_without_descriptors_are_not_started() {
+    const ALONE: &str = "PACKTRAIN_TEST_FEW_DESCRIPTORS";
+    const NAME: &str = "engine::tests::threads::workers_without_descriptors_are_not_started";
+    if std::env::var_os(ALONE).is_none() {
+        // The limit is that of a process, and other tests need descriptors.
+        let test = std::env::current_exe().unwrap();
+        let ran = Command::new("sh")
+            .args(["-c", "ulimit -n 64; exec \"$0\" --exact --nocapture \"$1\""])
+            .arg(test)
+            .args([NAME])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let out = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && out.contains("1 passed"), "{ran:?}");
+        return;
+    }
+    let (mut refused, mut started) = (0, 0);
+    for left in 0..12 {
+        let mut world = world([2, 2], ENDLESS, None, || Forward).unwrap();
+        let workers = world.workers.take().expect("started once");
+        let mut open: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        open.truncate(open.len() - left);
+        let running = Running::start(workers, world.intake.clone());
+        drop(open);
+        match running {
+            Ok(running) => {
+                started += 1;
+                running.stop().unwrap();
+                running.join().unwrap();
+            }
+            Err(error) => {
+                refused += 1;
+                assert_eq!(error.raw_os_error(), Some(24), "{left} left: {error}");
+            }
+        }
+    }
+    assert!(refused > 0 && started > 0, "{refused}, {started}");
 }

@@ -2,6 +2,8 @@
 
 mod counter;
 mod drop;
+mod trouble;
 
 pub use counter::{Counter, RxCounters, RxSnapshot, TxCounters, TxSnapshot};
 pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};
+pub use trouble::{Trouble, TroubleReport};

@@ -201,8 +201,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let counters = Arc::clone(&self.counters);
-        counters.begin();
+        self.counters.begin();
         let mut result = self.transmit_all(Some(burst));
         // A device that was not told of its packets would never make room for others.
         if self.doorbell.is_owed() && !matches!(result, Ok(Sent::All)) {
@@ -210,7 +209,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             result = result.and_then(|sent| rung.map(|()| sent));
         }
         self.count_calls();
-        counters.publish();
+        self.counters.publish();
         result
     }
 
@@ -220,11 +219,10 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// When the device as a whole failed.
     pub fn ring(&mut self) -> Result<(), DeviceError> {
-        let counters = Arc::clone(&self.counters);
-        counters.begin();
+        self.counters.begin();
         let result = self.flush();
         self.count_calls();
-        counters.publish();
+        self.counters.publish();
         result
     }
 

@@ -4,7 +4,6 @@ use super::TxQueue;
 use crate::driver::{DeviceError, Reset, TxDescriptors};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use std::sync::Arc;
 
 /// What became of the packets that a device had when its queue was reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,11 +26,10 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// When the device is gone or does not come back. What it had is in flight still.
     pub fn reset(&mut self, now: Instant) -> Result<Option<Restarted>, DeviceError> {
         self.now = now;
-        let counters = Arc::clone(&self.counters);
-        counters.begin();
+        self.counters.begin();
         let result = self.reset_device();
         self.count_calls();
-        counters.publish();
+        self.counters.publish();
         result
     }
 

@@ -8,7 +8,6 @@ use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS};
 use crate::stats::{DropReason, Stall, Trouble, TroubleReport};
 use crate::time::Instant;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How soon a device is asked again that had no memory for a packet: nothing says when it has.
@@ -74,12 +73,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         let before = self.moved();
         self.reclaim();
         if !self.is_ready() {
-            let counters = Arc::clone(&self.counters);
-            counters.begin();
+            self.counters.begin();
             let sent = self.transmit_all(None);
             let rung = self.flush();
             self.count_calls();
-            counters.publish();
+            self.counters.publish();
             sent?;
             rung?;
         }

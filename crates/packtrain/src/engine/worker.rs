@@ -259,6 +259,30 @@ where
         self.counters.held.set(self.held());
     }
 
+    /// Resets the TX queues of `port` that this worker owns, in their device: all of the port, if
+    /// each worker is asked. What the device had not sent goes out again, in order. Returns how
+    /// many queues could be reset.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone, or does not come back.
+    pub fn reset(&mut self, port: Port, now: Instant) -> Result<usize, RunError> {
+        fn all<T: TxDescriptors>(
+            queues: &mut [TxQueue<T>],
+            now: Instant,
+        ) -> Result<usize, DeviceError> {
+            queues.iter_mut().try_fold(0, |done, queue| {
+                Ok(done + usize::from(queue.reset(now)?.is_some()))
+            })
+        }
+        let done = match port {
+            Port::A => all(&mut self.a.tx, now),
+            Port::B => all(&mut self.b.tx, now),
+        };
+        self.counters.held.set(self.held());
+        done.map_err(|error| RunError::of(port, error))
+    }
+
     /// Asks every queue that can go on for a wake-up; says whether one has work already.
     pub fn arm(&mut self) -> Armed {
         let stopped = self.intake.is_stopped();
@@ -409,6 +433,10 @@ impl<H: Handler> Trip<'_, H> {
         queues: &mut [TxQueue<T>],
     ) -> Result<bool, RunError> {
         let (mut more, mut waits, mut stalled) = (false, None, None);
+        let failed = |error| RunError::of(from.other(), error);
+        for tx in queues.iter_mut() {
+            tx.service(self.now).map_err(failed)?;
+        }
         let start = *turn;
         for index in (start..lanes.len()).chain(0..start.min(lanes.len())) {
             let lane = &mut lanes[index];
@@ -419,7 +447,6 @@ impl<H: Handler> Trip<'_, H> {
                 waits = waits.or(Some(index));
                 continue;
             }
-            tx.reclaim();
             // What the device has not taken yet goes first; until then nothing new is received, so
             // a slow egress pushes back on the ingress instead of filling memory.
             if lane.has_to_wait(tx) {
@@ -436,6 +463,10 @@ impl<H: Handler> Trip<'_, H> {
             }
         }
         *turn = waits.unwrap_or(start);
+        // One doorbell for all that the step has sent: no packet waits for it longer.
+        for tx in queues.iter_mut() {
+            tx.ring_if_owed().map_err(failed)?;
+        }
         Ok(more)
     }
 
@@ -527,7 +558,7 @@ impl<H: Handler> Trip<'_, H> {
         loop {
             if !lane.burst.is_empty() || !tx.is_ready() {
                 trace::dispatch(tx.counters().id, lane.burst.len() as u64, false);
-                tx.transmit(&mut lane.burst).map_err(failed)?;
+                tx.transmit_more(&mut lane.burst).map_err(failed)?;
             }
             let Some(stage) = &mut lane.coalesce else {
                 return Ok(());

@@ -212,6 +212,8 @@ counter_block! {
         wakeups,
         /// Packets whose headers had to be copied to make them contiguous.
         pullups,
+        /// Small packets that were copied out of a large frame of their own.
+        copybreak,
         /// System calls made to receive.
         syscalls,
     }
@@ -258,6 +260,8 @@ counter_block! {
         doorbells,
         /// Times completed packets were collected.
         reclaims,
+        /// Packets that were collected so.
+        reclaimed,
         /// Completions that named no packet in flight: a defect of the device or its driver.
         bad_completions,
         /// Times a packet found the ring in front of the queue full. There is none yet, since
@@ -269,12 +273,15 @@ counter_block! {
         stalls,
         /// Stalls because the device had no descriptor.
         stall_no_desc,
-        /// Stalls because the link was down: 0, as packets are dropped then (`drop.link_down`).
+        /// Times the link went down under packets. They do not wait for it: each is dropped
+        /// (`drop.link_down`) until the first that goes out again, which is a restart.
         stall_link_down,
         /// Stalls because the device was busy for another reason.
         stall_busy,
-        /// Stalls because of a flush: 0, as none takes that long yet.
+        /// Stalls because the queue was told to stop until its device is empty.
         stall_flush,
+        /// Stalls because as many bytes were in the device as keep it busy.
+        stall_byte_limit,
         /// Times a stopped queue went on.
         restarts,
         /// Times a consumer left work to another thread: 0 without a ring in front of the queue.
@@ -287,6 +294,20 @@ counter_block! {
         /// Times the worker was woken for this queue, because the device could go on or had
         /// completed packets.
         wakeups,
+        /// Times that work was found by asking the device, which should have woken the worker: a
+        /// lost interrupt or completion event.
+        missed_wakeups,
+        /// Packets that the device did not report though it reported later ones.
+        lost_completions,
+        /// Times the device had packets and reported none for a second.
+        hangs,
+        /// Times packets waited for a second though the device had none.
+        stuck,
+        /// Times the queue was reset in the device.
+        resets,
+        /// Wire packets that came back from the device by a reset, to be sent again or dropped
+        /// (`drop.device_reset`). `packets`, `bytes` and `wire_packets` have them already.
+        taken_back,
         /// Features that the device refused on a legal packet and that were turned off.
         refused_features,
         /// System calls made to transmit.

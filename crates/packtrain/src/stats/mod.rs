@@ -3,6 +3,7 @@
 mod counter;
 mod drop;
 mod histogram;
+mod trouble;
 
 pub use counter::{
     Counter, QueueId, RxBatches, RxBatchesSnapshot, RxCounters, RxSnapshot, TxBatches,
@@ -10,3 +11,4 @@ pub use counter::{
 };
 pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};
 pub use histogram::{Histogram, HistogramSnapshot, SharedHistogram};
+pub use trouble::{Trouble, TroubleReport};

@@ -3,7 +3,8 @@
 use crate::driver::Wishes;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
-    Interest, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+    Interest, QueuePair, Refused, Reset, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
+    TxPacket,
 };
 use crate::engine::{Handler, Intake, Joined, PortSnapshot, Snapshot, Stats, Workers, join};
 use crate::limits::{BURST_PACKETS_MAX, SEGMENTS_MAX};
@@ -68,6 +69,8 @@ pub struct TxState {
     /// A feature that it refuses though it was promised.
     pub refuses: Features,
     pub asked: u64,
+    /// A reset finds that it has sent nothing of what it keeps; else it cannot be reset.
+    pub forgets: bool,
 }
 
 /// One queue of a fake device, from the test's side.
@@ -270,6 +273,21 @@ impl TxDescriptors for FakeTx {
         } else {
             Armed::Idle
         }
+    }
+
+    fn reset(
+        &mut self,
+        _sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        if !state.forgets {
+            return Ok(Reset::Unsupported);
+        }
+        let sent = state.sent.len() - state.kept.len();
+        state.sent.truncate(sent);
+        assert!(state.kept.drain(..).all(|token| unsent.push(token)));
+        Ok(Reset::Done)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

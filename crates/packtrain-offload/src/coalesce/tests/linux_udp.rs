@@ -158,6 +158,24 @@ fn u11_65535_bytes_at_most() {
 }
 
 #[test]
+fn u11_a_limit_of_the_configuration() {
+    for (frames, headers) in both(&[100; 3]).iter().zip([28, 48]) {
+        for (room, expected) in [(300, &[300][..]), (299, &[200, 100]), (199, &[100; 3])] {
+            for mode in MODES {
+                let config = Config {
+                    mode,
+                    max_bytes: headers + room,
+                    ..config(Semantics::Reversible, LinkType::RawIp)
+                };
+                let input = frames.iter().map(Frame::verified).collect();
+                let (output, _) = run(config, vec![Step::Burst(input)]);
+                assert_eq!(lengths(&config, &output), expected);
+            }
+        }
+    }
+}
+
+#[test]
 fn header_fields_of_ip_have_to_be_equal() {
     let changes: [fn(&mut Frame); 4] = [
         |frame| frame.ttl += 1,

@@ -244,13 +244,23 @@ fn what_is_not_in_the_headers_is_asked_as_well() {
         start: 0,
         offset: 16,
     };
-    let changes: [(&dyn Fn(&mut Wire), NotTaken); 6] = [
+    let changes: [(&dyn Fn(&mut Wire), NotTaken); 7] = [
         (&|wire| wire.gso = Some(gso), NotTaken::Gso),
         (&|wire| wire.shared = true, NotTaken::Shared),
         (&|wire| wire.bytes.push(0), NotTaken::Padding),
         (&|wire| wire.checksum = elsewhere, NotTaken::NoChecksum),
         (
             &|wire| wire.bytes[36..38].fill(0xFF),
+            NotTaken::ChecksumForm,
+        ),
+        (
+            // An identification with which the sum of the IP header is zero.
+            &|wire| {
+                let two = |at| u16::from_be_bytes([wire.bytes[at], wire.bytes[at + 1]]);
+                let id = two(4).checked_add(two(10)).unwrap();
+                wire.bytes[4..6].copy_from_slice(&id.to_be_bytes());
+                wire.bytes[10..12].fill(0xFF);
+            },
             NotTaken::ChecksumForm,
         ),
         (

@@ -213,6 +213,14 @@ fn bounds_of_the_configuration() {
         assert_eq!((needs.entries, needs.queue), expected);
         assert!(needs.sets.is_power_of_two());
     }
+    let config = Config {
+        ack_limit: 0,
+        max_bytes: u32::MAX,
+        ..config_of(Mode::Hash, 8)
+    };
+    let coalescer = Coalescer::new(config, Owned::<Wire>::for_config(&config)).unwrap();
+    let applied = coalescer.config();
+    assert_eq!((applied.ack_limit, applied.max_bytes), (1, 65_535));
     let none = config_of(Mode::Hash, 8).needs();
     assert_eq!((none.queue, none.keys, none.words), (0, 0, 0));
     for flows in [1, 8, 100] {

@@ -1,0 +1,372 @@
+//! The one who drains a ring.
+
+#![allow(
+    unsafe_code,
+    reason = "the role is what gives access to the state and to published slots"
+)]
+
+use super::word::{Head, Stamp, State, after, distance};
+use super::{Owner, Ring};
+use crate::limits::BURST_PACKETS_MAX;
+use crate::stats::Stall;
+use crate::sync::{Ordering, spin};
+use std::mem::MaybeUninit;
+
+/// How often the consumer looks at a gap before it leaves. A producer that runs publishes within
+/// some ten nanoseconds; one that was preempted takes longer than anybody should wait.
+const GAP_LOOKS: u32 = if cfg!(any(packtrain_loom, miri)) {
+    1
+} else {
+    64
+};
+
+/// What a turn says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a stall that is not passed on is lost"]
+pub enum Turn {
+    /// Go on: the state can take more, and has nothing of its own to do.
+    More,
+    /// The device takes no more now. What was not taken stays in the ring. So does a turn that has
+    /// taken everything, but keeps some of it in its state: the ring is stalled, and not idle.
+    Stalled(Stall),
+}
+
+/// How a consumer left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an abdication wakes the worker, a stall waits for the device"]
+pub enum Exit {
+    /// Nothing is pending.
+    Idle,
+    /// The device took no more. Whoever learns that it does again calls
+    /// [`kick`](super::Ring::kick).
+    Stalled(Stall),
+    /// The budget is used up and something is pending: the worker has to be woken, or if this is
+    /// the worker, it comes again.
+    Abdicated,
+    /// The next item was reserved and is not published yet. The role is left to its producer,
+    /// which is at it: nothing to do.
+    Passed,
+}
+
+/// The right to drain a ring, and to use its state. There is one at a time.
+///
+/// A consumer that is dropped leaves as one whose budget is used up, without telling anybody; only
+/// a panic should do that.
+#[derive(Debug)]
+#[must_use = "while there is a consumer, nobody else drains"]
+pub struct Consumer<'a, T, S> {
+    ring: &'a Ring<T, S>,
+    /// False when the role is somebody else's already.
+    active: bool,
+}
+
+/// Published items, oldest first. What is not taken stays in the ring.
+#[derive(Debug)]
+pub struct Drained<'a, T, S> {
+    ring: &'a Ring<T, S>,
+    tail: &'a mut u64,
+    end: u64,
+}
+
+impl<'a, T, S> Consumer<'a, T, S> {
+    /// For who has got the role.
+    #[inline(always)]
+    pub(super) const fn new(ring: &'a Ring<T, S>) -> Self {
+        Self { ring, active: true }
+    }
+
+    #[inline(always)]
+    fn owner<R>(&mut self, work: impl FnOnce(&mut Owner<S>) -> R) -> R {
+        self.ring.owner.0.with_mut(|owner| {
+            // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
+            work(unsafe { &mut *owner })
+        })
+    }
+
+    /// Works on the consumer's state.
+    pub fn with_state<R>(&mut self, work: impl FnOnce(&mut S) -> R) -> R {
+        self.owner(|owner| work(&mut owner.state))
+    }
+
+    /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`], none
+    /// if there are none. Space is given back after it. The role stays here.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        most: usize,
+        turn: impl FnOnce(&mut S, &mut Drained<'_, T, S>) -> Turn,
+    ) -> Turn {
+        self.turn(most, turn).1
+    }
+
+    /// Says also how many items were taken.
+    #[inline(always)]
+    fn turn(
+        &mut self,
+        most: usize,
+        turn: impl FnOnce(&mut S, &mut Drained<'_, T, S>) -> Turn,
+    ) -> (usize, Turn) {
+        let ring = self.ring;
+        let most = most.min(BURST_PACKETS_MAX) as u64;
+        self.owner(|owner| {
+            let before = owner.tail;
+            let count = ring.published(owner, most).min(most);
+            let mut drained = Drained {
+                ring,
+                end: after(before, count),
+                tail: &mut owner.tail,
+            };
+            let said = turn(&mut owner.state, &mut drained);
+            let taken = distance(before, owner.tail);
+            if taken > 0 {
+                ring.released.store(owner.tail, Ordering::Release);
+            }
+            (taken as usize, said)
+        })
+    }
+
+    /// Gives items to `turn`, at most [`BURST_PACKETS_MAX`] at once, until there are none, the
+    /// device stalls, or `budget` of them were taken; then leaves. The first turn comes also when
+    /// there are no items: the state may have something to do.
+    ///
+    /// The budget bounds: a turn that takes nothing counts as one item, and so does a budget of 0.
+    #[inline]
+    pub fn drain(
+        mut self,
+        budget: usize,
+        mut turn: impl FnMut(&mut S, &mut Drained<'_, T, S>) -> Turn,
+    ) -> Exit {
+        let mut left = budget.max(1);
+        loop {
+            let (taken, said) = self.turn(left, &mut turn);
+            left -= taken.max(1);
+            match said {
+                Turn::Stalled(cause) => {
+                    if self.try_stall(cause) {
+                        return Exit::Stalled(cause);
+                    }
+                    if left == 0 {
+                        // Kicked: whoever comes next has to try.
+                        self.abdicate();
+                        return Exit::Abdicated;
+                    }
+                }
+                Turn::More if left == 0 => return self.finish(),
+                Turn::More => {
+                    if let Some(exit) = self.try_rest() {
+                        return exit;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Leaves, after the last [`poll`](Self::poll) said `said`.
+    pub fn leave(mut self, said: Turn) -> Exit {
+        match said {
+            Turn::Stalled(cause) if self.try_stall(cause) => Exit::Stalled(cause),
+            // Kicked: whoever comes next has to try.
+            Turn::Stalled(_) => {
+                self.abdicate();
+                Exit::Abdicated
+            }
+            Turn::More => self.finish(),
+        }
+    }
+
+    /// Leaves if nothing is published. None if there is something, and the role stays here.
+    fn try_rest(&mut self) -> Option<Exit> {
+        if self.has_published() {
+            return None;
+        }
+        if self.try_idle() {
+            return Some(Exit::Idle);
+        }
+        for _ in 0..GAP_LOOKS {
+            if self.has_published() {
+                return None;
+            }
+            spin();
+        }
+        self.try_pass().then_some(Exit::Passed)
+    }
+
+    fn has_published(&mut self) -> bool {
+        let ring = self.ring;
+        self.owner(|owner| ring.published(owner, 1) > 0)
+    }
+
+    /// The next position. Nobody else changes it.
+    fn tail(&mut self) -> u64 {
+        self.owner(|owner| owner.tail)
+    }
+
+    /// Idle, unless somebody has reserved anything.
+    fn try_idle(&mut self) -> bool {
+        let tail = self.tail();
+        let word = &self.ring.producers.head;
+        let idle = Head::new(tail, State::Idle).0;
+        let mut head = Head::new(tail, State::Busy);
+        loop {
+            match word.compare_exchange(head.0, idle, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.active = false;
+                    return true;
+                }
+                // A kick, at most one.
+                Err(now) if Head(now).position() == tail => head = Head(now),
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Leaves the role to the producer that has reserved the next position, unless it has
+    /// published meanwhile.
+    fn try_pass(&mut self) -> bool {
+        let tail = self.tail();
+        let place = &self.ring.stamps[self.ring.index(tail)];
+        let stamp = place.load(Ordering::Acquire);
+        if Stamp(stamp).items_at(tail).is_some() {
+            return false;
+        }
+        // From here on the producer may be the consumer: this is the last that we do.
+        self.active = place
+            .compare_exchange(
+                stamp,
+                Stamp::role(tail).0,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_err();
+        !self.active
+    }
+
+    /// Stalled, unless there was a kick, which is used up by that.
+    fn try_stall(&mut self, cause: Stall) -> bool {
+        let stalled = State::Stalled(cause);
+        let left = self.change(|head| match head.state() {
+            State::Kicked => State::Busy,
+            _ => stalled,
+        });
+        self.active = left != stalled;
+        !self.active
+    }
+
+    /// Leaves for the worker.
+    pub(super) fn abdicate(mut self) {
+        self.change(|_| State::Abdicated);
+        self.active = false;
+    }
+
+    /// Idle if nothing is reserved, else for the worker.
+    fn finish(mut self) -> Exit {
+        let tail = self.tail();
+        let left = self.change(|head| {
+            if head.position() == tail {
+                State::Idle
+            } else {
+                State::Abdicated
+            }
+        });
+        self.active = false;
+        match left {
+            State::Idle => Exit::Idle,
+            _ => Exit::Abdicated,
+        }
+    }
+
+    /// Changes the state; says to what.
+    fn change(&mut self, to: impl Fn(Head) -> State) -> State {
+        let word = &self.ring.producers.head;
+        let mut head = Head(word.load(Ordering::Acquire));
+        loop {
+            let state = to(head);
+            let next = head.with_state(state);
+            match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return state,
+                Err(now) => head = Head(now),
+            }
+        }
+    }
+}
+
+impl<T, S> Drop for Consumer<'_, T, S> {
+    fn drop(&mut self) {
+        if self.active {
+            // After a panic: whoever takes the role next finds all that was not taken.
+            let tail = self.tail();
+            self.ring.released.store(tail, Ordering::Release);
+            self.change(|_| State::Abdicated);
+        }
+    }
+}
+
+impl<T, S> Ring<T, S> {
+    /// Items known to be published, looking on until there are `enough`. For the consumer.
+    #[inline(always)]
+    fn published(&self, owner: &mut Owner<S>, enough: u64) -> u64 {
+        loop {
+            let known = distance(owner.tail, owner.seen);
+            if known >= enough {
+                return known;
+            }
+            let stamp = self.stamps[self.index(owner.seen)].load(Ordering::Acquire);
+            match Stamp(stamp).items_at(owner.seen) {
+                Some(items) => owner.seen = after(owner.seen, items),
+                None => return known,
+            }
+        }
+    }
+}
+
+impl<T, S> Drained<'_, T, S> {
+    /// Moves items to the end of `to`, as many as there are and fit into its capacity: nothing is
+    /// allocated. Says how many.
+    #[inline]
+    pub fn append_to(&mut self, to: &mut Vec<T>) -> usize {
+        let count = self.len().min(to.capacity() - to.len());
+        for part in self.ring.parts(*self.tail, count) {
+            let len = to.len();
+            let place = to.spare_capacity_mut().as_mut_ptr();
+            for (i, slot) in part.iter().enumerate() {
+                slot.with(|slot| {
+                    // SAFETY: the slots up to `end` are published, and ours to take; the vector
+                    // has room for `count`, and nobody else has the room.
+                    unsafe {
+                        place
+                            .add(i)
+                            .write(MaybeUninit::new((*slot).assume_init_read()))
+                    };
+                });
+            }
+            // SAFETY: they were written just now.
+            unsafe { to.set_len(len + part.len()) };
+        }
+        *self.tail = after(*self.tail, count as u64);
+        count
+    }
+}
+
+impl<T, S> Iterator for Drained<'_, T, S> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        if *self.tail == self.end {
+            return None;
+        }
+        let slot = &self.ring.slots[self.ring.index(*self.tail)];
+        // SAFETY: the slots up to `end` are published, and ours to take; the tail goes on, so that
+        // nobody takes it again.
+        let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
+        *self.tail = after(*self.tail, 1);
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let len = distance(*self.tail, self.end) as usize;
+        (len, Some(len))
+    }
+}
+
+impl<T, S> ExactSizeIterator for Drained<'_, T, S> {}

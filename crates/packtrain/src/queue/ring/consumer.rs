@@ -88,8 +88,8 @@ impl<'a, T, S> Consumer<'a, T, S> {
         self.owner(|owner| work(&mut owner.state))
     }
 
-    /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`], none
-    /// if there are none. Space is given back after it. The role stays here.
+    /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`],
+    /// none if there are none. Space is given back after it. The role stays here.
     #[inline]
     pub fn poll(
         &mut self,
@@ -222,23 +222,33 @@ impl<'a, T, S> Consumer<'a, T, S> {
 
     /// Leaves the role to the producer that has reserved the next position, unless it has
     /// published meanwhile.
+    #[cold]
     fn try_pass(&mut self) -> bool {
+        let ring = self.ring;
         let tail = self.tail();
-        let place = &self.ring.stamps[self.ring.index(tail)];
-        let stamp = place.load(Ordering::Acquire);
-        if Stamp(stamp).items_at(tail).is_some() {
-            return false;
+        self.change(|_| State::Gap);
+        // From here on the producer may be the consumer: all that is used is shared.
+        self.active = false;
+        // The state is written, now the stamp is read; the producer does it the other way round.
+        ring.barrier.heavy();
+        let stamp = ring.stamps[ring.index(tail)].load(Ordering::Acquire);
+        if Stamp(stamp).items_at(tail).is_none() {
+            return true;
         }
-        // From here on the producer may be the consumer: this is the last that we do.
-        self.active = place
-            .compare_exchange(
-                stamp,
-                Stamp::role(tail).0,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            )
-            .is_err();
-        !self.active
+        // It may or may not have seen the gap. One of us takes the role back.
+        let word = &ring.producers.head;
+        let mut head = Head(word.load(Ordering::Acquire));
+        while head.state() == State::Gap {
+            let next = head.with_state(State::Busy);
+            match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.active = true;
+                    return false;
+                }
+                Err(now) => head = Head(now),
+            }
+        }
+        true
     }
 
     /// Stalled, unless there was a kick, which is used up by that.
@@ -276,7 +286,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
     }
 
     /// Changes the state; says to what.
-    fn change(&mut self, to: impl Fn(Head) -> State) -> State {
+    fn change(&self, to: impl Fn(Head) -> State) -> State {
         let word = &self.ring.producers.head;
         let mut head = Head(word.load(Ordering::Acquire));
         loop {

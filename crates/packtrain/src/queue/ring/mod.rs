@@ -17,8 +17,10 @@
 //! - **Leave.** The consumer becomes idle by a compare-and-swap of the head, which fails when
 //!   somebody has reserved anything since: nothing can come between.
 //! - **Gaps.** If what is next is reserved and not published (its producer was preempted), the
-//!   consumer leaves the *role* in that place, where a stamp will be. The producer finds it there
-//!   when it publishes, and is the consumer from then on, or sees to it that a worker is.
+//!   consumer leaves the role to that producer, which looks for that when it has published: it is
+//!   the consumer from then on, or sees to it that a worker is. Each of the two writes and then
+//!   reads what the other wrote. The fence that this takes is on the consumer's side alone
+//!   (`membarrier(2)`): gaps are rare, and publishing is not.
 //!
 //! | state | means | an enqueue |
 //! | --- | --- | --- |
@@ -48,7 +50,7 @@ pub use consumer::{Consumer, Drained, Exit, Turn};
 
 use crate::limits::RING_SLOTS_MAX;
 use crate::stats::Stall;
-use crate::sync::{AtomicU64, Ordering, Padded, UnsafeCell};
+use crate::sync::{AtomicU64, Barrier, Ordering, Padded, UnsafeCell};
 use std::error::Error;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -69,7 +71,7 @@ impl Claim {
     #[inline(always)]
     const fn takes(self, state: State) -> bool {
         match (self, state) {
-            (Self::Never, _) | (_, State::Busy | State::Kicked) => false,
+            (Self::Never, _) | (_, State::Busy | State::Kicked | State::Gap) => false,
             (_, State::Idle) | (Self::Any, State::Abdicated | State::Stalled(_)) => true,
             (Self::Free, State::Abdicated | State::Stalled(_)) => false,
         }
@@ -198,12 +200,13 @@ pub struct Ring<T, S> {
     stamps: Box<[AtomicU64]>,
     slots: Box<[Slot<T>]>,
     capacity: u64,
+    barrier: Barrier,
 }
 
 // SAFETY: items move from one thread to another, hence `T: Send`, and are never seen by two at
 // once: a slot belongs to the producer that reserved it until the stamp is there, then to the
 // consumer until `released` is beyond it. `S` is used by the consumer of the time only, and the
-// role goes on by release and acquire of the head, or of a stamp.
+// role goes on by release and acquire of the head.
 unsafe impl<T: Send, S: Send> Sync for Ring<T, S> {}
 // SAFETY: it owns items and state, and borrows nothing.
 unsafe impl<T: Send, S: Send> Send for Ring<T, S> {}
@@ -254,6 +257,7 @@ impl<T, S> Ring<T, S> {
                 .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
                 .collect(),
             capacity: capacity as u64,
+            barrier: Barrier::new(),
         })
     }
 
@@ -284,7 +288,7 @@ impl<T, S> Ring<T, S> {
     pub fn status(&self) -> Status {
         match Head(self.producers.head.load(Ordering::Acquire)).state() {
             State::Idle => Status::Idle,
-            State::Busy | State::Kicked => Status::Busy,
+            State::Busy | State::Kicked | State::Gap => Status::Busy,
             State::Abdicated => Status::Abdicated,
             State::Stalled(cause) => Status::Stalled(cause),
         }
@@ -415,33 +419,58 @@ impl<T, S> Ring<T, S> {
     fn publish(&self, reserved: &Reserved, claim: Claim) -> Duty<'_, T, S> {
         let mut at = reserved.at;
         let mut left = reserved.count;
-        let mut has_role = reserved.claimed;
-        while left > 0 {
+        loop {
             let items = left.min(STAMP_ITEMS_MAX);
-            let (place, stamp) = (&self.stamps[self.index(at)], Stamp::new(at, items).0);
-            if has_role {
-                // Nobody else can have left the role here.
-                place.store(stamp, Ordering::Release);
-            } else {
-                has_role = place.swap(stamp, Ordering::AcqRel) == Stamp::role(at).0;
+            let place = &self.stamps[self.index(at)];
+            place.store(Stamp::new(at, items).0, Ordering::Release);
+            left -= items;
+            if left == 0 {
+                break;
             }
             at = after(at, items);
-            left -= items;
         }
-        if has_role {
-            let consumer = Consumer::new(self);
-            if claim == Claim::Never {
-                // The consumer left the role to us, and we leave it to the worker.
-                consumer.abdicate();
-                return Duty::Wake;
-            }
-            return Duty::Drain(consumer);
+        if reserved.claimed {
+            return Duty::Drain(Consumer::new(self));
+        }
+        // The stamps are written, now the state is read. A consumer that waits for a stamp writes
+        // the state and then reads the stamp.
+        self.barrier.light();
+        let head = Head(self.producers.head.load(Ordering::Acquire));
+        if head.state() == State::Gap && self.take_gap(head, reserved, claim) {
+            return match claim {
+                Claim::Never => Duty::Wake,
+                Claim::Free | Claim::Any => Duty::Drain(Consumer::new(self)),
+            };
         }
         match reserved.found {
             // The first one after idle: what follows finds the ring abdicated.
             State::Idle => Duty::Wake,
             _ => Duty::None,
         }
+    }
+
+    /// Takes the role that a consumer left at a gap, if the gap is the caller's. Says whether it
+    /// did; with [`Claim::Never`] the ring is abdicated then.
+    #[cold]
+    fn take_gap(&self, mut head: Head, reserved: &Reserved, claim: Claim) -> bool {
+        let word = &self.producers.head;
+        let state = match claim {
+            Claim::Never => State::Abdicated,
+            Claim::Free | Claim::Any => State::Busy,
+        };
+        while head.state() == State::Gap {
+            // Whoever leaves has given back all that it took: the gap begins there.
+            let gap = self.released.load(Ordering::Acquire);
+            if distance(reserved.at, gap) >= reserved.count {
+                return false;
+            }
+            let next = head.with_state(state);
+            match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => head = Head(now),
+            }
+        }
+        false
     }
 
     /// Takes the consumer's role if nobody has it and `claim` allows it. A worker does so with
@@ -474,7 +503,8 @@ impl<T, S> Ring<T, S> {
                 State::Stalled(_) if claim == Claim::Never => State::Abdicated,
                 State::Stalled(_) => State::Busy,
                 State::Busy => State::Kicked,
-                State::Idle | State::Kicked | State::Abdicated => return Duty::None,
+                // Whoever comes to the gap tries the device anyway.
+                State::Idle | State::Kicked | State::Gap | State::Abdicated => return Duty::None,
             };
             let next = head.with_state(state);
             match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {

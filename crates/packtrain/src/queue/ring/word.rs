@@ -26,10 +26,12 @@ pub(super) const fn distance(from: u64, to: u64) -> u64 {
 pub(super) enum State {
     /// Nothing is pending, and nobody is the consumer.
     Idle,
-    /// Somebody is the consumer; or the role waits in a stamp for a producer to publish.
+    /// Somebody is the consumer.
     Busy,
     /// Busy, and the reason of a stall may have gone away meanwhile.
     Kicked,
+    /// The next item is reserved and not published. Its producer becomes the consumer.
+    Gap,
     /// Something may be pending, and whoever wrote this has seen to it that somebody comes.
     Abdicated,
     /// The device took no more. Something may be pending; a kick follows when the cause is gone.
@@ -47,12 +49,13 @@ impl State {
             Self::Idle => 0,
             Self::Busy => 1,
             Self::Kicked => 2,
-            Self::Abdicated => 3,
-            Self::Stalled(Stall::NoDescriptor) => 4,
-            Self::Stalled(Stall::LinkDown) => 5,
-            Self::Stalled(Stall::Busy) => 6,
-            Self::Stalled(Stall::NoMemory) => 7,
-            Self::Stalled(Stall::Flush) => 8,
+            Self::Gap => 3,
+            Self::Abdicated => 4,
+            Self::Stalled(Stall::NoDescriptor) => 5,
+            Self::Stalled(Stall::LinkDown) => 6,
+            Self::Stalled(Stall::Busy) => 7,
+            Self::Stalled(Stall::NoMemory) => 8,
+            Self::Stalled(Stall::Flush) => 9,
         }
     }
 
@@ -62,11 +65,12 @@ impl State {
             0 => Self::Idle,
             1 => Self::Busy,
             2 => Self::Kicked,
-            3 => Self::Abdicated,
-            4 => Self::Stalled(Stall::NoDescriptor),
-            5 => Self::Stalled(Stall::LinkDown),
-            6 => Self::Stalled(Stall::Busy),
-            7 => Self::Stalled(Stall::NoMemory),
+            3 => Self::Gap,
+            4 => Self::Abdicated,
+            5 => Self::Stalled(Stall::NoDescriptor),
+            6 => Self::Stalled(Stall::LinkDown),
+            7 => Self::Stalled(Stall::Busy),
+            8 => Self::Stalled(Stall::NoMemory),
             _ => Self::Stalled(Stall::Flush),
         }
     }
@@ -119,17 +123,11 @@ impl Stamp {
         Self(position << COUNT_BITS | items)
     }
 
-    /// The consumer left the role here for the producer that reserved `position`.
-    #[inline(always)]
-    pub(super) const fn role(position: u64) -> Self {
-        Self::new(position, 0)
-    }
-
     /// Items published at `position`, if it is theirs.
     #[inline(always)]
     pub(super) const fn items_at(self, position: u64) -> Option<u64> {
         let items = self.0 & COUNT_MASK;
-        if self.0 >> COUNT_BITS == position && items != 0 && items != COUNT_MASK {
+        if self.0 >> COUNT_BITS == position && items != COUNT_MASK {
             Some(items)
         } else {
             None
@@ -141,10 +139,11 @@ impl Stamp {
 mod tests {
     use super::*;
 
-    const STATES: [State; 9] = [
+    const STATES: [State; 10] = [
         State::Idle,
         State::Busy,
         State::Kicked,
+        State::Gap,
         State::Abdicated,
         State::Stalled(Stall::NoDescriptor),
         State::Stalled(Stall::LinkDown),
@@ -177,10 +176,8 @@ mod tests {
         let stamp = Stamp::new(POSITION_MASK, STAMP_ITEMS_MAX);
         assert_eq!(stamp.items_at(POSITION_MASK), Some(STAMP_ITEMS_MAX));
         assert_eq!(stamp.items_at(0), None);
-        assert_eq!(Stamp::role(7).items_at(7), None);
         for position in [0, 1, POSITION_MASK] {
             assert_eq!(Stamp::NONE.items_at(position), None);
-            assert_ne!(Stamp::NONE, Stamp::role(position));
         }
     }
 }

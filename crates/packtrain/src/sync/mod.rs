@@ -4,6 +4,10 @@
 //! runs it under every order of events that the memory model allows
 //! (`tests/loom_ring.rs`). Nothing but such code needs this module.
 
+mod barrier;
+
+pub(crate) use barrier::Barrier;
+
 use std::ops::Deref;
 
 #[cfg(packtrain_loom)]
@@ -34,6 +38,15 @@ impl<T> UnsafeCell<T> {
     pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
         change(self.0.get())
     }
+}
+
+/// Orders everything before it and everything after it, for all threads with such fences.
+#[inline]
+fn fence() {
+    #[cfg(not(packtrain_loom))]
+    std::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(packtrain_loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// Says that this thread waits for another one, for a moment.

@@ -5,8 +5,10 @@
 //! (`tests/loom_ring.rs`). Nothing but such code needs this module.
 
 mod barrier;
+mod cells;
 
 pub(crate) use barrier::Barrier;
+pub(crate) use cells::{read_cells, write_cells};
 
 use std::ops::Deref;
 
@@ -21,6 +23,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The cell of `std` with the methods of loom's, which see each access.
 #[cfg(not(packtrain_loom))]
 #[derive(Debug)]
+#[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(not(packtrain_loom))]

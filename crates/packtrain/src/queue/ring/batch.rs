@@ -32,12 +32,12 @@ pub unsafe trait Batch<T> {
 
 // SAFETY: one run of `count` items; the rest is moved to the front and the length says so.
 unsafe impl<T> Batch<T> for Vec<T> {
-    #[inline]
+    #[inline(always)]
     fn len(&self) -> usize {
         self.len()
     }
 
-    #[inline]
+    #[inline(always)]
     fn move_front(&mut self, count: usize, take: &mut impl FnMut(*const T, usize)) {
         let len = self.len();
         assert!(count <= len, "asked for more than there is");
@@ -58,12 +58,12 @@ unsafe impl<T> Batch<T> for Vec<T> {
 // SAFETY: the front of the first part and, if that is shorter, of the second one make two runs;
 // then the same items are taken off and not dropped.
 unsafe impl<T> Batch<T> for VecDeque<T> {
-    #[inline]
+    #[inline(always)]
     fn len(&self) -> usize {
         self.len()
     }
 
-    #[inline]
+    #[inline(always)]
     fn move_front(&mut self, count: usize, take: &mut impl FnMut(*const T, usize)) {
         assert!(count <= self.len(), "asked for more than there is");
         let (first, second) = self.as_slices();
@@ -80,12 +80,12 @@ unsafe impl<T> Batch<T> for VecDeque<T> {
 
 // SAFETY: one run of one item, or none.
 unsafe impl<T> Batch<T> for Option<T> {
-    #[inline]
+    #[inline(always)]
     fn len(&self) -> usize {
         usize::from(self.is_some())
     }
 
-    #[inline]
+    #[inline(always)]
     fn move_front(&mut self, count: usize, take: &mut impl FnMut(*const T, usize)) {
         assert!(count <= Batch::len(self), "asked for more than there is");
         if count == 1 {

@@ -5,12 +5,11 @@
     reason = "the role is what gives access to the state and to published slots"
 )]
 
-use super::word::{Head, Stamp, State, after, distance};
+use super::word::{Head, NOWHERE, Stamp, State, after, distance};
 use super::{Owner, Ring};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::stats::Stall;
-use crate::sync::{Ordering, spin};
-use std::mem::MaybeUninit;
+use crate::sync::{Ordering, read_cells, spin};
 
 /// How often the consumer looks at a gap before it leaves. A producer that runs publishes within
 /// some ten nanoseconds; one that was preempted takes longer than anybody should wait.
@@ -64,8 +63,10 @@ pub struct Consumer<'a, T, S> {
 #[derive(Debug)]
 pub struct Drained<'a, T, S> {
     ring: &'a Ring<T, S>,
-    tail: &'a mut u64,
+    /// The next one. The owner's tail follows when this is dropped, also by a panic.
+    next: u64,
     end: u64,
+    tail: &'a mut u64,
 }
 
 impl<'a, T, S> Consumer<'a, T, S> {
@@ -90,7 +91,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
 
     /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`],
     /// none if there are none. Space is given back after it. The role stays here.
-    #[inline]
+    #[inline(always)]
     pub fn poll(
         &mut self,
         most: usize,
@@ -113,13 +114,16 @@ impl<'a, T, S> Consumer<'a, T, S> {
             let count = ring.published(owner, most).min(most);
             let mut drained = Drained {
                 ring,
+                next: before,
                 end: after(before, count),
                 tail: &mut owner.tail,
             };
             let said = turn(&mut owner.state, &mut drained);
-            let taken = distance(before, owner.tail);
+            let next = drained.next;
+            drop(drained);
+            let taken = distance(before, next);
             if taken > 0 {
-                ring.released.store(owner.tail, Ordering::Release);
+                ring.released.store(next, Ordering::Release);
             }
             (taken as usize, said)
         })
@@ -226,29 +230,19 @@ impl<'a, T, S> Consumer<'a, T, S> {
     fn try_pass(&mut self) -> bool {
         let ring = self.ring;
         let tail = self.tail();
-        self.change(|_| State::Gap);
+        ring.gap.store(tail, Ordering::Release);
         // From here on the producer may be the consumer: all that is used is shared.
         self.active = false;
-        // The state is written, now the stamp is read; the producer does it the other way round.
+        // The gap is written, now the stamp is read; the producer does it the other way round.
         ring.barrier.heavy();
-        let stamp = ring.stamps[ring.index(tail)].load(Ordering::Acquire);
-        if Stamp(stamp).items_at(tail).is_none() {
-            return true;
-        }
-        // It may or may not have seen the gap. One of us takes the role back.
-        let word = &ring.producers.head;
-        let mut head = Head(word.load(Ordering::Acquire));
-        while head.state() == State::Gap {
-            let next = head.with_state(State::Busy);
-            match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    self.active = true;
-                    return false;
-                }
-                Err(now) => head = Head(now),
-            }
-        }
-        true
+        let stamp = ring.stamp(tail).load(Ordering::Acquire);
+        // The producer may or may not have seen the gap: one of us takes the role.
+        self.active = Stamp(stamp).items_at(tail).is_some()
+            && ring
+                .gap
+                .compare_exchange(tail, NOWHERE, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok();
+        !self.active
     }
 
     /// Stalled, unless there was a kick, which is used up by that.
@@ -315,44 +309,47 @@ impl<T, S> Ring<T, S> {
     /// Items known to be published, looking on until there are `enough`. For the consumer.
     #[inline(always)]
     fn published(&self, owner: &mut Owner<S>, enough: u64) -> u64 {
-        loop {
-            let known = distance(owner.tail, owner.seen);
-            if known >= enough {
-                return known;
-            }
-            let stamp = self.stamps[self.index(owner.seen)].load(Ordering::Acquire);
-            match Stamp(stamp).items_at(owner.seen) {
-                Some(items) => owner.seen = after(owner.seen, items),
-                None => return known,
-            }
+        let mut seen = owner.seen;
+        let mut known = distance(owner.tail, seen);
+        while known < enough {
+            let stamp = self.stamp(seen).load(Ordering::Acquire);
+            let Some(items) = Stamp(stamp).items_at(seen) else {
+                break;
+            };
+            seen = after(seen, items);
+            known += items;
         }
+        owner.seen = seen;
+        known
+    }
+}
+
+impl<T, S> Drop for Drained<'_, T, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.tail = self.next;
     }
 }
 
 impl<T, S> Drained<'_, T, S> {
     /// Moves items to the end of `to`, as many as there are and fit into its capacity: nothing is
     /// allocated. Says how many.
-    #[inline]
+    #[inline(always)]
     pub fn append_to(&mut self, to: &mut Vec<T>) -> usize {
         let count = self.len().min(to.capacity() - to.len());
-        for part in self.ring.parts(*self.tail, count) {
-            let len = to.len();
-            let place = to.spare_capacity_mut().as_mut_ptr();
-            for (i, slot) in part.iter().enumerate() {
-                slot.with(|slot| {
-                    // SAFETY: the slots up to `end` are published, and ours to take; the vector
-                    // has room for `count`, and nobody else has the room.
-                    unsafe {
-                        place
-                            .add(i)
-                            .write(MaybeUninit::new((*slot).assume_init_read()))
-                    };
-                });
+        let len = to.len();
+        let room = to.spare_capacity_mut().as_mut_ptr().cast::<T>();
+        let [front, back] = self.ring.parts(self.next, count);
+        // SAFETY: the slots up to `end` are published, and ours to take; the vector has room for
+        // `count`, which is the length of both parts.
+        unsafe {
+            read_cells(front, room);
+            if !back.is_empty() {
+                read_cells(back, room.add(front.len()));
             }
-            // SAFETY: they were written just now.
-            unsafe { to.set_len(len + part.len()) };
+            to.set_len(len + count);
         }
-        *self.tail = after(*self.tail, count as u64);
+        self.next = after(self.next, count as u64);
         count
     }
 }
@@ -360,21 +357,21 @@ impl<T, S> Drained<'_, T, S> {
 impl<T, S> Iterator for Drained<'_, T, S> {
     type Item = T;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<T> {
-        if *self.tail == self.end {
+        if self.next == self.end {
             return None;
         }
-        let slot = &self.ring.slots[self.ring.index(*self.tail)];
-        // SAFETY: the slots up to `end` are published, and ours to take; the tail goes on, so that
+        let slot = self.ring.slot(self.next);
+        // SAFETY: the slots up to `end` are published, and ours to take; `next` goes on, so that
         // nobody takes it again.
         let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
-        *self.tail = after(*self.tail, 1);
+        self.next = after(self.next, 1);
         Some(item)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let len = distance(*self.tail, self.end) as usize;
+        let len = distance(self.next, self.end) as usize;
         (len, Some(len))
     }
 }

@@ -50,11 +50,11 @@ pub use consumer::{Consumer, Drained, Exit, Turn};
 
 use crate::limits::RING_SLOTS_MAX;
 use crate::stats::Stall;
-use crate::sync::{AtomicU64, Barrier, Ordering, Padded, UnsafeCell};
+use crate::sync::{AtomicU64, Barrier, Ordering, Padded, UnsafeCell, write_cells};
 use std::error::Error;
 use std::fmt;
 use std::mem::MaybeUninit;
-use word::{Head, STAMP_ITEMS_MAX, Stamp, State, after, distance};
+use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance};
 
 /// Which states a caller takes the consumer's role in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Claim {
     #[inline(always)]
     const fn takes(self, state: State) -> bool {
         match (self, state) {
-            (Self::Never, _) | (_, State::Busy | State::Kicked | State::Gap) => false,
+            (Self::Never, _) | (_, State::Busy | State::Kicked) => false,
             (_, State::Idle) | (Self::Any, State::Abdicated | State::Stalled(_)) => true,
             (Self::Free, State::Abdicated | State::Stalled(_)) => false,
         }
@@ -200,13 +200,16 @@ pub struct Ring<T, S> {
     stamps: Box<[AtomicU64]>,
     slots: Box<[Slot<T>]>,
     capacity: u64,
+    /// Where a consumer left the role to the producer that has reserved this position, or
+    /// [`NOWHERE`]. Beside what never changes: every producer reads it, and it is hardly written.
+    gap: AtomicU64,
     barrier: Barrier,
 }
 
 // SAFETY: items move from one thread to another, hence `T: Send`, and are never seen by two at
 // once: a slot belongs to the producer that reserved it until the stamp is there, then to the
 // consumer until `released` is beyond it. `S` is used by the consumer of the time only, and the
-// role goes on by release and acquire of the head.
+// role goes on by release and acquire of the head, or of `gap`.
 unsafe impl<T: Send, S: Send> Sync for Ring<T, S> {}
 // SAFETY: it owns items and state, and borrows nothing.
 unsafe impl<T: Send, S: Send> Send for Ring<T, S> {}
@@ -225,8 +228,8 @@ impl<T, S> fmt::Debug for Ring<T, S> {
 struct Reserved {
     at: u64,
     count: u64,
-    /// The state that the reservation found.
-    found: State,
+    /// Whether the reservation took the ring from idle to abdicated.
+    edge: bool,
     claimed: bool,
 }
 
@@ -257,6 +260,7 @@ impl<T, S> Ring<T, S> {
                 .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
                 .collect(),
             capacity: capacity as u64,
+            gap: AtomicU64::new(NOWHERE),
             barrier: Barrier::new(),
         })
     }
@@ -288,7 +292,7 @@ impl<T, S> Ring<T, S> {
     pub fn status(&self) -> Status {
         match Head(self.producers.head.load(Ordering::Acquire)).state() {
             State::Idle => Status::Idle,
-            State::Busy | State::Kicked | State::Gap => Status::Busy,
+            State::Busy | State::Kicked => Status::Busy,
             State::Abdicated => Status::Abdicated,
             State::Stalled(cause) => Status::Stalled(cause),
         }
@@ -307,7 +311,7 @@ impl<T, S> Ring<T, S> {
     ///
     /// It takes less than the batch only if the ring was full a moment ago; what the consumer took
     /// and did not give back yet counts as being there.
-    #[inline]
+    #[inline(always)]
     pub fn enqueue(&self, batch: &mut impl Batch<T>, claim: Claim) -> Enqueued<'_, T, S> {
         let want = batch.len() as u64;
         let reserved = match want {
@@ -315,12 +319,7 @@ impl<T, S> Ring<T, S> {
             _ => self.reserve(want, claim),
         };
         let Some(reserved) = reserved else {
-            // A full ring that nobody drains is no business of a producer but with `Any`.
-            let duty = match claim {
-                Claim::Any if want > 0 => self.try_consume(claim).map_or(Duty::None, Duty::Drain),
-                _ => Duty::None,
-            };
-            return Enqueued { accepted: 0, duty };
+            return self.refuse(want, claim);
         };
         let count = reserved.count as usize;
         let mut at = reserved.at;
@@ -335,44 +334,50 @@ impl<T, S> Ring<T, S> {
         }
     }
 
+    /// Takes nothing: the ring is full, or the batch is empty.
+    #[cold]
+    fn refuse(&self, want: u64, claim: Claim) -> Enqueued<'_, T, S> {
+        // A full ring that nobody drains is no business of a producer but with `Any`.
+        let duty = match claim {
+            Claim::Any if want > 0 => self.try_consume(claim).map_or(Duty::None, Duty::Drain),
+            _ => Duty::None,
+        };
+        Enqueued { accepted: 0, duty }
+    }
+
     /// Reserves space for up to `want` items; None when there is none.
-    #[inline]
+    #[inline(always)]
     fn reserve(&self, want: u64, claim: Claim) -> Option<Reserved> {
         let Producers { head: word, limit } = &self.producers.0;
         let mut head = Head(word.load(Ordering::Acquire));
         loop {
             let at = head.position();
             // Acquire: who wrote the limit saw that the consumer was done with those slots.
-            let mut room = distance(at, limit.load(Ordering::Acquire));
-            if room < want || room > self.capacity {
-                let released = self.released.load(Ordering::Acquire);
-                let held = distance(released, at);
-                if held > self.capacity {
-                    // The head is older than that: others went on meanwhile.
-                    head = Head(word.load(Ordering::Acquire));
-                    continue;
+            let room = distance(at, limit.load(Ordering::Acquire));
+            let count = if room >= want && room <= self.capacity {
+                want
+            } else {
+                match self.look_for_room(at) {
+                    Some(0) => return None,
+                    Some(room) => room.min(want),
+                    None => {
+                        // The head is older than that: others went on meanwhile.
+                        head = Head(word.load(Ordering::Acquire));
+                        continue;
+                    }
                 }
-                limit.store(after(released, self.capacity), Ordering::Release);
-                room = self.capacity - held;
-            }
-            let count = room.min(want);
-            if count == 0 {
-                return None;
-            }
-            let found = head.state();
-            let claimed = claim.takes(found);
-            let state = match found {
-                _ if claimed => State::Busy,
-                State::Idle => State::Abdicated,
-                other => other,
             };
-            let next = Head::new(after(at, count), state);
+            let (next, claimed, edge) = if head.is(State::Busy) {
+                (head.forward(count), false, false)
+            } else {
+                Self::edge(head, count, claim)
+            };
             match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     return Some(Reserved {
                         at,
                         count,
-                        found,
+                        edge,
                         claimed,
                     });
                 }
@@ -381,20 +386,43 @@ impl<T, S> Ring<T, S> {
         }
     }
 
+    /// Looks at what the consumer has given back, and says how much room there is at the head `at`;
+    /// None if that is not the head any more.
+    #[inline(never)]
+    fn look_for_room(&self, at: u64) -> Option<u64> {
+        let released = self.released.load(Ordering::Acquire);
+        let room = self.capacity.checked_sub(distance(released, at))?;
+        let limit = &self.producers.limit;
+        limit.store(after(released, self.capacity), Ordering::Release);
+        Some(room)
+    }
+
+    /// What a reservation makes of a head where nobody may be at work; whether it takes the role,
+    /// and whether it abdicates an idle ring.
+    #[inline]
+    fn edge(head: Head, count: u64, claim: Claim) -> (Head, bool, bool) {
+        let next = head.forward(count);
+        let state = head.state();
+        if claim.takes(state) {
+            (next.with_state(State::Busy), true, false)
+        } else if state == State::Idle {
+            (next.with_state(State::Abdicated), false, true)
+        } else {
+            (next, false, false)
+        }
+    }
+
     /// Moves a run of items into slots that the caller reserved.
     #[inline(always)]
     fn write(&self, at: u64, items: *const T, run: usize) {
-        let mut items = items;
-        for slots in self.parts(at, run) {
-            for (i, slot) in slots.iter().enumerate() {
-                slot.with_mut(|slot| {
-                    // SAFETY: the caller has reserved the slot, it is empty, and the batch gives
-                    // away the items of the run.
-                    unsafe { (*slot).write(items.add(i).read()) };
-                });
+        let [front, back] = self.parts(at, run);
+        // SAFETY: the caller has reserved the slots and they are empty; the batch gives away the
+        // items of the run, which is as long as both parts.
+        unsafe {
+            write_cells(front, items);
+            if !back.is_empty() {
+                write_cells(back, items.add(front.len()));
             }
-            // SAFETY: the parts together are as long as the run.
-            items = unsafe { items.add(slots.len()) };
         }
     }
 
@@ -402,9 +430,30 @@ impl<T, S> Ring<T, S> {
     #[inline(always)]
     fn parts(&self, at: u64, count: usize) -> [&[Slot<T>]; 2] {
         let start = self.index(at);
-        let (front, back) = self.slots.split_at(start);
-        let first = count.min(back.len());
-        [&back[..first], &front[..count - first]]
+        let first = count.min(self.slots.len() - start);
+        debug_assert!(count <= self.slots.len());
+        // SAFETY: an index is below the number of slots, the first part ends there at most, and
+        // nobody reserves or takes more than the capacity, which is not above that number.
+        unsafe {
+            [
+                self.slots.get_unchecked(start..start + first),
+                self.slots.get_unchecked(..count - first),
+            ]
+        }
+    }
+
+    /// The slot of a position.
+    #[inline(always)]
+    fn slot(&self, at: u64) -> &Slot<T> {
+        // SAFETY: an index is below the number of slots.
+        unsafe { self.slots.get_unchecked(self.index(at)) }
+    }
+
+    /// The place for the stamp of what begins at a position.
+    #[inline(always)]
+    fn stamp(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: there are as many stamps as slots.
+        unsafe { self.stamps.get_unchecked(self.index(at)) }
     }
 
     /// Where a position is.
@@ -415,14 +464,14 @@ impl<T, S> Ring<T, S> {
     }
 
     /// Lets the consumer see what was written, and says what the caller has to do.
-    #[inline]
+    #[inline(always)]
     fn publish(&self, reserved: &Reserved, claim: Claim) -> Duty<'_, T, S> {
         let mut at = reserved.at;
         let mut left = reserved.count;
         loop {
             let items = left.min(STAMP_ITEMS_MAX);
-            let place = &self.stamps[self.index(at)];
-            place.store(Stamp::new(at, items).0, Ordering::Release);
+            self.stamp(at)
+                .store(Stamp::new(at, items).0, Ordering::Release);
             left -= items;
             if left == 0 {
                 break;
@@ -432,45 +481,35 @@ impl<T, S> Ring<T, S> {
         if reserved.claimed {
             return Duty::Drain(Consumer::new(self));
         }
-        // The stamps are written, now the state is read. A consumer that waits for a stamp writes
-        // the state and then reads the stamp.
+        // The stamps are written, now the gap is read. A consumer that waits for a stamp writes
+        // the gap and then reads the stamp.
         self.barrier.light();
-        let head = Head(self.producers.head.load(Ordering::Acquire));
-        if head.state() == State::Gap && self.take_gap(head, reserved, claim) {
-            return match claim {
-                Claim::Never => Duty::Wake,
-                Claim::Free | Claim::Any => Duty::Drain(Consumer::new(self)),
-            };
+        let gap = self.gap.load(Ordering::Acquire);
+        if gap != NOWHERE && self.take_gap(gap, reserved) {
+            let consumer = Consumer::new(self);
+            if claim == Claim::Never {
+                consumer.abdicate();
+                return Duty::Wake;
+            }
+            return Duty::Drain(consumer);
         }
-        match reserved.found {
-            // The first one after idle: what follows finds the ring abdicated.
-            State::Idle => Duty::Wake,
-            _ => Duty::None,
+        // The first one after idle: what follows finds the ring abdicated.
+        if reserved.edge {
+            Duty::Wake
+        } else {
+            Duty::None
         }
     }
 
-    /// Takes the role that a consumer left at a gap, if the gap is the caller's. Says whether it
-    /// did; with [`Claim::Never`] the ring is abdicated then.
+    /// Takes the role that a consumer left at `gap`, if that was reserved by the caller and the
+    /// consumer has not taken it back.
     #[cold]
-    fn take_gap(&self, mut head: Head, reserved: &Reserved, claim: Claim) -> bool {
-        let word = &self.producers.head;
-        let state = match claim {
-            Claim::Never => State::Abdicated,
-            Claim::Free | Claim::Any => State::Busy,
-        };
-        while head.state() == State::Gap {
-            // Whoever leaves has given back all that it took: the gap begins there.
-            let gap = self.released.load(Ordering::Acquire);
-            if distance(reserved.at, gap) >= reserved.count {
-                return false;
-            }
-            let next = head.with_state(state);
-            match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return true,
-                Err(now) => head = Head(now),
-            }
-        }
-        false
+    fn take_gap(&self, gap: u64, reserved: &Reserved) -> bool {
+        distance(reserved.at, gap) < reserved.count
+            && self
+                .gap
+                .compare_exchange(gap, NOWHERE, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
     }
 
     /// Takes the consumer's role if nobody has it and `claim` allows it. A worker does so with
@@ -503,8 +542,7 @@ impl<T, S> Ring<T, S> {
                 State::Stalled(_) if claim == Claim::Never => State::Abdicated,
                 State::Stalled(_) => State::Busy,
                 State::Busy => State::Kicked,
-                // Whoever comes to the gap tries the device anyway.
-                State::Idle | State::Kicked | State::Gap | State::Abdicated => return Duty::None,
+                State::Idle | State::Kicked | State::Abdicated => return Duty::None,
             };
             let next = head.with_state(state);
             match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
@@ -531,7 +569,7 @@ impl<T, S> Drop for Ring<T, S> {
         // Nobody is enqueueing, so all that is reserved was written.
         let mut at = tail;
         while at != head {
-            self.slots[self.index(at)].with_mut(|slot| {
+            self.slot(at).with_mut(|slot| {
                 // SAFETY: items from tail to head were written and not taken.
                 unsafe { (*slot).assume_init_drop() };
             });

@@ -8,6 +8,9 @@ use crate::stats::Stall;
 const POSITION_BITS: u32 = 57;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 
+/// No position, where one is asked for.
+pub(super) const NOWHERE: u64 = u64::MAX;
+
 /// `position + items`.
 #[inline(always)]
 pub(super) const fn after(position: u64, items: u64) -> u64 {
@@ -26,12 +29,10 @@ pub(super) const fn distance(from: u64, to: u64) -> u64 {
 pub(super) enum State {
     /// Nothing is pending, and nobody is the consumer.
     Idle,
-    /// Somebody is the consumer.
+    /// Somebody is the consumer; or the role waits at a gap for a producer to publish.
     Busy,
     /// Busy, and the reason of a stall may have gone away meanwhile.
     Kicked,
-    /// The next item is reserved and not published. Its producer becomes the consumer.
-    Gap,
     /// Something may be pending, and whoever wrote this has seen to it that somebody comes.
     Abdicated,
     /// The device took no more. Something may be pending; a kick follows when the cause is gone.
@@ -49,13 +50,12 @@ impl State {
             Self::Idle => 0,
             Self::Busy => 1,
             Self::Kicked => 2,
-            Self::Gap => 3,
-            Self::Abdicated => 4,
-            Self::Stalled(Stall::NoDescriptor) => 5,
-            Self::Stalled(Stall::LinkDown) => 6,
-            Self::Stalled(Stall::Busy) => 7,
-            Self::Stalled(Stall::NoMemory) => 8,
-            Self::Stalled(Stall::Flush) => 9,
+            Self::Abdicated => 3,
+            Self::Stalled(Stall::NoDescriptor) => 4,
+            Self::Stalled(Stall::LinkDown) => 5,
+            Self::Stalled(Stall::Busy) => 6,
+            Self::Stalled(Stall::NoMemory) => 7,
+            Self::Stalled(Stall::Flush) => 8,
         }
     }
 
@@ -65,12 +65,11 @@ impl State {
             0 => Self::Idle,
             1 => Self::Busy,
             2 => Self::Kicked,
-            3 => Self::Gap,
-            4 => Self::Abdicated,
-            5 => Self::Stalled(Stall::NoDescriptor),
-            6 => Self::Stalled(Stall::LinkDown),
-            7 => Self::Stalled(Stall::Busy),
-            8 => Self::Stalled(Stall::NoMemory),
+            3 => Self::Abdicated,
+            4 => Self::Stalled(Stall::NoDescriptor),
+            5 => Self::Stalled(Stall::LinkDown),
+            6 => Self::Stalled(Stall::Busy),
+            7 => Self::Stalled(Stall::NoMemory),
             _ => Self::Stalled(Stall::Flush),
         }
     }
@@ -94,6 +93,18 @@ impl Head {
     #[inline(always)]
     pub(super) const fn state(self) -> State {
         State::of(self.0 & STATE_MASK)
+    }
+
+    /// Whether this is the state, without taking it apart.
+    #[inline(always)]
+    pub(super) const fn is(self, state: State) -> bool {
+        self.0 & STATE_MASK == state.bits()
+    }
+
+    /// Further on by `items`, in the same state.
+    #[inline(always)]
+    pub(super) const fn forward(self, items: u64) -> Self {
+        Self(self.0.wrapping_add(items << STATE_BITS) & (POSITION_MASK << STATE_BITS | STATE_MASK))
     }
 
     #[inline(always)]
@@ -139,11 +150,10 @@ impl Stamp {
 mod tests {
     use super::*;
 
-    const STATES: [State; 10] = [
+    const STATES: [State; 9] = [
         State::Idle,
         State::Busy,
         State::Kicked,
-        State::Gap,
         State::Abdicated,
         State::Stalled(Stall::NoDescriptor),
         State::Stalled(Stall::LinkDown),
@@ -158,6 +168,13 @@ mod tests {
             for state in STATES {
                 let head = Head::new(position, state);
                 assert_eq!((head.position(), head.state()), (position, state));
+                assert!(
+                    STATES
+                        .iter()
+                        .all(|other| head.is(*other) == (*other == state))
+                );
+                let next = head.forward(3);
+                assert_eq!((next.position(), next.state()), (after(position, 3), state));
                 let idle = head.with_state(State::Idle);
                 assert_eq!((idle.position(), idle.state()), (position, State::Idle));
             }

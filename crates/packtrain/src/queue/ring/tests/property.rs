@@ -135,11 +135,7 @@ impl<'a> World<'a> {
         match self.ring.status() {
             Status::Idle => assert!(self.ring.is_empty()),
             Status::Abdicated => assert!(
-                self.woken
-                    || self
-                        .preempted
-                        .iter()
-                        .any(|(one, _)| one.found == State::Idle),
+                self.woken || self.preempted.iter().any(|(one, _)| one.edge),
                 "abdicated, and the worker sleeps"
             ),
             Status::Busy => assert!(!self.preempted.is_empty(), "nobody is at work"),

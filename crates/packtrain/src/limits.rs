@@ -31,6 +31,9 @@ pub const COALESCE_LARGE_MAX: usize = 32;
 pub const COALESCE_HOLD_MAX: Duration = Duration::from_micros(200);
 /// Most items that the ring in front of a TX queue holds.
 pub const RING_SLOTS_MAX: usize = 32_768;
+/// Packets that the ring in front of a TX queue holds: eight bursts, twice what a producer drains
+/// for others before it hands over.
+pub const TX_RING_PACKETS: usize = 512;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
 /// Segments that the framework itself may add to a packet after it was built (one header segment
@@ -45,3 +48,4 @@ const _: () = assert!(SMALL_FRAME_BYTES >= HEADROOM_BYTES + offload::HEADER_BYTE
 const _: () = assert!(SEGMENTS_MAX > PACKET_BYTES_MAX.div_ceil(SMALL_FRAME_BYTES - HEADROOM_BYTES));
 const _: () = assert!(LARGE_FRAME_BYTES.is_multiple_of(4096));
 const _: () = assert!(RING_SLOTS_MAX.is_power_of_two());
+const _: () = assert!(TX_RING_PACKETS >= BURST_PACKETS_MAX && TX_RING_PACKETS <= RING_SLOTS_MAX);

@@ -1,5 +1,6 @@
 //! The counters of a run, and copies of them.
 
+use super::egress::EgressStats;
 use super::ledger::Ledger;
 use super::worker::WorkerCounters;
 use crate::driver::Features;
@@ -15,6 +16,10 @@ pub struct PortStats {
     pub rx: Vec<Arc<RxCounters>>,
     /// By TX queue.
     pub tx: Vec<Arc<TxCounters>>,
+    /// By TX queue: the ring in front of it.
+    pub egress: Vec<Arc<EgressStats>>,
+    /// By TX queue: what was lost there.
+    pub drops: Vec<Arc<DropCounters>>,
 }
 
 /// All counters of a run. Readers take snapshots at any time.
@@ -24,7 +29,7 @@ pub struct Stats {
     pub ports: [PortStats; 2],
     /// By worker.
     pub workers: Vec<Arc<WorkerCounters>>,
-    /// By worker.
+    /// By worker: what was lost before it came to a TX queue.
     pub drops: Vec<Arc<DropCounters>>,
 }
 
@@ -91,6 +96,16 @@ impl Stats {
             copy.name.clone_from(&port.name);
             copy.rx = port.rx.iter().map(|counters| counters.snapshot()).collect();
             copy.tx = port.tx.iter().map(|counters| counters.snapshot()).collect();
+            for (egress, tx) in port.egress.iter().zip(&mut copy.tx) {
+                let egress = egress.snapshot();
+                egress.add_to(tx);
+                copy.refused |= egress.refused;
+                all.ledger.generated += egress.producers.generated;
+                all.ledger.held += egress.held;
+            }
+            port.drops
+                .iter()
+                .for_each(|drops| all.drops.merge(&drops.snapshot()));
             copy.rx.iter().for_each(|rx| all.ledger.add_rx(rx));
             copy.tx.iter().for_each(|tx| all.ledger.add_tx(tx));
             all.syscalls += copy.rx_total().syscalls + copy.tx_total().syscalls;
@@ -103,9 +118,6 @@ impl Stats {
             all.ledger.delivered += worker.delivered.get();
             all.ledger.generated += worker.generated.get();
             all.ledger.held += worker.held.get();
-            for (port, refused) in all.ports.iter_mut().zip(&worker.refused) {
-                port.refused |= Features::from_bits(refused.get());
-            }
             all.cpu_ns += worker.cpu_ns.get();
             all.syscalls += worker.syscalls.get();
             all.sleeps += worker.sleeps.get();

@@ -3,5 +3,7 @@
 mod counter;
 mod drop;
 
-pub use counter::{Counter, RxCounters, RxSnapshot, TxCounters, TxSnapshot};
+pub use counter::{
+    Counter, RxCounters, RxSnapshot, SubmitCounters, SubmitSnapshot, TxCounters, TxSnapshot,
+};
 pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};

@@ -30,13 +30,20 @@ fn settle(world: &mut World<impl Handler>, worker: usize) -> Next {
     panic!("no end")
 }
 
+/// Descriptors of devices that the worker waits for.
 fn watched(worker: &FakeWorker<impl Handler>) -> usize {
-    let mut count = 0;
+    let (mut count, mut alarms) = (0, 0);
+    let own = worker.alarm().fd().as_raw_fd();
     worker.interests(|fd, interest| {
         assert!(fd.as_raw_fd() >= 0);
         assert_eq!(interest, Interest::Read);
-        count += 1;
+        if fd.as_raw_fd() == own {
+            alarms += 1;
+        } else {
+            count += 1;
+        }
     });
+    assert_eq!(alarms, 1, "its own, always");
     count
 }
 

@@ -1,0 +1,125 @@
+//! A TX queue as its worker sees it.
+
+use super::egress::{Egress, Producer, Visit};
+use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
+use crate::packet::Burst;
+use crate::queue::ring::Status;
+use crate::stats::{DropReason, TxCounters};
+use crate::time::Instant;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A TX queue with the ring in front of it, and its worker's part in it. When it is dropped the
+/// queue is closed: what is left is counted as lost, and applications are told.
+#[derive(Debug)]
+pub struct TxLane<T: TxDescriptors> {
+    egress: Arc<Egress<T>>,
+    own: Producer,
+    visit: Visit,
+    counters: Arc<TxCounters>,
+}
+
+impl<T: TxDescriptors> TxLane<T> {
+    pub(super) fn new(egress: Arc<Egress<T>>, counters: Arc<TxCounters>) -> Self {
+        Self {
+            own: egress.producer(true),
+            egress,
+            visit: Visit::default(),
+            counters,
+        }
+    }
+
+    /// Whether the queue takes packets from the worker.
+    pub(super) fn takes(&self) -> bool {
+        self.egress.takes()
+    }
+
+    /// Whether packets were left to the worker.
+    pub(super) fn is_left(&self) -> bool {
+        self.egress.status() == Status::Abdicated
+    }
+
+    /// After a stop: whether anything is still held or in flight, or somebody is submitting.
+    pub(super) fn is_in_use(&self) -> bool {
+        // In this order: what somebody submitted who is gone by now is seen in the ring.
+        !self.egress.is_quiet()
+            || self.egress.status() != Status::Idle
+            || self.egress.in_flight() > 0
+    }
+
+    /// Offloads that the device is still trusted with.
+    pub(super) fn features(&self) -> Features {
+        self.egress.features()
+    }
+
+    /// Wire packets in the ring and behind it.
+    pub(super) fn held(&self) -> u64 {
+        self.egress.stats().snapshot().held
+    }
+
+    /// Sends on what waits, and frees what the device is done with.
+    pub(super) fn serve(&mut self, now: Instant) -> Result<(), DeviceError> {
+        self.visit.retry_at = None;
+        self.egress.serve(&self.own, &mut self.visit, now);
+        self.visit.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Takes packets from the front of `burst`. What the device or the ring do not take stays.
+    pub(super) fn forward(&mut self, now: Instant, burst: &mut Burst) -> Result<(), DeviceError> {
+        self.egress.forward(&self.own, burst, &mut self.visit, now);
+        self.visit.error.take().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.visit.retry_at
+    }
+
+    pub(super) fn arm(&self) -> Armed {
+        self.egress.arm()
+    }
+
+    /// Waits for the queue to take packets again, where that may happen without the worker: `alarm`
+    /// is woken then. False if there is nothing to wait for.
+    pub(super) fn wait(&self, alarm: &Waker) -> bool {
+        if self.egress.is_shared() {
+            self.egress.wait(&self.own, alarm);
+        }
+        !self.takes()
+    }
+
+    /// What becomes ready when the device can go on, if anything waits for that.
+    pub(super) fn watched(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        let waits = match self.egress.status() {
+            Status::Stalled(_) => true,
+            Status::Idle => self.egress.in_flight() > 0,
+            Status::Busy | Status::Abdicated => false,
+        };
+        let watch = &self.visit.watch;
+        let fd = watch.fd.as_ref().map(|(_, fd)| fd.as_fd())?;
+        Some((fd, watch.wanted.filter(|_| waits)?))
+    }
+
+    /// Counts a wake-up if `fd` is the descriptor that is watched.
+    pub(super) fn woken_by(&self, fd: RawFd) {
+        if self.watched().is_some_and(|(own, _)| own.as_raw_fd() == fd) {
+            self.counters.wakeups.add(1);
+        }
+    }
+
+    /// Takes no more from applications.
+    pub(super) fn shut(&self) {
+        self.egress.shut();
+    }
+
+    pub(super) fn abandon(&self, reason: DropReason) {
+        self.egress.abandon(reason);
+    }
+}
+
+impl<T: TxDescriptors> Drop for TxLane<T> {
+    fn drop(&mut self) {
+        self.egress.close(DropReason::Shutdown);
+        self.egress.retire(&self.own);
+    }
+}

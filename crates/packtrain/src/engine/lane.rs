@@ -6,6 +6,7 @@ use crate::packet::Burst;
 use crate::queue::ring::Status;
 use crate::stats::{DropReason, TxCounters};
 use crate::time::Instant;
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::task::Waker;
@@ -18,6 +19,8 @@ pub struct TxLane<T: TxDescriptors> {
     own: Producer,
     visit: Visit,
     counters: Arc<TxCounters>,
+    /// Whether the worker is among those that wait for space.
+    waits: Cell<bool>,
 }
 
 impl<T: TxDescriptors> TxLane<T> {
@@ -27,6 +30,7 @@ impl<T: TxDescriptors> TxLane<T> {
             egress,
             visit: Visit::default(),
             counters,
+            waits: Cell::new(false),
         }
     }
 
@@ -60,6 +64,10 @@ impl<T: TxDescriptors> TxLane<T> {
 
     /// Sends on what waits, and frees what the device is done with.
     pub(super) fn serve(&mut self, now: Instant) -> Result<(), DeviceError> {
+        if self.waits.take() {
+            // It looks now: what it does itself is nothing to be told of.
+            self.egress.wait_no_more(&self.own);
+        }
         self.visit.retry_at = None;
         self.egress.serve(&self.own, &mut self.visit, now);
         self.visit.error.take().map_or(Ok(()), Err)
@@ -84,6 +92,7 @@ impl<T: TxDescriptors> TxLane<T> {
     pub(super) fn wait(&self, alarm: &Waker) -> bool {
         if self.egress.is_shared() {
             self.egress.wait(&self.own, alarm);
+            self.waits.set(true);
         }
         !self.takes()
     }

@@ -184,6 +184,11 @@ impl<T> Egress<T> {
     pub(super) fn wait(&self, producer: &Producer, waker: &Waker) {
         self.space.wait(producer.id, waker);
     }
+
+    /// `producer` need not be told any more.
+    pub(super) fn wait_no_more(&self, producer: &Producer) {
+        self.space.forget(producer.id);
+    }
 }
 
 impl<T: TxDescriptors> Egress<T> {
@@ -360,8 +365,12 @@ impl<T: TxDescriptors> Egress<T> {
         mut visit: Option<&mut Visit>,
         now: &impl Fn() -> Instant,
     ) {
+        let mut took = false;
         let exit = consumer.drain(budget, |station, items| {
-            station.turn(self, own.as_deref_mut(), items, visit.as_deref_mut(), now)
+            let before = items.len();
+            let turn = station.turn(self, own.as_deref_mut(), items, visit.as_deref_mut(), now);
+            took |= items.len() < before;
+            turn
         });
         match exit {
             Exit::Idle | Exit::Passed => {}
@@ -371,7 +380,11 @@ impl<T: TxDescriptors> Egress<T> {
                 self.tell_worker(producer, now);
             }
         }
-        self.space.tell();
+        // A ring that has stalled with nothing taken is as full as before: to say so would have
+        // those that wait try, and tell each other, without end.
+        if took || !matches!(exit, Exit::Stalled(_)) {
+            self.space.tell();
+        }
     }
 
     fn tell_worker(&self, producer: &Producer, now: &impl Fn() -> Instant) {

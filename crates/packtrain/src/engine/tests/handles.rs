@@ -254,9 +254,20 @@ fn deferred_dispatch_wakes_a_worker_that_sleeps() {
     world.closed();
 }
 
-/// Fills queue and ring of a device that takes nothing; says how many packets that took.
-fn fill(world: &World<Forward>, handle: &mut TxHandle) -> u32 {
-    let mut next = 0;
+/// Fills queue and ring of a device that takes nothing with packets from `next` on, until the worker
+/// finds no place for any either; says what the next one would be.
+fn fill(world: &mut World<Forward>, handle: &mut TxHandle, mut next: u32) -> u32 {
+    loop {
+        let before = next;
+        next = fill_once(world, handle, next);
+        settle(world.worker(0));
+        if next == before {
+            return next;
+        }
+    }
+}
+
+fn fill_once(world: &World<Forward>, handle: &mut TxHandle, mut next: u32) -> u32 {
     loop {
         let mut burst = burst(&world.arena, next..next + 16);
         assert_eq!(burst.len(), 16, "buffers for a full ring");
@@ -287,7 +298,7 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
     let mut handle = to_b(&world);
     world.b[0].tx().room = 0;
     settle(world.worker(0));
-    let mut count = fill(&world, &mut handle);
+    let mut count = fill_once(&world, &mut handle, 0);
     assert!(count as usize >= TX_RING_PACKETS, "every slot is used: {count}");
     let held = world.closed().ledger;
     assert_eq!((held.generated, held.held), (count.into(), count.into()));
@@ -295,6 +306,7 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
     // It was told of the stall, though it slept.
     assert_eq!(world.stats.snapshot().ports[1].tx[0].wakeups, 1);
     settle(world.worker(0));
+    count = fill(&mut world, &mut handle, count);
 
     let mut more = burst(&world.arena, count..count + 3);
     let waits = handle.send_blocking(&mut more, Duration::from_millis(1));
@@ -320,7 +332,7 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
 
     // A future that is dropped leaves the packets where they were.
     world.b[0].tx().room = 0;
-    fill(&world, &mut handle);
+    fill(&mut world, &mut handle, count);
     let mut more = burst(&world.arena, 0..2);
     {
         let mut sending = pin!(handle.send(&mut more));
@@ -348,7 +360,7 @@ fn the_end_of_the_run_releases_who_waits() {
         let mut world = one(Dispatch::Direct);
         world.b[0].tx().room = 0;
         let mut handle = to_b(&world);
-        fill(&world, &mut handle);
+        fill(&mut world, &mut handle, 0);
         let (blocked, awaits) = (handle.clone(), handle.clone());
         let spawn = |mut handle: TxHandle, blocks: bool| {
             let mut rest = burst(&world.arena, 0..5);

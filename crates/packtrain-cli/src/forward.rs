@@ -9,9 +9,9 @@ use crate::signals::Stop;
 use crate::table::{Align, Table, grouped};
 use crate::{json, plan};
 use packtrain::driver::{DeviceCounters, DeviceError, Link};
-use packtrain::engine::{Ledger, Port, PortSnapshot, Report, Session};
+use packtrain::engine::{Ledger, Port, PortSnapshot, Report, Session, WorkerSnapshot};
 use packtrain::port::AnyPort;
-use packtrain::stats::DropSnapshot;
+use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 use serde_json::{Map, Value, json};
 use std::thread;
 use std::time::Duration;
@@ -168,6 +168,8 @@ fn document(
             "cpu_seconds": snapshot.cpu_ns as f64 / 1e9,
             "syscalls": snapshot.syscalls,
             "sleeps": snapshot.sleeps,
+            "workers": snapshot.workers.iter().map(json::worker).collect::<Vec<_>>(),
+            "interrupts": report.interrupts.as_ref().map(json::interrupts),
             "ended": ended,
             "error": error,
         }),
@@ -189,7 +191,9 @@ fn text(names: &[String; 2], report: &Report, style: Style) -> String {
     for (name, port) in names.iter().zip(&snapshot.ports) {
         text.push_str(&queues(name, port, style));
     }
+    text.push_str(&batches(names, &snapshot.ports, style));
     text.push_str(&devices(names, &report.devices, style));
+    text.push_str(&workers(&snapshot.workers, style));
     text.push_str(&drops(&snapshot.drops, style));
     text.push_str(&conservation_line(&snapshot.ledger, style));
     let seconds = report.elapsed.as_secs_f64();
@@ -198,6 +202,13 @@ fn text(names: &[String; 2], report: &Report, style: Style) -> String {
         snapshot.cpu_ns as f64 / 1e9,
         grouped(snapshot.syscalls)
     ));
+    if let Some(interrupts) = &report.interrupts {
+        text.push_str(&format!(
+            "interrupts between CPUs, of the whole system: {} to reschedule, {} function calls\n",
+            grouped(interrupts.reschedule),
+            grouped(interrupts.function_call)
+        ));
+    }
     text
 }
 
@@ -274,6 +285,69 @@ fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
         }
     }
     text
+}
+
+/// How large the batches of each queue were, in packets; nothing for one that had none.
+fn batches(names: &[String; 2], ports: &[PortSnapshot; 2], style: Style) -> String {
+    let columns = ["times", "p50", "p90", "p99", "max"];
+    let columns = columns.map(|name| (name, Align::Right));
+    let title = [("packets in a batch", Align::Left), ("of a", Align::Left)];
+    let mut table = Table::new(title.into_iter().chain(columns));
+    let mut row = |name: &str, kind: &str, sizes: &HistogramSnapshot| {
+        if sizes.count() > 0 {
+            let values = [
+                sizes.count(),
+                sizes.quantile(0.5),
+                sizes.quantile(0.9),
+                sizes.quantile(0.99),
+                sizes.max(),
+            ];
+            let words = [name.to_owned(), kind.to_owned()];
+            table.row(words.into_iter().chain(values.map(grouped)));
+        }
+    };
+    for (name, port) in names.iter().zip(ports) {
+        for (index, queue) in port.rx_batches.iter().enumerate() {
+            for (kind, sizes) in queue.values() {
+                row(&format!("{name} rxq{index:02}"), kind, sizes);
+            }
+        }
+        for (index, queue) in port.tx_batches.iter().enumerate() {
+            for (kind, sizes) in queue.values() {
+                row(&format!("{name} txq{index:02}"), kind, sizes);
+            }
+        }
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    table.render(0, style) + "\n"
+}
+
+/// What each worker did and cost.
+fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
+    let columns = [
+        "sleeps",
+        "wakeups",
+        "switches",
+        "preempted",
+        "CPU ms",
+        "system calls",
+    ];
+    let columns = columns.map(|name| (name, Align::Right));
+    let mut table = Table::new([("worker", Align::Left)].into_iter().chain(columns));
+    for (index, worker) in workers.iter().enumerate() {
+        let values = [
+            worker.sleeps,
+            worker.wakeups,
+            worker.voluntary_switches,
+            worker.involuntary_switches,
+            worker.cpu_ns / 1_000_000,
+            worker.syscalls,
+        ];
+        table.row([index.to_string()].into_iter().chain(values.map(grouped)));
+    }
+    table.render(0, style) + "\n"
 }
 
 /// What the kernel counted on its side of the ports.

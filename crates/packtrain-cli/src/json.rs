@@ -6,11 +6,11 @@ use crate::exit::Failure;
 use crate::joint::Joint;
 use crate::print;
 use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
-use packtrain::engine::{Ledger, PortSnapshot, Settings};
+use packtrain::engine::{Interrupts, Ledger, PortSnapshot, Settings, WorkerSnapshot};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, Direction, FitLimits, Who};
 use packtrain::policy::placement::Placed;
-use packtrain::stats::DropSnapshot;
+use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use serde_json::{Map, Value, json};
 use std::fs;
@@ -123,23 +123,48 @@ pub fn drops(drops: &DropSnapshot) -> Value {
 /// does).
 pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>) -> Value {
     let mut port = Map::new();
-    for (index, queue) in snapshot.rx.iter().enumerate() {
-        port.insert(format!("rxq{index:02}"), grouped(queue.values()));
+    for (index, (queue, sizes)) in snapshot.rx.iter().zip(&snapshot.rx_batches).enumerate() {
+        let mut counters = grouped(queue.values());
+        counters.insert("batches".into(), batches(sizes.values()));
+        port.insert(format!("rxq{index:02}"), counters.into());
     }
-    for (index, queue) in snapshot.tx.iter().enumerate() {
-        port.insert(format!("txq{index:02}"), counters(queue.values()));
+    for (index, (queue, sizes)) in snapshot.tx.iter().zip(&snapshot.tx_batches).enumerate() {
+        let mut counters = counters(queue.values());
+        counters.insert("batches".into(), batches(sizes.values()));
+        port.insert(format!("txq{index:02}"), counters.into());
     }
-    let device = device.map_or(Value::Null, |device| counters(device_values(device)));
+    let device = device.map_or(Value::Null, |device| counters(device_values(device)).into());
     port.insert("device".into(), device);
     port.insert("refused".into(), features(snapshot.refused));
     Value::Object(port)
+}
+
+/// What one worker did and cost.
+pub fn worker(worker: &WorkerSnapshot) -> Value {
+    json!({
+        "steps": worker.steps,
+        "sleeps": worker.sleeps,
+        "wakeups": worker.wakeups,
+        "voluntary_switches": worker.voluntary_switches,
+        "involuntary_switches": worker.involuntary_switches,
+        "cpu_seconds": worker.cpu_ns as f64 / 1e9,
+        "syscalls": worker.syscalls,
+    })
+}
+
+/// Interrupts between CPUs.
+pub fn interrupts(interrupts: &Interrupts) -> Value {
+    json!({
+        "reschedule": interrupts.reschedule,
+        "function_call": interrupts.function_call,
+    })
 }
 
 /// Counters that have a reason in their name, in an object of their own.
 const GROUPS: [&str; 2] = ["gro_flush", "gro_passed"];
 
 /// As [`counters`], with `GROUPS` as objects.
-fn grouped(values: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
+fn grouped(values: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String, Value> {
     let mut all = Map::new();
     for (name, value) in values {
         let group = GROUPS.iter().find_map(|group| {
@@ -157,16 +182,32 @@ fn grouped(values: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
             group.insert(name.to_owned(), value.into());
         }
     }
-    all.into()
+    all
 }
 
-fn counters(values: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
+fn counters(values: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String, Value> {
     let values = values.into_iter();
-    Value::Object(
-        values
-            .map(|(name, value)| (name.to_owned(), value.into()))
-            .collect(),
-    )
+    values
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect()
+}
+
+/// How large batches were, of each kind that a queue has.
+fn batches<'a>(histograms: impl Iterator<Item = (&'static str, &'a HistogramSnapshot)>) -> Value {
+    let of_kind = |(name, sizes): (&'static str, &HistogramSnapshot)| {
+        let buckets = sizes.buckets().map(|(least, count)| json!([least, count]));
+        let value = json!({
+            "p50": sizes.quantile(0.5),
+            "p90": sizes.quantile(0.9),
+            "p99": sizes.quantile(0.99),
+            "max": sizes.max(),
+            "sum": sizes.sum(),
+            "count": sizes.count(),
+            "buckets": buckets.collect::<Vec<_>>(),
+        });
+        (name.to_owned(), value)
+    };
+    Value::Object(histograms.map(of_kind).collect())
 }
 
 /// Name and value of what the other side of a port counts: `rx` is what it received from us.

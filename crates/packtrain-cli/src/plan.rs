@@ -59,7 +59,10 @@ pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
     } else {
         format!(", on CPU {}", cpus.join(", "))
     };
-    format!("dispatch: {dispatch}; idle: {idle}; placement: {placement}, {}{cpus}\n", placed.why)
+    format!(
+        "dispatch: {dispatch}; idle: {idle}; placement: {placement}, {}{cpus}\n",
+        placed.why
+    )
 }
 
 /// The plan in words.

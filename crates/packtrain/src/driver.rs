@@ -378,6 +378,15 @@ impl Completed {
     }
 }
 
+/// The answer to `reset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// The queue is empty and works.
+    Done,
+    /// The device cannot do that; nothing has changed.
+    Unsupported,
+}
+
 /// The answer to `arm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
@@ -433,9 +442,34 @@ pub trait TxDescriptors: Send {
         debug_assert!(completed.is_empty());
     }
 
-    /// Asks for a wake-up when the device can take packets again.
+    /// Asks for a wake-up when the device can take packets again, or has completed some that were
+    /// [`Accepted::Pending`].
     fn arm(&mut self) -> Armed {
         Armed::Idle
+    }
+
+    /// Whether the device may keep what it has for as long as it likes, since the wire is at fault:
+    /// the link is down, or the receiver asks it to pause. It is not taken for hung meanwhile.
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    /// Stops the queue in the device and starts it again, empty. The device reads no packet
+    /// afterwards that was accepted before, and reports none of them.
+    ///
+    /// Of the packets that were [`Accepted::Pending`], the tokens of those that were sent go to
+    /// `sent`, and of those that certainly were not to `unsent`: these are sent again, in order.
+    /// What is named in neither is lost, counted as `drop.device_reset`.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone, or does not come back.
+    fn reset(
+        &mut self,
+        _sent: &mut Completed,
+        _unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        Ok(Reset::Unsupported)
     }
 
     /// What becomes ready then.
@@ -648,6 +682,18 @@ impl<T: TxDescriptors> TxDescriptors for Box<T> {
 
     fn arm(&mut self) -> Armed {
         (**self).arm()
+    }
+
+    fn is_blocked(&self) -> bool {
+        (**self).is_blocked()
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        (**self).reset(sent, unsent)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -48,3 +48,4 @@ mod sync;
 #[cfg(test)]
 mod test_packets;
 pub mod time;
+mod trace;

@@ -20,6 +20,36 @@ pub const BURST_PACKETS_MAX: usize = 64;
 pub const BURST_BYTES_MAX: usize = 128 * 1024;
 /// Packets a TX queue may hold between the framework and the device.
 pub const TX_STAGED_PACKETS_MAX: usize = BURST_PACKETS_MAX;
+/// Descriptors (segments) that a device is given at most before it is told of them: a burst of
+/// packets with a segment for headers and one for payload each, so that a burst needs one doorbell;
+/// an eighth of a ring of 1024, of which iflib defers a sixteenth. One packet may go beyond by its
+/// own segments.
+pub const TX_DOORBELL_DESCRIPTORS_MAX: usize = 2 * BURST_PACKETS_MAX;
+/// How long the device is not told of a packet at most, while more are expected: the time that a
+/// gigabit link needs for four frames of 1500 bytes.
+pub const TX_DOORBELL_HOLD_MAX: Duration = Duration::from_micros(50);
+/// Completed packets are collected once so many were given to the device since the last time
+/// (DPDK's usual `tx_free_thresh`), if nothing else asks for it sooner.
+pub const TX_RECLAIM_PACKETS: usize = 32;
+/// And when fewer slots than this fraction are free.
+pub const TX_RECLAIM_FREE_FRACTION: usize = 4;
+/// Bytes that may be in a device at first, before it is known what keeps it busy: one burst.
+pub const TX_BYTES_START: u64 = BURST_BYTES_MAX as u64;
+/// Bytes that may be in a device at most, whatever was learned: a whole ring of super-packets.
+pub const TX_BYTES_MAX: u64 = 4096 * PACKET_BYTES_MAX as u64;
+/// How long bytes must have been too many before the limit shrinks by them (`slack_hold_time` of
+/// Linux's dynamic queue limits).
+pub const TX_BYTES_HOLD: Duration = Duration::from_secs(1);
+/// A TX queue that waits for a wake-up with work pending asks its device after this time all the
+/// same: an interrupt may be lost. Long beside any interrupt delay, short beside a retransmission.
+pub const TX_POLL_AFTER: Duration = Duration::from_millis(100);
+/// A device that has work and makes no progress for this long is reported as hung, and reset if it
+/// can be. iflib needs two ticks of half a second for it, Linux 5 s by default; and it has to be
+/// less than the time that a run takes to drain, so that a hung device does not outlive it.
+pub const TX_HUNG_AFTER: Duration = Duration::from_secs(1);
+/// Packets up to this length that have a large frame for themselves are copied to a small one: as
+/// iflib does with what is alone in its buffer (`IFLIB_RX_COPY_THRESH`).
+pub const RX_COPY_BREAK_BYTES: usize = 128;
 /// Packets that the coalescing stage of an RX queue holds at most, counted as they came; with one
 /// more burst, all of them are handed on. Also the flows that it can hold at once.
 pub const COALESCE_PACKETS_MAX: usize = 1024;
@@ -46,6 +76,9 @@ pub const RING_FRACTION_PER_PACKET: usize = 12;
 const _: () = assert!(LARGE_FRAME_BYTES >= HEADROOM_BYTES + PACKET_BYTES_MAX);
 const _: () = assert!(SMALL_FRAME_BYTES >= HEADROOM_BYTES + offload::HEADER_BYTES_MAX);
 const _: () = assert!(SEGMENTS_MAX > PACKET_BYTES_MAX.div_ceil(SMALL_FRAME_BYTES - HEADROOM_BYTES));
+const _: () = assert!(RX_COPY_BREAK_BYTES <= SMALL_FRAME_BYTES - HEADROOM_BYTES);
+const _: () = assert!(TX_POLL_AFTER.as_nanos() < TX_HUNG_AFTER.as_nanos());
+const _: () = assert!(TX_BYTES_START >= PACKET_BYTES_MAX as u64 && TX_BYTES_START < TX_BYTES_MAX);
 const _: () = assert!(LARGE_FRAME_BYTES.is_multiple_of(4096));
 const _: () = assert!(RING_SLOTS_MAX.is_power_of_two());
 const _: () = assert!(TX_RING_PACKETS >= BURST_PACKETS_MAX && TX_RING_PACKETS <= RING_SLOTS_MAX);

@@ -443,10 +443,7 @@ fn a_million_packets_go_through_rings_without_allocating() {
         Dispatch::Adaptive,
     ] {
         let [mut a, mut b] = open_pair(&source, &sim).expect("in memory");
-        let sides = [
-            Side::of(&a, source.wishes),
-            Side::of(&b, sim.wishes),
-        ];
+        let sides = [Side::of(&a, source.wishes), Side::of(&b, sim.wishes)];
         let plan = plan(&sides[0], &sides[1]).expect("they can be joined");
         let arena = Arena::new(arena_config(&plan)).expect("memory for an arena");
         let joined = join_with(&mut a, &mut b, &plan, &arena, None, dispatch, || Forward);
@@ -464,7 +461,9 @@ fn a_million_packets_go_through_rings_without_allocating() {
             let mut now = 0;
             while sent(1) < until {
                 now += 10_000;
-                workers[0].step(Instant::from_nanos(now)).expect("nothing fails");
+                workers[0]
+                    .step(Instant::from_nanos(now))
+                    .expect("nothing fails");
                 while burst.room() > now as usize / 10_000 % BURST_PACKETS_MAX {
                     match arena.packet_from(&frame) {
                         Ok(packet) => burst.push(packet).expect("there is room"),
@@ -490,6 +489,9 @@ fn a_million_packets_go_through_rings_without_allocating() {
         assert!(seen.ledger.generated > MEASURED / 100, "{dispatch}: {tx:?}");
         assert!(seen.ledger.received > MEASURED / 100, "{dispatch}: {tx:?}");
         assert!(seen.ledger.closed(), "{dispatch}: {:?}", seen.ledger);
-        assert!(tx.direct + tx.deferred > 1000 && tx.stalls > 1000, "{dispatch}: {tx:?}");
+        assert!(
+            tx.direct + tx.deferred > 1000 && tx.stalls > 1000,
+            "{dispatch}: {tx:?}"
+        );
     }
 }

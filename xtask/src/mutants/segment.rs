@@ -53,8 +53,25 @@ pub const FAULTS: &[Fault] = &[
     ),
     (
         "segment.rs",
-        "if index >= self.segments {\n            return Err(SegmentError::Index);",
-        "if index > self.segments {\n            return Err(SegmentError::Index);",
+        "if index >= self.segments {\n\
+         \x20           return Err(SegmentError::Index);\n\
+         \x20       }\n\
+         \x20       let bytes",
+        "if index > self.segments {\n\
+         \x20           return Err(SegmentError::Index);\n\
+         \x20       }\n\
+         \x20       let bytes",
+    ),
+    (
+        "segment.rs",
+        "if index >= self.segments {\n\
+         \x20           return Err(SegmentError::Index);\n\
+         \x20       }\n\
+         \x20       let range",
+        "if index > self.segments {\n\
+         \x20           return Err(SegmentError::Index);\n\
+         \x20       }\n\
+         \x20       let range",
     ),
     ("segment/check.rs", "if layout.kind != network || ", "if "),
     (

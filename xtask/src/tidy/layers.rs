@@ -17,7 +17,12 @@ const LAYERS: &[Layers] = &[
     Layers {
         source: "crates/packtrain/src/",
         modules: &[
-            (2, &["stats", "sync", "time", "limits", "capture", "advice"]),
+            (
+                2,
+                &[
+                    "stats", "sync", "time", "limits", "capture", "advice", "trace",
+                ],
+            ),
             (3, &["packet", "replay", "policy"]),
             (4, &["driver"]),
             (6, &["plan"]),

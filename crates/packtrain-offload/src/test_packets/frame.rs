@@ -26,6 +26,8 @@ pub struct Frame {
     pub macs: [u8; 12],
     pub ipv6: bool,
     pub tcp: bool,
+    /// Sender's and receiver's: third byte of the address in IPv4, fourth in IPv6.
+    pub networks: (u8, u8),
     pub source: u8,
     pub destination: u8,
     pub ports: (u16, u16),
@@ -70,6 +72,7 @@ pub fn tcp4(bytes: usize) -> Frame {
         macs: [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2],
         ipv6: false,
         tcp: true,
+        networks: (0, 0),
         source: 1,
         destination: 2,
         ports: (40_000, 443),
@@ -159,11 +162,12 @@ impl Frame {
 
     fn addresses(&self) -> Vec<u8> {
         let mut bytes = vec![];
-        for host in [self.source, self.destination] {
+        let (from, to) = self.networks;
+        for (net, host) in [(from, self.source), (to, self.destination)] {
             if self.ipv6 {
-                bytes.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+                bytes.extend([0xfd, 0, 0, net, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
             } else {
-                bytes.extend([198, 18, 0, host]);
+                bytes.extend([198, 18, net, host]);
             }
         }
         bytes

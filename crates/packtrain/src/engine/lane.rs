@@ -21,6 +21,10 @@ pub struct TxLane<T: TxDescriptors> {
     counters: Arc<TxCounters>,
     /// Whether the worker is among those that wait for space.
     waits: Cell<bool>,
+    /// Armed, it found work: the next step looks at it, whatever can be seen.
+    recheck: Cell<bool>,
+    /// Its device woke the worker.
+    woken: Cell<bool>,
 }
 
 impl<T: TxDescriptors> TxLane<T> {
@@ -31,6 +35,8 @@ impl<T: TxDescriptors> TxLane<T> {
             visit: Visit::default(),
             counters,
             waits: Cell::new(false),
+            recheck: Cell::new(false),
+            woken: Cell::new(false),
         }
     }
 
@@ -69,7 +75,11 @@ impl<T: TxDescriptors> TxLane<T> {
             self.egress.wait_no_more(&self.own);
         }
         self.visit.retry_at = None;
-        self.egress.serve(&self.own, &mut self.visit, now);
+        self.visit.woken |= self.woken.take();
+        let recheck = self.recheck.take();
+        self.egress.serve(&self.own, recheck, &mut self.visit, now);
+        // Where there was no need to serve, it does not make the next visit one that does.
+        self.visit.serves = false;
         self.visit.error.take().map_or(Ok(()), Err)
     }
 
@@ -79,12 +89,27 @@ impl<T: TxDescriptors> TxLane<T> {
         self.visit.error.take().map_or(Ok(()), Err)
     }
 
+    /// The end of a step: the device is told of all that it was given.
+    pub(super) fn ring(&mut self, now: Instant) -> Result<(), DeviceError> {
+        if std::mem::take(&mut self.visit.owes) {
+            self.egress.ring(&mut self.visit, now);
+        }
+        self.visit.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Resets the queue in its device. False for a device that cannot do that.
+    pub(super) fn reset(&mut self, now: Instant) -> Result<bool, DeviceError> {
+        self.egress.reset(now)
+    }
+
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.visit.retry_at
     }
 
     pub(super) fn arm(&self) -> Armed {
-        self.egress.arm()
+        let armed = self.egress.arm();
+        self.recheck.set(armed == Armed::WorkPending);
+        armed
     }
 
     /// Waits for the queue to take packets again, where that may happen without the worker: `alarm`
@@ -113,6 +138,7 @@ impl<T: TxDescriptors> TxLane<T> {
     pub(super) fn woken_by(&self, fd: RawFd) {
         if self.watched().is_some_and(|(own, _)| own.as_raw_fd() == fd) {
             self.counters.wakeups.add(1);
+            self.woken.set(true);
         }
     }
 

@@ -54,7 +54,8 @@ impl Ledger {
 
     /// Adds a TX queue.
     pub const fn add_tx(&mut self, tx: &TxSnapshot) {
-        self.transmitted += tx.wire_packets;
+        // What a reset took back from the device was not transmitted; it is held again, or dropped.
+        self.transmitted += tx.wire_packets.saturating_sub(tx.taken_back);
         self.expanded += tx.expanded;
         self.absorbed += tx.absorbed;
     }

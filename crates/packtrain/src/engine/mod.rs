@@ -6,6 +6,7 @@ mod error;
 mod handle;
 mod handler;
 mod intake;
+mod interrupts;
 mod lane;
 mod ledger;
 mod session;
@@ -23,12 +24,13 @@ pub use error::RunError;
 pub use handle::{SendError, TrySendError, TxFlows, TxHandle, TxHandles};
 pub use handler::{Forward, Handler, Port};
 pub use intake::Intake;
+pub use interrupts::Interrupts;
 pub use lane::TxLane;
 pub use ledger::Ledger;
 pub use session::{Report, Session};
 pub use settings::Settings;
 pub use shell::Running;
-pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats};
+pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats, WorkerSnapshot};
 pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};
 
 use crate::driver::{DeviceError, Driver, Input, QueuePair};
@@ -37,7 +39,7 @@ use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
 use crate::policy::dispatch::Dispatch;
 use crate::queue::{Coalesce, RxQueue, TxQueue};
-use crate::stats::{DropCounters, RxCounters, TxCounters};
+use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use alarm::Alarm;
 use egress::{Cpus, Egress};
 use settings::cpus;
@@ -230,8 +232,8 @@ struct Assembly<'a> {
 }
 
 impl Assembly<'_> {
-    /// The lanes of a port by worker, its counters, and its TX queues. Queue i is the affair of worker i modulo
-    /// pairs, counted from `first`: of RX queues, of TX queues.
+    /// The lanes of a port by worker, its counters, and its TX queues. Queue i is the affair of
+    /// worker i modulo pairs, counted from `first`: of RX queues, of TX queues.
     fn build<D: Driver>(
         &self,
         port: &D,
@@ -259,7 +261,12 @@ impl Assembly<'_> {
                 port: port_index,
                 queue: index as u16,
             };
-            let (rx_counters, tx_counters) = <(Arc<RxCounters>, Arc<TxCounters>)>::default();
+            let id = QueueId {
+                port: port_index,
+                queue: index as u16,
+            };
+            let rx_counters = Arc::new(RxCounters::new(id));
+            let tx_counters = Arc::new(TxCounters::new(id));
             stats.rx.push(Arc::clone(&rx_counters));
             stats.tx.push(Arc::clone(&tx_counters));
             let stage = self.ingress.coalesce.map(|how| {

@@ -3,6 +3,7 @@
 use super::error::RunError;
 use super::handle::{TxHandle, TxHandles};
 use super::handler::{Forward, Handler, Port};
+use super::interrupts::Interrupts;
 use super::settings::Settings;
 use super::shell::Running;
 use super::snapshot::{Snapshot, Stats};
@@ -30,6 +31,7 @@ pub struct Session<A, B> {
     placed: Placed,
     start: Instant,
     device_start: [Option<DeviceCounters>; 2],
+    interrupts_start: Option<Interrupts>,
 }
 
 /// The final account of a session.
@@ -39,6 +41,8 @@ pub struct Report {
     pub snapshot: Snapshot,
     /// What each port's other side counted during the session, where it counts.
     pub devices: [Option<DeviceCounters>; 2],
+    /// Interrupts between all CPUs of the system during the session, where it counts them.
+    pub interrupts: Option<Interrupts>,
     /// Wall-clock time from start to end.
     pub elapsed: Duration,
     /// Why it ended early, if a device failed, and which.
@@ -113,6 +117,7 @@ where
         let joined = join_with(&mut a, &mut b, plan, &arena, packets, dispatch, handler)?;
         let placed = settings.place(joined.workers.len(), plan.worker_per_direction());
         let device_start = [a.device_counters(), b.device_counters()];
+        let interrupts_start = Interrupts::now();
         let start = Instant::now();
         let (workers, intake) = (joined.workers, joined.intake);
         let running = Running::start_with(workers, intake, settings.idle, &placed.cpus)
@@ -127,6 +132,7 @@ where
             placed,
             start,
             device_start,
+            interrupts_start,
         })
     }
 
@@ -184,6 +190,8 @@ where
         self.running.stop();
         let result = self.running.join();
         let elapsed = self.start.elapsed();
+        let interrupts = Interrupts::now().zip(self.interrupts_start);
+        let interrupts = interrupts.map(|(now, start)| now.since(start));
         let devices = [self.a.device_counters(), self.b.device_counters()];
         let mut changes = [None, None];
         for ((change, now), start) in changes.iter_mut().zip(devices).zip(self.device_start) {
@@ -201,6 +209,7 @@ where
         Report {
             snapshot: self.stats.snapshot(),
             devices: changes,
+            interrupts,
             elapsed,
             error,
         }

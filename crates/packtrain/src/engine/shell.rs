@@ -1,13 +1,13 @@
 //! The outer shell: the only place that blocks. One thread for each worker, asleep in epoll
 //! between steps.
 
+use super::alarm::Alarm;
 use super::error::RunError;
 use super::handler::Handler;
 use super::intake::Intake;
-use super::alarm::Alarm;
 use super::settings::room;
-use super::sys::{Epoll, bind_to, involuntary_switches, thread_cpu_ns};
-use super::worker::{Next, Worker};
+use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage};
+use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::policy::idle::{Idle, Idler, Pressure, Wait};
 use crate::policy::topology::CpuId;
@@ -21,10 +21,9 @@ use std::time::Duration;
 
 /// How long held packets may wait for a device after intake has stopped.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
-/// How much CPU time may be out of date while a worker sleeps often: asking is a system call.
-const CPU_TIME_AGE_MAX: Duration = Duration::from_millis(10);
-/// The same for who else wants the CPU of a worker that spins.
-const LOOK_AGE_MAX: Duration = Duration::from_millis(10);
+/// How much a worker's CPU time and context switches may be out of date while it sleeps often:
+/// asking takes system calls.
+const USAGE_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// Workers running on threads of their own. The first that ends, for whatever reason, stops them
 /// all.
@@ -102,13 +101,18 @@ impl Running {
     {
         let alarms = workers.iter().map(|worker| Arc::clone(worker.alarm()));
         let alarms = alarms.collect();
+        // Before any of them runs: a worker that cannot sleep would leave the ports attached, with
+        // nobody to serve them, and whoever waits for packets would have to find out by waiting.
+        let epolls = workers.iter().map(|_| Epoll::new());
+        let epolls = epolls.collect::<io::Result<Vec<_>>>()?;
         let mut running = Self {
             stop: Arc::new(Stop { intake, alarms }),
             threads: Vec::with_capacity(workers.len()),
         };
         let room = room(workers.len());
         let cpus = cpus.iter().copied().chain(std::iter::repeat(None));
-        for ((index, worker), cpu) in workers.into_iter().enumerate().zip(cpus) {
+        let workers = workers.into_iter().zip(epolls).zip(cpus);
+        for (index, ((worker, epoll), cpu)) in workers.enumerate() {
             let stop = StopAtEnd(Arc::clone(&running.stop));
             let waits = Waits {
                 idler: Idler::new(idle, room),
@@ -117,7 +121,7 @@ impl Running {
             };
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || drive(worker, &stop.0, waits, cpu))?;
+                .spawn(move || drive(worker, epoll, &stop.0, waits, cpu))?;
             running.threads.push(thread);
         }
         Ok(running)
@@ -184,9 +188,9 @@ struct Waits {
 }
 
 impl Waits {
-    /// Who else wants the CPU. One system call.
+    /// Who else wants the CPU.
     fn look(&mut self) -> Pressure {
-        let now = involuntary_switches();
+        let now = thread_usage().involuntary_switches;
         let since = now.saturating_sub(self.switches);
         // Those before the first look are nobody's fault.
         let involuntary = if self.switches == 0 { 0 } else { since };
@@ -200,6 +204,7 @@ impl Waits {
 
 fn drive<RA, TA, RB, TB, H>(
     mut worker: Worker<RA, TA, RB, TB, H>,
+    epoll: Epoll,
     stop: &Stop,
     waits: Waits,
     cpu: Option<CpuId>,
@@ -215,17 +220,29 @@ where
         let action = "bind a worker's thread to its CPU";
         RunError::from(DeviceError::Failed { action, source })
     });
-    let result = bound.and_then(|()| work(&mut worker, stop, waits));
+    let result = bound.and_then(|()| work(&mut worker, epoll, stop, waits));
     worker.abandon(match result {
         Ok(()) => DropReason::Shutdown,
         Err(_) => DropReason::DeviceReset,
     });
-    worker.counters().cpu_ns.set(thread_cpu_ns());
+    publish_usage(worker.counters());
     result
+}
+
+/// Must be called by the worker's own thread.
+fn publish_usage(counters: &WorkerCounters) {
+    let usage = thread_usage();
+    counters.cpu_ns.set(usage.cpu_ns);
+    counters.voluntary_switches.set(usage.voluntary_switches);
+    counters
+        .involuntary_switches
+        .set(usage.involuntary_switches);
+    counters.syscalls.add(THREAD_USAGE_SYSCALLS);
 }
 
 fn work<RA, TA, RB, TB, H>(
     worker: &mut Worker<RA, TA, RB, TB, H>,
+    mut epoll: Epoll,
     stop: &Stop,
     mut waits: Waits,
 ) -> Result<(), RunError>
@@ -239,10 +256,9 @@ where
     let failed = |action| move |source| RunError::from(DeviceError::Failed { action, source });
     let clock = MonotonicClock::new();
     let counters = Arc::clone(worker.counters());
-    let mut epoll = Epoll::new().map_err(failed("create an epoll descriptor"))?;
     let mut drain_until = None;
     let mut look_due = Instant::default();
-    let mut cpu_time_due = Instant::default();
+    let mut usage_due = Instant::default();
     loop {
         // Read before the step: a stop that comes later rings, and then nobody falls asleep.
         let stopped = stop.intake.is_stopped();
@@ -268,8 +284,8 @@ where
         let mut pressure = Pressure::UNKNOWN;
         if waits.spins && now >= look_due {
             pressure = waits.look();
-            counters.syscalls.add(1);
-            look_due = now.after(LOOK_AGE_MAX);
+            counters.syscalls.add(THREAD_USAGE_SYSCALLS);
+            look_due = now.after(USAGE_AGE_MAX);
         }
         match waits.idler.idle(now, &pressure) {
             Wait::Spin => {
@@ -291,15 +307,20 @@ where
         let until = until.into_iter().chain(drain_until).min();
         let timeout = until.map(|time| time.since(clock.now()));
         counters.sleeps.add(1);
-        if now >= cpu_time_due {
-            counters.cpu_ns.set(thread_cpu_ns());
-            counters.syscalls.add(1);
-            cpu_time_due = now.after(CPU_TIME_AGE_MAX);
+        if now >= usage_due {
+            publish_usage(&counters);
+            usage_due = now.after(USAGE_AGE_MAX);
         }
         let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| worker.interests(visit);
+        let mut woken = false;
+        let ready = |fd| {
+            woken = true;
+            worker.woken_by(fd);
+        };
         let syscalls = epoll
-            .wait(interests, timeout, |fd| worker.woken_by(fd))
+            .wait(interests, timeout, ready)
             .map_err(failed("wait for packets"))?;
         counters.syscalls.add(syscalls);
+        counters.wakeups.add(u64::from(woken));
     }
 }

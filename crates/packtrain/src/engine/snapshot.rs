@@ -4,7 +4,10 @@ use super::egress::EgressStats;
 use super::ledger::Ledger;
 use super::worker::WorkerCounters;
 use crate::driver::Features;
-use crate::stats::{DropCounters, DropSnapshot, RxCounters, RxSnapshot, TxCounters, TxSnapshot};
+use crate::stats::{
+    DropCounters, DropSnapshot, RxBatchesSnapshot, RxCounters, RxSnapshot, TxBatchesSnapshot,
+    TxCounters, TxSnapshot,
+};
 use std::sync::Arc;
 
 /// The counters of one port.
@@ -42,6 +45,10 @@ pub struct PortSnapshot {
     pub rx: Vec<RxSnapshot>,
     /// By TX queue.
     pub tx: Vec<TxSnapshot>,
+    /// The sizes of batches, by RX queue.
+    pub rx_batches: Vec<RxBatchesSnapshot>,
+    /// The sizes of batches, by TX queue.
+    pub tx_batches: Vec<TxBatchesSnapshot>,
     /// Offloads that the device refused on legal packets; packtrain does them instead.
     pub refused: Features,
 }
@@ -85,6 +92,41 @@ pub struct Snapshot {
     pub syscalls: u64,
     /// Times workers went to sleep.
     pub sleeps: u64,
+    /// What each worker did and cost.
+    pub workers: Vec<WorkerSnapshot>,
+}
+
+/// What one worker did and cost, as of its last sleep while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerSnapshot {
+    /// Steps taken.
+    pub steps: u64,
+    /// Times it went to sleep.
+    pub sleeps: u64,
+    /// Sleeps that something ended: a device, or another thread.
+    pub wakeups: u64,
+    /// Context switches since it gave the CPU away.
+    pub voluntary_switches: u64,
+    /// Context switches since the CPU was taken from it.
+    pub involuntary_switches: u64,
+    /// CPU time in nanoseconds.
+    pub cpu_ns: u64,
+    /// System calls to wait and to ask, without those of the ports.
+    pub syscalls: u64,
+}
+
+impl WorkerSnapshot {
+    fn of(worker: &WorkerCounters) -> Self {
+        Self {
+            steps: worker.steps.get(),
+            sleeps: worker.sleeps.get(),
+            wakeups: worker.wakeups.get(),
+            voluntary_switches: worker.voluntary_switches.get(),
+            involuntary_switches: worker.involuntary_switches.get(),
+            cpu_ns: worker.cpu_ns.get(),
+            syscalls: worker.syscalls.get(),
+        }
+    }
 }
 
 impl Stats {
@@ -106,6 +148,8 @@ impl Stats {
             port.drops
                 .iter()
                 .for_each(|drops| all.drops.merge(&drops.snapshot()));
+            copy.rx_batches = port.rx.iter().map(|rx| rx.batches.snapshot()).collect();
+            copy.tx_batches = port.tx.iter().map(|tx| tx.batches.snapshot()).collect();
             copy.rx.iter().for_each(|rx| all.ledger.add_rx(rx));
             copy.tx.iter().for_each(|tx| all.ledger.add_tx(tx));
             all.syscalls += copy.rx_total().syscalls + copy.tx_total().syscalls;
@@ -118,9 +162,11 @@ impl Stats {
             all.ledger.delivered += worker.delivered.get();
             all.ledger.generated += worker.generated.get();
             all.ledger.held += worker.held.get();
-            all.cpu_ns += worker.cpu_ns.get();
-            all.syscalls += worker.syscalls.get();
-            all.sleeps += worker.sleeps.get();
+            let worker = WorkerSnapshot::of(worker);
+            all.cpu_ns += worker.cpu_ns;
+            all.syscalls += worker.syscalls;
+            all.sleeps += worker.sleeps;
+            all.workers.push(worker);
         }
         all
     }

@@ -1,4 +1,4 @@
-//! The system calls of the outer shell: epoll, eventfd, thread CPU time, CPU masks.
+//! The system calls of the outer shell: epoll, eventfd, what a thread has used, CPU masks.
 
 #![allow(unsafe_code, reason = "calls the kernel")]
 
@@ -229,19 +229,6 @@ impl Waker {
     }
 }
 
-/// How often this thread was made to leave its CPU; 0 where the kernel does not say.
-pub(super) fn involuntary_switches() -> u64 {
-    // SAFETY: all zeros is a value of it.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is valid for the call.
-    let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    if failed != 0 {
-        0
-    } else {
-        u64::try_from(usage.ru_nivcsw).unwrap_or(0)
-    }
-}
-
 /// The words of a CPU mask: for 65 536 CPUs, more than any kernel is built for.
 const MASK_WORDS: usize = 1024;
 const WORD_BITS: usize = 64;
@@ -283,8 +270,39 @@ pub(super) fn bind_to(cpu: CpuId) -> io::Result<()> {
     }
 }
 
-/// CPU time that this thread has used, in nanoseconds; 0 where the kernel does not say.
-pub(super) fn thread_cpu_ns() -> u64 {
+/// What the calling thread has cost since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ThreadUsage {
+    /// CPU time in nanoseconds.
+    pub cpu_ns: u64,
+    /// Times it gave the CPU away itself: it waited for something.
+    pub voluntary_switches: u64,
+    /// Times the CPU was taken from it.
+    pub involuntary_switches: u64,
+}
+
+/// System calls that [`thread_usage`] makes.
+pub(super) const THREAD_USAGE_SYSCALLS: u64 = 2;
+
+/// What this thread has used; zeros for what the kernel does not say.
+pub(super) fn thread_usage() -> ThreadUsage {
+    // SAFETY: all of its fields are integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is valid for the call.
+    let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    let switches = |count: libc::c_long| {
+        let known = u64::try_from(count).ok().filter(|_| failed == 0);
+        known.unwrap_or(0)
+    };
+    ThreadUsage {
+        // Of a clock, since the times in `usage` are in microseconds, on some systems in ticks.
+        cpu_ns: thread_cpu_ns(),
+        voluntary_switches: switches(usage.ru_nvcsw),
+        involuntary_switches: switches(usage.ru_nivcsw),
+    }
+}
+
+fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -327,6 +345,43 @@ mod tests {
         } else {
             assert!(least < Duration::from_millis(1), "{least:?}");
         }
+    }
+
+    /// What /proc says of the calling thread.
+    fn switches_in_proc() -> (u64, u64) {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let count = |key: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(key)).unwrap();
+            value.trim().parse::<u64>().unwrap()
+        };
+        (
+            count("voluntary_ctxt_switches:"),
+            count("nonvoluntary_ctxt_switches:"),
+        )
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_counted_as_proc_counts_it() {
+        const SLEEPS: u64 = 40;
+        let thread = std::thread::spawn(|| {
+            let mut epoll = Epoll::new().unwrap();
+            let start = thread_usage();
+            for _ in 0..SLEEPS {
+                let slept = epoll.wait(|_| {}, Some(Duration::from_millis(1)), |_| {});
+                slept.unwrap();
+            }
+            // Counts only grow: ours lies between one look of /proc before it and one after it.
+            let before = switches_in_proc();
+            let usage = thread_usage();
+            let after = switches_in_proc();
+            let slept = usage.voluntary_switches - start.voluntary_switches;
+            assert!(slept >= SLEEPS, "{slept} switches in {SLEEPS} sleeps");
+            assert!((before.0..=after.0).contains(&usage.voluntary_switches));
+            assert!((before.1..=after.1).contains(&usage.involuntary_switches));
+            assert!(usage.cpu_ns > start.cpu_ns);
+        });
+        thread.join().unwrap();
     }
 
     #[test]

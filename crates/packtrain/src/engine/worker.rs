@@ -36,6 +36,13 @@ pub struct WorkerCounters {
     pub steps: Counter,
     /// Times it went to sleep.
     pub sleeps: Counter,
+    /// Sleeps that something ended: a device, or another thread. The others lasted as long as
+    /// they were meant to.
+    pub wakeups: Counter,
+    /// Context switches since it gave the CPU away, as of the last sleep or the end.
+    pub voluntary_switches: Counter,
+    /// Context switches since the CPU was taken from it, as of the last sleep or the end.
+    pub involuntary_switches: Counter,
     /// Wire packets that the handler took.
     pub delivered: Counter,
     /// Wire packets that the handler made.
@@ -279,6 +286,29 @@ where
         self.counters.held.set(self.received_and_held());
     }
 
+    /// Resets the TX queues of `port` that this worker owns, in their device: all of the port, if
+    /// each worker is asked. What the device had not sent goes out again, in order. Returns how
+    /// many queues could be reset.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone, or does not come back.
+    pub fn reset(&mut self, port: Port, now: Instant) -> Result<usize, RunError> {
+        fn all<T: TxDescriptors>(
+            lanes: &mut [TxLane<T>],
+            now: Instant,
+        ) -> Result<usize, DeviceError> {
+            lanes
+                .iter_mut()
+                .try_fold(0, |done, lane| Ok(done + usize::from(lane.reset(now)?)))
+        }
+        let done = match port {
+            Port::A => all(&mut self.a.tx, now),
+            Port::B => all(&mut self.b.tx, now),
+        };
+        done.map_err(|error| RunError::of(port, error))
+    }
+
     /// Asks every queue that can go on for a wake-up; says whether one has work already. If none
     /// has, whoever has something for the worker makes a descriptor readable, until the next step.
     pub fn arm(&mut self) -> Armed {
@@ -421,6 +451,7 @@ impl<H: Handler> Trip<'_, H> {
         queues: &mut [TxLane<T>],
     ) -> Result<bool, RunError> {
         let (mut more, mut waits, mut stalled) = (false, None, None);
+        let failed = |error| RunError::of(from.other(), error);
         let start = *turn;
         for index in (start..lanes.len()).chain(0..start.min(lanes.len())) {
             let lane = &mut lanes[index];
@@ -447,6 +478,10 @@ impl<H: Handler> Trip<'_, H> {
             }
         }
         *turn = waits.unwrap_or(start);
+        // One doorbell for all that the step has sent: no packet waits for it longer.
+        for tx in queues.iter_mut() {
+            tx.ring(self.now).map_err(failed)?;
+        }
         Ok(more)
     }
 

@@ -11,8 +11,8 @@ use super::wrap::{
 };
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
-    Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxBatch, TxDescriptors,
-    TxPacket,
+    Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxBatch,
+    TxDescriptors, TxPacket,
 };
 use crate::packet::Arena;
 use crate::time::Instant;
@@ -130,6 +130,18 @@ macro_rules! any_port {
 
             fn arm(&mut self) -> Armed {
                 match self { $(Self::$variant(tx) => tx.arm(),)* }
+            }
+
+            fn is_blocked(&self) -> bool {
+                match self { $(Self::$variant(tx) => tx.is_blocked(),)* }
+            }
+
+            fn reset(
+                &mut self,
+                sent: &mut Completed,
+                unsent: &mut Completed,
+            ) -> Result<Reset, DeviceError> {
+                match self { $(Self::$variant(tx) => tx.reset(sent, unsent),)* }
             }
 
             fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -12,6 +12,7 @@ use crate::packet::{Burst, FrameClass, Packet};
 use crate::plan::Coalescing;
 use crate::stats::{DropCounters, DropReason, RxCounters};
 use crate::time::Instant;
+use crate::trace;
 use packtrain_offload::coalesce::{
     Coalescer, Done, FlushCounts, FlushReason, NotTaken, NotTakenCounts, Owned,
 };
@@ -220,10 +221,18 @@ fn sink<'a>(
         let meta = packet.meta_mut();
         held.wire_packets -= u64::from(meta.wire_packets);
         match done {
-            Done::Alone(_) if meta.checksum == ChecksumState::None => {
-                meta.checksum = ChecksumState::Unnecessary;
+            Done::Passed(_) => {}
+            Done::Alone(_) => {
+                count_flushed(counters, 1);
+                if meta.checksum == ChecksumState::None {
+                    meta.checksum = ChecksumState::Unnecessary;
+                }
             }
             Done::Merged(merged) => {
+                count_flushed(
+                    counters,
+                    u64::from(merged.pieces) + u64::from(merged.absorbed),
+                );
                 meta.gso = merged.gso;
                 meta.checksum = merged.checksum;
                 meta.layout = Some(merged.layout);
@@ -232,10 +241,15 @@ fn sink<'a>(
                 meta.wire_packets -= absorbed;
                 counters.absorbed.add(u64::from(absorbed));
             }
-            _ => {}
         }
         out.push_back(packet);
     }
+}
+
+/// A held packet, made of `packets`, goes on.
+fn count_flushed(counters: &RxCounters, packets: u64) {
+    counters.batches.coalesce.record(packets);
+    trace::coalesce_flush(counters.id, packets);
 }
 
 /// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its

@@ -1,9 +1,11 @@
 //! The receive side of a queue: a bounded poll, one parse a packet, every bad packet counted.
 
 use crate::driver::{Armed, BadPackets, DeviceError, Interest, RxBurst, RxDescriptors};
+use crate::limits::RX_COPY_BREAK_BYTES;
 use crate::packet::{Arena, Burst, Ingress, Packet};
 use crate::stats::{DropCounters, DropReason, RxCounters};
 use crate::time::Instant;
+use crate::trace;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
@@ -109,6 +111,8 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
         let nothing_came = self.received() == received;
         if !nothing_came {
+            counters.batches.poll.record(self.received() - received);
+            trace::rx_poll(counters.id, self.received() - received);
             // Before the packets go on, so that the device can receive meanwhile; and before the
             // worker sleeps, since a device without buffers has nothing to wake it for.
             self.refill(now);
@@ -131,6 +135,9 @@ impl<R: RxDescriptors> RxQueue<R> {
     /// Completes a fresh packet's metadata and counts it.
     fn admit(&self, packet: &mut Packet, now: Instant) {
         let counters = &self.counters;
+        if packet.bytes() <= RX_COPY_BREAK_BYTES {
+            self.copy_break(packet);
+        }
         if packet.meta().layout.is_none() {
             self.parse(packet);
         }
@@ -152,6 +159,20 @@ impl<R: RxDescriptors> RxQueue<R> {
             ChecksumState::Unnecessary | ChecksumState::Partial { .. } => {
                 counters.csum_unnecessary.add(1);
             }
+        }
+    }
+
+    /// A small packet alone in a large frame gets a small one, so that the large one is free for
+    /// the next large packet and not kept for as long as this one waits somewhere. Where there is
+    /// no small frame it stays as it is.
+    fn copy_break(&self, packet: &mut Packet) {
+        if packet.segment_count() != 1 || packet.in_small_frames() {
+            return;
+        }
+        if let Ok(mut small) = self.arena.packet_from(packet.first()) {
+            small.copy_meta(packet);
+            *packet = small;
+            self.counters.copybreak.add(1);
         }
     }
 

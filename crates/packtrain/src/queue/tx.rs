@@ -4,27 +4,39 @@
 //! the device will see it), `again` (to be prepared anew since the device refused a feature),
 //! `waiting` (as submitted). Each is bounded; what does not fit stays in the caller's burst.
 
-use super::fit::{Fitted, defrag, fit};
-use super::segment::{Cutting, check, complete_checksum, insert_vlan_tag};
+mod doorbell;
+mod in_flight;
+mod limit;
+mod prepare;
+mod reset;
+mod service;
+mod source;
+mod watchdog;
+
+pub use reset::Restarted;
+
+use super::fit::defrag;
+use super::segment::check;
 use crate::driver::{
-    Accepted, Armed, Completed, DeviceError, Features, Interest, Refused, Token, TxBatch,
-    TxDescriptors, TxPacket,
+    Accepted, Completed, DeviceError, Features, Refused, Token, TxBatch, TxDescriptors, TxPacket,
 };
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
 use crate::plan::FitLimits;
-use crate::stats::{DropCounters, DropReason, Stall, TxCounters};
+use crate::stats::{DropCounters, DropReason, Stall, TroubleReport, TxCounters};
 use crate::time::Instant;
+use crate::trace;
+use doorbell::Doorbell;
+use in_flight::InFlight;
+use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
+use source::Source;
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use watchdog::Watchdog;
 
 /// Slots for packets that a device without a ring may keep at once.
 const DEFAULT_SLOTS: usize = 256;
-/// How soon a device is asked again that had no memory for a packet: nothing says when it has.
-const MEMORY_RETRY: Duration = Duration::from_millis(1);
 
 /// One TX queue. Owned by one worker.
 #[derive(Debug)]
@@ -41,58 +53,32 @@ pub struct TxQueue<T> {
     front_defragged: bool,
     in_flight: InFlight,
     completed: Completed,
+    /// Tokens of packets that come back from a reset: as the device names them, and in order.
+    returned: Completed,
+    unsent: Vec<Token>,
+    bytes: ByteLimit,
+    doorbell: Doorbell,
+    watchdog: Watchdog,
+    trouble: Option<TroubleReport>,
     stalled: Option<Stall>,
+    /// Told to stop: nothing is given to the device.
+    stopped: bool,
+    /// The last packet was lost since the link was down.
+    link_down: bool,
+    /// Packets given to the device since it was last asked what it is done with.
+    unasked: usize,
+    /// Nothing was given to it since the last step.
+    quiet: bool,
+    /// What a doorbell failed with where nobody could be told.
+    failed: Option<DeviceError>,
+    /// As of the last step.
+    now: Instant,
     counters: Arc<TxCounters>,
     drops: Arc<DropCounters>,
 }
 
-/// Packets to prepare, and the one that is being cut.
-#[derive(Debug)]
-struct Source {
-    cutting: Option<Cutting>,
-    queue: VecDeque<Packet>,
-}
-
-impl Source {
-    fn new() -> Self {
-        Self {
-            cutting: None,
-            queue: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX + 1),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.cutting.is_none() && self.queue.is_empty()
-    }
-
-    fn wire_packets(&self) -> u64 {
-        let cutting = self.cutting.as_ref().map_or(0, Cutting::left);
-        u64::from(cutting) + wire_packets(&self.queue)
-    }
-}
-
 fn wire_packets(queue: &VecDeque<Packet>) -> u64 {
     queue.iter().map(|p| u64::from(p.meta().wire_packets)).sum()
-}
-
-/// Packets that the device still reads from, by token.
-#[derive(Debug)]
-struct InFlight {
-    slots: Vec<Option<Packet>>,
-    free: Vec<u32>,
-}
-
-impl InFlight {
-    fn new(slots: usize) -> Self {
-        Self {
-            slots: (0..slots).map(|_| None).collect(),
-            free: (0..slots as u32).rev().collect(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
 }
 
 /// What `transmit` came to.
@@ -124,13 +110,26 @@ impl<T: TxDescriptors> TxQueue<T> {
             features: features.consistent(),
             refused: Features::NONE,
             limits,
-            waiting: Source::new(),
-            again: Source::new(),
+            waiting: Source::with_capacity(TX_STAGED_PACKETS_MAX + 1),
+            // After resets: what was in flight, once as it came and once as segments, and `fitted`.
+            again: Source::with_capacity(2 * (slots + TX_STAGED_PACKETS_MAX)),
             fitted: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX),
             front_defragged: false,
             in_flight: InFlight::new(slots),
             completed: Completed::with_capacity(slots),
+            returned: Completed::with_capacity(slots),
+            unsent: Vec::with_capacity(slots),
+            bytes: ByteLimit::default(),
+            doorbell: Doorbell::default(),
+            watchdog: Watchdog::default(),
+            trouble: None,
             stalled: None,
+            stopped: false,
+            link_down: false,
+            unasked: 0,
+            quiet: true,
+            failed: None,
+            now: Instant::default(),
             counters,
             drops,
         }
@@ -173,44 +172,142 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     /// Takes packets from the front of `burst` and gives them to the device, oldest first, until
-    /// the burst is empty or the device is full. Rings the doorbell once.
+    /// the burst is empty or the device is full. Rings the doorbell.
     ///
     /// # Errors
     ///
     /// When the device is gone or failed; what was not sent yet stays here.
     pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
-        let counters = Arc::clone(&self.counters);
-        counters.begin();
-        let result = self.transmit_all(burst);
-        let flushed = self.device.flush();
-        counters.doorbells.set(self.device.doorbells());
-        counters.syscalls.set(self.device.syscalls());
-        counters.publish();
-        result.and_then(|sent| flushed.map(|()| sent))
+        let sent = self.transmit_more(burst);
+        if matches!(sent, Ok(Sent::Stalled(_))) {
+            // Before a stall it was rung.
+            return sent;
+        }
+        let rung = self.ring();
+        sent.and_then(|sent| rung.map(|()| sent))
     }
 
-    fn transmit_all(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
+    /// As [`TxQueue::transmit`], with more to come soon: the doorbell is rung before the device has
+    /// more than [`TX_DOORBELL_DESCRIPTORS_MAX`] descriptors that it was not told of, before the
+    /// queue stops or is armed, and else by [`TxQueue::ring`]; by [`TxQueue::service`] at the
+    /// latest, once they are [`TX_DOORBELL_HOLD_MAX`] old.
+    ///
+    /// # Errors
+    ///
+    /// As [`TxQueue::transmit`].
+    ///
+    /// [`TX_DOORBELL_DESCRIPTORS_MAX`]: crate::limits::TX_DOORBELL_DESCRIPTORS_MAX
+    /// [`TX_DOORBELL_HOLD_MAX`]: crate::limits::TX_DOORBELL_HOLD_MAX
+    pub fn transmit_more(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.counters.begin();
+        let (submitted, before) = (burst.len(), self.counters.packets.get());
+        trace::tx_start(self.counters.id, (submitted + self.packets()) as u64);
+        let mut result = self.transmit_all(Some(burst));
+        self.count_batches(
+            submitted - burst.len(),
+            self.counters.packets.get() - before,
+        );
+        // A device that was not told of its packets would never make room for others.
+        if self.doorbell.is_owed() && !matches!(result, Ok(Sent::All)) {
+            let rung = self.flush();
+            result = result.and_then(|sent| rung.map(|()| sent));
+        }
+        self.count_calls();
+        self.counters.publish();
+        result
+    }
+
+    /// Tells the device of what it was given.
+    ///
+    /// # Errors
+    ///
+    /// When the device as a whole failed.
+    pub fn ring(&mut self) -> Result<(), DeviceError> {
+        self.counters.begin();
+        let result = self.flush();
+        self.count_calls();
+        self.counters.publish();
+        result
+    }
+
+    /// As [`TxQueue::ring`], if there is something to tell.
+    ///
+    /// # Errors
+    ///
+    /// As [`TxQueue::ring`].
+    pub fn ring_if_owed(&mut self) -> Result<(), DeviceError> {
+        if self.doorbell.is_owed() {
+            self.ring()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.doorbell.rung();
+        self.device.flush()
+    }
+
+    fn count_calls(&self) {
+        self.counters.doorbells.set(self.device.doorbells());
+        self.counters.syscalls.set(self.device.syscalls());
+    }
+
+    /// Packets that wait here; one that is being cut is not among them.
+    fn packets(&self) -> usize {
+        self.waiting.packets() + self.again.packets() + self.fitted.len()
+    }
+
+    /// One batch was submitted and one given to the device; either may be empty, and is none then.
+    fn count_batches(&self, submitted: usize, drained: u64) {
+        let batches = &self.counters.batches;
+        if submitted > 0 {
+            batches.enqueue.own().record(submitted as u64);
+        }
+        if drained > 0 {
+            batches.drain.record(drained);
+            trace::tx_drain(self.counters.id, drained);
+        }
+    }
+
+    fn transmit_all(&mut self, mut burst: Option<&mut Burst>) -> Result<Sent, DeviceError> {
+        if self.stopped {
+            return Ok(self.stall(Stall::Flush));
+        }
         loop {
-            while self.waiting.queue.len() < TX_STAGED_PACKETS_MAX {
-                let Some(packet) = burst.pop() else { break };
-                self.waiting.queue.push_back(packet);
+            if let Some(burst) = &mut burst {
+                while self.waiting.packets() < TX_STAGED_PACKETS_MAX {
+                    let Some(packet) = burst.pop() else { break };
+                    self.waiting.push_back(packet);
+                }
             }
             self.prepare();
             if self.fitted.is_empty() {
-                if self.stalled.take().is_some() {
-                    self.counters.restarts.add(1);
-                }
-                if burst.is_empty() && self.is_ready() {
+                self.restart();
+                if burst.as_ref().is_none_or(|burst| burst.is_empty()) && self.is_ready() {
                     return Ok(Sent::All);
                 }
                 continue;
             }
             if let Some(stall) = self.offer()? {
-                if self.stalled.replace(stall).is_none() {
-                    self.count_stall(stall);
-                }
-                return Ok(Sent::Stalled(stall));
+                return Ok(self.stall(stall));
             }
+        }
+    }
+
+    fn stall(&mut self, stall: Stall) -> Sent {
+        if self.stalled.replace(stall).is_none() {
+            self.count_stall(stall);
+        }
+        Sent::Stalled(stall)
+    }
+
+    fn restart(&mut self) {
+        if self.stalled.take().is_some() {
+            self.counters.restarts.add(1);
         }
     }
 
@@ -222,6 +319,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             Stall::LinkDown => counters.stall_link_down.add(1),
             Stall::Busy | Stall::NoMemory => counters.stall_busy.add(1),
             Stall::Flush => counters.stall_flush.add(1),
+            Stall::ByteLimit => counters.stall_byte_limit.add(1),
         }
     }
 
@@ -229,18 +327,30 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn offer(&mut self) -> Result<Option<Stall>, DeviceError> {
         let mut tried_reclaim = false;
         loop {
-            let (result, out_of_slots) = self.offer_once();
-            let stall = match result {
-                Ok(()) if !out_of_slots => return Ok(None),
-                Ok(()) | Err(Refused::NoDescriptor) => Stall::NoDescriptor,
-                Err(Refused::Busy) => Stall::Busy,
-                Err(Refused::NoMemory) => Stall::NoMemory,
-                Err(Refused::Removed) => return Err(DeviceError::Removed),
-                Err(refused) => {
+            let (result, ended) = self.offer_once();
+            let stall = match (result, ended) {
+                (Ok(()), Ended::AllOffered) => return Ok(None),
+                (Ok(()), Ended::DoorbellFull) => {
+                    self.flush()?;
+                    continue;
+                }
+                (Ok(()), Ended::OutOfBytes) => Stall::ByteLimit,
+                (Ok(()), Ended::OutOfSlots) | (Err(Refused::NoDescriptor), _) => {
+                    Stall::NoDescriptor
+                }
+                (Err(Refused::Busy), _) => Stall::Busy,
+                (Err(Refused::NoMemory), _) => Stall::NoMemory,
+                (Err(Refused::Removed), _) => return Err(DeviceError::Removed),
+                (Err(refused), _) => {
                     self.settle(refused);
                     return Ok(None);
                 }
             };
+            // Always before a stall: what it is done with may be all that is missing. It may be
+            // done only once it was told.
+            if self.doorbell.is_owed() {
+                self.flush()?;
+            }
             if tried_reclaim || self.reclaim() == 0 {
                 if stall == Stall::NoDescriptor {
                     self.counters.no_desc.add(1);
@@ -251,17 +361,29 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    fn offer_once(&mut self) -> (Result<(), Refused>, bool) {
+    fn offer_once(&mut self) -> (Result<(), Refused>, Ended) {
         let mut batch = Batch {
             fitted: &mut self.fitted,
             in_flight: &mut self.in_flight,
+            bytes: &mut self.bytes,
+            doorbell: &mut self.doorbell,
             counters: &self.counters,
             front_defragged: &mut self.front_defragged,
-            out_of_slots: false,
-            offered_bytes: 0,
+            now: self.now,
+            ended: Ended::AllOffered,
+            taken: 0,
+            offered: (0, 0),
         };
         let result = self.device.encap_batch(&mut batch);
-        (result, batch.out_of_slots)
+        let (taken, ended) = (batch.taken, batch.ended);
+        if taken > 0 {
+            self.unasked += taken;
+            self.quiet = false;
+            if std::mem::take(&mut self.link_down) {
+                self.counters.restarts.add(1);
+            }
+        }
+        (result, ended)
     }
 
     /// Deals with a refusal that concerns the packet at the front, not the device as a whole.
@@ -282,7 +404,13 @@ impl<T: TxDescriptors> TxQueue<T> {
                 self.counters.defrag_failed.add(1);
                 DropReason::TooManySegments
             }
-            Refused::LinkDown => DropReason::LinkDown,
+            Refused::LinkDown => {
+                // The queue is down for as long as this goes on, though nothing waits in it.
+                if !std::mem::replace(&mut self.link_down, true) {
+                    self.count_stall(Stall::LinkDown);
+                }
+                DropReason::LinkDown
+            }
             Refused::Bad(reason) => reason,
             _ => DropReason::DeviceRefused,
         };
@@ -322,29 +450,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.features = self.features.without(feature).consistent();
         self.counters.refused_features.add(1);
         self.front_defragged = false;
-        if self.again.cutting.is_some() {
-            // Then `fitted` has one segment of that packet at most, and the rest comes after it.
-            self.prepare_front_again();
-            return;
-        }
         // While `again` has packets, `fitted` has at most one (see `prepare`), so this is bounded
         // by the capacity of both.
         while let Some(packet) = self.fitted.pop_back() {
-            self.again.queue.push_front(packet);
+            self.again.push_front(packet);
         }
-    }
-
-    /// Prepares the segment at the front once more, where it is.
-    fn prepare_front_again(&mut self) {
-        let Some(mut packet) = self.fitted.pop_front() else {
-            return;
-        };
-        let before = self.fitted.len();
-        match self.finish(&mut packet) {
-            Ok(()) => self.fit(packet),
-            Err(reason) => self.drop_packet(reason, &packet),
-        }
-        debug_assert!(before == 0, "one at a time while packets are prepared anew");
     }
 
     fn defrag_front(&mut self) {
@@ -365,250 +475,49 @@ impl<T: TxDescriptors> TxQueue<T> {
             }
         }
     }
+}
 
-    /// Moves packets to `fitted`, cut, summed and fitted as the device needs them.
-    fn prepare(&mut self) {
-        // One at a time while packets are prepared anew: a further refusal then never meets a
-        // packet that is half cut.
-        while self.fitted.len()
-            < if self.again.is_empty() {
-                TX_STAGED_PACKETS_MAX
-            } else {
-                1
-            }
-        {
-            let Some(packet) = self.next_prepared() else {
-                return;
-            };
-            self.fit(packet);
-        }
-    }
-
-    fn fit(&mut self, packet: Packet) {
-        match fit(packet, &self.limits, &self.arena) {
-            Ok((packet, how)) => {
-                self.count_fitted(how);
-                self.fitted.push_back(packet);
-            }
-            Err(unfit) => {
-                // One that could not be padded was not tried to be made fit.
-                if unfit.packet.bytes() >= self.limits.min_packet_bytes {
-                    self.counters.collapse_failed.add(1);
-                    self.counters.defrag_failed.add(1);
-                }
-                self.drop_packet(unfit.reason, &unfit.packet);
-            }
-        }
-    }
-
-    fn count_fitted(&self, how: Fitted) {
-        let counters = &self.counters;
-        let copied = match how {
-            Fitted::AsIs => return,
-            Fitted::Collapsed { copied } => {
-                counters.collapse.add(1);
-                copied
-            }
-            Fitted::Defragged { copied } => {
-                counters.collapse_failed.add(1);
-                counters.defrag.add(1);
-                copied
-            }
-        };
-        counters.fit_bytes_copied.add(copied as u64);
-    }
-
-    /// The next packet with nothing left to do in software, from `again` first.
-    fn next_prepared(&mut self) -> Option<Packet> {
-        loop {
-            let mut packet = self.next_whole()?;
-            match self.finish(&mut packet) {
-                Ok(()) => return Some(packet),
-                Err(reason) => self.drop_packet(reason, &packet),
-            }
-        }
-    }
-
-    /// The next packet that is not to be cut (any more), from `again` first.
-    fn next_whole(&mut self) -> Option<Packet> {
-        loop {
-            let anew = !self.again.is_empty();
-            let source = if anew {
-                &mut self.again
-            } else {
-                &mut self.waiting
-            };
-            if let Some(cutting) = &mut source.cutting {
-                let partial = self.features.contains(cutting.checksum_feature());
-                match cutting.next(&self.arena, partial) {
-                    Some(Ok(segment)) => {
-                        self.counters.gso_sw_wire_packets.add(1);
-                        if !partial {
-                            self.counters.csum_sw.add(1);
-                        }
-                        return Some(segment);
-                    }
-                    Some(Err((reason, wire_packets))) => self.drops.add(reason, wire_packets),
-                    None => source.cutting = None,
-                }
-                continue;
-            }
-            let mut packet = source.queue.pop_front()?;
-            let missing = Features::needed_by(packet.meta()).without(self.features);
-            if packet.meta().gso.is_none() || missing.without(Features::VLAN).is_empty() {
-                return Some(packet);
-            }
-            // The tag first: then it is put in once and not for each segment.
-            match self.finish_tag(&mut packet) {
-                Ok(()) => self.start_cutting(packet, anew),
-                Err(reason) => self.drop_packet(reason, &packet),
-            }
-        }
-    }
-
-    /// Does in software what is left to do to a packet that is not to be cut.
-    fn finish(&self, packet: &mut Packet) -> Result<(), DropReason> {
-        self.finish_tag(packet)?;
-        if !Features::needed_by(packet.meta())
-            .without(self.features)
-            .is_empty()
-        {
-            complete_checksum(packet)?;
-            self.counters.csum_sw.add(1);
-        }
-        Ok(())
-    }
-
-    fn finish_tag(&self, packet: &mut Packet) -> Result<(), DropReason> {
-        if packet.meta().vlan.is_some() && !self.features.contains(Features::VLAN) {
-            insert_vlan_tag(packet)?;
-        }
-        Ok(())
-    }
-
-    fn start_cutting(&mut self, packet: Packet, anew: bool) {
-        let accounted = u64::from(packet.meta().wire_packets);
-        let source = if anew {
-            &mut self.again
-        } else {
-            &mut self.waiting
-        };
-        match Cutting::new(packet) {
-            Ok(cutting) => {
-                // From here on each segment accounts for itself.
-                let segments = u64::from(cutting.left());
-                self.counters
-                    .expanded
-                    .add(segments.saturating_sub(accounted));
-                self.counters
-                    .absorbed
-                    .add(accounted.saturating_sub(segments));
-                self.counters.gso_sw_packets.add(1);
-                source.cutting = Some(cutting);
-            }
-            Err((reason, packet)) => self.drop_packet(reason, &packet),
-        }
-    }
-
-    /// Frees what the device is done with; returns how many packets.
-    pub fn reclaim(&mut self) -> usize {
-        if self.in_flight.len() == 0 {
-            return 0;
-        }
-        self.device.reclaim(&mut self.completed);
-        let mut freed = 0;
-        for Token(slot) in self.completed.drain() {
-            let packet = self
-                .in_flight
-                .slots
-                .get_mut(slot as usize)
-                .and_then(Option::take);
-            if packet.is_some() {
-                self.in_flight.free.push(slot);
-                freed += 1;
-            } else {
-                self.counters.bad_completions.add(1);
-            }
-        }
-        if freed > 0 {
-            self.counters.reclaims.add(1);
-        }
-        freed
-    }
-
-    /// Gives up on everything that is still here, counted under `reason`.
-    pub fn abandon(&mut self, reason: DropReason) {
-        let held = self.held();
-        if held > 0 {
-            self.drops.add(reason, held);
-        }
-        self.waiting = Source::new();
-        self.again = Source::new();
-        self.fitted.clear();
-        self.front_defragged = false;
-        self.stalled = None;
-    }
-
-    /// Asks for a wake-up if packets wait for the device.
-    pub fn arm(&mut self) -> Armed {
-        if self.is_ready() && self.in_flight.len() == 0 {
-            Armed::Idle
-        } else {
-            self.device.arm()
-        }
-    }
-
-    /// What becomes ready when the device can go on, or has completed something; `None` for a
-    /// device that never makes anybody wait, and while the system lacks memory:
-    /// [`TxQueue::retry_at`] says when to try again then.
-    pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let wake = self.device.wake();
-        wake.filter(|_| self.stalled != Some(Stall::NoMemory))
-    }
-
-    /// When to transmit again though nothing wakes the worker: the system had no memory just now.
-    #[must_use]
-    pub fn retry_at(&self, now: Instant) -> Option<Instant> {
-        let waits = self.stalled == Some(Stall::NoMemory);
-        waits.then(|| now.after(MEMORY_RETRY))
-    }
-
-    /// The worker was woken for this queue.
-    pub fn count_wakeup(&self) {
-        self.counters.wakeups.add(1);
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn device(&self) -> &T {
-        &self.device
-    }
-
-    /// The device, to ask or set what only it has. To call what this queue calls would confuse
-    /// the account.
-    pub const fn device_mut(&mut self) -> &mut T {
-        &mut self.device
-    }
+/// Why a batch ended though the device refused nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    AllOffered,
+    OutOfSlots,
+    OutOfBytes,
+    DoorbellFull,
 }
 
 struct Batch<'a> {
     fitted: &'a mut VecDeque<Packet>,
     in_flight: &'a mut InFlight,
+    bytes: &'a mut ByteLimit,
+    doorbell: &'a mut Doorbell,
     counters: &'a TxCounters,
     front_defragged: &'a mut bool,
-    out_of_slots: bool,
-    /// Bytes of the packet that was offered, since a wrapper may change it on its way.
-    offered_bytes: u64,
+    now: Instant,
+    ended: Ended,
+    /// Packets that the device took.
+    taken: usize,
+    /// Bytes and segments of the packet that was offered, since a wrapper may change it on its way.
+    offered: (u32, usize),
 }
 
 impl TxBatch for Batch<'_> {
     fn next(&mut self) -> Option<(TxPacket<'_>, Token)> {
         let packet = self.fitted.front_mut()?;
-        let Some(&slot) = self.in_flight.free.last() else {
-            self.out_of_slots = true;
+        let Some(token) = self.in_flight.next_token() else {
+            self.ended = Ended::OutOfSlots;
             return None;
         };
-        self.offered_bytes = packet.bytes() as u64;
-        Some((TxPacket::fitted(packet), Token(slot)))
+        if !self.bytes.has_room() {
+            self.ended = Ended::OutOfBytes;
+            return None;
+        }
+        if self.doorbell.is_full() {
+            self.ended = Ended::DoorbellFull;
+            return None;
+        }
+        self.offered = (packet.bytes() as u32, packet.segment_count());
+        Some((TxPacket::fitted(packet), token))
     }
 
     fn accepted(&mut self, accepted: Accepted) {
@@ -616,10 +525,11 @@ impl TxBatch for Batch<'_> {
             return;
         };
         *self.front_defragged = false;
+        let (bytes, segments) = self.offered;
         let (meta, counters) = (packet.meta(), self.counters);
         let wire_packets = u64::from(meta.wire_packets);
         counters.packets.add(1);
-        counters.bytes.add(self.offered_bytes);
+        counters.bytes.add(u64::from(bytes));
         counters.wire_packets.add(wire_packets);
         if meta.gso.is_some() {
             counters.gso_packets.add(1);
@@ -628,10 +538,11 @@ impl TxBatch for Batch<'_> {
         if matches!(meta.checksum, ChecksumState::Partial { .. }) {
             counters.needs_csum.add(1);
         }
-        if accepted == Accepted::Pending
-            && let Some(slot) = self.in_flight.free.pop()
-        {
-            self.in_flight.slots[slot as usize] = Some(packet);
+        self.taken += 1;
+        self.doorbell.owe(segments, self.now);
+        if accepted == Accepted::Pending {
+            self.bytes.queue(u64::from(bytes));
+            self.in_flight.put(packet, bytes);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Per-queue counter blocks. Names follow Linux's netdev queue statistics where one exists, and
 //! iflib's otherwise.
 
+use super::{Histogram, HistogramSnapshot, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A counter with one writer and any number of readers.
@@ -11,6 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// One that has counted nothing.
+    pub(super) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// Adds `n`. Only the owner of the block may call this.
     pub fn add(&self, n: u64) {
         self.0.store(
@@ -31,9 +37,19 @@ impl Counter {
     }
 }
 
+/// Which queue a block is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueId {
+    /// Which of the joined ports: 0 or 1.
+    pub port: u16,
+    /// The queue's index.
+    pub queue: u16,
+}
+
 macro_rules! counter_block {
     (
-        $(#[$block_doc:meta])* $block:ident, $(#[$snapshot_doc:meta])* $snapshot:ident {
+        $(#[$block_doc:meta])* $block:ident, $batches:ident,
+        $(#[$snapshot_doc:meta])* $snapshot:ident {
             $($(#[$doc:meta])* $name:ident,)*
         }
     ) => {
@@ -42,7 +58,11 @@ macro_rules! counter_block {
         #[repr(align(64))]
         pub struct $block {
             epoch: AtomicU64,
+            /// The queue that it is of.
+            pub id: QueueId,
             $($(#[$doc])* pub $name: Counter,)*
+            /// How large its batches were.
+            pub batches: $batches,
         }
 
         $(#[$snapshot_doc])*
@@ -52,6 +72,12 @@ macro_rules! counter_block {
         }
 
         impl $block {
+            /// The block of queue `id`, with nothing counted.
+            #[must_use]
+            pub fn new(id: QueueId) -> Self {
+                Self { id, ..Self::default() }
+            }
+
             /// The writer starts to change counters that belong together.
             pub fn begin(&self) {
                 self.epoch.store(self.epoch.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
@@ -108,7 +134,7 @@ macro_rules! counter_block {
 
 counter_block! {
     /// What one RX queue counts. Written by the worker that owns the queue.
-    RxCounters,
+    RxCounters, RxBatches,
     /// A copy of [`RxCounters`].
     RxSnapshot {
         /// Packets as the device handed them over: a GSO packet is one. Bad ones are not here.
@@ -193,6 +219,8 @@ counter_block! {
         wakeups,
         /// Packets whose headers had to be copied to make them contiguous.
         pullups,
+        /// Small packets that were copied out of a large frame of their own.
+        copybreak,
         /// System calls made to receive.
         syscalls,
     }
@@ -201,7 +229,7 @@ counter_block! {
 counter_block! {
     /// What one TX queue counts. Written by whoever is the consumer of the ring in front of it, so
     /// by one thread at a time; `wakeups` by the worker alone.
-    TxCounters,
+    TxCounters, TxBatches,
     /// A copy of [`TxCounters`].
     TxSnapshot {
         /// Packets given to the device: a GSO packet is one.
@@ -240,6 +268,8 @@ counter_block! {
         doorbells,
         /// Times completed packets were collected.
         reclaims,
+        /// Packets that were collected so.
+        reclaimed,
         /// Completions that named no packet in flight: a defect of the device or its driver.
         bad_completions,
         /// Batches of which the ring in front of the queue had no space for all. A snapshot of an
@@ -251,12 +281,15 @@ counter_block! {
         stalls,
         /// Stalls because the device had no descriptor.
         stall_no_desc,
-        /// Stalls because the link was down: 0, as packets are dropped then (`drop.link_down`).
+        /// Times the link went down under packets. They do not wait for it: each is dropped
+        /// (`drop.link_down`) until the first that goes out again, which is a restart.
         stall_link_down,
         /// Stalls because the device was busy for another reason.
         stall_busy,
-        /// Stalls because of a flush: 0, as none takes that long yet.
+        /// Stalls because the queue was told to stop until its device is empty.
         stall_flush,
+        /// Stalls because as many bytes were in the device as keep it busy.
+        stall_byte_limit,
         /// Times a stopped queue went on.
         restarts,
         /// Times a consumer of the ring used up its budget and left the rest to the worker. As
@@ -270,6 +303,20 @@ counter_block! {
         /// Times the worker was woken for this queue, because the device could go on or had
         /// completed packets, or because a producer asked for it.
         wakeups,
+        /// Times that work was found by asking the device, which should have woken the worker: a
+        /// lost interrupt or completion event.
+        missed_wakeups,
+        /// Packets that the device did not report though it reported later ones.
+        lost_completions,
+        /// Times the device had packets and reported none for a second.
+        hangs,
+        /// Times packets waited for a second though the device had none.
+        stuck,
+        /// Times the queue was reset in the device.
+        resets,
+        /// Wire packets that came back from the device by a reset, to be sent again or dropped
+        /// (`drop.device_reset`). `packets`, `bytes` and `wire_packets` have them already.
+        taken_back,
         /// Features that the device refused on a legal packet and that were turned off.
         refused_features,
         /// System calls made to transmit.
@@ -277,9 +324,74 @@ counter_block! {
     }
 }
 
+macro_rules! batches {
+    (
+        $(#[$block_doc:meta])* $block:ident, $(#[$snapshot_doc:meta])* $snapshot:ident {
+            $($(#[$doc:meta])* $name:ident: $kind:ty,)*
+        }
+    ) => {
+        $(#[$block_doc])*
+        #[derive(Debug, Default)]
+        pub struct $block {
+            $($(#[$doc])* pub $name: $kind,)*
+        }
+
+        $(#[$snapshot_doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct $snapshot {
+            $($(#[$doc])* pub $name: HistogramSnapshot,)*
+        }
+
+        impl $block {
+            /// A copy of all of them.
+            #[must_use]
+            pub fn snapshot(&self) -> $snapshot {
+                $snapshot {
+                    $($name: self.$name.snapshot(),)*
+                }
+            }
+        }
+
+        impl $snapshot {
+            /// Name and contents of every histogram.
+            pub fn values(&self) -> impl Iterator<Item = (&'static str, &HistogramSnapshot)> {
+                [$((stringify!($name), &self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+batches! {
+    /// The sizes of an RX queue's batches. Written by the worker that owns the queue.
+    RxBatches,
+    /// A copy of [`RxBatches`].
+    RxBatchesSnapshot {
+        /// Packets of each poll that received any, bad ones included: their sum is `packets` and
+        /// `bad_packets`. Empty polls are the rest of `polls`.
+        poll: Histogram,
+        /// Packets in each held packet that coalescing handed on, absorbed ones included: 1 for one
+        /// that nothing was merged with. There are as many as all `gro_flush` together.
+        coalesce: Histogram,
+    }
+}
+
+batches! {
+    /// The sizes of a TX queue's batches. Written by the worker that owns the queue, but for
+    /// `enqueue`, where each producer has its own.
+    TxBatches,
+    /// A copy of [`TxBatches`].
+    TxBatchesSnapshot {
+        /// Packets that were submitted to the queue at once.
+        enqueue: SharedHistogram,
+        /// Packets given to the device at once, in front of one flush: their sum is `packets`.
+        /// Times the device took none are not here.
+        drain: Histogram,
+    }
+}
+
 counter_block! {
     /// What one producer in front of a TX queue counts. Written by the thread that has it.
-    SubmitCounters,
+    SubmitCounters, NoBatches,
     /// A copy of [`SubmitCounters`].
     SubmitSnapshot {
         /// Wire packets that the ring or the queue took from an application.
@@ -298,3 +410,7 @@ counter_block! {
         wakeups,
     }
 }
+
+/// The histograms of a block that has none: what producers submit is in those of the queue.
+#[derive(Debug, Default)]
+pub struct NoBatches;

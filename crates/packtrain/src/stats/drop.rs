@@ -63,7 +63,8 @@ own_reasons! {
     TooManySegments => "too_many_segments",
     /// The egress device refused the packet, and no feature that it uses explains it.
     DeviceRefused => "device_refused",
-    /// Still waiting when a device failed or was removed, which ended the run.
+    /// In a device when it was reset, which does not know whether it sent the packet; or still
+    /// waiting when a device failed or was removed, which ended the run.
     DeviceReset => "device_reset",
     /// Still waiting for a stopped device when the run ended.
     Shutdown => "shutdown",
@@ -115,6 +116,8 @@ pub enum Stall {
     NoMemory,
     /// The queue is being flushed.
     Flush,
+    /// As many bytes are in the device as keep it busy.
+    ByteLimit,
 }
 
 /// Wire packets lost, by reason. One writer at a time: the worker that owns the block, or the

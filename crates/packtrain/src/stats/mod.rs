@@ -2,8 +2,13 @@
 
 mod counter;
 mod drop;
+mod histogram;
+mod trouble;
 
 pub use counter::{
-    Counter, RxCounters, RxSnapshot, SubmitCounters, SubmitSnapshot, TxCounters, TxSnapshot,
+    Counter, NoBatches, QueueId, RxBatches, RxBatchesSnapshot, RxCounters, RxSnapshot,
+    SubmitCounters, SubmitSnapshot, TxBatches, TxBatchesSnapshot, TxCounters, TxSnapshot,
 };
 pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};
+pub use histogram::{Histogram, HistogramSnapshot, SharedHistogram};
+pub use trouble::{Trouble, TroubleReport};

@@ -2,8 +2,14 @@
 
 mod conformance;
 mod oracle;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../../../packtrain-offload/src/test_packets/mod.rs"]
+mod test_packets;
 mod traffic;
 mod world;
+
+// What `test_packets` names.
+use packtrain_offload::{checksum, coalesce, layout, offload};
 
 use packtrain::driver::{
     Attach, DeviceError, Driver, Features, Link, RxBuffers, RxDescriptors, TxDescriptors,

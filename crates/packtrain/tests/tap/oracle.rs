@@ -4,17 +4,19 @@
 //! cuts them, if the second takes no GSO packets (`skb_gso_segment()`), or merges them, if the
 //! first has `IFF_NAPI` (`napi_gro_receive()`).
 
+use crate::test_packets::frame::{Field, Frame, finish, tcp4, timestamps, train};
+use crate::test_packets::wire::Wire;
+use crate::test_packets::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 use crate::world::{PATIENCE, configure, in_namespace, raw_tun, set_value};
-use packtrain_offload::checksum::{self, Sum};
-use packtrain_offload::coalesce::{Coalescer, Config, Done, Mode, Owned, Packet, Semantics};
+use packtrain_offload::checksum;
+use packtrain_offload::coalesce::{Coalescer, Config, Done, Mode, Owned, Semantics};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
-use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
+use packtrain_offload::segment::{Fill, Segmenter};
 use packtrain_offload::virtio_net::{FLAG_NEEDS_CSUM, HeaderLen, VnetHeader, describe};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::num::NonZeroU16;
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -32,177 +34,45 @@ const VNET: usize = HeaderLen::Legacy.bytes();
 /// How long the kernel may hold what it merges, in nanoseconds.
 const HOLD_NANOS: u64 = 30_000_000;
 
-const FIN: u8 = 0x01;
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const PSH: u8 = 0x08;
-const ACK: u8 = 0x10;
-const URG: u8 = 0x20;
-const ECE: u8 = 0x40;
-const CWR: u8 = 0x80;
-
-/// A packet in words, from a host behind [`IN`] to one behind [`OUT`].
-#[derive(Clone, Debug)]
-struct Frame {
-    ipv6: bool,
-    tcp: bool,
-    port: u16,
-    tos: u8,
-    ttl: u8,
-    id: u16,
-    /// Flags and offset of IPv4.
-    fragment: u16,
-    ip_options: Vec<u8>,
-    /// Destination options, with the two bytes in front.
-    extension: Vec<u8>,
-    flow_label: u8,
-    sequence: u32,
-    acknowledgement: u32,
-    reserved: u8,
-    flags: u8,
-    window: u16,
-    options: Vec<u8>,
-    payload: Vec<u8>,
-    /// The checksum is one bit off.
-    wrong: bool,
-}
-
+/// From a host behind [`IN`] to one behind [`OUT`].
 fn frame(ipv6: bool, tcp: bool) -> Frame {
     Frame {
         ipv6,
         tcp,
-        port: 4000,
-        tos: 0,
-        ttl: 64,
-        id: 8,
-        fragment: 0x4000,
-        ip_options: vec![],
-        extension: vec![],
-        flow_label: 5,
-        sequence: 1000,
-        acknowledgement: 77,
-        reserved: 0,
-        flags: ACK,
-        window: 500,
-        options: vec![],
-        payload: vec![],
-        wrong: false,
+        networks: (1, 2),
+        source: 9,
+        destination: 9,
+        ports: (4000, 443),
+        ..tcp4(0)
     }
 }
 
-/// A flow that goes on from `first`.
-fn train(first: &Frame, sizes: &[usize]) -> Vec<Frame> {
-    let mut frames: Vec<Frame> = vec![];
-    for (index, &bytes) in sizes.iter().enumerate() {
-        let mut next = frames.last().unwrap_or(first).clone();
-        if let Some(last) = frames.last() {
-            next.sequence = last.sequence.wrapping_add(last.payload.len() as u32);
-            next.id = last.id.wrapping_add(1);
-        }
-        next.payload = (0..bytes)
-            .map(|i| (i * 5 + i / 251 + index * 31) as u8)
-            .collect();
-        frames.push(next);
-    }
-    frames
-}
-
-impl Frame {
-    fn kind(&self) -> GsoKind {
-        match (self.tcp, self.ipv6) {
-            (true, false) => GsoKind::TcpV4,
-            (true, true) => GsoKind::TcpV6,
-            (false, false) => GsoKind::UdpV4,
-            (false, true) => GsoKind::UdpV6,
-        }
-    }
-
-    /// What may differ from the one before, in a line.
-    fn brief(&self) -> String {
-        let Self {
-            sequence,
-            acknowledgement,
-            flags,
-            window,
-            ..
-        } = self;
-        let tcp = format!("{sequence} {flags:02x} ack {acknowledgement} window {window}");
-        let Self { tos, ttl, id, .. } = self;
-        let ip = format!("id {id}/{:x} tos {tos} ttl {ttl}", self.fragment);
-        format!(
-            "{}: {} bytes at {tcp}, {ip}\n",
-            self.port,
-            self.payload.len()
-        )
-    }
-
-    /// The packet with a right checksum.
-    fn bytes(&self) -> Vec<u8> {
-        let mut packet = vec![];
-        let protocol = if self.tcp { 6 } else { 17 };
-        let header_bytes = if self.tcp { 20 + self.options.len() } else { 8 };
-        let after = header_bytes + self.payload.len();
-        if self.ipv6 {
-            packet.extend([0x60 | self.tos >> 4, self.tos << 4, 0, self.flow_label]);
-            packet.extend(((after + self.extension.len()) as u16).to_be_bytes());
-            let next = if self.extension.is_empty() {
-                protocol
-            } else {
-                60
-            };
-            packet.extend([next, self.ttl]);
-            for net in [1, 2] {
-                packet.extend([0xfd, 0, 0, net, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
-            }
-            packet.extend(&self.extension);
-        } else {
-            let ip_bytes = 20 + self.ip_options.len();
-            packet.extend([0x40 | (ip_bytes / 4) as u8, self.tos]);
-            packet.extend(((ip_bytes + after) as u16).to_be_bytes());
-            packet.extend(self.id.to_be_bytes());
-            packet.extend(self.fragment.to_be_bytes());
-            packet.extend([self.ttl, protocol, 0, 0]);
-            packet.extend([198, 18, 1, 9, 198, 18, 2, 9]);
-            packet.extend(&self.ip_options);
-            let sum = checksum::ipv4_header(&packet);
-            packet[10..12].copy_from_slice(&sum.to_be_bytes());
-        }
-        let transport = packet.len();
-        packet.extend(self.port.to_be_bytes());
-        packet.extend([0x20, 0x01]);
-        if self.tcp {
-            packet.extend(self.sequence.to_be_bytes());
-            packet.extend(self.acknowledgement.to_be_bytes());
-            packet.extend([(header_bytes as u8) << 2 | self.reserved, self.flags]);
-            packet.extend(self.window.to_be_bytes());
-            packet.extend([0; 4]);
-            packet.extend(&self.options);
-        } else {
-            packet.extend((after as u16).to_be_bytes());
-            packet.extend([0; 2]);
-        }
-        packet.extend(&self.payload);
-        let mut sum = pseudo_header(&packet, self.ipv6, protocol, after as u32);
-        sum.add(&packet[transport..]);
-        let mut field = sum.finish();
-        if !self.tcp {
-            field = checksum::udp_field(field);
-        }
-        let at = transport + if self.tcp { 16 } else { 6 };
-        field ^= u16::from(self.wrong) << 8;
-        packet[at..at + 2].copy_from_slice(&field.to_be_bytes());
-        packet
+fn kind(frame: &Frame) -> GsoKind {
+    match (frame.tcp, frame.ipv6) {
+        (true, false) => GsoKind::TcpV4,
+        (true, true) => GsoKind::TcpV6,
+        (false, false) => GsoKind::UdpV4,
+        (false, true) => GsoKind::UdpV6,
     }
 }
 
-fn pseudo_header(packet: &[u8], ipv6: bool, protocol: u8, bytes: u32) -> Sum {
-    if ipv6 {
-        let address = |at: usize| packet[at..at + 16].try_into().expect("16 bytes");
-        checksum::pseudo_header_v6(address(8), address(24), protocol, bytes)
-    } else {
-        let address = |at: usize| packet[at..at + 4].try_into().expect("4 bytes");
-        checksum::pseudo_header_v4(address(12), address(16), protocol, bytes)
-    }
+/// What may differ from the one before, in a line.
+fn brief(frame: &Frame) -> String {
+    let Frame {
+        tos,
+        ttl,
+        id,
+        fragment,
+        sequence,
+        acknowledgement,
+        flags,
+        window,
+        ..
+    } = frame;
+    let tcp = format!("{sequence} {flags:02x} ack {acknowledgement} window {window}");
+    let ip = format!("id {id}/{fragment:x} tos {tos} ttl {ttl}");
+    let (port, bytes) = (frame.ports.0, frame.payload.len());
+    format!("{port}: {bytes} bytes at {tcp}, {ip}\n")
 }
 
 fn layout(packet: &[u8]) -> Layout {
@@ -329,23 +199,14 @@ fn is_ours(packet: &[u8]) -> bool {
 
 /// A packet to be cut: partial checksum, and what it says of itself.
 fn large(frame: &Frame, size: u16) -> (VnetHeader, Vec<u8>, Gso) {
-    let mut packet = frame.bytes();
-    let layout = layout(&packet);
-    let (start, offset) = (layout.transport, if frame.tcp { 16 } else { 6 });
-    let sum = pseudo_header(&packet, frame.ipv6, layout.protocol.0, layout.l4_len());
-    let at = usize::from(start + offset);
-    packet[at..at + 2].copy_from_slice(&sum.fold().to_be_bytes());
+    let wire = frame.partial();
     let size = NonZeroU16::new(size).expect("a size");
-    let mut gso = Gso::new(frame.kind(), size);
+    let mut gso = Gso::new(kind(frame), size);
     if frame.tcp && frame.flags & CWR != 0 {
         gso = gso.with_ecn(Ecn::Cwr);
     }
-    let header = describe(
-        ChecksumState::Partial { start, offset },
-        Some(gso),
-        Some(&layout),
-    );
-    (header, packet, gso)
+    let header = describe(wire.checksum, Some(gso), Some(&layout(&wire.bytes)));
+    (header, wire.bytes, gso)
 }
 
 fn cut(packet: &[u8], gso: Gso) -> Vec<Vec<u8>> {
@@ -397,7 +258,7 @@ fn the_kernel_cuts_as_we_do() {
                     got.len(),
                     expected.len(),
                     "{bytes} by {size}: {:?}",
-                    frame.kind()
+                    kind(&frame)
                 );
                 for (index, (got, expected)) in got.iter().zip(&expected).enumerate() {
                     assert_eq!(got, expected, "segment {index}, {bytes} by {size}");
@@ -439,16 +300,9 @@ fn to_be_cut() -> Vec<Frame> {
     with_options.ip_options = vec![1, 1, 1, 0];
     all.push(with_options);
     let mut with_extension = frame(true, true);
-    with_extension.extension = vec![6, 0, 1, 4, 0, 0, 0, 0];
+    with_extension.extensions = vec![(60, vec![0, 1, 4, 0, 0, 0, 0])];
     all.push(with_extension);
     all
-}
-
-fn timestamps(value: u32, echo: u32) -> Vec<u8> {
-    let mut options = vec![1, 1, 8, 10];
-    options.extend(value.to_be_bytes());
-    options.extend(echo.to_be_bytes());
-    options
 }
 
 /// Has the kernel hold what it merges of an interface across writes, each of which is a poll to it.
@@ -470,43 +324,6 @@ fn hold_across_writes(name: &str) -> bool {
             println!("SKIP: unshare: {error}");
             false
         }
-    }
-}
-
-/// A packet as the coalescer takes it.
-struct Wire {
-    bytes: Vec<u8>,
-}
-
-impl Packet for Wire {
-    fn head(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    fn head_mut(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        self.bytes.get_mut(..bytes)
-    }
-
-    fn bytes(&self) -> u32 {
-        self.bytes.len() as u32
-    }
-
-    fn checksum(&self) -> ChecksumState {
-        ChecksumState::None
-    }
-
-    fn sum(&self, range: Range<u32>) -> Sum {
-        checksum::sum(&self.bytes[range.start as usize..range.end as usize])
-    }
-
-    fn truncate(&mut self, bytes: u32) {
-        self.bytes.truncate(bytes as usize);
-    }
-
-    fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
-        let payload = payload.start as usize..payload.end as usize;
-        self.bytes.extend_from_slice(&tail.bytes[payload]);
-        Ok(())
     }
 }
 
@@ -532,7 +349,9 @@ fn merged(packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Piece> {
         };
         out.push((size, wire.bytes));
     };
-    let packets = packets.into_iter().map(|bytes| Wire { bytes });
+    let packets = packets
+        .into_iter()
+        .map(|bytes| Wire::new(bytes, ChecksumState::None));
     coalescer.push_burst(0, packets, &mut sink);
     coalescer.flush(&mut sink);
     out
@@ -561,10 +380,7 @@ fn kernels(
 /// The packet; cut again by the kernel, it may still need its checksum.
 fn finished((header, mut packet): (VnetHeader, Vec<u8>)) -> Piece {
     if header.gso_size == 0 && header.flags & FLAG_NEEDS_CSUM != 0 {
-        let start = usize::from(header.csum_start);
-        let at = start + usize::from(header.csum_offset);
-        let field = finish_partial(checksum::sum(&packet[start..]), header.csum_offset == 6);
-        packet[at..at + 2].copy_from_slice(&field.to_be_bytes());
+        packet = finish(&packet, header.csum_start, header.csum_offset);
     }
     (header.gso_size, packet)
 }
@@ -643,7 +459,7 @@ fn cases(ipv6: bool) -> Vec<Case> {
         case("other flags", &[100; 3], &|f| f[1].flags = 0),
         case("two flows", &[100; 4], &|f| {
             for (n, f) in f.iter_mut().enumerate() {
-                f.port += n as u16 % 2;
+                f.ports.0 += n as u16 % 2;
                 f.sequence = 1000 + n as u32 / 2 * 100;
                 f.id = 8 + n as u16 / 2;
             }
@@ -676,14 +492,14 @@ fn cases_v4() -> Vec<Case> {
 }
 
 fn cases_v6() -> Vec<Case> {
-    let extension = |mark| vec![6, 0, 0x1e, 4, 0, 0, 0, mark];
+    let extensions = |mark| vec![(60, vec![0, 0x1e, 4, 0, 0, 0, mark])];
     vec![
         changed("t15 the same extension header", true, &[100, 100], |f| {
-            f.iter_mut().for_each(|f| f.extension = extension(0));
+            f.iter_mut().for_each(|f| f.extensions = extensions(0));
         }),
         changed("t15 another extension header", true, &[100, 100], |f| {
-            f[0].extension = extension(0);
-            f[1].extension = extension(1);
+            f[0].extensions = extensions(0);
+            f[1].extensions = extensions(1);
         }),
         changed("flow label", true, &[100, 100], |f| f[1].flow_label += 1),
     ]
@@ -710,7 +526,7 @@ fn documented(version: (u32, u32)) -> Vec<Case> {
         // What is held of its flow goes first here; the kernel lets the wrong one overtake. What
         // follows does not continue what is held: there is a gap.
         let mut wrong = changed("t9 wrong checksum", ipv6, &[100, 140, 100], |f| {
-            f[1].wrong = true;
+            f[1].checksum = Field::Wrong;
         });
         wrong.kernel = Some(&[140, 100, 100]);
         all.push(wrong);
@@ -762,7 +578,7 @@ impl Numbers {
 fn random_train(numbers: &mut Numbers) -> Vec<Frame> {
     let ipv6 = numbers.below(2) == 1;
     let mut flows = [frame(ipv6, true), frame(ipv6, true)];
-    flows[1].port += 1;
+    flows[1].ports.0 += 1;
     flows[1].options = timestamps(1, 1);
     let mut frames = vec![];
     for number in 0..12 {
@@ -820,7 +636,7 @@ fn the_kernel_merges_random_trains_as_we_do() {
             );
             for port in [4000, 4001] {
                 let (theirs, ours) = (of_flow(&theirs, port), of_flow(&ours, port));
-                let briefs: String = frames.iter().map(Frame::brief).collect();
+                let briefs: String = frames.iter().map(brief).collect();
                 assert_eq!(
                     shapes(&theirs),
                     shapes(&ours),

@@ -6,6 +6,7 @@ mod bugs;
 mod linux_tcp;
 mod linux_udp;
 mod properties;
+mod refused;
 mod run;
 mod shortcut;
 mod storage;
@@ -20,7 +21,9 @@ use std::vec::Vec;
 use super::*;
 use crate::checksum::{self, Sum};
 use crate::layout::Layout;
+use crate::offload::Ecn;
 use crate::segment::{Fill, Segmenter};
+use crate::test_packets::CWR;
 use crate::test_packets::frame::{self, Frame};
 use crate::test_packets::wire::Wire;
 use crate::virtio_net::{self, Accept};
@@ -186,6 +189,9 @@ fn check_merged(config: &Config, wire: &Wire, merged: &Merged) {
     }
     let Some(gso) = merged.gso else { return };
     assert!(gso.segments(layout.payload_len()) > 1);
+    let flags = usize::from(layout.transport) + 13;
+    let cwr = gso.kind.is_tcp() && wire.bytes[flags] & CWR != 0;
+    assert_eq!(gso.ecn() == Ecn::Cwr, cwr, "{gso:?}");
     // What the kernel, and our own side of it, asks of such a packet.
     let partial = ChecksumState::Partial {
         start: layout.transport,

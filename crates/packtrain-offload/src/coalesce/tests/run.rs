@@ -3,8 +3,12 @@
 
 use proptest::prelude::*;
 
+use core::num::NonZeroU16;
+
 use super::properties::{Train, any_train, assert_same, fix_checksums};
 use super::*;
+use crate::offload::GsoKind;
+use crate::test_packets::frame::timestamps;
 
 /// Runs the same steps the long way, the short way, and the short way with everything ahead.
 fn in_three_ways(config: Config, steps: &[Step]) {
@@ -30,6 +34,7 @@ fn configs(link: LinkType, max_bytes: u32) -> impl Iterator<Item = Config> {
     [1, 3, 64].into_iter().map(move |flows| Config {
         mode: Mode::Hash,
         max_bytes,
+        seed: 0x0123_4567_89AB_CDEF,
         ..Config::new(Semantics::Reversible, link, flows)
     })
 }
@@ -158,6 +163,118 @@ fn the_other_form_of_zero_ends_a_run() {
                     matches!(done, Done::Passed(_)),
                     "tcp {tcp}, {state:?}: {done:?}"
                 );
+            }
+        }
+    }
+}
+
+/// A run, with a packet in it of which one header bit is another: one that would be the next of the
+/// run, or the first of another flow. Every checksum is right.
+#[test]
+fn no_bit_of_a_header_is_overlooked() {
+    for (link, tags) in [
+        (LinkType::RawIp, 0),
+        (LinkType::Ethernet, 0),
+        (LinkType::Ethernet, 1),
+    ] {
+        for (ipv6, tcp) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut first = frame::tcp4(0);
+            (first.link, first.ipv6, first.tcp) = (link, ipv6, tcp);
+            first.vlans = vec![(0x8100, 5); tags];
+            first.options = timestamps(7, 8);
+            for ports in [first.ports, (1, 2)] {
+                let mut train = frame::train(&first, &[100; 4]);
+                train[2].ports = ports;
+                let input: Vec<Wire> = train.iter().map(Frame::verified).collect();
+                let whole = &input[2].bytes;
+                let of = |bytes: &[u8]| Layout::parse(link, bytes, bytes.len() as u32);
+                let layout = of(whole).unwrap();
+                for bit in 0..usize::from(layout.payload) * 8 {
+                    let mut burst = input.clone();
+                    let bytes = &mut burst[2].bytes;
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                    // With what it says now, or else with what it said.
+                    let now = of(bytes).unwrap_or(layout);
+                    if !fix_checksums(bytes, &now) {
+                        fix_checksums(bytes, &layout);
+                    }
+                    let config = configs(link, 65_535).last().unwrap();
+                    in_three_ways(config, &[Step::Burst(burst)]);
+                }
+            }
+        }
+    }
+}
+
+/// Headers that are longer than what is compared at once, with the last bytes in question.
+#[test]
+fn long_headers_are_compared_to_their_end() {
+    for (ipv6, tags, options) in [
+        (false, 0, 28),
+        (false, 0, 32),
+        (false, 2, 40),
+        (true, 1, 40),
+    ] {
+        let mut first = frame::tcp4(0).ethernet();
+        first.ipv6 = ipv6;
+        first.vlans = vec![(0x8100, 5); tags];
+        // NOPs; the last is another option in one of the packets.
+        first.options = vec![1; options];
+        for changed in [None, Some(2)] {
+            let mut train = frame::train(&first, &[100; 4]);
+            if let Some(at) = changed {
+                train[at].options[options - 1] = 0;
+            }
+            let steps = [Step::Burst(train.iter().map(Frame::verified).collect())];
+            for config in configs(LinkType::Ethernet, 65_535) {
+                in_three_ways(config, &steps);
+                let (output, _) = run(config, steps.to_vec());
+                assert_eq!(output.len(), if changed.is_some() { 3 } else { 1 });
+            }
+        }
+    }
+}
+
+/// What is no candidate, though its headers look like those of a run.
+#[test]
+fn what_is_not_in_the_headers_is_asked_as_well() {
+    let size = NonZeroU16::new(50).unwrap();
+    let gso = Gso::new(GsoKind::TcpV4, size);
+    let elsewhere = ChecksumState::Partial {
+        start: 0,
+        offset: 16,
+    };
+    let changes: [(&dyn Fn(&mut Wire), NotTaken); 6] = [
+        (&|wire| wire.gso = Some(gso), NotTaken::Gso),
+        (&|wire| wire.shared = true, NotTaken::Shared),
+        (&|wire| wire.bytes.push(0), NotTaken::Padding),
+        (&|wire| wire.checksum = elsewhere, NotTaken::NoChecksum),
+        (
+            &|wire| wire.bytes[36..38].fill(0xFF),
+            NotTaken::ChecksumForm,
+        ),
+        (
+            &|wire| {
+                wire.checksum = ChecksumState::None;
+                wire.bytes[36] ^= 1;
+            },
+            NotTaken::BadChecksum,
+        ),
+    ];
+    for (change, why) in changes {
+        for other in [false, true] {
+            let mut train = frame::train(&frame::tcp4(0), &[100; 4]);
+            train[2].ports.0 += u16::from(other);
+            let mut burst: Vec<Wire> = train.iter().map(Frame::verified).collect();
+            change(&mut burst[2]);
+            for config in configs(LinkType::RawIp, 65_535) {
+                in_three_ways(config, &[Step::Burst(burst.clone())]);
+                // The headers of one that is merged into another are not written to.
+                if other || why != NotTaken::Shared {
+                    let (output, _) = run(config, vec![Step::Burst(burst.clone())]);
+                    let (_, done) = output.iter().find(|(wire, _)| wire.ids == [2]).unwrap();
+                    assert_eq!(*done, Done::Passed(why));
+                }
             }
         }
     }

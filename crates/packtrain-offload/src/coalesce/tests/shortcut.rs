@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::coalesce::parse::Parsed;
+use crate::coalesce::parse::{Parsed, ipv4_header_is_right, same_flow};
 use crate::test_packets::frame::{tcp4, timestamps};
+use crate::test_packets::slow_sum;
 
 fn base(ipv6: bool, tcp: bool, link: LinkType, payload: usize, options: bool) -> Vec<u8> {
     let mut frame = tcp4(payload);
@@ -54,5 +55,42 @@ proptest! {
         let short = Parsed::of(&packet, link, strict, 5);
         let long = Parsed::of_any(&packet, packet.head(), link, strict, 5);
         prop_assert_eq!(short, long);
+    }
+}
+
+/// Entries are found by a part of a hash: what they are is decided by these bytes.
+#[test]
+fn a_flow_is_addresses_ports_and_protocol() {
+    let packet = |ipv6, tcp, link| {
+        let bytes = base(ipv6, tcp, link, 10, false);
+        let wire = Wire::new(bytes.clone(), ChecksumState::None);
+        (bytes, Parsed::of(&wire, link, false, 0).shape)
+    };
+    for (ipv6, tcp) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (bytes, shape) = packet(ipv6, tcp, LinkType::RawIp);
+        let (framed, elsewhere) = packet(ipv6, tcp, LinkType::Ethernet);
+        assert!(same_flow(&bytes, shape, &framed, elsewhere));
+        let (other, others) = packet(ipv6, !tcp, LinkType::RawIp);
+        assert!(!same_flow(&bytes, shape, &other, others), "protocol");
+        let (addresses, transport) = if ipv6 { (8..40, 40) } else { (12..20, 20) };
+        for at in addresses.chain(transport..transport + 4) {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert!(!same_flow(&bytes, shape, &other, shape), "byte {at}");
+        }
+    }
+}
+
+/// Carries of carries included: words of nothing but ones.
+#[test]
+fn the_sum_of_an_ipv4_header_is_folded_to_the_end() {
+    for ones in 0..1 << 10 {
+        let mut header = [0; 20];
+        for (word, bytes) in header.as_chunks_mut().0.iter_mut().enumerate() {
+            *bytes = [if ones >> word & 1 == 1 { 0xFF } else { 0 }; 2];
+        }
+        assert_eq!(ipv4_header_is_right(&header), slow_sum(&header) == 0xFFFF);
+        header[7] ^= 0x10;
+        assert!(!ipv4_header_is_right(&header), "{header:x?}");
     }
 }

@@ -83,6 +83,16 @@ fn b3_65280_bytes_at_most() {
     }
 }
 
+#[test]
+fn b3_exactly_as_much_as_fits() {
+    for (first, room) in [(tcp4(0), 68), (tcp6(0), 48)] {
+        let sizes = |last: usize| [vec![MSS; 45], vec![last]].concat();
+        streamed(&data(&first, &sizes(room)), &[65_160 + room as u32]);
+        let expected = [65_160, room as u32 + 1];
+        streamed(&data(&first, &sizes(room + 1)), &expected);
+    }
+}
+
 /// FreeBSD does not count the ACKs that it merges; they are counted here.
 #[test]
 fn b4_pure_acks_become_one() {
@@ -393,6 +403,34 @@ fn b16_what_it_does_not_support_keeps_its_place() {
     let (output, _) = run(config, vec![Step::Burst(input)]);
     check_order(&output);
     assert_eq!(output[1].1, Done::Passed(NotTaken::Fragment));
+}
+
+/// Whatever age that is, nothing is as old.
+#[test]
+fn b15_ages_beyond_those_that_are_told_apart() {
+    for age in [1 << 42, 1 << 43, u64::MAX] {
+        let steps = vec![Step::Push(tcp4(100).verified()), Step::Age(MS, age)];
+        let (_, stats) = run(config(Semantics::Stream, LinkType::RawIp), steps);
+        assert_eq!(stats.flushes.get(FlushReason::Inactive), 0, "{age}");
+    }
+}
+
+/// `age` or longer, in units of 1.024 µs.
+#[test]
+fn b15_what_is_exactly_as_old_is_handed_on() {
+    for (age, expected) in [(1 << 20, 1), ((1 << 20) + 1024, 0)] {
+        let steps = vec![Step::Push(tcp4(100).verified()), Step::Age(1 << 20, age)];
+        let (_, stats) = run(config(Semantics::Stream, LinkType::RawIp), steps);
+        assert_eq!(stats.flushes.get(FlushReason::Inactive), expected);
+    }
+}
+
+/// The first packet has timestamps, the second something else as long.
+#[test]
+fn options_have_to_stay_timestamps() {
+    let mut frames = data(&tcp4(0), &[MSS; 3]);
+    frames[1].options[2] = 30;
+    streamed(&frames, &[1448, 1448, 1448]);
 }
 
 #[test]

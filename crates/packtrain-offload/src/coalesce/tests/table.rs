@@ -156,6 +156,82 @@ fn a_queue_that_is_full_is_run() {
     }
 }
 
+/// Queued packets are handed on however young they are.
+#[test]
+fn a_look_at_ages_runs_the_queue() {
+    let config = Config {
+        mode: Mode::Sorted,
+        ..hash_mode(8)
+    };
+    let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+    let burst = (0..2).flat_map(|round| (0..5).map(move |port| packet(port, round)));
+    let mut out = 0;
+    coalescer.push_burst(0, burst, &mut |_, _| out += 1);
+    coalescer.flush_inactive(0, 1 << 30, &mut |_, _| out += 1);
+    assert_eq!((out, coalescer.held()), (5, 0));
+}
+
+/// A byte of the hash says which slots to look at, and its values are all as good.
+#[test]
+fn every_hash_finds_its_entry() {
+    const FLOWS: u16 = 2000;
+    let input = (0..2).flat_map(|round| (0..FLOWS).map(move |port| packet(port, round)));
+    let (output, _) = run(hash_mode(8192), vec![Step::Burst(input.collect())]);
+    assert_eq!(output.len(), usize::from(FLOWS));
+}
+
+/// What is dropped leaves its slots.
+#[test]
+fn a_cleared_table_is_empty() {
+    let config = Config {
+        seed: colliding_seed(),
+        ..hash_mode(64)
+    };
+    let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+    let burst = |ports: Range<u16>| ports.map(|port| packet(port, 0));
+    let mut sink = |_: Wire, _: &Done| panic!("there is room");
+    coalescer.push_burst(0, burst(0..12), &mut sink);
+    assert_eq!(coalescer.clear(), 12);
+    coalescer.push_burst(0, burst(12..24), &mut sink);
+    assert_eq!(coalescer.held(), 12);
+}
+
+/// Sorting begins when more than one packet in eight was evicted, and ends after sixteen windows in
+/// a row with no more than half as many flows as the table has room for.
+#[test]
+fn auto_goes_by_what_was_evicted_and_by_flows_of_sixteen_windows() {
+    let config = Config {
+        mode: Mode::Auto,
+        ..hash_mode(64)
+    };
+    let new = || Coalescer::new(config, Owned::for_config(&config)).unwrap();
+    type Tested = Coalescer<Wire, Owned<Wire>>;
+    let window = |coalescer: &mut Tested, flows: u16, rounds: usize| {
+        let burst = (0..flows).flat_map(|port| (0..rounds).map(move |r| packet(port, r)));
+        coalescer.push_burst(0, burst, &mut |_, _| ());
+        coalescer.flush(&mut |_, _| ());
+        coalescer.is_sorting()
+    };
+    // A flow after the other; those beyond 64 evict one each.
+    for (flows, rounds, sorts) in [(73, 1, false), (74, 1, true), (84, 2, false), (86, 2, true)] {
+        let mut coalescer = new();
+        assert_eq!(window(&mut coalescer, flows, rounds), sorts, "{flows}");
+    }
+    let mut coalescer = new();
+    assert!(window(&mut coalescer, 200, 1));
+    for _ in 0..15 {
+        assert!(window(&mut coalescer, 32, 1));
+    }
+    assert!(window(&mut coalescer, 33, 1), "one with more flows");
+    for _ in 0..15 {
+        assert!(window(&mut coalescer, 32, 1));
+    }
+    // An empty one says nothing.
+    coalescer.flush(&mut |_, _| ());
+    assert!(coalescer.is_sorting());
+    assert!(!window(&mut coalescer, 32, 1));
+}
+
 #[test]
 fn auto_sorts_while_the_table_overflows() {
     let config = Config {
@@ -240,9 +316,14 @@ fn tcp_and_udp_of_the_same_ports_are_two_flows() {
         tcp[1].verified(),
         udp[1].verified(),
     ];
-    for mode in MODES {
+    // Also with the same hash.
+    for (mode, seed) in MODES
+        .map(|mode| [(mode, 0), (mode, colliding_seed())])
+        .concat()
+    {
         let config = Config {
             mode,
+            seed,
             ..hash_mode(8)
         };
         let (output, _) = run(config, vec![Step::Burst(input.clone())]);

@@ -14,15 +14,16 @@ pub(super) use station::Visit;
 pub use stats::EgressStats;
 
 use super::alarm::Alarm;
-use crate::driver::{Armed, Features, TxDescriptors};
+use crate::driver::{Armed, DeviceError, Features, TxDescriptors};
 use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{self, Dispatch, Rule, Seen, Sight};
 use crate::queue::TxQueue;
 use crate::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Status, Turn};
-use crate::stats::{DropCounters, DropReason, SubmitCounters};
+use crate::stats::{DropCounters, DropReason, QueueId, Stall, SubmitCounters};
 use crate::sync::{Barrier, Padded};
 use crate::time::Instant;
+use crate::trace;
 use space::Space;
 use station::Station;
 use std::fmt;
@@ -77,6 +78,7 @@ pub(super) struct Egress<T> {
     alarm: Arc<Alarm>,
     stats: Arc<EgressStats>,
     barrier: Barrier,
+    id: QueueId,
 }
 
 impl<T> fmt::Debug for Egress<T> {
@@ -199,6 +201,7 @@ impl<T: TxDescriptors> Egress<T> {
         cpus: Cpus,
         alarm: Arc<Alarm>,
     ) -> Self {
+        let id = queue.counters().id;
         let station = Station::new(queue, drops, dispatch);
         let ring = Ring::new(TX_RING_PACKETS, station);
         let egress = Self {
@@ -213,6 +216,7 @@ impl<T: TxDescriptors> Egress<T> {
             alarm,
             stats: Arc::default(),
             barrier: Barrier::new(),
+            id,
         };
         if let Some(mut consumer) = egress.ring.try_consume(Claim::Free) {
             consumer.with_state(|station| station.show(&egress));
@@ -319,6 +323,7 @@ impl<T: TxDescriptors> Egress<T> {
             && let Some(consumer) = self.ring.try_consume(Claim::Free)
         {
             counters.direct.add(1);
+            trace::dispatch(self.id, batch.into(), false);
             self.drain(producer, consumer, Some(burst), budget, visit, now);
             if burst.is_empty() || producer.is_worker {
                 return;
@@ -334,6 +339,10 @@ impl<T: TxDescriptors> Egress<T> {
             counters.ring_full.add(1);
         }
         let accepted = enqueued.accepted > 0;
+        if accepted {
+            let deferred = !matches!(enqueued.duty, Duty::Drain(_));
+            trace::dispatch(self.id, enqueued.accepted as u64, deferred);
+        }
         match enqueued.duty {
             Duty::Drain(consumer) => {
                 counters.direct.add(u64::from(accepted));
@@ -403,19 +412,60 @@ impl<T: TxDescriptors> Egress<T> {
         }
     }
 
-    /// The worker's turn: what was left to it, what a device has completed. Once, unless the ring
-    /// is somebody else's.
-    pub(super) fn serve(&self, producer: &Producer, visit: &mut Visit, now: Instant) {
+    /// The worker's turn at the start of a step: what was left to it, what a device has completed,
+    /// what is due by time. Once, unless the ring is somebody else's. `recheck`: also where nothing
+    /// of that can be seen.
+    pub(super) fn serve(
+        &self,
+        producer: &Producer,
+        recheck: bool,
+        visit: &mut Visit,
+        now: Instant,
+    ) {
         let claim = match self.ring.status() {
-            Status::Idle if self.in_flight() > 0 => Claim::Free,
+            Status::Idle if self.in_flight() > 0 || recheck => Claim::Free,
             Status::Idle | Status::Busy => return,
             Status::Abdicated | Status::Stalled(_) => Claim::Any,
         };
         let rule = Rule::from_bits(self.rule.load(Ordering::Relaxed));
         let budget = usize::from(rule.budget()).max(BURST_PACKETS_MAX);
         if let Some(consumer) = self.ring.try_consume(claim) {
+            visit.serves = true;
             self.drain(producer, consumer, None, budget, Some(visit), &|| now);
         }
+    }
+
+    /// The end of the worker's step: tells the device of all that it was given. Where somebody else
+    /// is the consumer, it does that; before a stall it was done.
+    pub(super) fn ring(&self, visit: &mut Visit, now: Instant) {
+        if let Some(mut consumer) = self.ring.try_consume(Claim::Free) {
+            consumer.with_state(|station| station.ring(self, visit, now));
+            // What came meanwhile is seen by the worker before it sleeps.
+            let (Exit::Idle | Exit::Abdicated | Exit::Passed | Exit::Stalled(_)) =
+                consumer.leave(Turn::More);
+        }
+    }
+
+    /// Resets the queue in its device; what comes back from that goes out again with the next step.
+    /// Waits for whoever is the consumer, which never takes long.
+    pub(super) fn reset(&self, now: Instant) -> Result<bool, DeviceError> {
+        let mut consumer = loop {
+            match self.ring.try_consume(Claim::Any) {
+                Some(consumer) => break consumer,
+                None => thread::yield_now(),
+            }
+        };
+        let (done, ready) = consumer.with_state(|station| {
+            let done = station.reset(self, now);
+            (done, station.is_ready())
+        });
+        let said = if ready {
+            Turn::More
+        } else {
+            Turn::Stalled(Stall::NoDescriptor)
+        };
+        let (Exit::Idle | Exit::Abdicated | Exit::Passed | Exit::Stalled(_)) = consumer.leave(said);
+        done
     }
 
     /// Frees what the device is done with, if nobody is at it.

@@ -38,6 +38,12 @@ pub(in crate::engine) struct Visit {
     pub(in crate::engine) retry_at: Option<Instant>,
     /// Why the run cannot go on.
     pub(in crate::engine) error: Option<DeviceError>,
+    /// It is the visit at the start of a step: the queue does what is due.
+    pub(in crate::engine) serves: bool,
+    /// The device woke the worker since the last visit.
+    pub(in crate::engine) woken: bool,
+    /// The device may not know of all packets yet: the doorbell is rung at the end of the step.
+    pub(in crate::engine) owes: bool,
 }
 
 /// The descriptor of a device, to be watched without being its consumer: a duplicate, made when
@@ -91,7 +97,7 @@ impl<T: TxDescriptors> Station<T> {
     ) -> Turn {
         let result = match self.failed.take() {
             Some(error) => Err(error),
-            None => self.observed(egress, own, items, now),
+            None => self.observed(egress, own, items, visit.as_deref_mut(), now),
         };
         self.show(egress);
         let result = match (&mut visit, &self.queue) {
@@ -120,14 +126,16 @@ impl<T: TxDescriptors> Station<T> {
         egress: &Egress<T>,
         own: Option<&mut Burst>,
         items: &mut Drained<'_, Packet, Self>,
+        visit: Option<&mut Visit>,
         now: &impl Fn() -> Instant,
     ) -> Result<Sent, DeviceError> {
         if !self.observer.learns {
-            return self.send(egress, own, items).map(|(sent, _)| sent);
+            let sent = self.send(egress, own, items, visit, now);
+            return sent.map(|(sent, _)| sent);
         }
         let waiting = items.len() as u64 + own.as_ref().map_or(0, |own| own.len() as u64);
         let begin = self.observer.is_due().then(now);
-        let (sent, packets) = self.send(egress, own, items)?;
+        let (sent, packets) = self.send(egress, own, items, visit, now)?;
         self.observer.add(waiting, packets);
         if let Some(begin) = begin {
             self.observer.tell(egress, packets, begin, now());
@@ -141,17 +149,41 @@ impl<T: TxDescriptors> Station<T> {
         egress: &Egress<T>,
         own: Option<&mut Burst>,
         items: &mut Drained<'_, Packet, Self>,
+        visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
     ) -> Result<(Sent, u64), DeviceError> {
         let Some(queue) = &mut self.queue else {
             // Nobody submits any more once it is gone; see `Egress::close`.
             debug_assert_eq!(items.len(), 0);
             return Ok((Sent::All, 0));
         };
-        queue.reclaim();
+        // Of a worker's step there is more to come, and it rings once for all of it.
+        let more = visit.is_some() && own.is_some();
+        let due = match visit {
+            Some(visit) => {
+                visit.owes |= more;
+                if std::mem::take(&mut visit.woken) {
+                    queue.note_wakeup();
+                }
+                std::mem::take(&mut visit.serves)
+            }
+            // A device that is done with packets at once needs no clock.
+            None => queue.in_flight() > 0 || !queue.is_ready(),
+        };
+        if due {
+            queue.service(now())?;
+        }
+        let transmit = |queue: &mut TxQueue<T>, burst: &mut Burst| {
+            if more {
+                queue.transmit_more(burst)
+            } else {
+                queue.transmit(burst)
+            }
+        };
         let mut packets = 0;
         if let Some(own) = own.filter(|own| !own.is_empty()) {
             let before = own.len();
-            let sent = queue.transmit(own)?;
+            let sent = transmit(queue, own)?;
             packets += (before - own.len()) as u64;
             if sent != Sent::All {
                 return Ok((sent, packets));
@@ -170,10 +202,33 @@ impl<T: TxDescriptors> Station<T> {
                 egress.stats.shown.taken.add(taken);
             }
         }
-        if self.stage.is_empty() && queue.is_ready() {
-            return Ok((Sent::All, packets));
+        if !self.stage.is_empty() || !queue.is_ready() {
+            return Ok((transmit(queue, &mut self.stage)?, packets));
         }
-        Ok((queue.transmit(&mut self.stage)?, packets))
+        if !more {
+            queue.ring_if_owed()?;
+        }
+        Ok((Sent::All, packets))
+    }
+
+    /// Tells the device of what it was given.
+    pub(super) fn ring(&mut self, egress: &Egress<T>, visit: &mut Visit, now: Instant) {
+        let Some(queue) = &mut self.queue else { return };
+        if let Err(error) = queue.ring_if_owed() {
+            visit.error = Some(error);
+        }
+        visit.retry_at = queue.retry_at(now);
+        self.show(egress);
+    }
+
+    /// Resets the queue in its device. False for a device that cannot do that.
+    pub(super) fn reset(&mut self, egress: &Egress<T>, now: Instant) -> Result<bool, DeviceError> {
+        let Some(queue) = &mut self.queue else {
+            return Ok(false);
+        };
+        let done = queue.reset(now);
+        self.show(egress);
+        Ok(done?.is_some())
     }
 
     /// Shows to all what only the consumer can see.

@@ -74,9 +74,7 @@ impl EgressStats {
     /// The producer of this block is gone.
     pub(super) fn leave(&self, counters: &Arc<SubmitCounters>) {
         let mut producers = self.producers();
-        producers
-            .here
-            .retain(|other| !Arc::ptr_eq(other, counters));
+        producers.here.retain(|other| !Arc::ptr_eq(other, counters));
         producers.gone.merge(&counters.snapshot());
     }
 

@@ -3,7 +3,7 @@
 use super::fake::{End, Queue, World, plan_of, planned};
 use crate::driver::{Armed, Features, Input};
 use crate::engine::{Forward, Next};
-use crate::limits::{BURST_PACKETS_MAX, COALESCE_HOLD_MAX};
+use crate::limits::{BURST_PACKETS_MAX, COALESCE_HOLD_MAX, TX_POLL_AFTER};
 use crate::plan::{Coalescing, Plan};
 use crate::stats::DropReason;
 use crate::test_packets::{Segment, tcp4};
@@ -58,6 +58,11 @@ fn settle(world: &mut World<Forward>) -> Next {
     panic!("no end")
 }
 
+/// Nothing to do but to ask, after a while, whether a wake-up of the device was lost.
+fn waits_for_the_device() -> Next {
+    Next::SleepUntil(NOW.after(TX_POLL_AFTER))
+}
+
 /// Wire packets of each packet sent.
 fn sizes(queue: &Queue) -> Vec<u16> {
     queue.tx().tcp.iter().map(|packet| packet.3).collect()
@@ -91,6 +96,11 @@ fn trains_are_merged_across_bursts_and_never_slept_on() {
     assert_eq!(sizes(&world.b[0]), [63, 37]);
     assert_eq!(world.closed().ledger.held, 0);
     assert_stream(&world.b[0], 7, 100);
+    let coalesce = &world.closed().ports[0].rx_batches[0].coalesce;
+    assert_eq!(
+        (coalesce.count(), coalesce.sum(), coalesce.max()),
+        (2, 100, 63)
+    );
     assert_eq!(world.worker(0).arm(), Armed::Idle);
 }
 
@@ -170,11 +180,11 @@ fn a_stalled_egress_holds_and_lets_go_in_order() {
     let mut world = merging([1, 1], Input::Endless);
     world.b[0].tx().room = 1;
     world.a[0].arrive_tcp(flow(1, 0..300));
-    assert_eq!(settle(&mut world), Next::Arm);
+    assert_eq!(settle(&mut world), waits_for_the_device());
     assert_eq!(world.worker(0).arm(), Armed::Idle);
     let held = world.closed().ledger.held;
     assert!(held > 0, "{held}");
-    assert_eq!(settle(&mut world), Next::Arm);
+    assert_eq!(settle(&mut world), waits_for_the_device());
     assert_eq!(world.closed().ledger.held, held);
     world.b[0].tx().room = usize::MAX;
     assert_eq!(settle(&mut world), Next::Arm);
@@ -189,7 +199,7 @@ fn queues_that_share_a_stalled_one_strand_nothing() {
     world.b[0].tx().room = 1;
     world.a[0].arrive_tcp(flow(1, 0..150));
     world.a[1].arrive_tcp(flow(2, 0..150));
-    assert_eq!(settle(&mut world), Next::Arm);
+    assert_eq!(settle(&mut world), waits_for_the_device());
     for _ in 0..100 {
         world.b[0].tx().room = 1;
         settle(&mut world);

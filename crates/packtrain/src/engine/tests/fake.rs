@@ -3,10 +3,13 @@
 use crate::driver::Wishes;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
-    Interest, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+    Interest, QueuePair, Refused, Reset, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
+    TxPacket,
 };
-use crate::engine::{Handler, Intake, Joined, Snapshot, Stats, TxHandles, Workers, join_with};
-use crate::limits::SEGMENTS_MAX;
+use crate::engine::{
+    Handler, Intake, Joined, PortSnapshot, Snapshot, Stats, TxHandles, Workers, join_with,
+};
+use crate::limits::{BURST_PACKETS_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, ArenaConfig};
 use crate::plan::{Plan, Side, plan};
 use crate::policy::dispatch::Dispatch;
@@ -69,6 +72,8 @@ pub struct TxState {
     /// A feature that it refuses though it was promised.
     pub refuses: Features,
     pub asked: u64,
+    /// A reset finds that it has sent nothing of what it keeps; else it cannot be reset.
+    pub forgets: bool,
 }
 
 /// One queue of a fake device, from the test's side.
@@ -292,6 +297,21 @@ impl TxDescriptors for FakeTx {
         }
     }
 
+    fn reset(
+        &mut self,
+        _sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        if !state.forgets {
+            return Ok(Reset::Unsupported);
+        }
+        let sent = state.sent.len() - state.kept.len();
+        state.sent.truncate(sent);
+        assert!(state.kept.drain(..).all(|token| unsent.push(token)));
+        Ok(Reset::Done)
+    }
+
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         Some((self.bell.as_fd(), Interest::Read))
     }
@@ -472,6 +492,28 @@ impl<H: Handler> World<H> {
     pub fn closed(&self) -> Snapshot {
         let snapshot = self.stats.snapshot();
         assert!(snapshot.ledger.closed(), "{:?}", snapshot.ledger);
+        snapshot.ports.iter().for_each(assert_batches);
         snapshot
+    }
+}
+
+/// Batches have exactly the packets that the counters have.
+fn assert_batches(port: &PortSnapshot) {
+    for (rx, batches) in port.rx.iter().zip(&port.rx_batches) {
+        let poll = &batches.poll;
+        assert_eq!(poll.sum(), rx.packets + rx.bad_packets);
+        assert!(poll.count() <= rx.polls && poll.max() <= BURST_PACKETS_MAX as u64);
+        let flushed: u64 = rx
+            .values()
+            .filter(|(name, _)| name.starts_with("gro_flush"))
+            .map(|(_, count)| count)
+            .sum();
+        assert_eq!(batches.coalesce.count(), flushed);
+        let alone = flushed - rx.gro_packets;
+        assert_eq!(batches.coalesce.sum(), rx.gro_wire_packets + alone);
+    }
+    for (tx, batches) in port.tx.iter().zip(&port.tx_batches) {
+        assert_eq!(batches.drain.sum(), tx.packets);
+        assert!(batches.enqueue.max() <= BURST_PACKETS_MAX as u64);
     }
 }

@@ -30,7 +30,10 @@ const POLICIES: [Dispatch; 5] = [
 ];
 
 fn one(dispatch: Dispatch) -> World<Forward> {
-    dispatched(&plan_of([1, 1]), [1, 1], ENDLESS, None, dispatch, || Forward).unwrap()
+    dispatched(&plan_of([1, 1]), [1, 1], ENDLESS, None, dispatch, || {
+        Forward
+    })
+    .unwrap()
 }
 
 fn start(world: &mut World<Forward>) -> Running {
@@ -98,7 +101,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Pending => {
                 let start = std::time::Instant::now();
                 thread::park_timeout(PATIENCE);
-                assert!(start.elapsed() < PATIENCE, "nobody said that there is space");
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "nobody said that there is space"
+                );
             }
         }
     }
@@ -185,7 +191,9 @@ fn order_and_conservation_under_every_policy() {
                 }
                 device.tx().sent.len() == all
             });
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            threads
+                .into_iter()
+                .for_each(|thread| thread.join().unwrap());
             drop(handle);
             device.tx().complete = usize::MAX;
             running.stop();
@@ -194,12 +202,19 @@ fn order_and_conservation_under_every_policy() {
             let generated = u64::from(producers * EACH);
             assert_eq!(end.ledger.generated, generated, "seed {seed:#x}");
             assert_eq!(end.ledger.transmitted, all as u64, "seed {seed:#x}");
-            assert_eq!((end.ledger.held, end.ledger.dropped), (0, 0), "seed {seed:#x}");
+            assert_eq!(
+                (end.ledger.held, end.ledger.dropped),
+                (0, 0),
+                "seed {seed:#x}"
+            );
             let sent = &device.tx().sent;
             for producer in (0..producers).chain([9]) {
                 let own = sent.iter().filter(|&&n| n >> 24 == producer);
                 let own: Vec<_> = own.map(|n| n & 0xff_ffff).collect();
-                assert!(own.iter().copied().eq(0..EACH), "seed {seed:#x}: {producer}");
+                assert!(
+                    own.iter().copied().eq(0..EACH),
+                    "seed {seed:#x}: {producer}"
+                );
             }
         }
     }
@@ -223,7 +238,11 @@ fn direct_dispatch_wakes_nobody() {
         let tx = &now.ports[1].tx[0];
         assert_eq!((tx.direct, tx.deferred, tx.wakeups), (2000, 0, 0));
         assert_eq!((tx.ring_full, tx.abdications), (0, 0));
-        assert_eq!((worker.steps.get(), now.syscalls), before, "not one system call");
+        assert_eq!(
+            (worker.steps.get(), now.syscalls),
+            before,
+            "not one system call"
+        );
         assert_eq!(world.b[0].tx().sent, (0..2000).collect::<Vec<_>>());
         running.stop();
         running.join().unwrap();
@@ -241,7 +260,9 @@ fn deferred_dispatch_wakes_a_worker_that_sleeps() {
         let sleeps = world.stats.workers[0].sleeps.get();
         assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
         let queue = world.b[0].clone();
-        wait_for("the packet", || queue.tx().sent.len() == number as usize + 1);
+        wait_for("the packet", || {
+            queue.tx().sent.len() == number as usize + 1
+        });
         wait_for("the worker to sleep", || {
             world.stats.workers[0].sleeps.get() > sleeps
         });
@@ -254,8 +275,8 @@ fn deferred_dispatch_wakes_a_worker_that_sleeps() {
     world.closed();
 }
 
-/// Fills queue and ring of a device that takes nothing with packets from `next` on, until the worker
-/// finds no place for any either; says what the next one would be.
+/// Fills queue and ring of a device that takes nothing with packets from `next` on, until the
+/// worker finds no place for any either; says what the next one would be.
 fn fill(world: &mut World<Forward>, handle: &mut TxHandle, mut next: u32) -> u32 {
     loop {
         let before = next;
@@ -299,7 +320,10 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
     world.b[0].tx().room = 0;
     settle(world.worker(0));
     let mut count = fill_once(&world, &mut handle, 0);
-    assert!(count as usize >= TX_RING_PACKETS, "every slot is used: {count}");
+    assert!(
+        count as usize >= TX_RING_PACKETS,
+        "every slot is used: {count}"
+    );
     let held = world.closed().ledger;
     assert_eq!((held.generated, held.held), (count.into(), count.into()));
     assert!(world.stats.snapshot().ports[1].tx[0].ring_full > 0);
@@ -393,7 +417,9 @@ fn the_end_of_the_run_releases_who_waits() {
                 }
             }
         }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         let end = world.closed();
         assert_eq!(end.ledger.held, 0, "{how}");
         let reason = match how {
@@ -524,7 +550,11 @@ fn flows_keep_their_queue_and_their_order() {
             let own: Vec<_> = tx.tcp.iter().filter(|p| p.0 == port).map(|p| p.1).collect();
             if !own.is_empty() {
                 assert_eq!(own, (0..50).collect::<Vec<_>>());
-                assert_eq!(places.insert(port, index), None, "flow {port} is on two queues");
+                assert_eq!(
+                    places.insert(port, index),
+                    None,
+                    "flow {port} is on two queues"
+                );
             }
         }
     }

@@ -4,6 +4,8 @@ use super::fake::{End, Queue, World, world};
 use crate::driver::{DeviceError, Input};
 use crate::engine::{Forward, Port, Running};
 use crate::stats::DropReason;
+use std::fs::File;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const ENDLESS: [Input; 2] = [Input::Endless; 2];
@@ -47,6 +49,16 @@ fn packets_wake_a_sleeping_worker_and_stop_ends_it() {
     let end = world.closed();
     assert_eq!((end.ledger.transmitted, end.ledger.held), (500, 0));
     assert_eq!(end.drops.total(), 0, "nothing was given up");
+    // Each packet and the stop woke a worker, unless it was about to look once more.
+    assert_eq!(end.workers.len(), 2);
+    for worker in &end.workers {
+        assert!(
+            worker.wakeups > 0 && worker.wakeups <= worker.sleeps,
+            "{worker:?}"
+        );
+        assert!(worker.cpu_ns > 0 && worker.steps > worker.sleeps);
+        assert!(worker.voluntary_switches + worker.involuntary_switches > 0);
+    }
     assert!(end.sleeps > 0 && end.syscalls >= end.sleeps && end.cpu_ns > 0);
     let wakeups: u64 = end.ports.iter().map(|port| port.rx_total().wakeups).sum();
     assert!(wakeups > 0);
@@ -204,4 +216,47 @@ fn what_waits_for_a_removed_device_is_counted_as_lost_with_it() {
     assert_eq!((end.ledger.held, end.ledger.transmitted), (0, 0));
     assert_eq!(end.drops.get(DropReason::DeviceReset), end.ledger.received);
     assert_eq!(end.drops.get(DropReason::Shutdown), 0);
+}
+
+/// With any number of descriptors left: what runs has all that it needs, and does not end for want
+/// of one while somebody waits for packets.
+#[test]
+fn workers_without_descriptors_are_not_started() {
+    const ALONE: &str = "PACKTRAIN_TEST_FEW_DESCRIPTORS";
+    const NAME: &str = "engine::tests::threads::workers_without_descriptors_are_not_started";
+    if std::env::var_os(ALONE).is_none() {
+        // The limit is that of a process, and other tests need descriptors.
+        let test = std::env::current_exe().unwrap();
+        let ran = Command::new("sh")
+            .args(["-c", "ulimit -n 64; exec \"$0\" --exact --nocapture \"$1\""])
+            .arg(test)
+            .args([NAME])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let out = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && out.contains("1 passed"), "{ran:?}");
+        return;
+    }
+    let (mut refused, mut started) = (0, 0);
+    for left in 0..12 {
+        let mut world = world([2, 2], ENDLESS, None, || Forward).unwrap();
+        let workers = world.workers.take().expect("started once");
+        let mut open: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        open.truncate(open.len() - left);
+        let running = Running::start(workers, world.intake.clone());
+        drop(open);
+        match running {
+            Ok(running) => {
+                started += 1;
+                running.stop();
+                running.join().unwrap();
+            }
+            Err(error) => {
+                refused += 1;
+                assert_eq!(error.raw_os_error(), Some(24), "{left} left: {error}");
+            }
+        }
+    }
+    assert!(refused > 0 && started > 0, "{refused}, {started}");
 }

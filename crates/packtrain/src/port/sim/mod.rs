@@ -335,6 +335,24 @@ impl SimControl {
         end.corrupt.fetch_add(packets, Ordering::AcqRel);
     }
 
+    /// The next `packets` packets that this endpoint sends are never reported as sent.
+    pub fn lose_completions(&self, packets: u64) {
+        let end = self.wire.end(self.side);
+        end.lose_completions.fetch_add(packets, Ordering::AcqRel);
+    }
+
+    /// The next `times` that this endpoint should wake who waits for completions, it does not.
+    pub fn lose_interrupts(&self, times: u64) {
+        let end = self.wire.end(self.side);
+        end.lose_interrupts.fetch_add(times, Ordering::AcqRel);
+    }
+
+    /// TX queue `queue` of this endpoint stands still from now on: it takes packets while its ring
+    /// has room, and sends and reports none until it is reset.
+    pub fn hang(&self, queue: usize) {
+        self.wire.end(self.side).set_hung(queue, true);
+    }
+
     /// What the hardware counted beside [`Self::device_counters`].
     #[must_use]
     pub fn counters(&self) -> SimCounters {

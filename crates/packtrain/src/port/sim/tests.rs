@@ -11,6 +11,8 @@ use crate::queue::{RxQueue, TxQueue};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
+mod trouble;
+
 /// An attached endpoint with its own arena and one queue of the framework each way.
 struct Station {
     rx: RxQueue<SimRx>,

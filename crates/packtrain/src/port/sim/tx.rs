@@ -1,9 +1,9 @@
 //! The transmitting half of a simulated queue, and the hardware behind it.
 
-use super::wire::{Arrival, End, RxState, TxWaiter, Wire, Word};
+use super::wire::{Arrival, End, RxState, TxWaiter, Wire, Word, take_one};
 use super::{CompletionDelay, Rng, SimConfig};
 use crate::driver::{
-    Accepted, Armed, Completed, DeviceError, Features, Interest, Link, Refused, Token,
+    Accepted, Armed, Completed, DeviceError, Features, Interest, Link, Refused, Reset, Token,
     TxDescriptors, TxMemory, TxPacket,
 };
 use crate::limits::PACKET_BYTES_MAX;
@@ -37,10 +37,15 @@ pub struct SimTx {
     clock: u64,
     /// Nothing was handed over since the last `reclaim`.
     quiet: bool,
+    /// Sent, and never to be reported.
+    lost: Vec<Token>,
+    /// The receiver asked to wait.
+    paused: bool,
     /// A packet was refused since the arena had no line to refer to it with.
     starved: bool,
     rng: Rng,
-    engine: Engine,
+    /// Boxed, so that one of many ports does not make all of them large.
+    engine: Box<Engine>,
     doorbells: u64,
     syscalls: u64,
 }
@@ -85,9 +90,11 @@ impl SimTx {
             due: VecDeque::with_capacity(ring),
             clock: 0,
             quiet: false,
+            lost: Vec::with_capacity(ring),
+            paused: false,
             starved: false,
             rng: Rng(seed),
-            engine: Engine::new(),
+            engine: Box::new(Engine::new()),
             doorbells: 0,
             syscalls: 0,
         }
@@ -105,7 +112,8 @@ impl SimTx {
     /// The device reads what is visible and puts it on the wire, until the ring is empty or the
     /// receiver asks to wait.
     fn pump(&mut self) {
-        if self.visible == 0 {
+        self.paused = false;
+        if self.visible == 0 || self.is_hung() {
             return;
         }
         let wire = Arc::clone(&self.wire);
@@ -149,6 +157,7 @@ impl SimTx {
                 Err(Stop::Malformed) => counts.fetched_malformed(),
                 Err(Stop::Pause) => {
                     port.rx.waiting = true;
+                    self.paused = true;
                     if let Some(waiter) = self.waiter() {
                         waiter.armed.store(true, Ordering::Release);
                     }
@@ -169,6 +178,11 @@ impl SimTx {
     fn take_front(&mut self) -> Option<Entry> {
         self.visible = self.visible.checked_sub(1)?;
         let entry = self.ring.pop_front()?;
+        if take_one(&self.wire.end(self.side).lose_completions) {
+            // Its descriptors stay taken, as the driver knows nothing of it.
+            self.lost.push(entry.token);
+            return Some(entry);
+        }
         let after = match self.config().delay {
             CompletionDelay::None => 0,
             CompletionDelay::Flushes(n) | CompletionDelay::Reclaims(n) => n,
@@ -197,9 +211,19 @@ impl SimTx {
             });
         }
         self.visible = 0;
+        self.sent.extend(self.lost.drain(..).map(|token| Sent {
+            token,
+            descriptors: 0,
+            due: 0,
+        }));
         for sent in &mut self.sent {
             sent.due = 0;
         }
+    }
+
+    /// The device does nothing until it is reset.
+    fn is_hung(&self) -> bool {
+        self.wire.end(self.side).is_hung(self.queue)
     }
 
     /// Refuses what the configuration says to refuse, and what the framework should never send.
@@ -282,6 +306,9 @@ impl TxDescriptors for SimTx {
         if self.wire.link(self.side) == Link::Removed {
             self.give_all_back();
         }
+        if self.is_hung() && self.wire.link(self.side) != Link::Removed {
+            return;
+        }
         self.pump();
         let counts_reclaims = matches!(self.config().delay, CompletionDelay::Reclaims(_));
         if counts_reclaims || std::mem::replace(&mut self.quiet, true) {
@@ -313,12 +340,48 @@ impl TxDescriptors for SimTx {
         let Some(waiter) = self.waiter() else {
             return Armed::Idle;
         };
+        if self.is_hung() {
+            return Armed::Idle;
+        }
         if !self.sent.is_empty() || !self.due.is_empty() {
+            if take_one(&self.wire.end(self.side).lose_interrupts) {
+                return Armed::Idle;
+            }
             // For who sleeps all the same: the completion interrupt.
             waiter.raise();
             return Armed::WorkPending;
         }
         Armed::Idle
+    }
+
+    fn is_blocked(&self) -> bool {
+        (self.paused && !self.is_hung()) || self.wire.link(self.side) != Link::Up
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        if self.wire.link(self.side) == Link::Removed {
+            return Err(DeviceError::Removed);
+        }
+        let done = self.due.drain(..).chain(self.sent.drain(..));
+        let done = done.map(|sent| sent.token).chain(self.lost.drain(..));
+        // As many as there are packets in flight, so there is room for each.
+        let mut named = done.fold(true, |all, token| all & sent.push(token));
+        for entry in self.ring.drain(..) {
+            // One that is cut has left in part: to send it again would send that part twice.
+            if entry.segments_sent == 0 {
+                named &= unsent.push(entry.token);
+            }
+        }
+        debug_assert!(named, "the framework has room for what it gave us");
+        self.visible = 0;
+        self.free = self.config().tx_ring;
+        self.paused = false;
+        self.wire.end(self.side).set_hung(self.queue, false);
+        Ok(Reset::Done)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

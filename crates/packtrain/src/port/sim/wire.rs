@@ -2,6 +2,7 @@
 
 use super::{SimConfig, SimCounters};
 use crate::driver::{Attach, DeviceCounters, Features, Link, RxBuffers};
+use crate::limits::QUEUES_MAX;
 use crate::packet::{Packet, VlanTag};
 use crate::port::sys::event::Event;
 use packtrain_offload::offload::{ChecksumState, Gso};
@@ -24,17 +25,45 @@ pub(super) struct End {
     pub(super) removed: AtomicBool,
     /// Packets to come that will be reported as received in error.
     pub(super) corrupt: AtomicU64,
+    /// Packets to be sent whose completion will never be reported.
+    pub(super) lose_completions: AtomicU64,
+    /// Completion interrupts to come that are lost.
+    pub(super) lose_interrupts: AtomicU64,
+    /// TX queues that stand still, a bit for each.
+    hung: [AtomicU64; QUEUES_MAX.div_ceil(64)],
     pub(super) attached: OnceLock<Attached>,
     pub(super) counts: Counts,
 }
 
 impl End {
     fn corrupts_next(&self) -> bool {
-        let less = |n: u64| n.checked_sub(1);
-        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-        // The common case is a plain load.
-        self.corrupt.load(fetch) != 0 && self.corrupt.fetch_update(set, fetch, less).is_ok()
+        take_one(&self.corrupt)
     }
+
+    /// Whether TX queue `queue` stands still.
+    pub(super) fn is_hung(&self, queue: usize) -> bool {
+        let word = self.hung.get(queue / 64);
+        word.is_some_and(|word| word.load(Ordering::Acquire) & (1 << (queue % 64)) != 0)
+    }
+
+    pub(super) fn set_hung(&self, queue: usize, hung: bool) {
+        let Some(word) = self.hung.get(queue / 64) else {
+            return;
+        };
+        let bit = 1 << (queue % 64);
+        if hung {
+            word.fetch_or(bit, Ordering::AcqRel);
+        } else if word.load(Ordering::Acquire) & bit != 0 {
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Counts down what a test has asked for so many times. The common case is a plain load.
+pub(super) fn take_one(times: &AtomicU64) -> bool {
+    let less = |n: u64| n.checked_sub(1);
+    let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+    times.load(fetch) != 0 && times.fetch_update(set, fetch, less).is_ok()
 }
 
 impl Wire {
@@ -45,6 +74,9 @@ impl Wire {
                 config,
                 removed: AtomicBool::new(false),
                 corrupt: AtomicU64::new(0),
+                lose_completions: AtomicU64::new(0),
+                lose_interrupts: AtomicU64::new(0),
+                hung: std::array::from_fn(|_| AtomicU64::new(0)),
                 attached: OnceLock::new(),
                 counts: Counts::default(),
             }),

@@ -5,7 +5,8 @@ use super::{Output, PassBad, info_of, lock, stopped};
 use crate::capture::{Format, Interface, WriteError, Writer};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
-    Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
+    Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxDescriptors,
+    TxPacket,
 };
 use crate::packet::{Arena, Burst, Packet};
 use crate::port::pcap::{link_code, wall_clock_ns};
@@ -285,6 +286,18 @@ impl<T: TxDescriptors> TxDescriptors for CaptureTx<T> {
 
     fn arm(&mut self) -> Armed {
         self.inner.arm()
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.inner.is_blocked()
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        self.inner.reset(sent, unsent)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -4,8 +4,8 @@ use super::wire::{self, Scratch};
 use super::{PassBad, info_of, layout_of};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver, Input,
-    Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxBatch, TxDescriptors,
-    TxPacket,
+    Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxBatch,
+    TxDescriptors, TxPacket,
 };
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError};
@@ -596,6 +596,18 @@ impl<T: TxDescriptors> TxDescriptors for FaultTx<T> {
 
     fn arm(&mut self) -> Armed {
         self.inner.arm()
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.inner.is_blocked()
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        self.inner.reset(sent, unsent)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -3,8 +3,8 @@
 use super::{Output, info_of, layout_of, lock, stopped};
 use crate::driver::{
     Accepted, Armed, Attach, BadPackets, Capabilities, Completed, DeviceCounters, DeviceError,
-    Driver, Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors,
-    TxPacket,
+    Driver, Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token,
+    TxDescriptors, TxPacket,
 };
 use crate::packet::{Arena, Burst, Packet};
 use crate::stats::DropReason;
@@ -387,6 +387,18 @@ impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
 
     fn arm(&mut self) -> Armed {
         self.inner.arm()
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.inner.is_blocked()
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        self.inner.reset(sent, unsent)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -4,8 +4,8 @@
 use super::{PassBad, info_of};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
-    Features, Interest, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors,
-    TxPacket,
+    Features, Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token,
+    TxDescriptors, TxPacket,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError, VlanTag};
@@ -335,6 +335,21 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
 
     fn arm(&mut self) -> Armed {
         self.inner.arm()
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.inner.is_blocked()
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        let result = self.inner.reset(sent, unsent);
+        // Their tags are gone: they cannot be sent again as they were, and are counted as lost.
+        unsent.drain().for_each(drop);
+        result
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -56,6 +56,7 @@ impl State {
             Self::Stalled(Stall::Busy) => 6,
             Self::Stalled(Stall::NoMemory) => 7,
             Self::Stalled(Stall::Flush) => 8,
+            Self::Stalled(Stall::ByteLimit) => 9,
         }
     }
 
@@ -70,7 +71,8 @@ impl State {
             5 => Self::Stalled(Stall::LinkDown),
             6 => Self::Stalled(Stall::Busy),
             7 => Self::Stalled(Stall::NoMemory),
-            _ => Self::Stalled(Stall::Flush),
+            8 => Self::Stalled(Stall::Flush),
+            _ => Self::Stalled(Stall::ByteLimit),
         }
     }
 }
@@ -150,7 +152,7 @@ impl Stamp {
 mod tests {
     use super::*;
 
-    const STATES: [State; 9] = [
+    const STATES: [State; 10] = [
         State::Idle,
         State::Busy,
         State::Kicked,
@@ -160,6 +162,7 @@ mod tests {
         State::Stalled(Stall::Busy),
         State::Stalled(Stall::NoMemory),
         State::Stalled(Stall::Flush),
+        State::Stalled(Stall::ByteLimit),
     ];
 
     #[test]

@@ -4,6 +4,8 @@ use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, FrameClass};
 use crate::port::null::{Null, NullConfig, NullRx, Source};
 
+mod rules;
+
 const AT: Instant = Instant::from_nanos(5_000_000);
 
 fn source(arena: &Arena) -> RxQueue<NullRx> {

@@ -1,13 +1,17 @@
 //! The transmit path against a device that answers by a script.
 
 use super::*;
+use crate::driver::Armed;
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, FrameClass};
 use device::{Scripted, Spec, to_wire};
 use packtrain_offload::offload::{Ecn, GsoKind};
 
 mod device;
+mod line;
 mod random;
+mod resets;
+mod rules;
 
 const NO_DESCRIPTOR: Result<Accepted, Refused> = Err(Refused::NoDescriptor);
 const COMPLETE: Result<Accepted, Refused> = Ok(Accepted::Complete);

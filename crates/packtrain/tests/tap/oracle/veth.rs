@@ -141,7 +141,7 @@ fn udp_cases(ipv6: bool) -> Vec<Datagrams> {
         case("ECN", &[100; 3], &|f| f[1].tos = 2),
         case("two flows", &[100; 6], &|f| {
             for (n, f) in f.iter_mut().enumerate() {
-                f.port += n as u16 % 2;
+                f.ports.0 += n as u16 % 2;
                 f.id = 8 + n as u16 / 2;
             }
         }),
@@ -180,7 +180,7 @@ fn udp_cases(ipv6: bool) -> Vec<Datagrams> {
 fn random_datagrams(numbers: &mut Numbers) -> Vec<Frame> {
     let ipv6 = numbers.below(2) == 1;
     let mut flows = [frame(ipv6, false), frame(ipv6, false)];
-    flows[1].port += 1;
+    flows[1].ports.0 += 1;
     let mut frames = vec![];
     for number in 0..20 {
         let next = &mut flows[numbers.below(4) / 3];
@@ -253,7 +253,7 @@ fn datagrams_are_merged_as_by_the_kernel() {
             for _ in 0..100 {
                 let frames = random_datagrams(&mut numbers);
                 let packets: Vec<_> = frames.iter().map(Frame::bytes).collect();
-                let briefs: String = frames.iter().map(Frame::brief).collect();
+                let briefs: String = frames.iter().map(brief).collect();
                 compare(&mut wire, &packets, None, &briefs);
             }
         },

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn spec() -> impl Strategy<Value = Spec> {
+pub(super) fn spec() -> impl Strategy<Value = Spec> {
     let kind = prop_oneof![
         Just(GsoKind::TcpV4),
         Just(GsoKind::TcpV6),
@@ -61,7 +61,7 @@ fn harmless() -> impl Strategy<Value = Result<Accepted, Refused>> {
     ]
 }
 
-fn features() -> impl Strategy<Value = Features> {
+pub(super) fn features() -> impl Strategy<Value = Features> {
     prop_oneof![
         2 => Just(Features::ALL),
         3 => (0..512_u64).prop_map(Features::from_bits),

@@ -1,0 +1,355 @@
+//! What can be seen of a running program from outside: its probes, its histograms through a
+//! tracer, its threads as the kernel counts them.
+
+mod program;
+
+use program::{PACKTRAIN, PATIENCE, command, finish, packtrain, signal, start, wait_for_line};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A run that goes on until it is told to stop, and moves packets all the time.
+const ENDLESS: [&str; 6] = [
+    "forward",
+    "null:source",
+    "null:",
+    "--json",
+    "--stats-interval",
+    "50ms",
+];
+
+/// Sums, counts and buckets of the histograms agree with each other and with the counters.
+fn assert_batches(batches: &Value, packets: u64) {
+    let number = |key: &str| batches[key].as_u64().expect(key);
+    let buckets = buckets(batches);
+    assert_eq!(number("sum"), packets, "{batches}");
+    let counts = buckets.values().sum::<u64>();
+    assert_eq!(number("count"), counts, "{batches}");
+    let order = ["p50", "p90", "p99", "max"].map(number);
+    assert!(order.is_sorted() && order[0] > 0, "{batches}");
+    let (&least, _) = buckets.last_key_value().expect("a bucket");
+    assert!(least <= order[3], "{batches}");
+}
+
+fn buckets(batches: &Value) -> BTreeMap<u64, u64> {
+    let pair = |pair: &Value| (pair[0].as_u64().unwrap(), pair[1].as_u64().unwrap());
+    let buckets = batches["buckets"].as_array().expect("buckets");
+    buckets.iter().map(pair).collect()
+}
+
+#[test]
+fn batches_have_the_packets_that_the_counters_have() {
+    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "--json"]);
+    let document = ran.json();
+    let ports = &document["ports"];
+    let drain = &ports["null1"]["txq00"]["batches"]["drain"];
+    assert_batches(&ports["null0"]["rxq00"]["batches"]["poll"], 1000);
+    assert_batches(&ports["null1"]["txq00"]["batches"]["enqueue"], 1000);
+    assert_batches(drain, 1000);
+    // Fifteen bursts and what is left.
+    assert_eq!(buckets(drain), BTreeMap::from([(64, 15), (40, 1)]));
+    let idle = &ports["null0"]["txq00"]["batches"]["drain"];
+    assert_eq!((&idle["count"], &idle["p99"]), (&0.into(), &0.into()));
+    assert_eq!(idle["buckets"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn people_get_a_line_for_each_histogram_and_worker() {
+    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "-q"]);
+    let lines: Vec<Vec<_>> = ran
+        .out
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let drain = ["null1", "txq00", "drain", "16", "64", "64", "64", "64"];
+    assert!(lines.iter().any(|line| line == &drain), "{}", ran.out);
+    // Nothing was sent the other way.
+    assert!(!ran.out.contains("null0 txq00"), "{}", ran.out);
+    let heading = "worker  sleeps  wakeups  switches  preempted  CPU ms  system calls";
+    assert!(ran.out.contains(heading), "{}", ran.out);
+}
+
+/// The first worker of a run, as the folder of its thread below /proc.
+fn worker(run: &Child) -> PathBuf {
+    let tasks = format!("/proc/{}/task", run.id());
+    let begin = Instant::now();
+    loop {
+        let found = fs::read_dir(&tasks)
+            .expect("the run goes on")
+            .filter_map(|task| task.ok().map(|task| task.path()))
+            // A thread names itself, a moment after it is there.
+            .find(|task| {
+                let name = fs::read_to_string(task.join("comm"));
+                name.is_ok_and(|name| name == "packtrain-0\n")
+            });
+        if let Some(worker) = found {
+            return worker;
+        }
+        assert!(begin.elapsed() < PATIENCE, "no worker");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The context switches of a thread as the kernel counts them: those that it wanted, and those
+/// that it did not.
+fn switches(thread: &Path) -> (u64, u64) {
+    let status = fs::read_to_string(thread.join("status")).expect("the thread is there");
+    let count = |key: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(key));
+        value.expect(key).trim().parse().unwrap()
+    };
+    (
+        count("voluntary_ctxt_switches:"),
+        count("nonvoluntary_ctxt_switches:"),
+    )
+}
+
+#[test]
+fn workers_are_counted_as_the_kernel_counts_them() {
+    // A worker that sleeps all the time, and is woken by nobody but at the end.
+    let args = ["forward", "null:", "null:", "--json"];
+    let idle = start(&mut command(PACKTRAIN, &args));
+    let mut busy = start(&mut command(PACKTRAIN, &ENDLESS));
+    wait_for_line(&mut busy, "packets/s");
+    for (run, moves) in [(idle, false), (busy, true)] {
+        let seen = switches(&worker(&run));
+        signal(&run, "INT");
+        let ran = finish(run);
+        let document = ran.json();
+        let worker = &document["run"]["workers"][0];
+        let number = |key: &str| worker[key].as_u64().expect(key);
+        // They only grow, and the last look is taken by the worker itself at its end.
+        assert!(number("voluntary_switches") >= seen.0, "{seen:?} {worker}");
+        assert!(
+            number("involuntary_switches") >= seen.1,
+            "{seen:?} {worker}"
+        );
+        assert!(number("wakeups") <= number("sleeps"), "{worker}");
+        let seconds = worker["cpu_seconds"].as_f64().expect("seconds");
+        assert!(seconds > 0.0, "{worker}");
+        if moves {
+            assert!(number("steps") > 0);
+        }
+        let interrupts = &document["run"]["interrupts"];
+        let known = fs::read_to_string("/proc/interrupts");
+        if known.is_ok_and(|text| text.contains("Function call interrupts")) {
+            assert!(interrupts["reschedule"].is_u64(), "{interrupts}");
+            assert!(interrupts["function_call"].is_u64(), "{interrupts}");
+        } else {
+            assert!(interrupts.is_null(), "{interrupts}");
+        }
+    }
+}
+
+/// A note of a probe: where it is in the file, its semaphore, and its arguments.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+struct Probe {
+    name: String,
+    code: usize,
+    semaphore: u64,
+    arguments: usize,
+}
+
+/// The notes of the program's probes (`.note.stapsdt`; ELF-64, little-endian).
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn probes(elf: &[u8]) -> Vec<Probe> {
+    fn field<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+        let mut value = [0; 8];
+        value[..N].copy_from_slice(&bytes[at..at + N]);
+        u64::from_le_bytes(value)
+    }
+    // Program headers of type PT_LOAD with code: file offset, address, length in the file.
+    let (table, entry, count) = (
+        field::<8>(elf, 32) as usize,
+        field::<2>(elf, 54) as usize,
+        field::<2>(elf, 56) as usize,
+    );
+    let loads: Vec<_> = (0..count)
+        .map(|i| table + i * entry)
+        .filter(|&at| field::<4>(elf, at) == 1 && field::<4>(elf, at + 4) & 1 == 1)
+        .map(|at| [8, 16, 32].map(|offset| field::<8>(elf, at + offset)))
+        .collect();
+    let place = |address: u64| {
+        let inside = |load: &&[u64; 3]| (load[1]..load[1] + load[2]).contains(&address);
+        let load = loads.iter().find(inside)?;
+        Some((address - load[1] + load[0]) as usize)
+    };
+    let mut found = Vec::new();
+    let mut at = 0;
+    // Owner's length, description's length, type 3, owner "stapsdt" in eight bytes.
+    while let Some(next) = elf[at..].windows(8).position(|bytes| bytes == b"stapsdt\0") {
+        let owner = at + next;
+        at = owner + 8;
+        if owner < 12 || field::<4>(elf, owner - 12) != 8 || field::<4>(elf, owner - 4) != 3 {
+            continue;
+        }
+        let length = field::<4>(elf, owner - 8) as usize;
+        let note = &elf[at..at + length];
+        let mut texts = note[24..].split(|&byte| byte == 0);
+        let mut text = || String::from_utf8(texts.next().expect("a text").to_vec()).unwrap();
+        let (provider, name, arguments) = (text(), text(), text());
+        // The linker leaves the notes of functions that it leaves out.
+        if let Some(code) = place(field::<8>(note, 0))
+            && provider == "packtrain"
+        {
+            found.push(Probe {
+                name,
+                code,
+                semaphore: field::<8>(note, 16),
+                arguments: arguments.split_whitespace().count(),
+            });
+        }
+    }
+    found
+}
+
+/// Off, a probe is one instruction that does nothing, and no variable says whether it is on.
+#[test]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn the_program_has_its_probes_and_each_is_a_nop() {
+    let elf = fs::read(PACKTRAIN).expect("the program");
+    let nop: &[u8] = if cfg!(target_arch = "x86_64") {
+        &[0x90]
+    } else {
+        &[0x1f, 0x20, 0x03, 0xd5]
+    };
+    let mut names = BTreeMap::new();
+    for probe in probes(&elf) {
+        assert!(elf[probe.code..].starts_with(nop), "{}", probe.name);
+        assert_eq!(probe.semaphore, 0, "{}", probe.name);
+        names.insert(probe.name, probe.arguments);
+    }
+    let expected = [
+        ("coalesce_flush", 3),
+        ("dispatch", 4),
+        ("rx_poll", 3),
+        ("tx_drain", 3),
+        ("tx_start", 3),
+    ];
+    let expected = expected.map(|(name, arguments)| (name.to_owned(), arguments));
+    assert_eq!(names, BTreeMap::from(expected));
+    let page = include_str!("../../../docs/seeing.md");
+    for name in names.keys() {
+        assert!(
+            page.contains(&format!("| `{name}` |")),
+            "{name} in docs/seeing.md"
+        );
+    }
+}
+
+/// Whether bpftrace can be used; says why not.
+fn can_trace() -> bool {
+    let why = if Command::new("bpftrace").arg("--version").output().is_err() {
+        "bpftrace is not installed: apt-get install bpftrace"
+    } else if !rustix::process::geteuid().is_root() {
+        "bpftrace needs root"
+    } else {
+        return true;
+    };
+    println!("SKIP: {why}");
+    false
+}
+
+/// The histograms that bpftrace prints: `[1, 2)  5 |@@@|` below `@name:`; by name and least value.
+fn histograms(text: &str) -> BTreeMap<String, BTreeMap<u64, u64>> {
+    let mut all: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    let mut name = String::new();
+    for line in text.lines() {
+        if let Some(map) = line.strip_prefix('@') {
+            map.trim().trim_end_matches(':').clone_into(&mut name);
+            // Printed again, they are the same and later.
+            all.insert(name.clone(), BTreeMap::new());
+        } else if let Some(row) = line.strip_prefix('[') {
+            let (least, rest) = row.split_once(',').expect("a row");
+            let (_, count) = rest.split_once([')', ']']).expect("a row");
+            let count = count.split_whitespace().next().expect("a count");
+            let row: (u64, u64) = (
+                least.parse().expect("a number"),
+                count.parse().expect("a count"),
+            );
+            all.entry(name.clone()).or_default().extend([row]);
+        }
+    }
+    all
+}
+
+/// Lines of standard output as they come.
+fn lines(child: &mut Child) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    let out = BufReader::new(child.stdout.take().expect("standard output is captured"));
+    thread::spawn(move || {
+        for line in out.lines() {
+            if sender.send(line.expect("output is UTF-8")).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// docs/batches.bt sees what the program itself counts.
+#[test]
+fn the_tracer_sees_the_batches_of_a_live_process() {
+    const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/batches.bt");
+    if !can_trace() {
+        return;
+    }
+    let mut run = start(&mut command(PACKTRAIN, &ENDLESS));
+    wait_for_line(&mut run, "packets/s");
+    let pid = run.id().to_string();
+    let mut tracer = start(&mut command("bpftrace", &["-p", &pid, SCRIPT]));
+    let out = lines(&mut tracer);
+    let begin = Instant::now();
+    let mut seen = String::new();
+    // It prints on SIGUSR1, and would be ended by it before it is ready.
+    let complete = |seen: &str| {
+        let found = histograms(seen);
+        found.len() == 2 && found.values().all(|rows| !rows.is_empty())
+    };
+    while !complete(&seen) {
+        if begin.elapsed() > PATIENCE {
+            signal(&tracer, "KILL");
+            signal(&run, "KILL");
+            panic!("nothing was traced: {seen:?} {:?}", finish(tracer));
+        }
+        if let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
+            seen.push_str(&line);
+            seen.push('\n');
+        } else if seen.contains("Attaching") {
+            signal(&tracer, "USR1");
+        }
+    }
+    // At its end it prints everything once more.
+    signal(&tracer, "INT");
+    let status = tracer.wait().expect("bpftrace ends");
+    seen.extend(out.iter().map(|line| line + "\n"));
+    signal(&run, "INT");
+    let document = finish(run).json();
+    assert!(status.success(), "{status}: {seen}");
+    let traced = histograms(&seen);
+    let queue = &document["ports"]["null1"]["txq00"];
+    let drain = &queue["batches"]["drain"];
+    // It attached later and detached earlier than the program counted.
+    for name in ["start", "drain"] {
+        let events = traced[name].values().sum::<u64>();
+        let counted = drain["count"].as_u64().expect("a count");
+        assert!(
+            0 < events && events <= counted,
+            "{name}: {events} of {counted}: {seen}"
+        );
+    }
+    // Bursts of a source that always has more are full: of 64 packets.
+    assert_eq!(drain["p50"], 64);
+    let keys = |name: &str| traced[name].keys().copied().collect::<Vec<_>>();
+    assert_eq!(
+        (keys("start"), keys("drain")),
+        (vec![10], vec![60]),
+        "{seen}"
+    );
+}

@@ -1,0 +1,351 @@
+//! What goes wrong with real NICs, under load: lost interrupts and completions, a device that
+//! hangs, a cable that is pulled. Nothing is lost uncounted, and nothing is overtaken.
+
+use super::*;
+use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
+use crate::queue::Sent;
+use crate::stats::{DropReason, DropSnapshot, Trouble, TxSnapshot};
+use crate::test_packets::{Segment, tcp4};
+use packtrain_offload::layout::Layout;
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+/// Numbered packets from one station to the other, on a clock of their own.
+struct Load {
+    a: Station,
+    b: Station,
+    burst: Burst,
+    now: Instant,
+    offered: usize,
+    got: Vec<Outside>,
+    drops: Arc<crate::stats::DropCounters>,
+}
+
+impl Load {
+    fn new(a: SimConfig, b: SimConfig) -> Self {
+        let (mut a, b) = stations(a, b);
+        let capabilities = a.driver.capabilities();
+        let drops = Arc::default();
+        // The station's own queue, with its drops in sight.
+        let wire = Arc::clone(&a.driver.control.wire);
+        let device = SimTx::new(wire, 0, Some(1), 0, 7);
+        a.tx = TxQueue::new(
+            device,
+            a.arena.clone(),
+            capabilities.tx,
+            FitLimits::new(&capabilities, None),
+            capabilities.tx_ring,
+            Arc::default(),
+            Arc::clone(&drops),
+        );
+        Self {
+            a,
+            b,
+            burst: Burst::new(),
+            now: Instant::default(),
+            offered: 0,
+            got: Vec::new(),
+            drops,
+        }
+    }
+
+    /// One step of a worker, with `packets` more to send if there is room.
+    fn step(&mut self, packets: usize) {
+        self.a.tx.service(self.now).unwrap();
+        for _ in 0..packets.min(self.burst.room()) {
+            let packet = frame(self.offered, 100).to_packet(
+                &self.a.arena,
+                self.a.driver.config().link,
+                || 1500,
+            );
+            self.burst.push(packet.unwrap()).unwrap();
+            self.offered += 1;
+        }
+        self.a.tx.transmit(&mut self.burst).unwrap();
+        self.check();
+    }
+
+    fn receive(&mut self) {
+        self.got.extend(self.b.receive());
+    }
+
+    fn counters(&self) -> TxSnapshot {
+        self.a.tx.counters().snapshot()
+    }
+
+    fn dropped(&self) -> DropSnapshot {
+        self.drops.snapshot()
+    }
+
+    /// The conservation law; each packet is one wire packet.
+    fn check(&self) {
+        let tx = self.counters();
+        let held = self.a.tx.held() + self.burst.wire_packets();
+        assert_eq!(
+            self.offered as u64,
+            tx.wire_packets - tx.taken_back + self.dropped().total() + held
+        );
+    }
+
+    /// Lets everything out; what arrived is in order, and all but `lost`.
+    fn end(mut self, lost: u64) {
+        for _ in 0..10_000 {
+            self.now = self.now.after(Duration::from_millis(1));
+            self.step(0);
+            self.receive();
+        }
+        assert!(self.burst.is_empty());
+        assert_eq!((self.a.tx.held(), self.a.tx.in_flight()), (0, 0));
+        let all = frames(self.offered, 100);
+        let mut rest = all.iter();
+        for packet in &self.got {
+            assert!(rest.any(|sent| sent == packet), "twice, or out of order");
+        }
+        assert_eq!(self.got.len() as u64 + lost, self.offered as u64);
+        let Self { a, b, burst, .. } = self;
+        drop(burst);
+        a.close();
+        b.close();
+    }
+}
+
+#[test]
+fn a_lost_completion_interrupt_costs_a_moment() {
+    let mut load = Load::new(small(), small());
+    load.step(20);
+    load.a.driver.control().lose_interrupts(1);
+    assert_eq!(
+        load.a.tx.arm(),
+        Armed::Idle,
+        "it believes that it will be woken"
+    );
+    let (fd, interest) = load.a.tx.wake().unwrap();
+    assert!(!is_ready(fd, interest, Duration::ZERO).unwrap());
+    assert_eq!(load.a.tx.in_flight(), 20);
+    load.now = load
+        .a
+        .tx
+        .retry_at(load.now)
+        .expect("it does not sleep for ever");
+    assert_eq!(load.now, Instant::default().after(TX_POLL_AFTER));
+    load.step(0);
+    assert_eq!(load.a.tx.in_flight(), 0);
+    let counters = load.counters();
+    let troubles: Vec<_> = counters.troubles().collect();
+    assert_eq!(troubles, [(Trouble::MissedWakeup, 1)]);
+    assert_eq!(counters.resets, 0);
+    load.end(0);
+}
+
+#[test]
+fn lost_completions_are_found_and_the_queue_reset() {
+    let mut load = Load::new(small(), small());
+    load.a.driver.control().lose_completions(3);
+    for _ in 0..100 {
+        load.now = load.now.after(Duration::from_millis(50));
+        load.step(5);
+        load.receive();
+    }
+    let counters = load.counters();
+    assert_eq!((counters.lost_completions, counters.resets), (3, 1));
+    assert_eq!((counters.taken_back, counters.hangs), (0, 0));
+    load.end(0);
+}
+
+#[test]
+fn a_device_that_hangs_under_load_is_reset_and_loses_nothing() {
+    let mut load = Load::new(
+        SimConfig {
+            tx_ring: 64,
+            ..small()
+        },
+        SimConfig {
+            flow_control: true,
+            ..small()
+        },
+    );
+    for round in 0..3_u64 {
+        load.step(30);
+        load.receive();
+        load.a.driver.control().hang(0);
+        let hung_at = load.now;
+        while load.counters().resets == round {
+            load.now = load.now.after(Duration::from_millis(20));
+            load.step(30);
+            load.receive();
+            assert!(load.now.since(hung_at) < 2 * TX_HUNG_AFTER);
+        }
+        assert!(load.now.since(hung_at) >= TX_HUNG_AFTER);
+        let trouble = *load.a.tx.trouble().unwrap();
+        assert_eq!((trouble.cause, trouble.was_reset), (Trouble::Hung, true));
+        assert!(trouble.in_flight > 0 && trouble.held > 0, "{trouble:?}");
+    }
+    let counters = load.counters();
+    assert_eq!((counters.hangs, counters.resets), (3, 3));
+    assert!(counters.taken_back > 0);
+    load.end(0);
+}
+
+/// A packet that hardware cuts has left in part: it is lost, by name, and its rest does not follow.
+#[test]
+fn a_packet_that_left_in_part_is_not_sent_twice() {
+    let receiver = SimConfig {
+        rx_ring: 8,
+        flow_control: true,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = stations(SimConfig::default(), receiver);
+    let bytes = tcp4(&Segment {
+        payload: 20_000,
+        ..Segment::default()
+    });
+    let mut packet = a.arena.packet_from(&bytes).unwrap();
+    let meta = packet.meta_mut();
+    meta.layout = Layout::parse(LinkType::Ethernet, &bytes[..64], bytes.len() as u32).ok();
+    meta.gso = Some(Gso::new(GsoKind::TcpV4, NonZeroU16::new(1000).unwrap()));
+    meta.checksum = ChecksumState::Partial {
+        start: 34,
+        offset: 16,
+    };
+    meta.wire_packets = 20;
+    let mut burst = Burst::new();
+    burst.push(packet).unwrap();
+    a.tx.transmit(&mut burst).unwrap();
+    assert_eq!(a.tx.in_flight(), 1);
+    let done = a.tx.reset(Instant::default()).unwrap().unwrap();
+    assert_eq!((done.sent, done.again, done.lost), (0, 0, 1));
+    let counters = a.tx.counters().snapshot();
+    assert_eq!((counters.wire_packets, counters.taken_back), (20, 20));
+    assert_eq!(b.receive().len(), 7);
+    a.send(&frames(1, 100));
+    assert_eq!(b.receive(), frames(1, 100));
+    a.tx.reclaim();
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_receiver_that_pauses_for_long_is_nobodys_fault() {
+    let receiver = SimConfig {
+        flow_control: true,
+        ..small()
+    };
+    let mut load = Load::new(small(), receiver);
+    for _ in 0..100 {
+        load.now = load.now.after(Duration::from_millis(100));
+        load.step(64);
+    }
+    assert_eq!(load.counters().troubles().count(), 0);
+    assert!(load.counters().stalls > 0);
+    load.end(0);
+}
+
+/// S1's media change: the link goes and comes while packets are on their way.
+#[test]
+fn a_link_that_comes_and_goes_under_load_loses_only_what_is_counted() {
+    for seed in 0..50 {
+        let mut dice = Rng(seed);
+        let mut load = Load::new(
+            SimConfig {
+                delay: CompletionDelay::Packets(5),
+                reorder: true,
+                ..small()
+            },
+            SimConfig {
+                flow_control: true,
+                ..small()
+            },
+        );
+        let (mut up, mut changes) = (true, 0);
+        for _ in 0..300 {
+            load.now = load
+                .now
+                .after(Duration::from_micros(dice.below(20_000) as u64));
+            if dice.below(10) == 0 {
+                up = !up;
+                changes += u64::from(!up);
+                load.a.driver.control().set_link(up);
+            }
+            match dice.below(20) {
+                0 => load.a.tx.stop(),
+                1 => load.a.tx.resume(),
+                _ => {}
+            }
+            load.step(dice.below(40));
+            if dice.below(3) > 0 {
+                load.receive();
+            }
+        }
+        load.a.tx.resume();
+        load.a.driver.control().set_link(true);
+        let refused = load.dropped();
+        assert_eq!(
+            refused.total(),
+            refused.get(DropReason::LinkDown),
+            "seed {seed}"
+        );
+        let counters = load.counters();
+        assert!(counters.stall_link_down <= changes, "seed {seed}");
+        assert_eq!(counters.resets, 0, "seed {seed}");
+        // What the device had when the cable was pulled is in its own count.
+        let in_vain = load.a.driver.control().device_counters().rx_dropped;
+        load.step(0);
+        load.end(refused.total() + in_vain);
+    }
+}
+
+/// The wake-up that comes between the last look and the sleep is seen.
+#[test]
+fn no_wake_up_is_lost_between_arming_and_sleeping() {
+    let receiver = SimConfig {
+        rx_ring: 8,
+        flow_control: true,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = stations(
+        SimConfig {
+            tx_ring: 16,
+            ..SimConfig::default()
+        },
+        receiver,
+    );
+    const PACKETS: usize = 20_000;
+    let reader = std::thread::spawn(move || {
+        let mut got = 0;
+        while got < PACKETS {
+            got += b.receive().len();
+            std::thread::yield_now();
+        }
+        b
+    });
+    let (mut burst, mut offered) = (Burst::new(), 0);
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        // The clock stands still: no watchdog helps.
+        a.tx.service(Instant::default()).unwrap();
+        while offered < PACKETS && burst.room() > 0 {
+            let packet = frame(offered, 60).to_packet(&a.arena, LinkType::Ethernet, || 1500);
+            burst.push(packet.unwrap()).unwrap();
+            offered += 1;
+        }
+        let sent = a.tx.transmit(&mut burst).unwrap();
+        if sent == Sent::All {
+            if offered == PACKETS && a.tx.in_flight() == 0 {
+                break;
+            }
+            if offered < PACKETS {
+                continue;
+            }
+        }
+        if a.tx.arm() == Armed::Idle && (a.tx.in_flight() > 0 || !a.tx.is_ready()) {
+            let (fd, interest) = a.tx.wake().unwrap();
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            assert!(is_ready(fd, interest, left).unwrap(), "it slept for ever");
+        }
+    }
+    let b = reader.join().unwrap();
+    assert_eq!(a.tx.counters().snapshot().missed_wakeups, 0);
+    a.close();
+    b.close();
+}

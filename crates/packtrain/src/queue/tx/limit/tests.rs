@@ -1,0 +1,188 @@
+use super::*;
+use crate::limits::PACKET_BYTES_MAX;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+const fn us(us: u64) -> Instant {
+    Instant::from_nanos(us * 1000)
+}
+
+/// Queues packets of `bytes` while there is room, and returns how many that were.
+fn fill(limit: &mut ByteLimit, bytes: u64) -> u64 {
+    let mut packets = 0;
+    while limit.has_room() {
+        limit.queue(bytes);
+        packets += 1;
+    }
+    packets
+}
+
+#[test]
+fn a_device_with_nothing_takes_a_packet_of_any_size() {
+    let mut limit = ByteLimit::starting_at(0);
+    assert!(limit.has_room());
+    limit.queue(PACKET_BYTES_MAX as u64);
+    assert!(!limit.has_room(), "one, and no more");
+    limit.complete(us(1), PACKET_BYTES_MAX as u64);
+    assert!(limit.has_room());
+}
+
+/// From the rules in words: over the limit and empty at once means starved.
+#[test]
+fn it_grows_by_what_came_and_went_while_somebody_had_to_wait() {
+    let mut limit = ByteLimit::starting_at(0);
+    // 1000 over a limit of 0, all done: by the 1000 of this interval.
+    assert_eq!(fill(&mut limit, 1000), 1);
+    limit.complete(us(1), 1000);
+    assert_eq!(limit.limit(), 1000);
+    // 2 × 1000 fit now: up to the limit, and the one that goes beyond it.
+    assert_eq!(fill(&mut limit, 1000), 2);
+    limit.complete(us(2), 2000);
+    assert_eq!(limit.limit(), 3000);
+    assert_eq!(fill(&mut limit, 1000), 4);
+    // It was not empty when it was looked at, and nobody was over the limit before.
+    limit.complete(us(3), 3000);
+    assert_eq!((limit.limit(), limit.in_device()), (3000, 1000));
+    // All of what was there at the last look is done, and then the queue was over: perhaps empty.
+    assert_eq!(fill(&mut limit, 1000), 3);
+    limit.complete(us(4), 1000);
+    assert_eq!((limit.limit(), limit.in_device()), (4000, 3000));
+}
+
+#[test]
+fn without_anybody_waiting_it_stays() {
+    let mut limit = ByteLimit::starting_at(10_000);
+    for round in 0..100 {
+        limit.queue(1000);
+        limit.complete(us(round * 1_000_000), 1000);
+    }
+    assert_eq!(limit.limit(), 10_000);
+}
+
+#[test]
+fn it_shrinks_by_what_was_too_much_for_a_whole_second() {
+    // The device takes 1000 a look, and 20 000 may be queued.
+    let mut limit = ByteLimit::starting_at(20_000);
+    let mut now = us(0);
+    fill(&mut limit, 1000);
+    let mut limits = vec![limit.limit()];
+    for _ in 0..10_000 {
+        now = now.after(Duration::from_millis(1));
+        limit.complete(now, 1000);
+        fill(&mut limit, 1000);
+        if limits.last() != Some(&limit.limit()) {
+            limits.push(limit.limit());
+        }
+    }
+    // Twice what completes at a time is the bound that it goes down to. From there on less is tried
+    // once a second, and taken back at once.
+    let settled = &limits[1..];
+    assert!(
+        settled.iter().all(|l| (1000..=3000).contains(l)),
+        "{limits:?}"
+    );
+    assert!(limits.len() <= 1 + 2 * 10, "{limits:?}");
+}
+
+#[test]
+fn a_reset_empties_it_and_keeps_what_was_learned() {
+    let mut limit = ByteLimit::starting_at(5000);
+    fill(&mut limit, 1500);
+    limit.empty();
+    assert_eq!((limit.in_device(), limit.limit()), (0, 5000));
+    assert_eq!(fill(&mut limit, 1500), 4);
+    limit.complete(us(9), 1500);
+    assert_eq!(limit.limit(), 5000);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config {
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    /// Whatever sizes, at whatever times: it never stops a device with nothing, never lets in more
+    /// than one packet beyond the limit, and whoever is stopped has a completion to come.
+    #[test]
+    fn never_starves_and_never_overflows(
+        start in 0..200_000_u64,
+        steps in proptest::collection::vec(
+            (1..70_000_u64, 0..40_u8, 0..40_u8, 0..2_000_000_u64),
+            1..300,
+        ),
+    ) {
+        let mut limit = ByteLimit::starting_at(start);
+        let (mut device, mut now) = (VecDeque::new(), us(0));
+        let (mut largest, mut most) = (0, 0);
+        for (bytes, queue, complete, wait) in steps {
+            now = now.after(Duration::from_micros(wait));
+            for _ in 0..queue {
+                if !limit.has_room() {
+                    proptest::prop_assert!(!device.is_empty());
+                    break;
+                }
+                limit.queue(bytes);
+                device.push_back(bytes);
+                largest = largest.max(bytes);
+                proptest::prop_assert!(limit.in_device() <= limit.limit() + largest);
+            }
+            let inside: u64 = device.iter().sum();
+            proptest::prop_assert_eq!(inside, limit.in_device());
+            most = most.max(inside);
+            let done: u64 = device.drain(..usize::from(complete).min(device.len())).sum();
+            if done > 0 {
+                let before = limit.limit();
+                limit.complete(now, done);
+                let grown = limit.limit().saturating_sub(before);
+                // By what it did, and what was too much: never by more than ever was there.
+                proptest::prop_assert!(grown <= done + most, "by {} of {}", grown, done);
+            }
+            proptest::prop_assert!(limit.limit() <= TX_BYTES_MAX);
+            proptest::prop_assert!(!device.is_empty() || limit.has_room());
+        }
+    }
+
+    /// A device that sends at a constant rate and reports now and then, with somebody who always
+    /// has more: after a while it never runs empty, and its queue is bounded by a few reports.
+    #[test]
+    fn a_steady_device_is_kept_busy_with_little(
+        start in 0..2_000_000_u64,
+        packet in 60..9_000_u64,
+        // Bytes that the device sends between two looks.
+        sends in 1_000..100_000_u64,
+    ) {
+        let mut limit = ByteLimit::starting_at(start);
+        let (mut now, mut device, mut ready) = (us(0), VecDeque::new(), 0);
+        let (mut empty, mut most) = (0, 0);
+        let looks = 40_000;
+        for look in 0..looks {
+            while limit.has_room() {
+                limit.queue(packet);
+                device.push_back(packet);
+            }
+            now = now.after(Duration::from_millis(1));
+            ready += sends;
+            let mut done = 0;
+            while let Some(&bytes) = device.front() && bytes <= ready {
+                ready -= bytes;
+                done += bytes;
+                device.pop_front();
+            }
+            let settled = look > looks / 2;
+            if device.is_empty() {
+                // It had time and nothing to send.
+                empty += u64::from(settled);
+                ready = 0;
+            }
+            if done > 0 {
+                limit.complete(now, done);
+            }
+            if settled {
+                most = most.max(limit.in_device());
+            }
+        }
+        // Now and then the limit is tried a little too low, once a second.
+        proptest::prop_assert!(empty * 100 <= looks, "empty {} times", empty);
+        proptest::prop_assert!(most <= 4 * (sends + packet), "{} bytes for {}", most, sends);
+    }
+}

@@ -1,0 +1,158 @@
+//! From packets as submitted to packets as the device takes them: cut, summed, tagged, fitted.
+
+use super::TxQueue;
+use super::source::First;
+use crate::driver::{Features, TxDescriptors};
+use crate::limits::TX_STAGED_PACKETS_MAX;
+use crate::packet::Packet;
+use crate::queue::fit::{Fitted, fit};
+use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
+use crate::stats::DropReason;
+
+impl<T: TxDescriptors> TxQueue<T> {
+    /// Moves packets to `fitted`, cut, summed and fitted as the device needs them.
+    pub(super) fn prepare(&mut self) {
+        // One at a time while packets are prepared anew: so a further refusal puts one back at
+        // most, and `again` stays within what was there before.
+        while self.fitted.len()
+            < if self.again.is_empty() {
+                TX_STAGED_PACKETS_MAX
+            } else {
+                1
+            }
+        {
+            let Some(packet) = self.next_prepared() else {
+                return;
+            };
+            self.fit(packet);
+        }
+    }
+
+    fn fit(&mut self, packet: Packet) {
+        match fit(packet, &self.limits, &self.arena) {
+            Ok((packet, how)) => {
+                self.count_fitted(how);
+                self.fitted.push_back(packet);
+            }
+            Err(unfit) => {
+                // One that could not be padded was not tried to be made fit.
+                if unfit.packet.bytes() >= self.limits.min_packet_bytes {
+                    self.counters.collapse_failed.add(1);
+                    self.counters.defrag_failed.add(1);
+                }
+                self.drop_packet(unfit.reason, &unfit.packet);
+            }
+        }
+    }
+
+    fn count_fitted(&self, how: Fitted) {
+        let counters = &self.counters;
+        let copied = match how {
+            Fitted::AsIs => return,
+            Fitted::Collapsed { copied } => {
+                counters.collapse.add(1);
+                copied
+            }
+            Fitted::Defragged { copied } => {
+                counters.collapse_failed.add(1);
+                counters.defrag.add(1);
+                copied
+            }
+        };
+        counters.fit_bytes_copied.add(copied as u64);
+    }
+
+    /// The next packet with nothing left to do in software, from `again` first.
+    fn next_prepared(&mut self) -> Option<Packet> {
+        loop {
+            let mut packet = self.next_whole()?;
+            match self.finish(&mut packet) {
+                Ok(()) => return Some(packet),
+                Err(reason) => self.drop_packet(reason, &packet),
+            }
+        }
+    }
+
+    /// The next packet that is not to be cut (any more), from `again` first.
+    fn next_whole(&mut self) -> Option<Packet> {
+        loop {
+            let anew = !self.again.is_empty();
+            let source = if anew {
+                &mut self.again
+            } else {
+                &mut self.waiting
+            };
+            let mut packet = match source.first()? {
+                First::Whole(packet) => packet,
+                First::Cut(cutting) => {
+                    let partial = self.features.contains(cutting.checksum_feature());
+                    match cutting.next(&self.arena, partial) {
+                        Some(Ok(segment)) => {
+                            self.counters.gso_sw_wire_packets.add(1);
+                            if !partial {
+                                self.counters.csum_sw.add(1);
+                            }
+                            return Some(segment);
+                        }
+                        Some(Err((reason, wire_packets))) => self.drops.add(reason, wire_packets),
+                        None => source.end_cut(),
+                    }
+                    continue;
+                }
+            };
+            let missing = Features::needed_by(packet.meta()).without(self.features);
+            if packet.meta().gso.is_none() || missing.without(Features::VLAN).is_empty() {
+                return Some(packet);
+            }
+            // The tag first: then it is put in once and not for each segment.
+            match self.finish_tag(&mut packet) {
+                Ok(()) => self.start_cutting(packet, anew),
+                Err(reason) => self.drop_packet(reason, &packet),
+            }
+        }
+    }
+
+    /// Does in software what is left to do to a packet that is not to be cut.
+    fn finish(&self, packet: &mut Packet) -> Result<(), DropReason> {
+        self.finish_tag(packet)?;
+        if !Features::needed_by(packet.meta())
+            .without(self.features)
+            .is_empty()
+        {
+            complete_checksum(packet)?;
+            self.counters.csum_sw.add(1);
+        }
+        Ok(())
+    }
+
+    fn finish_tag(&self, packet: &mut Packet) -> Result<(), DropReason> {
+        if packet.meta().vlan.is_some() && !self.features.contains(Features::VLAN) {
+            insert_vlan_tag(packet)?;
+        }
+        Ok(())
+    }
+
+    fn start_cutting(&mut self, packet: Packet, anew: bool) {
+        let accounted = u64::from(packet.meta().wire_packets);
+        let source = if anew {
+            &mut self.again
+        } else {
+            &mut self.waiting
+        };
+        match Cutting::new(packet) {
+            Ok(cutting) => {
+                // From here on each segment accounts for itself.
+                let segments = u64::from(cutting.left());
+                self.counters
+                    .expanded
+                    .add(segments.saturating_sub(accounted));
+                self.counters
+                    .absorbed
+                    .add(accounted.saturating_sub(segments));
+                self.counters.gso_sw_packets.add(1);
+                source.start(cutting);
+            }
+            Err((reason, packet)) => self.drop_packet(reason, &packet),
+        }
+    }
+}

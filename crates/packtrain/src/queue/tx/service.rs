@@ -1,0 +1,283 @@
+//! What a queue does beside sending: collecting what the device is done with, ringing in time,
+//! stopping and waking, and noticing that nothing goes on.
+
+use super::watchdog::{Seen, Verdict};
+use super::{Source, TxQueue};
+use crate::driver::{Armed, DeviceError, Interest, Token, TxDescriptors};
+use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS};
+use crate::stats::{DropReason, Stall, Trouble, TroubleReport};
+use crate::time::Instant;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// How soon a device is asked again that had no memory for a packet: nothing says when it has.
+const MEMORY_RETRY: Duration = Duration::from_millis(1);
+
+impl<T: TxDescriptors> TxQueue<T> {
+    /// What is due at `now`. Call it at the start of each step: it rings a doorbell that is due,
+    /// collects completed packets once that is worth it, and watches whether the device goes on.
+    ///
+    /// A device that does not go on is polled, then reported ([`TxQueue::trouble`]) and reset if it
+    /// can be; this is no error.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone or failed, also if that was noticed while it was armed.
+    pub fn service(&mut self, now: Instant) -> Result<(), DeviceError> {
+        self.now = now;
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if self.doorbell.due_at().is_some_and(|due| now >= due) {
+            self.ring()?;
+        }
+        // While packets come it waits for enough of them; the last ones are not left behind.
+        let quiet = std::mem::replace(&mut self.quiet, true);
+        let few_free = self.in_flight.free() < self.in_flight.slots() / TX_RECLAIM_FREE_FRACTION;
+        if self.watchdog.poll_is_due(now) {
+            self.poll()?;
+        } else if quiet || few_free || self.unasked >= TX_RECLAIM_PACKETS {
+            self.reclaim();
+        }
+        let pending = self.is_pending();
+        let seen = Seen {
+            pending,
+            progress: if self.in_flight.is_empty() {
+                self.moved()
+            } else {
+                self.counters.reclaimed.get()
+            },
+            blocked: pending && self.device.is_blocked(),
+        };
+        match self.watchdog.observe(now, seen) {
+            Verdict::Fine => Ok(()),
+            Verdict::Age => self.look_for_lost(),
+            Verdict::Halted => self.halted(),
+        }
+    }
+
+    /// Whether the device owes something: packets back, or room for those that wait. Neither while
+    /// it is the system that has no memory, or somebody who told the queue to stop.
+    fn is_pending(&self) -> bool {
+        let waits = !matches!(self.stalled, None | Some(Stall::NoMemory | Stall::Flush));
+        !self.in_flight.is_empty() || (waits && !self.is_ready())
+    }
+
+    /// Packets that the device took, and that it gave back.
+    fn moved(&self) -> u64 {
+        self.counters.packets.get() + self.counters.reclaimed.get()
+    }
+
+    /// As if a wake-up had come. If that finds something, one was lost.
+    fn poll(&mut self) -> Result<(), DeviceError> {
+        let before = self.moved();
+        self.reclaim();
+        if !self.is_ready() {
+            self.counters.begin();
+            let before = self.counters.packets.get();
+            let sent = self.transmit_all(None);
+            self.count_batches(0, self.counters.packets.get() - before);
+            let rung = self.flush();
+            self.count_calls();
+            self.counters.publish();
+            sent?;
+            rung?;
+        }
+        if self.moved() > before {
+            self.watchdog.wake();
+            self.counters.missed_wakeups.add(1);
+            self.report(Trouble::MissedWakeup, false);
+        }
+        Ok(())
+    }
+
+    /// Packets that are in the device for long while others came back do not come back by asking.
+    fn look_for_lost(&mut self) -> Result<(), DeviceError> {
+        if self.device.is_blocked() {
+            self.in_flight.forgive();
+            return Ok(());
+        }
+        let lost = self.in_flight.tick();
+        if lost == 0 {
+            return Ok(());
+        }
+        self.counters.lost_completions.add(lost as u64);
+        self.recover(Trouble::LostCompletion)
+    }
+
+    fn halted(&mut self) -> Result<(), DeviceError> {
+        let before = self.moved();
+        // One has come, perhaps, but nothing was found so far.
+        self.poll()?;
+        if self.moved() > before {
+            return Ok(());
+        }
+        let cause = if self.in_flight.is_empty() {
+            self.counters.stuck.add(1);
+            Trouble::Stuck
+        } else {
+            self.counters.hangs.add(1);
+            Trouble::Hung
+        };
+        self.recover(cause)
+    }
+
+    fn recover(&mut self, cause: Trouble) -> Result<(), DeviceError> {
+        self.report(cause, false);
+        let was_reset = self.reset(self.now)?.is_some();
+        if let Some(trouble) = &mut self.trouble {
+            trouble.was_reset = was_reset;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, cause: Trouble, was_reset: bool) {
+        self.trouble = Some(TroubleReport {
+            cause,
+            at: self.now,
+            in_flight: self.in_flight.len(),
+            held: self.held(),
+            was_reset,
+        });
+    }
+
+    /// What was found last when the device did not go on. All of it is counted by cause
+    /// ([`TxSnapshot::troubles`](crate::stats::TxSnapshot::troubles)).
+    #[must_use]
+    pub const fn trouble(&self) -> Option<&TroubleReport> {
+        self.trouble.as_ref()
+    }
+
+    /// Frees what the device is done with; returns how many packets.
+    pub fn reclaim(&mut self) -> usize {
+        self.unasked = 0;
+        if self.in_flight.is_empty() {
+            return 0;
+        }
+        self.device.reclaim(&mut self.completed);
+        let freed = self.free_completed();
+        if freed > 0 {
+            self.counters.reclaims.add(1);
+        }
+        freed
+    }
+
+    /// Frees the packets whose tokens are in `completed`.
+    pub(super) fn free_completed(&mut self) -> usize {
+        let (mut freed, mut bytes) = (0, 0);
+        for token in self.completed.drain() {
+            if let Some((_packet, sent)) = self.in_flight.take(token) {
+                freed += 1;
+                bytes += u64::from(sent);
+            } else {
+                self.counters.bad_completions.add(1);
+            }
+        }
+        if freed > 0 {
+            self.counters.reclaimed.add(freed as u64);
+            self.bytes.complete(self.now, bytes);
+        }
+        freed
+    }
+
+    /// Bytes that the device has, and as many as it may have before more have to wait: learned from
+    /// what keeps it busy. Nothing for a device that is done with packets at once.
+    #[must_use]
+    pub const fn bytes_in_device(&self) -> (u64, u64) {
+        (self.bytes.in_device(), self.bytes.limit())
+    }
+
+    /// Gives nothing more to the device: what it has is collected, what comes waits, counted as a
+    /// stall for `flush`. Once [`TxQueue::in_flight`] is 0 it is empty.
+    pub const fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Goes on after [`TxQueue::stop`], at the next `transmit`.
+    pub const fn resume(&mut self) {
+        self.stopped = false;
+    }
+
+    /// Gives up on everything that is still here, counted under `reason`.
+    pub fn abandon(&mut self, reason: DropReason) {
+        let held = self.held();
+        if held > 0 {
+            self.drops.add(reason, held);
+        }
+        for source in [&mut self.waiting, &mut self.again] {
+            Source::clear(source);
+        }
+        self.fitted.clear();
+        self.front_defragged = false;
+        self.stalled = None;
+    }
+
+    /// Asks for a wake-up if the device has packets, or some wait for it. Rings the doorbell
+    /// before: nobody sleeps on packets of which the device does not know.
+    pub fn arm(&mut self) -> Armed {
+        if self.doorbell.is_owed()
+            && let Err(error) = self.ring()
+        {
+            self.failed = Some(error);
+        }
+        if self.failed.is_some() {
+            return Armed::WorkPending;
+        }
+        let waits = !self.is_ready() && !self.stopped;
+        if !waits && self.in_flight.is_empty() {
+            return Armed::Idle;
+        }
+        let armed = self.device.arm();
+        self.watchdog.sleep(armed == Armed::Idle);
+        armed
+    }
+
+    /// What becomes ready when the device can go on, or has completed something; `None` for a
+    /// device that never makes anybody wait, and while the system lacks memory or the queue is
+    /// stopped: [`TxQueue::retry_at`] says when to try again then.
+    pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        let stopped = self.stopped && self.in_flight.is_empty();
+        let wake = self.device.wake();
+        wake.filter(|_| self.stalled != Some(Stall::NoMemory) && !stopped)
+    }
+
+    /// When to step again though nothing wakes the worker: the system had no memory just now, a
+    /// doorbell is due, or a device with work is asked whether its wake-up was lost.
+    #[must_use]
+    pub fn retry_at(&self, now: Instant) -> Option<Instant> {
+        let waits = self.stalled == Some(Stall::NoMemory);
+        let memory = waits.then(|| now.after(MEMORY_RETRY));
+        let watchdog = self.is_pending().then(|| self.watchdog.poll_at());
+        [memory, self.doorbell.due_at(), watchdog]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The worker was woken for this queue.
+    pub fn count_wakeup(&self) {
+        self.counters.wakeups.add(1);
+        self.note_wakeup();
+    }
+
+    /// As [`TxQueue::count_wakeup`], for a wake-up that was counted before.
+    pub fn note_wakeup(&self) {
+        self.watchdog.wake();
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn device(&self) -> &T {
+        &self.device
+    }
+
+    /// The device, to ask or set what only it has. To call what this queue calls would confuse
+    /// the account.
+    pub const fn device_mut(&mut self) -> &mut T {
+        &mut self.device
+    }
+
+    /// In the order in which the device got them, the last first.
+    pub(super) fn sort_last_first(&self, tokens: &mut [Token]) {
+        tokens.sort_unstable_by_key(|&token| std::cmp::Reverse(self.in_flight.serial(token)));
+    }
+}

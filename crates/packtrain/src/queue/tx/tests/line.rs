@@ -1,0 +1,248 @@
+//! A device with a ring that sends in order, as fast as the test says, and may be reset.
+
+use super::device::{Spec, to_wire};
+use super::*;
+use crate::driver::{Armed, Reset};
+
+/// The device.
+#[derive(Debug, Default)]
+pub struct Line {
+    /// What it was given and has not sent.
+    pub ring: VecDeque<(Token, Vec<Vec<u8>>)>,
+    pub ring_max: usize,
+    /// Packets in front of the doorbell, and segments behind it.
+    pub told: usize,
+    pub untold_segments: usize,
+    pub untold_most: usize,
+    /// What went over the wire.
+    pub wire: Vec<Vec<u8>>,
+    /// Sent, not reported yet.
+    pub done: VecDeque<Token>,
+    /// So many of `done` will never be reported.
+    pub lose: usize,
+    pub lost: Vec<Token>,
+    /// Features that it refuses.
+    pub without: Features,
+    pub link_down: bool,
+    pub refuses_all: bool,
+    pub blocked: bool,
+    /// Reports nothing.
+    pub silent: bool,
+    pub can_reset: bool,
+    /// Of the packets it has at a reset, the first so many are in an unknown state.
+    pub unknown: usize,
+    pub flushes: u64,
+    pub asked: u64,
+    pub fails: bool,
+}
+
+impl Line {
+    pub fn new(ring_max: usize) -> Self {
+        Self {
+            ring_max,
+            can_reset: true,
+            ..Self::default()
+        }
+    }
+
+    /// Sends up to `packets` of which it was told.
+    pub fn work(&mut self, packets: usize) {
+        for _ in 0..packets.min(self.told) {
+            let (token, wire) = self.ring.pop_front().unwrap();
+            self.told -= 1;
+            self.wire.extend(wire);
+            if self.lose > 0 {
+                self.lose -= 1;
+                self.lost.push(token);
+            } else {
+                self.done.push_back(token);
+            }
+        }
+    }
+
+    fn has(&self) -> usize {
+        self.ring.len() + self.done.len() + self.lost.len()
+    }
+}
+
+impl TxDescriptors for Line {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        let packet = packet.packet();
+        if self.link_down {
+            return Err(Refused::LinkDown);
+        }
+        let refused = Features::needed_by(packet.meta()).intersection(self.without);
+        if !refused.is_empty() {
+            return Err(Refused::Feature(refused));
+        }
+        if self.refuses_all || self.has() >= self.ring_max {
+            return Err(Refused::NoDescriptor);
+        }
+        self.ring.push_back((token, to_wire(packet)));
+        self.untold_segments += packet.segments().count();
+        self.untold_most = self.untold_most.max(self.untold_segments);
+        Ok(Accepted::Pending)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        if self.fails {
+            return Err(DeviceError::Removed);
+        }
+        if self.told < self.ring.len() {
+            self.flushes += 1;
+        }
+        self.told = self.ring.len();
+        self.untold_segments = 0;
+        Ok(())
+    }
+
+    fn reclaim(&mut self, completed: &mut Completed) {
+        self.asked += 1;
+        if self.silent {
+            return;
+        }
+        for token in self.done.drain(..) {
+            assert!(completed.push(token));
+        }
+    }
+
+    /// As a device with interrupts: silent now, and nothing else to look at.
+    fn arm(&mut self) -> Armed {
+        assert_eq!(
+            self.told,
+            self.ring.len(),
+            "nobody sleeps on an unrung doorbell"
+        );
+        Armed::Idle
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        if !self.can_reset {
+            return Ok(Reset::Unsupported);
+        }
+        for token in self.done.drain(..).chain(self.lost.drain(..)) {
+            assert!(sent.push(token));
+        }
+        // In any order: the queue knows the order.
+        for (token, _) in self.ring.drain(..).skip(self.unknown).rev() {
+            assert!(unsent.push(token));
+        }
+        (self.told, self.untold_segments) = (0, 0);
+        (self.silent, self.refuses_all) = (false, false);
+        Ok(Reset::Done)
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.flushes
+    }
+}
+
+/// A queue over a [`Line`] of `slots`, and what it was given.
+pub struct Bench {
+    pub arena: Arena,
+    pub queue: TxQueue<Line>,
+    pub burst: Burst,
+    pub expected: Vec<Vec<u8>>,
+    pub accounted: u64,
+    id: u32,
+}
+
+impl Bench {
+    pub fn new(features: Features, device: Line) -> Self {
+        let arena = Arena::new(ArenaConfig {
+            small_frames: 4096,
+            large_frames: 16,
+            lines: 8192,
+        })
+        .unwrap();
+        let slots = device.ring_max;
+        let queue = TxQueue::new(
+            device,
+            arena.clone(),
+            features,
+            limits(),
+            Some(slots),
+            Arc::default(),
+            Arc::default(),
+        );
+        Self {
+            arena,
+            queue,
+            burst: Burst::new(),
+            expected: Vec::new(),
+            accounted: 0,
+            id: 0,
+        }
+    }
+
+    /// Puts a packet in the burst, if there is room.
+    pub fn add(&mut self, spec: &Spec) {
+        if self.burst.room() == 0 {
+            return;
+        }
+        self.id += 1;
+        let packet = spec.build(&self.arena, self.id);
+        self.expected.extend(to_wire(&packet));
+        self.accounted += u64::from(packet.meta().wire_packets);
+        self.burst.push(packet).unwrap();
+    }
+
+    pub fn add_many(&mut self, spec: &Spec, packets: usize) {
+        (0..packets).for_each(|_| self.add(spec));
+    }
+
+    pub fn line(&mut self) -> &mut Line {
+        self.queue.device_mut()
+    }
+
+    /// The conservation law, at any moment.
+    pub fn check(&self) {
+        let counters = self.queue.counters().snapshot();
+        let held = self.queue.held() + self.burst.wire_packets();
+        assert_eq!(
+            self.accounted + counters.expanded,
+            counters.wire_packets - counters.taken_back
+                + counters.absorbed
+                + self.queue.drops.snapshot().total()
+                + held
+        );
+    }
+
+    /// Lets everything out, and checks that it came once, in order, and that nothing is left.
+    /// Returns how many wire packets were lost.
+    pub fn end(mut self) -> u64 {
+        let mut calls = 0;
+        while self.queue.transmit(&mut self.burst).unwrap() != Sent::All {
+            self.line().work(usize::MAX);
+            calls += 1;
+            assert!(calls < 1000, "no progress: {:?}", self.queue);
+            self.check();
+        }
+        self.line().work(usize::MAX);
+        self.queue.reclaim();
+        self.check();
+        assert_eq!((self.queue.held(), self.queue.in_flight()), (0, 0));
+        let counters = self.queue.counters().snapshot();
+        assert_eq!(counters.bad_completions, 0);
+        let dropped = self.queue.drops.snapshot().total();
+        let wire = &self.queue.device().wire;
+        let mut rest = self.expected.iter();
+        for packet in wire {
+            assert!(
+                rest.any(|expected| expected == packet),
+                "a packet came out twice, out of order, or with other bytes"
+            );
+        }
+        assert_eq!(wire.len() as u64 + dropped, self.expected.len() as u64);
+        assert_all_free(&self.arena);
+        dropped
+    }
+}

@@ -1,0 +1,170 @@
+//! Resets at any moment: every packet comes out once and in order, or is counted.
+
+use super::line::{Bench, Line};
+use super::random::{features, spec};
+use super::*;
+use proptest::prelude::*;
+use std::time::Duration;
+
+#[test]
+fn what_was_not_sent_goes_out_again_in_front_of_what_waits() {
+    let mut bench = Bench::new(Features::ALL, Line::new(8));
+    bench.add_many(&PLAIN, 20);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    bench.line().work(3);
+    let done = bench.queue.reset(Instant::default()).unwrap().unwrap();
+    assert_eq!((done.sent, done.again, done.lost), (3, 5, 0));
+    assert_eq!((bench.queue.in_flight(), bench.queue.held()), (0, 17));
+    bench.check();
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn what_nobody_knows_of_is_counted_as_lost_by_the_reset() {
+    let mut bench = Bench::new(Features::ALL, Line::new(8));
+    bench.add_many(&PLAIN, 20);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    bench.line().work(3);
+    bench.line().unknown = 2;
+    let done = bench.queue.reset(Instant::default()).unwrap().unwrap();
+    assert_eq!((done.sent, done.again, done.lost), (3, 3, 2));
+    bench.check();
+    let drops = bench.queue.drops.snapshot();
+    assert_eq!((drops.total(), drops.get(DropReason::DeviceReset)), (2, 2));
+    assert_eq!(bench.end(), 2);
+}
+
+#[test]
+fn a_device_that_cannot_be_reset_keeps_what_it_has() {
+    let mut bench = Bench::new(Features::ALL, Line::new(8));
+    bench.line().can_reset = false;
+    bench.add_many(&PLAIN, 20);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    assert_eq!(bench.queue.reset(Instant::default()).unwrap(), None);
+    assert_eq!((bench.queue.in_flight(), bench.queue.held()), (8, 12));
+    assert_eq!(bench.end(), 0);
+}
+
+/// A GSO packet that the device had whole has to be cut when it comes back, in front of one that is
+/// half cut already.
+#[test]
+fn a_packet_that_comes_back_is_cut_in_front_of_one_that_is_half_cut() {
+    let mut bench = Bench::new(Features::ALL, Line::new(4));
+    bench.add(&Spec::gso(GsoKind::TcpV4, 3000, 1000));
+    bench.add(&Spec::gso(GsoKind::TcpV4, 6000, 1000));
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    assert_eq!(bench.queue.in_flight(), 2);
+    // From now on it cannot cut: the third one goes out in pieces, and does not fit the ring.
+    bench.line().without = Features::TSO;
+    bench.add(&Spec::gso(GsoKind::TcpV4, 9000, 1000));
+    let Bench { queue, burst, .. } = &mut bench;
+    let stalled = Sent::Stalled(Stall::NoDescriptor);
+    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    for _ in 0..3 {
+        bench.queue.reset(Instant::default()).unwrap().unwrap();
+        let Bench { queue, burst, .. } = &mut bench;
+        assert_eq!(queue.transmit(burst).unwrap(), stalled);
+        bench.check();
+    }
+    assert_eq!(bench.end(), 0);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Transmit,
+    TransmitMore,
+    Work(usize),
+    Step(u64),
+    Reset(usize),
+    Link(bool),
+    Refuse(Features),
+    Stop(bool),
+    Silent,
+    Lose,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => Just(Act::Transmit),
+        6 => Just(Act::TransmitMore),
+        6 => (1..20_usize).prop_map(Act::Work),
+        4 => (0..400_000_u64).prop_map(Act::Step),
+        2 => prop_oneof![3 => Just(0), 1 => 1..3_usize].prop_map(Act::Reset),
+        1 => proptest::bool::ANY.prop_map(Act::Link),
+        1 => features().prop_map(Act::Refuse),
+        1 => proptest::bool::ANY.prop_map(Act::Stop),
+        1 => Just(Act::Silent),
+        1 => Just(Act::Lose),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Resets, hangs, lost completions, links that go, features that go, stops: in any order.
+    #[test]
+    fn every_packet_comes_out_once_in_order_or_is_counted(
+        rounds in proptest::collection::vec(
+            (proptest::collection::vec(spec(), 0..4), act()),
+            1..80,
+        ),
+        ring in 1..24_usize,
+        features in features(),
+    ) {
+        let mut bench = Bench::new(features, Line::new(ring));
+        let mut now = Instant::default();
+        for (specs, act) in rounds {
+            for spec in &specs {
+                // Neither a wrong count nor bytes that another has, which other tests are about.
+                bench.add(&Spec { surplus: 0, shared: false, ..*spec });
+            }
+            let Bench { queue, burst, .. } = &mut bench;
+            match act {
+                Act::Transmit => { queue.transmit(burst).unwrap(); }
+                Act::TransmitMore => { queue.transmit_more(burst).unwrap(); }
+                Act::Work(packets) => bench.line().work(packets),
+                Act::Step(micros) => {
+                    now = now.after(Duration::from_micros(micros));
+                    queue.service(now).unwrap();
+                    queue.arm();
+                }
+                Act::Reset(unknown) => {
+                    queue.device_mut().unknown = unknown;
+                    queue.reset(now).unwrap().unwrap();
+                }
+                Act::Link(up) => bench.line().link_down = !up,
+                Act::Refuse(features) => bench.line().without |= features,
+                Act::Stop(true) => queue.stop(),
+                Act::Stop(false) => queue.resume(),
+                Act::Silent => bench.line().silent = true,
+                Act::Lose => bench.line().lose += 1,
+            }
+            bench.check();
+        }
+        bench.queue.resume();
+        bench.line().link_down = false;
+        bench.line().unknown = 0;
+        // A hung device is found without anybody's help.
+        for _ in 0..40 {
+            now = now.after(Duration::from_millis(100));
+            bench.queue.service(now).unwrap();
+            let Bench { queue, burst, .. } = &mut bench;
+            queue.transmit(burst).unwrap();
+            queue.arm();
+            bench.line().work(usize::MAX);
+            bench.line().lose = 0;
+            bench.check();
+        }
+        let restarted = bench.queue.counters().snapshot();
+        prop_assert!(bench.line().lost.is_empty(), "{:?}", restarted);
+        bench.end();
+    }
+}

@@ -1,0 +1,437 @@
+//! Doorbells, reclaim, byte limits, stop and wake, the watchdog: each rule with a given clock.
+
+use super::line::{Bench, Line};
+use super::*;
+use crate::driver::Armed;
+use crate::limits::{
+    SEGMENTS_MAX, TX_BYTES_START, TX_DOORBELL_DESCRIPTORS_MAX, TX_DOORBELL_HOLD_MAX, TX_HUNG_AFTER,
+    TX_POLL_AFTER, TX_RECLAIM_PACKETS,
+};
+use crate::stats::Trouble;
+use std::time::Duration;
+
+fn us(us: u64) -> Instant {
+    Instant::from_nanos(us * 1000)
+}
+
+fn bench(slots: usize) -> Bench {
+    Bench::new(Features::ALL, Line::new(slots))
+}
+
+#[test]
+fn a_device_is_told_before_it_has_too_many_descriptors_that_it_does_not_know() {
+    let mut bench = bench(512);
+    // Two segments each: the doorbell after so many packets, however they come.
+    let each = TX_DOORBELL_DESCRIPTORS_MAX as u64 / 2;
+    for packets in [10, 10, 10, 10, 40, 1, 1, 1, 45] {
+        bench.add_many(&PLAIN, packets);
+        let Bench { queue, burst, .. } = &mut bench;
+        assert_eq!(queue.transmit_more(burst).unwrap(), Sent::All);
+    }
+    assert_eq!(bench.line().flushes, 128 / each - 1, "not of the last");
+    bench.queue.ring().unwrap();
+    assert_eq!(bench.line().flushes, 128 / each);
+    let most = bench.line().untold_most;
+    assert!(most < TX_DOORBELL_DESCRIPTORS_MAX + SEGMENTS_MAX);
+    assert_eq!(most, TX_DOORBELL_DESCRIPTORS_MAX);
+    assert_eq!(bench.queue.counters().snapshot().doorbells, 128 / each);
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn no_packet_waits_for_the_doorbell_longer_than_stated() {
+    let mut bench = bench(512);
+    bench.queue.service(us(1000)).unwrap();
+    bench.add(&PLAIN);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit_more(burst).unwrap();
+    let due = us(1000).after(TX_DOORBELL_HOLD_MAX);
+    assert_eq!(bench.queue.retry_at(us(1000)), Some(due));
+    // Those that come later do not put it off.
+    bench.queue.service(us(1040)).unwrap();
+    bench.add(&PLAIN);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit_more(burst).unwrap();
+    assert_eq!(bench.line().flushes, 0);
+    bench
+        .queue
+        .service(Instant::from_nanos(due.as_nanos() - 1))
+        .unwrap();
+    assert_eq!(bench.line().flushes, 0);
+    bench.queue.service(due).unwrap();
+    assert_eq!((bench.line().flushes, bench.line().told), (1, 2));
+    assert!(bench.queue.retry_at(due).unwrap() > due);
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn nobody_stalls_or_sleeps_on_an_unrung_doorbell() {
+    let mut bench = bench(16);
+    bench.add_many(&PLAIN, 20);
+    let Bench { queue, burst, .. } = &mut bench;
+    let stalled = Sent::Stalled(Stall::NoDescriptor);
+    assert_eq!(queue.transmit_more(burst).unwrap(), stalled);
+    assert_eq!(bench.line().told, 16);
+    bench.line().work(16);
+    let Bench { queue, burst, .. } = &mut bench;
+    assert_eq!(queue.transmit_more(burst).unwrap(), Sent::All);
+    bench.add(&PLAIN);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit_more(burst).unwrap();
+    assert!(!bench.line().ring.is_empty());
+    assert_eq!(bench.line().told, 0);
+    // The device checks it.
+    assert_eq!(bench.queue.arm(), Armed::Idle);
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn a_doorbell_that_fails_while_nobody_listens_is_reported_at_the_next_step() {
+    let mut bench = bench(16);
+    bench.add(&PLAIN);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit_more(burst).unwrap();
+    bench.line().fails = true;
+    assert_eq!(bench.queue.arm(), Armed::WorkPending, "do not sleep on it");
+    assert!(matches!(
+        bench.queue.service(us(1)),
+        Err(DeviceError::Removed)
+    ));
+    bench.queue.service(us(2)).unwrap();
+}
+
+#[test]
+fn completed_packets_are_collected_when_there_are_enough_of_them() {
+    let mut bench = bench(256);
+    let mut at = 0;
+    // While packets come, in eights: once for every 32.
+    for _ in 0..64 {
+        at += 1;
+        bench.queue.service(us(at)).unwrap();
+        bench.add_many(&PLAIN, 8);
+        let Bench { queue, burst, .. } = &mut bench;
+        queue.transmit(burst).unwrap();
+        bench.line().work(8);
+    }
+    let expected = 64 * 8 / TX_RECLAIM_PACKETS as u64;
+    // The first look finds a queue that nothing was given to.
+    assert!(
+        bench.line().asked.abs_diff(expected) <= 1,
+        "{}",
+        bench.line().asked
+    );
+    let counters = bench.queue.counters().snapshot();
+    assert!(counters.reclaims <= expected);
+    assert!(counters.reclaimed >= 64 * 8 - TX_RECLAIM_PACKETS as u64 - 8);
+    // And none is left behind when nothing comes any more.
+    bench.queue.service(us(at + 1)).unwrap();
+    bench.queue.service(us(at + 2)).unwrap();
+    assert_eq!(bench.queue.in_flight(), 0);
+    assert_eq!(bench.queue.counters().snapshot().reclaimed, 64 * 8);
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn completed_packets_are_collected_when_few_slots_are_free() {
+    let mut bench = bench(64);
+    bench.add_many(&PLAIN, 31);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    let asked = |bench: &mut Bench, at| {
+        let before = bench.line().asked;
+        bench.queue.service(us(at)).unwrap();
+        bench.line().asked - before
+    };
+    assert_eq!(asked(&mut bench, 1), 0, "fewer than 32, and 33 are free");
+    bench.add_many(&PLAIN, 18);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    assert_eq!(asked(&mut bench, 2), 1, "15 are free");
+    bench.add(&PLAIN);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    assert_eq!(asked(&mut bench, 3), 1, "still");
+    bench.line().work(40);
+    assert_eq!(asked(&mut bench, 4), 1);
+    bench.add(&PLAIN);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    assert_eq!(asked(&mut bench, 5), 0, "enough are free");
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn before_a_stall_the_device_is_always_asked() {
+    let mut bench = bench(16);
+    for _ in 0..20 {
+        bench.add_many(&PLAIN, 16);
+        let Bench { queue, burst, .. } = &mut bench;
+        assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+        bench.line().work(16);
+    }
+    assert_eq!(bench.queue.counters().snapshot().stalls, 0);
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn as_many_bytes_as_keep_the_device_busy_and_then_the_rest_waits() {
+    let mut bench = bench(512);
+    let spec = Spec {
+        payload: 8000,
+        piece: 1700,
+        ..PLAIN
+    };
+    bench.add_many(&spec, 40);
+    let Bench { queue, burst, .. } = &mut bench;
+    let stalled = Sent::Stalled(Stall::ByteLimit);
+    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    let (inside, limit) = bench.queue.bytes_in_device();
+    assert_eq!(limit, TX_BYTES_START);
+    assert!(inside > limit && inside <= limit + 8054, "{inside}");
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.stalls, counters.stall_byte_limit), (1, 1));
+    assert_eq!(counters.no_desc, 0);
+    // There is a wake-up to come, and if that is lost the device is asked.
+    assert!(bench.queue.in_flight() > 0);
+    assert!(bench.queue.retry_at(us(0)).is_some());
+    bench.check();
+    bench.line().work(3);
+    let Bench { queue, burst, .. } = &mut bench;
+    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    assert!(bench.queue.bytes_in_device().0 > limit);
+    bench.line().work(usize::MAX);
+    let Bench { queue, burst, .. } = &mut bench;
+    assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.stalls, counters.restarts), (1, 1));
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn a_device_that_is_done_at_once_has_no_byte_limit() {
+    let arena = arena();
+    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
+    let spec = Spec {
+        payload: 8000,
+        ..PLAIN
+    };
+    for _ in 0..40 {
+        let (mut burst, _) = burst(&arena, &[spec]);
+        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    }
+    assert_eq!(queue.bytes_in_device(), (0, TX_BYTES_START));
+}
+
+#[test]
+fn a_stopped_queue_gives_the_device_nothing_and_goes_on_in_order() {
+    let mut bench = bench(64);
+    bench.add_many(&PLAIN, 5);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit(burst).unwrap();
+    bench.queue.stop();
+    bench.add_many(&PLAIN, 5);
+    let Bench { queue, burst, .. } = &mut bench;
+    let stalled = Sent::Stalled(Stall::Flush);
+    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    assert_eq!(bench.line().ring.len(), 5);
+    // What the device has is collected; then nothing is worth waking up for.
+    assert_eq!(bench.queue.arm(), Armed::Idle);
+    bench.line().work(5);
+    bench.queue.service(us(1)).unwrap();
+    bench.queue.service(us(2)).unwrap();
+    assert_eq!(bench.queue.in_flight(), 0);
+    assert_eq!(bench.queue.retry_at(us(2)), None);
+    assert!(bench.queue.wake().is_none());
+    bench.check();
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.stalls, counters.stall_flush), (1, 1));
+    bench.queue.resume();
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn while_the_link_is_down_packets_are_dropped_and_it_counts_as_one_stall() {
+    let mut bench = bench(64);
+    bench.line().link_down = true;
+    bench.add_many(&PLAIN, 5);
+    let Bench { queue, burst, .. } = &mut bench;
+    assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+    bench.add_many(&PLAIN, 5);
+    let Bench { queue, burst, .. } = &mut bench;
+    assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+    bench.line().link_down = false;
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.stall_link_down, counters.restarts), (1, 0));
+    assert_eq!(bench.queue.drops.snapshot().get(DropReason::LinkDown), 10);
+    bench.add_many(&PLAIN, 5);
+    let Bench { queue, burst, .. } = &mut bench;
+    assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.stall_link_down, counters.restarts), (1, 1));
+    assert_eq!(bench.end(), 10);
+}
+
+/// Fills the ring with `packets` and sleeps on it, at time 0.
+fn asleep(bench: &mut Bench, packets: usize) {
+    bench.queue.service(us(0)).unwrap();
+    bench.add_many(&PLAIN, packets);
+    let Bench { queue, burst, .. } = bench;
+    queue.transmit(burst).unwrap();
+    bench.queue.service(us(0)).unwrap();
+    assert_eq!(bench.queue.arm(), Armed::Idle);
+}
+
+#[test]
+fn a_lost_wake_up_costs_a_moment_and_is_counted() {
+    for packets in [10, 40] {
+        // With 40 some wait for room in the ring, too.
+        let mut bench = bench(16);
+        asleep(&mut bench, packets);
+        bench.line().work(16);
+        let at = bench.queue.retry_at(us(0)).unwrap();
+        assert_eq!(at, Instant::from_nanos(0).after(TX_POLL_AFTER));
+        bench.queue.service(at).unwrap();
+        let counters = bench.queue.counters().snapshot();
+        assert_eq!((counters.missed_wakeups, counters.resets), (1, 0));
+        assert_eq!(counters.reclaimed, packets.min(16) as u64);
+        assert_eq!(
+            counters.packets,
+            packets.min(32) as u64,
+            "and there is room"
+        );
+        assert_eq!(bench.queue.trouble().unwrap().cause, Trouble::MissedWakeup);
+        bench.check();
+        assert_eq!(bench.end(), 0);
+    }
+}
+
+#[test]
+fn work_that_a_wake_up_came_for_was_not_missed() {
+    let mut bench = bench(16);
+    asleep(&mut bench, 10);
+    bench.line().work(16);
+    bench.queue.count_wakeup();
+    bench.queue.service(us(5_000_000)).unwrap();
+    assert_eq!(bench.queue.in_flight(), 0);
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!(counters.troubles().count(), 0);
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn a_device_that_stands_still_is_reported_once_and_reset() {
+    let mut bench = bench(16);
+    asleep(&mut bench, 40);
+    bench.line().work(4);
+    bench.line().silent = true;
+    let mut at = us(0);
+    let mut steps = 0;
+    while bench.queue.trouble().is_none() {
+        at = bench
+            .queue
+            .retry_at(at)
+            .expect("it does not sleep for ever");
+        bench.queue.service(at).unwrap();
+        let Bench { queue, burst, .. } = &mut bench;
+        queue.transmit(burst).unwrap();
+        assert_eq!(bench.queue.arm(), Armed::Idle);
+        bench.check();
+        steps += 1;
+        assert!(steps < 100);
+    }
+    let trouble = *bench.queue.trouble().unwrap();
+    assert_eq!(trouble.cause, Trouble::Hung);
+    assert_eq!((trouble.in_flight, trouble.held), (16, 24));
+    assert!(trouble.was_reset);
+    assert!(at.since(us(0)) >= TX_HUNG_AFTER && at.since(us(0)) < 2 * TX_HUNG_AFTER);
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!(
+        (counters.hangs, counters.resets, counters.taken_back),
+        (1, 1, 12)
+    );
+    let troubles: Vec<_> = counters.troubles().collect();
+    assert_eq!(troubles, [(Trouble::Hung, 1)]);
+    assert_eq!(bench.end(), 0, "not one is lost, nor overtaken");
+}
+
+#[test]
+fn a_device_that_cannot_be_reset_is_reported_and_goes_on_if_it_does() {
+    let mut bench = bench(16);
+    bench.line().can_reset = false;
+    bench.line().silent = true;
+    asleep(&mut bench, 8);
+    bench.line().work(8);
+    for second in 1..10 {
+        bench.queue.service(us(second * 1_100_000)).unwrap();
+    }
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.hangs, counters.resets), (1, 0), "said once");
+    assert!(!bench.queue.trouble().unwrap().was_reset);
+    assert_eq!(bench.queue.in_flight(), 8);
+    bench.line().silent = false;
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn packets_that_never_come_back_while_others_do_are_found() {
+    let mut bench = bench(64);
+    bench.line().lose = 3;
+    let mut at = us(0);
+    for _ in 0..40 {
+        at = at.after(Duration::from_millis(100));
+        bench.queue.service(at).unwrap();
+        bench.add_many(&PLAIN, 4);
+        let Bench { queue, burst, .. } = &mut bench;
+        queue.transmit(burst).unwrap();
+        bench.line().work(4);
+        bench.check();
+    }
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.lost_completions, counters.resets), (3, 1));
+    assert_eq!(
+        (counters.hangs, counters.taken_back),
+        (0, 0),
+        "they were sent"
+    );
+    assert_eq!(
+        bench.queue.trouble().unwrap().cause,
+        Trouble::LostCompletion
+    );
+    assert!(bench.line().lost.is_empty());
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn a_device_that_has_nothing_and_takes_nothing_is_stuck() {
+    let mut bench = bench(16);
+    bench.line().refuses_all = true;
+    asleep(&mut bench, 4);
+    bench.queue.service(us(1_000_000)).unwrap();
+    let mut at = us(1_000_000);
+    while bench.queue.trouble().is_none() {
+        at = at.after(TX_POLL_AFTER);
+        bench.queue.service(at).unwrap();
+        assert!(at < us(3_000_000));
+    }
+    assert_eq!(bench.queue.trouble().unwrap().cause, Trouble::Stuck);
+    assert_eq!(bench.queue.counters().snapshot().stuck, 1);
+    assert_eq!(bench.end(), 0, "a reset helped");
+}
+
+#[test]
+fn a_device_behind_a_wire_that_is_at_fault_is_not_taken_for_hung() {
+    let mut bench = bench(16);
+    bench.line().blocked = true;
+    asleep(&mut bench, 40);
+    for step in 1..600 {
+        bench.queue.service(us(step * 100_000)).unwrap();
+    }
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!(counters.troubles().count(), 0, "{counters:?}");
+    bench.line().blocked = false;
+    bench.line().work(2);
+    bench.queue.service(us(60_100_000)).unwrap();
+    assert_eq!(bench.queue.counters().snapshot().resets, 0);
+    assert_eq!(bench.end(), 0);
+}

@@ -1,0 +1,108 @@
+//! Work pending and no progress: looked at by polling first, and reported after a stated time.
+//!
+//! Linux's `dev_watchdog` and iflib's timer ask the same two questions, and both are needed: a
+//! queue without work makes no progress either. Neither is asked while the device says that the
+//! wire is at fault: a link that is down, a receiver that pauses it.
+
+use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
+use crate::time::Instant;
+use std::cell::Cell;
+
+/// The state machine. Told what goes on once a step, it says what to do about it.
+#[derive(Debug, Default)]
+pub(super) struct Watchdog {
+    /// As of the last observation.
+    progress: u64,
+    /// Of the last progress, or of the last moment without work.
+    progress_at: Instant,
+    polled_at: Instant,
+    /// When to look for packets that are in the device for too long.
+    aged_at: Instant,
+    /// The queue has work and waits for a wake-up. A cell, since whoever waits for descriptors has
+    /// the worker borrowed while it is told which are ready.
+    waiting: Cell<bool>,
+    /// This halt was reported.
+    reported: bool,
+    /// There was work when last observed.
+    pending: bool,
+}
+
+/// What the queue sees.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// The device has packets, or some wait for it.
+    pub(super) pending: bool,
+    /// Changes with each packet that the device completes; with each that it takes, while it has
+    /// none: a device that only takes packets stands still all the same.
+    pub(super) progress: u64,
+    /// The device may keep what it has.
+    pub(super) blocked: bool,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Fine,
+    /// Look whether some packets never come back while others do.
+    Age,
+    /// The device stands still: said once, until it moves.
+    Halted,
+}
+
+impl Watchdog {
+    /// The queue waits to be woken; true if it has work.
+    pub(super) fn sleep(&mut self, pending: bool) {
+        self.waiting.set(pending);
+    }
+
+    /// A wake-up came.
+    pub(super) fn wake(&self) {
+        self.waiting.set(false);
+    }
+
+    /// Once a step.
+    pub(super) fn observe(&mut self, now: Instant, seen: Seen) -> Verdict {
+        let began = seen.pending && !self.pending;
+        self.pending = seen.pending;
+        if !seen.pending || began || seen.blocked || seen.progress != self.progress {
+            self.progress = seen.progress;
+            self.progress_at = now;
+            self.reported = false;
+        }
+        if !seen.pending || began {
+            self.polled_at = now;
+            self.aged_at = now.after(TX_HUNG_AFTER);
+            return Verdict::Fine;
+        }
+        if now >= self.poll_at() {
+            // Whoever steps has just asked it.
+            self.polled_at = now;
+        }
+        if now.since(self.progress_at) >= TX_HUNG_AFTER && !self.reported {
+            self.reported = true;
+            return Verdict::Halted;
+        }
+        if now >= self.aged_at {
+            self.aged_at = now.after(TX_HUNG_AFTER);
+            // While nothing comes back it is the device that stands still.
+            if now.since(self.progress_at) < TX_HUNG_AFTER {
+                return Verdict::Age;
+            }
+        }
+        Verdict::Fine
+    }
+
+    /// Whether the queue has waited for a wake-up for long enough to ask the device without one.
+    pub(super) fn poll_is_due(&self, now: Instant) -> bool {
+        self.waiting.get() && now >= self.poll_at()
+    }
+
+    /// When a queue with work is to ask its device though nothing else happens.
+    pub(super) fn poll_at(&self) -> Instant {
+        self.polled_at.max(self.progress_at).after(TX_POLL_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests;

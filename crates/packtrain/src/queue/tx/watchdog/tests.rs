@@ -1,0 +1,147 @@
+use super::*;
+use std::time::Duration;
+
+fn ms(ms: u64) -> Instant {
+    Instant::from_nanos(ms * 1_000_000)
+}
+
+const fn seen(progress: u64) -> Seen {
+    Seen {
+        pending: true,
+        progress,
+        blocked: false,
+    }
+}
+
+const IDLE: Seen = Seen {
+    pending: false,
+    progress: 0,
+    blocked: false,
+};
+
+/// Rows of time in ms, what is seen, and what is to be done.
+#[track_caller]
+fn table(dog: &mut Watchdog, rows: &[(u64, Seen, Verdict)]) {
+    for &(at, seen, verdict) in rows {
+        assert_eq!(dog.observe(ms(at), seen), verdict, "at {at} ms: {seen:?}");
+    }
+}
+
+#[test]
+fn without_work_there_is_nothing_to_watch() {
+    let mut dog = Watchdog::default();
+    dog.sleep(false);
+    table(
+        &mut dog,
+        &[
+            (0, IDLE, Verdict::Fine),
+            (60_000, IDLE, Verdict::Fine),
+            // Work that comes after a long idle time has all the time it may take.
+            (60_000, seen(1), Verdict::Fine),
+            (60_900, seen(1), Verdict::Fine),
+        ],
+    );
+}
+
+#[test]
+fn work_without_progress_is_said_once_and_again_after_progress() {
+    let mut dog = Watchdog::default();
+    table(
+        &mut dog,
+        &[
+            (0, seen(1), Verdict::Fine),
+            (999, seen(1), Verdict::Fine),
+            (1000, seen(1), Verdict::Halted),
+            (1001, seen(1), Verdict::Fine),
+            (1500, seen(1), Verdict::Fine),
+            (1600, seen(2), Verdict::Fine),
+            (2599, seen(2), Verdict::Age),
+            (2600, seen(2), Verdict::Halted),
+        ],
+    );
+}
+
+#[test]
+fn who_waits_for_a_wake_up_asks_now_and_then() {
+    let mut dog = Watchdog::default();
+    assert_eq!(dog.observe(ms(0), seen(1)), Verdict::Fine);
+    assert!(!dog.poll_is_due(ms(5000)), "it does not wait");
+    dog.sleep(true);
+    for (at, due) in [
+        (99, false),
+        (100, true),
+        (101, false),
+        (199, false),
+        (200, true),
+    ] {
+        assert_eq!(dog.poll_is_due(ms(at)), due, "at {at} ms");
+        assert_eq!(dog.observe(ms(at), seen(1)), Verdict::Fine);
+    }
+    assert_eq!(dog.poll_at(), ms(300));
+    dog.wake();
+    assert!(!dog.poll_is_due(ms(300)), "it was woken");
+    dog.sleep(true);
+    assert_eq!(dog.observe(ms(250), seen(2)), Verdict::Fine);
+    assert_eq!(dog.poll_at(), ms(350), "from the last progress");
+}
+
+#[test]
+fn a_wire_at_fault_is_not_held_against_the_device() {
+    let mut dog = Watchdog::default();
+    let blocked = Seen {
+        blocked: true,
+        ..seen(1)
+    };
+    let mut at = 0;
+    for _ in 0..100 {
+        at += 500;
+        assert!(matches!(
+            dog.observe(ms(at), blocked),
+            Verdict::Fine | Verdict::Age
+        ));
+    }
+    // From then on it has its second.
+    assert_ne!(dog.observe(ms(at + 999), seen(1)), Verdict::Halted);
+    let later = [1000, 1001].map(|more| dog.observe(ms(at + more), seen(1)));
+    assert!(later.contains(&Verdict::Halted), "{later:?}");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config {
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    /// Whatever happens, and when: it is reported only after a whole stated time without progress
+    /// and with work, and at most once for each.
+    #[test]
+    fn a_halt_is_a_whole_second_without_progress(
+        steps in proptest::collection::vec((0..700_u64, 0..3_u8, proptest::bool::ANY), 1..200),
+    ) {
+        let mut dog = Watchdog::default();
+        let (mut at, mut progress, mut still_since, mut said) = (0, 1, None, false);
+        for (wait, what, sleep) in steps {
+            at += wait;
+            match what {
+                0 => progress += 1,
+                1 => {}
+                _ => {
+                    proptest::prop_assert_eq!(dog.observe(ms(at), IDLE), Verdict::Fine);
+                    (still_since, said) = (None, false);
+                    continue;
+                }
+            }
+            if what == 0 || still_since.is_none() {
+                (still_since, said) = (Some(at), false);
+            }
+            dog.sleep(sleep);
+            let verdict = dog.observe(ms(at), seen(progress));
+            if verdict == Verdict::Halted {
+                let since = still_since.unwrap_or(at);
+                proptest::prop_assert!(Duration::from_millis(at - since) >= TX_HUNG_AFTER);
+                proptest::prop_assert!(!said);
+                said = true;
+            }
+        }
+    }
+}

@@ -433,7 +433,7 @@ fn a_million_packets_are_merged_without_allocating() {
 /// A worker forwards and a thread of the application sends, both into one queue of a device with a
 /// ring. The source ends after this many packets, which is not reached.
 #[test]
-fn a_million_packets_go_through_rings_without_allocating() {
+fn packets_go_through_rings_without_allocating() {
     let [source, sim]: [PortSpec; 2] =
         ["null:source,count=100000000", "sim:rings=64"].map(|spec| spec.parse().expect("a spec"));
     for dispatch in [
@@ -490,7 +490,7 @@ fn a_million_packets_go_through_rings_without_allocating() {
         assert!(seen.ledger.received > MEASURED / 100, "{dispatch}: {tx:?}");
         assert!(seen.ledger.closed(), "{dispatch}: {:?}", seen.ledger);
         assert!(
-            tx.direct + tx.deferred > 1000 && tx.stalls > 1000,
+            tx.direct + tx.deferred > 1000 && tx.stalls > 100,
             "{dispatch}: {tx:?}"
         );
     }

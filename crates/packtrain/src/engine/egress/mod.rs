@@ -234,8 +234,10 @@ impl<T: TxDescriptors> Egress<T> {
             // A worker that has to wait for space sleeps otherwise where it is not alone.
             self.alarm.ring();
         }
+        let (counters, producers) = self.stats.enter();
+        self.space.make_place(producers);
         Producer {
-            counters: self.stats.enter(),
+            counters,
             id: self.ids.fetch_add(1, Ordering::Relaxed),
             is_worker,
         }

@@ -31,6 +31,13 @@ impl Space {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// There is one more producer: it can wait without anything being allocated.
+    pub(super) fn make_place(&self, producers: usize) {
+        let mut list = self.list();
+        let more = producers.saturating_sub(list.len());
+        list.reserve(more);
+    }
+
     /// Producer `id` waits, and `waker` tells it to look. It has to look once more after this.
     pub(super) fn wait(&self, id: u64, waker: &Waker) {
         let mut list = self.list();

@@ -64,11 +64,12 @@ impl EgressStats {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block for one more producer.
-    pub(super) fn enter(&self) -> Arc<SubmitCounters> {
+    /// A block for one more producer, and how many there are now.
+    pub(super) fn enter(&self) -> (Arc<SubmitCounters>, usize) {
         let counters = Arc::new(SubmitCounters::default());
-        self.producers().here.push(Arc::clone(&counters));
-        counters
+        let mut producers = self.producers();
+        producers.here.push(Arc::clone(&counters));
+        (counters, producers.here.len())
     }
 
     /// The producer of this block is gone.

@@ -372,7 +372,7 @@ impl TxFlows {
         let key = layout.and_then(|layout| FlowKey::new(&layout, headers, tag));
         let count = self.queues.len().max(1) as u64;
         // The upper bits: those of a multiplicative hash are the better ones.
-        key.map_or(0, |key| ((key.hash(0) >> 32) * count >> 32) as usize)
+        key.map_or(0, |key| (((key.hash(0) >> 32) * count) >> 32) as usize)
     }
 
     /// Where packets come from.

@@ -1,6 +1,10 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use packtrain::engine::Settings;
+use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::idle::Idle;
+use packtrain::policy::placement::Placement;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
 use std::time::Duration;
@@ -257,12 +261,40 @@ pub struct ForwardArgs {
     /// Prints statistics on standard error this often [default: 1s on a terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub stats_interval: Option<Duration>,
+    /// Who drains the queues, how threads wait, and where they run.
+    #[command(flatten)]
+    pub settings: SettingArgs,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
     /// Prints no plan, and statistics only when --stats-interval asks for them
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// What `forward` and `plan` take about queues and threads.
+#[derive(Clone, Debug, Args)]
+pub struct SettingArgs {
+    /// Who drains a TX queue, and when: direct, deferred, abdicate, threshold(n), adaptive
+    #[arg(long, value_name = "HOW", default_value_t)]
+    pub dispatch: Dispatch,
+    /// What a thread does with nothing to do: halt, poll, adaptive
+    #[arg(long, value_name = "HOW", default_value_t)]
+    pub idle: Idle,
+    /// Which CPU works a queue: none, list(0,2-3), auto
+    #[arg(long, value_name = "WHERE", default_value_t)]
+    pub placement: Placement,
+}
+
+impl SettingArgs {
+    /// As the framework takes them.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            dispatch: self.dispatch,
+            idle: self.idle,
+            placement: self.placement.clone(),
+        }
+    }
 }
 
 /// `packtrain plan`.
@@ -273,6 +305,9 @@ pub struct PlanArgs {
     pub a: String,
     /// The second port
     pub b: String,
+    /// Who drains the queues, how threads wait, and where they run.
+    #[command(flatten)]
+    pub settings: SettingArgs,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,

@@ -43,21 +43,26 @@ enum Ended {
 /// What could not be opened or joined, what failed on the way, or a ledger that does not close.
 pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let stop = Stop::install()?;
+    let settings = args.settings.settings();
+    plan::check(&settings)?;
     let joint = Joint::open(&args.a, &args.b)?;
     let names = joint.names();
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {
         let [a, b] = &names;
         print::message(&plan::text(&joint, Style::stderr()));
+        let placed = joint.place(&settings);
+        print::message(&plan::settings_line(&settings, &placed));
         print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
         if joint.has_no_input() {
             print::message("note: neither port has any input, so nothing will move\n");
         }
     }
     let [a, b] = joint.ports;
-    let mut session = Session::forward(a, b, &joint.plan, args.count)
+    let mut session = Session::forward_with(a, b, &joint.plan, args.count, &settings)
         .map_err(|error| Failure::of_device(None, &error))?;
     let mut live = Live::new(names.clone(), args.stats_interval, args.quiet);
+    let settings = json::settings(&settings, session.placed());
     let ended = watch(&mut session, args, &stop, &mut live);
     let report = session.finish();
     live.finish(&report.snapshot);
@@ -66,7 +71,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         let error = failure.as_ref().map(|failure| failure.line.as_str());
         json::write(document(
             &names,
-            plan_json,
+            [plan_json, settings],
             &report,
             ended.word(&report),
             error,
@@ -147,7 +152,7 @@ fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failur
 /// The JSON document of a run.
 fn document(
     names: &[String; 2],
-    plan: Value,
+    [plan, settings]: [Value; 2],
     report: &Report,
     ended: &str,
     error: Option<&str>,
@@ -155,6 +160,7 @@ fn document(
     let snapshot = &report.snapshot;
     let mut document = json::document("forward");
     document.insert("plan".into(), plan);
+    document.insert("settings".into(), settings);
     document.insert(
         "run".into(),
         json!({

@@ -2,7 +2,9 @@
 
 use crate::exit::{Exit, Failure};
 use packtrain::driver::Input;
+use packtrain::engine::Settings;
 use packtrain::plan::{Plan, Side, plan};
+use packtrain::policy::placement::Placed;
 use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
 use packtrain_offload::offload::LinkType;
@@ -67,6 +69,14 @@ impl Joint {
             LinkType::RawIp => "ip",
             LinkType::Ipoib => "ipoib",
         }
+    }
+
+    /// Where the threads of the workers would run, and why.
+    pub fn place(&self, settings: &Settings) -> Placed {
+        let paired = self.plan.worker_per_direction();
+        let [a, b] = [0, 1].map(|port| self.plan.attach[port].queues);
+        let workers = if paired { 2 } else { 1 } * a.min(b);
+        settings.place(workers, paired)
     }
 
     /// Whether no packet can ever come: a sink joined to a file that is written, for example.

@@ -6,9 +6,10 @@ use crate::exit::Failure;
 use crate::joint::Joint;
 use crate::print;
 use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
-use packtrain::engine::{Interrupts, Ledger, PortSnapshot, WorkerSnapshot};
+use packtrain::engine::{Interrupts, Ledger, PortSnapshot, Settings, WorkerSnapshot};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, Direction, FitLimits, Who};
+use packtrain::policy::placement::Placed;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use serde_json::{Map, Value, json};
@@ -263,6 +264,19 @@ pub fn plan(joint: &Joint) -> Value {
         "directions": joint.plan.directions.iter().map(direction).collect::<Vec<_>>(),
         "worker_per_direction": joint.plan.worker_per_direction(),
         "notes": joint.plan.notes,
+    })
+}
+
+/// Who drains the queues, how threads wait, and where they run: `cpus` by worker, `null` where the
+/// scheduler chooses.
+pub fn settings(settings: &Settings, placed: &Placed) -> Value {
+    let cpus = placed.cpus.iter().map(|cpu| cpu.map(|cpu| cpu.0));
+    json!({
+        "dispatch": settings.dispatch.to_string(),
+        "idle": settings.idle.to_string(),
+        "placement": settings.placement.to_string(),
+        "cpus": cpus.collect::<Vec<_>>(),
+        "why": placed.why.to_string(),
     })
 }
 

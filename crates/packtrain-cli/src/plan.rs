@@ -1,13 +1,17 @@
 //! `packtrain plan`, and the plan that `packtrain forward` prints at its start.
 
 use crate::args::PlanArgs;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::joint::Joint;
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
+use packtrain::engine::Settings;
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, FitLimits};
+use packtrain::policy::SettingError;
+use packtrain::policy::placement::Placed;
+use packtrain::policy::topology::CpuId;
 use packtrain_offload::coalesce::Mode;
 
 /// Opens the ports, prints the plan and lets go of them again.
@@ -16,14 +20,49 @@ use packtrain_offload::coalesce::Mode;
 ///
 /// As [`Joint::look`].
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
+    let settings = args.settings.settings();
+    check(&settings)?;
     let joint = Joint::look(&args.a, &args.b)?;
+    let placed = joint.place(&settings);
     if args.json {
         let mut document = json::document("plan");
         document.insert("plan".into(), json::plan(&joint));
+        document.insert("settings".into(), json::settings(&settings, &placed));
         json::write(document)
     } else {
-        print::output(&text(&joint, Style::stdout()))
+        let mut text = text(&joint, Style::stdout());
+        text.push_str(&settings_line(&settings, &placed));
+        print::output(&text)
     }
+}
+
+/// Refuses settings that this machine cannot do, before anything is opened.
+///
+/// # Errors
+///
+/// Which it is, and what there is instead.
+pub fn check(settings: &Settings) -> Result<(), Failure> {
+    let wrong = |error: SettingError| Failure::new(Exit::Usage, error.to_string());
+    settings.check().map_err(wrong)
+}
+
+/// The settings, and what came of them, in a line.
+pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
+    let Settings {
+        dispatch,
+        idle,
+        placement,
+    } = settings;
+    let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
+    let cpus = if cpus.is_empty() {
+        String::new()
+    } else {
+        format!(", on CPU {}", cpus.join(", "))
+    };
+    format!(
+        "dispatch: {dispatch}; idle: {idle}; placement: {placement}, {}{cpus}\n",
+        placed.why
+    )
 }
 
 /// The plan in words.

@@ -36,6 +36,18 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
             "unexpected argument",
         ),
         (
+            &["forward", "null:", "null:", "--dispatch", "threshold(0)"],
+            "--dispatch <HOW>': dispatch 'threshold(0)'",
+        ),
+        (
+            &["plan", "null:", "null:", "--idle", "spin"],
+            "write halt, poll or adaptive",
+        ),
+        (
+            &["forward", "null:", "null:", "--placement", "list(8191)"],
+            "has CPU 8191, which this process may not use",
+        ),
+        (
             &["forward", "null:", "null:", "--fast"],
             "unexpected argument '--fast'",
         ),

@@ -77,6 +77,7 @@ pub fn drive<A: Driver, B: Driver, H: Handler>(
         mut workers,
         intake,
         stats,
+        ..
     } = joined;
     // The flag is for a loop that is busy, the socket wakes one that sleeps.
     let (signal, signalled) = (Arc::new(AtomicBool::new(false)), UnixStream::pair()?);

@@ -59,6 +59,11 @@ pub const COALESCE_LARGE_MAX: usize = 32;
 /// How long it holds a packet at most while more keep coming. Long enough to fill a super-packet
 /// from a port that takes 2 µs for each packet, and short beside the delay of a delayed ACK.
 pub const COALESCE_HOLD_MAX: Duration = Duration::from_micros(200);
+/// Most items that the ring in front of a TX queue holds.
+pub const RING_SLOTS_MAX: usize = 32_768;
+/// Packets that the ring in front of a TX queue holds: eight bursts, twice what a producer drains
+/// for others before it hands over.
+pub const TX_RING_PACKETS: usize = 512;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
 /// Segments that the framework itself may add to a packet after it was built (one header segment
@@ -75,3 +80,5 @@ const _: () = assert!(RX_COPY_BREAK_BYTES <= SMALL_FRAME_BYTES - HEADROOM_BYTES)
 const _: () = assert!(TX_POLL_AFTER.as_nanos() < TX_HUNG_AFTER.as_nanos());
 const _: () = assert!(TX_BYTES_START >= PACKET_BYTES_MAX as u64 && TX_BYTES_START < TX_BYTES_MAX);
 const _: () = assert!(LARGE_FRAME_BYTES.is_multiple_of(4096));
+const _: () = assert!(RING_SLOTS_MAX.is_power_of_two());
+const _: () = assert!(TX_RING_PACKETS >= BURST_PACKETS_MAX && TX_RING_PACKETS <= RING_SLOTS_MAX);

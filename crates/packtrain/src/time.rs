@@ -1,6 +1,7 @@
 //! Time as the framework sees it: nanoseconds of one clock, read by the outer shell once per batch
 //! and passed in.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// A point in time, in nanoseconds since an arbitrary start of the clock it came from.
@@ -42,18 +43,20 @@ pub trait Clock {
     fn now(&self) -> Instant;
 }
 
-/// The machine's monotonic clock, counted from its creation.
+/// The machine's monotonic clock, counted from when this process first made one: all of them agree,
+/// on whatever thread.
 #[derive(Clone, Copy, Debug)]
 pub struct MonotonicClock {
     start: std::time::Instant,
 }
 
 impl MonotonicClock {
-    /// A clock that starts now.
+    /// The clock. It starts at 0 if it is the first of the process.
     #[must_use]
     pub fn new() -> Self {
+        static START: OnceLock<std::time::Instant> = OnceLock::new();
         Self {
-            start: std::time::Instant::now(),
+            start: *START.get_or_init(std::time::Instant::now),
         }
     }
 }

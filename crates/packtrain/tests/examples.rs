@@ -26,6 +26,9 @@ mod poll_loop;
 #[path = "../examples/reflect.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod reflect;
+#[path = "../examples/send.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod send;
 #[path = "../examples/tokio_loop.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod tokio_loop;
@@ -34,6 +37,17 @@ use driver::{Cable, FRAME_BYTES_MAX};
 
 fn args(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn two_threads_send_through_one_queue() {
+    // The second device has room for few packets, and keeps them until it is polled.
+    for port in ["null:", "sim:rings=64"] {
+        let ledger = send::run(port, 20_000).unwrap_or_else(|error| panic!("{port}: {error}"));
+        assert!(ledger.closed(), "{port}: {ledger:?}");
+        let sums = (ledger.generated, ledger.transmitted, ledger.held);
+        assert_eq!(sums, (40_000, 40_000, 0), "{port}");
+    }
 }
 
 type Run = fn(&[String]) -> Result<Ledger, Box<dyn Error>>;
@@ -282,7 +296,8 @@ fn a_full_cable_asks_to_be_woken_when_it_has_room() {
     assert_eq!(worker.arm(), Armed::Idle);
     let mut interests = Vec::new();
     worker.interests(|_, interest| interests.push(interest));
-    assert_eq!(interests, [Interest::Read, Interest::Write]);
+    // The worker's own descriptor, the source of the other way, and the room of the cable.
+    assert_eq!(interests, [Interest::Read, Interest::Read, Interest::Write]);
     let mut buffer = [0; FRAME_BYTES_MAX];
     while plugged.far.recv(&mut buffer).is_ok() {}
     let next = worker.step(Instant::default()).unwrap();

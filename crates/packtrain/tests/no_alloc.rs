@@ -1,5 +1,5 @@
 //! The packet path allocates nothing: not when receiving, parsing, merging, cutting, summing,
-//! fitting, sending or reclaiming.
+//! fitting, sending or reclaiming; nor on the way through the ring in front of a TX queue.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -7,11 +7,14 @@ use packtrain::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Refused, RxBurst, RxDescriptors, RxInfo,
     Token, TxDescriptors, TxMemory, TxPacket,
 };
+use packtrain::engine::{Forward, Joined, Port, TrySendError, arena_config, join_with};
 use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{
     Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
 };
-use packtrain::plan::{Coalescing, FitLimits};
+use packtrain::plan::{Coalescing, FitLimits, Side, plan};
+use packtrain::policy::dispatch::Dispatch;
+use packtrain::port::{open_pair, spec::PortSpec};
 use packtrain::queue::{Coalesce, RxQueue, TxQueue};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
@@ -424,5 +427,71 @@ fn a_million_packets_are_merged_without_allocating() {
         assert_eq!((counts.bad_packets, counts.csum_bad), (0, 0));
         let sent = tx.counters().snapshot().wire_packets;
         assert_eq!(counts.wire_packets, sent + stage.held());
+    }
+}
+
+/// A worker forwards and a thread of the application sends, both into one queue of a device with a
+/// ring. The source ends after this many packets, which is not reached.
+#[test]
+fn packets_go_through_rings_without_allocating() {
+    let [source, sim]: [PortSpec; 2] =
+        ["null:source,count=100000000", "sim:rings=64"].map(|spec| spec.parse().expect("a spec"));
+    for dispatch in [
+        Dispatch::Direct,
+        Dispatch::Deferred,
+        Dispatch::Threshold(8),
+        Dispatch::Adaptive,
+    ] {
+        let [mut a, mut b] = open_pair(&source, &sim).expect("in memory");
+        let sides = [Side::of(&a, source.wishes), Side::of(&b, sim.wishes)];
+        let plan = plan(&sides[0], &sides[1]).expect("they can be joined");
+        let arena = Arena::new(arena_config(&plan)).expect("memory for an arena");
+        let joined = join_with(&mut a, &mut b, &plan, &arena, None, dispatch, || Forward);
+        let Joined {
+            mut workers,
+            stats,
+            handles,
+            ..
+        } = joined.expect("joined");
+        let mut handle = handles.queue(Port::B, 0).expect("it has one");
+        let frame = tcp4(100);
+        let mut burst = Burst::new();
+        let mut run = |until: u64| {
+            let sent = |port: usize| stats.ports[port].tx[0].packets.get();
+            let mut now = 0;
+            while sent(1) < until {
+                now += 10_000;
+                workers[0]
+                    .step(Instant::from_nanos(now))
+                    .expect("nothing fails");
+                while burst.room() > now as usize / 10_000 % BURST_PACKETS_MAX {
+                    match arena.packet_from(&frame) {
+                        Ok(packet) => burst.push(packet).expect("there is room"),
+                        Err(_no_buffer) => break,
+                    }
+                }
+                match handle.try_send(&mut burst) {
+                    Ok(_) | Err(TrySendError::Full { .. }) => {}
+                    Err(TrySendError::Closed) => unreachable!("nobody ends it"),
+                }
+                if now % 1_000_000 == 0 {
+                    // Also on the way to sleep.
+                    assert!(matches!(workers[0].arm(), Armed::Idle | Armed::WorkPending));
+                }
+            }
+        };
+        run(WARM_UP);
+        let before = ALLOCATIONS.get();
+        run(WARM_UP + MEASURED / 4);
+        assert_eq!(ALLOCATIONS.get(), before, "{dispatch}");
+        let seen = stats.snapshot();
+        let tx = &seen.ports[1].tx[0];
+        assert!(seen.ledger.generated > MEASURED / 100, "{dispatch}: {tx:?}");
+        assert!(seen.ledger.received > MEASURED / 100, "{dispatch}: {tx:?}");
+        assert!(seen.ledger.closed(), "{dispatch}: {:?}", seen.ledger);
+        assert!(
+            tx.direct + tx.deferred > 1000 && tx.stalls > 100,
+            "{dispatch}: {tx:?}"
+        );
     }
 }

@@ -1,11 +1,16 @@
 //! Joins two ports: builds their queues from the plan, makes the workers, keeps the ledger.
 
+mod alarm;
+mod egress;
 mod error;
+mod handle;
 mod handler;
 mod intake;
 mod interrupts;
+mod lane;
 mod ledger;
 mod session;
+mod settings;
 mod shell;
 mod snapshot;
 mod sys;
@@ -14,12 +19,16 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+pub use egress::{Closed, EgressStats};
 pub use error::RunError;
+pub use handle::{SendError, TrySendError, TxFlows, TxHandle, TxHandles};
 pub use handler::{Forward, Handler, Port};
 pub use intake::Intake;
 pub use interrupts::Interrupts;
+pub use lane::TxLane;
 pub use ledger::Ledger;
 pub use session::{Report, Session};
+pub use settings::Settings;
 pub use shell::Running;
 pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats, WorkerSnapshot};
 pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};
@@ -28,8 +37,12 @@ use crate::driver::{DeviceError, Driver, Input, QueuePair};
 use crate::limits::{BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
+use crate::policy::dispatch::Dispatch;
 use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
+use alarm::Alarm;
+use egress::{Cpus, Egress};
+use settings::cpus;
 use std::sync::Arc;
 
 /// The workers of two joined ports with one type of handler.
@@ -39,6 +52,9 @@ pub type Workers<A, B, H> =
 /// What one worker owns of a port.
 type PortLanes<D> = Lanes<<D as Driver>::Rx, <D as Driver>::Tx>;
 
+/// The TX queues of a port with the rings in front of them.
+type Egresses<D> = Vec<Arc<Egress<<D as Driver>::Tx>>>;
+
 /// Two ports joined, not running yet.
 pub struct Joined<A: Driver, B: Driver, H> {
     /// One for each pair of queues. Drive them yourself, or with [`Running::start`].
@@ -47,6 +63,8 @@ pub struct Joined<A: Driver, B: Driver, H> {
     pub intake: Arc<Intake>,
     /// What they count.
     pub stats: Arc<Stats>,
+    /// For threads of the application that send too.
+    pub handles: TxHandles,
 }
 
 /// Small frames for each queue: at most 111 posted, a burst or what of it waits in front of a
@@ -93,15 +111,40 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
 ///
 /// # Errors
 ///
-/// A port's, when it cannot be attached as planned.
+/// A port's, when it cannot be attached as planned; the system's, when it gives no descriptor.
 pub fn join<A: Driver, B: Driver, H: Handler>(
     a: &mut A,
     b: &mut B,
     plan: &Plan,
     arena: &Arena,
     packets: Option<u64>,
+    handler: impl FnMut() -> H,
+) -> Result<Joined<A, B, H>, DeviceError>
+where
+    A::Tx: 'static,
+    B::Tx: 'static,
+{
+    join_with(a, b, plan, arena, packets, Dispatch::default(), handler)
+}
+
+/// As [`join`], with the rings in front of the TX queues drained as `dispatch` says.
+///
+/// # Errors
+///
+/// As [`join`].
+pub fn join_with<A: Driver, B: Driver, H: Handler>(
+    a: &mut A,
+    b: &mut B,
+    plan: &Plan,
+    arena: &Arena,
+    packets: Option<u64>,
+    dispatch: Dispatch,
     mut handler: impl FnMut() -> H,
-) -> Result<Joined<A, B, H>, DeviceError> {
+) -> Result<Joined<A, B, H>, DeviceError>
+where
+    A::Tx: 'static,
+    B::Tx: 'static,
+{
     let queues_a = a.attach(&plan.attach[0], arena)?;
     let queues_b = b.attach(&plan.attach[1], arena)?;
     let finite = |input, queues| if input == Input::Finite { queues } else { 0 };
@@ -126,6 +169,13 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
     let drops: Vec<_> = (0..workers)
         .map(|_| Arc::new(DropCounters::default()))
         .collect();
+    let alarms: Vec<_> = (0..workers)
+        .map(|_| Alarm::new().map(Arc::new))
+        .collect::<Result<_, _>>()
+        .map_err(|source| DeviceError::Failed {
+            action: "create a descriptor to wake a worker with",
+            source,
+        })?;
     // Packets from a are the first workers' affair, packets from b the last ones': the same, if
     // there is one for each pair.
     let from_b = workers - pairs;
@@ -134,10 +184,12 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
         egress: &plan.directions[1 - port],
         arena,
         drops: &drops,
+        alarms: &alarms,
+        dispatch,
         pairs,
     };
-    let (lanes_a, stats_a) = to(0).build(a, queues_a, 0, [0, from_b]);
-    let (lanes_b, stats_b) = to(1).build(b, queues_b, 1, [from_b, 0]);
+    let (lanes_a, stats_a, egress_a) = to(0).build(a, queues_a, 0, [0, from_b]);
+    let (lanes_b, stats_b, egress_b) = to(1).build(b, queues_b, 1, [from_b, 0]);
     let intake = Arc::new(Intake::new(packets, finite));
     let counters: Vec<_> = (0..workers)
         .map(|_| Arc::new(WorkerCounters::default()))
@@ -145,8 +197,11 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
     let workers = lanes_a
         .into_iter()
         .zip(lanes_b)
-        .zip(&counters)
-        .map(|((a, b), own)| Worker::new(a, b, handler(), Arc::clone(&intake), Arc::clone(own)))
+        .zip(counters.iter().zip(&alarms))
+        .map(|((a, b), (own, alarm))| {
+            let (own, alarm) = (Arc::clone(own), Arc::clone(alarm));
+            Worker::new(a, b, handler(), Arc::clone(&intake), own, alarm)
+        })
         .collect();
     let stats = Arc::new(Stats {
         ports: [stats_a, stats_b],
@@ -157,6 +212,7 @@ pub fn join<A: Driver, B: Driver, H: Handler>(
         workers,
         intake,
         stats,
+        handles: TxHandles::new(&egress_a, &egress_b, arena),
     })
 }
 
@@ -169,24 +225,30 @@ struct Assembly<'a> {
     arena: &'a Arena,
     /// One block for each worker.
     drops: &'a [Arc<DropCounters>],
+    /// One for each worker.
+    alarms: &'a [Arc<Alarm>],
+    dispatch: Dispatch,
     pairs: usize,
 }
 
 impl Assembly<'_> {
-    /// The lanes of a port by worker, and its counters. Queue i is the affair of worker i modulo
-    /// pairs, counted from `first`: of RX queues, of TX queues.
+    /// The lanes of a port by worker, its counters, and its TX queues. Queue i is the affair of
+    /// worker i modulo pairs, counted from `first`: of RX queues, of TX queues.
     fn build<D: Driver>(
         &self,
         port: &D,
         queues: Vec<QueuePair<D>>,
         port_index: u16,
         first: [usize; 2],
-    ) -> (Vec<PortLanes<D>>, PortStats) {
+    ) -> (Vec<PortLanes<D>>, PortStats, Egresses<D>) {
+        let mut all = Vec::with_capacity(queues.len());
         let capabilities = port.capabilities();
         let mut stats = PortStats {
             name: port.name().to_owned(),
             rx: Vec::new(),
             tx: Vec::new(),
+            egress: Vec::new(),
+            drops: Vec::new(),
         };
         let empty = |_| Lanes {
             rx: Vec::new(),
@@ -219,18 +281,29 @@ impl Assembly<'_> {
                 rx_counters,
                 Arc::clone(&self.drops[rx_worker]),
             );
+            let drops = Arc::<DropCounters>::default();
             let tx = TxQueue::new(
                 tx,
                 self.arena.clone(),
                 self.egress.tx,
                 self.egress.limits,
                 capabilities.tx_ring,
-                tx_counters,
-                Arc::clone(&self.drops[tx_worker]),
+                Arc::clone(&tx_counters),
+                Arc::clone(&drops),
             );
+            let cpus = Cpus {
+                for_producers: (cpus() + 1).saturating_sub(self.drops.len()) as u32,
+            };
+            let alarm = Arc::clone(&self.alarms[tx_worker]);
+            let egress = Egress::new(tx, Arc::clone(&drops), self.dispatch, cpus, alarm);
+            let egress = Arc::new(egress);
+            stats.egress.push(Arc::clone(egress.stats()));
+            stats.drops.push(drops);
+            let lane = TxLane::new(Arc::clone(&egress), tx_counters);
+            all.push(egress);
             lanes[rx_worker].rx.push(RxLane::new(rx).coalescing(stage));
-            lanes[tx_worker].tx.push(tx);
+            lanes[tx_worker].tx.push(lane);
         }
-        (lanes, stats)
+        (lanes, stats, all)
     }
 }

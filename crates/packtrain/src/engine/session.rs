@@ -1,14 +1,18 @@
 //! Two ports from opening to the final account: what a program needs around the workers.
 
 use super::error::RunError;
-use super::handler::{Forward, Handler};
+use super::handle::{TxHandle, TxHandles};
+use super::handler::{Forward, Handler, Port};
 use super::interrupts::Interrupts;
+use super::settings::Settings;
 use super::shell::Running;
 use super::snapshot::{Snapshot, Stats};
-use super::{arena_config, join};
+use super::{arena_config, join_with};
 use crate::driver::{DeviceCounters, DeviceError, Driver, Link};
 use crate::packet::Arena;
 use crate::plan::Plan;
+use crate::policy::SettingError;
+use crate::policy::placement::Placed;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +27,8 @@ pub struct Session<A, B> {
     b: B,
     arena: Arena,
     stats: Arc<Stats>,
+    handles: TxHandles,
+    placed: Placed,
     start: Instant,
     device_start: [Option<DeviceCounters>; 2],
     interrupts_start: Option<Interrupts>,
@@ -60,25 +66,61 @@ where
         Self::start(a, b, plan, packets, || Forward)
     }
 
+    /// As [`Session::forward`], with settings of one's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::forward`]; also when a setting asks for what this machine has not.
+    pub fn forward_with(
+        a: A,
+        b: B,
+        plan: &Plan,
+        packets: Option<u64>,
+        settings: &Settings,
+    ) -> Result<Self, DeviceError> {
+        Self::start_with(a, b, plan, packets, settings, || Forward)
+    }
+
     /// As [`Session::forward`], with `handler` called for each worker's own handler.
     ///
     /// # Errors
     ///
     /// As [`Session::forward`].
     pub fn start<H: Handler + 'static>(
-        mut a: A,
-        mut b: B,
+        a: A,
+        b: B,
         plan: &Plan,
         packets: Option<u64>,
         handler: impl FnMut() -> H,
     ) -> Result<Self, DeviceError> {
+        Self::start_with(a, b, plan, packets, &Settings::default(), handler)
+    }
+
+    /// As [`Session::start`], with settings of one's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::forward_with`].
+    pub fn start_with<H: Handler + 'static>(
+        mut a: A,
+        mut b: B,
+        plan: &Plan,
+        packets: Option<u64>,
+        settings: &Settings,
+        handler: impl FnMut() -> H,
+    ) -> Result<Self, DeviceError> {
+        let wrong = |error: SettingError| DeviceError::Unsupported(error.to_string());
+        settings.check().map_err(wrong)?;
         let failed = |action| move |source| DeviceError::Failed { action, source };
         let arena = memory(plan).map_err(failed("map memory for packets"))?;
-        let joined = join(&mut a, &mut b, plan, &arena, packets, handler)?;
+        let dispatch = settings.dispatch;
+        let joined = join_with(&mut a, &mut b, plan, &arena, packets, dispatch, handler)?;
+        let placed = settings.place(joined.workers.len(), plan.worker_per_direction());
         let device_start = [a.device_counters(), b.device_counters()];
         let interrupts_start = Interrupts::now();
         let start = Instant::now();
-        let running = Running::start(joined.workers, joined.intake)
+        let (workers, intake) = (joined.workers, joined.intake);
+        let running = Running::start_with(workers, intake, settings.idle, &placed.cpus)
             .map_err(failed("start a worker thread"))?;
         Ok(Self {
             a,
@@ -86,6 +128,8 @@ where
             arena,
             running,
             stats: joined.stats,
+            handles: joined.handles,
+            placed,
             start,
             device_start,
             interrupts_start,
@@ -102,6 +146,25 @@ where
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.stats.snapshot()
+    }
+
+    /// The TX queues, for threads of the application that send too.
+    #[must_use]
+    pub const fn tx_handles(&self) -> &TxHandles {
+        &self.handles
+    }
+
+    /// A handle to one TX queue, for a thread of the application; `None` for a queue that the port
+    /// does not have.
+    #[must_use]
+    pub fn tx_handle(&self, port: Port, queue: usize) -> Option<TxHandle> {
+        self.handles.queue(port, queue)
+    }
+
+    /// Where the threads of the workers run, and why.
+    #[must_use]
+    pub const fn placed(&self) -> &Placed {
+        &self.placed
     }
 
     /// Time since the start.
@@ -124,7 +187,7 @@ where
     /// Stops intake, lets the workers send on what they hold, and draws the final account.
     #[must_use]
     pub fn finish(mut self) -> Report {
-        let woken = self.running.stop();
+        self.running.stop();
         let result = self.running.join();
         let elapsed = self.start.elapsed();
         let interrupts = Interrupts::now().zip(self.interrupts_start);
@@ -134,12 +197,7 @@ where
         for ((change, now), start) in changes.iter_mut().zip(devices).zip(self.device_start) {
             *change = now.map(|now| now.since(&start.unwrap_or_default()));
         }
-        let failed = |source| DeviceError::Failed {
-            action: "wake a worker",
-            source,
-        };
-        let woken = woken.map_err(|error| RunError::from(failed(error)));
-        let mut error = result.and(woken).err();
+        let mut error = result.err();
         if let Some(RunError {
             port: Some(port),
             name,

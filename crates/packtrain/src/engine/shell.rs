@@ -1,12 +1,16 @@
 //! The outer shell: the only place that blocks. One thread for each worker, asleep in epoll
 //! between steps.
 
+use super::alarm::Alarm;
 use super::error::RunError;
 use super::handler::Handler;
 use super::intake::Intake;
-use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, Waker, thread_usage};
+use super::settings::room;
+use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage};
 use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
+use crate::policy::idle::{Idle, Idler, Pressure, Wait};
+use crate::policy::topology::CpuId;
 use crate::stats::DropReason;
 use crate::time::{Clock, Instant, MonotonicClock};
 use std::io;
@@ -34,17 +38,15 @@ pub struct Running {
 struct Stop {
     intake: Arc<Intake>,
     /// By worker.
-    wakers: Vec<Waker>,
+    alarms: Vec<Arc<Alarm>>,
 }
 
 impl Stop {
-    fn all(&self) -> io::Result<()> {
+    fn all(&self) {
         self.intake.stop();
-        // Every one is tried, also after one has failed.
-        self.wakers
-            .iter()
-            .map(Waker::wake)
-            .fold(Ok(()), io::Result::and)
+        for alarm in &self.alarms {
+            alarm.ring();
+        }
     }
 }
 
@@ -53,15 +55,12 @@ struct StopAtEnd(Arc<Stop>);
 
 impl Drop for StopAtEnd {
     fn drop(&mut self) {
-        // Waking fails only if the counter of the eventfd is full, and then it is awake.
-        if let Err(error) = self.0.all() {
-            debug_assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        }
+        self.0.all();
     }
 }
 
 impl Running {
-    /// Starts a thread for each of `workers`.
+    /// Starts a thread for each of `workers`, with the settings that adapt themselves.
     ///
     /// # Errors
     ///
@@ -77,33 +76,60 @@ impl Running {
         TB: TxDescriptors + 'static,
         H: Handler + 'static,
     {
-        let wakers = workers.iter().map(|_| Waker::new());
-        let wakers = wakers.collect::<io::Result<_>>()?;
+        let cpus = vec![None; workers.len()];
+        Self::start_with(workers, intake, Idle::default(), &cpus)
+    }
+
+    /// As [`Running::start`]; the threads wait as `idle` says, and each is bound to its CPU of
+    /// `cpus`, if it has one there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Running::start`].
+    pub fn start_with<RA, TA, RB, TB, H>(
+        workers: Vec<Worker<RA, TA, RB, TB, H>>,
+        intake: Arc<Intake>,
+        idle: Idle,
+        cpus: &[Option<CpuId>],
+    ) -> io::Result<Self>
+    where
+        RA: RxDescriptors + 'static,
+        TA: TxDescriptors + 'static,
+        RB: RxDescriptors + 'static,
+        TB: TxDescriptors + 'static,
+        H: Handler + 'static,
+    {
+        let alarms = workers.iter().map(|worker| Arc::clone(worker.alarm()));
+        let alarms = alarms.collect();
         // Before any of them runs: a worker that cannot sleep would leave the ports attached, with
         // nobody to serve them, and whoever waits for packets would have to find out by waiting.
         let epolls = workers.iter().map(|_| Epoll::new());
         let epolls = epolls.collect::<io::Result<Vec<_>>>()?;
         let mut running = Self {
-            stop: Arc::new(Stop { intake, wakers }),
+            stop: Arc::new(Stop { intake, alarms }),
             threads: Vec::with_capacity(workers.len()),
         };
-        for (index, (worker, epoll)) in workers.into_iter().zip(epolls).enumerate() {
+        let room = room(workers.len());
+        let cpus = cpus.iter().copied().chain(std::iter::repeat(None));
+        let workers = workers.into_iter().zip(epolls).zip(cpus);
+        for (index, ((worker, epoll), cpu)) in workers.enumerate() {
             let stop = StopAtEnd(Arc::clone(&running.stop));
+            let waits = Waits {
+                idler: Idler::new(idle, room),
+                spins: idle != Idle::Halt && room.for_spinning(),
+                switches: 0,
+            };
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || drive(worker, epoll, &stop.0, &stop.0.wakers[index]))?;
+                .spawn(move || drive(worker, epoll, &stop.0, waits, cpu))?;
             running.threads.push(thread);
         }
         Ok(running)
     }
 
     /// Stops intake and wakes every worker; they send on what they hold and end.
-    ///
-    /// # Errors
-    ///
-    /// The system's, when a worker cannot be woken.
-    pub fn stop(&self) -> io::Result<()> {
-        self.stop.all()
+    pub fn stop(&self) {
+        self.stop.all();
     }
 
     /// Whether a worker has ended: on its own (the input or the count is at its end), or since a
@@ -151,11 +177,37 @@ impl Drop for Running {
     }
 }
 
+/// How a worker's thread waits.
+#[derive(Debug)]
+struct Waits {
+    idler: Idler,
+    /// Whether it may spin at all: else nobody has to know who else wants the CPU.
+    spins: bool,
+    /// Involuntary context switches at the last look.
+    switches: u64,
+}
+
+impl Waits {
+    /// Who else wants the CPU.
+    fn look(&mut self) -> Pressure {
+        let now = thread_usage().involuntary_switches;
+        let since = now.saturating_sub(self.switches);
+        // Those before the first look are nobody's fault.
+        let involuntary = if self.switches == 0 { 0 } else { since };
+        self.switches = now.max(1);
+        Pressure {
+            involuntary,
+            ..Pressure::UNKNOWN
+        }
+    }
+}
+
 fn drive<RA, TA, RB, TB, H>(
     mut worker: Worker<RA, TA, RB, TB, H>,
     epoll: Epoll,
     stop: &Stop,
-    waker: &Waker,
+    waits: Waits,
+    cpu: Option<CpuId>,
 ) -> Result<(), RunError>
 where
     RA: RxDescriptors,
@@ -164,7 +216,11 @@ where
     TB: TxDescriptors,
     H: Handler,
 {
-    let result = work(&mut worker, epoll, stop, waker);
+    let bound = cpu.map_or(Ok(()), bind_to).map_err(|source| {
+        let action = "bind a worker's thread to its CPU";
+        RunError::from(DeviceError::Failed { action, source })
+    });
+    let result = bound.and_then(|()| work(&mut worker, epoll, stop, waits));
     worker.abandon(match result {
         Ok(()) => DropReason::Shutdown,
         Err(_) => DropReason::DeviceReset,
@@ -188,7 +244,7 @@ fn work<RA, TA, RB, TB, H>(
     worker: &mut Worker<RA, TA, RB, TB, H>,
     mut epoll: Epoll,
     stop: &Stop,
-    waker: &Waker,
+    mut waits: Waits,
 ) -> Result<(), RunError>
 where
     RA: RxDescriptors,
@@ -201,27 +257,49 @@ where
     let clock = MonotonicClock::new();
     let counters = Arc::clone(worker.counters());
     let mut drain_until = None;
+    let mut look_due = Instant::default();
     let mut usage_due = Instant::default();
     loop {
-        // Read before the step: a stop that comes later still finds the waker watched.
+        // Read before the step: a stop that comes later rings, and then nobody falls asleep.
         let stopped = stop.intake.is_stopped();
         let now = clock.now();
         if stopped && drain_until.is_none() {
             drain_until = Some(now.after(DRAIN_TIME_MAX));
             // It may have been the count or the end of an input, of which the others do not know.
-            stop.all().map_err(failed("wake the other workers"))?;
+            stop.all();
         }
         let next = worker.step(now)?;
         if drain_until.is_some_and(|end| now > end) {
             return Ok(());
         }
         let until = match next {
-            Next::Again => continue,
+            Next::Again => {
+                waits.idler.busy(now);
+                continue;
+            }
             Next::Done => return Ok(()),
             Next::Arm => None,
             Next::SleepUntil(time) => Some(time),
         };
-        // A stop within the step woke nobody.
+        let mut pressure = Pressure::UNKNOWN;
+        if waits.spins && now >= look_due {
+            pressure = waits.look();
+            counters.syscalls.add(THREAD_USAGE_SYSCALLS);
+            look_due = now.after(USAGE_AGE_MAX);
+        }
+        match waits.idler.idle(now, &pressure) {
+            Wait::Spin => {
+                std::hint::spin_loop();
+                continue;
+            }
+            Wait::Yield => {
+                thread::yield_now();
+                counters.syscalls.add(1);
+                continue;
+            }
+            Wait::Halt => {}
+        }
+        // A stop within the step: also one that nobody rang for, of another worker.
         let stopped_within = !stopped && stop.intake.is_stopped();
         if stopped_within || worker.arm() == Armed::WorkPending {
             continue;
@@ -233,13 +311,7 @@ where
             publish_usage(&counters);
             usage_due = now.after(USAGE_AGE_MAX);
         }
-        let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
-            // Once it has said "stop" the waker stays readable: no longer a reason to wake up.
-            if !stopped {
-                visit(waker.fd(), Interest::Read);
-            }
-            worker.interests(visit);
-        };
+        let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| worker.interests(visit);
         let mut woken = false;
         let ready = |fd| {
             woken = true;

@@ -1,5 +1,6 @@
 //! The counters of a run, and copies of them.
 
+use super::egress::EgressStats;
 use super::ledger::Ledger;
 use super::worker::WorkerCounters;
 use crate::driver::Features;
@@ -18,6 +19,10 @@ pub struct PortStats {
     pub rx: Vec<Arc<RxCounters>>,
     /// By TX queue.
     pub tx: Vec<Arc<TxCounters>>,
+    /// By TX queue: the ring in front of it.
+    pub egress: Vec<Arc<EgressStats>>,
+    /// By TX queue: what was lost there.
+    pub drops: Vec<Arc<DropCounters>>,
 }
 
 /// All counters of a run. Readers take snapshots at any time.
@@ -27,7 +32,7 @@ pub struct Stats {
     pub ports: [PortStats; 2],
     /// By worker.
     pub workers: Vec<Arc<WorkerCounters>>,
-    /// By worker.
+    /// By worker: what was lost before it came to a TX queue.
     pub drops: Vec<Arc<DropCounters>>,
 }
 
@@ -133,6 +138,16 @@ impl Stats {
             copy.name.clone_from(&port.name);
             copy.rx = port.rx.iter().map(|counters| counters.snapshot()).collect();
             copy.tx = port.tx.iter().map(|counters| counters.snapshot()).collect();
+            for (egress, tx) in port.egress.iter().zip(&mut copy.tx) {
+                let egress = egress.snapshot();
+                egress.add_to(tx);
+                copy.refused |= egress.refused;
+                all.ledger.generated += egress.producers.generated;
+                all.ledger.held += egress.held;
+            }
+            port.drops
+                .iter()
+                .for_each(|drops| all.drops.merge(&drops.snapshot()));
             copy.rx_batches = port.rx.iter().map(|rx| rx.batches.snapshot()).collect();
             copy.tx_batches = port.tx.iter().map(|tx| tx.batches.snapshot()).collect();
             copy.rx.iter().for_each(|rx| all.ledger.add_rx(rx));
@@ -147,9 +162,6 @@ impl Stats {
             all.ledger.delivered += worker.delivered.get();
             all.ledger.generated += worker.generated.get();
             all.ledger.held += worker.held.get();
-            for (port, refused) in all.ports.iter_mut().zip(&worker.refused) {
-                port.refused |= Features::from_bits(refused.get());
-            }
             let worker = WorkerSnapshot::of(worker);
             all.cpu_ns += worker.cpu_ns;
             all.syscalls += worker.syscalls;

@@ -1,8 +1,9 @@
-//! The system calls of the outer shell: epoll, eventfd, what a thread has used.
+//! The system calls of the outer shell: epoll, eventfd, what a thread has used, CPU masks.
 
 #![allow(unsafe_code, reason = "calls the kernel")]
 
 use crate::driver::Interest;
+use crate::policy::topology::{CpuId, CpuList};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -198,20 +199,74 @@ impl Waker {
         Ok(Self { fd })
     }
 
-    /// Makes [`Waker::fd`] readable, for good: it is never read, since it says "stop".
-    pub(super) fn wake(&self) -> io::Result<()> {
+    /// Makes [`Waker::fd`] readable.
+    ///
+    /// # Panics
+    ///
+    /// When the kernel refuses for another reason than that it is readable already: then this is
+    /// no eventfd.
+    pub(super) fn wake(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: `one` is valid for its eight bytes.
         let written = unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         if written < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
+            let error = io::Error::last_os_error();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
         }
+    }
+
+    /// Makes it not readable. False if it was not.
+    pub(super) fn clear(&self) -> bool {
+        let mut count = [0u8; 8];
+        let room = count.len();
+        // SAFETY: `count` is valid for its eight bytes.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), room) };
+        read >= 0
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// The words of a CPU mask: for 65 536 CPUs, more than any kernel is built for.
+const MASK_WORDS: usize = 1024;
+const WORD_BITS: usize = 64;
+
+/// The CPUs that this thread may use (`sched_getaffinity(2)`).
+pub(super) fn affinity() -> io::Result<CpuList> {
+    let mut mask = vec![0u64; MASK_WORDS];
+    // SAFETY: `mask` is valid for as many bytes as are said.
+    let bytes = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            MASK_WORDS * size_of::<u64>(),
+            mask.as_mut_ptr(),
+        )
+    };
+    if bytes < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_set = |cpu: &u16| {
+        let cpu = usize::from(*cpu);
+        mask[cpu / WORD_BITS] & 1 << (cpu % WORD_BITS) != 0
+    };
+    Ok((0..=u16::MAX).filter(is_set).map(CpuId).collect())
+}
+
+/// Binds this thread to `cpu` (`sched_setaffinity(2)`).
+pub(super) fn bind_to(cpu: CpuId) -> io::Result<()> {
+    let mut mask = vec![0u64; MASK_WORDS];
+    let cpu = usize::from(cpu.0);
+    mask[cpu / WORD_BITS] = 1 << (cpu % WORD_BITS);
+    let bytes = (cpu / WORD_BITS + 1) * size_of::<u64>();
+    // SAFETY: `mask` is valid for more bytes than are said.
+    let failed = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, mask.as_ptr()) };
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 
@@ -334,7 +389,7 @@ mod tests {
         let mut epoll = Epoll::new().unwrap();
         let wakers: Vec<_> = (0..40).map(|_| Waker::new().unwrap()).collect();
         for waker in &wakers {
-            waker.wake().unwrap();
+            waker.wake();
         }
         for watched in [0..40, 0..0, 7..9, 3..20] {
             let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
@@ -349,5 +404,28 @@ mod tests {
             let fds: Vec<_> = wakers[watched].iter().map(|w| w.fd().as_raw_fd()).collect();
             assert!(ready.iter().all(|fd| fds.contains(fd)));
         }
+    }
+
+    #[test]
+    fn a_waker_is_readable_until_it_is_cleared() {
+        let waker = Waker::new().unwrap();
+        assert!(!waker.clear());
+        waker.wake();
+        waker.wake();
+        assert!(waker.clear());
+        assert!(!waker.clear());
+    }
+
+    #[test]
+    fn a_thread_is_bound_where_it_is_told() {
+        let may = affinity().unwrap();
+        let last = *may.as_slice().last().unwrap();
+        let bound = std::thread::spawn(move || {
+            bind_to(last).unwrap();
+            affinity().unwrap()
+        });
+        assert_eq!(bound.join().unwrap().as_slice(), [last]);
+        assert_eq!(affinity().unwrap(), may, "only that thread");
+        assert!(bind_to(CpuId(u16::MAX)).is_err());
     }
 }

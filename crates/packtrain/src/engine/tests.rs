@@ -2,6 +2,7 @@
 
 mod coalesce;
 mod fake;
+mod handles;
 mod intake;
 mod memory;
 mod steps;

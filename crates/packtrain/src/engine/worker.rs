@@ -1,17 +1,19 @@
 //! One worker: the trip of a packet as a non-blocking step over the queues it owns.
 
+use super::alarm::{Alarm, Sleeper};
 use super::error::RunError;
 use super::handler::{Handler, Port};
 use super::intake::Intake;
-use crate::driver::{Armed, DeviceError, Features, Interest, RxDescriptors, TxDescriptors};
+use super::lane::TxLane;
+use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
-use crate::queue::{Coalesce, RxQueue, TxQueue};
+use crate::queue::{Coalesce, RxQueue};
 use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
-use crate::trace;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::task::Waker;
 
 /// What a step asks of whoever drives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,24 +47,22 @@ pub struct WorkerCounters {
     pub delivered: Counter,
     /// Wire packets that the handler made.
     pub generated: Counter,
-    /// Wire packets waiting in queues, as of the end of the last step.
+    /// Wire packets received and not submitted to a TX queue yet, as of the end of the last step.
     pub held: Counter,
     /// Nanoseconds of CPU time, as of the last sleep or the end.
     pub cpu_ns: Counter,
-    /// Features that the devices of each port refused on legal packets, as [`Features::bits`].
-    pub refused: [Counter; 2],
-    /// System calls of the outer shell (waiting and being woken).
+    /// System calls of the outer shell (waiting and being woken), and of looking after them.
     pub syscalls: Counter,
 }
 
 /// The queues of one port that one worker owns. The RX queue at index i sends to the TX queue at
 /// index i of the other port, modulo the number of those.
 #[derive(Debug)]
-pub struct Lanes<R, T> {
+pub struct Lanes<R, T: TxDescriptors> {
     /// Receiving halves.
     pub rx: Vec<RxLane<R>>,
     /// Transmitting halves.
-    pub tx: Vec<TxQueue<T>>,
+    pub tx: Vec<TxLane<T>>,
 }
 
 /// An RX queue and the packets it received that its TX queue has not taken yet.
@@ -95,9 +95,9 @@ impl<R: RxDescriptors> RxLane<R> {
 
     /// Whether packets have to go before more may be received: its own, or any in front of `tx`.
     /// Packets that are held to be merged may stay.
-    fn has_to_wait<T: TxDescriptors>(&self, tx: &TxQueue<T>) -> bool {
+    fn has_to_wait<T: TxDescriptors>(&self, tx: &TxLane<T>) -> bool {
         let output = self.coalesce.as_ref().is_some_and(Coalesce::has_output);
-        output || !self.burst.is_empty() || !tx.is_ready()
+        output || !self.burst.is_empty() || !tx.takes()
     }
 
     /// Wire packets in it.
@@ -114,7 +114,7 @@ impl<R: RxDescriptors> RxLane<R> {
     }
 
     /// Whether this queue, at `index` of its port, is one to receive from.
-    fn may_receive<T: TxDescriptors>(&self, index: usize, egress: &[TxQueue<T>]) -> bool {
+    fn may_receive<T: TxDescriptors>(&self, index: usize, egress: &[TxLane<T>]) -> bool {
         !self.finished && !self.has_to_wait(&egress[index % egress.len()])
     }
 }
@@ -127,7 +127,8 @@ impl<R: RxDescriptors> RxLane<R> {
 /// 2. else call [`Worker::arm`]; on [`Armed::WorkPending`] go to 1;
 /// 3. else wait until one of [`Worker::interests`] is ready or the time has come, and go to 1.
 #[derive(Debug)]
-pub struct Worker<RA, TA, RB, TB, H> {
+pub struct Worker<RA, TA: TxDescriptors, RB, TB: TxDescriptors, H> {
+    sleeper: Sleeper,
     a: Lanes<RA, TA>,
     b: Lanes<RB, TB>,
     handler: H,
@@ -151,18 +152,20 @@ where
     ///
     /// When a port has RX queues and the other has no TX queue to send to.
     #[must_use]
-    pub fn new(
+    pub(super) fn new(
         a: Lanes<RA, TA>,
         b: Lanes<RB, TB>,
         handler: H,
         intake: Arc<Intake>,
         counters: Arc<WorkerCounters>,
+        alarm: Arc<Alarm>,
     ) -> Self {
         assert!(
             (a.rx.is_empty() || !b.tx.is_empty()) && (b.rx.is_empty() || !a.tx.is_empty()),
             "what is received must have a queue to be sent on"
         );
         Self {
+            sleeper: Sleeper::new(alarm),
             a,
             b,
             handler,
@@ -170,6 +173,11 @@ where
             intake,
             counters,
         }
+    }
+
+    /// What tells it to look.
+    pub(super) const fn alarm(&self) -> &Arc<Alarm> {
+        self.sleeper.alarm()
     }
 
     /// The worker's own counters.
@@ -184,19 +192,33 @@ where
     ///
     /// When a device is gone or failed, and which; packets that it has not taken are still held.
     pub fn step(&mut self, now: Instant) -> Result<Next, RunError> {
-        let more = self.run_both(now);
         let counters = &self.counters;
+        counters.syscalls.add(self.sleeper.wake());
         counters.steps.add(1);
-        counters.held.set(self.held());
-        counters.refused[0].set(refused(&self.a.tx).bits());
-        counters.refused[1].set(refused(&self.b.tx).bits());
-        if more? {
+        let stopped = self.intake.is_stopped();
+        if stopped {
+            // Applications are intake too.
+            self.a.tx.iter().for_each(TxLane::shut);
+            self.b.tx.iter().for_each(TxLane::shut);
+        }
+        let more = self.serve(now).and_then(|()| self.run_both(now));
+        self.counters.held.set(self.received_and_held());
+        // What is left in a ring is this worker's as soon as nobody has it.
+        if more? || any(&self.a.tx, TxLane::is_left) || any(&self.b.tx, TxLane::is_left) {
             return Ok(Next::Again);
         }
-        if self.is_over() {
+        if stopped && self.is_over() {
             return Ok(Next::Done);
         }
-        Ok(self.next_at(now).map_or(Next::Arm, Next::SleepUntil))
+        Ok(self.next_at().map_or(Next::Arm, Next::SleepUntil))
+    }
+
+    /// What packets wait for in front of a device goes first.
+    fn serve(&mut self, now: Instant) -> Result<(), RunError> {
+        let serve_a = self.a.tx.iter_mut().try_for_each(|lane| lane.serve(now));
+        let serve_b = self.b.tx.iter_mut().try_for_each(|lane| lane.serve(now));
+        serve_a.map_err(|error| RunError::of(Port::A, error))?;
+        serve_b.map_err(|error| RunError::of(Port::B, error))
     }
 
     fn run_both(&mut self, now: Instant) -> Result<bool, RunError> {
@@ -213,9 +235,9 @@ where
     }
 
     /// When a device that may receive has its next packet, or one without memory may have some.
-    fn next_at(&self, now: Instant) -> Option<Instant> {
-        let a = self.a.tx.iter().filter_map(|queue| queue.retry_at(now));
-        let b = self.b.tx.iter().filter_map(|queue| queue.retry_at(now));
+    fn next_at(&self) -> Option<Instant> {
+        let a = self.a.tx.iter().filter_map(TxLane::retry_at);
+        let b = self.b.tx.iter().filter_map(TxLane::retry_at);
         let retry = a.chain(b).min();
         if self.intake.is_stopped() {
             return retry;
@@ -225,38 +247,43 @@ where
         a.chain(b).chain(retry).min()
     }
 
-    /// Whether nothing more will happen: no intake, nothing held, nothing in flight.
+    /// Whether nothing more will happen once intake has stopped: nothing held, nothing in flight,
+    /// nobody who submits.
     fn is_over(&self) -> bool {
-        let ended = self.intake.is_stopped();
-        ended && self.held() == 0 && in_flight(&self.a.tx) + in_flight(&self.b.tx) == 0
+        let ended = !any(&self.a.tx, TxLane::is_in_use) && !any(&self.b.tx, TxLane::is_in_use);
+        ended && self.received_and_held() == 0
     }
 
-    /// Wire packets in the worker's queues. What a device holds back (`RxDescriptors::held`) was
-    /// not received yet, so it is on neither side of the ledger.
-    #[must_use]
-    pub fn held(&self) -> u64 {
+    fn received_and_held(&self) -> u64 {
         fn rx<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {
             lanes.iter().map(RxLane::held).sum()
         }
-        fn tx<T: TxDescriptors>(queues: &[TxQueue<T>]) -> u64 {
-            queues.iter().map(TxQueue::held).sum()
-        }
-        rx(&self.a.rx) + rx(&self.b.rx) + tx(&self.a.tx) + tx(&self.b.tx)
+        rx(&self.a.rx) + rx(&self.b.rx)
     }
 
-    /// Counts everything that is still held as lost for `reason`.
+    /// Wire packets in the worker's queues, and in the rings in front of them. What a device holds
+    /// back (`RxDescriptors::held`) was not received yet, so it is on neither side of the ledger.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        let a = self.a.tx.iter().map(TxLane::held);
+        let b = self.b.tx.iter().map(TxLane::held);
+        self.received_and_held() + a.chain(b).sum::<u64>()
+    }
+
+    /// Counts everything that is still held as lost for `reason`. Applications cannot submit any
+    /// more after that; those that are at it are waited for, which never takes long.
     pub fn abandon(&mut self, reason: DropReason) {
         fn side<R: RxDescriptors, T: TxDescriptors>(lanes: &mut Lanes<R, T>, reason: DropReason) {
             for lane in &mut lanes.rx {
                 lane.abandon(reason);
             }
-            for queue in &mut lanes.tx {
-                queue.abandon(reason);
+            for lane in &lanes.tx {
+                lane.abandon(reason);
             }
         }
         side(&mut self.a, reason);
         side(&mut self.b, reason);
-        self.counters.held.set(self.held());
+        self.counters.held.set(self.received_and_held());
     }
 
     /// Resets the TX queues of `port` that this worker owns, in their device: all of the port, if
@@ -268,42 +295,44 @@ where
     /// When the device is gone, or does not come back.
     pub fn reset(&mut self, port: Port, now: Instant) -> Result<usize, RunError> {
         fn all<T: TxDescriptors>(
-            queues: &mut [TxQueue<T>],
+            lanes: &mut [TxLane<T>],
             now: Instant,
         ) -> Result<usize, DeviceError> {
-            queues.iter_mut().try_fold(0, |done, queue| {
-                Ok(done + usize::from(queue.reset(now)?.is_some()))
-            })
+            lanes
+                .iter_mut()
+                .try_fold(0, |done, lane| Ok(done + usize::from(lane.reset(now)?)))
         }
         let done = match port {
             Port::A => all(&mut self.a.tx, now),
             Port::B => all(&mut self.b.tx, now),
         };
-        self.counters.held.set(self.held());
         done.map_err(|error| RunError::of(port, error))
     }
 
-    /// Asks every queue that can go on for a wake-up; says whether one has work already.
+    /// Asks every queue that can go on for a wake-up; says whether one has work already. If none
+    /// has, whoever has something for the worker makes a descriptor readable, until the next step.
     pub fn arm(&mut self) -> Armed {
         let stopped = self.intake.is_stopped();
+        let alarm = Waker::from(Arc::clone(self.sleeper.alarm()));
         // Every queue must be armed, also after one has said that it has work.
         let pending = [
-            arm_rx(&mut self.a.rx, &self.b.tx, stopped),
-            arm_rx(&mut self.b.rx, &self.a.tx, stopped),
-            arm_tx(&mut self.a.tx),
-            arm_tx(&mut self.b.tx),
+            arm_tx(&self.a.tx),
+            arm_tx(&self.b.tx),
+            arm_rx(&mut self.a.rx, &self.b.tx, stopped, &alarm),
+            arm_rx(&mut self.b.rx, &self.a.tx, stopped, &alarm),
         ];
-        if pending.contains(&true) {
+        if pending.contains(&true) || !self.sleeper.try_sleep() {
             Armed::WorkPending
         } else {
             Armed::Idle
         }
     }
 
-    /// What to wait for before the next step: RX queues that may receive, TX queues that packets
-    /// wait for. After each step they may be other ones; the descriptors themselves stay open for
-    /// as long as the worker is there.
+    /// What to wait for before the next step: the worker's own descriptor, RX queues that may
+    /// receive, TX queues that packets wait for. After each step they may be other ones; the
+    /// descriptors themselves stay open for as long as the worker is there.
     pub fn interests<'a>(&'a self, mut visit: impl FnMut(BorrowedFd<'a>, Interest)) {
+        visit(self.sleeper.alarm().fd(), Interest::Read);
         let stopped = self.intake.is_stopped();
         rx_interests(&self.a.rx, &self.b.tx, stopped, &mut visit);
         rx_interests(&self.b.rx, &self.a.tx, stopped, &mut visit);
@@ -324,13 +353,8 @@ where
                 .filter(woken)
                 .for_each(|lane| lane.queue.count_wakeup());
         }
-        fn tx<T: TxDescriptors>(queues: &[TxQueue<T>], fd: i32) {
-            let woken = |queue: &&TxQueue<T>| {
-                let wake = queue.wake();
-                wake.is_some_and(|(wake, _)| wake.as_raw_fd() == fd)
-            };
-            let queues = queues.iter().filter(woken);
-            queues.for_each(TxQueue::count_wakeup);
+        fn tx<T: TxDescriptors>(lanes: &[TxLane<T>], fd: i32) {
+            lanes.iter().for_each(|lane| lane.woken_by(fd));
         }
         rx(&self.a.rx, fd);
         rx(&self.b.rx, fd);
@@ -339,14 +363,8 @@ where
     }
 }
 
-fn in_flight<T: TxDescriptors>(queues: &[TxQueue<T>]) -> usize {
-    queues.iter().map(TxQueue::in_flight).sum()
-}
-
-fn refused<T: TxDescriptors>(queues: &[TxQueue<T>]) -> Features {
-    queues
-        .iter()
-        .fold(Features::NONE, |all, queue| all | queue.refused())
+fn any<T: TxDescriptors>(lanes: &[TxLane<T>], is: impl Fn(&TxLane<T>) -> bool) -> bool {
+    lanes.iter().any(is)
 }
 
 /// The RX queues that the next step would receive from: those that have not come to their end and
@@ -354,7 +372,7 @@ fn refused<T: TxDescriptors>(queues: &[TxQueue<T>]) -> Features {
 /// packets are there, and stay where they are until the TX queue has gone on.
 fn receiving<'a, R: RxDescriptors, T: TxDescriptors>(
     lanes: &'a [RxLane<R>],
-    egress: &'a [TxQueue<T>],
+    egress: &'a [TxLane<T>],
 ) -> impl Iterator<Item = &'a RxLane<R>> {
     let lanes = lanes.iter().enumerate();
     lanes.filter_map(|(index, lane)| lane.may_receive(index, egress).then_some(lane))
@@ -362,27 +380,30 @@ fn receiving<'a, R: RxDescriptors, T: TxDescriptors>(
 
 fn arm_rx<R: RxDescriptors, T: TxDescriptors>(
     lanes: &mut [RxLane<R>],
-    egress: &[TxQueue<T>],
+    egress: &[TxLane<T>],
     stopped: bool,
+    alarm: &Waker,
 ) -> bool {
     let mut pending = false;
     for (index, lane) in lanes.iter_mut().enumerate() {
-        if !stopped && lane.may_receive(index, egress) {
+        if lane.has_to_wait(&egress[index % egress.len()]) {
+            pending |= !egress[index % egress.len()].wait(alarm);
+        } else if !stopped && lane.may_receive(index, egress) {
             pending |= lane.queue.arm() == Armed::WorkPending;
         }
     }
     pending
 }
 
-fn arm_tx<T: TxDescriptors>(queues: &mut [TxQueue<T>]) -> bool {
-    queues.iter_mut().fold(false, |pending, queue| {
-        pending | (queue.arm() == Armed::WorkPending)
+fn arm_tx<T: TxDescriptors>(lanes: &[TxLane<T>]) -> bool {
+    lanes.iter().fold(false, |pending, lane| {
+        pending | (lane.arm() == Armed::WorkPending)
     })
 }
 
 fn rx_interests<'a, R: RxDescriptors, T: TxDescriptors>(
     lanes: &'a [RxLane<R>],
-    egress: &'a [TxQueue<T>],
+    egress: &'a [TxLane<T>],
     stopped: bool,
     visit: &mut impl FnMut(BorrowedFd<'a>, Interest),
 ) {
@@ -397,14 +418,11 @@ fn rx_interests<'a, R: RxDescriptors, T: TxDescriptors>(
 }
 
 fn tx_interests<'a, T: TxDescriptors>(
-    queues: &'a [TxQueue<T>],
+    lanes: &'a [TxLane<T>],
     visit: &mut impl FnMut(BorrowedFd<'a>, Interest),
 ) {
-    let waiting = |queue: &&TxQueue<T>| !queue.is_ready() || queue.in_flight() > 0;
-    for queue in queues.iter().filter(waiting) {
-        if let Some((fd, interest)) = queue.wake() {
-            visit(fd, interest);
-        }
+    for (fd, interest) in lanes.iter().filter_map(TxLane::watched) {
+        visit(fd, interest);
     }
 }
 
@@ -430,13 +448,10 @@ impl<H: Handler> Trip<'_, H> {
         from: Port,
         turn: &mut usize,
         lanes: &mut [RxLane<R>],
-        queues: &mut [TxQueue<T>],
+        queues: &mut [TxLane<T>],
     ) -> Result<bool, RunError> {
         let (mut more, mut waits, mut stalled) = (false, None, None);
         let failed = |error| RunError::of(from.other(), error);
-        for tx in queues.iter_mut() {
-            tx.service(self.now).map_err(failed)?;
-        }
         let start = *turn;
         for index in (start..lanes.len()).chain(0..start.min(lanes.len())) {
             let lane = &mut lanes[index];
@@ -465,7 +480,7 @@ impl<H: Handler> Trip<'_, H> {
         *turn = waits.unwrap_or(start);
         // One doorbell for all that the step has sent: no packet waits for it longer.
         for tx in queues.iter_mut() {
-            tx.ring_if_owed().map_err(failed)?;
+            tx.ring(self.now).map_err(failed)?;
         }
         Ok(more)
     }
@@ -477,7 +492,7 @@ impl<H: Handler> Trip<'_, H> {
         &mut self,
         from: Port,
         lane: &mut RxLane<R>,
-        tx: &mut TxQueue<T>,
+        tx: &mut TxLane<T>,
     ) -> Result<bool, RunError> {
         let before = lane.queue.received();
         let received = |lane: &RxLane<R>| (lane.queue.received() - before) as usize;
@@ -511,7 +526,7 @@ impl<H: Handler> Trip<'_, H> {
         &mut self,
         from: Port,
         lane: &mut RxLane<R>,
-        tx: &mut TxQueue<T>,
+        tx: &mut TxLane<T>,
         budget: usize,
     ) -> Result<bool, RunError> {
         if lane.finished {
@@ -552,18 +567,17 @@ impl<H: Handler> Trip<'_, H> {
         &mut self,
         from: Port,
         lane: &mut RxLane<R>,
-        tx: &mut TxQueue<T>,
+        tx: &mut TxLane<T>,
     ) -> Result<(), RunError> {
         let failed = |error| RunError::of(from.other(), error);
         loop {
-            if !lane.burst.is_empty() || !tx.is_ready() {
-                trace::dispatch(tx.counters().id, lane.burst.len() as u64, false);
-                tx.transmit_more(&mut lane.burst).map_err(failed)?;
+            if !lane.burst.is_empty() && tx.takes() {
+                tx.forward(self.now, &mut lane.burst).map_err(failed)?;
             }
             let Some(stage) = &mut lane.coalesce else {
                 return Ok(());
             };
-            if !stage.has_output() || !lane.burst.is_empty() || !tx.is_ready() {
+            if !stage.has_output() || !lane.burst.is_empty() || !tx.takes() {
                 return Ok(());
             }
             stage.deliver(&mut lane.burst);

@@ -98,6 +98,11 @@ impl Burst {
         self.packets.clear();
     }
 
+    /// The packets, for a ring to take from the front. Nobody else may add any.
+    pub(crate) const fn batch(&mut self) -> &mut VecDeque<Packet> {
+        &mut self.packets
+    }
+
     /// Wire packets that all of them account for.
     #[must_use]
     pub fn wire_packets(&self) -> u64 {

@@ -33,8 +33,8 @@ pub struct Meta {
     pub layout: Option<Layout>,
     /// When the packet arrived.
     pub timestamp: Instant,
-    /// Hash of the flow as the device gave it, 0 for none. Nothing computes one in software: queue
-    /// i sends to queue i, so that no queue has to be chosen.
+    /// Hash of the flow as the device gave it, 0 for none. Only a hint: a worker sends from queue i
+    /// to queue i, and [`TxFlows`](crate::engine::TxFlows) computes its own.
     pub flow_hash: u32,
     /// Where it came in.
     pub ingress: Ingress,

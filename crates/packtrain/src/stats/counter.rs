@@ -90,6 +90,13 @@ macro_rules! counter_block {
                 self.epoch.store((epoch | 1).wrapping_add(1), Ordering::Release);
             }
 
+            /// Whether the writer is between [`Self::begin`] and [`Self::publish`]. What it wrote
+            /// before it was done is seen by whoever sees that it is.
+            #[must_use]
+            pub fn is_open(&self) -> bool {
+                self.epoch.load(Ordering::Acquire) % 2 == 1
+            }
+
             /// A copy of all counters, of one moment if the writer pauses long enough between two
             /// batches (it is tried a few times), else of a moment within one batch.
             #[must_use]
@@ -220,7 +227,8 @@ counter_block! {
 }
 
 counter_block! {
-    /// What one TX queue counts. Written by the worker that owns the queue.
+    /// What one TX queue counts. Written by whoever is the consumer of the ring in front of it, so
+    /// by one thread at a time; `wakeups` by the worker alone.
     TxCounters, TxBatches,
     /// A copy of [`TxCounters`].
     TxSnapshot {
@@ -264,8 +272,8 @@ counter_block! {
         reclaimed,
         /// Completions that named no packet in flight: a defect of the device or its driver.
         bad_completions,
-        /// Times a packet found the ring in front of the queue full. There is none yet, since
-        /// whoever submits owns the queue: 0.
+        /// Batches of which the ring in front of the queue had no space for all. A snapshot of an
+        /// engine adds up what each producer counted: [`SubmitCounters`].
         ring_full,
         /// Times a packet found no free descriptor.
         no_desc,
@@ -284,15 +292,16 @@ counter_block! {
         stall_byte_limit,
         /// Times a stopped queue went on.
         restarts,
-        /// Times a consumer left work to another thread: 0 without a ring in front of the queue.
+        /// Times a consumer of the ring used up its budget and left the rest to the worker. As
+        /// `ring_full`, of all producers.
         abdications,
-        /// Batches that the submitting thread sent itself instead of leaving them in the ring in
-        /// front of the queue: 0 without one.
+        /// Batches that the thread that submitted them sent itself. As `ring_full`.
         direct,
-        /// Batches that were left to the queue's worker: 0 without a ring in front of the queue.
+        /// Batches that were left in the ring, to whoever drained it or to the worker. As
+        /// `ring_full`.
         deferred,
         /// Times the worker was woken for this queue, because the device could go on or had
-        /// completed packets.
+        /// completed packets, or because a producer asked for it.
         wakeups,
         /// Times that work was found by asking the device, which should have woken the worker: a
         /// lost interrupt or completion event.
@@ -379,3 +388,29 @@ batches! {
         drain: Histogram,
     }
 }
+
+counter_block! {
+    /// What one producer in front of a TX queue counts. Written by the thread that has it.
+    SubmitCounters, NoBatches,
+    /// A copy of [`SubmitCounters`].
+    SubmitSnapshot {
+        /// Wire packets that the ring or the queue took from an application.
+        generated,
+        /// Wire packets that went through the ring's slots, and not past them.
+        ring_wire_packets,
+        /// Batches that the producer sent itself.
+        direct,
+        /// Batches that it left in the ring.
+        deferred,
+        /// Batches of which the ring had no space for all.
+        ring_full,
+        /// Times it drained until its budget was used up.
+        abdications,
+        /// Times it made the worker's descriptor readable, since the worker slept.
+        wakeups,
+    }
+}
+
+/// The histograms of a block that has none: what producers submit is in those of the queue.
+#[derive(Debug, Default)]
+pub struct NoBatches;

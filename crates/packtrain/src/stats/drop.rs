@@ -120,7 +120,8 @@ pub enum Stall {
     ByteLimit,
 }
 
-/// Wire packets lost, by reason. One writer: the worker that owns the block.
+/// Wire packets lost, by reason. One writer at a time: the worker that owns the block, or the
+/// consumer of the ring in front of the TX queue that has it.
 #[derive(Debug)]
 pub struct DropCounters {
     counts: Box<[Counter]>,

@@ -6,8 +6,8 @@ mod histogram;
 mod trouble;
 
 pub use counter::{
-    Counter, QueueId, RxBatches, RxBatchesSnapshot, RxCounters, RxSnapshot, TxBatches,
-    TxBatchesSnapshot, TxCounters, TxSnapshot,
+    Counter, NoBatches, QueueId, RxBatches, RxBatchesSnapshot, RxCounters, RxSnapshot,
+    SubmitCounters, SubmitSnapshot, TxBatches, TxBatchesSnapshot, TxCounters, TxSnapshot,
 };
 pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};
 pub use histogram::{Histogram, HistogramSnapshot, SharedHistogram};

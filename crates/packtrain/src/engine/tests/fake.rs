@@ -6,10 +6,13 @@ use crate::driver::{
     Interest, QueuePair, Refused, Reset, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
     TxPacket,
 };
-use crate::engine::{Handler, Intake, Joined, PortSnapshot, Snapshot, Stats, Workers, join};
+use crate::engine::{
+    Handler, Intake, Joined, PortSnapshot, Snapshot, Stats, TxHandles, Workers, join_with,
+};
 use crate::limits::{BURST_PACKETS_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, ArenaConfig};
 use crate::plan::{Plan, Side, plan};
+use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
 use crate::test_packets::{Segment, tcp4};
 use crate::time::Instant;
@@ -78,6 +81,8 @@ pub struct TxState {
 pub struct Queue {
     rx: Arc<Mutex<RxState>>,
     tx: Arc<Mutex<TxState>>,
+    /// Written to wake whoever waits for the TX queue.
+    tx_bell: Arc<Mutex<UnixStream>>,
     /// Written to wake whoever waits for the RX queue; dropped to hang up.
     bell: Arc<Mutex<Option<UnixStream>>>,
 }
@@ -97,6 +102,18 @@ impl Queue {
         self.rx().items.extend(items);
         if let Some(bell) = &mut *self.bell.lock().unwrap() {
             bell.write_all(&[1]).unwrap();
+        }
+    }
+
+    /// There is room for so many more packets, and the device says so.
+    pub fn make_room(&self, packets: usize) {
+        let mut tx = self.tx();
+        tx.room = tx.room.saturating_add(packets);
+        drop(tx);
+        // Full of bytes that nobody has read yet it is readable as well.
+        match self.tx_bell.lock().unwrap().write(&[1]) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
         }
     }
 
@@ -208,8 +225,8 @@ impl RxDescriptors for FakeRx {
 #[derive(Debug)]
 pub struct FakeTx {
     state: Arc<Mutex<TxState>>,
-    /// Never becomes readable: who waits for it waits until something else happens.
-    never: (UnixStream, UnixStream),
+    /// Becomes readable when the test says that there is room.
+    bell: UnixStream,
 }
 
 impl TxDescriptors for FakeTx {
@@ -267,6 +284,11 @@ impl TxDescriptors for FakeTx {
     }
 
     fn arm(&mut self) -> Armed {
+        let mut rung = [0; 4096];
+        match self.bell.read(&mut rung) {
+            Ok(_) => return Armed::WorkPending,
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+        }
         let state = self.state.lock().unwrap();
         if state.complete > 0 && !state.kept.is_empty() {
             Armed::WorkPending
@@ -291,7 +313,7 @@ impl TxDescriptors for FakeTx {
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.never.0.as_fd(), Interest::Read))
+        Some((self.bell.as_fd(), Interest::Read))
     }
 
     fn doorbells(&self) -> u64 {
@@ -344,7 +366,12 @@ fn fake(name: &'static str, input: Input, queues: usize) -> (Fake, Vec<Queue>) {
     let handles = (0..queues).map(|_| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
+        let (tx_ours, tx_theirs) = UnixStream::pair().unwrap();
+        for stream in [&tx_ours, &tx_theirs] {
+            stream.set_nonblocking(true).unwrap();
+        }
         let handle = Queue {
+            tx_bell: Arc::new(Mutex::new(tx_ours)),
             rx: Arc::default(),
             tx: Arc::default(),
             bell: Arc::new(Mutex::new(Some(ours))),
@@ -357,7 +384,7 @@ fn fake(name: &'static str, input: Input, queues: usize) -> (Fake, Vec<Queue>) {
         };
         let tx = FakeTx {
             state: Arc::clone(&handle.tx),
-            never: UnixStream::pair().unwrap(),
+            bell: tx_theirs,
         };
         fake.queues.push((rx, tx));
         handle
@@ -373,6 +400,7 @@ pub struct World<H> {
     pub workers: Option<FakeWorkers<H>>,
     pub intake: Arc<Intake>,
     pub stats: Arc<Stats>,
+    pub handles: TxHandles,
     pub arena: Arena,
 }
 
@@ -414,6 +442,18 @@ pub fn planned<H: Handler>(
     packets: Option<u64>,
     handler: impl FnMut() -> H,
 ) -> Result<World<H>, DeviceError> {
+    dispatched(plan, queues, input, packets, Dispatch::default(), handler)
+}
+
+/// As [`planned`], with rings that are drained as `dispatch` says.
+pub fn dispatched<H: Handler>(
+    plan: &Plan,
+    queues: [usize; 2],
+    input: [Input; 2],
+    packets: Option<u64>,
+    dispatch: Dispatch,
+    handler: impl FnMut() -> H,
+) -> Result<World<H>, DeviceError> {
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let (mut device_a, a) = fake("a", input[0], queues[0]);
     let (mut device_b, b) = fake("b", input[1], queues[1]);
@@ -421,7 +461,16 @@ pub fn planned<H: Handler>(
         workers,
         intake,
         stats,
-    }: Joined<Fake, Fake, H> = join(&mut device_a, &mut device_b, plan, &arena, packets, handler)?;
+        handles,
+    }: Joined<Fake, Fake, H> = join_with(
+        &mut device_a,
+        &mut device_b,
+        plan,
+        &arena,
+        packets,
+        dispatch,
+        handler,
+    )?;
     let workers: Workers<Fake, Fake, H> = workers;
     Ok(World {
         a,
@@ -429,6 +478,7 @@ pub fn planned<H: Handler>(
         workers: Some(workers),
         intake,
         stats,
+        handles,
         arena,
     })
 }

@@ -36,13 +36,20 @@ fn waits_for_the_device() -> Next {
     Next::SleepUntil(NOW.after(TX_POLL_AFTER))
 }
 
+/// Descriptors of devices that the worker waits for.
 fn watched(worker: &FakeWorker<impl Handler>) -> usize {
-    let mut count = 0;
+    let (mut count, mut alarms) = (0, 0);
+    let own = worker.alarm().fd().as_raw_fd();
     worker.interests(|fd, interest| {
         assert!(fd.as_raw_fd() >= 0);
         assert_eq!(interest, Interest::Read);
-        count += 1;
+        if fd.as_raw_fd() == own {
+            alarms += 1;
+        } else {
+            count += 1;
+        }
     });
+    assert_eq!(alarms, 1, "its own, always");
     count
 }
 

@@ -44,7 +44,7 @@ fn packets_wake_a_sleeping_worker_and_stop_ends_it() {
         wait_for("a packet to come through", || sent(&to[queue]) > before);
     }
     assert!(!running.any_ended());
-    running.stop().unwrap();
+    running.stop();
     running.join().unwrap();
     let end = world.closed();
     assert_eq!((end.ledger.transmitted, end.ledger.held), (500, 0));
@@ -75,7 +75,7 @@ fn stop_is_never_slept_over() {
         world.a[0].arrive(0..round);
         std::thread::sleep(Duration::from_micros(u64::from(round) * 3));
         let stopped = Instant::now();
-        running.stop().unwrap();
+        running.stop();
         running.join().unwrap();
         let took = stopped.elapsed();
         if took >= PROMPT {
@@ -102,7 +102,7 @@ fn stop_during_a_stall_ends_in_time_and_counts_what_is_lost() {
     assert!(steps < 50, "{steps} steps while nothing could move");
 
     let stopped = Instant::now();
-    running.stop().unwrap();
+    running.stop();
     running.join().unwrap();
     let took = stopped.elapsed();
     assert!(
@@ -249,7 +249,7 @@ fn workers_without_descriptors_are_not_started() {
         match running {
             Ok(running) => {
                 started += 1;
-                running.stop().unwrap();
+                running.stop();
                 running.join().unwrap();
             }
             Err(error) => {

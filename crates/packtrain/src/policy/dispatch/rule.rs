@@ -133,6 +133,13 @@ impl Rule {
         self.from != NEVER
     }
 
+    /// Whether the depth of the ring makes a difference, beyond the batch being in it. To look at
+    /// it is a cache line that the consumer writes.
+    #[must_use]
+    pub const fn counts_depth(self) -> bool {
+        self.producers_drain() && self.from > 1
+    }
+
     /// What to do with a batch.
     #[must_use]
     pub const fn ask(self, sight: Sight) -> Action {

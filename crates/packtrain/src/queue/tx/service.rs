@@ -257,6 +257,11 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// The worker was woken for this queue.
     pub fn count_wakeup(&self) {
         self.counters.wakeups.add(1);
+        self.note_wakeup();
+    }
+
+    /// As [`TxQueue::count_wakeup`], for a wake-up that was counted before.
+    pub fn note_wakeup(&self) {
         self.watchdog.wake();
     }
 

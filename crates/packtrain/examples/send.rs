@@ -1,0 +1,62 @@
+//! Two threads of an application send through one queue of a port, beside packtrain's own worker.
+//!
+//! ```text
+//! cargo run -p packtrain --example send -- null: 100000
+//! ```
+
+use packtrain::engine::{Ledger, Port, Session, TxHandle};
+use packtrain::packet::Burst;
+use packtrain::plan::{Side, plan};
+use packtrain::port::{open_pair, spec::PortSpec};
+use std::{error::Error, thread, time::Duration};
+
+/// The program: a port (`null:`, `tap:tap0`), and how many frames each thread sends.
+pub fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let ledger = match &args[..] {
+        [port, count] => run(port, count.parse()?)?,
+        _ => return Err("usage: send PORT COUNT".into()),
+    };
+    println!("{ledger:?}");
+    Ok(())
+}
+
+/// Sends `count` frames from each of two threads to `port`; the other port is a sink.
+pub fn run(port: &str, count: u32) -> Result<Ledger, Box<dyn Error>> {
+    let (port, sink): (PortSpec, PortSpec) = (port.parse()?, "null:".parse()?);
+    let [a, b] = open_pair(&port, &sink)?;
+    let plan = plan(&Side::of(&a, port.wishes), &Side::of(&b, sink.wishes))?;
+    let session = Session::forward(a, b, &plan, None)?;
+    let handle = session.tx_handle(Port::A, 0).ok_or("no TX queue")?;
+    // A clone for each thread: it counts for itself, and needs no lock.
+    let threads = [1, 2].map(|who| {
+        let handle = handle.clone();
+        thread::spawn(move || send(handle, who, count))
+    });
+    for thread in threads {
+        thread.join().map_err(|_panic| "a thread panicked")??;
+    }
+    Ok(session.finish().snapshot.ledger)
+}
+
+/// Sends frames in bursts; where the device is slower, it waits for space.
+fn send(mut handle: TxHandle, who: u8, count: u32) -> Result<(), String> {
+    let (mut burst, mut frame) = (Burst::new(), [who; 60]);
+    frame[12..14].copy_from_slice(&0x88b5u16.to_be_bytes()); // IEEE 802: local experiments.
+    for number in 1..=count {
+        frame[14..18].copy_from_slice(&number.to_be_bytes());
+        let packet = loop {
+            match handle.arena().packet_from(&frame) {
+                Ok(packet) => break packet,
+                // The device has all the buffers: take back what it is done with.
+                Err(_no_buffer) => (handle.reclaim(), thread::yield_now()),
+            };
+        };
+        burst.push(packet).map_err(|_packet| "the burst is full")?;
+        if burst.room() == 0 || number == count {
+            let sent = handle.send_blocking(&mut burst, Duration::from_secs(10));
+            sent.map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}

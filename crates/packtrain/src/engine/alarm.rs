@@ -1,0 +1,108 @@
+//! How a worker is told to look, and woken if it sleeps.
+
+use super::sys::Waker;
+use crate::queue::ring::Bell;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+
+/// A worker's bell, and the descriptor that it blocks on.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    bell: Bell,
+    waker: Waker,
+    /// For the dispatch policy only: nothing that must be right depends on it.
+    asleep: AtomicBool,
+}
+
+impl Alarm {
+    /// For a worker that is awake.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            bell: Bell::new(),
+            waker: Waker::new()?,
+            asleep: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells the worker to look. True if that took a system call, since the worker slept.
+    pub(super) fn ring(&self) -> bool {
+        let slept = self.bell.ring();
+        if slept {
+            self.waker.wake();
+        }
+        slept
+    }
+
+    /// Whether the worker was asleep, or about to be, a moment ago.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
+    }
+
+    /// What becomes readable when somebody rings for a worker that sleeps.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.waker.fd()
+    }
+}
+
+/// As one that waits for space in a ring.
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}
+
+/// The worker's side of its alarm.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    alarm: Arc<Alarm>,
+    /// The worker said that it would block.
+    slept: bool,
+    /// Somebody makes the descriptor readable, or did; it has to be read.
+    signalled: bool,
+}
+
+impl Sleeper {
+    pub(super) const fn new(alarm: Arc<Alarm>) -> Self {
+        Self {
+            alarm,
+            slept: false,
+            signalled: false,
+        }
+    }
+
+    pub(super) const fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
+    }
+
+    /// True when the worker may block now; it has looked at everything. False when somebody rang
+    /// meanwhile.
+    pub(super) fn try_sleep(&mut self) -> bool {
+        if !self.slept {
+            self.slept = self.alarm.bell.try_sleep();
+            self.alarm.asleep.store(self.slept, Ordering::Relaxed);
+        }
+        self.slept
+    }
+
+    /// The worker runs again. Returns the number of system calls made: the descriptor is read only
+    /// if it was written, or will be at once. Then it is tried again the next time.
+    pub(super) fn wake(&mut self) -> u64 {
+        if self.slept {
+            self.slept = false;
+            self.alarm.asleep.store(false, Ordering::Relaxed);
+            self.signalled |= self.alarm.bell.wake();
+        }
+        if !self.signalled {
+            return 0;
+        }
+        self.signalled = !self.alarm.waker.clear();
+        1
+    }
+}

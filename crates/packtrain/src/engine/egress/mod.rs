@@ -1,0 +1,536 @@
+//! The way of packets to a TX queue: from any thread, through the ring in front of it.
+//!
+//! Whoever submits asks the [`Rule`] that holds what to do with the batch. Under direct dispatch,
+//! who finds the ring idle becomes its consumer and gives the batch to the queue as it is, past the
+//! ring's slots; who finds it busy leaves the batch in the ring. What the device does not take, and
+//! what a producer leaves when its budget is used up, is the worker's affair: it is told by its
+//! alarm, and only a worker that sleeps costs a system call.
+
+mod space;
+mod station;
+mod stats;
+
+pub(super) use station::Visit;
+pub use stats::EgressStats;
+
+use super::alarm::Alarm;
+use crate::driver::{Armed, DeviceError, Features, TxDescriptors};
+use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
+use crate::packet::{Burst, Packet};
+use crate::policy::dispatch::{self, Dispatch, Rule, Seen, Sight};
+use crate::queue::TxQueue;
+use crate::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Status, Turn};
+use crate::stats::{DropCounters, DropReason, QueueId, Stall, SubmitCounters};
+use crate::sync::{Barrier, Padded};
+use crate::time::Instant;
+use crate::trace;
+use space::Space;
+use station::Station;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::Waker;
+use std::thread;
+
+/// No more packets are taken: the run ends, or has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the queue takes no more packets since the run ends: keep them, or send them by \
+             another session",
+        )
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// One who submits to a queue: the worker, or a handle of an application.
+#[derive(Debug)]
+pub(super) struct Producer {
+    counters: Arc<SubmitCounters>,
+    id: u64,
+    /// Whether it is the worker of the queue: then nobody has to be told.
+    is_worker: bool,
+}
+
+/// CPUs that may be used, and how many threads of a run want one.
+#[derive(Debug, Default)]
+pub(super) struct Cpus {
+    /// CPUs less workers, but for one worker.
+    pub(super) for_producers: u32,
+}
+
+/// One TX queue and the ring in front of it.
+pub(super) struct Egress<T> {
+    ring: Ring<Packet, Station<T>>,
+    /// A [`Rule`], written by the consumer.
+    rule: AtomicU64,
+    shut: AtomicBool,
+    ids: AtomicU64,
+    cpus: Cpus,
+    /// Handles of applications.
+    handles: AtomicU32,
+    signs: Padded<Signs>,
+    space: Space,
+    alarm: Arc<Alarm>,
+    stats: Arc<EgressStats>,
+    barrier: Barrier,
+    id: QueueId,
+}
+
+impl<T> fmt::Debug for Egress<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Egress")
+            .field("ring", &self.ring)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What producers let the policy know. Signs, not counters: every producer writes them, and only
+/// when it leaves a batch to somebody else or wakes the worker, which costs more than that.
+#[derive(Debug, Default)]
+struct Signs {
+    left: AtomicU64,
+    wakeups: AtomicU64,
+    wakeup_ns: AtomicU64,
+}
+
+impl Signs {
+    fn read(&self) -> [u64; 2] {
+        [&self.left, &self.wakeups].map(|sign| sign.load(Ordering::Relaxed))
+    }
+
+    fn wakeup_ns(&self) -> u64 {
+        self.wakeup_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// A submission under way. While there is one, its producer counts as inside.
+struct Inside<'a>(&'a SubmitCounters);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.publish();
+    }
+}
+
+impl<T> Egress<T> {
+    fn publish_rule(&self, rule: Rule) {
+        let bits = rule.to_bits();
+        if self.rule.load(Ordering::Relaxed) != bits {
+            self.rule.store(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// CPUs for the worker while producers have theirs.
+    fn idle_cpus(&self) -> u32 {
+        let handles = self.handles.load(Ordering::Relaxed);
+        self.cpus.for_producers.saturating_sub(handles)
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.ring.status()
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.ring.len() < self.ring.capacity()
+    }
+
+    /// Whether a producer may go on: the device takes packets, as far as is known, and there is
+    /// space.
+    pub(super) fn takes(&self) -> bool {
+        !matches!(self.status(), Status::Stalled(_)) && self.has_room()
+    }
+
+    /// Whether anybody but the worker can change the ring.
+    pub(super) fn is_shared(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.stats.shown.in_flight.get()
+    }
+
+    pub(super) fn features(&self) -> Features {
+        Features::from_bits(self.stats.shown.features.get())
+    }
+
+    pub(super) const fn stats(&self) -> &Arc<EgressStats> {
+        &self.stats
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::Acquire)
+    }
+
+    /// Takes no more from applications. Those that wait for space learn it.
+    pub(super) fn shut(&self) {
+        if !self.shut.swap(true, Ordering::AcqRel) {
+            // Who is inside was seen to be, or sees this before it submits.
+            self.barrier.heavy();
+            self.space.tell();
+        }
+    }
+
+    /// Whether it is shut and no application is in the middle of a submission: nothing comes any
+    /// more, but from the worker.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_shut() && !self.stats.anybody_inside()
+    }
+
+    /// Has `producer` told by `waker` when there may be space. It has to look once more after this.
+    pub(super) fn wait(&self, producer: &Producer, waker: &Waker) {
+        self.space.wait(producer.id, waker);
+    }
+
+    /// `producer` need not be told any more.
+    pub(super) fn wait_no_more(&self, producer: &Producer) {
+        self.space.forget(producer.id);
+    }
+}
+
+impl<T: TxDescriptors> Egress<T> {
+    pub(super) fn new(
+        queue: TxQueue<T>,
+        drops: Arc<DropCounters>,
+        dispatch: Dispatch,
+        cpus: Cpus,
+        alarm: Arc<Alarm>,
+    ) -> Self {
+        let id = queue.counters().id;
+        let station = Station::new(queue, drops, dispatch);
+        let ring = Ring::new(TX_RING_PACKETS, station);
+        let egress = Self {
+            ring: ring.unwrap_or_else(|error| unreachable!("{error}: checked when compiled")),
+            rule: AtomicU64::new(dispatch.rule(TX_RING_PACKETS as u32).to_bits()),
+            shut: AtomicBool::new(false),
+            ids: AtomicU64::new(0),
+            cpus,
+            handles: AtomicU32::new(0),
+            signs: Padded::default(),
+            space: Space::new(),
+            alarm,
+            stats: Arc::default(),
+            barrier: Barrier::new(),
+            id,
+        };
+        if let Some(mut consumer) = egress.ring.try_consume(Claim::Free) {
+            consumer.with_state(|station| station.show(&egress));
+            let Exit::Idle = consumer.leave(Turn::More) else {
+                unreachable!("nobody else has it yet")
+            };
+        }
+        egress
+    }
+
+    /// One more who submits.
+    pub(super) fn producer(&self, is_worker: bool) -> Producer {
+        if !is_worker {
+            self.handles.fetch_add(1, Ordering::Relaxed);
+            // A worker that has to wait for space sleeps otherwise where it is not alone.
+            self.alarm.ring();
+        }
+        let (counters, producers) = self.stats.enter();
+        self.space.make_place(producers);
+        Producer {
+            counters,
+            id: self.ids.fetch_add(1, Ordering::Relaxed),
+            is_worker,
+        }
+    }
+
+    /// It will submit no more.
+    pub(super) fn retire(&self, producer: &Producer) {
+        if !producer.is_worker {
+            self.handles.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.space.forget(producer.id);
+        self.stats.leave(&producer.counters);
+    }
+
+    /// An application's packets: takes them from the front of `burst`, as many as there is space
+    /// for. They count as generated.
+    pub(super) fn submit(
+        &self,
+        producer: &Producer,
+        burst: &mut Burst,
+        now: &impl Fn() -> Instant,
+    ) -> Result<(), Closed> {
+        let counters = &*producer.counters;
+        counters.begin();
+        let _inside = Inside(counters);
+        // That it is inside is written, now the gate is read. Who shuts it does it the other way
+        // round.
+        self.barrier.light();
+        if self.is_shut() {
+            return Err(Closed);
+        }
+        let before = burst.wire_packets();
+        self.put(producer, burst, None, now);
+        let left = burst.wire_packets();
+        counters.generated.add(before - left);
+        Ok(())
+    }
+
+    /// The worker's packets. What it does not take the worker keeps.
+    pub(super) fn forward(
+        &self,
+        producer: &Producer,
+        burst: &mut Burst,
+        visit: &mut Visit,
+        now: Instant,
+    ) {
+        self.put(producer, burst, Some(visit), &|| now);
+    }
+
+    fn put(
+        &self,
+        producer: &Producer,
+        burst: &mut Burst,
+        mut visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) {
+        let counters = &*producer.counters;
+        let rule = Rule::from_bits(self.rule.load(Ordering::Relaxed));
+        let batch = burst.len() as u32;
+        let seen = match self.ring.status() {
+            Status::Idle => Seen::Idle,
+            Status::Busy => Seen::Draining,
+            Status::Abdicated => Seen::Asked,
+            Status::Stalled(_) => Seen::Stalled,
+        };
+        let before = if rule.counts_depth() {
+            self.ring.len() as u32
+        } else {
+            0
+        };
+        let action = rule.ask(Sight {
+            seen,
+            depth: before + batch,
+            batch,
+        });
+        let budget = action.budget as usize;
+        let mut claim = match action.claim {
+            dispatch::Claim::Never => Claim::Never,
+            dispatch::Claim::Free => Claim::Free,
+            dispatch::Claim::Any => Claim::Any,
+        };
+        // Idle means empty, so there is nothing in the ring that must go before this batch.
+        if seen == Seen::Idle
+            && claim != Claim::Never
+            && let Some(consumer) = self.ring.try_consume(Claim::Free)
+        {
+            counters.direct.add(1);
+            trace::dispatch(self.id, batch.into(), false);
+            self.drain(producer, consumer, Some(burst), budget, visit, now);
+            if burst.is_empty() || producer.is_worker {
+                return;
+            }
+            // The device is full: the rest waits in the ring.
+            (visit, claim) = (None, Claim::Never);
+        }
+        let wire_packets = burst.wire_packets();
+        let enqueued = self.ring.enqueue(burst.batch(), claim);
+        let left = burst.wire_packets();
+        counters.ring_wire_packets.add(wire_packets - left);
+        if !burst.is_empty() {
+            counters.ring_full.add(1);
+        }
+        let accepted = enqueued.accepted > 0;
+        if accepted {
+            let deferred = !matches!(enqueued.duty, Duty::Drain(_));
+            trace::dispatch(self.id, enqueued.accepted as u64, deferred);
+        }
+        match enqueued.duty {
+            Duty::Drain(consumer) => {
+                counters.direct.add(u64::from(accepted));
+                self.drain(producer, consumer, None, budget, visit, now);
+            }
+            Duty::Wake => {
+                counters.deferred.add(u64::from(accepted));
+                self.tell_worker(producer, now);
+            }
+            Duty::None => {
+                counters.deferred.add(u64::from(accepted));
+                if seen == Seen::Draining {
+                    self.signs.left.fetch_add(1, Ordering::Relaxed);
+                }
+                if action.wake && accepted {
+                    self.tell_worker(producer, now);
+                }
+            }
+        }
+    }
+
+    /// Drains as the consumer, and sees to it that somebody comes if there is more to do.
+    fn drain(
+        &self,
+        producer: &Producer,
+        consumer: Consumer<'_, Packet, Station<T>>,
+        mut own: Option<&mut Burst>,
+        budget: usize,
+        mut visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) {
+        let mut took = false;
+        let exit = consumer.drain(budget, |station, items| {
+            let before = items.len();
+            let turn = station.turn(self, own.as_deref_mut(), items, visit.as_deref_mut(), now);
+            took |= items.len() < before;
+            turn
+        });
+        match exit {
+            Exit::Idle | Exit::Passed => {}
+            Exit::Stalled(_) => self.tell_worker(producer, now),
+            Exit::Abdicated => {
+                producer.counters.abdications.add(1);
+                self.tell_worker(producer, now);
+            }
+        }
+        // A ring that has stalled with nothing taken is as full as before: to say so would have
+        // those that wait try, and tell each other, without end.
+        if took || !matches!(exit, Exit::Stalled(_)) {
+            self.space.tell();
+        }
+    }
+
+    fn tell_worker(&self, producer: &Producer, now: &impl Fn() -> Instant) {
+        if producer.is_worker {
+            // It looks at every ring before it sleeps.
+            return;
+        }
+        let begin = self.alarm.is_asleep().then(now);
+        if self.alarm.ring() {
+            producer.counters.wakeups.add(1);
+            self.signs.wakeups.fetch_add(1, Ordering::Relaxed);
+            if let Some(begin) = begin {
+                let ns = now().since(begin).as_nanos() as u64;
+                self.signs.wakeup_ns.store(ns, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The worker's turn at the start of a step: what was left to it, what a device has completed,
+    /// what is due by time. Once, unless the ring is somebody else's. `recheck`: also where nothing
+    /// of that can be seen.
+    pub(super) fn serve(
+        &self,
+        producer: &Producer,
+        recheck: bool,
+        visit: &mut Visit,
+        now: Instant,
+    ) {
+        let claim = match self.ring.status() {
+            Status::Idle if self.in_flight() > 0 || recheck => Claim::Free,
+            Status::Idle | Status::Busy => return,
+            Status::Abdicated | Status::Stalled(_) => Claim::Any,
+        };
+        let rule = Rule::from_bits(self.rule.load(Ordering::Relaxed));
+        let budget = usize::from(rule.budget()).max(BURST_PACKETS_MAX);
+        if let Some(consumer) = self.ring.try_consume(claim) {
+            visit.serves = true;
+            self.drain(producer, consumer, None, budget, Some(visit), &|| now);
+        }
+    }
+
+    /// The end of the worker's step: tells the device of all that it was given. Where somebody else
+    /// is the consumer, it does that; before a stall it was done.
+    pub(super) fn ring(&self, visit: &mut Visit, now: Instant) {
+        if let Some(mut consumer) = self.ring.try_consume(Claim::Free) {
+            consumer.with_state(|station| station.ring(self, visit, now));
+            // What came meanwhile is seen by the worker before it sleeps.
+            let (Exit::Idle | Exit::Abdicated | Exit::Passed | Exit::Stalled(_)) =
+                consumer.leave(Turn::More);
+        }
+    }
+
+    /// Resets the queue in its device; what comes back from that goes out again with the next step.
+    /// Waits for whoever is the consumer, which never takes long.
+    pub(super) fn reset(&self, now: Instant) -> Result<bool, DeviceError> {
+        let mut consumer = loop {
+            match self.ring.try_consume(Claim::Any) {
+                Some(consumer) => break consumer,
+                None => thread::yield_now(),
+            }
+        };
+        let (done, ready) = consumer.with_state(|station| {
+            let done = station.reset(self, now);
+            (done, station.is_ready())
+        });
+        let said = if ready {
+            Turn::More
+        } else {
+            Turn::Stalled(Stall::NoDescriptor)
+        };
+        let (Exit::Idle | Exit::Abdicated | Exit::Passed | Exit::Stalled(_)) = consumer.leave(said);
+        done
+    }
+
+    /// Frees what the device is done with, if nobody is at it.
+    pub(super) fn reclaim(&self, producer: &Producer, now: &impl Fn() -> Instant) {
+        if self.in_flight() > 0
+            && let Some(consumer) = self.ring.try_consume(Claim::Free)
+        {
+            self.drain(producer, consumer, None, BURST_PACKETS_MAX, None, now);
+        }
+    }
+
+    /// Asks the device for a wake-up, if anything waits for it and nobody else is at it: another
+    /// producer tells the worker when it leaves anything.
+    pub(super) fn arm(&self) -> Armed {
+        let (claim, stall) = match self.ring.status() {
+            Status::Idle if self.in_flight() == 0 => return Armed::Idle,
+            Status::Idle => (Claim::Free, None),
+            Status::Busy => return Armed::Idle,
+            Status::Abdicated => return Armed::WorkPending,
+            Status::Stalled(cause) => (Claim::Any, Some(cause)),
+        };
+        let Some(mut consumer) = self.ring.try_consume(claim) else {
+            return Armed::WorkPending;
+        };
+        let (armed, ready) = consumer.with_state(|station| (station.arm(), station.is_ready()));
+        let said = match stall {
+            Some(cause) if !ready => Turn::Stalled(cause),
+            _ => Turn::More,
+        };
+        match consumer.leave(said) {
+            Exit::Idle | Exit::Stalled(_) | Exit::Passed => armed,
+            Exit::Abdicated => Armed::WorkPending,
+        }
+    }
+
+    /// Counts everything in the ring and behind it as lost for `reason`; applications cannot submit
+    /// any more. Waits for those that are at it, which never takes long: they do not block.
+    pub(super) fn abandon(&self, reason: DropReason) {
+        self.shut();
+        while self.stats.anybody_inside() {
+            thread::yield_now();
+        }
+        // Nobody else is left who could have the role, or have reserved what is not written yet.
+        while let Some(consumer) = self.ring.try_consume(Claim::Any) {
+            let exit = consumer.drain(TX_RING_PACKETS, |station, items| {
+                station.abandon(self, items, reason);
+                Turn::More
+            });
+            if exit == Exit::Idle {
+                return;
+            }
+        }
+    }
+
+    /// As [`Egress::abandon`], and the device is given back.
+    pub(super) fn close(&self, reason: DropReason) {
+        self.abandon(reason);
+        if let Some(mut consumer) = self.ring.try_consume(Claim::Any) {
+            let queue = consumer.with_state(Station::take_queue);
+            let Exit::Idle = consumer.leave(Turn::More) else {
+                unreachable!("nobody submits any more")
+            };
+            drop(queue);
+        }
+    }
+}

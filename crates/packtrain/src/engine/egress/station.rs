@@ -1,0 +1,352 @@
+//! What the consumer of a ring works on: the TX queue, and what decides about its dispatch.
+
+use super::Egress;
+use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
+use crate::limits::TX_RING_PACKETS;
+use crate::packet::{Burst, Packet};
+use crate::policy::dispatch::{Dispatch, Dispatcher, Observation, Rule};
+use crate::queue::ring::{Drained, Turn};
+use crate::queue::{Sent, TxQueue};
+use crate::stats::{DropCounters, DropReason, Stall};
+use crate::time::Instant;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// Packets after which the policy is told, or so many turns: what it costs is shared by them.
+const OBSERVE_PACKETS: u64 = 64;
+const OBSERVE_TURNS: u32 = 16;
+
+/// The state in the ring.
+#[derive(Debug)]
+pub(super) struct Station<T> {
+    /// None once the run is over: the device is given back, whoever still has a handle.
+    queue: Option<TxQueue<T>>,
+    /// Taken out of the ring, and not taken by the queue yet.
+    stage: Burst,
+    /// What the device said to a producer that is not the worker: the worker ends the run.
+    failed: Option<DeviceError>,
+    drops: Arc<DropCounters>,
+    observer: Observer,
+}
+
+/// What the worker takes with it from a visit as the consumer.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Visit {
+    /// What wakes the worker when the device can go on.
+    pub(in crate::engine) watch: Watch,
+    /// When to come again though nothing wakes it.
+    pub(in crate::engine) retry_at: Option<Instant>,
+    /// Why the run cannot go on.
+    pub(in crate::engine) error: Option<DeviceError>,
+    /// It is the visit at the start of a step: the queue does what is due.
+    pub(in crate::engine) serves: bool,
+    /// The device woke the worker since the last visit.
+    pub(in crate::engine) woken: bool,
+    /// The device may not know of all packets yet: the doorbell is rung at the end of the step.
+    pub(in crate::engine) owes: bool,
+}
+
+/// The descriptor of a device, to be watched without being its consumer: a duplicate, made when
+/// it is needed first. The device may be another thread's while the worker waits.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Watch {
+    pub(in crate::engine) wanted: Option<Interest>,
+    pub(in crate::engine) fd: Option<(RawFd, OwnedFd)>,
+}
+
+impl Watch {
+    fn set<T: TxDescriptors>(&mut self, queue: &TxQueue<T>) -> Result<(), DeviceError> {
+        self.wanted = None;
+        if queue.is_ready() && queue.in_flight() == 0 {
+            return Ok(());
+        }
+        let Some((fd, interest)) = queue.wake() else {
+            return Ok(());
+        };
+        let number = fd.as_raw_fd();
+        if self.fd.as_ref().is_none_or(|(known, _)| *known != number) {
+            let action = "watch a device";
+            let failed = |source| DeviceError::Failed { action, source };
+            self.fd = Some((number, fd.try_clone_to_owned().map_err(failed)?));
+        }
+        self.wanted = Some(interest);
+        Ok(())
+    }
+}
+
+impl<T: TxDescriptors> Station<T> {
+    pub(super) fn new(queue: TxQueue<T>, drops: Arc<DropCounters>, dispatch: Dispatch) -> Self {
+        Self {
+            queue: Some(queue),
+            stage: Burst::new(),
+            failed: None,
+            drops,
+            observer: Observer::new(dispatch),
+        }
+    }
+
+    /// One turn: what `own` has, then what the ring has, as much as the device takes. `visit` is
+    /// that of the worker; an error goes to it, now or when it comes.
+    pub(super) fn turn(
+        &mut self,
+        egress: &Egress<T>,
+        own: Option<&mut Burst>,
+        items: &mut Drained<'_, Packet, Self>,
+        mut visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) -> Turn {
+        let result = match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.observed(egress, own, items, visit.as_deref_mut(), now),
+        };
+        self.show(egress);
+        let result = match (&mut visit, &self.queue) {
+            (Some(visit), Some(queue)) => {
+                visit.retry_at = queue.retry_at(now());
+                // The first error is the one to tell.
+                result.and_then(|sent| visit.watch.set(queue).map(|()| sent))
+            }
+            _ => result,
+        };
+        match result {
+            Ok(Sent::All) => Turn::More,
+            Ok(Sent::Stalled(cause)) => Turn::Stalled(cause),
+            Err(error) => {
+                match visit {
+                    Some(visit) => visit.error = Some(error),
+                    None => self.failed = Some(error),
+                }
+                Turn::Stalled(Stall::Busy)
+            }
+        }
+    }
+
+    fn observed(
+        &mut self,
+        egress: &Egress<T>,
+        own: Option<&mut Burst>,
+        items: &mut Drained<'_, Packet, Self>,
+        visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) -> Result<Sent, DeviceError> {
+        if !self.observer.learns {
+            let sent = self.send(egress, own, items, visit, now);
+            return sent.map(|(sent, _)| sent);
+        }
+        let waiting = items.len() as u64 + own.as_ref().map_or(0, |own| own.len() as u64);
+        let begin = self.observer.is_due().then(now);
+        let (sent, packets) = self.send(egress, own, items, visit, now)?;
+        self.observer.add(waiting, packets);
+        if let Some(begin) = begin {
+            self.observer.tell(egress, packets, begin, now());
+        }
+        Ok(sent)
+    }
+
+    /// Gives packets to the device; says also how many it was given that were not here before.
+    fn send(
+        &mut self,
+        egress: &Egress<T>,
+        own: Option<&mut Burst>,
+        items: &mut Drained<'_, Packet, Self>,
+        visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) -> Result<(Sent, u64), DeviceError> {
+        let Some(queue) = &mut self.queue else {
+            // Nobody submits any more once it is gone; see `Egress::close`.
+            debug_assert_eq!(items.len(), 0);
+            return Ok((Sent::All, 0));
+        };
+        // Of a worker's step there is more to come, and it rings once for all of it.
+        let more = visit.is_some() && own.is_some();
+        let due = match visit {
+            Some(visit) => {
+                visit.owes |= more;
+                if std::mem::take(&mut visit.woken) {
+                    queue.note_wakeup();
+                }
+                std::mem::take(&mut visit.serves)
+            }
+            // A device that is done with packets at once needs no clock.
+            None => queue.in_flight() > 0 || !queue.is_ready(),
+        };
+        if due {
+            queue.service(now())?;
+        }
+        let transmit = |queue: &mut TxQueue<T>, burst: &mut Burst| {
+            if more {
+                queue.transmit_more(burst)
+            } else {
+                queue.transmit(burst)
+            }
+        };
+        let mut packets = 0;
+        if let Some(own) = own.filter(|own| !own.is_empty()) {
+            let before = own.len();
+            let sent = transmit(queue, own)?;
+            packets += (before - own.len()) as u64;
+            if sent != Sent::All {
+                return Ok((sent, packets));
+            }
+        }
+        if self.stage.is_empty() {
+            for packet in items.take(self.stage.room()) {
+                if let Err(packet) = self.stage.push(packet) {
+                    drop(packet);
+                    unreachable!("there is room for all that are taken");
+                }
+            }
+            packets += self.stage.len() as u64;
+            if !self.stage.is_empty() {
+                let taken = self.stage.wire_packets();
+                egress.stats.shown.taken.add(taken);
+            }
+        }
+        if !self.stage.is_empty() || !queue.is_ready() {
+            return Ok((transmit(queue, &mut self.stage)?, packets));
+        }
+        if !more {
+            queue.ring_if_owed()?;
+        }
+        Ok((Sent::All, packets))
+    }
+
+    /// Tells the device of what it was given.
+    pub(super) fn ring(&mut self, egress: &Egress<T>, visit: &mut Visit, now: Instant) {
+        let Some(queue) = &mut self.queue else { return };
+        if let Err(error) = queue.ring_if_owed() {
+            visit.error = Some(error);
+        }
+        visit.retry_at = queue.retry_at(now);
+        self.show(egress);
+    }
+
+    /// Resets the queue in its device. False for a device that cannot do that.
+    pub(super) fn reset(&mut self, egress: &Egress<T>, now: Instant) -> Result<bool, DeviceError> {
+        let Some(queue) = &mut self.queue else {
+            return Ok(false);
+        };
+        let done = queue.reset(now);
+        self.show(egress);
+        Ok(done?.is_some())
+    }
+
+    /// Shows to all what only the consumer can see.
+    pub(super) fn show(&self, egress: &Egress<T>) {
+        let shown = &egress.stats.shown;
+        let Some(queue) = &self.queue else {
+            shown.held.set(0);
+            shown.in_flight.set(0);
+            return;
+        };
+        shown.held.set(if self.is_ready() {
+            0
+        } else {
+            queue.held() + self.stage.wire_packets()
+        });
+        shown.in_flight.set(queue.in_flight() as u64);
+        shown.features.set(queue.features().bits());
+        shown.refused.set(queue.refused().bits());
+    }
+
+    /// Whether nothing waits behind the ring.
+    pub(super) fn is_ready(&self) -> bool {
+        self.failed.is_none()
+            && self.stage.is_empty()
+            && self.queue.as_ref().is_none_or(TxQueue::is_ready)
+    }
+
+    /// Asks the device for a wake-up.
+    pub(super) fn arm(&mut self) -> Armed {
+        if self.failed.is_some() {
+            return Armed::WorkPending;
+        }
+        self.queue.as_mut().map_or(Armed::Idle, TxQueue::arm)
+    }
+
+    /// Counts what is here and in `items` as lost for `reason`.
+    pub(super) fn abandon(
+        &mut self,
+        egress: &Egress<T>,
+        items: &mut Drained<'_, Packet, Self>,
+        reason: DropReason,
+    ) {
+        let mut lost = self.stage.wire_packets();
+        self.stage.clear();
+        for packet in items {
+            let wire_packets = u64::from(packet.meta().wire_packets);
+            egress.stats.shown.taken.add(wire_packets);
+            lost += wire_packets;
+        }
+        if lost > 0 {
+            self.drops.add(reason, lost);
+        }
+        if let Some(queue) = &mut self.queue {
+            queue.abandon(reason);
+        }
+        self.failed = None;
+        self.show(egress);
+    }
+
+    /// Gives the device back.
+    pub(super) fn take_queue(&mut self) -> Option<TxQueue<T>> {
+        self.queue.take()
+    }
+}
+
+/// What the dispatch policy is told.
+#[derive(Debug)]
+struct Observer {
+    dispatcher: Dispatcher,
+    /// False for the fixed settings, which need to be told nothing.
+    learns: bool,
+    seen: Observation,
+    turns: u32,
+    /// What producers had counted at the last observation: left to others, wake-ups.
+    before: [u64; 2],
+}
+
+impl Observer {
+    fn new(dispatch: Dispatch) -> Self {
+        Self {
+            dispatcher: Dispatcher::new(dispatch, TX_RING_PACKETS as u32),
+            learns: dispatch == Dispatch::Adaptive,
+            seen: Observation::default(),
+            turns: 0,
+            before: [0; 2],
+        }
+    }
+
+    /// Whether this turn is one to take the time of.
+    const fn is_due(&self) -> bool {
+        self.seen.packets >= OBSERVE_PACKETS || self.turns >= OBSERVE_TURNS
+    }
+
+    const fn add(&mut self, waiting: u64, packets: u64) {
+        self.seen.packets += packets;
+        self.seen.depth += waiting;
+        self.seen.enqueues += 1;
+        self.turns += 1;
+    }
+
+    fn tell<T>(&mut self, egress: &Egress<T>, packets: u64, begin: Instant, end: Instant) {
+        let signs = egress.signs.read();
+        let [left, wakeups] = [0, 1].map(|i| signs[i].wrapping_sub(self.before[i]));
+        self.before = signs;
+        self.seen.enqueues += left;
+        self.seen.contended = left;
+        self.seen.wakeups = wakeups;
+        self.seen.wakeup_ns = egress.signs.wakeup_ns();
+        self.seen.worker_awake = !egress.alarm.is_asleep();
+        self.seen.idle_cpus = egress.idle_cpus();
+        // A worker's clock stands still during a step: then nothing was measured.
+        let ns = end.since(begin).as_nanos() as u64;
+        if ns > 0 {
+            (self.seen.timed_packets, self.seen.timed_ns) = (packets, ns);
+        }
+        let rule: Rule = self.dispatcher.observe(end, &self.seen);
+        egress.publish_rule(rule);
+        self.seen = Observation::default();
+        self.turns = 0;
+    }
+}

@@ -1,0 +1,476 @@
+//! How an application's threads send: handles to TX queues.
+
+use super::egress::{Closed, Egress, Producer};
+use super::handler::Port;
+use crate::driver::TxDescriptors;
+use crate::packet::{Arena, Burst, Packet};
+use crate::time::{Clock, MonotonicClock};
+use packtrain_offload::flow::FlowKey;
+use packtrain_offload::layout::Layout;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// Why not all packets of a burst were taken. Those that were not are still in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrySendError {
+    /// There was no space for all of them: the device is slower than its producers. Wait for
+    /// space, or give packets up.
+    Full {
+        /// Packets that were taken, from the front.
+        accepted: usize,
+    },
+    /// The run ends, or has ended.
+    Closed,
+}
+
+impl fmt::Display for TrySendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { accepted } => write!(
+                f,
+                "the queue is full after {accepted} packets: wait for space and send the others"
+            ),
+            Self::Closed => Closed.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TrySendError {}
+
+/// Why a blocking send gave up. Packets that were not taken are still in the burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// There was not enough space in the given time.
+    TimedOut,
+    /// The run ends, or has ended.
+    Closed,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut => f.write_str(
+                "the queue took not all packets in time: its device is too slow, or stands still; \
+                 wait longer or give them up",
+            ),
+            Self::Closed => Closed.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// An [`Egress`] of any device. One indirect call for a burst: a handle does not name the device.
+trait Path: Send + Sync {
+    fn enter(&self) -> Producer;
+    fn leave(&self, producer: &Producer);
+    fn submit(
+        &self,
+        producer: &Producer,
+        burst: &mut Burst,
+        clock: &MonotonicClock,
+    ) -> Result<(), Closed>;
+    fn reclaim(&self, producer: &Producer, clock: &MonotonicClock);
+    /// Says whether there is no need to wait.
+    fn wait(&self, producer: &Producer, waker: &Waker) -> bool;
+    fn may_send(&self) -> bool;
+}
+
+impl<T: TxDescriptors> Path for Egress<T> {
+    fn enter(&self) -> Producer {
+        self.producer(false)
+    }
+
+    fn leave(&self, producer: &Producer) {
+        self.retire(producer);
+    }
+
+    fn submit(
+        &self,
+        producer: &Producer,
+        burst: &mut Burst,
+        clock: &MonotonicClock,
+    ) -> Result<(), Closed> {
+        Self::submit(self, producer, burst, &|| clock.now())
+    }
+
+    fn reclaim(&self, producer: &Producer, clock: &MonotonicClock) {
+        Self::reclaim(self, producer, &|| clock.now());
+    }
+
+    fn wait(&self, producer: &Producer, waker: &Waker) -> bool {
+        Self::wait(self, producer, waker);
+        self.may_send()
+    }
+
+    fn may_send(&self) -> bool {
+        self.has_room() || self.is_shut()
+    }
+}
+
+/// The TX queues of two joined ports, to make handles from.
+#[derive(Clone)]
+pub struct TxHandles {
+    ports: [Arc<[Arc<dyn Path>]>; 2],
+    arena: Arena,
+}
+
+impl fmt::Debug for TxHandles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queues = [self.ports[0].len(), self.ports[1].len()];
+        f.debug_struct("TxHandles")
+            .field("queues", &queues)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TxHandles {
+    pub(super) fn new<A, B>(a: &[Arc<Egress<A>>], b: &[Arc<Egress<B>>], arena: &Arena) -> Self
+    where
+        A: TxDescriptors + 'static,
+        B: TxDescriptors + 'static,
+    {
+        fn paths<T: TxDescriptors + 'static>(all: &[Arc<Egress<T>>]) -> Arc<[Arc<dyn Path>]> {
+            let path = |egress: &Arc<Egress<T>>| Arc::clone(egress) as Arc<dyn Path>;
+            all.iter().map(path).collect()
+        }
+        Self {
+            ports: [paths(a), paths(b)],
+            arena: arena.clone(),
+        }
+    }
+
+    /// TX queues of a port.
+    #[must_use]
+    pub fn queues(&self, port: Port) -> usize {
+        self.ports[port.index()].len()
+    }
+
+    /// A handle to one TX queue; `None` for a queue that the port does not have.
+    #[must_use]
+    pub fn queue(&self, port: Port, queue: usize) -> Option<TxHandle> {
+        let path = self.ports[port.index()].get(queue)?;
+        Some(TxHandle::new(path, &self.arena))
+    }
+
+    /// Handles to all TX queues of a port, of which each flow has one.
+    #[must_use]
+    pub fn flows(&self, port: Port) -> TxFlows {
+        let paths = self.ports[port.index()].iter();
+        TxFlows {
+            queues: paths
+                .map(|path| (TxHandle::new(path, &self.arena), Burst::new()))
+                .collect(),
+        }
+    }
+}
+
+/// Sends to one TX queue, from any thread, beside its worker and other handles.
+///
+/// A handle is for one thread at a time; a clone has counters of its own, for another thread. What
+/// it sends keeps its order. Where the ring in front of the queue is idle, the calling thread gives
+/// the packets to the device itself, as `dispatch=` says; it never waits but in
+/// [`TxHandle::send_blocking`].
+///
+/// Handles may outlive the run. They are told [`TrySendError::Closed`] then.
+pub struct TxHandle {
+    path: Arc<dyn Path>,
+    producer: Producer,
+    arena: Arena,
+    clock: MonotonicClock,
+}
+
+impl fmt::Debug for TxHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxHandle")
+            .field("producer", &self.producer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Clone for TxHandle {
+    fn clone(&self) -> Self {
+        Self::new(&self.path, &self.arena)
+    }
+}
+
+impl Drop for TxHandle {
+    fn drop(&mut self) {
+        self.path.leave(&self.producer);
+    }
+}
+
+/// Wakes a thread that waits for space.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl TxHandle {
+    fn new(path: &Arc<dyn Path>, arena: &Arena) -> Self {
+        Self {
+            producer: path.enter(),
+            path: Arc::clone(path),
+            arena: arena.clone(),
+            clock: MonotonicClock::new(),
+        }
+    }
+
+    /// Where packets come from. Only packets of this arena may be sent.
+    #[must_use]
+    pub const fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Takes packets from the front of `burst`, all if there is space for them, and never waits.
+    /// Says how many: all.
+    ///
+    /// Packets that were taken count as generated; each is transmitted or counted as dropped, also
+    /// when the run ends.
+    ///
+    /// # Errors
+    ///
+    /// When some could not be taken; they are still in the burst.
+    pub fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+        let before = burst.len();
+        let sent = self.path.submit(&self.producer, burst, &self.clock);
+        sent.map_err(|Closed| TrySendError::Closed)?;
+        let accepted = before - burst.len();
+        if burst.is_empty() {
+            Ok(accepted)
+        } else {
+            Err(TrySendError::Full { accepted })
+        }
+    }
+
+    /// As [`TxHandle::try_send`], and waits for space at most as long as `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// When the time is over or the run ends; packets that were not taken are still in the burst.
+    pub fn send_blocking(
+        &mut self,
+        burst: &mut Burst,
+        timeout: Duration,
+    ) -> Result<usize, SendError> {
+        let before = burst.len();
+        block_on_space(timeout, |waker| match self.try_send(burst) {
+            Ok(_all) => Some(Ok(before)),
+            Err(TrySendError::Closed) => Some(Err(SendError::Closed)),
+            Err(TrySendError::Full { .. }) => {
+                if let Some(waker) = waker {
+                    self.poll_space(waker);
+                }
+                None
+            }
+        })
+    }
+
+    /// Whether there is space for at least one packet, or else has the task of `cx` woken when
+    /// there may be. What is ready now may be full again when another producer was faster. After
+    /// the end of the run it is ready: sending says so.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.path.may_send() || self.poll_space(cx.waker()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Has `waker` woken when there may be space. True if there is already.
+    fn poll_space(&self, waker: &Waker) -> bool {
+        self.path.wait(&self.producer, waker)
+    }
+
+    /// As [`TxHandle::try_send`], and waits for space without blocking the thread. It needs no
+    /// particular runtime. A future that is dropped leaves what was not taken in the burst.
+    ///
+    /// # Errors
+    ///
+    /// When the run ends.
+    pub async fn send(&mut self, burst: &mut Burst) -> Result<usize, Closed> {
+        let before = burst.len();
+        loop {
+            match self.try_send(burst) {
+                Ok(_all) => return Ok(before),
+                Err(TrySendError::Closed) => return Err(Closed),
+                Err(TrySendError::Full { .. }) => poll_fn(|cx| self.poll_ready(cx)).await,
+            }
+        }
+    }
+
+    /// Frees packets that the device is done with, if nobody else works the queue now. Sending does
+    /// so too: this is for who waits for buffers of the [`arena`](TxHandle::arena).
+    pub fn reclaim(&mut self) {
+        self.path.reclaim(&self.producer, &self.clock);
+    }
+}
+
+/// Tries until it is done or the time is over. Before it waits it tries once more with a waker,
+/// which has to be known to whoever makes space by then.
+fn block_on_space<R>(
+    timeout: Duration,
+    mut attempt: impl FnMut(Option<&Waker>) -> Option<Result<R, SendError>>,
+) -> Result<R, SendError> {
+    if let Some(done) = attempt(None) {
+        return done;
+    }
+    let end = Instant::now().checked_add(timeout);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        // The first attempt makes the waker known, the second one looks once more.
+        for known in [Some(&waker), None] {
+            if let Some(done) = attempt(known) {
+                return done;
+            }
+        }
+        match end.map(|end| end.saturating_duration_since(Instant::now())) {
+            None => thread::park(),
+            Some(left) if left.is_zero() => return Err(SendError::TimedOut),
+            Some(left) => thread::park_timeout(left),
+        }
+    }
+}
+
+/// Sends to all TX queues of a port: packets of one flow always to the same one, so that they keep
+/// their order.
+#[derive(Debug)]
+pub struct TxFlows {
+    /// The handles, and what of a burst is for each; empty between calls.
+    queues: Vec<(TxHandle, Burst)>,
+}
+
+impl Clone for TxFlows {
+    fn clone(&self) -> Self {
+        let queues = self.queues.iter();
+        Self {
+            queues: queues
+                .map(|(handle, _)| (handle.clone(), Burst::new()))
+                .collect(),
+        }
+    }
+}
+
+impl TxFlows {
+    /// The queue that the flow of `packet` has. Always the same for packets of one flow
+    /// ([`FlowKey`]), whoever sends them; packets that belong to no flow that can be told have
+    /// queue 0.
+    #[must_use]
+    pub fn queue_of(&self, packet: &Packet) -> usize {
+        let (meta, headers) = (packet.meta(), packet.first());
+        let tag = meta.vlan.map_or(0, |tag| u32::from(tag.control & 0xfff));
+        let layout = meta
+            .layout
+            .or_else(|| Layout::parse(meta.link, headers, packet.bytes() as u32).ok());
+        let key = layout.and_then(|layout| FlowKey::new(&layout, headers, tag));
+        let count = self.queues.len().max(1) as u64;
+        // The upper bits: those of a multiplicative hash are the better ones.
+        key.map_or(0, |key| (((key.hash(0) >> 32) * count) >> 32) as usize)
+    }
+
+    /// Where packets come from.
+    #[must_use]
+    pub fn arena(&self) -> Option<&Arena> {
+        self.queues.first().map(|(handle, _)| handle.arena())
+    }
+
+    /// Takes packets from `burst`, all for which there is space, and never waits. What is left
+    /// is in the burst, by queue; packets of one flow are in order.
+    ///
+    /// # Errors
+    ///
+    /// When some could not be taken: they are still in the burst.
+    pub fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+        let before = burst.len();
+        while let Some(packet) = burst.pop() {
+            let queue = self.queue_of(&packet);
+            put(&mut self.queues[queue].1, packet);
+        }
+        let mut closed = false;
+        for (handle, part) in &mut self.queues {
+            if !part.is_empty() {
+                closed |= handle.try_send(part) == Err(TrySendError::Closed);
+            }
+            while let Some(packet) = part.pop() {
+                put(burst, packet);
+            }
+        }
+        let accepted = before - burst.len();
+        match burst.is_empty() {
+            true => Ok(accepted),
+            false if closed => Err(TrySendError::Closed),
+            false => Err(TrySendError::Full { accepted }),
+        }
+    }
+
+    /// As [`TxFlows::try_send`], and waits for space at most as long as `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// When the time is over or the run ends; packets that were not taken are still in the burst.
+    pub fn send_blocking(
+        &mut self,
+        burst: &mut Burst,
+        timeout: Duration,
+    ) -> Result<usize, SendError> {
+        let before = burst.len();
+        block_on_space(timeout, |waker| match self.try_send(burst) {
+            Ok(_all) => Some(Ok(before)),
+            Err(TrySendError::Closed) => Some(Err(SendError::Closed)),
+            Err(TrySendError::Full { .. }) => {
+                if let Some(waker) = waker {
+                    self.poll_space(burst, waker);
+                }
+                None
+            }
+        })
+    }
+
+    /// As [`TxFlows::try_send`], and waits for space without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// When the run ends.
+    pub async fn send(&mut self, burst: &mut Burst) -> Result<usize, Closed> {
+        let before = burst.len();
+        loop {
+            match self.try_send(burst) {
+                Ok(_all) => return Ok(before),
+                Err(TrySendError::Closed) => return Err(Closed),
+                Err(TrySendError::Full { .. }) => {}
+            }
+            poll_fn(|cx| {
+                if self.poll_space(burst, cx.waker()) {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            })
+            .await;
+        }
+    }
+
+    /// Has `waker` woken when there may be space for what is first in `burst`. True if there is
+    /// already.
+    fn poll_space(&self, burst: &Burst, waker: &Waker) -> bool {
+        burst.front().is_none_or(|packet| {
+            let (handle, _) = &self.queues[self.queue_of(packet)];
+            handle.path.may_send() || handle.poll_space(waker)
+        })
+    }
+}
+
+/// Moves a packet between bursts that together never have more than one of them holds.
+fn put(burst: &mut Burst, packet: Packet) {
+    if let Err(packet) = burst.push(packet) {
+        drop(packet);
+        unreachable!("they came from one burst");
+    }
+}

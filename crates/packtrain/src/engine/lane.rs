@@ -1,0 +1,160 @@
+//! A TX queue as its worker sees it.
+
+use super::egress::{Egress, Producer, Visit};
+use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
+use crate::packet::Burst;
+use crate::queue::ring::Status;
+use crate::stats::{DropReason, TxCounters};
+use crate::time::Instant;
+use std::cell::Cell;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A TX queue with the ring in front of it, and its worker's part in it. When it is dropped the
+/// queue is closed: what is left is counted as lost, and applications are told.
+#[derive(Debug)]
+pub struct TxLane<T: TxDescriptors> {
+    egress: Arc<Egress<T>>,
+    own: Producer,
+    visit: Visit,
+    counters: Arc<TxCounters>,
+    /// Whether the worker is among those that wait for space.
+    waits: Cell<bool>,
+    /// Armed, it found work: the next step looks at it, whatever can be seen.
+    recheck: Cell<bool>,
+    /// Its device woke the worker.
+    woken: Cell<bool>,
+}
+
+impl<T: TxDescriptors> TxLane<T> {
+    pub(super) fn new(egress: Arc<Egress<T>>, counters: Arc<TxCounters>) -> Self {
+        Self {
+            own: egress.producer(true),
+            egress,
+            visit: Visit::default(),
+            counters,
+            waits: Cell::new(false),
+            recheck: Cell::new(false),
+            woken: Cell::new(false),
+        }
+    }
+
+    /// Whether the queue takes packets from the worker.
+    pub(super) fn takes(&self) -> bool {
+        self.egress.takes()
+    }
+
+    /// Whether packets were left to the worker.
+    pub(super) fn is_left(&self) -> bool {
+        self.egress.status() == Status::Abdicated
+    }
+
+    /// After a stop: whether anything is still held or in flight, or somebody is submitting.
+    pub(super) fn is_in_use(&self) -> bool {
+        // In this order: what somebody submitted who is gone by now is seen in the ring.
+        !self.egress.is_quiet()
+            || self.egress.status() != Status::Idle
+            || self.egress.in_flight() > 0
+    }
+
+    /// Offloads that the device is still trusted with.
+    pub(super) fn features(&self) -> Features {
+        self.egress.features()
+    }
+
+    /// Wire packets in the ring and behind it.
+    pub(super) fn held(&self) -> u64 {
+        self.egress.stats().snapshot().held
+    }
+
+    /// Sends on what waits, and frees what the device is done with.
+    pub(super) fn serve(&mut self, now: Instant) -> Result<(), DeviceError> {
+        if self.waits.take() {
+            // It looks now: what it does itself is nothing to be told of.
+            self.egress.wait_no_more(&self.own);
+        }
+        self.visit.retry_at = None;
+        self.visit.woken |= self.woken.take();
+        let recheck = self.recheck.take();
+        self.egress.serve(&self.own, recheck, &mut self.visit, now);
+        // Where there was no need to serve, it does not make the next visit one that does.
+        self.visit.serves = false;
+        self.visit.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Takes packets from the front of `burst`. What the device or the ring do not take stays.
+    pub(super) fn forward(&mut self, now: Instant, burst: &mut Burst) -> Result<(), DeviceError> {
+        self.egress.forward(&self.own, burst, &mut self.visit, now);
+        self.visit.error.take().map_or(Ok(()), Err)
+    }
+
+    /// The end of a step: the device is told of all that it was given.
+    pub(super) fn ring(&mut self, now: Instant) -> Result<(), DeviceError> {
+        if std::mem::take(&mut self.visit.owes) {
+            self.egress.ring(&mut self.visit, now);
+        }
+        self.visit.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Resets the queue in its device. False for a device that cannot do that.
+    pub(super) fn reset(&mut self, now: Instant) -> Result<bool, DeviceError> {
+        self.egress.reset(now)
+    }
+
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.visit.retry_at
+    }
+
+    pub(super) fn arm(&self) -> Armed {
+        let armed = self.egress.arm();
+        self.recheck.set(armed == Armed::WorkPending);
+        armed
+    }
+
+    /// Waits for the queue to take packets again, where that may happen without the worker: `alarm`
+    /// is woken then. False if there is nothing to wait for.
+    pub(super) fn wait(&self, alarm: &Waker) -> bool {
+        if self.egress.is_shared() {
+            self.egress.wait(&self.own, alarm);
+            self.waits.set(true);
+        }
+        !self.takes()
+    }
+
+    /// What becomes ready when the device can go on, if anything waits for that.
+    pub(super) fn watched(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        let waits = match self.egress.status() {
+            Status::Stalled(_) => true,
+            Status::Idle => self.egress.in_flight() > 0,
+            Status::Busy | Status::Abdicated => false,
+        };
+        let watch = &self.visit.watch;
+        let fd = watch.fd.as_ref().map(|(_, fd)| fd.as_fd())?;
+        Some((fd, watch.wanted.filter(|_| waits)?))
+    }
+
+    /// Counts a wake-up if `fd` is the descriptor that is watched.
+    pub(super) fn woken_by(&self, fd: RawFd) {
+        if self.watched().is_some_and(|(own, _)| own.as_raw_fd() == fd) {
+            self.counters.wakeups.add(1);
+            self.woken.set(true);
+        }
+    }
+
+    /// Takes no more from applications.
+    pub(super) fn shut(&self) {
+        self.egress.shut();
+    }
+
+    pub(super) fn abandon(&self, reason: DropReason) {
+        self.egress.abandon(reason);
+    }
+}
+
+impl<T: TxDescriptors> Drop for TxLane<T> {
+    fn drop(&mut self) {
+        self.egress.close(DropReason::Shutdown);
+        self.egress.retire(&self.own);
+    }
+}

@@ -1,0 +1,571 @@
+//! Threads of the application send beside the workers.
+
+use super::fake::{FakeWorker, Queue, World, dispatched, plan_of, world};
+use crate::driver::{Armed, Input};
+use crate::engine::{Closed, Forward, Next, Port, Running, SendError, TrySendError, TxHandle};
+use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
+use crate::packet::{Arena, Burst, Packet};
+use crate::policy::dispatch::Dispatch;
+use crate::stats::DropReason;
+use crate::test_packets::{Segment, tcp4};
+use crate::time::Instant;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+const NOW: Instant = Instant::from_nanos(1);
+const ENDLESS: [Input; 2] = [Input::Endless; 2];
+/// Longest wait for what must happen, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLICIES: [Dispatch; 5] = [
+    Dispatch::Direct,
+    Dispatch::Deferred,
+    Dispatch::Abdicate,
+    Dispatch::Threshold(8),
+    Dispatch::Adaptive,
+];
+
+fn one(dispatch: Dispatch) -> World<Forward> {
+    dispatched(&plan_of([1, 1]), [1, 1], ENDLESS, None, dispatch, || {
+        Forward
+    })
+    .unwrap()
+}
+
+fn start(world: &mut World<Forward>) -> Running {
+    let workers = world.workers.take().expect("started once");
+    Running::start(workers, world.intake.clone()).unwrap()
+}
+
+fn to_b(world: &World<Forward>) -> TxHandle {
+    world.handles.queue(Port::B, 0).unwrap()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn numbered(arena: &Arena, number: u32) -> Option<Packet> {
+    let mut bytes = [0u8; 60];
+    bytes[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
+    bytes[14..18].copy_from_slice(&number.to_be_bytes());
+    arena.packet_from(&bytes).ok()
+}
+
+/// A burst with these numbers, as many as there are buffers for.
+fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
+    let mut burst = Burst::new();
+    for number in numbers {
+        let Some(packet) = numbered(arena, number) else {
+            break;
+        };
+        burst.push(packet).unwrap();
+    }
+    burst
+}
+
+/// Wakes the thread that made it, and counts.
+struct Unpark(thread::Thread, AtomicU64);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.unpark();
+    }
+}
+
+fn unpark() -> (Arc<Unpark>, Waker) {
+    let unpark = Arc::new(Unpark(thread::current(), AtomicU64::new(0)));
+    (Arc::clone(&unpark), Waker::from(unpark))
+}
+
+fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+/// Runs a future here. A wake-up that is lost makes it panic.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let (_, waker) = unpark();
+    let mut future = pin!(future);
+    loop {
+        match poll(future.as_mut(), &waker) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => {
+                let start = std::time::Instant::now();
+                thread::park_timeout(PATIENCE);
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "nobody said that there is space"
+                );
+            }
+        }
+    }
+}
+
+/// xorshift64*: the tests name the seed of what failed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+}
+
+/// Sends `count` packets by all three forms of sending, chosen at random.
+fn produce(mut handle: TxHandle, producer: u32, count: u32, seed: u64) {
+    let mut random = Random(seed ^ u64::from(producer + 1) << 32);
+    let mut next = 0;
+    while next < count {
+        let many = (random.below(BURST_PACKETS_MAX as u64) as u32 + 1).min(count - next);
+        let many = if random.below(3) == 0 { 1 } else { many };
+        let numbers = (next..next + many).map(|n| producer << 24 | n);
+        let mut burst = burst(handle.arena(), numbers);
+        if burst.is_empty() {
+            // Others have all the buffers.
+            handle.reclaim();
+            thread::yield_now();
+            continue;
+        }
+        next += burst.len() as u32;
+        while !burst.is_empty() {
+            match random.below(3) {
+                0 => match handle.try_send(&mut burst) {
+                    Ok(_) => assert!(burst.is_empty()),
+                    Err(TrySendError::Full { .. }) => thread::yield_now(),
+                    Err(TrySendError::Closed) => panic!("nobody ends it yet"),
+                },
+                1 => {
+                    handle.send_blocking(&mut burst, PATIENCE).unwrap();
+                }
+                _ => {
+                    block_on(handle.send(&mut burst)).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// Every policy, one to four producers, a worker that forwards into the same queue, and a device
+/// that stalls and goes on all the time: all arrives, each producer's packets in order.
+#[test]
+fn order_and_conservation_under_every_policy() {
+    const EACH: u32 = 1500;
+    for (index, dispatch) in POLICIES.into_iter().enumerate() {
+        for producers in 1..=4u32 {
+            let seed = 0x5eed_0000 + (index as u64) * 16 + u64::from(producers);
+            println!("{dispatch}, {producers} producers, seed {seed:#x}");
+            let mut world = one(dispatch);
+            let mut random = Random(seed);
+            let device = world.b[0].clone();
+            device.tx().room = 0;
+            device.tx().keeps = random.below(2) == 1;
+            let handle = to_b(&world);
+            let running = start(&mut world);
+            let ingress = world.a[0].clone();
+            ingress.arrive((0..EACH).map(|n| 9 << 24 | n));
+            let threads: Vec<_> = (0..producers)
+                .map(|producer| {
+                    let handle = handle.clone();
+                    thread::spawn(move || produce(handle, producer, EACH, seed))
+                })
+                .collect();
+            let all = ((producers + 1) * EACH) as usize;
+            wait_for("all packets to be sent", || {
+                for _ in 0..random.below(50) {
+                    device.tx().complete = usize::MAX;
+                    device.make_room(random.below(100) as usize);
+                    if random.below(2) == 0 {
+                        thread::yield_now();
+                    }
+                }
+                device.tx().sent.len() == all
+            });
+            threads
+                .into_iter()
+                .for_each(|thread| thread.join().unwrap());
+            drop(handle);
+            device.tx().complete = usize::MAX;
+            running.stop();
+            running.join().unwrap();
+            let end = world.closed();
+            let generated = u64::from(producers * EACH);
+            assert_eq!(end.ledger.generated, generated, "seed {seed:#x}");
+            assert_eq!(end.ledger.transmitted, all as u64, "seed {seed:#x}");
+            assert_eq!(
+                (end.ledger.held, end.ledger.dropped),
+                (0, 0),
+                "seed {seed:#x}"
+            );
+            let sent = &device.tx().sent;
+            for producer in (0..producers).chain([9]) {
+                let own = sent.iter().filter(|&&n| n >> 24 == producer);
+                let own: Vec<_> = own.map(|n| n & 0xff_ffff).collect();
+                assert!(
+                    own.iter().copied().eq(0..EACH),
+                    "seed {seed:#x}: {producer}"
+                );
+            }
+        }
+    }
+}
+
+/// S1 and S4: one packet at a time, and nobody is woken for it.
+#[test]
+fn direct_dispatch_wakes_nobody() {
+    for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+        let mut world = one(dispatch);
+        let mut handle = to_b(&world);
+        let running = start(&mut world);
+        let worker = Arc::clone(&world.stats.workers[0]);
+        wait_for("the worker to sleep", || worker.sleeps.get() > 0);
+        let before = (worker.steps.get(), world.stats.snapshot().syscalls);
+        for number in 0..2000 {
+            let sent = handle.try_send(&mut burst(&world.arena, [number]));
+            assert_eq!(sent, Ok(1));
+        }
+        let now = world.stats.snapshot();
+        let tx = &now.ports[1].tx[0];
+        assert_eq!((tx.direct, tx.deferred, tx.wakeups), (2000, 0, 0));
+        assert_eq!((tx.ring_full, tx.abdications), (0, 0));
+        assert_eq!(
+            (worker.steps.get(), now.syscalls),
+            before,
+            "not one system call"
+        );
+        assert_eq!(world.b[0].tx().sent, (0..2000).collect::<Vec<_>>());
+        running.stop();
+        running.join().unwrap();
+        assert_eq!(world.closed().ledger.generated, 2000);
+    }
+}
+
+/// S1's other extreme, so that the counters are known to count: each batch asks for the worker.
+#[test]
+fn deferred_dispatch_wakes_a_worker_that_sleeps() {
+    let mut world = one(Dispatch::Deferred);
+    let mut handle = to_b(&world);
+    let running = start(&mut world);
+    for number in 0..50 {
+        let sleeps = world.stats.workers[0].sleeps.get();
+        assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
+        let queue = world.b[0].clone();
+        wait_for("the packet", || {
+            queue.tx().sent.len() == number as usize + 1
+        });
+        wait_for("the worker to sleep", || {
+            world.stats.workers[0].sleeps.get() > sleeps
+        });
+    }
+    let tx = world.stats.snapshot().ports[1].tx[0];
+    assert_eq!((tx.direct, tx.deferred), (0, 50));
+    assert!((1..=50).contains(&tx.wakeups), "{}", tx.wakeups);
+    running.stop();
+    running.join().unwrap();
+    world.closed();
+}
+
+/// Fills queue and ring of a device that takes nothing with packets from `next` on, until the
+/// worker finds no place for any either; says what the next one would be.
+fn fill(world: &mut World<Forward>, handle: &mut TxHandle, mut next: u32) -> u32 {
+    loop {
+        let before = next;
+        next = fill_once(world, handle, next);
+        settle(world.worker(0));
+        if next == before {
+            return next;
+        }
+    }
+}
+
+fn fill_once(world: &World<Forward>, handle: &mut TxHandle, mut next: u32) -> u32 {
+    loop {
+        let mut burst = burst(&world.arena, next..next + 16);
+        assert_eq!(burst.len(), 16, "buffers for a full ring");
+        match handle.try_send(&mut burst) {
+            Ok(16) => next += 16,
+            Ok(_) => panic!("all or full"),
+            Err(TrySendError::Full { accepted }) => {
+                assert_eq!(burst.len() + accepted, 16);
+                return next + accepted as u32;
+            }
+            Err(TrySendError::Closed) => panic!("nobody ends it"),
+        }
+    }
+}
+
+fn settle(worker: &mut FakeWorker<Forward>) -> Next {
+    loop {
+        let next = worker.step(NOW).unwrap();
+        if next != Next::Again && worker.arm() == Armed::Idle {
+            return next;
+        }
+    }
+}
+
+#[test]
+fn a_full_ring_pushes_back_in_all_three_forms() {
+    let mut world = one(Dispatch::Direct);
+    let mut handle = to_b(&world);
+    world.b[0].tx().room = 0;
+    settle(world.worker(0));
+    let mut count = fill_once(&world, &mut handle, 0);
+    assert!(
+        count as usize >= TX_RING_PACKETS,
+        "every slot is used: {count}"
+    );
+    let held = world.closed().ledger;
+    assert_eq!((held.generated, held.held), (count.into(), count.into()));
+    assert!(world.stats.snapshot().ports[1].tx[0].ring_full > 0);
+    // It was told of the stall, though it slept.
+    assert_eq!(world.stats.snapshot().ports[1].tx[0].wakeups, 1);
+    settle(world.worker(0));
+    count = fill(&mut world, &mut handle, count);
+
+    let mut more = burst(&world.arena, count..count + 3);
+    let waits = handle.send_blocking(&mut more, Duration::from_millis(1));
+    assert_eq!((waits, more.len()), (Err(SendError::TimedOut), 3));
+    let (woken, waker) = unpark();
+    let mut cx = Context::from_waker(&waker);
+    assert!(handle.poll_ready(&mut cx).is_pending());
+    {
+        let mut sending = pin!(handle.send(&mut more));
+        assert!(poll(sending.as_mut(), &waker).is_pending());
+        // There is room for one: that alone makes no space in the ring, which goes on in bursts.
+        world.b[0].make_room(1);
+        settle(world.worker(0));
+        world.closed();
+        world.b[0].make_room(usize::MAX);
+        settle(world.worker(0));
+        assert!(woken.1.load(Ordering::Relaxed) > 0);
+        assert_eq!(poll(sending.as_mut(), &waker), Poll::Ready(Ok(3)));
+    }
+    count += 3;
+    assert!(handle.poll_ready(&mut cx).is_ready());
+    assert_eq!(world.b[0].tx().sent, (0..count).collect::<Vec<_>>());
+
+    // A future that is dropped leaves the packets where they were.
+    world.b[0].tx().room = 0;
+    fill(&mut world, &mut handle, count);
+    let mut more = burst(&world.arena, 0..2);
+    {
+        let mut sending = pin!(handle.send(&mut more));
+        assert!(poll(sending.as_mut(), &waker).is_pending());
+    }
+    assert_eq!(more.len(), 2);
+
+    world.intake.stop();
+    world.worker(0).step(NOW).unwrap();
+    assert_eq!(handle.try_send(&mut more), Err(TrySendError::Closed));
+    assert!(handle.poll_ready(&mut cx).is_ready(), "to be told so");
+    assert_eq!(block_on(handle.send(&mut more)), Err(Closed));
+    let blocking = handle.send_blocking(&mut more, PATIENCE);
+    assert_eq!((blocking, more.len()), (Err(SendError::Closed), 2));
+    // What was taken before the end is sent, or counted.
+    world.worker(0).abandon(DropReason::Shutdown);
+    let end = world.closed();
+    assert!(end.drops.get(DropReason::Shutdown) > 0 && end.ledger.held == 0);
+}
+
+/// Blocked in all forms when the run ends: told, and nobody hangs.
+#[test]
+fn the_end_of_the_run_releases_who_waits() {
+    for how in ["stop", "drop", "drop workers", "failure"] {
+        let mut world = one(Dispatch::Direct);
+        world.b[0].tx().room = 0;
+        let mut handle = to_b(&world);
+        fill(&mut world, &mut handle, 0);
+        let (blocked, awaits) = (handle.clone(), handle.clone());
+        let spawn = |mut handle: TxHandle, blocks: bool| {
+            let mut rest = burst(&world.arena, 0..5);
+            thread::spawn(move || {
+                let closed = if blocks {
+                    handle.send_blocking(&mut rest, PATIENCE) == Err(SendError::Closed)
+                } else {
+                    block_on(handle.send(&mut rest)) == Err(Closed)
+                };
+                assert!(closed && rest.len() == 5);
+            })
+        };
+        let threads = [spawn(blocked, true), spawn(awaits, false)];
+        if how == "drop workers" {
+            drop(world.workers.take());
+        } else {
+            let running = start(&mut world);
+            thread::sleep(Duration::from_millis(2));
+            match how {
+                "stop" => {
+                    running.stop();
+                    running.join().unwrap();
+                }
+                "drop" => drop(running),
+                _ => {
+                    world.b[0].tx().removed = true;
+                    world.b[0].make_room(1);
+                    let error = running.join().unwrap_err();
+                    assert_eq!(error.port, Some(Port::B), "{error}");
+                }
+            }
+        }
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        let end = world.closed();
+        assert_eq!(end.ledger.held, 0, "{how}");
+        let reason = match how {
+            "failure" => DropReason::DeviceReset,
+            _ => DropReason::Shutdown,
+        };
+        assert_eq!(end.drops.get(reason), end.ledger.generated, "{how}");
+        // Handles outlive it all.
+        let mut late = burst(&world.arena, [1]);
+        assert_eq!(handle.try_send(&mut late), Err(TrySendError::Closed));
+        handle.reclaim();
+        drop(handle);
+        world.closed();
+    }
+}
+
+/// An application hits the error of a device; the run ends with it, and the packets are counted.
+#[test]
+fn a_failure_under_a_handle_is_the_workers_to_report() {
+    let mut world = one(Dispatch::Direct);
+    let mut handle = to_b(&world);
+    world.b[0].tx().removed = true;
+    let running = start(&mut world);
+    assert_eq!(handle.try_send(&mut burst(&world.arena, 0..10)), Ok(10));
+    let error = running.join().unwrap_err();
+    assert_eq!(error.port, Some(Port::B), "{error}");
+    let end = world.closed();
+    assert_eq!(end.drops.get(DropReason::DeviceReset), 10);
+}
+
+/// The producers are gone, the device goes on: the worker was told, and watched it.
+#[test]
+fn a_stalled_ring_goes_on_without_its_producers() {
+    for dispatch in POLICIES {
+        let mut world = one(dispatch);
+        world.b[0].tx().room = 3;
+        let mut handle = to_b(&world);
+        let running = start(&mut world);
+        let worker = Arc::clone(&world.stats.workers[0]);
+        wait_for("the worker to sleep", || worker.sleeps.get() > 0);
+        let mut burst = burst(&world.arena, 0..40);
+        handle.send_blocking(&mut burst, PATIENCE).unwrap();
+        drop(handle);
+        let queue: &Queue = &world.b[0];
+        wait_for("the stall", || queue.tx().sent.len() == 3);
+        for sent in [10, 11, 40] {
+            let more = sent - queue.tx().sent.len();
+            queue.make_room(more);
+            wait_for("the rest", || queue.tx().sent.len() == sent);
+        }
+        running.stop();
+        running.join().unwrap();
+        assert_eq!(world.closed().ledger.transmitted, 40);
+    }
+}
+
+/// A worker that has to wait for space which only an application makes: it is told.
+#[test]
+fn a_worker_waits_for_space_like_any_producer() {
+    // From 8 packets on a producer drains whatever the state, so also a ring that has stalled.
+    let mut world = one(Dispatch::Threshold(8));
+    let mut handle = to_b(&world);
+    world.b[0].tx().room = 0;
+    world.a[0].arrive(0..200);
+    settle(world.worker(0));
+    let held = world.closed().ledger.held;
+    assert!(held > 0 && world.b[0].tx().sent.is_empty());
+    let polls = world.a[0].asked().0;
+    // Nobody says that there is room; the application finds out.
+    world.b[0].tx().room = usize::MAX;
+    let numbers = (0..8).map(|n| 1 << 24 | n);
+    assert_eq!(handle.try_send(&mut burst(&world.arena, numbers)), Ok(8));
+    assert!(world.b[0].tx().sent.len() >= 8 + 64);
+    // The worker slept, and has to hear of it: its descriptor is readable.
+    let mut ready = false;
+    world.worker(0).interests(|fd, _| {
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+            fd,
+            rustix::event::PollFlags::IN,
+        )];
+        let now = rustix::event::Timespec::default();
+        ready |= rustix::event::poll(&mut fds, Some(&now)).unwrap() > 0;
+    });
+    assert!(ready, "slept over");
+    settle(world.worker(0));
+    assert!(world.a[0].asked().0 > polls);
+    let sent = world.b[0].tx().sent.clone();
+    assert_eq!(sent.len(), 208);
+    assert!(sent.iter().filter(|&&n| n < 1 << 24).is_sorted());
+    world.closed();
+}
+
+#[test]
+fn flows_keep_their_queue_and_their_order() {
+    let mut world = world([4, 4], ENDLESS, None, || Forward).unwrap();
+    let mut flows = world.handles.flows(Port::B);
+    let mut clone = flows.clone();
+    let mut used = [false; 4];
+    for seq in 0..50 {
+        let mut burst = Burst::new();
+        for port in 0..40u16 {
+            let segment = Segment {
+                port,
+                seq,
+                ..Segment::default()
+            };
+            let packet = world.arena.packet_from(&tcp4(&segment)).unwrap();
+            let queue = flows.queue_of(&packet);
+            assert_eq!(queue, clone.queue_of(&packet));
+            used[queue] = true;
+            burst.push(packet).unwrap();
+        }
+        // One flow may be sent by any of them, by one at a time.
+        let who = if seq % 2 == 0 { &mut flows } else { &mut clone };
+        if seq % 3 == 0 {
+            assert_eq!(who.try_send(&mut burst), Ok(40));
+        } else if seq % 3 == 1 {
+            assert_eq!(who.send_blocking(&mut burst, PATIENCE), Ok(40));
+        } else {
+            assert_eq!(block_on(who.send(&mut burst)), Ok(40));
+        }
+    }
+    assert_eq!(used, [true; 4], "40 flows over 4 queues");
+    let mut places = std::collections::HashMap::new();
+    for (index, queue) in world.b.iter().enumerate() {
+        let tx = queue.tx();
+        for port in 0..40 {
+            let own: Vec<_> = tx.tcp.iter().filter(|p| p.0 == port).map(|p| p.1).collect();
+            if !own.is_empty() {
+                assert_eq!(own, (0..50).collect::<Vec<_>>());
+                assert_eq!(
+                    places.insert(port, index),
+                    None,
+                    "flow {port} is on two queues"
+                );
+            }
+        }
+    }
+    assert_eq!(places.len(), 40);
+
+    // Of a full queue the others know nothing.
+    for queue in &world.b {
+        queue.tx().room = 0;
+    }
+    (0..4).for_each(|worker| assert_eq!(settle(world.worker(worker)), Next::Arm));
+    assert_eq!(world.handles.queues(Port::B), 4);
+    assert!(world.handles.queue(Port::B, 4).is_none());
+    world.closed();
+}

@@ -50,7 +50,7 @@ pub use consumer::{Consumer, Drained, Exit, Turn};
 
 use crate::limits::RING_SLOTS_MAX;
 use crate::stats::Stall;
-use crate::sync::{AtomicU64, Barrier, Ordering, Padded, UnsafeCell, write_cells};
+use crate::sync::{AtomicU64, Barrier, Lines, Ordering, Padded, UnsafeCell, write_cells};
 use std::error::Error;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -197,8 +197,8 @@ pub struct Ring<T, S> {
     /// Up to where slots are empty again, written by the consumer.
     released: Padded<AtomicU64>,
     owner: Padded<UnsafeCell<Owner<S>>>,
-    stamps: Box<[AtomicU64]>,
-    slots: Box<[Slot<T>]>,
+    stamps: Lines<AtomicU64>,
+    slots: Lines<Slot<T>>,
     capacity: u64,
     /// Where a consumer left the role to the producer that has reserved this position, or
     /// [`NOWHERE`]. Beside what never changes: every producer reads it, and it is hardly written.
@@ -255,10 +255,8 @@ impl<T, S> Ring<T, S> {
                 seen: 0,
                 state,
             })),
-            stamps: (0..slots).map(|_| AtomicU64::new(Stamp::NONE.0)).collect(),
-            slots: (0..slots)
-                .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
-                .collect(),
+            stamps: Lines::new(slots, || AtomicU64::new(Stamp::NONE.0)),
+            slots: Lines::new(slots, || UnsafeCell::new(MaybeUninit::uninit())),
             capacity: capacity as u64,
             gap: AtomicU64::new(NOWHERE),
             barrier: Barrier::new(),

@@ -5,7 +5,7 @@
     reason = "the role is what gives access to the state and to published slots"
 )]
 
-use super::word::{Head, NOWHERE, Stamp, State, after, distance};
+use super::word::{Head, NOWHERE, Stamp, State, after, distance, is_line_start};
 use super::{Owner, Ring};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::stats::Stall;
@@ -17,6 +17,14 @@ const GAP_LOOKS: u32 = if cfg!(any(packtrain_loom, miri)) {
     1
 } else {
     64
+};
+
+/// How long a poll that took nothing waits before the next look. Looking on at once takes the line
+/// from a producer at each of its items; so it is some ten items further when it is looked at.
+const EMPTY_SPINS: u32 = if cfg!(any(packtrain_loom, miri)) {
+    0
+} else {
+    24
 };
 
 /// What a turn says.
@@ -90,14 +98,21 @@ impl<'a, T, S> Consumer<'a, T, S> {
     }
 
     /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`],
-    /// none if there are none. Space is given back after it. The role stays here.
+    /// none if there are none. Space is given back after it. The role stays here. A poll that took
+    /// nothing waits for a moment, so that the next one finds more than a single item.
     #[inline(always)]
     pub fn poll(
         &mut self,
         most: usize,
         turn: impl FnOnce(&mut S, &mut Drained<'_, T, S>) -> Turn,
     ) -> Turn {
-        self.turn(most, turn).1
+        let (taken, said) = self.turn(most, turn);
+        if taken == 0 {
+            for _ in 0..EMPTY_SPINS {
+                spin();
+            }
+        }
+        said
     }
 
     /// Says also how many items were taken.
@@ -306,12 +321,17 @@ impl<T, S> Drop for Consumer<'_, T, S> {
 }
 
 impl<T, S> Ring<T, S> {
-    /// Items known to be published, looking on until there are `enough`. For the consumer.
+    /// Items known to be published, looking on if these are not `enough`. For the consumer.
     #[inline(always)]
     fn published(&self, owner: &mut Owner<S>, enough: u64) -> u64 {
         let mut seen = owner.seen;
         let mut known = distance(owner.tail, seen);
-        while known < enough {
+        if known >= enough {
+            return known;
+        }
+        // A look takes the line with the stamp from its producer, so what else is in that line is
+        // looked at, too.
+        while known < enough || (!is_line_start(seen) && known < BURST_PACKETS_MAX as u64) {
             let stamp = self.stamp(seen).load(Ordering::Acquire);
             let Some(items) = Stamp(stamp).items_at(seen) else {
                 break;

@@ -54,7 +54,7 @@ use crate::sync::{AtomicU64, Barrier, Lines, Ordering, Padded, UnsafeCell, write
 use std::error::Error;
 use std::fmt;
 use std::mem::MaybeUninit;
-use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance};
+use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance, index, reaches};
 
 /// Which states a caller takes the consumer's role in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,7 +247,7 @@ impl<T, S> Ring<T, S> {
         Ok(Self {
             producers: Padded(Producers {
                 head: AtomicU64::new(Head::new(0, State::Idle).0),
-                limit: AtomicU64::new(capacity as u64),
+                limit: AtomicU64::new(after(0, capacity as u64)),
             }),
             released: Padded(AtomicU64::new(0)),
             owner: Padded(UnsafeCell::new(Owner {
@@ -351,8 +351,7 @@ impl<T, S> Ring<T, S> {
         loop {
             let at = head.position();
             // Acquire: who wrote the limit saw that the consumer was done with those slots.
-            let room = distance(at, limit.load(Ordering::Acquire));
-            let count = if room >= want && room <= self.capacity {
+            let count = if reaches(at, want, limit.load(Ordering::Acquire)) {
                 want
             } else {
                 match self.look_for_room(at) {
@@ -457,8 +456,7 @@ impl<T, S> Ring<T, S> {
     /// Where a position is.
     #[inline(always)]
     fn index(&self, at: u64) -> usize {
-        // Slots are a power of two, at most `RING_SLOTS_MAX`.
-        at as usize & (self.slots.len() - 1)
+        index(at, self.slots.len())
     }
 
     /// Lets the consumer see what was written, and says what the caller has to do.

@@ -19,14 +19,6 @@ const GAP_LOOKS: u32 = if cfg!(any(packtrain_loom, miri)) {
     64
 };
 
-/// How long a poll that took nothing waits before the next look. Looking on at once takes the line
-/// from a producer at each of its items; so it is some ten items further when it is looked at.
-const EMPTY_SPINS: u32 = if cfg!(any(packtrain_loom, miri)) {
-    0
-} else {
-    24
-};
-
 /// What a turn says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a stall that is not passed on is lost"]
@@ -71,10 +63,9 @@ pub struct Consumer<'a, T, S> {
 #[derive(Debug)]
 pub struct Drained<'a, T, S> {
     ring: &'a Ring<T, S>,
-    /// The next one. The owner's tail follows when this is dropped, also by a panic.
+    /// The next one. The ring's tail follows when this is dropped, also by a panic.
     next: u64,
     end: u64,
-    tail: &'a mut u64,
 }
 
 impl<'a, T, S> Consumer<'a, T, S> {
@@ -98,21 +89,14 @@ impl<'a, T, S> Consumer<'a, T, S> {
     }
 
     /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`],
-    /// none if there are none. Space is given back after it. The role stays here. A poll that took
-    /// nothing waits for a moment, so that the next one finds more than a single item.
+    /// none if there are none. Space is given back after it. The role stays here.
     #[inline(always)]
     pub fn poll(
         &mut self,
         most: usize,
         turn: impl FnOnce(&mut S, &mut Drained<'_, T, S>) -> Turn,
     ) -> Turn {
-        let (taken, said) = self.turn(most, turn);
-        if taken == 0 {
-            for _ in 0..EMPTY_SPINS {
-                spin();
-            }
-        }
-        said
+        self.turn(most, turn).1
     }
 
     /// Says also how many items were taken.
@@ -125,21 +109,15 @@ impl<'a, T, S> Consumer<'a, T, S> {
         let ring = self.ring;
         let most = most.min(BURST_PACKETS_MAX) as u64;
         self.owner(|owner| {
-            let before = owner.tail;
-            let count = ring.published(owner, most).min(most);
+            let tail = ring.tail();
+            let count = ring.published(owner, tail, most).min(most);
             let mut drained = Drained {
                 ring,
-                next: before,
-                end: after(before, count),
-                tail: &mut owner.tail,
+                next: tail,
+                end: after(tail, count),
             };
             let said = turn(&mut owner.state, &mut drained);
-            let next = drained.next;
-            drop(drained);
-            let taken = distance(before, next);
-            if taken > 0 {
-                ring.released.store(next, Ordering::Release);
-            }
+            let taken = distance(tail, drained.next);
             (taken as usize, said)
         })
     }
@@ -212,17 +190,12 @@ impl<'a, T, S> Consumer<'a, T, S> {
 
     fn has_published(&mut self) -> bool {
         let ring = self.ring;
-        self.owner(|owner| ring.published(owner, 1) > 0)
-    }
-
-    /// The next position. Nobody else changes it.
-    fn tail(&mut self) -> u64 {
-        self.owner(|owner| owner.tail)
+        self.owner(|owner| ring.published(owner, ring.tail(), 1) > 0)
     }
 
     /// Idle, unless somebody has reserved anything.
     fn try_idle(&mut self) -> bool {
-        let tail = self.tail();
+        let tail = self.ring.tail();
         let word = &self.ring.producers.head;
         let idle = Head::new(tail, State::Idle).0;
         let mut head = Head::new(tail, State::Busy);
@@ -244,7 +217,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
     #[cold]
     fn try_pass(&mut self) -> bool {
         let ring = self.ring;
-        let tail = self.tail();
+        let tail = self.ring.tail();
         ring.gap.store(tail, Ordering::Release);
         // From here on the producer may be the consumer: all that is used is shared.
         self.active = false;
@@ -279,7 +252,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
 
     /// Idle if nothing is reserved, else for the worker.
     fn finish(mut self) -> Exit {
-        let tail = self.tail();
+        let tail = self.ring.tail();
         let left = self.change(|head| {
             if head.position() == tail {
                 State::Idle
@@ -313,19 +286,24 @@ impl<T, S> Drop for Consumer<'_, T, S> {
     fn drop(&mut self) {
         if self.active {
             // After a panic: whoever takes the role next finds all that was not taken.
-            let tail = self.tail();
-            self.ring.released.store(tail, Ordering::Release);
             self.change(|_| State::Abdicated);
         }
     }
 }
 
 impl<T, S> Ring<T, S> {
-    /// Items known to be published, looking on if these are not `enough`. For the consumer.
+    /// The next position. Nobody but the consumer changes it.
     #[inline(always)]
-    fn published(&self, owner: &mut Owner<S>, enough: u64) -> u64 {
+    fn tail(&self) -> u64 {
+        // The role came with acquire from whoever wrote it.
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Items known to be published from `tail` on, looking on if these are not `enough`. For the consumer.
+    #[inline(always)]
+    fn published(&self, owner: &mut Owner<S>, tail: u64, enough: u64) -> u64 {
         let mut seen = owner.seen;
-        let mut known = distance(owner.tail, seen);
+        let mut known = distance(tail, seen);
         if known >= enough {
             return known;
         }
@@ -347,7 +325,8 @@ impl<T, S> Ring<T, S> {
 impl<T, S> Drop for Drained<'_, T, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        *self.tail = self.next;
+        // Release: whoever sees that slots are empty must not be overtaken by the reads.
+        self.ring.tail.store(self.next, Ordering::Release);
     }
 }
 

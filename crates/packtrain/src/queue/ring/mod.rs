@@ -159,8 +159,6 @@ struct Producers {
 
 /// What belongs to the role of the consumer.
 struct Owner<S> {
-    /// The next item.
-    tail: u64,
     /// Up to where items are known to be published.
     seen: u64,
     state: S,
@@ -194,8 +192,8 @@ type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 /// ```
 pub struct Ring<T, S> {
     producers: Padded<Producers>,
-    /// Up to where slots are empty again, written by the consumer.
-    released: Padded<AtomicU64>,
+    /// The next item. Slots before it are empty. Written by the consumer, once a turn.
+    tail: Padded<AtomicU64>,
     owner: Padded<UnsafeCell<Owner<S>>>,
     stamps: Lines<AtomicU64>,
     slots: Lines<Slot<T>>,
@@ -208,7 +206,7 @@ pub struct Ring<T, S> {
 
 // SAFETY: items move from one thread to another, hence `T: Send`, and are never seen by two at
 // once: a slot belongs to the producer that reserved it until the stamp is there, then to the
-// consumer until `released` is beyond it. `S` is used by the consumer of the time only, and the
+// consumer until `tail` is beyond it. `S` is used by the consumer of the time only, and the
 // role goes on by release and acquire of the head, or of `gap`.
 unsafe impl<T: Send, S: Send> Sync for Ring<T, S> {}
 // SAFETY: it owns items and state, and borrows nothing.
@@ -249,9 +247,8 @@ impl<T, S> Ring<T, S> {
                 head: AtomicU64::new(Head::new(0, State::Idle).0),
                 limit: AtomicU64::new(after(0, capacity as u64)),
             }),
-            released: Padded(AtomicU64::new(0)),
+            tail: Padded(AtomicU64::new(0)),
             owner: Padded(UnsafeCell::new(Owner {
-                tail: 0,
                 seen: 0,
                 state,
             })),
@@ -274,9 +271,9 @@ impl<T, S> Ring<T, S> {
     #[must_use]
     pub fn len(&self) -> usize {
         // In this order the head is never behind.
-        let released = self.released.load(Ordering::Acquire);
+        let tail = self.tail.load(Ordering::Acquire);
         let head = Head(self.producers.head.load(Ordering::Acquire)).position();
-        distance(released, head).min(self.capacity) as usize
+        distance(tail, head).min(self.capacity) as usize
     }
 
     /// True if [`len`](Self::len) is 0.
@@ -387,10 +384,10 @@ impl<T, S> Ring<T, S> {
     /// None if that is not the head any more.
     #[inline(never)]
     fn look_for_room(&self, at: u64) -> Option<u64> {
-        let released = self.released.load(Ordering::Acquire);
-        let room = self.capacity.checked_sub(distance(released, at))?;
+        let tail = self.tail.load(Ordering::Acquire);
+        let room = self.capacity.checked_sub(distance(tail, at))?;
         let limit = &self.producers.limit;
-        limit.store(after(released, self.capacity), Ordering::Release);
+        limit.store(after(tail, self.capacity), Ordering::Release);
         Some(room)
     }
 
@@ -426,16 +423,20 @@ impl<T, S> Ring<T, S> {
     /// The slots of `count` positions: up to the end, and the rest from the start.
     #[inline(always)]
     fn parts(&self, at: u64, count: usize) -> [&[Slot<T>]; 2] {
-        let start = self.index(at);
-        let first = count.min(self.slots.len() - start);
         debug_assert!(count <= self.slots.len());
+        let start = self.index(at);
+        let first = self.slots.len() - start;
         // SAFETY: an index is below the number of slots, the first part ends there at most, and
         // nobody reserves or takes more than the capacity, which is not above that number.
         unsafe {
-            [
-                self.slots.get_unchecked(start..start + first),
-                self.slots.get_unchecked(..count - first),
-            ]
+            if count <= first {
+                [self.slots.get_unchecked(start..start + count), &[]]
+            } else {
+                [
+                    self.slots.get_unchecked(start..),
+                    self.slots.get_unchecked(..count - first),
+                ]
+            }
         }
     }
 
@@ -558,10 +559,7 @@ impl<T, S> Ring<T, S> {
 impl<T, S> Drop for Ring<T, S> {
     fn drop(&mut self) {
         let head = Head(self.producers.head.load(Ordering::Acquire)).position();
-        let tail = self.owner.0.with_mut(|owner| {
-            // SAFETY: `&mut self` says that there is no consumer.
-            unsafe { (*owner).tail }
-        });
+        let tail = self.tail.load(Ordering::Acquire);
         // Nobody is enqueueing, so all that is reserved was written.
         let mut at = tail;
         while at != head {

@@ -67,10 +67,9 @@ fn ring_at(capacity: usize, position: u64) -> TestRing {
     ring.producers
         .limit
         .store(after(position, capacity as u64), order);
-    ring.released.store(position, order);
+    ring.tail.store(position, order);
     // SAFETY: nobody else has the ring yet.
     ring.owner.with_mut(|owner| unsafe {
-        (*owner).tail = position;
         (*owner).seen = position;
     });
     ring

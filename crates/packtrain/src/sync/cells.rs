@@ -5,19 +5,19 @@
 use super::UnsafeCell;
 use std::mem::MaybeUninit;
 
-/// Moves `count` values, in steps of known length: most runs are shorter than a call of `memcpy`
-/// takes. 8 handles are a cache line.
+/// Moves `count` values. Few of them in steps of known length, which is done before a call of
+/// `memcpy` has found out what to do.
 #[cfg(not(packtrain_loom))]
 #[inline(always)]
 unsafe fn move_values<T>(from: *const T, to: *mut T, count: usize) {
-    let mut done = 0;
     // SAFETY: the caller gives two places for `count` values that do not overlap.
     unsafe {
-        while done + 8 <= count {
-            from.add(done).copy_to_nonoverlapping(to.add(done), 8);
-            done += 8;
+        if count >= 16 {
+            from.copy_to_nonoverlapping(to, count);
+            return;
         }
-        for step in [4, 2, 1] {
+        let mut done = 0;
+        for step in [8, 4, 2, 1] {
             if count & step != 0 {
                 from.add(done).copy_to_nonoverlapping(to.add(done), step);
                 done += step;

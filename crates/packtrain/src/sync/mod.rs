@@ -6,9 +6,11 @@
 
 mod barrier;
 mod cells;
+mod lines;
 
 pub(crate) use barrier::Barrier;
 pub(crate) use cells::{read_cells, write_cells};
+pub(crate) use lines::Lines;
 
 use std::ops::Deref;
 

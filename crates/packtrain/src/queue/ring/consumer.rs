@@ -5,7 +5,7 @@
     reason = "the role is what gives access to the state and to published slots"
 )]
 
-use super::word::{Head, NOWHERE, Stamp, State, after, distance};
+use super::word::{Head, NOWHERE, Stamp, State, after, distance, is_line_start};
 use super::{Owner, Ring};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::stats::Stall;
@@ -63,10 +63,9 @@ pub struct Consumer<'a, T, S> {
 #[derive(Debug)]
 pub struct Drained<'a, T, S> {
     ring: &'a Ring<T, S>,
-    /// The next one. The owner's tail follows when this is dropped, also by a panic.
+    /// The next one. The ring's tail follows when this is dropped, also by a panic.
     next: u64,
     end: u64,
-    tail: &'a mut u64,
 }
 
 impl<'a, T, S> Consumer<'a, T, S> {
@@ -110,21 +109,15 @@ impl<'a, T, S> Consumer<'a, T, S> {
         let ring = self.ring;
         let most = most.min(BURST_PACKETS_MAX) as u64;
         self.owner(|owner| {
-            let before = owner.tail;
-            let count = ring.published(owner, most).min(most);
+            let tail = ring.tail();
+            let count = ring.published(owner, tail, most).min(most);
             let mut drained = Drained {
                 ring,
-                next: before,
-                end: after(before, count),
-                tail: &mut owner.tail,
+                next: tail,
+                end: after(tail, count),
             };
             let said = turn(&mut owner.state, &mut drained);
-            let next = drained.next;
-            drop(drained);
-            let taken = distance(before, next);
-            if taken > 0 {
-                ring.released.store(next, Ordering::Release);
-            }
+            let taken = distance(tail, drained.next);
             (taken as usize, said)
         })
     }
@@ -197,17 +190,12 @@ impl<'a, T, S> Consumer<'a, T, S> {
 
     fn has_published(&mut self) -> bool {
         let ring = self.ring;
-        self.owner(|owner| ring.published(owner, 1) > 0)
-    }
-
-    /// The next position. Nobody else changes it.
-    fn tail(&mut self) -> u64 {
-        self.owner(|owner| owner.tail)
+        self.owner(|owner| ring.published(owner, ring.tail(), 1) > 0)
     }
 
     /// Idle, unless somebody has reserved anything.
     fn try_idle(&mut self) -> bool {
-        let tail = self.tail();
+        let tail = self.ring.tail();
         let word = &self.ring.producers.head;
         let idle = Head::new(tail, State::Idle).0;
         let mut head = Head::new(tail, State::Busy);
@@ -229,7 +217,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
     #[cold]
     fn try_pass(&mut self) -> bool {
         let ring = self.ring;
-        let tail = self.tail();
+        let tail = self.ring.tail();
         ring.gap.store(tail, Ordering::Release);
         // From here on the producer may be the consumer: all that is used is shared.
         self.active = false;
@@ -264,7 +252,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
 
     /// Idle if nothing is reserved, else for the worker.
     fn finish(mut self) -> Exit {
-        let tail = self.tail();
+        let tail = self.ring.tail();
         let left = self.change(|head| {
             if head.position() == tail {
                 State::Idle
@@ -298,20 +286,30 @@ impl<T, S> Drop for Consumer<'_, T, S> {
     fn drop(&mut self) {
         if self.active {
             // After a panic: whoever takes the role next finds all that was not taken.
-            let tail = self.tail();
-            self.ring.released.store(tail, Ordering::Release);
             self.change(|_| State::Abdicated);
         }
     }
 }
 
 impl<T, S> Ring<T, S> {
-    /// Items known to be published, looking on until there are `enough`. For the consumer.
+    /// The next position. Nobody but the consumer changes it.
     #[inline(always)]
-    fn published(&self, owner: &mut Owner<S>, enough: u64) -> u64 {
+    fn tail(&self) -> u64 {
+        // The role came with acquire from whoever wrote it.
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Items known to be published from `tail` on, looking on if these are not `enough`. For the consumer.
+    #[inline(always)]
+    fn published(&self, owner: &mut Owner<S>, tail: u64, enough: u64) -> u64 {
         let mut seen = owner.seen;
-        let mut known = distance(owner.tail, seen);
-        while known < enough {
+        let mut known = distance(tail, seen);
+        if known >= enough {
+            return known;
+        }
+        // A look takes the line with the stamp from its producer, so what else is in that line is
+        // looked at, too.
+        while known < enough || (!is_line_start(seen) && known < BURST_PACKETS_MAX as u64) {
             let stamp = self.stamp(seen).load(Ordering::Acquire);
             let Some(items) = Stamp(stamp).items_at(seen) else {
                 break;
@@ -327,7 +325,8 @@ impl<T, S> Ring<T, S> {
 impl<T, S> Drop for Drained<'_, T, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        *self.tail = self.next;
+        // Release: whoever sees that slots are empty must not be overtaken by the reads.
+        self.ring.tail.store(self.next, Ordering::Release);
     }
 }
 
@@ -351,6 +350,23 @@ impl<T, S> Drained<'_, T, S> {
         }
         self.next = after(self.next, count as u64);
         count
+    }
+}
+
+impl<T, S> Drained<'_, T, S> {
+    /// Gives all items to `each`, oldest first. The same as a loop over the iterator, without
+    /// finding the slot for each anew.
+    #[inline(always)]
+    pub fn take_each(&mut self, mut each: impl FnMut(T)) {
+        for part in self.ring.parts(self.next, self.len()) {
+            for slot in part {
+                // SAFETY: the slots up to `end` are published, and ours to take; `next` goes on
+                // before anything else can happen, so that nobody takes it again.
+                let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
+                self.next = after(self.next, 1);
+                each(item);
+            }
+        }
     }
 }
 

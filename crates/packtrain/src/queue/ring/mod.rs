@@ -50,11 +50,11 @@ pub use consumer::{Consumer, Drained, Exit, Turn};
 
 use crate::limits::RING_SLOTS_MAX;
 use crate::stats::Stall;
-use crate::sync::{AtomicU64, Barrier, Ordering, Padded, UnsafeCell, write_cells};
+use crate::sync::{AtomicU64, Barrier, Lines, Ordering, Padded, UnsafeCell, write_cells};
 use std::error::Error;
 use std::fmt;
 use std::mem::MaybeUninit;
-use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance};
+use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance, index, reaches};
 
 /// Which states a caller takes the consumer's role in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,8 +159,6 @@ struct Producers {
 
 /// What belongs to the role of the consumer.
 struct Owner<S> {
-    /// The next item.
-    tail: u64,
     /// Up to where items are known to be published.
     seen: u64,
     state: S,
@@ -194,11 +192,11 @@ type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 /// ```
 pub struct Ring<T, S> {
     producers: Padded<Producers>,
-    /// Up to where slots are empty again, written by the consumer.
-    released: Padded<AtomicU64>,
+    /// The next item. Slots before it are empty. Written by the consumer, once a turn.
+    tail: Padded<AtomicU64>,
     owner: Padded<UnsafeCell<Owner<S>>>,
-    stamps: Box<[AtomicU64]>,
-    slots: Box<[Slot<T>]>,
+    stamps: Lines<AtomicU64>,
+    slots: Lines<Slot<T>>,
     capacity: u64,
     /// Where a consumer left the role to the producer that has reserved this position, or
     /// [`NOWHERE`]. Beside what never changes: every producer reads it, and it is hardly written.
@@ -208,7 +206,7 @@ pub struct Ring<T, S> {
 
 // SAFETY: items move from one thread to another, hence `T: Send`, and are never seen by two at
 // once: a slot belongs to the producer that reserved it until the stamp is there, then to the
-// consumer until `released` is beyond it. `S` is used by the consumer of the time only, and the
+// consumer until `tail` is beyond it. `S` is used by the consumer of the time only, and the
 // role goes on by release and acquire of the head, or of `gap`.
 unsafe impl<T: Send, S: Send> Sync for Ring<T, S> {}
 // SAFETY: it owns items and state, and borrows nothing.
@@ -247,18 +245,12 @@ impl<T, S> Ring<T, S> {
         Ok(Self {
             producers: Padded(Producers {
                 head: AtomicU64::new(Head::new(0, State::Idle).0),
-                limit: AtomicU64::new(capacity as u64),
+                limit: AtomicU64::new(after(0, capacity as u64)),
             }),
-            released: Padded(AtomicU64::new(0)),
-            owner: Padded(UnsafeCell::new(Owner {
-                tail: 0,
-                seen: 0,
-                state,
-            })),
-            stamps: (0..slots).map(|_| AtomicU64::new(Stamp::NONE.0)).collect(),
-            slots: (0..slots)
-                .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
-                .collect(),
+            tail: Padded(AtomicU64::new(0)),
+            owner: Padded(UnsafeCell::new(Owner { seen: 0, state })),
+            stamps: Lines::new(slots, || AtomicU64::new(Stamp::NONE.0)),
+            slots: Lines::new(slots, || UnsafeCell::new(MaybeUninit::uninit())),
             capacity: capacity as u64,
             gap: AtomicU64::new(NOWHERE),
             barrier: Barrier::new(),
@@ -276,9 +268,9 @@ impl<T, S> Ring<T, S> {
     #[must_use]
     pub fn len(&self) -> usize {
         // In this order the head is never behind.
-        let released = self.released.load(Ordering::Acquire);
+        let tail = self.tail.load(Ordering::Acquire);
         let head = Head(self.producers.head.load(Ordering::Acquire)).position();
-        distance(released, head).min(self.capacity) as usize
+        distance(tail, head).min(self.capacity) as usize
     }
 
     /// True if [`len`](Self::len) is 0.
@@ -353,8 +345,7 @@ impl<T, S> Ring<T, S> {
         loop {
             let at = head.position();
             // Acquire: who wrote the limit saw that the consumer was done with those slots.
-            let room = distance(at, limit.load(Ordering::Acquire));
-            let count = if room >= want && room <= self.capacity {
+            let count = if reaches(at, want, limit.load(Ordering::Acquire)) {
                 want
             } else {
                 match self.look_for_room(at) {
@@ -390,10 +381,10 @@ impl<T, S> Ring<T, S> {
     /// None if that is not the head any more.
     #[inline(never)]
     fn look_for_room(&self, at: u64) -> Option<u64> {
-        let released = self.released.load(Ordering::Acquire);
-        let room = self.capacity.checked_sub(distance(released, at))?;
+        let tail = self.tail.load(Ordering::Acquire);
+        let room = self.capacity.checked_sub(distance(tail, at))?;
         let limit = &self.producers.limit;
-        limit.store(after(released, self.capacity), Ordering::Release);
+        limit.store(after(tail, self.capacity), Ordering::Release);
         Some(room)
     }
 
@@ -429,16 +420,20 @@ impl<T, S> Ring<T, S> {
     /// The slots of `count` positions: up to the end, and the rest from the start.
     #[inline(always)]
     fn parts(&self, at: u64, count: usize) -> [&[Slot<T>]; 2] {
-        let start = self.index(at);
-        let first = count.min(self.slots.len() - start);
         debug_assert!(count <= self.slots.len());
+        let start = self.index(at);
+        let first = self.slots.len() - start;
         // SAFETY: an index is below the number of slots, the first part ends there at most, and
         // nobody reserves or takes more than the capacity, which is not above that number.
         unsafe {
-            [
-                self.slots.get_unchecked(start..start + first),
-                self.slots.get_unchecked(..count - first),
-            ]
+            if count <= first {
+                [self.slots.get_unchecked(start..start + count), &[]]
+            } else {
+                [
+                    self.slots.get_unchecked(start..),
+                    self.slots.get_unchecked(..count - first),
+                ]
+            }
         }
     }
 
@@ -459,8 +454,7 @@ impl<T, S> Ring<T, S> {
     /// Where a position is.
     #[inline(always)]
     fn index(&self, at: u64) -> usize {
-        // Slots are a power of two, at most `RING_SLOTS_MAX`.
-        at as usize & (self.slots.len() - 1)
+        index(at, self.slots.len())
     }
 
     /// Lets the consumer see what was written, and says what the caller has to do.
@@ -562,10 +556,7 @@ impl<T, S> Ring<T, S> {
 impl<T, S> Drop for Ring<T, S> {
     fn drop(&mut self) {
         let head = Head(self.producers.head.load(Ordering::Acquire)).position();
-        let tail = self.owner.0.with_mut(|owner| {
-            // SAFETY: `&mut self` says that there is no consumer.
-            unsafe { (*owner).tail }
-        });
+        let tail = self.tail.load(Ordering::Acquire);
         // Nobody is enqueueing, so all that is reserved was written.
         let mut at = tail;
         while at != head {

@@ -2,25 +2,44 @@
 
 use crate::stats::Stall;
 
-/// Bits of a position. Positions count items since the ring was made, modulo 2^57: four years at
-/// 10^9 a second. Sums and differences wrap; the index of a slot is the low bits of a position,
-/// and slots are a power of two, so that indices wrap with them.
-const POSITION_BITS: u32 = 57;
-const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
+/// Bits below a position, for a state or a count.
+const LOW_BITS: u32 = 7;
+const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 
 /// No position, where one is asked for.
 pub(super) const NOWHERE: u64 = u64::MAX;
 
-/// `position + items`.
+/// `position + items`. Positions count items since the ring was made, in units of 128, so that
+/// sums and differences wrap by themselves: after 2^57 items, four years at 10^9 a second. Slots
+/// are a power of two, so that their indices wrap with them.
 #[inline(always)]
 pub(super) const fn after(position: u64, items: u64) -> u64 {
-    position.wrapping_add(items) & POSITION_MASK
+    position.wrapping_add(items << LOW_BITS)
 }
 
 /// Items from `from` to `to`. Huge if `from` is ahead.
 #[inline(always)]
 pub(super) const fn distance(from: u64, to: u64) -> u64 {
-    to.wrapping_sub(from) & POSITION_MASK
+    to.wrapping_sub(from) >> LOW_BITS
+}
+
+/// Whether `to` is at least `items` ahead of `from`; false if it is behind.
+#[inline(always)]
+pub(super) const fn reaches(from: u64, items: u64, to: u64) -> bool {
+    to.wrapping_sub(from).cast_signed() >= (items << LOW_BITS).cast_signed()
+}
+
+/// The index of a position in `slots`, a power of two.
+#[inline(always)]
+pub(super) const fn index(position: u64, slots: usize) -> usize {
+    (position >> LOW_BITS) as usize & (slots - 1)
+}
+
+/// Whether the stamp of a position is the first one in its cache line.
+#[inline(always)]
+pub(super) const fn is_line_start(position: u64) -> bool {
+    const STAMPS_IN_LINE: usize = 64 / size_of::<u64>();
+    index(position, STAMPS_IN_LINE) == 0
 }
 
 /// Who is, or should be, the consumer. In one word with the head, so that whoever reserves space
@@ -38,10 +57,6 @@ pub(super) enum State {
     /// The device took no more. Something may be pending; a kick follows when the cause is gone.
     Stalled(Stall),
 }
-
-const STATE_BITS: u32 = 4;
-const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
-const _: () = assert!(POSITION_BITS + STATE_BITS <= 64);
 
 impl State {
     #[inline(always)]
@@ -84,29 +99,29 @@ pub(super) struct Head(pub(super) u64);
 impl Head {
     #[inline(always)]
     pub(super) const fn new(position: u64, state: State) -> Self {
-        Self(position << STATE_BITS | state.bits())
+        Self(position | state.bits())
     }
 
     #[inline(always)]
     pub(super) const fn position(self) -> u64 {
-        self.0 >> STATE_BITS
+        self.0 & !LOW_MASK
     }
 
     #[inline(always)]
     pub(super) const fn state(self) -> State {
-        State::of(self.0 & STATE_MASK)
+        State::of(self.0 & LOW_MASK)
     }
 
     /// Whether this is the state, without taking it apart.
     #[inline(always)]
     pub(super) const fn is(self, state: State) -> bool {
-        self.0 & STATE_MASK == state.bits()
+        self.0 & LOW_MASK == state.bits()
     }
 
     /// Further on by `items`, in the same state.
     #[inline(always)]
     pub(super) const fn forward(self, items: u64) -> Self {
-        Self(self.0.wrapping_add(items << STATE_BITS) & (POSITION_MASK << STATE_BITS | STATE_MASK))
+        Self(after(self.0, items))
     }
 
     #[inline(always)]
@@ -115,12 +130,9 @@ impl Head {
     }
 }
 
-const COUNT_BITS: u32 = 64 - POSITION_BITS;
-const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-
 /// Most items that one stamp can stand for. A longer batch has several.
 pub(super) const STAMP_ITEMS_MAX: u64 = 64;
-const _: () = assert!(STAMP_ITEMS_MAX < COUNT_MASK);
+const _: () = assert!(STAMP_ITEMS_MAX < LOW_MASK);
 
 /// What a producer writes when its items are in their slots: where they begin, and how many. It is
 /// in the place of the first one. What is there from an earlier lap has another position.
@@ -129,18 +141,19 @@ pub(super) struct Stamp(pub(super) u64);
 
 impl Stamp {
     /// In a place where nothing was published yet: no stamp of any position has this count.
-    pub(super) const NONE: Self = Self(COUNT_MASK);
+    pub(super) const NONE: Self = Self(LOW_MASK);
 
     #[inline(always)]
     pub(super) const fn new(position: u64, items: u64) -> Self {
-        Self(position << COUNT_BITS | items)
+        Self(position | items)
     }
 
     /// Items published at `position`, if it is theirs.
     #[inline(always)]
     pub(super) const fn items_at(self, position: u64) -> Option<u64> {
-        let items = self.0 & COUNT_MASK;
-        if self.0 >> COUNT_BITS == position && items != COUNT_MASK {
+        let items = self.0.wrapping_sub(position);
+        // 0 is no count, and wraps.
+        if items.wrapping_sub(1) < STAMP_ITEMS_MAX {
             Some(items)
         } else {
             None
@@ -152,6 +165,8 @@ impl Stamp {
 mod tests {
     use super::*;
 
+    /// The last position.
+    const LAST: u64 = (1 << (64 - LOW_BITS)) - 1;
     const STATES: [State; 10] = [
         State::Idle,
         State::Busy,
@@ -167,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_head_keeps_position_and_state_apart() {
-        for position in [0, 1, 12_345, POSITION_MASK] {
+        for position in [0, 1, 12_345, LAST].map(|items| after(0, items)) {
             for state in STATES {
                 let head = Head::new(position, state);
                 assert_eq!((head.position(), head.state()), (position, state));
@@ -186,17 +201,23 @@ mod tests {
 
     #[test]
     fn positions_wrap() {
-        assert_eq!(after(POSITION_MASK, 3), 2);
-        assert_eq!(distance(POSITION_MASK, 2), 3);
-        assert!(distance(2, 1) > 1 << 40);
+        let last = after(0, LAST);
+        assert_eq!(after(last, 3), after(0, 2));
+        assert_eq!(distance(last, after(0, 2)), 3);
+        assert!(distance(after(0, 2), after(0, 1)) > 1 << 40);
+        assert_eq!((index(last, 8), index(after(last, 1), 8)), (7, 0));
+        for (items, reached) in [(2, true), (3, true), (4, false)] {
+            assert_eq!(reaches(last, items, after(0, 2)), reached);
+        }
+        assert!(!reaches(after(0, 2), 1, last));
     }
 
     #[test]
     fn a_stamp_is_that_of_one_position() {
-        let stamp = Stamp::new(POSITION_MASK, STAMP_ITEMS_MAX);
-        assert_eq!(stamp.items_at(POSITION_MASK), Some(STAMP_ITEMS_MAX));
+        let stamp = Stamp::new(after(0, LAST), STAMP_ITEMS_MAX);
+        assert_eq!(stamp.items_at(after(0, LAST)), Some(STAMP_ITEMS_MAX));
         assert_eq!(stamp.items_at(0), None);
-        for position in [0, 1, POSITION_MASK] {
+        for position in [0, 1, LAST].map(|items| after(0, items)) {
             assert_eq!(Stamp::NONE.items_at(position), None);
         }
     }

@@ -90,7 +90,7 @@ impl<'a> World<'a> {
 
     fn publish(&mut self, which: usize) {
         let (reserved, claim) = self.preempted.remove(which);
-        let items = &self.expected[reserved.at as usize..][..reserved.count as usize];
+        let items = &self.expected[distance(0, reserved.at) as usize..][..reserved.count as usize];
         self.ring.write(reserved.at, items.as_ptr(), items.len());
         let duty = self.ring.publish(&reserved, claim);
         self.fulfil(duty, 20);

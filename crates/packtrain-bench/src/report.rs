@@ -135,12 +135,12 @@ pub fn print_summary(rows: &[Row]) {
 
 /// The JSON document.
 pub fn document(conditions: &Conditions, rounds: usize, rows: &[Row]) -> Value {
-    let rows = rows.iter().map(row_document).collect();
-    envelope("bench offload", conditions, rounds, rows)
+    let rows: Vec<Value> = rows.iter().map(row_document).collect();
+    envelope("bench offload", conditions, rounds, &rows)
 }
 
 /// What is around the rows of any bench.
-pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: Vec<Value>) -> Value {
+pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[Value]) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let conditions: serde_json::Map<String, Value> = conditions
         .0

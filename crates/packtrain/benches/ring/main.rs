@@ -402,8 +402,8 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     println!("\n{reached} of {} goals reached", judged().count());
     let default = || directory.join("ring.json");
     let file = arguments.json.clone().unwrap_or_else(default);
-    let documents = rows.iter().map(document).collect();
-    let document = report::envelope("bench ring", &conditions, arguments.rounds, documents);
+    let documents: Vec<_> = rows.iter().map(document).collect();
+    let document = report::envelope("bench ring", &conditions, arguments.rounds, &documents);
     report::write(&file, &document)?;
     println!("rows: {}", file.display());
     Ok(rows.iter().all(|row| row.ok))

@@ -238,13 +238,14 @@ fn long_headers_are_compared_to_their_end() {
 /// What is no candidate, though its headers look like those of a run.
 #[test]
 fn what_is_not_in_the_headers_is_asked_as_well() {
+    type Change<'c> = &'c dyn Fn(&mut Wire);
     let size = NonZeroU16::new(50).unwrap();
     let gso = Gso::new(GsoKind::TcpV4, size);
     let elsewhere = ChecksumState::Partial {
         start: 0,
         offset: 16,
     };
-    let changes: [(&dyn Fn(&mut Wire), NotTaken); 7] = [
+    let changes: [(Change<'_>, NotTaken); 7] = [
         (&|wire| wire.gso = Some(gso), NotTaken::Gso),
         (&|wire| wire.shared = true, NotTaken::Shared),
         (&|wire| wire.bytes.push(0), NotTaken::Padding),

@@ -111,8 +111,8 @@ impl Queue {
         tx.room = tx.room.saturating_add(packets);
         drop(tx);
         // Full of bytes that nobody has read yet it is readable as well.
-        match self.tx_bell.lock().unwrap().write(&[1]) {
-            Ok(_) => {}
+        match self.tx_bell.lock().unwrap().write_all(&[1]) {
+            Ok(()) => {}
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
         }
     }

@@ -4,7 +4,7 @@
 use super::*;
 use proptest::prelude::*;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// A producer reserves, and stops there.
     Reserve(u64, Claim),

@@ -153,7 +153,10 @@ fn run(capacity: usize, seed: u64) {
             .collect();
         scope.spawn(move || shared.interrupt(&descriptors, random(10)));
         scope.spawn(move || {
-            let result: Vec<_> = producers.into_iter().map(|one| one.join()).collect();
+            let result: Vec<_> = producers
+                .into_iter()
+                .map(thread::ScopedJoinHandle::join)
+                .collect();
             // All is in the ring. When nobody is at work any more, all is out.
             while shared.ring.status() != Status::Idle && result.iter().all(Result::is_ok) {
                 thread::yield_now();

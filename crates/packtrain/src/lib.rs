@@ -43,6 +43,7 @@ pub mod port;
 pub mod queue;
 pub mod replay;
 pub mod stats;
+mod sync;
 #[cfg(test)]
 mod test_packets;
 pub mod time;

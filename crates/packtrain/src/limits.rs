@@ -29,6 +29,8 @@ pub const COALESCE_LARGE_MAX: usize = 32;
 /// How long it holds a packet at most while more keep coming. Long enough to fill a super-packet
 /// from a port that takes 2 µs for each packet, and short beside the delay of a delayed ACK.
 pub const COALESCE_HOLD_MAX: Duration = Duration::from_micros(200);
+/// Most items that the ring in front of a TX queue holds.
+pub const RING_SLOTS_MAX: usize = 32_768;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
 /// Segments that the framework itself may add to a packet after it was built (one header segment
@@ -42,3 +44,4 @@ const _: () = assert!(LARGE_FRAME_BYTES >= HEADROOM_BYTES + PACKET_BYTES_MAX);
 const _: () = assert!(SMALL_FRAME_BYTES >= HEADROOM_BYTES + offload::HEADER_BYTES_MAX);
 const _: () = assert!(SEGMENTS_MAX > PACKET_BYTES_MAX.div_ceil(SMALL_FRAME_BYTES - HEADROOM_BYTES));
 const _: () = assert!(LARGE_FRAME_BYTES.is_multiple_of(4096));
+const _: () = assert!(RING_SLOTS_MAX.is_power_of_two());

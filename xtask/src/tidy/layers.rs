@@ -74,7 +74,13 @@ const PORT_MAY_IMPORT: &[&[&str]] = &[
 const NEVER: &[(&str, &str)] = &[("engine", "port")];
 
 /// Files and folders of the framework that may name `libc`.
-const LIBC_ALLOWED: &[&str] = &["port/sys/", "port/sys.rs", "packet/sys.rs", "engine/sys.rs"];
+const LIBC_ALLOWED: &[&str] = &[
+    "port/sys/",
+    "port/sys.rs",
+    "packet/sys.rs",
+    "engine/sys.rs",
+    "sync/barrier.rs",
+];
 
 /// Which files of `port/sys/` belong to a port, where it is not the one of the same name.
 const SYS_OF_PORT: &[(&str, &[&str])] = &[

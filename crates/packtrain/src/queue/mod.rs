@@ -2,6 +2,7 @@
 
 mod coalesce;
 mod fit;
+pub mod ring;
 mod rx;
 mod segment;
 mod tx;

@@ -1,0 +1,396 @@
+//! The one who drains a ring.
+
+#![allow(
+    unsafe_code,
+    reason = "the role is what gives access to the state and to published slots"
+)]
+
+use super::word::{Head, NOWHERE, Stamp, State, after, distance, is_line_start};
+use super::{Owner, Ring};
+use crate::limits::BURST_PACKETS_MAX;
+use crate::stats::Stall;
+use crate::sync::{Ordering, read_cells, spin};
+
+/// How often the consumer looks at a gap before it leaves. A producer that runs publishes within
+/// some ten nanoseconds; one that was preempted takes longer than anybody should wait.
+const GAP_LOOKS: u32 = if cfg!(any(packtrain_loom, miri)) {
+    1
+} else {
+    64
+};
+
+/// What a turn says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a stall that is not passed on is lost"]
+pub enum Turn {
+    /// Go on: the state can take more, and has nothing of its own to do.
+    More,
+    /// The device takes no more now. What was not taken stays in the ring. So does a turn that has
+    /// taken everything, but keeps some of it in its state: the ring is stalled, and not idle.
+    Stalled(Stall),
+}
+
+/// How a consumer left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an abdication wakes the worker, a stall waits for the device"]
+pub enum Exit {
+    /// Nothing is pending.
+    Idle,
+    /// The device took no more. Whoever learns that it does again calls
+    /// [`kick`](super::Ring::kick).
+    Stalled(Stall),
+    /// The budget is used up and something is pending: the worker has to be woken, or if this is
+    /// the worker, it comes again.
+    Abdicated,
+    /// The next item was reserved and is not published yet. The role is left to its producer,
+    /// which is at it: nothing to do.
+    Passed,
+}
+
+/// The right to drain a ring, and to use its state. There is one at a time.
+///
+/// A consumer that is dropped leaves as one whose budget is used up, without telling anybody; only
+/// a panic should do that.
+#[derive(Debug)]
+#[must_use = "while there is a consumer, nobody else drains"]
+pub struct Consumer<'a, T, S> {
+    ring: &'a Ring<T, S>,
+    /// False when the role is somebody else's already.
+    active: bool,
+}
+
+/// Published items, oldest first. What is not taken stays in the ring.
+#[derive(Debug)]
+pub struct Drained<'a, T, S> {
+    ring: &'a Ring<T, S>,
+    /// The next one. The ring's tail follows when this is dropped, also by a panic.
+    next: u64,
+    end: u64,
+}
+
+impl<'a, T, S> Consumer<'a, T, S> {
+    /// For who has got the role.
+    #[inline(always)]
+    pub(super) const fn new(ring: &'a Ring<T, S>) -> Self {
+        Self { ring, active: true }
+    }
+
+    #[inline(always)]
+    fn owner<R>(&mut self, work: impl FnOnce(&mut Owner<S>) -> R) -> R {
+        self.ring.owner.0.with_mut(|owner| {
+            // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
+            work(unsafe { &mut *owner })
+        })
+    }
+
+    /// Works on the consumer's state.
+    pub fn with_state<R>(&mut self, work: impl FnOnce(&mut S) -> R) -> R {
+        self.owner(|owner| work(&mut owner.state))
+    }
+
+    /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`],
+    /// none if there are none. Space is given back after it. The role stays here.
+    #[inline(always)]
+    pub fn poll(
+        &mut self,
+        most: usize,
+        turn: impl FnOnce(&mut S, &mut Drained<'_, T, S>) -> Turn,
+    ) -> Turn {
+        self.turn(most, turn).1
+    }
+
+    /// Says also how many items were taken.
+    #[inline(always)]
+    fn turn(
+        &mut self,
+        most: usize,
+        turn: impl FnOnce(&mut S, &mut Drained<'_, T, S>) -> Turn,
+    ) -> (usize, Turn) {
+        let ring = self.ring;
+        let most = most.min(BURST_PACKETS_MAX) as u64;
+        self.owner(|owner| {
+            let tail = ring.tail();
+            let count = ring.published(owner, tail, most).min(most);
+            let mut drained = Drained {
+                ring,
+                next: tail,
+                end: after(tail, count),
+            };
+            let said = turn(&mut owner.state, &mut drained);
+            let taken = distance(tail, drained.next);
+            (taken as usize, said)
+        })
+    }
+
+    /// Gives items to `turn`, at most [`BURST_PACKETS_MAX`] at once, until there are none, the
+    /// device stalls, or `budget` of them were taken; then leaves. The first turn comes also when
+    /// there are no items: the state may have something to do.
+    ///
+    /// The budget bounds: a turn that takes nothing counts as one item, and so does a budget of 0.
+    #[inline]
+    pub fn drain(
+        mut self,
+        budget: usize,
+        mut turn: impl FnMut(&mut S, &mut Drained<'_, T, S>) -> Turn,
+    ) -> Exit {
+        let mut left = budget.max(1);
+        loop {
+            let (taken, said) = self.turn(left, &mut turn);
+            left -= taken.max(1);
+            match said {
+                Turn::Stalled(cause) => {
+                    if self.try_stall(cause) {
+                        return Exit::Stalled(cause);
+                    }
+                    if left == 0 {
+                        // Kicked: whoever comes next has to try.
+                        self.abdicate();
+                        return Exit::Abdicated;
+                    }
+                }
+                Turn::More if left == 0 => return self.finish(),
+                Turn::More => {
+                    if let Some(exit) = self.try_rest() {
+                        return exit;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Leaves, after the last [`poll`](Self::poll) said `said`.
+    pub fn leave(mut self, said: Turn) -> Exit {
+        match said {
+            Turn::Stalled(cause) if self.try_stall(cause) => Exit::Stalled(cause),
+            // Kicked: whoever comes next has to try.
+            Turn::Stalled(_) => {
+                self.abdicate();
+                Exit::Abdicated
+            }
+            Turn::More => self.finish(),
+        }
+    }
+
+    /// Leaves if nothing is published. None if there is something, and the role stays here.
+    fn try_rest(&mut self) -> Option<Exit> {
+        if self.has_published() {
+            return None;
+        }
+        if self.try_idle() {
+            return Some(Exit::Idle);
+        }
+        for _ in 0..GAP_LOOKS {
+            if self.has_published() {
+                return None;
+            }
+            spin();
+        }
+        self.try_pass().then_some(Exit::Passed)
+    }
+
+    fn has_published(&mut self) -> bool {
+        let ring = self.ring;
+        self.owner(|owner| ring.published(owner, ring.tail(), 1) > 0)
+    }
+
+    /// Idle, unless somebody has reserved anything.
+    fn try_idle(&mut self) -> bool {
+        let tail = self.ring.tail();
+        let word = &self.ring.producers.head;
+        let idle = Head::new(tail, State::Idle).0;
+        let mut head = Head::new(tail, State::Busy);
+        loop {
+            match word.compare_exchange(head.0, idle, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.active = false;
+                    return true;
+                }
+                // A kick, at most one.
+                Err(now) if Head(now).position() == tail => head = Head(now),
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Leaves the role to the producer that has reserved the next position, unless it has
+    /// published meanwhile.
+    #[cold]
+    fn try_pass(&mut self) -> bool {
+        let ring = self.ring;
+        let tail = self.ring.tail();
+        ring.gap.store(tail, Ordering::Release);
+        // From here on the producer may be the consumer: all that is used is shared.
+        self.active = false;
+        // The gap is written, now the stamp is read; the producer does it the other way round.
+        ring.barrier.heavy();
+        let stamp = ring.stamp(tail).load(Ordering::Acquire);
+        // The producer may or may not have seen the gap: one of us takes the role.
+        self.active = Stamp(stamp).items_at(tail).is_some()
+            && ring
+                .gap
+                .compare_exchange(tail, NOWHERE, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok();
+        !self.active
+    }
+
+    /// Stalled, unless there was a kick, which is used up by that.
+    fn try_stall(&mut self, cause: Stall) -> bool {
+        let stalled = State::Stalled(cause);
+        let left = self.change(|head| match head.state() {
+            State::Kicked => State::Busy,
+            _ => stalled,
+        });
+        self.active = left != stalled;
+        !self.active
+    }
+
+    /// Leaves for the worker.
+    pub(super) fn abdicate(mut self) {
+        self.change(|_| State::Abdicated);
+        self.active = false;
+    }
+
+    /// Idle if nothing is reserved, else for the worker.
+    fn finish(mut self) -> Exit {
+        let tail = self.ring.tail();
+        let left = self.change(|head| {
+            if head.position() == tail {
+                State::Idle
+            } else {
+                State::Abdicated
+            }
+        });
+        self.active = false;
+        match left {
+            State::Idle => Exit::Idle,
+            _ => Exit::Abdicated,
+        }
+    }
+
+    /// Changes the state; says to what.
+    fn change(&self, to: impl Fn(Head) -> State) -> State {
+        let word = &self.ring.producers.head;
+        let mut head = Head(word.load(Ordering::Acquire));
+        loop {
+            let state = to(head);
+            let next = head.with_state(state);
+            match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return state,
+                Err(now) => head = Head(now),
+            }
+        }
+    }
+}
+
+impl<T, S> Drop for Consumer<'_, T, S> {
+    fn drop(&mut self) {
+        if self.active {
+            // After a panic: whoever takes the role next finds all that was not taken.
+            self.change(|_| State::Abdicated);
+        }
+    }
+}
+
+impl<T, S> Ring<T, S> {
+    /// The next position. Nobody but the consumer changes it.
+    #[inline(always)]
+    fn tail(&self) -> u64 {
+        // The role came with acquire from whoever wrote it.
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Items known to be published from `tail` on, looking on if these are not `enough`. For the
+    /// consumer.
+    #[inline(always)]
+    fn published(&self, owner: &mut Owner<S>, tail: u64, enough: u64) -> u64 {
+        let mut seen = owner.seen;
+        let mut known = distance(tail, seen);
+        if known >= enough {
+            return known;
+        }
+        // A look takes the line with the stamp from its producer, so what else is in that line is
+        // looked at, too.
+        while known < enough || (!is_line_start(seen) && known < BURST_PACKETS_MAX as u64) {
+            let stamp = self.stamp(seen).load(Ordering::Acquire);
+            let Some(items) = Stamp(stamp).items_at(seen) else {
+                break;
+            };
+            seen = after(seen, items);
+            known += items;
+        }
+        owner.seen = seen;
+        known
+    }
+}
+
+impl<T, S> Drop for Drained<'_, T, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: whoever sees that slots are empty must not be overtaken by the reads.
+        self.ring.tail.store(self.next, Ordering::Release);
+    }
+}
+
+impl<T, S> Drained<'_, T, S> {
+    /// Moves items to the end of `to`, as many as there are and fit into its capacity: nothing is
+    /// allocated. Says how many.
+    #[inline(always)]
+    pub fn append_to(&mut self, to: &mut Vec<T>) -> usize {
+        let count = self.len().min(to.capacity() - to.len());
+        let len = to.len();
+        let room = to.spare_capacity_mut().as_mut_ptr().cast::<T>();
+        let [front, back] = self.ring.parts(self.next, count);
+        // SAFETY: the slots up to `end` are published, and ours to take; the vector has room for
+        // `count`, which is the length of both parts.
+        unsafe {
+            read_cells(front, room);
+            if !back.is_empty() {
+                read_cells(back, room.add(front.len()));
+            }
+            to.set_len(len + count);
+        }
+        self.next = after(self.next, count as u64);
+        count
+    }
+}
+
+impl<T, S> Drained<'_, T, S> {
+    /// Gives all items to `each`, oldest first. The same as a loop over the iterator, without
+    /// finding the slot for each anew.
+    #[inline(always)]
+    pub fn take_each(&mut self, mut each: impl FnMut(T)) {
+        for part in self.ring.parts(self.next, self.len()) {
+            for slot in part {
+                // SAFETY: the slots up to `end` are published, and ours to take; `next` goes on
+                // before anything else can happen, so that nobody takes it again.
+                let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
+                self.next = after(self.next, 1);
+                each(item);
+            }
+        }
+    }
+}
+
+impl<T, S> Iterator for Drained<'_, T, S> {
+    type Item = T;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<T> {
+        if self.next == self.end {
+            return None;
+        }
+        let slot = self.ring.slot(self.next);
+        // SAFETY: the slots up to `end` are published, and ours to take; `next` goes on, so that
+        // nobody takes it again.
+        let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
+        self.next = after(self.next, 1);
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let len = distance(self.next, self.end) as usize;
+        (len, Some(len))
+    }
+}
+
+impl<T, S> ExactSizeIterator for Drained<'_, T, S> {}

@@ -1,0 +1,67 @@
+//! Values that move into cells, and out of them, many at once.
+
+#![allow(unsafe_code, reason = "values are moved by pointer")]
+
+use super::UnsafeCell;
+use std::mem::MaybeUninit;
+
+/// Moves `count` values. Few of them in steps of known length, which is done before a call of
+/// `memcpy` has found out what to do.
+#[cfg(not(packtrain_loom))]
+#[inline(always)]
+unsafe fn move_values<T>(from: *const T, to: *mut T, count: usize) {
+    // SAFETY: the caller gives two places for `count` values that do not overlap.
+    unsafe {
+        if count >= 16 {
+            from.copy_to_nonoverlapping(to, count);
+            return;
+        }
+        let mut done = 0;
+        for step in [8, 4, 2, 1] {
+            if count & step != 0 {
+                from.add(done).copy_to_nonoverlapping(to.add(done), step);
+                done += step;
+            }
+        }
+    }
+}
+
+/// Moves values from `from` on into all of `cells`.
+///
+/// # Safety
+///
+/// The cells are the caller's alone and hold no value, and there are as many values to be moved.
+// SAFETY: the section above.
+#[inline(always)]
+pub(crate) unsafe fn write_cells<T>(cells: &[UnsafeCell<MaybeUninit<T>>], from: *const T) {
+    #[cfg(not(packtrain_loom))]
+    // SAFETY: a cell has the layout of what is in it, and changes by way of a shared reference.
+    unsafe {
+        move_values(from, cells.as_ptr().cast_mut().cast::<T>(), cells.len());
+    }
+    #[cfg(packtrain_loom)]
+    for (i, cell) in cells.iter().enumerate() {
+        // SAFETY: as the caller says.
+        cell.with_mut(|cell| unsafe { (*cell).write(from.add(i).read()) });
+    }
+}
+
+/// Moves the values of all of `cells` to where `to` is.
+///
+/// # Safety
+///
+/// The cells are the caller's alone and hold values, and there is room for them.
+// SAFETY: the section above.
+#[inline(always)]
+pub(crate) unsafe fn read_cells<T>(cells: &[UnsafeCell<MaybeUninit<T>>], to: *mut T) {
+    #[cfg(not(packtrain_loom))]
+    // SAFETY: as above.
+    unsafe {
+        move_values(cells.as_ptr().cast::<T>(), to, cells.len());
+    }
+    #[cfg(packtrain_loom)]
+    for (i, cell) in cells.iter().enumerate() {
+        // SAFETY: as the caller says.
+        cell.with(|cell| unsafe { to.add(i).write((*cell).assume_init_read()) });
+    }
+}

@@ -1,0 +1,79 @@
+//! What threads share: the atomics and cells of `std`, or those of loom.
+//!
+//! Code that takes them from here is model-checked as it ships: with `--cfg packtrain_loom` loom
+//! runs it under every order of events that the memory model allows
+//! (`tests/loom_ring.rs`). Nothing but such code needs this module.
+
+mod barrier;
+mod cells;
+mod lines;
+
+pub(crate) use barrier::Barrier;
+pub(crate) use cells::{read_cells, write_cells};
+pub(crate) use lines::Lines;
+
+use std::ops::Deref;
+
+#[cfg(packtrain_loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+#[cfg(not(packtrain_loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The cell of `std` with the methods of loom's, which see each access.
+#[cfg(not(packtrain_loom))]
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(packtrain_loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+        look(self.0.get().cast_const())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+        change(self.0.get())
+    }
+}
+
+/// Orders everything before it and everything after it, for all threads with such fences.
+#[inline]
+fn fence() {
+    #[cfg(not(packtrain_loom))]
+    std::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(packtrain_loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// Says that this thread waits for another one, for a moment.
+#[inline]
+pub(crate) fn spin() {
+    #[cfg(not(packtrain_loom))]
+    std::hint::spin_loop();
+    #[cfg(packtrain_loom)]
+    loom::thread::yield_now();
+}
+
+/// Keeps what one side writes away from what the other side writes: 128 bytes, since Intel's
+/// processors fetch cache lines in pairs, and some of Arm's have lines of that size.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+impl<T> Deref for Padded<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

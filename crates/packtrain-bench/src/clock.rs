@@ -66,9 +66,18 @@ fn thread_ns() -> u128 {
 ///
 /// What the kernel says to `sched_getaffinity(2)`.
 pub fn last_cpu() -> io::Result<usize> {
+    Ok(cpus()?.last().copied().unwrap_or(0))
+}
+
+/// The CPUs that this process may use.
+///
+/// # Errors
+///
+/// What the kernel says to `sched_getaffinity(2)`.
+pub fn cpus() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
     let cpus = 0..CpuSet::MAX_CPU;
-    Ok(cpus.rev().find(|&cpu| allowed.is_set(cpu)).unwrap_or(0))
+    Ok(cpus.filter(|&cpu| allowed.is_set(cpu)).collect())
 }
 
 /// Keeps the calling thread on one CPU.

@@ -135,6 +135,12 @@ pub fn print_summary(rows: &[Row]) {
 
 /// The JSON document.
 pub fn document(conditions: &Conditions, rounds: usize, rows: &[Row]) -> Value {
+    let rows: Vec<Value> = rows.iter().map(row_document).collect();
+    envelope("bench offload", conditions, rounds, &rows)
+}
+
+/// What is around the rows of any bench.
+pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[Value]) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let conditions: serde_json::Map<String, Value> = conditions
         .0
@@ -143,7 +149,7 @@ pub fn document(conditions: &Conditions, rounds: usize, rows: &[Row]) -> Value {
         .collect();
     json!({
         "schema": "packtrain/1",
-        "command": "bench offload",
+        "command": command,
         "version": env!("CARGO_PKG_VERSION"),
         "host": {
             "machine": machine(),
@@ -152,12 +158,12 @@ pub fn document(conditions: &Conditions, rounds: usize, rows: &[Row]) -> Value {
         },
         "conditions": conditions,
         "rounds": rounds,
-        "rows": rows.iter().map(row_document).collect::<Vec<_>>(),
+        "rows": rows,
     })
 }
 
 /// Figures with as many digits as mean something.
-fn rounded(value: Option<f64>) -> Value {
+pub fn rounded(value: Option<f64>) -> Value {
     match value {
         Some(value) if value.is_finite() => json!((value * 1000.0).round() / 1000.0),
         _ => Value::Null,

@@ -1,0 +1,465 @@
+//! The ring beside DPDK's `rte_ring` (many producers, one consumer) and crossbeam's `ArrayQueue`.
+//!
+//! `cargo bench -p packtrain --features peers --bench ring` prints one line for each work and peer,
+//! and writes `target/bench/ring.json`. A round has a sample of each, one right after the other in
+//! turning order; ratios are taken within a round. A sample is the fastest of 8 pieces of some ten
+//! microseconds: with threads on two CPUs of a machine that is not ours alone, most pieces have a
+//! thread waiting for its CPU. Across CPUs the time is from the start of all threads until the
+//! consumer has everything. `--help` lists the options.
+
+#[cfg(feature = "peers")]
+#[path = "../../../packtrain-offload/benches/offload/peers/loader.rs"]
+mod loader;
+#[cfg(feature = "peers")]
+mod rte;
+mod sides;
+
+use packtrain::queue::ring::Ring;
+use packtrain_bench::report::{self, Conditions, rounded};
+use packtrain_bench::statistics::{self, Estimate};
+use packtrain_bench::{clock, contest::Goal};
+use serde_json::{Value, json};
+use sides::{Direct, Polled, Queue};
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+const USAGE: &str = "\
+usage: cargo bench -p packtrain --features peers --bench ring -- [OPTIONS]
+  --only TEXT    rows whose name contains this
+  --rounds N     rounds of each row [default: 61]
+  --quick        3 rounds: a look, no verdict
+  --json FILE    where the rows go [default: bench/ring.json in the target directory]
+  --check        exit with 1 when a goal is not reached
+  --help         this";
+
+/// Items that each ring holds.
+const CAPACITY: usize = 1024;
+/// Pieces of a sample.
+const PIECES: usize = 8;
+
+struct Arguments {
+    only: String,
+    rounds: usize,
+    json: Option<PathBuf>,
+    check: bool,
+}
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut arguments = Self {
+            only: String::new(),
+            rounds: 61,
+            json: None,
+            check: false,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--only" => arguments.only = value()?,
+                "--rounds" => {
+                    let text = value()?;
+                    let rounds = text.parse().ok().filter(|n| (1..=10_000).contains(n));
+                    arguments.rounds =
+                        rounds.ok_or(format!("--rounds is 1 to 10000, not {text}"))?;
+                }
+                "--quick" => arguments.rounds = 3,
+                "--json" => arguments.json = Some(value()?.into()),
+                "--check" => arguments.check = true,
+                // Cargo says it.
+                "--bench" => {}
+                "--help" => return Ok(None),
+                _ => return Err(format!("unknown option {word}")),
+            }
+        }
+        Ok(Some(arguments))
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(wrong) => {
+            eprintln!("ring: {wrong}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&arguments) {
+        Ok(reached) if reached || !arguments.check => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("ring: {error}");
+            ExitCode::from(4)
+        }
+    }
+}
+
+/// Where producers and the consumer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// One thread, which takes the role with each burst and leaves the ring idle.
+    Direct,
+    /// One thread, whose consumer keeps the role.
+    Polled,
+    /// Threads on CPUs of their own, as far as there are any; the consumer keeps the role.
+    Across,
+}
+
+/// One thing that is measured.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    place: Place,
+    burst: usize,
+    producers: usize,
+}
+
+impl Work {
+    fn all() -> impl Iterator<Item = Self> {
+        let places = [
+            (Place::Direct, 1),
+            (Place::Polled, 1),
+            (Place::Across, 1),
+            (Place::Across, 2),
+        ];
+        places.into_iter().flat_map(|(place, producers)| {
+            [1, 8, 32].map(|burst| Self {
+                place,
+                burst,
+                producers,
+            })
+        })
+    }
+
+    const fn row(self) -> &'static str {
+        match self.place {
+            Place::Direct => "same thread, direct",
+            Place::Polled => "same thread",
+            Place::Across => "across cores",
+        }
+    }
+
+    /// Items in a sample.
+    const fn items(self) -> u64 {
+        match self.burst {
+            1 => 1 << 12,
+            8 => 1 << 14,
+            _ => 1 << 15,
+        }
+    }
+
+    /// DPDK's ring is for bursts. Direct dispatch does what no peer does: it takes a role, and
+    /// gives it up. And on few CPUs several producers show the scheduler.
+    fn goal(self, peer: &str) -> Goal {
+        let single = self.burst == 1 && peer == "rte_ring";
+        if single || self.place == Place::Direct || self.producers > 1 {
+            Goal::Reported
+        } else {
+            Goal::AtLeast(1.0)
+        }
+    }
+}
+
+/// One sample: nanoseconds for an item. The fastest of several pieces, which are so short that
+/// one of them goes undisturbed where a scheduler has other work, too.
+fn sample(queue: &dyn Queue, work: Work, cpus: &[usize]) -> io::Result<f64> {
+    let total = work.items();
+    let least = if work.place == Place::Across {
+        across(queue, work, cpus)?
+    } else {
+        let pieces = (0..PIECES).map(|_| {
+            let start = Instant::now();
+            let sum = queue.same(work.burst, total);
+            let ns = start.elapsed().as_nanos();
+            assert_eq!(sum, expected_sum(total), "{work:?}: items are lost");
+            ns
+        });
+        pieces.min().unwrap_or_default()
+    };
+    Ok((least as f64 - clock::overhead_ns()) / total as f64)
+}
+
+const fn expected_sum(total: u64) -> u64 {
+    total * (total + 1) / 2
+}
+
+/// The calling thread consumes.
+fn across(queue: &dyn Queue, work: Work, cpus: &[usize]) -> io::Result<u128> {
+    let threads = work.producers;
+    let each = work.items() / threads as u64;
+    let ready = AtomicUsize::new(0);
+    // All threads come here once for each piece.
+    let together = |piece: usize| {
+        ready.fetch_add(1, Ordering::AcqRel);
+        while ready.load(Ordering::Acquire) < (threads + 1) * (piece + 1) {
+            std::hint::spin_loop();
+        }
+    };
+    let produce = |one: usize| {
+        let pinned = clock::pin(cpus[one % cpus.len()]);
+        for piece in 0..PIECES {
+            together(piece);
+            queue.produce(work.burst, each * one as u64, each);
+        }
+        pinned
+    };
+    let produce = &produce;
+    thread::scope(|scope| {
+        let producers: Vec<_> = (0..threads)
+            .map(|one| scope.spawn(move || produce(one)))
+            .collect();
+        let mut least = u128::MAX;
+        for piece in 0..PIECES {
+            together(piece);
+            let start = Instant::now();
+            let sum = queue.consume(work.burst, work.items());
+            least = least.min(start.elapsed().as_nanos());
+            assert_eq!(sum, expected_sum(work.items()), "{work:?}: items are lost");
+        }
+        for producer in producers {
+            producer.join().expect("a producer failed")?;
+        }
+        Ok(least)
+    })
+}
+
+/// One line of the report.
+struct Row {
+    work: Work,
+    peer: String,
+    ours_ns: f64,
+    peer_ns: Option<f64>,
+    ratio: Option<Estimate>,
+    goal: Goal,
+    ok: bool,
+    missing: Option<String>,
+}
+
+struct Player<'a> {
+    queue: &'a dyn Queue,
+    ns: Vec<f64>,
+}
+
+impl Player<'_> {
+    fn play(&mut self, work: Work, cpus: &[usize]) -> io::Result<()> {
+        self.ns.push(sample(self.queue, work, cpus)?);
+        Ok(())
+    }
+}
+
+type Missing = Result<Box<dyn Queue>, String>;
+
+/// Lets ours and the peers take turns.
+fn compete(
+    work: Work,
+    rounds: usize,
+    cpus: &[usize],
+    peers: &[(&str, Missing)],
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    let ours: Box<dyn Queue> = match work.place {
+        Place::Direct => Box::new(Direct(Ring::new(CAPACITY, ())?)),
+        _ => Box::new(Polled(Ring::new(CAPACITY, ())?)),
+    };
+    let player = |queue| Player {
+        queue,
+        ns: Vec::new(),
+    };
+    let mut players = vec![player(ours.as_ref())];
+    let found = peers.iter().filter_map(|(_, peer)| peer.as_ref().ok());
+    players.extend(found.map(|peer| player(peer.as_ref())));
+    for one in &mut players {
+        // Pages are faulted in, the clock frequency raised.
+        one.play(work, cpus)?;
+        one.ns.clear();
+    }
+    for round in 0..rounds {
+        for turn in 0..players.len() {
+            let who = (round + turn) % players.len();
+            players[who].play(work, cpus)?;
+        }
+    }
+    let mut players = players.into_iter();
+    let ours = players.next().expect("ours is the first");
+    let blank = |peer: &str| Row {
+        work,
+        peer: peer.to_owned(),
+        ours_ns: statistics::median(&ours.ns),
+        peer_ns: None,
+        ratio: None,
+        goal: Goal::Reported,
+        ok: true,
+        missing: None,
+    };
+    if peers.is_empty() {
+        return Ok(vec![blank("")]);
+    }
+    let rows = peers.iter().map(|(name, peer)| {
+        let mut row = blank(name);
+        row.goal = work.goal(name);
+        match peer {
+            Ok(_) => {
+                let peer = players.next().expect("one for each that was found");
+                let ratios: Vec<f64> = ours.ns.iter().zip(&peer.ns).map(|(a, b)| b / a).collect();
+                row.peer_ns = Some(statistics::median(&peer.ns));
+                row.ratio = statistics::estimate(&ratios);
+                let ratio = row.ratio.map_or(0.0, |ratio| ratio.median);
+                row.ok = row.goal.ratio().is_none_or(|goal| ratio >= goal);
+            }
+            Err(missing) => {
+                row.ok = false;
+                row.missing = Some(missing.clone());
+            }
+        }
+        row
+    });
+    Ok(rows.collect())
+}
+
+#[cfg(feature = "peers")]
+struct Peers(Result<std::rc::Rc<rte::Shim>, String>);
+
+#[cfg(feature = "peers")]
+impl Peers {
+    fn find(directory: &Path, conditions: &mut Conditions) -> Self {
+        let shim = rte::Shim::load(directory);
+        conditions.add(
+            "peers",
+            match &shim {
+                Ok(shim) => format!(
+                    "crossbeam-queue in this build; rte_ring (MP/SC) of {}, -O3 -march=native",
+                    shim.version()
+                ),
+                Err(missing) => format!("crossbeam-queue in this build; no rte_ring: {missing}"),
+            },
+        );
+        Self(shim.map(std::rc::Rc::new))
+    }
+
+    fn make(&self) -> Vec<(&'static str, Missing)> {
+        let rte = self.0.clone().and_then(|shim| {
+            let ring = rte::RteRing::new(&shim, CAPACITY)?;
+            Ok(Box::new(ring) as Box<dyn Queue>)
+        });
+        let array = sides::Array(crossbeam_queue::ArrayQueue::new(CAPACITY));
+        vec![("rte_ring", rte), ("ArrayQueue", Ok(Box::new(array)))]
+    }
+}
+
+#[cfg(not(feature = "peers"))]
+struct Peers;
+
+#[cfg(not(feature = "peers"))]
+impl Peers {
+    fn find(_directory: &Path, conditions: &mut Conditions) -> Self {
+        conditions.add("peers", "none: --features peers");
+        Self
+    }
+
+    fn make(&self) -> Vec<(&'static str, Missing)> {
+        Vec::new()
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
+    let cpu = clock::last_cpu()?;
+    // The consumer is on the last one; producers begin with the first.
+    let cpus: Vec<usize> = clock::cpus()?;
+    let directory = output_directory();
+    std::fs::create_dir_all(&directory)?;
+    let mut conditions = Conditions::of_host();
+    let peers = Peers::find(&directory, &mut conditions);
+    conditions.add("cpus", format!("{cpus:?}, the consumer on {cpu}"));
+    conditions.add(
+        "samples",
+        format!(
+            "{} rounds of the fastest of {PIECES} pieces, medians of ns for an item; ratio is \
+             theirs to ours, with a bootstrap interval of 95 %; rings of {CAPACITY}",
+            arguments.rounds
+        ),
+    );
+    clock::pin(cpu)?;
+    conditions.print();
+    println!(
+        "{:<20} {:>5} {:>9} {:>8}  {:<10} {:>8} {:>6} {:>15} {:>5}",
+        "row", "burst", "producers", "ours ns", "beside", "ns", "ratio", "95 %", "goal"
+    );
+    let mut rows: Vec<Row> = Vec::new();
+    for work in Work::all() {
+        let lonely = work.place == Place::Across && cpus.len() < 2;
+        if !work.row().contains(&arguments.only) || lonely {
+            continue;
+        }
+        let measured = compete(work, arguments.rounds, &cpus, &peers.make())?;
+        measured.iter().for_each(print_row);
+        rows.extend(measured);
+    }
+    let judged = || rows.iter().filter(|row| row.goal != Goal::Reported);
+    let reached = judged().filter(|row| row.ok).count();
+    println!("\n{reached} of {} goals reached", judged().count());
+    let default = || directory.join("ring.json");
+    let file = arguments.json.clone().unwrap_or_else(default);
+    let documents: Vec<Value> = rows.iter().map(document).collect();
+    let document = report::envelope("bench ring", &conditions, arguments.rounds, &documents);
+    report::write(&file, &document)?;
+    println!("rows: {}", file.display());
+    Ok(rows.iter().all(|row| row.ok))
+}
+
+fn print_row(row: &Row) {
+    let figure = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+    let interval = row.ratio.map_or(String::new(), |ratio| {
+        format!("{:.2} .. {:.2}", ratio.low, ratio.high)
+    });
+    let verdict = match (row.ok, row.goal) {
+        (false, _) => "not ok",
+        (true, Goal::Reported) => "",
+        (true, _) => "ok",
+    };
+    let mut line = format!(
+        "{:<20} {:>5} {:>9} {:>8.2}  {:<10} {:>8} {:>6} {:>15} {:>5} {verdict}",
+        row.work.row(),
+        row.work.burst,
+        row.work.producers,
+        row.ours_ns,
+        row.peer,
+        figure(row.peer_ns),
+        figure(row.ratio.map(|ratio| ratio.median)),
+        interval,
+        figure(row.goal.ratio()),
+    );
+    if let Some(missing) = &row.missing {
+        line.push_str(&format!("  {missing}"));
+    }
+    println!("{}", line.trim_end());
+}
+
+fn document(row: &Row) -> Value {
+    json!({
+        "row": row.work.row(),
+        "burst": row.work.burst,
+        "producers": row.work.producers,
+        "peer": (!row.peer.is_empty()).then_some(&row.peer),
+        "ours_ns": rounded(Some(row.ours_ns)),
+        "peer_ns": rounded(row.peer_ns),
+        "ratio": rounded(row.ratio.map(|ratio| ratio.median)),
+        "ratio_low": rounded(row.ratio.map(|ratio| ratio.low)),
+        "ratio_high": rounded(row.ratio.map(|ratio| ratio.high)),
+        "goal": rounded(row.goal.ratio()),
+        "missing": row.missing,
+        "ok": row.ok,
+    })
+}
+
+/// `bench` in the target directory: this executable is in `release/deps` of it.
+fn output_directory() -> PathBuf {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let target = executable.ancestors().nth(3);
+    target.unwrap_or(Path::new("target")).join("bench")
+}

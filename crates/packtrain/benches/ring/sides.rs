@@ -1,0 +1,180 @@
+//! The rings, each with the loops that are measured.
+//!
+//! All do the same work: numbers from 1 on are written to a batch, enqueued, taken out as the ring
+//! gives them (DPDK's into a table, crossbeam's one by one, ours in place), and added up.
+
+use packtrain::queue::ring::{Claim, Duty, Exit, Ring, Turn};
+use std::hint::spin_loop;
+
+/// A ring with many producers and one consumer. `burst` divides what is put in.
+pub trait Queue: Sync {
+    /// Puts the `total` numbers after `first` in, waiting where it is full.
+    fn produce(&self, burst: usize, first: u64, total: u64);
+
+    /// Takes `total` numbers out; gives their sum. One thread at a time.
+    fn consume(&self, burst: usize, total: u64) -> u64;
+
+    /// One burst in, one burst out, in one thread.
+    fn same(&self, burst: usize, total: u64) -> u64;
+}
+
+/// Ours, with a consumer that keeps its role, as one that polls does.
+pub struct Polled(pub Ring<u64, ()>);
+
+impl Queue for Polled {
+    fn produce(&self, burst: usize, first: u64, total: u64) {
+        let mut done = 0;
+        if burst == 1 {
+            while done < total {
+                let mut one = Some(first + done + 1);
+                while self.0.enqueue(&mut one, Claim::Never).accepted == 0 {
+                    spin_loop();
+                }
+                done += 1;
+            }
+            return;
+        }
+        let mut batch = Vec::with_capacity(burst);
+        while done < total {
+            batch.extend(first + done + 1..first + done + 1 + burst as u64);
+            while !batch.is_empty() {
+                if self.0.enqueue(&mut batch, Claim::Never).accepted == 0 {
+                    spin_loop();
+                }
+            }
+            done += burst as u64;
+        }
+    }
+
+    fn consume(&self, burst: usize, total: u64) -> u64 {
+        let mut consumer = self.0.try_consume(Claim::Any).expect("nobody has the role");
+        let (mut done, mut result) = (0, 0);
+        while done < total {
+            let before = done;
+            let said = consumer.poll(burst, |(), drained| {
+                done += drained.len() as u64;
+                drained.take_each(|item| result += item);
+                Turn::More
+            });
+            assert_eq!(said, Turn::More);
+            if done == before {
+                spin_loop();
+            }
+        }
+        assert_eq!(consumer.leave(Turn::More), Exit::Idle);
+        result
+    }
+
+    fn same(&self, burst: usize, total: u64) -> u64 {
+        let mut consumer = self.0.try_consume(Claim::Any).expect("nobody has the role");
+        let mut batch = Vec::with_capacity(burst);
+        let (mut done, mut result) = (0, 0);
+        while done < total {
+            if burst == 1 {
+                assert!(
+                    self.0
+                        .enqueue(&mut Some(done + 1), Claim::Never)
+                        .duty
+                        .is_none()
+                );
+            } else {
+                batch.extend(done + 1..done + 1 + burst as u64);
+                assert!(self.0.enqueue(&mut batch, Claim::Never).duty.is_none());
+            }
+            let said = consumer.poll(burst, |(), drained| {
+                drained.take_each(|item| result += item);
+                Turn::More
+            });
+            assert_eq!(said, Turn::More);
+            done += burst as u64;
+        }
+        assert_eq!(consumer.leave(Turn::More), Exit::Idle);
+        result
+    }
+}
+
+/// Ours in direct dispatch: each burst takes the role, drains, and leaves the ring idle.
+pub struct Direct(pub Ring<u64, ()>);
+
+impl Queue for Direct {
+    fn produce(&self, _burst: usize, _first: u64, _total: u64) {
+        unreachable!("direct dispatch is measured in one thread");
+    }
+
+    fn consume(&self, _burst: usize, _total: u64) -> u64 {
+        unreachable!("direct dispatch is measured in one thread");
+    }
+
+    fn same(&self, burst: usize, total: u64) -> u64 {
+        let mut batch = Vec::with_capacity(burst);
+        let (mut done, mut result) = (0, 0);
+        while done < total {
+            let enqueued = if burst == 1 {
+                self.0.enqueue(&mut Some(done + 1), Claim::Free)
+            } else {
+                batch.extend(done + 1..done + 1 + burst as u64);
+                self.0.enqueue(&mut batch, Claim::Free)
+            };
+            let Duty::Drain(consumer) = enqueued.duty else {
+                unreachable!("it was idle");
+            };
+            let exit = consumer.drain(64, |(), drained| {
+                drained.take_each(|item| result += item);
+                Turn::More
+            });
+            assert_eq!(exit, Exit::Idle);
+            done += burst as u64;
+        }
+        result
+    }
+}
+
+/// crossbeam's ring, which takes one item at a time.
+#[cfg(feature = "peers")]
+pub struct Array(pub crossbeam_queue::ArrayQueue<u64>);
+
+#[cfg(feature = "peers")]
+impl Queue for Array {
+    fn produce(&self, burst: usize, first: u64, total: u64) {
+        let mut batch = Vec::with_capacity(burst);
+        let mut done = 0;
+        while done < total {
+            batch.extend(first + done + 1..first + done + 1 + burst as u64);
+            for item in batch.drain(..) {
+                while self.0.push(item).is_err() {
+                    spin_loop();
+                }
+            }
+            done += burst as u64;
+        }
+    }
+
+    fn consume(&self, _burst: usize, total: u64) -> u64 {
+        let (mut done, mut result) = (0, 0);
+        while done < total {
+            if let Some(item) = self.0.pop() {
+                result += item;
+                done += 1;
+            } else {
+                spin_loop();
+            }
+        }
+        result
+    }
+
+    fn same(&self, burst: usize, total: u64) -> u64 {
+        let mut batch = Vec::with_capacity(burst);
+        let (mut done, mut result) = (0, 0);
+        while done < total {
+            batch.extend(done + 1..done + 1 + burst as u64);
+            for item in batch.drain(..) {
+                assert!(self.0.push(item).is_ok(), "it has room");
+            }
+            for _ in 0..burst {
+                result += self.0.pop().expect("it was put in");
+            }
+            done += burst as u64;
+        }
+        result
+    }
+}

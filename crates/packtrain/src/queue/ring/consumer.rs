@@ -299,7 +299,8 @@ impl<T, S> Ring<T, S> {
         self.tail.load(Ordering::Relaxed)
     }
 
-    /// Items known to be published from `tail` on, looking on if these are not `enough`. For the consumer.
+    /// Items known to be published from `tail` on, looking on if these are not `enough`. For the
+    /// consumer.
     #[inline(always)]
     fn published(&self, owner: &mut Owner<S>, tail: u64, enough: u64) -> u64 {
         let mut seen = owner.seen;

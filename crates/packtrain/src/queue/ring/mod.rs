@@ -11,9 +11,9 @@
 //! - **Publish.** The items are written to their slots, then one *stamp* says where they begin and
 //!   how many they are. Producers never wait for each other, as those of a ring with one published
 //!   tail do when one of them is preempted.
-//! - **Take.** The consumer follows the stamps and sees only published items. Space goes back once
-//!   a turn; producers keep a copy of what is free and look at the consumer's word when that is
-//!   used up. While the consumer is at work it does not touch the head.
+//! - **Take.** The consumer follows the stamps and sees only published items, in place. Space goes
+//!   back once a turn; producers share a note of what is free and look at the consumer's word when
+//!   that is used up. While the consumer is at work it does not touch the head.
 //! - **Leave.** The consumer becomes idle by a compare-and-swap of the head, which fails when
 //!   somebody has reserved anything since: nothing can come between.
 //! - **Gaps.** If what is next is reserved and not published (its producer was preempted), the

@@ -235,6 +235,9 @@ fn long_headers_are_compared_to_their_end() {
     }
 }
 
+/// What is done to a packet.
+type Change<'a> = &'a dyn Fn(&mut Wire);
+
 /// What is no candidate, though its headers look like those of a run.
 #[test]
 fn what_is_not_in_the_headers_is_asked_as_well() {
@@ -244,7 +247,7 @@ fn what_is_not_in_the_headers_is_asked_as_well() {
         start: 0,
         offset: 16,
     };
-    let changes: [(&dyn Fn(&mut Wire), NotTaken); 7] = [
+    let changes: [(Change<'_>, NotTaken); 7] = [
         (&|wire| wire.gso = Some(gso), NotTaken::Gso),
         (&|wire| wire.shared = true, NotTaken::Shared),
         (&|wire| wire.bytes.push(0), NotTaken::Padding),

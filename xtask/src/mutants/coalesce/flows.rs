@@ -270,7 +270,6 @@ pub const FAULTS: &[Fault] = &[
         "if index == ring.tail && ring.live > 0 {",
         "if false {",
     ),
-    ("table.rs", "            self.head = 0;\n", ""),
     ("table.rs", "ring.head = next;", ""),
     ("table.rs", "        ring.live += 1;\n", ""),
     (

@@ -235,6 +235,9 @@ fn long_headers_are_compared_to_their_end() {
     }
 }
 
+/// What is done to a packet.
+type Change<'a> = &'a dyn Fn(&mut Wire);
+
 /// What is no candidate, though its headers look like those of a run.
 #[test]
 fn what_is_not_in_the_headers_is_asked_as_well() {

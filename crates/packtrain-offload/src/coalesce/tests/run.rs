@@ -241,7 +241,6 @@ type Change<'a> = &'a dyn Fn(&mut Wire);
 /// What is no candidate, though its headers look like those of a run.
 #[test]
 fn what_is_not_in_the_headers_is_asked_as_well() {
-    type Change<'c> = &'c dyn Fn(&mut Wire);
     let size = NonZeroU16::new(50).unwrap();
     let gso = Gso::new(GsoKind::TcpV4, size);
     let elsewhere = ChecksumState::Partial {

@@ -150,11 +150,6 @@ pub const FAULTS: &[Fault] = &[
     ),
     (
         "run.rs",
-        "            || self.table.in_the_way(&self.core.ring, hash).is_some()\n",
-        "",
-    ),
-    (
-        "run.rs",
         "if packet.head_mut(header_bytes as usize).is_none() {",
         "if false {",
     ),
@@ -253,11 +248,15 @@ pub const FAULTS: &[Fault] = &[
         "(free < WAYS).then_some(free)",
         "(free <= WAYS).then_some(free)",
     ),
-    ("table.rs", "if set.free().is_none() {", "if false {"),
     (
         "table.rs",
-        "self.entries[next].packet.is_some().then_some(next as u32)",
-        "None",
+        "return Err(self.oldest_of(ring, set));",
+        "return Err(ring.head);",
+    ),
+    (
+        "table.rs",
+        "if self.entries[ring.head as usize].packet.is_some() {",
+        "if false {",
     ),
     (
         "table.rs",
@@ -280,7 +279,7 @@ pub const FAULTS: &[Fault] = &[
     ),
     (
         "table.rs",
-        "entry.slot = (at << WAY_BITS | free) as u32;",
+        "entry.slot = (at << WAY_BITS | way) as u32;",
         "",
     ),
     (
@@ -492,11 +491,6 @@ pub const FAULTS: &[Fault] = &[
         "work.rs",
         "            self.core.window.evictions += 1;\n",
         "",
-    ),
-    (
-        "work.rs",
-        "while let Some(oldest) = self.table.in_the_way",
-        "if let Some(oldest) = self.table.in_the_way",
     ),
     (
         "work.rs",

@@ -54,6 +54,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.bytes.empty();
         self.doorbell.rung();
         self.front_defragged = false;
+        self.watchdog.begin_again(self.now);
         self.counters.resets.add(1);
         Ok(Some(done))
     }

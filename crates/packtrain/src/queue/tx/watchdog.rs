@@ -46,7 +46,7 @@ pub(super) enum Verdict {
     Fine,
     /// Look whether some packets never come back while others do.
     Age,
-    /// The device stands still: said once, until it moves.
+    /// The device stands still: said once, until it moves or is reset.
     Halted,
 }
 
@@ -59,6 +59,14 @@ impl Watchdog {
     /// A wake-up came.
     pub(super) fn wake(&self) {
         self.waiting.set(false);
+    }
+
+    /// The device was reset: it has as much time as one that was just given work, and if it stands
+    /// still again, that is another halt.
+    pub(super) const fn begin_again(&mut self, now: Instant) {
+        self.progress_at = now;
+        self.polled_at = now;
+        self.reported = false;
     }
 
     /// Once a step.

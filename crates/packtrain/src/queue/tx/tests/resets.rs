@@ -48,6 +48,27 @@ fn a_device_that_cannot_be_reset_keeps_what_it_has() {
     assert_eq!(bench.end(), 0);
 }
 
+/// What goes out again after a reset is watched like what went out before it.
+#[test]
+fn a_device_that_hangs_again_is_reset_again() {
+    let mut bench = Bench::new(Features::ALL, Line::new(1));
+    bench.add(&PLAIN);
+    let mut now = Instant::default();
+    for hang in 1..4 {
+        bench.line().silent = true;
+        for _ in 0..12 {
+            let Bench { queue, burst, .. } = &mut bench;
+            queue.service(now).unwrap();
+            queue.transmit(burst).unwrap();
+            queue.arm();
+            now = now.after(Duration::from_millis(100));
+        }
+        assert_eq!(bench.queue.counters().snapshot().resets, hang);
+    }
+    bench.check();
+    assert_eq!(bench.end(), 0);
+}
+
 /// A GSO packet that the device had whole has to be cut when it comes back, in front of one that is
 /// half cut already.
 #[test]

@@ -7,8 +7,13 @@ use std::mem::MaybeUninit;
 
 /// Moves `count` values. Few of them in steps of known length, which is done before a call of
 /// `memcpy` has found out what to do.
+///
+/// # Safety
+///
+/// Both places are for `count` values and do not overlap; those at `from` are gone afterwards.
 #[cfg(not(packtrain_loom))]
 #[inline(always)]
+// SAFETY: the section above.
 unsafe fn move_values<T>(from: *const T, to: *mut T, count: usize) {
     // SAFETY: the caller gives two places for `count` values that do not overlap.
     unsafe {

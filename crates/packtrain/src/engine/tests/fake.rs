@@ -10,7 +10,7 @@ use crate::engine::{
     Handler, Intake, Joined, PortSnapshot, Snapshot, Stats, TxHandles, Workers, join_with,
 };
 use crate::limits::{BURST_PACKETS_MAX, SEGMENTS_MAX};
-use crate::packet::{Arena, ArenaConfig};
+use crate::packet::{Arena, ArenaConfig, Packet};
 use crate::plan::{Plan, Side, plan};
 use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
@@ -147,14 +147,12 @@ pub struct FakeRx {
 }
 
 impl FakeRx {
-    fn packet(&self, number: u32) -> crate::packet::Packet {
+    fn packet(&self, number: u32) -> Option<Packet> {
         let mut bytes = [0u8; 60];
         bytes[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
         bytes[14..18].copy_from_slice(&number.to_be_bytes());
         let arena = self.arena.as_ref().expect("refilled before receiving");
-        arena
-            .packet_from(&bytes)
-            .expect("the arena is large enough")
+        arena.packet_from(&bytes).ok()
     }
 }
 
@@ -175,7 +173,14 @@ impl RxDescriptors for FakeRx {
         state.polls += 1;
         while burst.budget() > 0 {
             match state.items.pop_front() {
-                Some(Item::Packet(number)) => burst.push(self.packet(number), &RxInfo::default()),
+                Some(Item::Packet(number)) => match self.packet(number) {
+                    Some(packet) => burst.push(packet, &RxInfo::default()),
+                    None => {
+                        // Producers have all the buffers: it waits in the device.
+                        state.items.push_front(Item::Packet(number));
+                        break;
+                    }
+                },
                 Some(Item::Tcp(segment)) => {
                     let arena = self.arena.as_ref().expect("refilled before receiving");
                     match arena.packet_from(&tcp4(&segment)) {

@@ -18,6 +18,19 @@ pub trait Queue: Sync {
     fn same(&self, burst: usize, total: u64) -> u64;
 }
 
+/// Items of a burst.
+const BURST_MAX: usize = 64;
+
+/// The `burst` numbers after `from`, as the peer in C has them: a table on the stack.
+#[inline(always)]
+fn fill(items: &mut [u64; BURST_MAX], from: u64, burst: usize) -> &[u64] {
+    let items = &mut items[..burst];
+    for (item, number) in items.iter_mut().zip(from + 1..) {
+        *item = number;
+    }
+    items
+}
+
 /// Ours, with a consumer that keeps its role, as one that polls does.
 pub struct Polled(pub Ring<u64, ()>);
 
@@ -34,9 +47,9 @@ impl Queue for Polled {
             }
             return;
         }
-        let mut batch = Vec::with_capacity(burst);
+        let mut items = [0; BURST_MAX];
         while done < total {
-            batch.extend(first + done + 1..first + done + 1 + burst as u64);
+            let mut batch = fill(&mut items, first + done, burst);
             while !batch.is_empty() {
                 if self.0.enqueue(&mut batch, Claim::Never).accepted == 0 {
                     spin_loop();
@@ -67,7 +80,7 @@ impl Queue for Polled {
 
     fn same(&self, burst: usize, total: u64) -> u64 {
         let mut consumer = self.0.try_consume(Claim::Any).expect("nobody has the role");
-        let mut batch = Vec::with_capacity(burst);
+        let mut items = [0; BURST_MAX];
         let (mut done, mut result) = (0, 0);
         while done < total {
             if burst == 1 {
@@ -78,7 +91,7 @@ impl Queue for Polled {
                         .is_none()
                 );
             } else {
-                batch.extend(done + 1..done + 1 + burst as u64);
+                let mut batch = fill(&mut items, done, burst);
                 assert!(self.0.enqueue(&mut batch, Claim::Never).duty.is_none());
             }
             let said = consumer.poll(burst, |(), drained| {
@@ -106,14 +119,14 @@ impl Queue for Direct {
     }
 
     fn same(&self, burst: usize, total: u64) -> u64 {
-        let mut batch = Vec::with_capacity(burst);
+        let mut items = [0; BURST_MAX];
         let (mut done, mut result) = (0, 0);
         while done < total {
             let enqueued = if burst == 1 {
                 self.0.enqueue(&mut Some(done + 1), Claim::Free)
             } else {
-                batch.extend(done + 1..done + 1 + burst as u64);
-                self.0.enqueue(&mut batch, Claim::Free)
+                self.0
+                    .enqueue(&mut fill(&mut items, done, burst), Claim::Free)
             };
             let Duty::Drain(consumer) = enqueued.duty else {
                 unreachable!("it was idle");

@@ -78,6 +78,21 @@ unsafe impl<T> Batch<T> for VecDeque<T> {
     }
 }
 
+// SAFETY: one run of `count` items, copied as their type allows; what is left are the others.
+unsafe impl<T: Copy> Batch<T> for &[T] {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+
+    #[inline(always)]
+    fn move_front(&mut self, count: usize, take: &mut impl FnMut(*const T, usize)) {
+        let (given, left) = self.split_at(count);
+        take(given.as_ptr(), count);
+        *self = left;
+    }
+}
+
 // SAFETY: one run of one item, or none.
 unsafe impl<T> Batch<T> for Option<T> {
     #[inline(always)]

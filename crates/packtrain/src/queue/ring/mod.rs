@@ -222,6 +222,12 @@ impl<T, S> fmt::Debug for Ring<T, S> {
     }
 }
 
+/// Replaces a head; says what is there when it has changed meanwhile.
+#[inline(always)]
+fn swap(word: &AtomicU64, head: Head, next: Head) -> Result<u64, u64> {
+    word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire)
+}
+
 /// Space that a producer reserved, and whether it is the consumer as well.
 struct Reserved {
     at: u64,
@@ -358,12 +364,15 @@ impl<T, S> Ring<T, S> {
                     }
                 }
             };
-            let (next, claimed, edge) = if head.is(State::Busy) {
-                (head.forward(count), false, false)
+            // Two swaps in the code, so that which state comes next is a branch: a producer that
+            // finds a consumer need not wait for that to be worked out.
+            let (swapped, claimed, edge) = if head.is(State::Busy) {
+                (swap(word, head, head.forward(count)), false, false)
             } else {
-                Self::edge(head, count, claim)
+                let (next, claimed, edge) = Self::edge(head, count, claim);
+                (swap(word, head, next), claimed, edge)
             };
-            match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
+            match swapped {
                 Ok(_) => {
                     return Some(Reserved {
                         at,

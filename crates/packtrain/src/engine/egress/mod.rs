@@ -73,6 +73,8 @@ pub(super) struct Egress<T> {
     cpus: Cpus,
     /// Handles of applications.
     handles: AtomicU32,
+    /// The device has kept a packet for a while, or is known to.
+    keeps: AtomicBool,
     signs: Padded<Signs>,
     space: Space,
     alarm: Arc<Alarm>,
@@ -148,7 +150,23 @@ impl<T> Egress<T> {
 
     /// Whether anybody but the worker can change the ring.
     pub(super) fn is_shared(&self) -> bool {
-        self.handles.load(Ordering::Relaxed) > 0
+        // Acquire: what a handle that is gone left behind is seen.
+        self.handles.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether there may be packets in the device of which the worker was told nothing: somebody
+    /// has to look whether they come back. `watches`: it looks after those that are there now.
+    pub(super) fn wants_lookout(&self, watches: bool) -> bool {
+        let unwatched = || !watches && self.in_flight() > 0;
+        self.keeps.load(Ordering::Relaxed) && (self.is_shared() || unwatched())
+    }
+
+    /// Whether the device of an idle ring shall wake the worker when it has completed packets. Not
+    /// while applications put them there and go on: that would be a wake-up for every few packets,
+    /// and who sends collects them. The worker looks in by the clock then.
+    pub(super) fn wants_completions(&self) -> bool {
+        let by_handle = self.stats.shown.by_handle.get() > 0;
+        self.in_flight() > 0 && !(by_handle && self.is_shared() && !self.is_shut())
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -200,6 +218,7 @@ impl<T: TxDescriptors> Egress<T> {
         dispatch: Dispatch,
         cpus: Cpus,
         alarm: Arc<Alarm>,
+        keeps: bool,
     ) -> Self {
         let id = queue.counters().id;
         let station = Station::new(queue, drops, dispatch);
@@ -211,6 +230,7 @@ impl<T: TxDescriptors> Egress<T> {
             ids: AtomicU64::new(0),
             cpus,
             handles: AtomicU32::new(0),
+            keeps: AtomicBool::new(keeps),
             signs: Padded::default(),
             space: Space::new(),
             alarm,
@@ -246,7 +266,11 @@ impl<T: TxDescriptors> Egress<T> {
     /// It will submit no more.
     pub(super) fn retire(&self, producer: &Producer) {
         if !producer.is_worker {
-            self.handles.fetch_sub(1, Ordering::Relaxed);
+            let before = self.handles.fetch_sub(1, Ordering::AcqRel);
+            if before == 1 && self.in_flight() > 0 {
+                // Nobody else will collect them.
+                self.alarm.ring();
+            }
         }
         self.space.forget(producer.id);
         self.stats.leave(&producer.counters);
@@ -384,7 +408,7 @@ impl<T: TxDescriptors> Egress<T> {
             turn
         });
         match exit {
-            Exit::Idle | Exit::Passed => {}
+            Exit::Idle | Exit::Passed => self.tell_of_first_kept(producer, now),
             Exit::Stalled(_) => self.tell_worker(producer, now),
             Exit::Abdicated => {
                 producer.counters.abdications.add(1);
@@ -395,6 +419,17 @@ impl<T: TxDescriptors> Egress<T> {
         // those that wait try, and tell each other, without end.
         if took || !matches!(exit, Exit::Stalled(_)) {
             self.space.tell();
+        }
+    }
+
+    /// The first packet that a device keeps, though nobody knew that it does: the worker looks in
+    /// from now on. Once, not for each packet.
+    fn tell_of_first_kept(&self, producer: &Producer, now: &impl Fn() -> Instant) {
+        if self.in_flight() > 0
+            && !self.keeps.load(Ordering::Relaxed)
+            && !self.keeps.swap(true, Ordering::Relaxed)
+        {
+            self.tell_worker(producer, now);
         }
     }
 
@@ -483,7 +518,7 @@ impl<T: TxDescriptors> Egress<T> {
     /// producer tells the worker when it leaves anything.
     pub(super) fn arm(&self) -> Armed {
         let (claim, stall) = match self.ring.status() {
-            Status::Idle if self.in_flight() == 0 => return Armed::Idle,
+            Status::Idle if !self.wants_completions() => return Armed::Idle,
             Status::Idle => (Claim::Free, None),
             Status::Busy => return Armed::Idle,
             Status::Abdicated => return Armed::WorkPending,

@@ -21,6 +21,8 @@ pub(super) struct Shown {
     pub(super) held: Counter,
     /// Packets that the device still reads from.
     pub(super) in_flight: Counter,
+    /// 1 when it was an application's thread that gave packets to the device last.
+    pub(super) by_handle: Counter,
     /// Offloads that the device is still trusted with, as [`Features::bits`].
     pub(super) features: Counter,
     /// Offloads that it refused on legal packets.

@@ -21,7 +21,7 @@ const NOW: Instant = Instant::from_nanos(1);
 const ENDLESS: [Input; 2] = [Input::Endless; 2];
 /// Longest wait for what must happen, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-const POLICIES: [Dispatch; 5] = [
+pub const POLICIES: [Dispatch; 5] = [
     Dispatch::Direct,
     Dispatch::Deferred,
     Dispatch::Abdicate,
@@ -36,7 +36,7 @@ fn one(dispatch: Dispatch) -> World<Forward> {
     .unwrap()
 }
 
-fn start(world: &mut World<Forward>) -> Running {
+pub fn start(world: &mut World<Forward>) -> Running {
     let workers = world.workers.take().expect("started once");
     Running::start(workers, world.intake.clone()).unwrap()
 }
@@ -45,7 +45,7 @@ fn to_b(world: &World<Forward>) -> TxHandle {
     world.handles.queue(Port::B, 0).unwrap()
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !done() {
         assert!(start.elapsed() < PATIENCE, "{what}");
@@ -53,7 +53,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn numbered(arena: &Arena, number: u32) -> Option<Packet> {
+pub fn numbered(arena: &Arena, number: u32) -> Option<Packet> {
     let mut bytes = [0u8; 60];
     bytes[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
     bytes[14..18].copy_from_slice(&number.to_be_bytes());
@@ -61,7 +61,7 @@ fn numbered(arena: &Arena, number: u32) -> Option<Packet> {
 }
 
 /// A burst with these numbers, as many as there are buffers for.
-fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
+pub fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
     let mut burst = Burst::new();
     for number in numbers {
         let Some(packet) = numbered(arena, number) else {
@@ -111,10 +111,15 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// xorshift64*: the tests name the seed of what failed.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    /// Of a seed that is not 0.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

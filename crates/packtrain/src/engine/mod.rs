@@ -9,6 +9,8 @@ mod intake;
 mod interrupts;
 mod lane;
 mod ledger;
+#[cfg(packtrain_loom)]
+mod models;
 mod session;
 mod settings;
 mod shell;
@@ -16,7 +18,7 @@ mod snapshot;
 mod sys;
 mod worker;
 
-#[cfg(test)]
+#[cfg(all(test, not(packtrain_loom)))]
 mod tests;
 
 pub use egress::{Closed, EgressStats};

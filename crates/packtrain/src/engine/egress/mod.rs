@@ -20,15 +20,16 @@ use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{self, Dispatch, Rule, Seen, Sight};
 use crate::queue::TxQueue;
 use crate::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Status, Turn};
-use crate::stats::{DropCounters, DropReason, QueueId, Stall, SubmitCounters};
-use crate::sync::{Barrier, Padded};
+use crate::stats::{
+    DropCounters, DropReason, Histogram, QueueId, Stall, SubmitCounters, TxCounters,
+};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Barrier, Ordering, Padded};
 use crate::time::Instant;
 use crate::trace;
 use space::Space;
 use station::Station;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::thread;
 
@@ -51,6 +52,8 @@ impl std::error::Error for Closed {}
 #[derive(Debug)]
 pub(super) struct Producer {
     counters: Arc<SubmitCounters>,
+    /// How many packets it submitted at once.
+    batches: Arc<Histogram>,
     id: u64,
     /// Whether it is the worker of the queue: then nobody has to be told.
     is_worker: bool,
@@ -79,6 +82,8 @@ pub(super) struct Egress<T> {
     space: Space,
     alarm: Arc<Alarm>,
     stats: Arc<EgressStats>,
+    /// Of the queue.
+    counters: Arc<TxCounters>,
     barrier: Barrier,
     id: QueueId,
 }
@@ -112,11 +117,19 @@ impl Signs {
 }
 
 /// A submission under way. While there is one, its producer counts as inside.
-struct Inside<'a>(&'a SubmitCounters);
+struct Inside<'a, T> {
+    egress: &'a Egress<T>,
+    counters: &'a SubmitCounters,
+}
 
-impl Drop for Inside<'_> {
+impl<T> Drop for Inside<'_, T> {
     fn drop(&mut self) {
-        self.0.publish();
+        self.counters.publish();
+        // A worker that shut the ring meanwhile waits for this one to be outside, and may sleep.
+        self.egress.barrier.light();
+        if self.egress.is_shut() {
+            self.egress.alarm.ring();
+        }
     }
 }
 
@@ -220,8 +233,8 @@ impl<T: TxDescriptors> Egress<T> {
         alarm: Arc<Alarm>,
         keeps: bool,
     ) -> Self {
-        let id = queue.counters().id;
-        let station = Station::new(queue, drops, dispatch);
+        let counters = Arc::clone(queue.counters());
+        let station = Station::new(queue.behind_ring(), drops, dispatch);
         let ring = Ring::new(TX_RING_PACKETS, station);
         let egress = Self {
             ring: ring.unwrap_or_else(|error| unreachable!("{error}: checked when compiled")),
@@ -236,7 +249,8 @@ impl<T: TxDescriptors> Egress<T> {
             alarm,
             stats: Arc::default(),
             barrier: Barrier::new(),
-            id,
+            id: counters.id,
+            counters,
         };
         if let Some(mut consumer) = egress.ring.try_consume(Claim::Free) {
             consumer.with_state(|station| station.show(&egress));
@@ -258,6 +272,7 @@ impl<T: TxDescriptors> Egress<T> {
         self.space.make_place(producers);
         Producer {
             counters,
+            batches: self.counters.batches.enqueue.writer(),
             id: self.ids.fetch_add(1, Ordering::Relaxed),
             is_worker,
         }
@@ -286,7 +301,10 @@ impl<T: TxDescriptors> Egress<T> {
     ) -> Result<(), Closed> {
         let counters = &*producer.counters;
         counters.begin();
-        let _inside = Inside(counters);
+        let _inside = Inside {
+            egress: self,
+            counters,
+        };
         // That it is inside is written, now the gate is read. Who shuts it does it the other way
         // round.
         self.barrier.light();
@@ -312,6 +330,21 @@ impl<T: TxDescriptors> Egress<T> {
     }
 
     fn put(
+        &self,
+        producer: &Producer,
+        burst: &mut Burst,
+        visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) {
+        let before = burst.len();
+        self.dispatch(producer, burst, visit, now);
+        let accepted = before - burst.len();
+        if accepted > 0 {
+            producer.batches.record(accepted as u64);
+        }
+    }
+
+    fn dispatch(
         &self,
         producer: &Producer,
         burst: &mut Burst,
@@ -349,8 +382,11 @@ impl<T: TxDescriptors> Egress<T> {
             && let Some(consumer) = self.ring.try_consume(Claim::Free)
         {
             counters.direct.add(1);
-            trace::dispatch(self.id, batch.into(), false);
             self.drain(producer, consumer, Some(burst), budget, visit, now);
+            let sent = u64::from(batch) - burst.len() as u64;
+            if sent > 0 {
+                trace::dispatch(self.id, sent, false);
+            }
             if burst.is_empty() || producer.is_worker {
                 return;
             }

@@ -238,22 +238,26 @@ impl<T: TxDescriptors> Station<T> {
     }
 
     /// Shows to all what only the consumer can see.
-    pub(super) fn show(&self, egress: &Egress<T>) {
+    pub(super) fn show(&mut self, egress: &Egress<T>) {
         let shown = &egress.stats.shown;
-        let Some(queue) = &self.queue else {
+        let ready = self.is_ready();
+        let Some(queue) = &mut self.queue else {
             shown.held.set(0);
             shown.in_flight.set(0);
             return;
         };
-        shown.held.set(if self.is_ready() {
+        shown.held.set(if ready {
             0
         } else {
             queue.held() + self.stage.wire_packets()
         });
-        shown.in_flight.set(queue.in_flight() as u64);
         shown.by_handle.set(self.by_handle.into());
+        shown.in_flight.set(queue.in_flight() as u64);
         shown.features.set(queue.features().bits());
         shown.refused.set(queue.refused().bits());
+        if let Some(troubles) = queue.take_troubles() {
+            *egress.stats.troubles() = troubles;
+        }
     }
 
     /// Whether nothing waits behind the ring.

@@ -2,11 +2,10 @@
 //! nothing of them, looks whether they come back.
 
 use super::fake::{FakeWorker, World, world};
-use super::handles::{burst, numbered, start, wait_for};
+use super::handles::{PATIENCE, burst, start, wait_for};
 use crate::driver::{Armed, Input};
 use crate::engine::{Forward, Next, Port};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
-use crate::packet::Burst;
 use crate::time::{Clock, Instant, MonotonicClock};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,20 +145,23 @@ fn direct_dispatch_wakes_nobody_over_a_device_with_completions() {
     let running = start(&mut world);
     let worker = Arc::clone(&world.stats.workers[0]);
     wait_for("the worker to sleep", || worker.sleeps.get() > 0);
-    let begin = std::time::Instant::now();
     let wakeups = worker.wakeups.get();
     for number in 0..COUNT {
-        let mut burst = Burst::new();
-        burst.push(numbered(&world.arena, number).unwrap()).unwrap();
-        assert_eq!(handle.try_send(&mut burst), Ok(1));
+        let mut burst = burst(&world.arena, [number]);
+        assert_eq!(handle.send_blocking(&mut burst, PATIENCE), Ok(1));
     }
     let tx = world.stats.snapshot().ports[1].tx[0];
-    let looks = begin.elapsed().as_millis() as u64 / TX_POLL_AFTER.as_millis() as u64 + 1;
-    assert!(tx.wakeups <= 1, "{}", tx.wakeups);
-    // Where the worker had the role, and only there, a batch is left to it.
-    assert!(tx.deferred <= looks + 1, "{} in {looks}", tx.deferred);
     let woken = worker.wakeups.get() - wakeups;
-    assert!(woken <= 1 + tx.deferred, "{woken}");
+    // It is told once that the device keeps packets, and may see that twice. Where the worker is
+    // interrupted as it looks in, batches are left to it, and it has to see to them.
+    assert!(
+        tx.wakeups <= 1 + tx.deferred,
+        "{} {}",
+        tx.wakeups,
+        tx.deferred
+    );
+    assert!(woken <= 2 + tx.deferred, "{woken} {}", tx.deferred);
+    assert!(tx.deferred < u64::from(COUNT) / 2, "{}", tx.deferred);
     wait_for("the packets", || {
         handle.reclaim();
         world.b[0].tx().sent.len() == COUNT as usize

@@ -190,11 +190,11 @@ fn run(dispatch: Dispatch, producers: u32, seed: u64) {
     for thread in producing {
         thread.join().unwrap();
     }
-    world.intake.stop();
+    // Nobody is asleep for more than a moment, so nobody has to be told.
     for queue in &world.b {
         queue.tx().hung = false;
-        queue.make_room(1);
     }
+    world.intake.stop();
     let done: u64 = workers
         .into_iter()
         .map(|worker| worker.join().unwrap())

@@ -120,7 +120,9 @@ fn watch(
                 return Ended::Removed(gone);
             }
             live.links(links);
-            live.refused(&session.snapshot());
+            let snapshot = session.snapshot();
+            live.refused(&snapshot);
+            live.troubles(&snapshot);
             look = elapsed + LOOK_INTERVAL;
         }
         if live.is_due(elapsed) {
@@ -176,7 +178,10 @@ fn document(
     );
     let mut ports = Map::new();
     for ((name, port), device) in names.iter().zip(&snapshot.ports).zip(&report.devices) {
-        ports.insert(name.clone(), json::port(port, device.as_ref()));
+        ports.insert(
+            name.clone(),
+            json::port(port, device.as_ref(), report.began),
+        );
     }
     document.insert("ports".into(), ports.into());
     document.insert("drops".into(), json::drops(&snapshot.drops));

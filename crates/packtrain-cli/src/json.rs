@@ -10,7 +10,8 @@ use packtrain::engine::{Interrupts, Ledger, PortSnapshot, Settings, WorkerSnapsh
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, Direction, FitLimits, Who};
 use packtrain::policy::placement::Placed;
-use packtrain::stats::{DropSnapshot, HistogramSnapshot};
+use packtrain::stats::{DropSnapshot, HistogramSnapshot, TroubleReport};
+use packtrain::time::Instant;
 use packtrain_offload::coalesce::{Mode, Semantics};
 use serde_json::{Map, Value, json};
 use std::fs;
@@ -120,8 +121,8 @@ pub fn drops(drops: &DropSnapshot) -> Value {
 }
 
 /// One port's counters by queue, and what the other side of the port counted (`null` when nobody
-/// does).
-pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>) -> Value {
+/// does). Times are given since `began`.
+pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>, began: Instant) -> Value {
     let mut port = Map::new();
     for (index, (queue, sizes)) in snapshot.rx.iter().zip(&snapshot.rx_batches).enumerate() {
         let mut counters = grouped(queue.values());
@@ -131,12 +132,28 @@ pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>) -> Value {
     for (index, (queue, sizes)) in snapshot.tx.iter().zip(&snapshot.tx_batches).enumerate() {
         let mut counters = counters(queue.values());
         counters.insert("batches".into(), batches(sizes.values()));
+        let troubles = snapshot.troubles.get(index).into_iter();
+        let troubles = troubles.flat_map(|log| log.iter().map(|report| trouble(report, began)));
+        counters.insert("troubles".into(), troubles.collect());
         port.insert(format!("txq{index:02}"), counters.into());
     }
     let device = device.map_or(Value::Null, |device| counters(device_values(device)).into());
     port.insert("device".into(), device);
     port.insert("refused".into(), features(snapshot.refused));
     Value::Object(port)
+}
+
+/// Why a device did not go on, the last time for this reason.
+fn trouble(report: &TroubleReport, began: Instant) -> Value {
+    json!({
+        "cause": report.cause.name(),
+        "at_seconds": report.at.since(began).as_secs_f64(),
+        "still_seconds": report.at.since(report.since).as_secs_f64(),
+        "in_flight": report.in_flight,
+        "in_flight_bytes": report.in_flight_bytes,
+        "held": report.held,
+        "was_reset": report.was_reset,
+    })
 }
 
 /// What one worker did and cost.

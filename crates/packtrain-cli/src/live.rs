@@ -4,6 +4,8 @@ use crate::print;
 use crate::table::scaled;
 use packtrain::driver::{Features, Link};
 use packtrain::engine::Snapshot;
+use packtrain::stats::Trouble;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -22,6 +24,8 @@ pub struct Live {
     drawn: usize,
     refused: [Features; 2],
     links: [Link; 2],
+    /// By port and queue: of what it was said that its device does not go on.
+    troubles: BTreeSet<(usize, usize, Trouble)>,
 }
 
 impl Live {
@@ -41,6 +45,7 @@ impl Live {
             refused: [Features::NONE; 2],
             // Nothing is said of a link that is up from the start.
             links: [Link::Up; 2],
+            troubles: BTreeSet::new(),
         }
     }
 
@@ -95,6 +100,21 @@ impl Live {
         }
     }
 
+    /// Says which devices did not go on since the last call, and what was done about it: of each
+    /// queue once for each cause. How often it was is in the counters.
+    pub fn troubles(&mut self, snapshot: &Snapshot) {
+        for (index, port) in snapshot.ports.iter().enumerate() {
+            for (queue, log) in port.troubles.iter().enumerate() {
+                for report in log.iter() {
+                    if self.troubles.insert((index, queue, report.cause)) {
+                        let name = &self.names[index];
+                        self.event(&format!("{name}: txq{queue:02}: {report}\n"));
+                    }
+                }
+            }
+        }
+    }
+
     /// Says which links have changed since the last call.
     pub fn links(&mut self, links: [Link; 2]) {
         for (index, link) in links.into_iter().enumerate() {
@@ -115,6 +135,7 @@ impl Live {
     pub fn finish(&mut self, snapshot: &Snapshot) {
         self.drawn = 0;
         self.refused(snapshot);
+        self.troubles(snapshot);
     }
 
     fn event(&mut self, text: &str) {

@@ -258,3 +258,79 @@ fn a_file_that_ends_in_the_middle_of_a_packet_is_accounted_for() {
     assert_eq!(document["conservation"]["transmitted"], 9);
     assert!([Some(0), Some(4)].contains(&ran.code), "{ran:?}");
 }
+
+/// What the account of a run says of a device that did not go on.
+fn troubles<'a>(document: &'a Value, port: &str) -> &'a Value {
+    &document["ports"][port]["txq00"]["troubles"]
+}
+
+#[test]
+fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
+    let ran = packtrain(&[
+        "forward",
+        "null:source,count=300,coalesce=off",
+        "sim:hang",
+        "--json",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_documented(&document, &["all", "forward", "plan"]);
+    let account = &document["conservation"];
+    assert_eq!(
+        (&account["received"], &account["transmitted"]),
+        (&300.into(), &300.into())
+    );
+    let queue = &document["ports"]["sim0"]["txq00"];
+    assert_eq!(
+        (&queue["hangs"], &queue["resets"]),
+        (&1.into(), &1.into()),
+        "{queue}"
+    );
+    let trouble = &troubles(&document, "sim0")[0];
+    assert_eq!(trouble["cause"], "hangs");
+    assert_eq!(trouble["was_reset"], true);
+    assert_eq!(
+        (&trouble["in_flight"], &trouble["in_flight_bytes"]),
+        (&300.into(), &18_000.into())
+    );
+    let still = trouble["still_seconds"].as_f64().expect("seconds");
+    let at = trouble["at_seconds"].as_f64().expect("seconds");
+    assert!(still >= 1.0 && at >= still, "{trouble}");
+    // One sentence, once: what, since when, how much, what was done, what to do.
+    let expected = format!(
+        "sim0: txq00: the device has packets and reports none as sent, for {still:.1} s: \
+         300 packets (18000 bytes) in flight, 0 wire packets waiting; the queue was reset, and \
+         what the device had not sent goes out again; if it comes again, suspect the device or \
+         its driver\n"
+    );
+    assert_eq!(ran.err, expected);
+    // And nothing of a device that goes on.
+    let ran = packtrain(&[
+        "forward",
+        "null:source,count=300,coalesce=off",
+        "sim:",
+        "--json",
+    ]);
+    assert_eq!(ran.err, "");
+    assert_eq!(*troubles(&ran.json(), "sim0"), serde_json::json!([]));
+}
+
+#[test]
+fn a_wake_up_that_a_device_loses_is_said_and_costs_a_moment() {
+    let source = "null:source,count=300,coalesce=off";
+    let ran = packtrain(&[
+        "forward",
+        source,
+        "sim:lose-wakeups=4096,completion-delay=5reclaims",
+        "--json",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_eq!(document["conservation"]["transmitted"], 300);
+    let trouble = &troubles(&document, "sim0")[0];
+    assert_eq!(trouble["cause"], "missed_wakeups", "{document}");
+    assert_eq!(trouble["was_reset"], false);
+    let said = "a wake-up of the device was lost, and polling found its work";
+    assert_eq!(ran.err.matches(said).count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("it was polled and goes on"), "{}", ran.err);
+}

@@ -293,6 +293,80 @@ fn lines(child: &mut Child) -> Receiver<String> {
     receiver
 }
 
+/// The fourth argument of `dispatch` says who sends: as the counters, and as was asked for.
+#[test]
+fn the_tracer_sees_who_sends() {
+    const SCRIPT: &str = "usdt:*:packtrain:dispatch /arg2 == 1/ { @left[arg3] = count(); \
+                          @packets[arg3] = sum(arg0); }";
+    if !can_trace() {
+        return;
+    }
+    for (dispatch, left, other) in [("direct", "0", "deferred"), ("deferred", "1", "direct")] {
+        let args: Vec<_> = ENDLESS
+            .into_iter()
+            .chain(["--dispatch", dispatch])
+            .collect();
+        let mut run = start(&mut command(PACKTRAIN, &args));
+        wait_for_line(&mut run, "packets/s");
+        let pid = run.id().to_string();
+        let mut tracer = start(&mut command("bpftrace", &["-p", &pid, "-e", SCRIPT]));
+        let out = lines(&mut tracer);
+        let begin = Instant::now();
+        let mut seen = String::new();
+        // It prints everything at its end. It is ready some time after it has said this, and then
+        // it sees all there is.
+        while !seen.contains("Attaching") {
+            assert!(begin.elapsed() < PATIENCE, "{seen:?}");
+            if let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
+                seen.push_str(&line);
+            }
+        }
+        let mut asked = Duration::ZERO;
+        while !seen.contains("@left[") {
+            if begin.elapsed() > PATIENCE {
+                signal(&tracer, "KILL");
+                signal(&run, "KILL");
+                panic!("nothing was traced: {seen:?} {:?}", finish(tracer));
+            }
+            if let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
+                seen.push_str(&line);
+                seen.push('\n');
+            } else if begin.elapsed() > asked {
+                // It prints on SIGUSR1, and misses one that comes while it prints.
+                signal(&tracer, "USR1");
+                asked = begin.elapsed() + Duration::from_secs(1);
+            }
+        }
+        while tracer.try_wait().expect("a child is waited for").is_none() {
+            if begin.elapsed() > 2 * PATIENCE {
+                signal(&tracer, "KILL");
+                signal(&run, "KILL");
+                panic!("bpftrace does not end: {seen:?} {:?}", finish(tracer));
+            }
+            signal(&tracer, "INT");
+            thread::sleep(Duration::from_millis(200));
+        }
+        seen.extend(out.iter().map(|line| line + "\n"));
+        signal(&run, "INT");
+        let document = finish(run).json();
+        let queue = &document["ports"]["null1"]["txq00"];
+        let number = |key: &str| queue[key].as_u64().expect(key);
+        assert_eq!(number(other), 0, "{queue}");
+        let traced = |map: &str| {
+            let last = seen.rmatch_indices(&format!("@{map}[{left}]: ")).next();
+            let (at, key) = last.unwrap_or_else(|| panic!("{map}: {seen}"));
+            let count = seen[at + key.len()..].split_whitespace().next();
+            count.expect("a count").parse::<u64>().expect("a number")
+        };
+        // It attached later and detached earlier than the program counted.
+        assert!(traced("left") <= number(dispatch), "{queue} {seen}");
+        assert!(traced("packets") <= number("packets"), "{queue} {seen}");
+        assert!(traced("packets") >= traced("left"), "{seen}");
+        let wrong = format!("[{}]", if left == "0" { "1" } else { "0" });
+        assert!(!seen.contains(&wrong), "{dispatch}: {seen}");
+    }
+}
+
 /// docs/batches.bt sees what the program itself counts.
 #[test]
 fn the_tracer_sees_the_batches_of_a_live_process() {

@@ -1,5 +1,8 @@
 //! How a worker is told to look, and woken if it sleeps.
 
+#[cfg(packtrain_loom)]
+use super::models::Waker;
+#[cfg(not(packtrain_loom))]
 use super::sys::Waker;
 use crate::queue::ring::Bell;
 use std::io;
@@ -39,6 +42,11 @@ impl Alarm {
     /// Whether the worker was asleep, or about to be, a moment ago.
     pub(super) fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)
+    }
+
+    #[cfg(all(test, packtrain_loom))]
+    pub(super) const fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     /// What becomes readable when somebody rings for a worker that sleeps.

@@ -2,6 +2,7 @@
 
 use super::egress::{Egress, Producer, Visit};
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
+use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::packet::Burst;
 use crate::queue::ring::Status;
 use crate::stats::{DropReason, TxCounters};
@@ -10,6 +11,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 /// A TX queue with the ring in front of it, and its worker's part in it. When it is dropped the
 /// queue is closed: what is left is counted as lost, and applications are told.
@@ -25,6 +27,38 @@ pub struct TxLane<T: TxDescriptors> {
     recheck: Cell<bool>,
     /// Its device woke the worker.
     woken: Cell<bool>,
+    lookout: Lookout,
+}
+
+/// When to look in on a device that applications give packets to: they tell nobody, and if it never
+/// gives them back and they send no more, nobody else notices.
+#[derive(Debug, Default)]
+struct Lookout {
+    due: Option<Instant>,
+    /// Until the next look: longer while nothing is sent.
+    wait: Duration,
+    /// Packets given to the device as of the last look.
+    packets: u64,
+}
+
+impl Lookout {
+    /// Once a step.
+    fn look(&mut self, now: Instant, wanted: bool, packets: u64) {
+        if !wanted {
+            self.due = None;
+            return;
+        }
+        if self.due.is_some_and(|due| now < due) {
+            return;
+        }
+        self.wait = if self.due.is_none() || packets != self.packets {
+            TX_POLL_AFTER
+        } else {
+            (2 * self.wait).min(TX_HUNG_AFTER)
+        };
+        self.packets = packets;
+        self.due = Some(now.after(self.wait));
+    }
 }
 
 impl<T: TxDescriptors> TxLane<T> {
@@ -37,6 +71,7 @@ impl<T: TxDescriptors> TxLane<T> {
             waits: Cell::new(false),
             recheck: Cell::new(false),
             woken: Cell::new(false),
+            lookout: Lookout::default(),
         }
     }
 
@@ -80,6 +115,8 @@ impl<T: TxDescriptors> TxLane<T> {
         self.egress.serve(&self.own, recheck, &mut self.visit, now);
         // Where there was no need to serve, it does not make the next visit one that does.
         self.visit.serves = false;
+        let wanted = self.egress.wants_lookout(self.visit.retry_at.is_some());
+        self.lookout.look(now, wanted, self.counters.packets.get());
         self.visit.error.take().map_or(Ok(()), Err)
     }
 
@@ -103,7 +140,11 @@ impl<T: TxDescriptors> TxLane<T> {
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.visit.retry_at
+        self.visit
+            .retry_at
+            .into_iter()
+            .chain(self.lookout.due)
+            .min()
     }
 
     pub(super) fn arm(&self) -> Armed {
@@ -126,7 +167,7 @@ impl<T: TxDescriptors> TxLane<T> {
     pub(super) fn watched(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         let waits = match self.egress.status() {
             Status::Stalled(_) => true,
-            Status::Idle => self.egress.in_flight() > 0,
+            Status::Idle => self.egress.wants_completions(),
             Status::Busy | Status::Abdicated => false,
         };
         let watch = &self.visit.watch;

@@ -9,6 +9,8 @@ mod intake;
 mod interrupts;
 mod lane;
 mod ledger;
+#[cfg(packtrain_loom)]
+mod models;
 mod session;
 mod settings;
 mod shell;
@@ -16,7 +18,7 @@ mod snapshot;
 mod sys;
 mod worker;
 
-#[cfg(test)]
+#[cfg(all(test, not(packtrain_loom)))]
 mod tests;
 
 pub use egress::{Closed, EgressStats};
@@ -295,7 +297,9 @@ impl Assembly<'_> {
                 for_producers: (cpus() + 1).saturating_sub(self.drops.len()) as u32,
             };
             let alarm = Arc::clone(&self.alarms[tx_worker]);
-            let egress = Egress::new(tx, Arc::clone(&drops), self.dispatch, cpus, alarm);
+            // A device with a ring has packets in it for a while.
+            let keeps = capabilities.tx_ring.is_some();
+            let egress = Egress::new(tx, Arc::clone(&drops), self.dispatch, cpus, alarm, keeps);
             let egress = Arc::new(egress);
             stats.egress.push(Arc::clone(egress.stats()));
             stats.drops.push(drops);

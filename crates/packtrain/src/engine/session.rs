@@ -13,6 +13,7 @@ use crate::packet::Arena;
 use crate::plan::Plan;
 use crate::policy::SettingError;
 use crate::policy::placement::Placed;
+use crate::time::{Clock, MonotonicClock};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ pub struct Session<A, B> {
     handles: TxHandles,
     placed: Placed,
     start: Instant,
+    began: crate::time::Instant,
     device_start: [Option<DeviceCounters>; 2],
     interrupts_start: Option<Interrupts>,
 }
@@ -43,6 +45,8 @@ pub struct Report {
     pub devices: [Option<DeviceCounters>; 2],
     /// Interrupts between all CPUs of the system during the session, where it counts them.
     pub interrupts: Option<Interrupts>,
+    /// When it started, on the clock of whatever else in here has a time.
+    pub began: crate::time::Instant,
     /// Wall-clock time from start to end.
     pub elapsed: Duration,
     /// Why it ended early, if a device failed, and which.
@@ -119,6 +123,7 @@ where
         let device_start = [a.device_counters(), b.device_counters()];
         let interrupts_start = Interrupts::now();
         let start = Instant::now();
+        let began = MonotonicClock::new().now();
         let (workers, intake) = (joined.workers, joined.intake);
         let running = Running::start_with(workers, intake, settings.idle, &placed.cpus)
             .map_err(failed("start a worker thread"))?;
@@ -131,6 +136,7 @@ where
             handles: joined.handles,
             placed,
             start,
+            began,
             device_start,
             interrupts_start,
         })
@@ -210,6 +216,7 @@ where
             snapshot: self.stats.snapshot(),
             devices: changes,
             interrupts,
+            began: self.began,
             elapsed,
             error,
         }

@@ -5,8 +5,8 @@ use super::ledger::Ledger;
 use super::worker::WorkerCounters;
 use crate::driver::Features;
 use crate::stats::{
-    DropCounters, DropSnapshot, RxBatchesSnapshot, RxCounters, RxSnapshot, TxBatchesSnapshot,
-    TxCounters, TxSnapshot,
+    DropCounters, DropSnapshot, RxBatchesSnapshot, RxCounters, RxSnapshot, TroubleLog,
+    TxBatchesSnapshot, TxCounters, TxSnapshot,
 };
 use std::sync::Arc;
 
@@ -51,6 +51,8 @@ pub struct PortSnapshot {
     pub tx_batches: Vec<TxBatchesSnapshot>,
     /// Offloads that the device refused on legal packets; packtrain does them instead.
     pub refused: Features,
+    /// What was wrong with the device when it did not go on, by TX queue.
+    pub troubles: Vec<TroubleLog>,
 }
 
 impl PortSnapshot {
@@ -142,6 +144,7 @@ impl Stats {
                 let egress = egress.snapshot();
                 egress.add_to(tx);
                 copy.refused |= egress.refused;
+                copy.troubles.push(egress.troubles);
                 all.ledger.generated += egress.producers.generated;
                 all.ledger.held += egress.held;
             }

@@ -188,10 +188,18 @@ impl Registered {
 
 /// Wakes one worker from another thread.
 #[derive(Debug)]
+#[cfg_attr(
+    packtrain_loom,
+    allow(dead_code, reason = "models have one of their own")
+)]
 pub(super) struct Waker {
     fd: OwnedFd,
 }
 
+#[cfg_attr(
+    packtrain_loom,
+    allow(dead_code, reason = "models have one of their own")
+)]
 impl Waker {
     pub(super) fn new() -> io::Result<Self> {
         // SAFETY: no pointers are passed.

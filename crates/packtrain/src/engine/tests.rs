@@ -4,6 +4,8 @@ mod coalesce;
 mod fake;
 mod handles;
 mod intake;
+mod kept;
 mod memory;
+mod resets;
 mod steps;
 mod threads;

@@ -224,11 +224,15 @@ fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim
         ..usual
     };
     config.validate()?;
-    Ok(Sim::alone(
-        config,
-        options.far,
-        spec.wrappers.seed.unwrap_or(1),
-    ))
+    let queues = config.queues;
+    let sim = Sim::alone(config, options.far, spec.wrappers.seed.unwrap_or(1));
+    let control = sim.control();
+    if options.hang {
+        (0..queues).for_each(|queue| control.hang(queue));
+    }
+    control.lose_completions(options.lose_completions.unwrap_or(0));
+    control.lose_interrupts(options.lose_wakeups.unwrap_or(0));
+    Ok(sim)
 }
 
 /// Puts the wrappers around a port, those that change packets innermost, so that a capture shows

@@ -173,6 +173,12 @@ pub struct SimOptions {
     pub completion_delay: CompletionDelay,
     /// Sent packets are reported in an order drawn from the seed.
     pub shuffled: bool,
+    /// Each TX queue stands still from the start until it is reset.
+    pub hang: bool,
+    /// Sent packets that are never reported, from the first; `None` for none.
+    pub lose_completions: Option<u64>,
+    /// Wake-ups for completions that do not come, from the first; `None` for none.
+    pub lose_wakeups: Option<u64>,
     /// What its packets start with; `None` for what the other port's do.
     pub link: Option<LinkType>,
 }
@@ -319,6 +325,7 @@ impl PortSpec {
             ("loop", PortKind::Pcap(pcap)) => pcap.repeat = true,
             ("source", PortKind::Null(null)) => null.source = true,
             ("shuffled", PortKind::Sim(sim)) => sim.shuffled = true,
+            ("hang", PortKind::Sim(sim)) => sim.hang = true,
             _ => unreachable!("every flag of KEYS has its arm; a test sets each"),
         }
     }
@@ -412,6 +419,12 @@ impl PortKind {
             (Self::Sim(sim), "completion-delay") => {
                 sim.completion_delay = value::completion_delay(value)?;
             }
+            (Self::Sim(sim), "lose-completions") => {
+                sim.lose_completions = Some(number(value, keys::FAULTS)?);
+            }
+            (Self::Sim(sim), "lose-wakeups") => {
+                sim.lose_wakeups = Some(number(value, keys::FAULTS)?);
+            }
             (Self::Sim(sim), "link") => sim.link = Some(*one_of(value, value::LINKS)?),
             _ => unreachable!("every key of KEYS has its arm; a test sets each"),
         }
@@ -488,6 +501,9 @@ impl PortKind {
                 let delay = value::completion_delay_text(sim.completion_delay);
                 keys.some("completion-delay", delay)?;
                 keys.flag("shuffled", sim.shuffled)?;
+                keys.flag("hang", sim.hang)?;
+                keys.some("lose-completions", sim.lose_completions)?;
+                keys.some("lose-wakeups", sim.lose_wakeups)?;
                 keys.some("link", link(sim.link))
             }
         }

@@ -23,7 +23,7 @@ use crate::driver::{
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
 use crate::plan::FitLimits;
-use crate::stats::{DropCounters, DropReason, Stall, TroubleReport, TxCounters};
+use crate::stats::{DropCounters, DropReason, Stall, TroubleLog, TxCounters};
 use crate::time::Instant;
 use crate::trace;
 use doorbell::Doorbell;
@@ -59,8 +59,12 @@ pub struct TxQueue<T> {
     bytes: ByteLimit,
     doorbell: Doorbell,
     watchdog: Watchdog,
-    trouble: Option<TroubleReport>,
+    troubles: TroubleLog,
+    /// Something was noted in it that nobody has taken yet.
+    trouble_news: bool,
     stalled: Option<Stall>,
+    /// Who submits packets records how many, and not this queue.
+    behind_ring: bool,
     /// Told to stop: nothing is given to the device.
     stopped: bool,
     /// The last packet was lost since the link was down.
@@ -122,8 +126,10 @@ impl<T: TxDescriptors> TxQueue<T> {
             bytes: ByteLimit::default(),
             doorbell: Doorbell::default(),
             watchdog: Watchdog::default(),
-            trouble: None,
+            troubles: TroubleLog::default(),
+            trouble_news: false,
             stalled: None,
+            behind_ring: false,
             stopped: false,
             link_down: false,
             unasked: 0,
@@ -133,6 +139,14 @@ impl<T: TxDescriptors> TxQueue<T> {
             counters,
             drops,
         }
+    }
+
+    /// The same, behind a ring: each of those that submit to it records the sizes of its batches,
+    /// of which this queue sees only what comes out at the other end.
+    #[must_use]
+    pub(crate) const fn behind_ring(mut self) -> Self {
+        self.behind_ring = true;
+        self
     }
 
     /// Offloads that the device is still trusted with.
@@ -264,7 +278,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// One batch was submitted and one given to the device; either may be empty, and is none then.
     fn count_batches(&self, submitted: usize, drained: u64) {
         let batches = &self.counters.batches;
-        if submitted > 0 {
+        if submitted > 0 && !self.behind_ring {
             batches.enqueue.own().record(submitted as u64);
         }
         if drained > 0 {

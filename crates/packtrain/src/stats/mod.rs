@@ -11,4 +11,4 @@ pub use counter::{
 };
 pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};
 pub use histogram::{Histogram, HistogramSnapshot, SharedHistogram};
-pub use trouble::{Trouble, TroubleReport};
+pub use trouble::{Trouble, TroubleLog, TroubleReport};

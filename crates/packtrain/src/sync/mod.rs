@@ -1,8 +1,8 @@
 //! What threads share: the atomics and cells of `std`, or those of loom.
 //!
 //! Code that takes them from here is model-checked as it ships: with `--cfg packtrain_loom` loom
-//! runs it under every order of events that the memory model allows
-//! (`tests/loom_ring.rs`). Nothing but such code needs this module.
+//! runs it under every order of events that the memory model allows (`tests/loom_ring.rs`, and
+//! `engine/models.rs`). Nothing but such code needs this module.
 
 mod barrier;
 mod cells;
@@ -17,10 +17,10 @@ use std::ops::Deref;
 #[cfg(packtrain_loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 #[cfg(not(packtrain_loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The cell of `std` with the methods of loom's, which see each access.
 #[cfg(not(packtrain_loom))]

@@ -20,15 +20,16 @@ use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{self, Dispatch, Rule, Seen, Sight};
 use crate::queue::TxQueue;
 use crate::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Status, Turn};
-use crate::stats::{DropCounters, DropReason, QueueId, Stall, SubmitCounters};
-use crate::sync::{Barrier, Padded};
+use crate::stats::{
+    DropCounters, DropReason, Histogram, QueueId, Stall, SubmitCounters, TxCounters,
+};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Barrier, Ordering, Padded};
 use crate::time::Instant;
 use crate::trace;
 use space::Space;
 use station::Station;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::thread;
 
@@ -51,6 +52,8 @@ impl std::error::Error for Closed {}
 #[derive(Debug)]
 pub(super) struct Producer {
     counters: Arc<SubmitCounters>,
+    /// How many packets it submitted at once.
+    batches: Arc<Histogram>,
     id: u64,
     /// Whether it is the worker of the queue: then nobody has to be told.
     is_worker: bool,
@@ -73,10 +76,14 @@ pub(super) struct Egress<T> {
     cpus: Cpus,
     /// Handles of applications.
     handles: AtomicU32,
+    /// The device has kept a packet for a while, or is known to.
+    keeps: AtomicBool,
     signs: Padded<Signs>,
     space: Space,
     alarm: Arc<Alarm>,
     stats: Arc<EgressStats>,
+    /// Of the queue.
+    counters: Arc<TxCounters>,
     barrier: Barrier,
     id: QueueId,
 }
@@ -110,11 +117,19 @@ impl Signs {
 }
 
 /// A submission under way. While there is one, its producer counts as inside.
-struct Inside<'a>(&'a SubmitCounters);
+struct Inside<'a, T> {
+    egress: &'a Egress<T>,
+    counters: &'a SubmitCounters,
+}
 
-impl Drop for Inside<'_> {
+impl<T> Drop for Inside<'_, T> {
     fn drop(&mut self) {
-        self.0.publish();
+        self.counters.publish();
+        // A worker that shut the ring meanwhile waits for this one to be outside, and may sleep.
+        self.egress.barrier.light();
+        if self.egress.is_shut() {
+            self.egress.alarm.ring();
+        }
     }
 }
 
@@ -148,7 +163,23 @@ impl<T> Egress<T> {
 
     /// Whether anybody but the worker can change the ring.
     pub(super) fn is_shared(&self) -> bool {
-        self.handles.load(Ordering::Relaxed) > 0
+        // Acquire: what a handle that is gone left behind is seen.
+        self.handles.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether there may be packets in the device of which the worker was told nothing: somebody
+    /// has to look whether they come back. `watches`: it looks after those that are there now.
+    pub(super) fn wants_lookout(&self, watches: bool) -> bool {
+        let unwatched = || !watches && self.in_flight() > 0;
+        self.keeps.load(Ordering::Relaxed) && (self.is_shared() || unwatched())
+    }
+
+    /// Whether the device of an idle ring shall wake the worker when it has completed packets. Not
+    /// while applications put them there and go on: that would be a wake-up for every few packets,
+    /// and who sends collects them. The worker looks in by the clock then.
+    pub(super) fn wants_completions(&self) -> bool {
+        let by_handle = self.stats.shown.by_handle.get() > 0;
+        self.in_flight() > 0 && !(by_handle && self.is_shared() && !self.is_shut())
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -200,9 +231,10 @@ impl<T: TxDescriptors> Egress<T> {
         dispatch: Dispatch,
         cpus: Cpus,
         alarm: Arc<Alarm>,
+        keeps: bool,
     ) -> Self {
-        let id = queue.counters().id;
-        let station = Station::new(queue, drops, dispatch);
+        let counters = Arc::clone(queue.counters());
+        let station = Station::new(queue.behind_ring(), drops, dispatch);
         let ring = Ring::new(TX_RING_PACKETS, station);
         let egress = Self {
             ring: ring.unwrap_or_else(|error| unreachable!("{error}: checked when compiled")),
@@ -211,12 +243,14 @@ impl<T: TxDescriptors> Egress<T> {
             ids: AtomicU64::new(0),
             cpus,
             handles: AtomicU32::new(0),
+            keeps: AtomicBool::new(keeps),
             signs: Padded::default(),
             space: Space::new(),
             alarm,
             stats: Arc::default(),
             barrier: Barrier::new(),
-            id,
+            id: counters.id,
+            counters,
         };
         if let Some(mut consumer) = egress.ring.try_consume(Claim::Free) {
             consumer.with_state(|station| station.show(&egress));
@@ -238,6 +272,7 @@ impl<T: TxDescriptors> Egress<T> {
         self.space.make_place(producers);
         Producer {
             counters,
+            batches: self.counters.batches.enqueue.writer(),
             id: self.ids.fetch_add(1, Ordering::Relaxed),
             is_worker,
         }
@@ -246,7 +281,11 @@ impl<T: TxDescriptors> Egress<T> {
     /// It will submit no more.
     pub(super) fn retire(&self, producer: &Producer) {
         if !producer.is_worker {
-            self.handles.fetch_sub(1, Ordering::Relaxed);
+            let before = self.handles.fetch_sub(1, Ordering::AcqRel);
+            if before == 1 && self.in_flight() > 0 {
+                // Nobody else will collect them.
+                self.alarm.ring();
+            }
         }
         self.space.forget(producer.id);
         self.stats.leave(&producer.counters);
@@ -262,7 +301,10 @@ impl<T: TxDescriptors> Egress<T> {
     ) -> Result<(), Closed> {
         let counters = &*producer.counters;
         counters.begin();
-        let _inside = Inside(counters);
+        let _inside = Inside {
+            egress: self,
+            counters,
+        };
         // That it is inside is written, now the gate is read. Who shuts it does it the other way
         // round.
         self.barrier.light();
@@ -288,6 +330,21 @@ impl<T: TxDescriptors> Egress<T> {
     }
 
     fn put(
+        &self,
+        producer: &Producer,
+        burst: &mut Burst,
+        visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) {
+        let before = burst.len();
+        self.dispatch(producer, burst, visit, now);
+        let accepted = before - burst.len();
+        if accepted > 0 {
+            producer.batches.record(accepted as u64);
+        }
+    }
+
+    fn dispatch(
         &self,
         producer: &Producer,
         burst: &mut Burst,
@@ -325,8 +382,11 @@ impl<T: TxDescriptors> Egress<T> {
             && let Some(consumer) = self.ring.try_consume(Claim::Free)
         {
             counters.direct.add(1);
-            trace::dispatch(self.id, batch.into(), false);
             self.drain(producer, consumer, Some(burst), budget, visit, now);
+            let sent = u64::from(batch) - burst.len() as u64;
+            if sent > 0 {
+                trace::dispatch(self.id, sent, false);
+            }
             if burst.is_empty() || producer.is_worker {
                 return;
             }
@@ -384,7 +444,7 @@ impl<T: TxDescriptors> Egress<T> {
             turn
         });
         match exit {
-            Exit::Idle | Exit::Passed => {}
+            Exit::Idle | Exit::Passed => self.tell_of_first_kept(producer, now),
             Exit::Stalled(_) => self.tell_worker(producer, now),
             Exit::Abdicated => {
                 producer.counters.abdications.add(1);
@@ -395,6 +455,17 @@ impl<T: TxDescriptors> Egress<T> {
         // those that wait try, and tell each other, without end.
         if took || !matches!(exit, Exit::Stalled(_)) {
             self.space.tell();
+        }
+    }
+
+    /// The first packet that a device keeps, though nobody knew that it does: the worker looks in
+    /// from now on. Once, not for each packet.
+    fn tell_of_first_kept(&self, producer: &Producer, now: &impl Fn() -> Instant) {
+        if self.in_flight() > 0
+            && !self.keeps.load(Ordering::Relaxed)
+            && !self.keeps.swap(true, Ordering::Relaxed)
+        {
+            self.tell_worker(producer, now);
         }
     }
 
@@ -483,7 +554,7 @@ impl<T: TxDescriptors> Egress<T> {
     /// producer tells the worker when it leaves anything.
     pub(super) fn arm(&self) -> Armed {
         let (claim, stall) = match self.ring.status() {
-            Status::Idle if self.in_flight() == 0 => return Armed::Idle,
+            Status::Idle if !self.wants_completions() => return Armed::Idle,
             Status::Idle => (Claim::Free, None),
             Status::Busy => return Armed::Idle,
             Status::Abdicated => return Armed::WorkPending,

@@ -25,6 +25,8 @@ pub(super) struct Station<T> {
     stage: Burst,
     /// What the device said to a producer that is not the worker: the worker ends the run.
     failed: Option<DeviceError>,
+    /// It was not the worker who gave packets to the device last.
+    by_handle: bool,
     drops: Arc<DropCounters>,
     observer: Observer,
 }
@@ -80,6 +82,7 @@ impl<T: TxDescriptors> Station<T> {
             queue: Some(queue),
             stage: Burst::new(),
             failed: None,
+            by_handle: false,
             drops,
             observer: Observer::new(dispatch),
         }
@@ -157,6 +160,9 @@ impl<T: TxDescriptors> Station<T> {
             debug_assert_eq!(items.len(), 0);
             return Ok((Sent::All, 0));
         };
+        if items.len() > 0 || own.as_ref().is_some_and(|own| !own.is_empty()) {
+            self.by_handle = visit.is_none();
+        }
         // Of a worker's step there is more to come, and it rings once for all of it.
         let more = visit.is_some() && own.is_some();
         let due = match visit {
@@ -232,21 +238,26 @@ impl<T: TxDescriptors> Station<T> {
     }
 
     /// Shows to all what only the consumer can see.
-    pub(super) fn show(&self, egress: &Egress<T>) {
+    pub(super) fn show(&mut self, egress: &Egress<T>) {
         let shown = &egress.stats.shown;
-        let Some(queue) = &self.queue else {
+        let ready = self.is_ready();
+        let Some(queue) = &mut self.queue else {
             shown.held.set(0);
             shown.in_flight.set(0);
             return;
         };
-        shown.held.set(if self.is_ready() {
+        shown.held.set(if ready {
             0
         } else {
             queue.held() + self.stage.wire_packets()
         });
+        shown.by_handle.set(self.by_handle.into());
         shown.in_flight.set(queue.in_flight() as u64);
         shown.features.set(queue.features().bits());
         shown.refused.set(queue.refused().bits());
+        if let Some(troubles) = queue.take_troubles() {
+            *egress.stats.troubles() = troubles;
+        }
     }
 
     /// Whether nothing waits behind the ring.

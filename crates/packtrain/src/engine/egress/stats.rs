@@ -1,7 +1,7 @@
 //! What can be known of a TX queue without being its consumer, and what its producers count.
 
 use crate::driver::Features;
-use crate::stats::{Counter, SubmitCounters, SubmitSnapshot, TxSnapshot};
+use crate::stats::{Counter, SubmitCounters, SubmitSnapshot, TroubleLog, TxSnapshot};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What one TX queue and the ring in front of it show to everybody.
@@ -10,6 +10,8 @@ pub struct EgressStats {
     /// Written by the consumer of the ring before it leaves.
     pub(super) shown: Shown,
     producers: Mutex<Producers>,
+    /// Written when something is found, which is never but when a device stands still.
+    troubles: Mutex<TroubleLog>,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub(super) struct Shown {
     pub(super) held: Counter,
     /// Packets that the device still reads from.
     pub(super) in_flight: Counter,
+    /// 1 when it was an application's thread that gave packets to the device last.
+    pub(super) by_handle: Counter,
     /// Offloads that the device is still trusted with, as [`Features::bits`].
     pub(super) features: Counter,
     /// Offloads that it refused on legal packets.
@@ -42,6 +46,7 @@ pub(in crate::engine) struct EgressSnapshot {
     /// Wire packets in the ring and behind it.
     pub(in crate::engine) held: u64,
     pub(in crate::engine) refused: Features,
+    pub(in crate::engine) troubles: TroubleLog,
 }
 
 impl EgressSnapshot {
@@ -62,6 +67,11 @@ impl EgressStats {
         self.producers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the watchdog of the queue has found.
+    pub(super) fn troubles(&self) -> MutexGuard<'_, TroubleLog> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A block for one more producer, and how many there are now.
@@ -97,6 +107,7 @@ impl EgressStats {
             producers: sum,
             held: sum.ring_wire_packets.saturating_sub(taken) + held,
             refused: Features::from_bits(self.shown.refused.get()),
+            troubles: *self.troubles(),
         }
     }
 }

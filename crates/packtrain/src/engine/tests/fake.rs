@@ -74,6 +74,12 @@ pub struct TxState {
     pub asked: u64,
     /// A reset finds that it has sent nothing of what it keeps; else it cannot be reset.
     pub forgets: bool,
+    pub resets: u64,
+    /// It reports nothing and wakes nobody until it is reset.
+    pub hung: bool,
+    pub link_down: bool,
+    /// Packets refused while the link was down.
+    pub refused: Vec<u32>,
 }
 
 /// One queue of a fake device, from the test's side.
@@ -248,6 +254,11 @@ impl TxDescriptors for FakeTx {
             return Err(Refused::NoDescriptor);
         }
         let packet = packet.packet();
+        if state.link_down {
+            let number = packet.first()[14..18].try_into().unwrap();
+            state.refused.push(u32::from_be_bytes(number));
+            return Err(Refused::LinkDown);
+        }
         let refused = Features::needed_by(packet.meta()).intersection(state.refuses);
         if !refused.is_empty() {
             return Err(Refused::Feature(refused));
@@ -276,7 +287,7 @@ impl TxDescriptors for FakeTx {
 
     fn reclaim(&mut self, completed: &mut Completed) {
         let mut state = self.state.lock().unwrap();
-        while state.complete > 0 {
+        while state.complete > 0 && !state.hung {
             let Some(&token) = state.kept.front() else {
                 return;
             };
@@ -295,7 +306,7 @@ impl TxDescriptors for FakeTx {
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
         }
         let state = self.state.lock().unwrap();
-        if state.complete > 0 && !state.kept.is_empty() {
+        if state.complete > 0 && !state.hung && !state.kept.is_empty() {
             Armed::WorkPending
         } else {
             Armed::Idle
@@ -311,10 +322,16 @@ impl TxDescriptors for FakeTx {
         if !state.forgets {
             return Ok(Reset::Unsupported);
         }
+        state.resets += 1;
+        state.hung = false;
         let sent = state.sent.len() - state.kept.len();
         state.sent.truncate(sent);
         assert!(state.kept.drain(..).all(|token| unsent.push(token)));
         Ok(Reset::Done)
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.state.lock().unwrap().link_down
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -20,8 +20,8 @@ use std::time::Duration;
 const NOW: Instant = Instant::from_nanos(1);
 const ENDLESS: [Input; 2] = [Input::Endless; 2];
 /// Longest wait for what must happen, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-const POLICIES: [Dispatch; 5] = [
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const POLICIES: [Dispatch; 5] = [
     Dispatch::Direct,
     Dispatch::Deferred,
     Dispatch::Abdicate,
@@ -36,7 +36,7 @@ fn one(dispatch: Dispatch) -> World<Forward> {
     .unwrap()
 }
 
-fn start(world: &mut World<Forward>) -> Running {
+pub fn start(world: &mut World<Forward>) -> Running {
     let workers = world.workers.take().expect("started once");
     Running::start(workers, world.intake.clone()).unwrap()
 }
@@ -45,7 +45,7 @@ fn to_b(world: &World<Forward>) -> TxHandle {
     world.handles.queue(Port::B, 0).unwrap()
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !done() {
         assert!(start.elapsed() < PATIENCE, "{what}");
@@ -61,7 +61,7 @@ fn numbered(arena: &Arena, number: u32) -> Option<Packet> {
 }
 
 /// A burst with these numbers, as many as there are buffers for.
-fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
+pub fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
     let mut burst = Burst::new();
     for number in numbers {
         let Some(packet) = numbered(arena, number) else {
@@ -111,10 +111,15 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// xorshift64*: the tests name the seed of what failed.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    /// Of a seed that is not 0.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -220,6 +225,68 @@ fn order_and_conservation_under_every_policy() {
     }
 }
 
+/// What is known of the sizes of batches is what those who sent them know.
+#[test]
+fn every_batch_is_recorded_by_who_submits_it() {
+    for dispatch in POLICIES {
+        let mut world = one(dispatch);
+        let device = world.b[0].clone();
+        device.tx().room = 0;
+        let running = start(&mut world);
+        let threads: Vec<_> = (0..3)
+            .map(|producer| {
+                let mut handle = to_b(&world);
+                thread::spawn(move || {
+                    let mut random = Random::new(0xba7c_4e50 + producer);
+                    // By size, as far as each has a bucket of its own.
+                    let mut sizes = [0_u64; 32];
+                    let mut sent = 0;
+                    while sent < 500 {
+                        let many = random.below(31) as u32 + 1;
+                        let mut burst = burst(handle.arena(), 0..many);
+                        while !burst.is_empty() {
+                            let before = burst.len();
+                            match handle.try_send(&mut burst) {
+                                Ok(_) | Err(TrySendError::Full { .. }) => {}
+                                Err(TrySendError::Closed) => panic!("nobody ends it yet"),
+                            }
+                            sizes[before - burst.len()] += 1;
+                            sent += before - burst.len();
+                            thread::yield_now();
+                        }
+                    }
+                    // Those of a handle that is gone are kept.
+                    drop(handle);
+                    sizes
+                })
+            })
+            .collect();
+        let mut random = Random::new(0xba7c_4e60);
+        wait_for("the producers", || {
+            device.make_room(random.below(60) as usize);
+            threads.iter().all(thread::JoinHandle::is_finished)
+        });
+        let mut expected = [0; 32];
+        for thread in threads {
+            let sizes = thread.join().unwrap();
+            for (sum, count) in expected.iter_mut().zip(sizes) {
+                *sum += count;
+            }
+        }
+        device.make_room(usize::MAX / 2);
+        running.stop();
+        running.join().unwrap();
+        let end = world.closed();
+        let enqueue = &end.ports[1].tx_batches[0].enqueue;
+        let found: Vec<_> = enqueue.buckets().collect();
+        let expected = expected.into_iter().enumerate().skip(1);
+        let expected = expected.filter(|&(_, count)| count > 0);
+        let expected: Vec<_> = expected.map(|(size, n)| (size as u64, n)).collect();
+        assert_eq!(found, expected, "{dispatch}");
+        assert_eq!(enqueue.sum(), end.ledger.generated, "{dispatch}");
+    }
+}
+
 /// S1 and S4: one packet at a time, and nobody is woken for it.
 #[test]
 fn direct_dispatch_wakes_nobody() {
@@ -273,6 +340,43 @@ fn deferred_dispatch_wakes_a_worker_that_sleeps() {
     running.stop();
     running.join().unwrap();
     world.closed();
+}
+
+/// mechanisms-bsd.md 6.10, cases 1 and 2: `if_txmit` of OpenBSD, with the ring and its worker.
+#[test]
+fn a_threshold_sends_by_itself_once_there_are_enough() {
+    let mut world = one(Dispatch::Threshold(16));
+    let mut handle = to_b(&world);
+    settle(world.worker(0));
+    for number in 0..15 {
+        assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
+    }
+    let tx = world.closed().ports[1].tx[0];
+    assert!(world.b[0].tx().sent.is_empty());
+    assert_eq!(
+        (tx.direct, tx.deferred, tx.wakeups),
+        (0, 15, 1),
+        "one is pending"
+    );
+    assert_eq!(handle.try_send(&mut burst(&world.arena, [15])), Ok(1));
+    let end = world.closed();
+    assert_eq!(world.b[0].tx().sent, (0..16).collect::<Vec<_>>());
+    assert_eq!(
+        (end.ports[1].tx[0].direct, end.ports[1].tx[0].wakeups),
+        (1, 1)
+    );
+    let drain: Vec<_> = end.ports[1].tx_batches[0].drain.buckets().collect();
+    assert_eq!(drain, [(16, 1)], "one start with all of them");
+
+    // With one it is direct dispatch: every packet is sent, and nobody is woken.
+    let mut world = one(Dispatch::Threshold(1));
+    let mut handle = to_b(&world);
+    settle(world.worker(0));
+    for number in 0..15 {
+        assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
+        assert_eq!(world.b[0].tx().sent.len(), number as usize + 1);
+    }
+    assert_eq!(world.closed().ports[1].tx[0].wakeups, 0);
 }
 
 /// Fills queue and ring of a device that takes nothing with packets from `next` on, until the
@@ -559,6 +663,10 @@ fn flows_keep_their_queue_and_their_order() {
         }
     }
     assert_eq!(places.len(), 40);
+
+    // What belongs to no flow that can be told has the first queue.
+    let torso = world.arena.packet_from(&[0xee; 10]).unwrap();
+    assert_eq!(flows.queue_of(&torso), 0);
 
     // Of a full queue the others know nothing.
     for queue in &world.b {

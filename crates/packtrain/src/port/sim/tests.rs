@@ -561,6 +561,29 @@ fn every_nth_packet_is_bad_and_costs_itself() {
 }
 
 #[test]
+fn a_bad_packet_in_several_buffers_gives_all_of_them_back() {
+    let (a, b) = pair(SimConfig::default(), SimConfig::default(), 7);
+    let how = Attach {
+        rx_buffers: RxBuffers::Pieces,
+        ..Attach::default()
+    };
+    let (mut a, mut b) = (Station::new(a, &Attach::default()), Station::new(b, &how));
+    // More packets of three buffers each than the ring has buffers.
+    for lap in 0..400 {
+        let sent = frames(3, 5000);
+        a.send(&sent[..1]);
+        b.driver.control().corrupt_next(1);
+        a.send(&sent[1..]);
+        a.tx.reclaim();
+        assert_eq!(b.receive(), [sent[0].clone(), sent[2].clone()], "lap {lap}");
+    }
+    assert_eq!(b.rx.counters().bad_packets.get(), 400);
+    assert_eq!(counters(&b).rx_dropped, 0, "there was a buffer for each");
+    a.close();
+    b.close();
+}
+
+#[test]
 fn tags_are_stripped_and_inserted_as_agreed() {
     let vlan = SimConfig {
         rx: Features::VLAN,

@@ -16,6 +16,8 @@ pub(super) const SEGMENTS: RangeInclusive<usize> = 1..=SEGMENTS_MAX;
 pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FRAME_BYTES_MAX;
 pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
 pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
+/// Faults that one device is told to have.
+pub(super) const FAULTS: RangeInclusive<u64> = 1..=4096;
 /// Without 0, which means "no VLAN", and 4095, which is reserved (IEEE 802.1Q table 9-2).
 pub(super) const VLANS: RangeInclusive<u16> = 1..=4094;
 
@@ -152,6 +154,24 @@ pub const KEYS: &[Key] = &[
         "report sent packets so much later",
     ),
     only(SIM, "shuffled", "", "report sent packets in random order"),
+    only(
+        SIM,
+        "hang",
+        "",
+        "each TX queue stands still until it is reset",
+    ),
+    only(
+        SIM,
+        "lose-completions",
+        "1..4096",
+        "sent packets that are never reported, from the first",
+    ),
+    only(
+        SIM,
+        "lose-wakeups",
+        "1..4096",
+        "wake-ups for completions that do not come, from the first",
+    ),
 ];
 
 /// The key `name` of ports of `kind`.

@@ -212,10 +212,15 @@ fn keys_of_one_kind() {
         far: Far::Echo,
         completion_delay: CompletionDelay::Flushes(3),
         shuffled: true,
+        hang: true,
+        lose_completions: Some(5),
+        lose_wakeups: Some(6),
         link: Some(LinkType::RawIp),
     };
-    let spec =
-        parse("sim:rings=512,segs=8,seed=7,far=echo,completion-delay=3flushes,shuffled,link=ip");
+    let spec = parse(
+        "sim:rings=512,segs=8,seed=7,far=echo,completion-delay=3flushes,shuffled,link=ip,hang,\
+         lose-completions=5,lose-wakeups=6",
+    );
     assert_eq!(spec.kind, PortKind::Sim(sim));
     assert_eq!(
         (spec.wishes.segments, spec.wrappers.seed),
@@ -236,6 +241,8 @@ fn ranges_end_where_help_says() {
         ("null:source", "count", "1", &max, "18446744073709551616"),
         ("null:source", "flows", "1", "64512", "64513"),
         ("sim:", "rings", "8", "4096", "4097"),
+        ("sim:", "lose-completions", "1", "4096", "4097"),
+        ("sim:", "lose-wakeups", "1", "4096", "4097"),
     ];
     for &(port, key, least, most, beyond) in cases {
         let takes = KEYS.iter().find(|k| k.name == key).unwrap().takes;

@@ -112,7 +112,9 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Injects faults into what a driver receives; what is transmitted passes as it is.
+/// Injects faults into what a driver receives; what is transmitted passes as it is. To lose
+/// completions and wake-ups takes a device that keeps packets; the only port with one is
+/// [`sim`](crate::port::sim), which loses them itself (`SimControl`).
 ///
 /// A lost packet counts as received and as dropped for `fault_injected`, a repeated one as received
 /// twice, and a packet that is held back has not been received yet: when a run is stopped before

@@ -203,6 +203,39 @@ fn what_arrives_meanwhile_is_drained_within_the_budget() {
     assert_eq!((exit, taken, ring.len()), (Exit::Abdicated, 10, 1));
 }
 
+/// `mp_ring` gives space back after 64 items, or when its budget is used up (mechanisms-bsd.md
+/// 1.14, case 8). Here a turn is never longer than that, and each gives back what it took.
+#[test]
+fn space_is_given_back_after_each_turn() {
+    for (most, turns) in [
+        (usize::MAX, vec![200, 136, 72, 8]),
+        (50, vec![200, 150, 100, 50]),
+    ] {
+        let ring = ring(200);
+        assert!(put(&ring, 0..200, Claim::Never).is_wake());
+        let (mut found, mut added) = (Vec::new(), 0);
+        let consumer = ring.try_consume(Claim::Any).unwrap();
+        let exit = consumer.drain(1000, |device, drained| {
+            found.push(ring.len() - added);
+            // As many as were taken since the ring was full, and not one more.
+            let mut more: Vec<u32> = (0..200).collect();
+            let space = 200 - ring.len();
+            if added == 0 && space > 0 {
+                added = ring.enqueue(&mut more, Claim::Free).accepted;
+                assert_eq!(added, space);
+            }
+            let count = drained.len().min(most);
+            device.sent.extend(drained.by_ref().take(count));
+            if found.len() == turns.len() {
+                return Turn::Stalled(Stall::Busy);
+            }
+            Turn::More
+        });
+        assert_eq!(exit, Exit::Stalled(Stall::Busy));
+        assert_eq!(found, turns);
+    }
+}
+
 #[test]
 fn a_stall_keeps_its_cause_and_what_was_not_taken() {
     for cause in [

@@ -5,7 +5,7 @@ use super::watchdog::{Seen, Verdict};
 use super::{Source, TxQueue};
 use crate::driver::{Armed, DeviceError, Interest, Token, TxDescriptors};
 use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS};
-use crate::stats::{DropReason, Stall, Trouble, TroubleReport};
+use crate::stats::{DropReason, Stall, Trouble, TroubleLog, TroubleReport};
 use crate::time::Instant;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -71,6 +71,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// As if a wake-up had come. If that finds something, one was lost.
     fn poll(&mut self) -> Result<(), DeviceError> {
         let before = self.moved();
+        let report = self.describe(Trouble::MissedWakeup);
         self.reclaim();
         if !self.is_ready() {
             self.counters.begin();
@@ -86,7 +87,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         if self.moved() > before {
             self.watchdog.wake();
             self.counters.missed_wakeups.add(1);
-            self.report(Trouble::MissedWakeup, false);
+            self.note(report);
         }
         Ok(())
     }
@@ -123,29 +124,44 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     fn recover(&mut self, cause: Trouble) -> Result<(), DeviceError> {
-        self.report(cause, false);
+        let report = self.describe(cause);
+        // Said in any case, also if the reset fails.
+        self.note(report);
         let was_reset = self.reset(self.now)?.is_some();
-        if let Some(trouble) = &mut self.trouble {
-            trouble.was_reset = was_reset;
-        }
+        self.note(TroubleReport {
+            was_reset,
+            ..report
+        });
         Ok(())
     }
 
-    fn report(&mut self, cause: Trouble, was_reset: bool) {
-        self.trouble = Some(TroubleReport {
+    fn describe(&self, cause: Trouble) -> TroubleReport {
+        TroubleReport {
             cause,
             at: self.now,
+            since: self.watchdog.progress_at(),
             in_flight: self.in_flight.len(),
+            in_flight_bytes: self.bytes.in_device(),
             held: self.held(),
-            was_reset,
-        });
+            was_reset: false,
+        }
+    }
+
+    fn note(&mut self, report: TroubleReport) {
+        self.troubles.note(report);
+        self.trouble_news = true;
     }
 
     /// What was found last when the device did not go on. All of it is counted by cause
     /// ([`TxSnapshot::troubles`](crate::stats::TxSnapshot::troubles)).
     #[must_use]
-    pub const fn trouble(&self) -> Option<&TroubleReport> {
-        self.trouble.as_ref()
+    pub fn trouble(&self) -> Option<&TroubleReport> {
+        self.troubles.last()
+    }
+
+    /// What was found of each cause, if anything was since the last call.
+    pub fn take_troubles(&mut self) -> Option<TroubleLog> {
+        std::mem::take(&mut self.trouble_news).then_some(self.troubles)
     }
 
     /// Frees what the device is done with; returns how many packets.

@@ -56,6 +56,11 @@ impl Watchdog {
         self.waiting.set(pending);
     }
 
+    /// Of the last progress, or of the last moment without work.
+    pub(super) const fn progress_at(&self) -> Instant {
+        self.progress_at
+    }
+
     /// A wake-up came.
     pub(super) fn wake(&self) {
         self.waiting.set(false);

@@ -222,6 +222,28 @@ fn a_device_that_is_done_at_once_has_no_byte_limit() {
     assert_eq!(queue.bytes_in_device(), (0, TX_BYTES_START));
 }
 
+/// `mp_ring` counts a restart and a stall each time that a stalled ring has moved at all
+/// (mechanisms-bsd.md 1.14, case 3). Here it is one stall from the first packet that had to wait to
+/// the moment when none does: else both would count completions.
+#[test]
+fn a_stall_lasts_until_nothing_waits() {
+    let mut bench = bench(2);
+    bench.add_many(&PLAIN, 5);
+    let Bench { queue, burst, .. } = &mut bench;
+    let stalled = Sent::Stalled(Stall::NoDescriptor);
+    assert_eq!(queue.transmit(burst).unwrap(), stalled);
+    for (done, left, restarts) in [(0, 3, 0), (2, 1, 0), (1, 0, 1)] {
+        bench.line().work(done);
+        let Bench { queue, burst, .. } = &mut bench;
+        let sent = queue.transmit(burst).unwrap();
+        assert_eq!(sent == Sent::All, left == 0);
+        assert_eq!(bench.queue.held(), left);
+        let counters = bench.queue.counters().snapshot();
+        assert_eq!((counters.stalls, counters.restarts), (1, restarts));
+    }
+    assert_eq!(bench.end(), 0);
+}
+
 #[test]
 fn a_stopped_queue_gives_the_device_nothing_and_goes_on_in_order() {
     let mut bench = bench(64);

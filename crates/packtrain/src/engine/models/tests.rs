@@ -1,0 +1,318 @@
+//! The models.
+
+use crate::driver::{
+    Accepted, Armed, Capabilities, Completed, DeviceError, Interest, Refused, RxBurst,
+    RxDescriptors, Token, TxDescriptors, TxPacket,
+};
+use crate::engine::alarm::Alarm;
+use crate::engine::egress::{Cpus, Egress, Producer};
+use crate::engine::{Forward, Intake, Lanes, Next, TxLane, Worker, WorkerCounters};
+use crate::packet::{Arena, ArenaConfig, Burst};
+use crate::plan::FitLimits;
+use crate::policy::dispatch::Dispatch;
+use crate::queue::TxQueue;
+use crate::stats::{QueueId, TxCounters};
+use crate::time::Instant;
+use loom::sync::Mutex;
+use loom::thread;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+
+const NOW: Instant = Instant::from_nanos(1);
+
+/// What the device is: the driver and its hardware share it.
+#[derive(Debug)]
+struct Hardware {
+    state: Mutex<State>,
+    alarm: Arc<Alarm>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    room: usize,
+    /// The driver sleeps until there is room.
+    armed: bool,
+    /// It keeps what it gets, for ever.
+    keeps: bool,
+    sent: Vec<u32>,
+    /// When so many are sent the model is at its end, whoever sent them.
+    goal: usize,
+}
+
+impl Hardware {
+    /// A descriptor is free again.
+    fn make_room(&self) {
+        let armed = {
+            let mut state = self.state.lock().unwrap();
+            state.room += 1;
+            std::mem::take(&mut state.armed)
+        };
+        if armed {
+            self.alarm.waker().interrupt();
+        }
+    }
+
+    fn sent(&self) -> usize {
+        self.state.lock().unwrap().sent.len()
+    }
+}
+
+#[derive(Debug)]
+struct Device(Arc<Hardware>);
+
+impl TxDescriptors for Device {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
+        let mut state = self.0.state.lock().unwrap();
+        if state.room == 0 {
+            return Err(Refused::NoDescriptor);
+        }
+        state.room -= 1;
+        state.sent.push(packet.packet().first()[14].into());
+        if state.sent.len() == state.goal {
+            self.0.alarm.waker().interrupt();
+        }
+        if state.keeps {
+            Ok(Accepted::Pending)
+        } else {
+            Ok(Accepted::Complete)
+        }
+    }
+
+    fn reclaim(&mut self, _completed: &mut Completed) {}
+
+    fn arm(&mut self) -> Armed {
+        let mut state = self.0.state.lock().unwrap();
+        if state.room > 0 && !state.keeps {
+            return Armed::WorkPending;
+        }
+        state.armed = true;
+        Armed::Idle
+    }
+
+    /// The model waits for it by other means.
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        None
+    }
+
+    fn doorbells(&self) -> u64 {
+        0
+    }
+}
+
+/// No worker here receives anything.
+#[derive(Debug)]
+struct NoRx;
+
+impl RxDescriptors for NoRx {
+    fn refill(&mut self, _arena: &Arena) -> bool {
+        true
+    }
+
+    fn receive(&mut self, _now: Instant, _burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::Idle
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        None
+    }
+}
+
+type ModelWorker = Worker<NoRx, Device, NoRx, Device, Forward>;
+
+/// A worker with one TX queue, and what others reach of it.
+struct World {
+    worker: ModelWorker,
+    egress: Arc<Egress<Device>>,
+    hardware: Arc<Hardware>,
+    alarm: Arc<Alarm>,
+    intake: Arc<Intake>,
+}
+
+/// One for all runs: to make it takes longer than a run.
+fn arena() -> &'static Arena {
+    static ARENA: OnceLock<Arena> = OnceLock::new();
+    ARENA.get_or_init(|| Arena::new(ArenaConfig::small()).unwrap())
+}
+
+fn burst(numbers: &[u8]) -> Burst {
+    let mut burst = Burst::new();
+    for &number in numbers {
+        let mut bytes = [0; 60];
+        bytes[12..15].copy_from_slice(&[0x88, 0xb5, number]);
+        burst.push(arena().packet_from(&bytes).unwrap()).unwrap();
+    }
+    burst
+}
+
+impl World {
+    /// A device with `room`, which gets `goal` packets; 0 where that is not what ends the model.
+    fn new(dispatch: Dispatch, room: usize, goal: usize) -> Self {
+        let alarm = Arc::new(Alarm::new().unwrap());
+        let hardware = Arc::new(Hardware {
+            state: Mutex::new(State {
+                room,
+                goal,
+                ..State::default()
+            }),
+            alarm: Arc::clone(&alarm),
+        });
+        let capabilities = Capabilities::default();
+        let counters = Arc::new(TxCounters::new(QueueId::default()));
+        let queue = TxQueue::new(
+            Device(Arc::clone(&hardware)),
+            arena().clone(),
+            capabilities.tx,
+            FitLimits::new(&capabilities, None),
+            Some(4),
+            Arc::clone(&counters),
+            Arc::default(),
+        );
+        let drops = Arc::default();
+        let cpus = Cpus::default();
+        let egress = Egress::new(queue, drops, dispatch, cpus, Arc::clone(&alarm), false);
+        let egress = Arc::new(egress);
+        let intake = Arc::new(Intake::default());
+        let none = Lanes {
+            rx: Vec::new(),
+            tx: Vec::new(),
+        };
+        let lanes = Lanes {
+            rx: Vec::new(),
+            tx: vec![TxLane::new(Arc::clone(&egress), counters)],
+        };
+        let worker = Worker::new(
+            none,
+            lanes,
+            Forward,
+            Arc::clone(&intake),
+            Arc::new(WorkerCounters::default()),
+            Arc::clone(&alarm),
+        );
+        Self {
+            worker,
+            egress,
+            hardware,
+            alarm,
+            intake,
+        }
+    }
+
+    /// An application that sends these, each on its own.
+    fn producer(&self, numbers: &'static [u8]) -> thread::JoinHandle<Producer> {
+        let egress = Arc::clone(&self.egress);
+        let producer = egress.producer(false);
+        thread::spawn(move || {
+            for &number in numbers {
+                let mut burst = burst(&[number]);
+                if egress.submit(&producer, &mut burst, &|| NOW).is_ok() {
+                    assert!(burst.is_empty(), "there is space");
+                }
+            }
+            // It goes on to be there: that it leaves would be told to the worker.
+            producer
+        })
+    }
+
+    /// The hardware gets room for so many packets, one after the other.
+    fn hardware(&self, packets: usize) -> thread::JoinHandle<()> {
+        let hardware = Arc::clone(&self.hardware);
+        thread::spawn(move || (0..packets).for_each(|_| hardware.make_room()))
+    }
+
+    /// The shell: steps, and sleeps for as long as nobody wakes it, until `done` of what the last
+    /// step said.
+    fn run(&mut self, mut done: impl FnMut(&Self, Next) -> bool) {
+        loop {
+            let next = self.worker.step(NOW).unwrap();
+            if done(self, next) {
+                return;
+            }
+            if next != Next::Again && self.worker.arm() == Armed::Idle {
+                self.alarm.waker().wait();
+            }
+        }
+    }
+}
+
+/// Runs a model, without those runs that force more than `switches` switches of threads.
+fn model(switches: usize, body: impl Fn() + Sync + Send + 'static) {
+    arena();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(switches);
+    builder.max_branches = 20_000;
+    builder.check(body);
+}
+
+#[test]
+fn what_is_left_to_a_worker_that_falls_asleep_wakes_it() {
+    model(4, || {
+        let mut world = World::new(Dispatch::Deferred, 2, 2);
+        let producer = world.producer(&[1, 2]);
+        world.run(|world, _| world.hardware.sent() == 2);
+        world.egress.retire(&producer.join().unwrap());
+        assert_eq!(world.hardware.state.lock().unwrap().sent, [1, 2]);
+    });
+}
+
+#[test]
+fn a_device_that_becomes_ready_wakes_a_worker_that_falls_asleep() {
+    model(4, || {
+        let mut world = World::new(Dispatch::Direct, 0, 2);
+        let mut packets = burst(&[1, 2]);
+        let own = world.egress.producer(false);
+        world.egress.submit(&own, &mut packets, &|| NOW).unwrap();
+        let hardware = world.hardware(2);
+        world.run(|world, _| world.hardware.sent() == 2);
+        hardware.join().unwrap();
+        world.egress.retire(&own);
+    });
+}
+
+/// The producer finds the device full, has the role, and leaves it; meanwhile the worker falls
+/// asleep and the device becomes ready.
+#[test]
+fn a_stall_that_a_producer_leaves_is_the_workers_to_watch() {
+    model(4, || {
+        let mut world = World::new(Dispatch::Direct, 0, 1);
+        let (producer, hardware) = (world.producer(&[1]), world.hardware(1));
+        world.run(|world, _| world.hardware.sent() == 1);
+        world.egress.retire(&producer.join().unwrap());
+        hardware.join().unwrap();
+    });
+}
+
+/// The first packet that a device keeps: a worker that sleeps for ever would never look whether it
+/// comes back.
+#[test]
+fn a_worker_learns_of_the_first_packet_that_a_device_keeps() {
+    model(5, || {
+        let mut world = World::new(Dispatch::Direct, 1, 0);
+        world.hardware.state.lock().unwrap().keeps = true;
+        let producer = world.producer(&[1]);
+        world.run(|_, next| matches!(next, Next::SleepUntil(_)));
+        world.egress.retire(&producer.join().unwrap());
+    });
+}
+
+/// And it hears of a producer that was in the middle of a submission then.
+#[test]
+fn a_stop_wakes_a_worker_that_falls_asleep() {
+    model(5, || {
+        let mut world = World::new(Dispatch::Direct, 1, 0);
+        let producer = world.producer(&[1]);
+        let stop = {
+            let (intake, alarm) = (Arc::clone(&world.intake), Arc::clone(&world.alarm));
+            thread::spawn(move || {
+                intake.stop();
+                alarm.ring();
+            })
+        };
+        world.run(|_, next| next == Next::Done);
+        world.egress.retire(&producer.join().unwrap());
+        stop.join().unwrap();
+    });
+}

@@ -1,0 +1,199 @@
+//! Packets that a device keeps and applications have left there: the worker, which was told
+//! nothing of them, looks whether they come back.
+
+use super::fake::{FakeWorker, World, world};
+use super::handles::{PATIENCE, burst, start, wait_for};
+use crate::driver::{Armed, Input};
+use crate::engine::{Forward, Next, Port};
+use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
+use crate::time::{Clock, Instant, MonotonicClock};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A device that keeps what it gets, and sends it again after a reset.
+fn keeping() -> World<Forward> {
+    let world = world([1, 1], [Input::Endless; 2], None, || Forward).unwrap();
+    let mut tx = world.b[0].tx();
+    (tx.keeps, tx.forgets) = (true, true);
+    drop(tx);
+    world
+}
+
+/// Steps until the worker may sleep; says until when.
+fn settle(worker: &mut FakeWorker<Forward>, now: Instant) -> Next {
+    for _ in 0..1000 {
+        let next = worker.step(now).unwrap();
+        if next != Next::Again && worker.arm() == Armed::Idle {
+            return next;
+        }
+    }
+    panic!("it does not settle")
+}
+
+/// Wakes the worker at the times that it names, and at no other, until it is so; says when that
+/// was.
+fn sleep_on(world: &mut World<Forward>, mut now: Instant, until: impl Fn() -> bool) -> Instant {
+    loop {
+        let next = settle(world.worker(0), now);
+        if until() {
+            return now;
+        }
+        let Next::SleepUntil(time) = next else {
+            panic!("it sleeps for ever, at {now:?}");
+        };
+        assert!(time > now, "and does not spin");
+        now = time;
+    }
+}
+
+/// Whatever time the handle has read when it looked after the packets, it was before this.
+fn now() -> Instant {
+    MonotonicClock::new().now()
+}
+
+#[test]
+fn what_a_handle_left_in_a_hung_device_is_found_and_reset() {
+    for leaves in [false, true] {
+        let mut world = keeping();
+        assert_eq!(settle(world.worker(0), now()), Next::Arm);
+        let mut handle = world.handles.queue(Port::B, 0).unwrap();
+        assert_eq!(settle(world.worker(0), now()), Next::Arm);
+        world.b[0].tx().hung = true;
+        let before = now();
+        for number in 0..3 {
+            handle.try_send(&mut burst(&world.arena, [number])).unwrap();
+        }
+        let tx = world.stats.snapshot().ports[1].tx[0];
+        assert_eq!((tx.direct, tx.wakeups), (3, 1), "it is told once");
+        assert_eq!(world.b[0].tx().kept.len(), 3);
+        if leaves {
+            drop(handle);
+        }
+        let begin = now();
+        let device = world.b[0].clone();
+        let end = sleep_on(&mut world, begin, || device.tx().resets > 0);
+        assert!(
+            end.since(before) >= TX_HUNG_AFTER,
+            "a whole second, from the first packet on"
+        );
+        let took = end.since(begin);
+        assert!(took <= TX_HUNG_AFTER + 2 * TX_POLL_AFTER, "{took:?}");
+        let tx = world.closed().ports[1].tx[0];
+        assert_eq!((tx.hangs, tx.resets, tx.taken_back), (1, 1, 3));
+        // They went out again, and this time they come back.
+        device.tx().complete = usize::MAX;
+        sleep_on(&mut world, end, || device.tx().kept.is_empty());
+        assert_eq!(device.tx().sent, [0, 1, 2]);
+        let ledger = world.closed().ledger;
+        assert_eq!((ledger.transmitted, ledger.held), (3, 0));
+    }
+}
+
+/// A completion that nobody was woken for is no less lost when it was an application's packet.
+#[test]
+fn what_a_handle_left_is_collected_when_it_is_gone() {
+    let mut world = keeping();
+    let mut handle = world.handles.queue(Port::B, 0).unwrap();
+    handle.try_send(&mut burst(&world.arena, 0..3)).unwrap();
+    settle(world.worker(0), now());
+    drop(handle);
+    settle(world.worker(0), now());
+    let mut watched = 0;
+    world.worker(0).interests(|_, _| watched += 1);
+    assert_eq!(watched, 4, "its own, two RX queues, and the TX queue");
+    world.b[0].tx().complete = 3;
+    assert_eq!(world.worker(0).arm(), Armed::WorkPending);
+    assert_eq!(settle(world.worker(0), now()), Next::Arm);
+    assert!(world.b[0].tx().kept.is_empty());
+    world.closed();
+}
+
+/// The worker looks in by the clock, less and less often, and is not woken for completions.
+#[test]
+fn an_application_that_sends_wakes_nobody_and_is_watched_all_the_same() {
+    let mut world = keeping();
+    world.b[0].tx().complete = usize::MAX;
+    let mut handle = world.handles.queue(Port::B, 0).unwrap();
+    handle.try_send(&mut burst(&world.arena, [0])).unwrap();
+    let mut at = now();
+    let mut waits = Vec::new();
+    for round in 0..8 {
+        if round == 6 {
+            handle.try_send(&mut burst(&world.arena, [1])).unwrap();
+            let mut watched = 0;
+            world.worker(0).interests(|_, _| watched += 1);
+            assert_eq!(watched, 3, "its own, and two RX queues");
+        }
+        let Next::SleepUntil(time) = settle(world.worker(0), at) else {
+            panic!("in round {round}")
+        };
+        waits.push(time.since(at));
+        at = time;
+    }
+    let ms = Duration::from_millis;
+    let expected = [100, 200, 400, 800, 1000, 1000, 100, 200].map(ms);
+    assert_eq!(waits, expected);
+    // With nobody who could send there is nothing to look for.
+    drop(handle);
+    assert_eq!(settle(world.worker(0), at), Next::Arm);
+    world.closed();
+}
+
+/// As [`direct_dispatch_wakes_nobody`](super::handles), over a device that keeps packets.
+#[test]
+fn direct_dispatch_wakes_nobody_over_a_device_with_completions() {
+    const COUNT: u32 = 2000;
+    let mut world = keeping();
+    world.b[0].tx().complete = usize::MAX;
+    let mut handle = world.handles.queue(Port::B, 0).unwrap();
+    let running = start(&mut world);
+    let worker = Arc::clone(&world.stats.workers[0]);
+    wait_for("the worker to sleep", || worker.sleeps.get() > 0);
+    let wakeups = worker.wakeups.get();
+    for number in 0..COUNT {
+        let mut burst = burst(&world.arena, [number]);
+        assert_eq!(handle.send_blocking(&mut burst, PATIENCE), Ok(1));
+    }
+    let tx = world.stats.snapshot().ports[1].tx[0];
+    let woken = worker.wakeups.get() - wakeups;
+    // It is told once that the device keeps packets, and may see that twice. Where the worker is
+    // interrupted as it looks in, batches are left to it, and it has to see to them.
+    assert!(
+        tx.wakeups <= 1 + tx.deferred,
+        "{} {}",
+        tx.wakeups,
+        tx.deferred
+    );
+    assert!(woken <= 2 + tx.deferred, "{woken} {}", tx.deferred);
+    assert!(tx.deferred < u64::from(COUNT) / 2, "{}", tx.deferred);
+    wait_for("the packets", || {
+        handle.reclaim();
+        world.b[0].tx().sent.len() == COUNT as usize
+    });
+    drop(handle);
+    running.stop();
+    running.join().unwrap();
+    assert_eq!(world.closed().ledger.transmitted, COUNT.into());
+}
+
+/// The same as the first one, with the threads and the time of a real run.
+#[test]
+fn a_worker_that_sleeps_finds_a_hung_device() {
+    let mut world = keeping();
+    let running = start(&mut world);
+    let worker = Arc::clone(&world.stats.workers[0]);
+    wait_for("the worker to sleep", || worker.sleeps.get() > 0);
+    world.b[0].tx().hung = true;
+    let mut handle = world.handles.queue(Port::B, 0).unwrap();
+    handle.try_send(&mut burst(&world.arena, 0..3)).unwrap();
+    drop(handle);
+    wait_for("the reset", || world.b[0].tx().resets > 0);
+    world.b[0].tx().complete = usize::MAX;
+    wait_for("the packets", || world.b[0].tx().sent == [0, 1, 2]);
+    running.stop();
+    running.join().unwrap();
+    let end = world.closed();
+    let tx = end.ports[1].tx[0];
+    assert!(tx.hangs >= 1 && tx.resets >= 1);
+    assert_eq!((end.ledger.transmitted, end.ledger.held), (3, 0));
+}

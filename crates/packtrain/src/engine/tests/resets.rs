@@ -1,0 +1,250 @@
+//! Queues that stop, restart and are reset, links that come and go, while threads of an
+//! application send: each flow keeps its order, and nothing is lost uncounted or sent twice.
+
+use super::fake::{Queue, World, dispatched, plan_of};
+use super::handles::{POLICIES, Random, burst, wait_for};
+use crate::driver::{Armed, Input};
+use crate::engine::{Forward, Next, Port, TxHandle};
+use crate::policy::dispatch::Dispatch;
+use crate::stats::DropReason;
+use crate::time::{Clock, MonotonicClock};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Flows of each producer, one for each queue; those of the workers' own packets come after all of
+/// the producers'.
+const QUEUES: usize = 2;
+const WORKERS_FLOW: u32 = 100;
+const EACH: u32 = 1000;
+
+/// A worker on a thread of its own which is reset whenever `resets` goes up: with all of them, the
+/// whole port is.
+fn drive(mut worker: super::fake::FakeWorker<Forward>, resets: Arc<AtomicU64>) -> JoinHandle<u64> {
+    thread::spawn(move || {
+        let clock = MonotonicClock::new();
+        let (mut seen, mut done) = (0, 0);
+        loop {
+            let wanted = resets.load(Ordering::Relaxed);
+            if seen != wanted {
+                seen = wanted;
+                done += worker.reset(Port::B, clock.now()).unwrap() as u64;
+            }
+            match worker.step(clock.now()).unwrap() {
+                Next::Again => continue,
+                Next::Done => return done,
+                Next::Arm | Next::SleepUntil(_) => {}
+            }
+            if worker.arm() == Armed::Idle {
+                sleep(&worker);
+            }
+        }
+    })
+}
+
+/// Sleeps as a worker does, but wakes soon: nobody wakes it to be reset.
+fn sleep(worker: &super::fake::FakeWorker<Forward>) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = Vec::new();
+    worker.interests(|fd, _| fds.push(fd));
+    let mut fds: Vec<_> = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN))
+        .collect();
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    poll(&mut fds, Some(&time)).unwrap();
+}
+
+/// Sends `EACH` packets of each of its flows, in turns and batches of any size.
+fn produce(mut queues: Vec<TxHandle>, producer: u32, seed: u64) {
+    let mut random = Random::new(seed ^ u64::from(producer + 1) << 40);
+    let mut next = [0; QUEUES];
+    while next.iter().any(|&next| next < EACH) {
+        let queue = random.below(QUEUES as u64) as usize;
+        let many = (random.below(40) as u32 + 1).min(EACH - next[queue]);
+        let flow = producer * QUEUES as u32 + queue as u32;
+        let numbers = next[queue]..next[queue] + many;
+        let handle = &mut queues[queue];
+        let mut burst = burst(handle.arena(), numbers.map(|n| flow << 20 | n));
+        if burst.is_empty() {
+            // Others have all the buffers.
+            handle.reclaim();
+            thread::yield_now();
+            continue;
+        }
+        next[queue] += burst.len() as u32;
+        handle
+            .send_blocking(&mut burst, Duration::from_secs(60))
+            .expect("nobody ends it yet");
+    }
+}
+
+/// What is done to the device of a queue, at random.
+fn disturb(queue: &Queue, random: &mut Random) {
+    let what = random.below(16);
+    let mut tx = queue.tx();
+    match what {
+        0 => tx.link_down = true,
+        // It is full from now on.
+        1 => tx.room = 0,
+        2 => tx.hung = true,
+        3..8 => {
+            tx.hung = false;
+            tx.complete = random.below(200) as usize;
+        }
+        _ => tx.link_down = false,
+    }
+    drop(tx);
+    let room = if what == 1 { 0 } else { random.below(80) };
+    queue.make_room(room as usize);
+}
+
+fn world_of(dispatch: Dispatch) -> World<Forward> {
+    let queues = [QUEUES; 2];
+    let input = [Input::Endless; 2];
+    dispatched(&plan_of(queues), queues, input, None, dispatch, || Forward).unwrap()
+}
+
+/// The flows of one queue, each in order, and each packet once: sent, or refused by a link that
+/// was down.
+fn check(queue: &Queue, flows: &[u32], what: &str) {
+    let tx = queue.tx();
+    let mut all: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
+    for (list, sent) in [(&tx.sent, true), (&tx.refused, false)] {
+        for &number in list {
+            let of_flow = all.entry(number >> 20).or_default();
+            of_flow.push((number & 0xf_ffff, sent));
+        }
+    }
+    assert_eq!(all.keys().copied().collect::<Vec<_>>(), flows, "{what}");
+    for (flow, mut packets) in all {
+        let sent = packets.iter().filter(|(_, sent)| *sent);
+        assert!(sent.is_sorted(), "{what}: flow {flow} is out of order");
+        packets.sort_unstable();
+        let numbers = packets.iter().map(|(number, _)| *number);
+        assert!(
+            numbers.eq(0..EACH),
+            "{what}: flow {flow}: twice or not at all"
+        );
+    }
+}
+
+fn run(dispatch: Dispatch, producers: u32, seed: u64) {
+    let what = format!("{dispatch}, {producers} producers, seed {seed:#x}");
+    let mut world = world_of(dispatch);
+    let mut random = Random::new(seed);
+    for queue in &world.b {
+        let mut tx = queue.tx();
+        (tx.keeps, tx.forgets, tx.hung, tx.room) = (true, true, true, 20);
+    }
+    let handles: Vec<Vec<_>> = (0..producers)
+        .map(|_| {
+            let queue = |queue| world.handles.queue(Port::B, queue).unwrap();
+            (0..QUEUES).map(queue).collect()
+        })
+        .collect();
+    let resets = Arc::new(AtomicU64::new(0));
+    let workers = world.workers.take().unwrap();
+    let workers: Vec<_> = workers
+        .into_iter()
+        .map(|worker| drive(worker, Arc::clone(&resets)))
+        .collect();
+    for (index, ingress) in world.a.iter().enumerate() {
+        let flow = WORKERS_FLOW + index as u32;
+        ingress.arrive((0..EACH).map(|n| flow << 20 | n));
+    }
+    let producing: Vec<_> = handles
+        .into_iter()
+        .zip(0..)
+        .map(|(handles, producer)| thread::spawn(move || produce(handles, producer, seed)))
+        .collect();
+    // At first nobody helps: the watchdog finds both devices hung.
+    for queue in &world.b {
+        wait_for(&what, || queue.tx().resets > 0);
+    }
+    let hangs = world.stats.snapshot().ports[1].tx_total().hangs;
+    assert!(hangs >= QUEUES as u64, "{what}: {hangs}");
+    let all = (producers as usize + 1) * EACH as usize;
+    let complete = |queue: &Queue| {
+        let tx = queue.tx();
+        tx.sent.len() + tx.refused.len() == all && tx.kept.is_empty()
+    };
+    wait_for(&what, || {
+        for _ in 0..random.below(60) {
+            for queue in &world.b {
+                disturb(queue, &mut random);
+            }
+            if random.below(8) == 0 {
+                resets.fetch_add(1, Ordering::Relaxed);
+            }
+            thread::yield_now();
+        }
+        world.b.iter().all(complete)
+    });
+    for thread in producing {
+        thread.join().unwrap();
+    }
+    // Nobody is asleep for more than a moment, so nobody has to be told.
+    for queue in &world.b {
+        queue.tx().hung = false;
+    }
+    world.intake.stop();
+    let done: u64 = workers
+        .into_iter()
+        .map(|worker| worker.join().unwrap())
+        .sum();
+
+    let end = world.closed();
+    let tx = end.ports[1].tx_total();
+    let by_device: u64 = world.b.iter().map(|queue| queue.tx().resets).sum();
+    assert!(
+        done > 0 && tx.resets >= done,
+        "{what}: {done}, {}",
+        tx.resets
+    );
+    assert_eq!(tx.resets, by_device, "{what}");
+    for (index, queue) in world.b.iter().enumerate() {
+        let flows = (0..producers).map(|producer| producer * QUEUES as u32 + index as u32);
+        let flows: Vec<_> = flows.chain([WORKERS_FLOW + index as u32]).collect();
+        check(queue, &flows, &what);
+    }
+    let sent: usize = world.b.iter().map(|queue| queue.tx().sent.len()).sum();
+    let refused: usize = world.b.iter().map(|queue| queue.tx().refused.len()).sum();
+    let ledger = end.ledger;
+    let generated = u64::from(producers * EACH) * QUEUES as u64;
+    assert_eq!(ledger.generated, generated, "{what}");
+    assert_eq!(ledger.received, u64::from(EACH) * QUEUES as u64, "{what}");
+    assert_eq!(ledger.transmitted, sent as u64, "{what}");
+    assert_eq!((ledger.held, ledger.dropped), (0, refused as u64), "{what}");
+    assert_eq!(
+        end.drops.get(DropReason::LinkDown),
+        refused as u64,
+        "{what}"
+    );
+    assert!(
+        tx.taken_back > 0,
+        "{what}: no reset found anything in the device"
+    );
+}
+
+/// Every policy, several producers of flows on two queues, workers that forward into the same
+/// queues, and devices that hang, fill up, lose their link and are reset, one after the other and
+/// all the time.
+#[test]
+fn flows_keep_their_order_through_stops_restarts_and_resets() {
+    // Side by side: a hang takes a second to be found.
+    thread::scope(|scope| {
+        for (index, dispatch) in POLICIES.into_iter().enumerate() {
+            for producers in [2, 4] {
+                let seed = 0x4e5e_7000 + (index as u64) * 16 + u64::from(producers);
+                scope.spawn(move || run(dispatch, producers, seed));
+            }
+        }
+    });
+}

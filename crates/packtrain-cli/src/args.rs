@@ -293,6 +293,7 @@ impl SettingArgs {
             dispatch: self.dispatch,
             idle: self.idle,
             placement: self.placement.clone(),
+            ..Settings::default()
         }
     }
 }

@@ -52,6 +52,7 @@ pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
         dispatch,
         idle,
         placement,
+        moderation: _,
     } = settings;
     let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
     let cpus = if cpus.is_empty() {

@@ -37,7 +37,6 @@ use crate::driver::{DeviceError, Driver, Input, QueuePair};
 use crate::limits::{BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
-use crate::policy::dispatch::Dispatch;
 use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use alarm::Alarm;
@@ -124,10 +123,11 @@ where
     A::Tx: 'static,
     B::Tx: 'static,
 {
-    join_with(a, b, plan, arena, packets, Dispatch::default(), handler)
+    join_with(a, b, plan, arena, packets, &Settings::default(), handler)
 }
 
-/// As [`join`], with the rings in front of the TX queues drained as `dispatch` says.
+/// As [`join`], with queues that are worked as `settings` say. How threads wait and where they run
+/// is for whoever runs the workers.
 ///
 /// # Errors
 ///
@@ -138,7 +138,7 @@ pub fn join_with<A: Driver, B: Driver, H: Handler>(
     plan: &Plan,
     arena: &Arena,
     packets: Option<u64>,
-    dispatch: Dispatch,
+    settings: &Settings,
     mut handler: impl FnMut() -> H,
 ) -> Result<Joined<A, B, H>, DeviceError>
 where
@@ -185,7 +185,7 @@ where
         arena,
         drops: &drops,
         alarms: &alarms,
-        dispatch,
+        settings,
         pairs,
     };
     let (lanes_a, stats_a, egress_a) = to(0).build(a, queues_a, 0, [0, from_b]);
@@ -227,7 +227,7 @@ struct Assembly<'a> {
     drops: &'a [Arc<DropCounters>],
     /// One for each worker.
     alarms: &'a [Arc<Alarm>],
-    dispatch: Dispatch,
+    settings: &'a Settings,
     pairs: usize,
 }
 
@@ -280,7 +280,8 @@ impl Assembly<'_> {
                 ingress,
                 rx_counters,
                 Arc::clone(&self.drops[rx_worker]),
-            );
+            )
+            .moderated(self.settings.moderation);
             let drops = Arc::<DropCounters>::default();
             let tx = TxQueue::new(
                 tx,
@@ -295,7 +296,7 @@ impl Assembly<'_> {
                 for_producers: (cpus() + 1).saturating_sub(self.drops.len()) as u32,
             };
             let alarm = Arc::clone(&self.alarms[tx_worker]);
-            let egress = Egress::new(tx, Arc::clone(&drops), self.dispatch, cpus, alarm);
+            let egress = Egress::new(tx, Arc::clone(&drops), self.settings.dispatch, cpus, alarm);
             let egress = Arc::new(egress);
             stats.egress.push(Arc::clone(egress.stats()));
             stats.drops.push(drops);

@@ -113,8 +113,7 @@ where
         settings.check().map_err(wrong)?;
         let failed = |action| move |source| DeviceError::Failed { action, source };
         let arena = memory(plan).map_err(failed("map memory for packets"))?;
-        let dispatch = settings.dispatch;
-        let joined = join_with(&mut a, &mut b, plan, &arena, packets, dispatch, handler)?;
+        let joined = join_with(&mut a, &mut b, plan, &arena, packets, settings, handler)?;
         let placed = settings.place(joined.workers.len(), plan.worker_per_direction());
         let device_start = [a.device_counters(), b.device_counters()];
         let interrupts_start = Interrupts::now();

@@ -4,16 +4,19 @@ use super::sys::affinity;
 use crate::policy::SettingError;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Room};
+use crate::policy::moderation::Moderation;
 use crate::policy::placement::{FEW_CPUS, Placed, Placement, Queue, Wanted, Why, place};
 use crate::policy::topology::{CpuList, Topology};
 use std::path::Path;
 
-/// How the queues of a run are drained, and how its threads wait and where they run. The defaults
+/// How the queues of a run are worked, and how its threads wait and where they run. The defaults
 /// adapt themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// When the ring in front of a TX queue is drained, and by whom.
     pub dispatch: Dispatch,
+    /// When an RX queue wakes its worker.
+    pub moderation: Moderation,
     /// What a worker's thread does with nothing to do.
     pub idle: Idle,
     /// Which CPU works which queues.

@@ -6,7 +6,7 @@ use super::error::RunError;
 use super::handler::Handler;
 use super::intake::Intake;
 use super::settings::room;
-use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage};
+use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage, wake_in_time};
 use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::policy::idle::{Idle, Idler, Pressure, Wait};
@@ -220,6 +220,7 @@ where
         let action = "bind a worker's thread to its CPU";
         RunError::from(DeviceError::Failed { action, source })
     });
+    wake_in_time();
     let result = bound.and_then(|()| work(&mut worker, epoll, stop, waits));
     worker.abandon(match result {
         Ok(()) => DropReason::Shutdown,

@@ -5,5 +5,6 @@ mod fake;
 mod handles;
 mod intake;
 mod memory;
+mod moderation;
 mod steps;
 mod threads;

@@ -50,7 +50,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {
         let [a, b] = &names;
-        print::message(&plan::text(&joint, Style::stderr()));
+        print::message(&plan::text(&joint, &args.settings, Style::stderr()));
         let placed = joint.place(&settings);
         print::message(&plan::settings_line(&settings, &placed));
         print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
@@ -62,7 +62,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let mut session = Session::forward_with(a, b, &joint.plan, args.count, &settings)
         .map_err(|error| Failure::of_device(None, &error))?;
     let mut live = Live::new(names.clone(), args.stats_interval, args.quiet);
-    let settings = json::settings(&settings, session.placed());
+    let settings = json::settings(&args.settings, &joint.sides, session.placed());
     let ended = watch(&mut session, args, &stop, &mut live);
     let report = session.finish();
     live.finish(&report.snapshot);

@@ -16,7 +16,9 @@ mod features;
 mod wishes;
 
 pub use features::Features;
-pub use wishes::{Coalesce, Wishes};
+pub use wishes::{Coalesce, QueueWishes, Wishes};
+// What wishes hold: a port reads them from text, and needs no policy for that.
+pub use crate::policy::SettingError;
 
 use crate::advice;
 use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX, QUEUES_MAX};

@@ -37,6 +37,8 @@ use crate::driver::{DeviceError, Driver, Input, QueuePair};
 use crate::limits::{BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
+use crate::policy::dispatch::Dispatch;
+use crate::policy::moderation::Moderation;
 use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use alarm::Alarm;
@@ -185,7 +187,7 @@ where
         arena,
         drops: &drops,
         alarms: &alarms,
-        settings,
+        work: settings.of_port(&plan.work[port]),
         pairs,
     };
     let (lanes_a, stats_a, egress_a) = to(0).build(a, queues_a, 0, [0, from_b]);
@@ -227,7 +229,7 @@ struct Assembly<'a> {
     drops: &'a [Arc<DropCounters>],
     /// One for each worker.
     alarms: &'a [Arc<Alarm>],
-    settings: &'a Settings,
+    work: (Dispatch, Moderation),
     pairs: usize,
 }
 
@@ -242,6 +244,7 @@ impl Assembly<'_> {
         first: [usize; 2],
     ) -> (Vec<PortLanes<D>>, PortStats, Egresses<D>) {
         let mut all = Vec::with_capacity(queues.len());
+        let (dispatch, moderation) = self.work;
         let capabilities = port.capabilities();
         let mut stats = PortStats {
             name: port.name().to_owned(),
@@ -281,7 +284,7 @@ impl Assembly<'_> {
                 rx_counters,
                 Arc::clone(&self.drops[rx_worker]),
             )
-            .moderated(self.settings.moderation);
+            .moderated(moderation);
             let drops = Arc::<DropCounters>::default();
             let tx = TxQueue::new(
                 tx,
@@ -296,7 +299,7 @@ impl Assembly<'_> {
                 for_producers: (cpus() + 1).saturating_sub(self.drops.len()) as u32,
             };
             let alarm = Arc::clone(&self.alarms[tx_worker]);
-            let egress = Egress::new(tx, Arc::clone(&drops), self.settings.dispatch, cpus, alarm);
+            let egress = Egress::new(tx, Arc::clone(&drops), dispatch, cpus, alarm);
             let egress = Arc::new(egress);
             stats.egress.push(Arc::clone(egress.stats()));
             stats.drops.push(drops);

@@ -1,6 +1,7 @@
 //! What users choose about queues and threads, and what came of it.
 
 use super::sys::affinity;
+use crate::driver::QueueWishes;
 use crate::policy::SettingError;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Room};
@@ -10,7 +11,7 @@ use crate::policy::topology::{CpuList, Topology};
 use std::path::Path;
 
 /// How the queues of a run are worked, and how its threads wait and where they run. The defaults
-/// adapt themselves.
+/// adapt themselves. What a port's own wishes say of its queues is stronger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// When the ring in front of a TX queue is drained, and by whom.
@@ -24,6 +25,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How the queues of a port with these wishes are worked.
+    #[must_use]
+    pub fn of_port(&self, wishes: &QueueWishes) -> (Dispatch, Moderation) {
+        (
+            wishes.dispatch.unwrap_or(self.dispatch),
+            wishes.moderation.unwrap_or(self.moderation),
+        )
+    }
+
     /// Refuses what this machine cannot do: a list with a CPU that may not be used.
     ///
     /// # Errors

@@ -155,6 +155,16 @@ pub fn worker(worker: &WorkerSnapshot) -> Value {
     })
 }
 
+/// Where the workers ran at the end, and how often that was decided again.
+pub fn placement(placed: &Placed, changes: u64) -> Value {
+    let cpus = placed.cpus.iter().map(|cpu| cpu.map(|cpu| cpu.0));
+    json!({
+        "changes": changes,
+        "cpus": cpus.collect::<Vec<_>>(),
+        "why": placed.why.to_string(),
+    })
+}
+
 /// Interrupts between CPUs.
 pub fn interrupts(interrupts: &Interrupts) -> Value {
     json!({

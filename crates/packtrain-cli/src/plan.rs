@@ -51,16 +51,21 @@ pub fn check(settings: &Settings) -> Result<(), Failure> {
 /// What threads do, and where they run, in a line.
 pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
     let (idle, placement) = (&settings.idle, &settings.placement);
-    let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
-    let cpus = if cpus.is_empty() {
-        String::new()
-    } else {
-        format!(", on CPU {}", cpus.join(", "))
-    };
+    let cpus = cpus(placed);
     format!(
         "idle: {idle}; placement: {placement}, {}{cpus}\n",
         placed.why
     )
+}
+
+/// Where threads are bound, behind the reason; nothing where none is.
+pub fn cpus(placed: &Placed) -> String {
+    let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
+    if cpus.is_empty() {
+        String::new()
+    } else {
+        format!(", on CPU {}", cpus.join(", "))
+    }
 }
 
 /// The plan in words.

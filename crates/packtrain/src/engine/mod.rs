@@ -9,6 +9,8 @@ mod intake;
 mod interrupts;
 mod lane;
 mod ledger;
+mod pressure;
+mod seat;
 mod session;
 mod settings;
 mod shell;

@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
+use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
@@ -273,11 +274,16 @@ pub struct ForwardArgs {
 }
 
 /// What `forward` and `plan` take about queues and threads.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct SettingArgs {
-    /// Who drains a TX queue, and when: direct, deferred, abdicate, threshold(n), adaptive
-    #[arg(long, value_name = "HOW", default_value_t)]
-    pub dispatch: Dispatch,
+    /// Who drains TX queues, and when: direct, deferred, abdicate, threshold(n), adaptive; a port
+    /// with a `dispatch=` of its own does as that says [default: adaptive]
+    #[arg(long, value_name = "HOW")]
+    pub dispatch: Option<Dispatch>,
+    /// When RX queues wake a thread: off (at once), fixed(usecs,frames), adaptive; a port with a
+    /// `moderation=` of its own does as that says [default: adaptive]
+    #[arg(long, value_name = "WHEN")]
+    pub moderation: Option<Moderation>,
     /// What a thread does with nothing to do: halt, poll, adaptive
     #[arg(long, value_name = "HOW", default_value_t)]
     pub idle: Idle,
@@ -290,7 +296,8 @@ impl SettingArgs {
     /// As the framework takes them.
     pub fn settings(&self) -> Settings {
         Settings {
-            dispatch: self.dispatch,
+            dispatch: self.dispatch.unwrap_or_default(),
+            moderation: self.moderation.unwrap_or_default(),
             idle: self.idle,
             placement: self.placement.clone(),
         }

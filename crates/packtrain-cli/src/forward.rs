@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// How often links and refused features are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How often it is looked at which CPUs may be used.
+const CPUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a signal, or the end of the input, may go unnoticed.
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// Where naps start: a short run shall end soon.
@@ -50,7 +52,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {
         let [a, b] = &names;
-        print::message(&plan::text(&joint, Style::stderr()));
+        print::message(&plan::text(&joint, &args.settings, Style::stderr()));
         let placed = joint.place(&settings);
         print::message(&plan::settings_line(&settings, &placed));
         print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
@@ -62,7 +64,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let mut session = Session::forward_with(a, b, &joint.plan, args.count, &settings)
         .map_err(|error| Failure::of_device(None, &error))?;
     let mut live = Live::new(names.clone(), args.stats_interval, args.quiet);
-    let settings = json::settings(&settings, session.placed());
+    let settings = json::settings(&args.settings, &joint.sides, session.placed());
     let ended = watch(&mut session, args, &stop, &mut live);
     let report = session.finish();
     live.finish(&report.snapshot);
@@ -102,6 +104,7 @@ fn watch(
     live: &mut Live,
 ) -> Ended {
     let mut look = Duration::ZERO;
+    let mut cpus = CPUS_INTERVAL;
     let mut nap = NAP_MIN;
     loop {
         let elapsed = session.elapsed();
@@ -124,6 +127,12 @@ fn watch(
             live.refused(&snapshot);
             live.troubles(&snapshot);
             look = elapsed + LOOK_INTERVAL;
+        }
+        if elapsed >= cpus {
+            if let Some(placed) = session.follow_cpus() {
+                live.placed(placed);
+            }
+            cpus = elapsed + CPUS_INTERVAL;
         }
         if live.is_due(elapsed) {
             live.statistics(elapsed, session.snapshot());
@@ -172,6 +181,7 @@ fn document(
             "sleeps": snapshot.sleeps,
             "workers": snapshot.workers.iter().map(json::worker).collect::<Vec<_>>(),
             "interrupts": report.interrupts.as_ref().map(json::interrupts),
+            "placement": json::placement(&report.placed, report.placement_changes),
             "ended": ended,
             "error": error,
         }),
@@ -207,6 +217,14 @@ fn text(names: &[String; 2], report: &Report, style: Style) -> String {
         snapshot.cpu_ns as f64 / 1e9,
         grouped(snapshot.syscalls)
     ));
+    if report.placement_changes > 0 {
+        text.push_str(&format!(
+            "the CPUs that may be used changed, {} times; at the end: {}{}\n",
+            report.placement_changes,
+            report.placed.why,
+            plan::cpus(&report.placed),
+        ));
+    }
     if let Some(interrupts) = &report.interrupts {
         text.push_str(&format!(
             "interrupts between CPUs, of the whole system: {} to reschedule, {} function calls\n",

@@ -2,18 +2,21 @@
 //!
 //! Keys are only ever added to a schema; a meaning that changes gets a new one.
 
+use crate::args::SettingArgs;
 use crate::exit::Failure;
+use crate::in_force::{InForce, PortSettings};
 use crate::joint::Joint;
 use crate::print;
 use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
-use packtrain::engine::{Interrupts, Ledger, PortSnapshot, Settings, WorkerSnapshot};
+use packtrain::engine::{Interrupts, Ledger, PortSnapshot, WorkerSnapshot};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
-use packtrain::plan::{Coalescing, Direction, FitLimits, Who};
+use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
 use packtrain::policy::placement::Placed;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, TroubleReport};
 use packtrain::time::Instant;
 use packtrain_offload::coalesce::{Mode, Semantics};
 use serde_json::{Map, Value, json};
+use std::fmt;
 use std::fs;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -169,6 +172,16 @@ pub fn worker(worker: &WorkerSnapshot) -> Value {
     })
 }
 
+/// Where the workers ran at the end, and how often that was decided again.
+pub fn placement(placed: &Placed, changes: u64) -> Value {
+    let cpus = placed.cpus.iter().map(|cpu| cpu.map(|cpu| cpu.0));
+    json!({
+        "changes": changes,
+        "cpus": cpus.collect::<Vec<_>>(),
+        "why": placed.why.to_string(),
+    })
+}
+
 /// Interrupts between CPUs.
 pub fn interrupts(interrupts: &Interrupts) -> Value {
     json!({
@@ -284,12 +297,26 @@ pub fn plan(joint: &Joint) -> Value {
     })
 }
 
-/// Who drains the queues, how threads wait, and where they run: `cpus` by worker, `null` where the
-/// scheduler chooses.
-pub fn settings(settings: &Settings, placed: &Placed) -> Value {
+/// How the queues are worked, how threads wait, and where they run: `cpus` by worker, `null` where
+/// the scheduler chooses.
+pub fn settings(args: &SettingArgs, sides: &[Side; 2], placed: &Placed) -> Value {
+    fn in_force<T: fmt::Display>(of: &InForce<T>) -> Value {
+        json!({ "setting": of.setting.to_string(), "from": of.source.word() })
+    }
+    let settings = args.settings();
+    let ports = sides.iter().map(|side| {
+        let work = PortSettings::of(args, &side.wishes.work);
+        let value = json!({
+            "dispatch": in_force(&work.dispatch),
+            "moderation": in_force(&work.moderation),
+        });
+        (side.name.clone(), value)
+    });
     let cpus = placed.cpus.iter().map(|cpu| cpu.map(|cpu| cpu.0));
     json!({
         "dispatch": settings.dispatch.to_string(),
+        "moderation": settings.moderation.to_string(),
+        "ports": ports.collect::<Map<_, _>>(),
         "idle": settings.idle.to_string(),
         "placement": settings.placement.to_string(),
         "cpus": cpus.collect::<Vec<_>>(),

@@ -1,9 +1,10 @@
 //! What a run says on standard error while it goes on.
 
-use crate::print;
 use crate::table::scaled;
+use crate::{plan, print};
 use packtrain::driver::{Features, Link};
 use packtrain::engine::Snapshot;
+use packtrain::policy::placement::Placed;
 use packtrain::stats::Trouble;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -129,6 +130,15 @@ impl Live {
             };
             self.event(&news);
         }
+    }
+
+    /// Says that the CPUs that may be used have changed, and what came of it.
+    pub fn placed(&mut self, placed: &Placed) {
+        let cpus = plan::cpus(placed);
+        let why = &placed.why;
+        self.event(&format!(
+            "the CPUs that may be used have changed: {why}{cpus}\n"
+        ));
     }
 
     /// The run is over: what is on the terminal stays there.

@@ -5,6 +5,7 @@ mod bench;
 mod demo;
 mod exit;
 mod forward;
+mod in_force;
 mod joint;
 mod json;
 mod live;

@@ -1,7 +1,8 @@
 //! `packtrain plan`, and the plan that `packtrain forward` prints at its start.
 
-use crate::args::PlanArgs;
+use crate::args::{PlanArgs, SettingArgs};
 use crate::exit::{Exit, Failure};
+use crate::in_force::PortSettings;
 use crate::joint::Joint;
 use crate::json;
 use crate::print::{self, Style};
@@ -27,10 +28,11 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     if args.json {
         let mut document = json::document("plan");
         document.insert("plan".into(), json::plan(&joint));
-        document.insert("settings".into(), json::settings(&settings, &placed));
+        let settings = json::settings(&args.settings, &joint.sides, &placed);
+        document.insert("settings".into(), settings);
         json::write(document)
     } else {
-        let mut text = text(&joint, Style::stdout());
+        let mut text = text(&joint, &args.settings, Style::stdout());
         text.push_str(&settings_line(&settings, &placed));
         print::output(&text)
     }
@@ -46,27 +48,28 @@ pub fn check(settings: &Settings) -> Result<(), Failure> {
     settings.check().map_err(wrong)
 }
 
-/// The settings, and what came of them, in a line.
+/// What threads do, and where they run, in a line.
 pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
-    let Settings {
-        dispatch,
-        idle,
-        placement,
-    } = settings;
-    let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
-    let cpus = if cpus.is_empty() {
-        String::new()
-    } else {
-        format!(", on CPU {}", cpus.join(", "))
-    };
+    let (idle, placement) = (&settings.idle, &settings.placement);
+    let cpus = cpus(placed);
     format!(
-        "dispatch: {dispatch}; idle: {idle}; placement: {placement}, {}{cpus}\n",
+        "idle: {idle}; placement: {placement}, {}{cpus}\n",
         placed.why
     )
 }
 
+/// Where threads are bound, behind the reason; nothing where none is.
+pub fn cpus(placed: &Placed) -> String {
+    let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
+    if cpus.is_empty() {
+        String::new()
+    } else {
+        format!(", on CPU {}", cpus.join(", "))
+    }
+}
+
 /// The plan in words.
-pub fn text(joint: &Joint, style: Style) -> String {
+pub fn text(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
     let mut text = String::new();
     for direction in &joint.plan.directions {
         let title = format!("{} -> {}", direction.from, direction.to);
@@ -90,7 +93,7 @@ pub fn text(joint: &Joint, style: Style) -> String {
         }
         text.push('\n');
     }
-    text.push_str(&attachments(joint, style));
+    text.push_str(&attachments(joint, settings, style));
     text.push_str(if joint.plan.worker_per_direction() {
         "workers: one for each direction of a pair of queues, since large packets are cut for one\n"
     } else {
@@ -120,8 +123,8 @@ fn coalescing(how: &Coalescing) -> String {
     )
 }
 
-/// How each port is attached, side by side.
-fn attachments(joint: &Joint, style: Style) -> String {
+/// How each port is attached and its queues are worked, side by side.
+fn attachments(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
     let [a, b] = joint.names();
     let mut table = Table::new([
         ("attached".to_owned(), Align::Left),
@@ -133,6 +136,12 @@ fn attachments(joint: &Joint, style: Style) -> String {
     for ((name, a), (_, b)) in a.into_iter().zip(b) {
         table.row([name, &a, &b]);
     }
+    let [a, b] = [0, 1].map(|port| {
+        let work = PortSettings::of(settings, &joint.sides[port].wishes.work);
+        [work.dispatch.to_string(), work.moderation.to_string()]
+    });
+    table.row(["dispatch", &a[0], &b[0]]);
+    table.row(["moderation", &a[1], &b[1]]);
     table.render(0, style)
 }
 

@@ -334,3 +334,78 @@ fn a_wake_up_that_a_device_loses_is_said_and_costs_a_moment() {
     assert_eq!(ran.err.matches(said).count(), 1, "{}", ran.err);
     assert!(ran.err.contains("it was polled and goes on"), "{}", ran.err);
 }
+
+/// The CPUs that thread `packtrain-0` of a process may use, as the kernel writes them.
+fn cpus_of_the_worker(process: u32) -> Option<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let statuses = tasks.flatten().map(|task| {
+        let status = task.path().join("status");
+        std::fs::read_to_string(status).unwrap_or_default()
+    });
+    let worker = |status: &String| status.starts_with("Name:\tpacktrain-0\n");
+    cpus_in(&statuses.into_iter().find(worker)?)
+}
+
+fn cpus_in(status: &str) -> Option<String> {
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(list.trim().to_owned())
+}
+
+/// Whether a thread sleeps or never does: it follows the mask of its process, and goes back to its
+/// CPU when that may be used again.
+#[test]
+fn threads_follow_the_cpus_that_the_process_may_use() {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let own = cpus_in(&status).expect("a list");
+    let mut ends = own.split([',', '-']);
+    let (Some(first), Some(last)) = (ends.next(), ends.next_back()) else {
+        println!("SKIP: this process may use one CPU only, {own}");
+        return;
+    };
+    for input in ["null:source", "null:"] {
+        let list = format!("list({last})");
+        let args = ["forward", input, "null:", "--placement", &list, "--json"];
+        let mut child = start(&mut command(PACKTRAIN, &args));
+        let process = child.id();
+        let wait_for = |cpus: &str| {
+            let start = Instant::now();
+            while cpus_of_the_worker(process).as_deref() != Some(cpus) {
+                let now = cpus_of_the_worker(process);
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "{input}: {now:?} and not {cpus}"
+                );
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let set = |cpus: &str| {
+            let process = process.to_string();
+            let ran = std::process::Command::new("taskset")
+                .args(["-ap", "-c", cpus, &process])
+                .output()
+                .expect("taskset of util-linux");
+            assert!(ran.status.success(), "{ran:?}");
+        };
+        wait_for(last);
+        set(first);
+        wait_for_line(
+            &mut child,
+            &format!("CPU {last} of the list may not be used any more"),
+        );
+        wait_for(first);
+        // All of its threads may use both now; that this one uses the last only is its own doing.
+        set(&format!("{first},{last}"));
+        wait_for(last);
+        signal(&child, "TERM");
+        let ran = finish(child);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        let last: u64 = last.parse().expect("a number");
+        assert_eq!(document["settings"]["cpus"][0], last);
+        let placement = &document["run"]["placement"];
+        assert_eq!(placement["changes"], 2, "{placement}");
+        assert_eq!(placement["cpus"][0], last);
+        assert_eq!(placement["why"], "as listed");
+    }
+}

@@ -40,6 +40,10 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
             "--dispatch <HOW>': dispatch 'threshold(0)'",
         ),
         (
+            &["plan", "null:", "null:", "--moderation", "fixed(1)"],
+            "--moderation <WHEN>': moderation 'fixed(1)' lacks one of usecs and frames; write off",
+        ),
+        (
             &["plan", "null:", "null:", "--idle", "spin"],
             "write halt, poll or adaptive",
         ),
@@ -100,6 +104,8 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ("null:queues=1,queues=1", 2, "given twice"),
         ("null:segs=many", 2, "it takes 1..128"),
         ("null:offload=fast", 2, "offload"),
+        ("null:dispatch=threshold(0)", 2, "has '0' for n"),
+        ("sim:moderation=fixed(1,2", 2, "parentheses do not pair up"),
         ("pcap:", 2, "pcap"),
         ("pcap:x,source", 2, "not for pcap"),
         (
@@ -126,6 +132,38 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
                 assert_eq!(named, 1, "{line}");
             }
         }
+    }
+}
+
+#[test]
+fn a_key_of_a_port_is_stronger_than_the_option_and_the_plan_says_who_said_what() {
+    let plan = |more: &[&str]| {
+        let a = "sim:moderation=fixed(50,32),dispatch=threshold(8),queues=2";
+        let ran = packtrain(&[&["plan", a, "null:", "--moderation", "off"], more].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran
+    };
+    let json = plan(&["--json"]).json();
+    let settings = &json["settings"];
+    let of = |port: &str, what: &str| {
+        let value = &settings["ports"][port][what];
+        let word = |key: &str| value[key].as_str().expect("a word").to_owned();
+        [word("setting"), word("from")]
+    };
+    assert_eq!(of("sim0", "moderation"), ["fixed(50,32)", "port"]);
+    assert_eq!(of("sim0", "dispatch"), ["threshold(8)", "port"]);
+    assert_eq!(of("null0", "moderation"), ["off", "option"]);
+    assert_eq!(of("null0", "dispatch"), ["adaptive", "default"]);
+    assert_eq!(settings["moderation"], "off");
+    assert_eq!(json["plan"]["ports"]["sim0"]["queues"], 2);
+    let text = plan(&[]).out;
+    for words in [
+        "fixed(50,32), by its moderation=",
+        "threshold(8), by its dispatch=",
+        "off, by --moderation",
+        "adaptive, the default",
+    ] {
+        assert!(text.contains(words), "{text}");
     }
 }
 

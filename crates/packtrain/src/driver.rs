@@ -16,7 +16,9 @@ mod features;
 mod wishes;
 
 pub use features::Features;
-pub use wishes::{Coalesce, Wishes};
+pub use wishes::{Coalesce, QueueWishes, Wishes};
+// What wishes hold: a port reads them from text, and needs no policy for that.
+pub use crate::policy::SettingError;
 
 use crate::advice;
 use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX, QUEUES_MAX};
@@ -611,6 +613,13 @@ pub trait RxDescriptors: Send {
     /// Asks for a wake-up when a packet arrives, and says whether one is there already.
     fn arm(&mut self) -> Armed;
 
+    /// As [`RxDescriptors::arm`], but for a wake-up when `packets` are there, or fewer and the
+    /// device can receive no more. `None` from a device that cannot count what waits: then it is
+    /// not asked to wake anybody, and polled after a while.
+    fn arm_for(&mut self, _packets: usize) -> Option<Armed> {
+        None
+    }
+
     /// What becomes ready then.
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         None
@@ -710,6 +719,10 @@ impl<T: TxDescriptors> TxDescriptors for Box<T> {
 }
 
 impl<R: RxDescriptors> RxDescriptors for Box<R> {
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        (**self).arm_for(packets)
+    }
+
     fn refill(&mut self, arena: &Arena) -> bool {
         (**self).refill(arena)
     }

@@ -2,7 +2,8 @@
 //! words. A pure function of what the ports can do and what the user wishes.
 
 use crate::driver::{
-    Attach, Capabilities, Coalesce, Driver, Features, Input, RxBuffers, TxMemory, Wishes,
+    Attach, Capabilities, Coalesce, Driver, Features, Input, QueueWishes, RxBuffers, TxMemory,
+    Wishes,
 };
 use crate::limits::{
     COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD,
@@ -192,6 +193,8 @@ pub struct Plan {
     pub attach: [Attach; 2],
     /// Each way.
     pub directions: [Direction; 2],
+    /// How the queues of each port are to be worked, over what is said for both.
+    pub work: [QueueWishes; 2],
     /// What the ports had to say about themselves.
     pub notes: Vec<String>,
 }
@@ -246,6 +249,7 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
     Ok(Plan {
         attach: [attach(a, b)?, attach(b, a)?],
         directions: [direction(a, b), direction(b, a)],
+        work: [a.wishes.work, b.wishes.work],
         notes: [notes(a), notes(b)].concat(),
     })
 }

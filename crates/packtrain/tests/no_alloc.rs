@@ -7,7 +7,7 @@ use packtrain::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Refused, RxBurst, RxDescriptors, RxInfo,
     Token, TxDescriptors, TxMemory, TxPacket,
 };
-use packtrain::engine::{Forward, Joined, Port, TrySendError, arena_config, join_with};
+use packtrain::engine::{Forward, Joined, Port, Settings, TrySendError, arena_config, join_with};
 use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{
     Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
@@ -446,7 +446,11 @@ fn packets_go_through_rings_without_allocating() {
         let sides = [Side::of(&a, source.wishes), Side::of(&b, sim.wishes)];
         let plan = plan(&sides[0], &sides[1]).expect("they can be joined");
         let arena = Arena::new(arena_config(&plan)).expect("memory for an arena");
-        let joined = join_with(&mut a, &mut b, &plan, &arena, None, dispatch, || Forward);
+        let settings = Settings {
+            dispatch,
+            ..Settings::default()
+        };
+        let joined = join_with(&mut a, &mut b, &plan, &arena, None, &settings, || Forward);
         let Joined {
             mut workers,
             stats,

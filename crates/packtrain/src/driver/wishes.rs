@@ -1,6 +1,8 @@
 //! What users ask of a port.
 
 use super::{Features, RxBuffers};
+use crate::policy::dispatch::Dispatch;
+use crate::policy::moderation::Moderation;
 
 /// Whether, and how, packtrain merges the packets of a port in software on their way to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +23,17 @@ pub enum Coalesce {
     Stream,
 }
 
+/// How the queues of one port are worked, where its user says so. `None` is for whoever joins the
+/// ports to say (`engine::Settings`). What a thread does is not among it, since one thread works
+/// queues of both ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueWishes {
+    /// When the rings in front of the port's TX queues are drained, and by whom.
+    pub dispatch: Option<Dispatch>,
+    /// When the port's RX queues wake their worker.
+    pub moderation: Option<Moderation>,
+}
+
 /// What the user asked of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
@@ -34,6 +47,8 @@ pub struct Wishes {
     pub rx_buffers: Option<RxBuffers>,
     /// Merging of what comes from the port.
     pub coalesce: Coalesce,
+    /// How the port's queues are worked.
+    pub work: QueueWishes,
 }
 
 impl Default for Wishes {
@@ -44,6 +59,7 @@ impl Default for Wishes {
             queues: None,
             rx_buffers: None,
             coalesce: Coalesce::Auto,
+            work: QueueWishes::default(),
         }
     }
 }

@@ -89,6 +89,11 @@ impl Sleeper {
         &self.alarm
     }
 
+    /// Whether the worker said that it would block, and has not run since.
+    pub(super) const fn has_slept(&self) -> bool {
+        self.slept
+    }
+
     /// True when the worker may block now; it has looked at everything. False when somebody rang
     /// meanwhile.
     pub(super) fn try_sleep(&mut self) -> bool {

@@ -11,6 +11,8 @@ mod lane;
 mod ledger;
 #[cfg(packtrain_loom)]
 mod models;
+mod pressure;
+mod seat;
 mod session;
 mod settings;
 mod shell;
@@ -40,6 +42,7 @@ use crate::limits::{BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX,
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
 use crate::policy::dispatch::Dispatch;
+use crate::policy::moderation::Moderation;
 use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use alarm::Alarm;
@@ -126,10 +129,11 @@ where
     A::Tx: 'static,
     B::Tx: 'static,
 {
-    join_with(a, b, plan, arena, packets, Dispatch::default(), handler)
+    join_with(a, b, plan, arena, packets, &Settings::default(), handler)
 }
 
-/// As [`join`], with the rings in front of the TX queues drained as `dispatch` says.
+/// As [`join`], with queues that are worked as `settings` say. How threads wait and where they run
+/// is for whoever runs the workers.
 ///
 /// # Errors
 ///
@@ -140,7 +144,7 @@ pub fn join_with<A: Driver, B: Driver, H: Handler>(
     plan: &Plan,
     arena: &Arena,
     packets: Option<u64>,
-    dispatch: Dispatch,
+    settings: &Settings,
     mut handler: impl FnMut() -> H,
 ) -> Result<Joined<A, B, H>, DeviceError>
 where
@@ -187,7 +191,7 @@ where
         arena,
         drops: &drops,
         alarms: &alarms,
-        dispatch,
+        work: settings.of_port(&plan.work[port]),
         pairs,
     };
     let (lanes_a, stats_a, egress_a) = to(0).build(a, queues_a, 0, [0, from_b]);
@@ -229,7 +233,7 @@ struct Assembly<'a> {
     drops: &'a [Arc<DropCounters>],
     /// One for each worker.
     alarms: &'a [Arc<Alarm>],
-    dispatch: Dispatch,
+    work: (Dispatch, Moderation),
     pairs: usize,
 }
 
@@ -244,6 +248,7 @@ impl Assembly<'_> {
         first: [usize; 2],
     ) -> (Vec<PortLanes<D>>, PortStats, Egresses<D>) {
         let mut all = Vec::with_capacity(queues.len());
+        let (dispatch, moderation) = self.work;
         let capabilities = port.capabilities();
         let mut stats = PortStats {
             name: port.name().to_owned(),
@@ -282,7 +287,8 @@ impl Assembly<'_> {
                 ingress,
                 rx_counters,
                 Arc::clone(&self.drops[rx_worker]),
-            );
+            )
+            .moderated(moderation);
             let drops = Arc::<DropCounters>::default();
             let tx = TxQueue::new(
                 tx,
@@ -299,7 +305,7 @@ impl Assembly<'_> {
             let alarm = Arc::clone(&self.alarms[tx_worker]);
             // A device with a ring has packets in it for a while.
             let keeps = capabilities.tx_ring.is_some();
-            let egress = Egress::new(tx, Arc::clone(&drops), self.dispatch, cpus, alarm, keeps);
+            let egress = Egress::new(tx, Arc::clone(&drops), dispatch, cpus, alarm, keeps);
             let egress = Arc::new(egress);
             stats.egress.push(Arc::clone(egress.stats()));
             stats.drops.push(drops);

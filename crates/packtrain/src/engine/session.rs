@@ -4,7 +4,7 @@ use super::error::RunError;
 use super::handle::{TxHandle, TxHandles};
 use super::handler::{Forward, Handler, Port};
 use super::interrupts::Interrupts;
-use super::settings::Settings;
+use super::settings::{Follower, Settings};
 use super::shell::Running;
 use super::snapshot::{Snapshot, Stats};
 use super::{arena_config, join_with};
@@ -29,7 +29,7 @@ pub struct Session<A, B> {
     arena: Arena,
     stats: Arc<Stats>,
     handles: TxHandles,
-    placed: Placed,
+    follower: Follower,
     start: Instant,
     began: crate::time::Instant,
     device_start: [Option<DeviceCounters>; 2],
@@ -49,6 +49,10 @@ pub struct Report {
     pub began: crate::time::Instant,
     /// Wall-clock time from start to end.
     pub elapsed: Duration,
+    /// Where the threads of the workers ran at the end, and why.
+    pub placed: Placed,
+    /// How often that was decided again, since the CPUs that may be used had changed.
+    pub placement_changes: u64,
     /// Why it ended early, if a device failed, and which.
     pub error: Option<RunError>,
 }
@@ -117,15 +121,16 @@ where
         settings.check().map_err(wrong)?;
         let failed = |action| move |source| DeviceError::Failed { action, source };
         let arena = memory(plan).map_err(failed("map memory for packets"))?;
-        let dispatch = settings.dispatch;
-        let joined = join_with(&mut a, &mut b, plan, &arena, packets, dispatch, handler)?;
-        let placed = settings.place(joined.workers.len(), plan.worker_per_direction());
+        let joined = join_with(&mut a, &mut b, plan, &arena, packets, settings, handler)?;
+        let paired = plan.worker_per_direction();
+        let follower = Follower::new(&settings.placement, joined.workers.len(), paired);
+        let cpus = &follower.placed.cpus;
         let device_start = [a.device_counters(), b.device_counters()];
         let interrupts_start = Interrupts::now();
         let start = Instant::now();
         let began = MonotonicClock::new().now();
         let (workers, intake) = (joined.workers, joined.intake);
-        let running = Running::start_with(workers, intake, settings.idle, &placed.cpus)
+        let running = Running::start_with(workers, intake, settings.idle, cpus)
             .map_err(failed("start a worker thread"))?;
         Ok(Self {
             a,
@@ -134,7 +139,7 @@ where
             running,
             stats: joined.stats,
             handles: joined.handles,
-            placed,
+            follower,
             start,
             began,
             device_start,
@@ -170,7 +175,24 @@ where
     /// Where the threads of the workers run, and why.
     #[must_use]
     pub const fn placed(&self) -> &Placed {
-        &self.placed
+        &self.follower.placed
+    }
+
+    /// Looks whether the calling thread may use other CPUs than at the last look, and if so decides
+    /// anew where the threads of the workers run. They follow; who may stay, stays. Returns what
+    /// came of it, if there was anything to decide.
+    ///
+    /// For the thread that started the session, now and then: once a second is often enough, and a
+    /// look that finds nothing takes one system call. A mask that is set for the whole process (as
+    /// `taskset -ap` does), a cpuset of its control group, and CPUs that go offline all show there.
+    pub fn follow_cpus(&mut self) -> Option<&Placed> {
+        let changed = self.follower.has_changed();
+        // A thread that was too late for its CPU is told again.
+        if !changed && !self.running.was_seat_refused() {
+            return None;
+        }
+        self.running.seat(self.follower.decide_again().into_iter());
+        changed.then_some(&self.follower.placed)
     }
 
     /// Time since the start.
@@ -218,6 +240,8 @@ where
             interrupts,
             began: self.began,
             elapsed,
+            placed: self.follower.placed,
+            placement_changes: self.follower.changes,
             error,
         }
     }

@@ -1,19 +1,23 @@
 //! What users choose about queues and threads, and what came of it.
 
 use super::sys::affinity;
+use crate::driver::QueueWishes;
 use crate::policy::SettingError;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Room};
+use crate::policy::moderation::Moderation;
 use crate::policy::placement::{FEW_CPUS, Placed, Placement, Queue, Wanted, Why, place};
-use crate::policy::topology::{CpuList, Topology};
+use crate::policy::topology::{CpuId, CpuList, Topology};
 use std::path::Path;
 
-/// How the queues of a run are drained, and how its threads wait and where they run. The defaults
-/// adapt themselves.
+/// How the queues of a run are worked, and how its threads wait and where they run. The defaults
+/// adapt themselves. What a port's own wishes say of its queues is stronger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// When the ring in front of a TX queue is drained, and by whom.
     pub dispatch: Dispatch,
+    /// When an RX queue wakes its worker.
+    pub moderation: Moderation,
     /// What a worker's thread does with nothing to do.
     pub idle: Idle,
     /// Which CPU works which queues.
@@ -21,6 +25,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How the queues of a port with these wishes are worked.
+    #[must_use]
+    pub fn of_port(&self, wishes: &QueueWishes) -> (Dispatch, Moderation) {
+        (
+            wishes.dispatch.unwrap_or(self.dispatch),
+            wishes.moderation.unwrap_or(self.moderation),
+        )
+    }
+
     /// Refuses what this machine cannot do: a list with a CPU that may not be used.
     ///
     /// # Errors
@@ -38,11 +51,50 @@ impl Settings {
     /// worker i + workers/2 work the two directions of one pair of queues.
     #[must_use]
     pub fn place(&self, workers: usize, paired: bool) -> Placed {
+        Follower::new(&self.placement, workers, paired).placed
+    }
+}
+
+/// Where the threads of a run are, and whether that is still right.
+#[derive(Debug)]
+pub(super) struct Follower {
+    placement: Placement,
+    paired: bool,
+    /// The CPUs that could be used at the last look.
+    mask: Option<CpuList>,
+    pub placed: Placed,
+    /// How often the CPUs that may be used were found to be others.
+    pub changes: u64,
+}
+
+impl Follower {
+    /// Decides for the first time. With `paired`, worker i and worker i + workers/2 work the two
+    /// directions of one pair of queues.
+    pub(super) fn new(placement: &Placement, workers: usize, paired: bool) -> Self {
+        let mut follower = Self {
+            placement: placement.clone(),
+            paired,
+            mask: affinity().ok(),
+            placed: Placed {
+                cpus: vec![None; workers],
+                why: Why::Unbound,
+            },
+            changes: 0,
+        };
+        if let Ok(machine) = Machine::read() {
+            follower.placed = follower.decide(&machine.topology);
+        }
+        follower
+    }
+
+    /// Who is bound to a CPU that may still be used stays there.
+    fn decide(&self, topology: &Topology) -> Placed {
+        let workers = self.placed.cpus.len();
         let half = workers / 2;
         let queues: Vec<_> = (0..workers)
             .map(|index| Queue {
-                peer: (paired && half > 0).then_some((index + half) % workers),
-                now: None,
+                peer: (self.paired && half > 0).then_some((index + half) % workers),
+                now: self.placed.cpus[index],
             })
             .collect();
         let wanted = Wanted {
@@ -50,13 +102,44 @@ impl Settings {
             busy: &CpuList::default(),
             application: 0,
         };
+        place(&self.placement, topology, &wanted)
+    }
+
+    /// Whether the calling thread may use other CPUs than at the last look: its mask (a cpuset of
+    /// its control group and CPUs that go offline show in it). One system call.
+    pub(super) fn has_changed(&mut self) -> bool {
+        let Ok(now) = affinity() else {
+            // Nothing is known, so nothing is done.
+            return false;
+        };
+        let changed = self.mask.as_ref() != Some(&now);
+        self.mask = Some(now);
+        self.changes += u64::from(changed);
+        changed
+    }
+
+    /// Decides anew. Returns the CPUs that each worker's thread is to be bound to: one, or all that
+    /// may be used for one that was bound and is not any more, or none where nothing is to be done.
+    pub(super) fn decide_again(&mut self) -> Vec<Vec<CpuId>> {
+        let workers = self.placed.cpus.len();
         match Machine::read() {
-            Ok(machine) => place(&self.placement, &machine.topology, &wanted),
-            Err(_hidden) => Placed {
-                cpus: vec![None; workers],
-                why: Why::Unbound,
-            },
+            Ok(machine) => self.decide_on(&machine.topology),
+            Err(_hidden) => vec![Vec::new(); workers],
         }
+    }
+
+    fn decide_on(&mut self, topology: &Topology) -> Vec<Vec<CpuId>> {
+        let placed = self.decide(topology);
+        let before = std::mem::replace(&mut self.placed, placed);
+        let all = || topology.allowed().map(|cpu| cpu.id).collect();
+        let pairs = self.placed.cpus.iter().zip(&before.cpus);
+        let seats = pairs.map(|(now, before)| match (now, before) {
+            // Also one that stays: a mask that was set for all threads has undone it.
+            (Some(cpu), _) => vec![*cpu],
+            (None, Some(_)) => all(),
+            (None, None) => Vec::new(),
+        });
+        seats.collect()
     }
 }
 
@@ -90,5 +173,100 @@ pub(super) fn room(workers: usize) -> Room {
     Room {
         cpus: ours as u32,
         workers: workers as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::topology::Cpu;
+
+    /// So many cores of one thread, of which some may be used.
+    fn cores(count: u16, allowed: &str) -> Topology {
+        let allowed: CpuList = allowed.parse().unwrap();
+        let cpu = |id| Cpu {
+            id: CpuId(id),
+            core: CpuId(id),
+            l2: CpuId(id),
+            llc: CpuId(0),
+            node: 0,
+            package: 0,
+            allowed: allowed.contains(CpuId(id)),
+        };
+        Topology::new((0..count).map(cpu).collect())
+    }
+
+    fn ids(seats: &[Vec<CpuId>]) -> Vec<Vec<u16>> {
+        let numbers = |seat: &Vec<CpuId>| seat.iter().map(|cpu| cpu.0).collect();
+        seats.iter().map(numbers).collect()
+    }
+
+    /// Two workers on masks in turn: what each thread is told then, and why.
+    #[test]
+    fn threads_follow_the_mask_and_stay_where_they_may() {
+        type Row = (
+            &'static str,
+            &'static str,
+            [&'static [u16]; 2],
+            &'static str,
+        );
+        let rows: &[&[Row]] = &[
+            &[
+                ("auto", "0-3", [&[0], &[1]], "a free core for each queue"),
+                ("", "0-3", [&[0], &[1]], "a free core for each queue"),
+                // Who loses its CPU moves; the other one does not.
+                ("", "1-3", [&[2], &[1]], "a free core for each queue"),
+                // What it left is free again: nobody hops back.
+                ("", "0-3", [&[2], &[1]], "a free core for each queue"),
+                (
+                    "",
+                    "0-1",
+                    [&[0, 1], &[0, 1]],
+                    "few CPUs (2): the scheduler chooses",
+                ),
+                ("", "0", [&[], &[]], "few CPUs (1): the scheduler chooses"),
+                ("", "0-3", [&[0], &[1]], "a free core for each queue"),
+            ],
+            &[
+                ("list(0,1)", "0-1", [&[0], &[1]], "as listed"),
+                (
+                    "",
+                    "0",
+                    [&[0], &[0]],
+                    "CPU 1 of the list may not be used any more: there the scheduler chooses",
+                ),
+                ("", "0-1", [&[0], &[1]], "as listed"),
+            ],
+            &[
+                (
+                    "none",
+                    "0-3",
+                    [&[], &[]],
+                    "placement=none: the scheduler chooses",
+                ),
+                ("", "2", [&[], &[]], "placement=none: the scheduler chooses"),
+            ],
+        ];
+        for rows in rows {
+            let mut follower = Follower::new(&Placement::None, 2, false);
+            follower.placement = rows[0].0.parse().unwrap();
+            for (_, allowed, expected, why) in *rows {
+                let seats = follower.decide_on(&cores(4, allowed));
+                assert_eq!(ids(&seats), expected, "{} {allowed}", rows[0].0);
+                assert_eq!(follower.placed.why.to_string(), *why);
+            }
+        }
+    }
+
+    #[test]
+    fn a_mask_that_stays_is_no_change() {
+        let mut follower = Follower::new(&Placement::Auto, 2, false);
+        assert!(!follower.has_changed());
+        assert!(!follower.has_changed());
+        assert_eq!(follower.changes, 0);
+        follower.mask = Some("0-4095".parse().unwrap());
+        assert!(follower.has_changed());
+        assert!(!follower.has_changed());
+        assert_eq!(follower.changes, 1);
     }
 }

@@ -5,11 +5,13 @@ use super::alarm::Alarm;
 use super::error::RunError;
 use super::handler::Handler;
 use super::intake::Intake;
+use super::pressure::Gauge;
+use super::seat::{Seat, Told};
 use super::settings::room;
-use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage};
+use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, thread_usage, wake_in_time};
 use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
-use crate::policy::idle::{Idle, Idler, Pressure, Wait};
+use crate::policy::idle::{Idle, Idler, Pressure, Room, Wait};
 use crate::policy::topology::CpuId;
 use crate::stats::DropReason;
 use crate::time::{Clock, Instant, MonotonicClock};
@@ -31,6 +33,8 @@ const USAGE_AGE_MAX: Duration = Duration::from_millis(10);
 pub struct Running {
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<Result<(), RunError>>>,
+    /// By worker.
+    seats: Vec<Arc<Seat>>,
 }
 
 /// What stops the workers of a run.
@@ -108,23 +112,37 @@ impl Running {
         let mut running = Self {
             stop: Arc::new(Stop { intake, alarms }),
             threads: Vec::with_capacity(workers.len()),
+            seats: Vec::with_capacity(workers.len()),
         };
         let room = room(workers.len());
         let cpus = cpus.iter().copied().chain(std::iter::repeat(None));
         let workers = workers.into_iter().zip(epolls).zip(cpus);
         for (index, ((worker, epoll), cpu)) in workers.enumerate() {
             let stop = StopAtEnd(Arc::clone(&running.stop));
-            let waits = Waits {
-                idler: Idler::new(idle, room),
-                spins: idle != Idle::Halt && room.for_spinning(),
-                switches: 0,
-            };
+            let seat = Arc::new(Seat::new(cpu.into_iter().collect(), room));
+            let own = Arc::clone(&seat);
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || drive(worker, epoll, &stop.0, waits, cpu))?;
+                .spawn(move || drive(worker, epoll, &stop.0, Waits::new(idle, room), &own))?;
             running.threads.push(thread);
+            running.seats.push(seat);
         }
         Ok(running)
+    }
+
+    /// Tells the threads where they run from now on, by worker, and wakes them to follow.
+    pub(super) fn seat(&self, cpus: impl Iterator<Item = Vec<CpuId>>) {
+        let room = room(self.seats.len());
+        for ((seat, alarm), cpus) in self.seats.iter().zip(&self.stop.alarms).zip(cpus) {
+            seat.tell(Told { cpus, room });
+            alarm.ring();
+        }
+    }
+
+    /// Whether a thread could not follow what it was told.
+    pub(super) fn was_seat_refused(&self) -> bool {
+        let refused = self.seats.iter().map(|seat| seat.was_refused());
+        refused.fold(false, |any, refused| any | refused)
     }
 
     /// Stops intake and wakes every worker; they send on what they hold and end.
@@ -180,25 +198,29 @@ impl Drop for Running {
 /// How a worker's thread waits.
 #[derive(Debug)]
 struct Waits {
+    setting: Idle,
     idler: Idler,
     /// Whether it may spin at all: else nobody has to know who else wants the CPU.
     spins: bool,
-    /// Involuntary context switches at the last look.
-    switches: u64,
+    gauge: Gauge,
 }
 
 impl Waits {
-    /// Who else wants the CPU.
-    fn look(&mut self) -> Pressure {
-        let now = thread_usage().involuntary_switches;
-        let since = now.saturating_sub(self.switches);
-        // Those before the first look are nobody's fault.
-        let involuntary = if self.switches == 0 { 0 } else { since };
-        self.switches = now.max(1);
-        Pressure {
-            involuntary,
-            ..Pressure::UNKNOWN
-        }
+    /// For the calling thread.
+    fn new(setting: Idle, room: Room) -> Self {
+        let mut waits = Self {
+            setting,
+            idler: Idler::new(setting, room),
+            spins: false,
+            gauge: Gauge::new(),
+        };
+        waits.set_room(room);
+        waits
+    }
+
+    fn set_room(&mut self, room: Room) {
+        self.idler.set_room(room);
+        self.spins = self.setting != Idle::Halt && room.for_spinning();
     }
 }
 
@@ -207,7 +229,7 @@ fn drive<RA, TA, RB, TB, H>(
     epoll: Epoll,
     stop: &Stop,
     waits: Waits,
-    cpu: Option<CpuId>,
+    seat: &Seat,
 ) -> Result<(), RunError>
 where
     RA: RxDescriptors,
@@ -216,11 +238,12 @@ where
     TB: TxDescriptors,
     H: Handler,
 {
-    let bound = cpu.map_or(Ok(()), bind_to).map_err(|source| {
+    let bound = seat.take().map_err(|source| {
         let action = "bind a worker's thread to its CPU";
         RunError::from(DeviceError::Failed { action, source })
     });
-    let result = bound.and_then(|()| work(&mut worker, epoll, stop, waits));
+    wake_in_time();
+    let result = bound.and_then(|()| work(&mut worker, epoll, stop, waits, seat));
     worker.abandon(match result {
         Ok(()) => DropReason::Shutdown,
         Err(_) => DropReason::DeviceReset,
@@ -245,6 +268,7 @@ fn work<RA, TA, RB, TB, H>(
     mut epoll: Epoll,
     stop: &Stop,
     mut waits: Waits,
+    seat: &Seat,
 ) -> Result<(), RunError>
 where
     RA: RxDescriptors,
@@ -259,10 +283,18 @@ where
     let mut drain_until = None;
     let mut look_due = Instant::default();
     let mut usage_due = Instant::default();
+    let (mut seen, mut slept_until) = (0, None);
     loop {
+        if let Some(room) = seat.follow(&mut seen) {
+            waits.set_room(room);
+            counters.syscalls.add(1);
+        }
         // Read before the step: a stop that comes later rings, and then nobody falls asleep.
         let stopped = stop.intake.is_stopped();
         let now = clock.now();
+        if let Some(until) = slept_until.take() {
+            waits.gauge.came_back(now.since(until));
+        }
         if stopped && drain_until.is_none() {
             drain_until = Some(now.after(DRAIN_TIME_MAX));
             // It may have been the count or the end of an input, of which the others do not know.
@@ -283,8 +315,9 @@ where
         };
         let mut pressure = Pressure::UNKNOWN;
         if waits.spins && now >= look_due {
-            pressure = waits.look();
-            counters.syscalls.add(THREAD_USAGE_SYSCALLS);
+            let (seen, syscalls) = waits.gauge.look(now);
+            pressure = seen;
+            counters.syscalls.add(syscalls);
             look_due = now.after(USAGE_AGE_MAX);
         }
         match waits.idler.idle(now, &pressure) {
@@ -322,5 +355,6 @@ where
             .map_err(failed("wait for packets"))?;
         counters.syscalls.add(syscalls);
         counters.wakeups.add(u64::from(woken));
+        slept_until = until.filter(|_| !woken);
     }
 }

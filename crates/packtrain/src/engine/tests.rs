@@ -6,6 +6,7 @@ mod handles;
 mod intake;
 mod kept;
 mod memory;
+mod moderation;
 mod resets;
 mod steps;
 mod threads;

@@ -193,6 +193,7 @@ where
     /// When a device is gone or failed, and which; packets that it has not taken are still held.
     pub fn step(&mut self, now: Instant) -> Result<Next, RunError> {
         let counters = &self.counters;
+        let slept = self.sleeper.has_slept();
         counters.syscalls.add(self.sleeper.wake());
         counters.steps.add(1);
         let stopped = self.intake.is_stopped();
@@ -201,7 +202,7 @@ where
             self.a.tx.iter().for_each(TxLane::shut);
             self.b.tx.iter().for_each(TxLane::shut);
         }
-        let more = self.serve(now).and_then(|()| self.run_both(now));
+        let more = self.serve(now).and_then(|()| self.run_both(now, slept));
         self.counters.held.set(self.received_and_held());
         // What is left in a ring is this worker's as soon as nobody has it.
         if more? || any(&self.a.tx, TxLane::is_left) || any(&self.b.tx, TxLane::is_left) {
@@ -221,12 +222,13 @@ where
         serve_b.map_err(|error| RunError::of(Port::B, error))
     }
 
-    fn run_both(&mut self, now: Instant) -> Result<bool, RunError> {
+    fn run_both(&mut self, now: Instant, slept: bool) -> Result<bool, RunError> {
         let mut trip = Trip {
             handler: &mut self.handler,
             intake: &self.intake,
             counters: &self.counters,
             now,
+            slept,
         };
         let (a, b) = (&mut self.a, &mut self.b);
         let ab = trip.run(Port::A, &mut self.turns[0], &mut a.rx, &mut b.tx)?;
@@ -234,7 +236,8 @@ where
         Ok(ab || ba)
     }
 
-    /// When a device that may receive has its next packet, or one without memory may have some.
+    /// When a device that may receive has its next packet, one without memory may have some, or
+    /// one whose signals are held back is looked at.
     fn next_at(&self) -> Option<Instant> {
         let a = self.a.tx.iter().filter_map(TxLane::retry_at);
         let b = self.b.tx.iter().filter_map(TxLane::retry_at);
@@ -436,6 +439,8 @@ struct Trip<'a, H> {
     intake: &'a Intake,
     counters: &'a WorkerCounters,
     now: Instant,
+    /// Whether the worker was asleep in front of the step.
+    slept: bool,
 }
 
 impl<H: Handler> Trip<'_, H> {
@@ -453,6 +458,9 @@ impl<H: Handler> Trip<'_, H> {
         let (mut more, mut waits, mut stalled) = (false, None, None);
         let failed = |error| RunError::of(from.other(), error);
         let start = *turn;
+        for lane in lanes.iter_mut() {
+            lane.queue.resume(self.slept);
+        }
         for index in (start..lanes.len()).chain(0..start.min(lanes.len())) {
             let lane = &mut lanes[index];
             let egress = index % queues.len();
@@ -518,6 +526,7 @@ impl<H: Handler> Trip<'_, H> {
             stage.flush();
             self.transmit(from, lane, tx)?;
         }
+        lane.queue.settle(self.now, found);
         Ok(found)
     }
 

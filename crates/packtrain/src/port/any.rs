@@ -90,6 +90,10 @@ macro_rules! any_port {
                 match self { $(Self::$variant(rx) => rx.arm(),)* }
             }
 
+            fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+                match self { $(Self::$variant(rx) => rx.arm_for(packets),)* }
+            }
+
             fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
                 match self { $(Self::$variant(rx) => rx.wake(),)* }
             }

@@ -11,7 +11,8 @@
 //!
 //! A `null:` or `sim:` port has no name, so its keys start right after the colon:
 //! `sim:rings=512,seed=7`. In names and values a comma is written `\,` and a backslash `\\`; no
-//! other character needs that. A key may be given once. Every key, with its values, is in
+//! other character needs that. A setting with arguments (`moderation=fixed(50,32)`) has its commas
+//! in parentheses, where they stay as they are. A key may be given once. Every key, with its values, is in
 //! [`KEYS`].
 
 mod keys;
@@ -24,7 +25,7 @@ pub use keys::{KEYS, Key};
 
 use super::sim::{CompletionDelay, Far};
 use crate::capture::Format;
-use crate::driver::{Coalesce, Features, Wishes};
+use crate::driver::{Coalesce, Features, SettingError, Wishes};
 use keys::{KINDS, NOT_BUILT, nearest};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -247,7 +248,7 @@ impl FromStr for PortSpec {
         };
         let mut items = value::Items::new(rest);
         if spec.kind.is_named() {
-            let first = items.next().unwrap_or_default();
+            let first = items.name();
             spec.set_name(first)?;
         }
         let mut seen = Vec::new();
@@ -307,6 +308,9 @@ impl PortSpec {
             )));
         };
         let value = value::unescape(value)?;
+        if key.is_setting() {
+            return self.set_setting(key, &value);
+        }
         if self.set_value(key.name, &value).is_some() {
             return Ok(());
         }
@@ -316,6 +320,29 @@ impl PortSpec {
             Quoted(&value),
             key.takes
         )))
+    }
+
+    /// Sets how queues are worked. What is wrong with it, the setting itself says best.
+    fn set_setting(&mut self, key: &Key, value: &str) -> Result<(), SpecError> {
+        fn parsed<T: FromStr<Err = SettingError>>(value: &str) -> Result<Option<T>, SpecError> {
+            let wrong = |error: SettingError| SpecError(error.to_string());
+            value.parse().map(Some).map_err(wrong)
+        }
+        if !value::is_balanced(value) {
+            return Err(SpecError(format!(
+                "{0}= has {1}, whose parentheses do not pair up; it takes {2}",
+                key.name,
+                Quoted(value),
+                key.takes
+            )));
+        }
+        let work = &mut self.wishes.work;
+        match key.name {
+            "dispatch" => work.dispatch = parsed(value)?,
+            "moderation" => work.moderation = parsed(value)?,
+            _ => unreachable!("every setting of KEYS has its arm; a test sets each"),
+        }
+        Ok(())
     }
 
     fn set_flag(&mut self, key: &Key) {
@@ -451,6 +478,8 @@ impl fmt::Display for PortSpec {
             let word = value::name_of(&self.wishes.coalesce, value::COALESCE);
             keys.some("coalesce", word)?;
         }
+        keys.some("dispatch", self.wishes.work.dispatch)?;
+        keys.some("moderation", self.wishes.work.moderation)?;
         self.kind.print(&mut keys)?;
         let wrap = &self.wrappers;
         let capture = wrap.capture.as_ref().map(|path| path.to_string_lossy());

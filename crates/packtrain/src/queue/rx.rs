@@ -1,8 +1,12 @@
-//! The receive side of a queue: a bounded poll, one parse a packet, every bad packet counted.
+//! The receive side of a queue: a bounded poll, one parse a packet, every bad packet counted, and
+//! signals that may be held back.
+
+mod throttle;
 
 use crate::driver::{Armed, BadPackets, DeviceError, Interest, RxBurst, RxDescriptors};
 use crate::limits::RX_COPY_BREAK_BYTES;
 use crate::packet::{Arena, Burst, Ingress, Packet};
+use crate::policy::moderation::Moderation;
 use crate::stats::{DropCounters, DropReason, RxCounters};
 use crate::time::Instant;
 use crate::trace;
@@ -12,6 +16,7 @@ use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use throttle::Throttle;
 
 /// One RX queue. Owned by one worker.
 #[derive(Debug)]
@@ -27,6 +32,9 @@ pub struct RxQueue<R> {
     /// And nothing came when it was last asked: perhaps it has none at all.
     starved: bool,
     retry_at: Instant,
+    throttle: Throttle,
+    /// The device wakes the worker although its signal is held back: for so many packets.
+    counts: bool,
 }
 
 /// When a device that could not be given all its buffers is tried again, though nothing arrives.
@@ -48,7 +56,8 @@ impl BadPackets for Bad<'_> {
 }
 
 impl<R: RxDescriptors> RxQueue<R> {
-    /// A queue over `device`, whose packets start with `link` and are marked with `ingress`.
+    /// A queue over `device`, whose packets start with `link` and are marked with `ingress`. It
+    /// signals at once; see [`RxQueue::moderated`].
     #[must_use]
     pub const fn new(
         device: R,
@@ -68,7 +77,16 @@ impl<R: RxDescriptors> RxQueue<R> {
             short: true,
             starved: false,
             retry_at: Instant::from_nanos(0),
+            throttle: Throttle::new(Moderation::Off),
+            counts: false,
         }
+    }
+
+    /// The same queue, with its signals held back as `setting` says.
+    #[must_use]
+    pub fn moderated(mut self, setting: Moderation) -> Self {
+        self.throttle = Throttle::new(setting);
+        self
     }
 
     /// The counters.
@@ -219,27 +237,60 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.device.held()
     }
 
-    /// Asks for a wake-up when a packet arrives. Not while the device lacks buffers to receive
-    /// with: packets may be there, and it would say so at once again and again.
-    pub fn arm(&mut self) -> Armed {
-        if self.starved {
-            Armed::Idle
-        } else {
-            self.device.arm()
-        }
+    /// A step begins; `slept` says whether the worker was asleep in front of it.
+    pub fn resume(&mut self, slept: bool) {
+        self.throttle.resume(slept);
     }
 
-    /// What becomes ready then; `None` also while the device lacks buffers, and
-    /// [`RxQueue::next_at`] says when to poll again.
+    /// The queue had its turn in this step and `found` says whether anything came. If not, its
+    /// next signal is held back, where that is what the moderation says.
+    pub fn settle(&mut self, now: Instant, found: bool) {
+        let counters = &self.counters;
+        let seen = (counters.packets.get(), counters.bytes.get());
+        let wakeups = counters.wakeups.get();
+        if self.throttle.settle(now, found, seen, wakeups) {
+            counters.wakeups.add(1);
+        }
+        counters.moderation_changes.set(self.throttle.changes());
+    }
+
+    /// Asks for a wake-up when a packet arrives; while the signal is held back, when as many wait
+    /// as end that, of a device that can tell. Not while the device lacks buffers to receive with:
+    /// packets may be there, and it would say so at once again and again.
+    pub fn arm(&mut self) -> Armed {
+        let frames = self.throttle.sleep(self.counters.wakeups.get());
+        if self.starved {
+            return Armed::Idle;
+        }
+        let Some(frames) = frames else {
+            return self.device.arm();
+        };
+        self.counters.moderated.add(1);
+        let armed = self.device.arm_for(frames as usize);
+        self.counts = armed.is_some();
+        armed.unwrap_or(Armed::Idle)
+    }
+
+    /// What becomes ready then; `None` also while the device lacks buffers, or the signal is held
+    /// back, and [`RxQueue::next_at`] says when to poll again.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.device.wake().filter(|_| !self.starved)
+        let held = self.throttle.held_until().is_some() && !self.counts;
+        self.device.wake().filter(|_| !self.starved && !held)
     }
 
     /// When to poll again though nothing wakes the worker: a packet is due, for a device that
-    /// knows, or buffers may be free again.
+    /// knows, buffers may be free again, or the signal was held back long enough. In this last case
+    /// always, whatever the device knows: it was not asked to say so.
     pub fn next_at(&self) -> Option<Instant> {
         let retry = self.short.then_some(self.retry_at);
-        self.device.next_at().into_iter().chain(retry).min()
+        let due = self.device.next_at();
+        let poll = match self.throttle.held_until() {
+            None => due,
+            // Before the next packet of a device that only time brings packets to, there are none.
+            Some(until) if self.device.wake().is_none() => due.max(Some(until)),
+            until => until,
+        };
+        poll.into_iter().chain(retry).min()
     }
 
     /// The worker was woken for this queue.

@@ -215,8 +215,14 @@ counter_block! {
         polls,
         /// Polls that ended because their budget was used up.
         budget_exhausted,
-        /// Times the worker was woken for this queue.
+        /// Times the worker was woken for this queue: by its device, or since its signal had been
+        /// held back long enough and packets were there.
         wakeups,
+        /// Times the worker went to sleep without waiting for this queue's device, since its last
+        /// signal was too short a time ago.
+        moderated,
+        /// Times the moderation policy chose another time to hold signals back for.
+        moderation_changes,
         /// Packets whose headers had to be copied to make them contiguous.
         pullups,
         /// Small packets that were copied out of a large frame of their own.

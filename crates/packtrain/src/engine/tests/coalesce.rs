@@ -14,7 +14,7 @@ const NOW: Instant = Instant::from_nanos(1_000_000);
 const PAYLOAD: usize = 1000;
 
 /// Packets from a are merged; b takes them large.
-fn plan(queues: [usize; 2]) -> Plan {
+pub(super) fn plan(queues: [usize; 2]) -> Plan {
     let mut plan = plan_of(queues);
     plan.directions[0].tx = Features::CSUM | Features::TSO;
     plan.directions[0].coalesce = Some(Coalescing {
@@ -32,7 +32,7 @@ fn merging(queues: [usize; 2], input: Input) -> World<Forward> {
 }
 
 /// Segments `range` of the flow from `port`.
-fn flow(port: u16, range: std::ops::Range<u32>) -> impl Iterator<Item = Segment> {
+pub(super) fn flow(port: u16, range: std::ops::Range<u32>) -> impl Iterator<Item = Segment> {
     range.map(move |i| Segment {
         port,
         seq: 1 + i * PAYLOAD as u32,

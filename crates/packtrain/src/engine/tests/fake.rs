@@ -6,6 +6,7 @@ use crate::driver::{
     Interest, QueuePair, Refused, Reset, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
     TxPacket,
 };
+use crate::engine::Settings;
 use crate::engine::{
     Handler, Intake, Joined, PortSnapshot, Snapshot, Stats, TxHandles, Workers, join_with,
 };
@@ -44,6 +45,10 @@ pub struct RxState {
     pub short: bool,
     pub polls: u64,
     pub arms: u64,
+    /// It can tell how many packets wait.
+    pub counts: bool,
+    /// How many packets it was last asked to wait for.
+    pub armed_for: Option<usize>,
 }
 
 /// How a fake RX queue ends.
@@ -222,6 +227,19 @@ impl RxDescriptors for FakeRx {
         } else {
             Armed::WorkPending
         }
+    }
+
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        let mut state = self.state.lock().unwrap();
+        if !state.counts {
+            return None;
+        }
+        state.armed_for = Some(packets);
+        Some(if state.items.len() >= packets {
+            Armed::WorkPending
+        } else {
+            Armed::Idle
+        })
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
@@ -476,6 +494,22 @@ pub fn dispatched<H: Handler>(
     dispatch: Dispatch,
     handler: impl FnMut() -> H,
 ) -> Result<World<H>, DeviceError> {
+    let settings = Settings {
+        dispatch,
+        ..Settings::default()
+    };
+    with_settings(plan, queues, input, packets, &settings, handler)
+}
+
+/// As [`planned`], with queues that are worked as `settings` say.
+pub fn with_settings<H: Handler>(
+    plan: &Plan,
+    queues: [usize; 2],
+    input: [Input; 2],
+    packets: Option<u64>,
+    settings: &Settings,
+    handler: impl FnMut() -> H,
+) -> Result<World<H>, DeviceError> {
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let (mut device_a, a) = fake("a", input[0], queues[0]);
     let (mut device_b, b) = fake("b", input[1], queues[1]);
@@ -490,7 +524,7 @@ pub fn dispatched<H: Handler>(
         plan,
         &arena,
         packets,
-        dispatch,
+        settings,
         handler,
     )?;
     let workers: Workers<Fake, Fake, H> = workers;

@@ -57,7 +57,8 @@ const TAKES: &str = "off, fixed(usecs,frames) with usecs from 0 to 10000 and fra
 pub enum Moderation {
     /// At once.
     Off,
-    /// After `usecs` microseconds or `frames` packets, whatever is first.
+    /// `usecs` microseconds after the last signal, or once `frames` packets wait, whatever is
+    /// first.
     Fixed {
         /// Microseconds, 0 to [`USECS_MAX`]; 0 signals at once.
         usecs: u32,
@@ -104,9 +105,10 @@ impl FromStr for Moderation {
 /// How long to hold a signal back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Signal {
-    /// Microseconds after the first packet.
+    /// Microseconds from one signal to the next. The first packet after a longer time without one
+    /// is not delayed.
     pub usecs: u32,
-    /// Packets that end the wait, at least 1.
+    /// Packets that end the wait, at least 1, where the device can tell how many wait.
     pub frames: u32,
 }
 

@@ -53,6 +53,29 @@ impl SimRx {
     }
 }
 
+impl SimRx {
+    /// Asks for a signal once `packets` wait, 1 or more.
+    fn signal_for(&mut self, packets: usize) -> Armed {
+        if self.is_removed() {
+            return Armed::WorkPending;
+        }
+        let Some(ring) = self.ring() else {
+            return Armed::Idle;
+        };
+        let mut rx = ring.lock();
+        if rx.arm_for(packets) {
+            return Armed::WorkPending;
+        }
+        let stale = std::mem::take(&mut rx.signalled);
+        if stale {
+            ring.event.clear();
+        }
+        drop(rx);
+        self.syscalls += u64::from(stale);
+        Armed::Idle
+    }
+}
+
 impl RxDescriptors for SimRx {
     fn refill(&mut self, arena: &Arena) -> bool {
         let wire = Arc::clone(&self.wire);
@@ -103,24 +126,11 @@ impl RxDescriptors for SimRx {
     }
 
     fn arm(&mut self) -> Armed {
-        if self.is_removed() {
-            return Armed::WorkPending;
-        }
-        let Some(ring) = self.ring() else {
-            return Armed::Idle;
-        };
-        let mut rx = ring.lock();
-        if rx.packets > 0 {
-            return Armed::WorkPending;
-        }
-        rx.armed = true;
-        let stale = std::mem::take(&mut rx.signalled);
-        if stale {
-            ring.event.clear();
-        }
-        drop(rx);
-        self.syscalls += u64::from(stale);
-        Armed::Idle
+        self.signal_for(1)
+    }
+
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        Some(self.signal_for(packets.max(1)))
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -166,9 +166,7 @@ impl SimTx {
             }
             self.take_front();
         }
-        if rx.armed && rx.packets > 0 {
-            rx.armed = false;
-            rx.signalled = true;
+        if rx.signals() {
             ring.event.notify();
             self.syscalls += 1;
         }

@@ -115,7 +115,7 @@ impl Wire {
             for ring in &attached.rings {
                 let mut rx = ring.lock();
                 rx.signalled = true;
-                rx.armed = false;
+                rx.armed_for = 0;
                 ring.event.notify();
             }
             for waiter in &attached.waiters {
@@ -232,7 +232,8 @@ pub(super) struct RxState {
     /// Whole packets in `written`.
     pub(super) packets: usize,
     arrived: u64,
-    pub(super) armed: bool,
+    /// Packets for which the descriptor is made readable; 0 when nobody asked for that.
+    armed_for: usize,
     pub(super) signalled: bool,
     /// A transmitter waits for buffers.
     pub(super) waiting: bool,
@@ -281,7 +282,7 @@ impl RxState {
             large_written: 0,
             packets: 0,
             arrived: 0,
-            armed: false,
+            armed_for: 0,
             signalled: false,
             waiting: false,
             closed: false,
@@ -319,6 +320,29 @@ impl RxState {
             self.packets -= 1;
         }
         Some(written)
+    }
+
+    /// Asks for a signal once `packets` wait. True, and nothing is asked for, if they do already.
+    pub(super) fn arm_for(&mut self, packets: usize) -> bool {
+        let there = self.has_for(packets);
+        self.armed_for = if there { 0 } else { packets };
+        there
+    }
+
+    /// Whether `packets` wait, or fewer and there is no buffer for another one.
+    fn has_for(&self, packets: usize) -> bool {
+        let full = self.posted.is_empty() || self.waiting;
+        self.packets >= packets || self.packets > 0 && full
+    }
+
+    /// Packets were written. True when that has to be signalled: once for each time somebody asks.
+    pub(super) fn signals(&mut self) -> bool {
+        let signals = self.armed_for > 0 && self.has_for(self.armed_for);
+        if signals {
+            self.armed_for = 0;
+            self.signalled = true;
+        }
+        signals
     }
 
     /// Frees every buffer and takes no more.

@@ -21,6 +21,9 @@ pub(super) const FAULTS: RangeInclusive<u64> = 1..=4096;
 /// Without 0, which means "no VLAN", and 4095, which is reserved (IEEE 802.1Q table 9-2).
 pub(super) const VLANS: RangeInclusive<u16> = 1..=4094;
 
+/// Keys whose values are settings of policies.
+pub(super) const SETTINGS: &[&str] = &["dispatch", "moderation"];
+
 /// One key of a port spec, for parsing and for help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
@@ -39,6 +42,11 @@ impl Key {
     #[must_use]
     pub const fn is_flag(&self) -> bool {
         self.takes.is_empty()
+    }
+
+    /// Whether its value is a setting of a policy, which may have arguments in parentheses.
+    pub(super) fn is_setting(&self) -> bool {
+        SETTINGS.contains(&self.name)
     }
 
     fn is_for(&self, kind: &str) -> bool {
@@ -89,6 +97,16 @@ pub const KEYS: &[Key] = &[
         "coalesce",
         "auto|off|on|hash|sorted|stream",
         "merging of what is received, in software",
+    ),
+    common(
+        "dispatch",
+        "direct|deferred|abdicate|threshold(n)|adaptive",
+        "who drains its TX queues, and when; over --dispatch",
+    ),
+    common(
+        "moderation",
+        "off|fixed(usecs,frames)|adaptive",
+        "when its RX queues wake a thread; over --moderation",
     ),
     common("capture", "FILE", "write every packet to a pcapng file"),
     common("trace", "", "print every packet"),

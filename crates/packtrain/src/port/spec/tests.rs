@@ -1,8 +1,10 @@
 //! Every key, every rule, and two properties: no string panics, and what is printed parses back.
 
 use super::*;
-use crate::driver::{Coalesce, RxBuffers};
+use crate::driver::{Coalesce, QueueWishes, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
+use crate::policy::dispatch::Dispatch;
+use crate::policy::moderation::Moderation;
 use proptest::prelude::*;
 
 fn parse(text: &str) -> PortSpec {
@@ -58,13 +60,19 @@ fn common_keys_on_every_kind() {
     for port in ["tap:t", "tun:t", "pcap:f", "null:", "sim:"] {
         let spec = parse(&format!(
             "{port},queues=4,offload=csum,segs=8,rx=pieces,coalesce=hash,capture=a.pcapng,trace,\
-             drop=0.25,duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
+             dispatch=threshold(8),moderation=fixed(50,32),drop=0.25,duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
         assert_eq!(spec.wishes.queues, Some(4));
         assert_eq!(spec.wishes.offload, Features::CSUM);
         assert_eq!(spec.wishes.segments, Some(8));
         assert_eq!(spec.wishes.rx_buffers, Some(RxBuffers::Pieces));
         assert_eq!(spec.wishes.coalesce, Coalesce::Hash);
+        let (usecs, frames) = (50, 32);
+        let work = QueueWishes {
+            dispatch: Some(Dispatch::Threshold(8)),
+            moderation: Some(Moderation::Fixed { usecs, frames }),
+        };
+        assert_eq!(spec.wishes.work, work);
         let expected = Wrappers {
             capture: Some(PathBuf::from("a.pcapng")),
             trace: true,
@@ -101,6 +109,73 @@ fn merging_has_a_word_for_each_way() {
         assert_eq!(parse(&spec.to_string()), spec);
     }
     assert_eq!(parse("tap:t").wishes.coalesce, Coalesce::Auto);
+}
+
+#[test]
+fn commas_in_the_parentheses_of_a_setting_end_nothing() {
+    let fixed = Some(Moderation::Fixed {
+        usecs: 1,
+        frames: 2,
+    });
+    for text in [
+        "tap:t,moderation=fixed(1,2)",
+        "tap:t,moderation=fixed(1,2),queues=2",
+        "tap:t,queues=2,moderation=fixed(1\\,2),segs=3",
+        "null:moderation=fixed(1,2)",
+        "pcap:moderation=fixed(1,moderation=fixed(1,2)",
+        "pcap:a(b,capture=c(d,moderation=fixed(1,2),trace",
+    ] {
+        let spec = parse(text);
+        assert_eq!(spec.wishes.work.moderation, fixed, "{text}");
+        assert_eq!(parse(&spec.to_string()), spec);
+    }
+    let spec = parse("pcap:a(b,capture=c(d,moderation=fixed(1,2),trace");
+    assert_eq!(spec.name, "a(b");
+    assert_eq!(spec.wrappers.capture, Some(PathBuf::from("c(d")));
+    assert!(spec.wrappers.trace);
+    // A setting that is the default is still one that was chosen, over what is said for all ports.
+    assert_eq!(
+        parse("tap:t,dispatch=adaptive").to_string(),
+        "tap:t,dispatch=adaptive"
+    );
+}
+
+#[test]
+fn a_setting_that_is_wrong_says_so_itself() {
+    for (text, line) in [
+        (
+            "tap:t,moderation=fixed(50,queues=2",
+            "moderation= has 'fixed(50,queues=2', whose parentheses do not pair up; it takes \
+             off|fixed(usecs,frames)|adaptive",
+        ),
+        (
+            "tap:t,dispatch=threshold(8)),queues=2",
+            "dispatch= has 'threshold(8))', whose parentheses do not pair up; it takes \
+             direct|deferred|abdicate|threshold(n)|adaptive",
+        ),
+        (
+            "null:moderation=fixed(50)",
+            "moderation 'fixed(50)' lacks one of usecs and frames; write off, \
+             fixed(usecs,frames) with usecs from 0 to 10000 and frames from 1 to 4096, or adaptive",
+        ),
+        (
+            "sim:moderation=",
+            "key 'moderation' wants a value: write moderation=off|fixed(usecs,frames)|adaptive",
+        ),
+        (
+            "sim:moderation=off,moderation=off",
+            "key 'moderation' is given twice; keep one of the two",
+        ),
+    ] {
+        assert_eq!(error(text), line);
+    }
+}
+
+/// An item is looked at once, however many there are.
+#[test]
+fn long_specs_take_no_longer_than_they_are() {
+    let commas = ",".repeat(1 << 20);
+    assert_eq!(parse(&format!("null:{commas}")), parse("null:"));
 }
 
 #[test]
@@ -342,8 +417,9 @@ fn what_is_wrong_is_said_in_one_line() {
         ),
         (
             "tap:t,colour=red",
-            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, rx, \
-             coalesce, capture, trace, drop, duplicate, corrupt, reorder, delay, seed, vlan, fd",
+            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, rx, coalesce, \
+             dispatch, moderation, capture, trace, drop, duplicate, corrupt, reorder, delay, \
+             seed, vlan, fd",
         ),
         (
             "tap:t,loop",
@@ -533,6 +609,10 @@ fn nearly() -> impl Strategy<Value = String> {
         ",fd=4+5",
         ",drop=0.1",
         ",write",
+        "(",
+        ")",
+        ",moderation=fixed(1,2)",
+        ",dispatch=threshold(",
     ] {
         words.push(word.to_owned());
     }
@@ -548,7 +628,7 @@ fn valid() -> impl Strategy<Value = String> {
                 "offload" => prop::sample::subsequence(Features::NAMED.to_vec(), 1..=9)
                     .prop_map(|set| set.iter().map(|f| f.1).collect::<Vec<_>>().join("+"))
                     .boxed(),
-                "capture" => "[a-z,\\\\=é ]{1,9}"
+                "capture" => "[a-z,\\\\=é ()]{1,9}"
                     .prop_map(|path| Escaped(&path).to_string())
                     .boxed(),
                 "drop" | "duplicate" | "corrupt" | "reorder" => {
@@ -563,6 +643,16 @@ fn valid() -> impl Strategy<Value = String> {
                     .prop_map(|ns| format!("{ns}ns"))
                     .boxed(),
                 "fd" => Just("9+3+4".to_owned()).boxed(),
+                "dispatch" => prop_oneof![
+                    Just("direct".to_owned()),
+                    (1..=64_u32).prop_map(|n| format!("threshold({n})")),
+                ]
+                .boxed(),
+                "moderation" => prop_oneof![
+                    Just("adaptive".to_owned()),
+                    (0..=10_000_u32, 1..=4096_u32).prop_map(|(us, n)| format!("fixed({us},{n})")),
+                ]
+                .boxed(),
                 "queues" => Just("3".to_owned()).boxed(),
                 _ if key.takes.contains('|') => {
                     prop::sample::select(key.takes.split('|').collect::<Vec<_>>())

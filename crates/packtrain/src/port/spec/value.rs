@@ -1,6 +1,6 @@
 //! The values of a port spec: escapes, numbers, times, names, and how each is written again.
 
-use super::{CompletionDelay, DELAY_MAX, Far, INTERFACE_NAME_BYTES_MAX, Pace, SpecError};
+use super::{CompletionDelay, DELAY_MAX, Far, INTERFACE_NAME_BYTES_MAX, Pace, SpecError, keys};
 use crate::capture::Format;
 use crate::driver::{Coalesce, Features, RxBuffers};
 use crate::limits::QUEUES_MAX;
@@ -225,7 +225,8 @@ pub(super) fn file_name(name: &str) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// The parts between commas that are not escaped, escapes left in.
+/// The parts between commas, escapes left in. Commas that are escaped do not count, nor do those in
+/// the parentheses of a setting. Elsewhere parentheses mean nothing: file names have them.
 pub(super) struct Items<'a> {
     rest: Option<&'a str>,
 }
@@ -234,19 +235,26 @@ impl<'a> Items<'a> {
     pub(super) const fn new(text: &'a str) -> Self {
         Self { rest: Some(text) }
     }
-}
 
-impl<'a> Iterator for Items<'a> {
-    type Item = &'a str;
+    /// The first part, which is a name whatever it looks like.
+    pub(super) fn name(&mut self) -> &'a str {
+        self.part(false).unwrap_or_default()
+    }
 
-    fn next(&mut self) -> Option<&'a str> {
+    fn part(&mut self, may_nest: bool) -> Option<&'a str> {
         let text = self.rest.take()?;
-        let mut escaped = false;
+        let (mut escaped, mut in_key, mut nests, mut depth) = (false, may_nest, false, 0_usize);
         for (at, byte) in text.bytes().enumerate() {
             match byte {
                 _ if escaped => escaped = false,
                 b'\\' => escaped = true,
-                b',' => {
+                b'=' if in_key => {
+                    in_key = false;
+                    nests = keys::SETTINGS.contains(&&text[..at]);
+                }
+                b'(' if nests => depth += 1,
+                b')' if nests => depth = depth.saturating_sub(1),
+                b',' if depth == 0 => {
                     self.rest = Some(&text[at + 1..]);
                     return Some(&text[..at]);
                 }
@@ -255,6 +263,24 @@ impl<'a> Iterator for Items<'a> {
         }
         Some(text)
     }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        self.part(true)
+    }
+}
+
+/// Whether each parenthesis has its other one.
+pub(super) fn is_balanced(text: &str) -> bool {
+    let depth = text.bytes().try_fold(0_usize, |depth, byte| match byte {
+        b'(' => Some(depth + 1),
+        b')' => depth.checked_sub(1),
+        _ => Some(depth),
+    });
+    depth == Some(0)
 }
 
 pub(super) fn unescape(text: &str) -> Result<String, SpecError> {

@@ -238,6 +238,10 @@ impl<R: RxDescriptors> RxDescriptors for CaptureRx<R> {
         self.inner.arm()
     }
 
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        self.inner.arm_for(packets)
+    }
+
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         self.inner.wake()
     }

@@ -235,6 +235,10 @@ impl<R: RxDescriptors> RxDescriptors for VlanRx<R> {
         self.inner.arm()
     }
 
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        self.inner.arm_for(packets)
+    }
+
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         self.inner.wake()
     }

@@ -1,0 +1,138 @@
+//! Which settings are in force for the queues of a port, and who said so.
+
+use crate::args::SettingArgs;
+use packtrain::driver::QueueWishes;
+use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::moderation::Moderation;
+use std::fmt;
+
+/// Who said what a setting is. A key of the port is stronger than an option of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A key of the port.
+    Port,
+    /// An option of the command.
+    Option,
+    /// Nobody.
+    Default,
+}
+
+impl Source {
+    /// As in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Port => "port",
+            Self::Option => "option",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// A setting, and who said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InForce<T> {
+    /// What it is.
+    pub setting: T,
+    /// Who said so.
+    pub source: Source,
+    /// What the key and the option are called.
+    name: &'static str,
+}
+
+impl<T: Default> InForce<T> {
+    fn of(name: &'static str, key: Option<T>, option: Option<T>) -> Self {
+        let (setting, source) = match (key, option) {
+            (Some(setting), _) => (setting, Source::Port),
+            (None, Some(setting)) => (setting, Source::Option),
+            (None, None) => (T::default(), Source::Default),
+        };
+        Self {
+            setting,
+            source,
+            name,
+        }
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for InForce<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name;
+        match self.source {
+            Source::Port => write!(f, "{}, by its {name}=", self.setting),
+            Source::Option => write!(f, "{}, by --{name}", self.setting),
+            Source::Default => write!(f, "{}, the default", self.setting),
+        }
+    }
+}
+
+/// How the queues of one port are worked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortSettings {
+    /// Of its TX queues.
+    pub dispatch: InForce<Dispatch>,
+    /// Of its RX queues.
+    pub moderation: InForce<Moderation>,
+}
+
+impl PortSettings {
+    /// For a port with these wishes, under these options.
+    pub fn of(args: &SettingArgs, wishes: &QueueWishes) -> Self {
+        Self {
+            dispatch: InForce::of("dispatch", wishes.dispatch, args.dispatch),
+            moderation: InForce::of("moderation", wishes.moderation, args.moderation),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packtrain::engine::Settings;
+
+    /// The engine decides by itself what is in force; what is printed must be that.
+    #[test]
+    fn a_key_beats_an_option_and_an_option_the_default_as_in_the_engine() {
+        let fixed = Moderation::Fixed {
+            usecs: 9,
+            frames: 2,
+        };
+        let rows = [
+            (None, None, "adaptive, the default", "adaptive, the default"),
+            (
+                Some((Dispatch::Direct, fixed)),
+                None,
+                "direct, by its dispatch=",
+                "fixed(9,2), by its moderation=",
+            ),
+            (
+                None,
+                Some((Dispatch::Deferred, Moderation::Off)),
+                "deferred, by --dispatch",
+                "off, by --moderation",
+            ),
+            (
+                Some((Dispatch::Direct, fixed)),
+                Some((Dispatch::Deferred, Moderation::Off)),
+                "direct, by its dispatch=",
+                "fixed(9,2), by its moderation=",
+            ),
+        ];
+        for (keys, options, dispatch, moderation) in rows {
+            let wishes = QueueWishes {
+                dispatch: keys.map(|keys| keys.0),
+                moderation: keys.map(|keys| keys.1),
+            };
+            let args = SettingArgs {
+                dispatch: options.map(|options| options.0),
+                moderation: options.map(|options| options.1),
+                ..SettingArgs::default()
+            };
+            let settings: Settings = args.settings();
+            let port = PortSettings::of(&args, &wishes);
+            assert_eq!(port.dispatch.to_string(), dispatch);
+            assert_eq!(port.moderation.to_string(), moderation);
+            let engine = settings.of_port(&wishes);
+            assert_eq!((port.dispatch.setting, port.moderation.setting), engine);
+        }
+    }
+}

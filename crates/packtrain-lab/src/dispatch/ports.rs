@@ -8,12 +8,16 @@ use crate::link::Rtnl;
 use crate::netns::Netns;
 use crate::tap;
 use packtrain::driver::Features;
+use packtrain::engine::arena_config;
+use packtrain::packet::Arena;
+use packtrain::plan::Plan;
 use packtrain::port::null::{Null, NullConfig};
 use packtrain::port::sim::{Far, Sim, SimConfig};
 use packtrain::port::tap::Tap;
 use packtrain::stats::Histogram;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,10 +26,13 @@ const TAP: &str = "dispatch0";
 /// How long the kernel may take to make a link usable: milliseconds, unless it is very busy.
 const SETTLE: Duration = Duration::from_secs(60);
 
-/// Where ports come from.
+/// Where ports and the memory of their packets come from.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     tap: Option<TapHome>,
+    /// The memory of all runs: to map and to touch it anew takes longer than a run, and which pages
+    /// a run gets makes a difference that is no setting's.
+    arenas: Mutex<HashMap<PortKind, Arena>>,
 }
 
 /// A TAP that stays while runs attach to it and leave: to make one and take it down takes the
@@ -52,6 +59,18 @@ impl Ports {
             self.tap = Some(TapHome::new()?);
         }
         Ok(())
+    }
+
+    /// The memory for runs on ports of this kind, all of which have the same plan.
+    pub(super) fn arena(&self, kind: PortKind, plan: &Plan) -> Result<Arena, LabError> {
+        let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(arena) = arenas.get(&kind) {
+            return Ok(arena.clone());
+        }
+        let arena = Arena::new(arena_config(plan));
+        let arena = arena.map_err(LabError::from_io("map memory for packets"))?;
+        arenas.insert(kind, arena.clone());
+        Ok(arena)
     }
 
     /// A port whose queue records into `latency`.

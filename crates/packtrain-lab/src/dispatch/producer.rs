@@ -5,7 +5,7 @@ use packtrain::engine::TxHandle;
 use packtrain::packet::{Burst, Packet};
 use packtrain::stats::{Histogram, HistogramSnapshot};
 use packtrain::time::{Clock, Instant, MonotonicClock};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SLEEP_MIN: Duration = Duration::from_micros(200);
 /// and is awake again so long before: a virtual CPU that halted takes its time.
 const SLEEP_MARGIN: Duration = Duration::from_micros(100);
+/// How long a producer that is done may take to see that it may end.
+const PARKED_MAX: Duration = Duration::from_millis(20);
 /// Shortest frame: Ethernet header and the number of the producer.
 pub const FRAME_BYTES_MIN: usize = 16;
 /// IEEE 802 local experimental ethertype: no kernel has a use for it.
@@ -47,10 +49,43 @@ pub(super) struct Times {
     pub(super) start: Instant,
     /// From when on it counts.
     pub(super) begin: Instant,
-    /// Until when packets are due.
-    pub(super) end: Instant,
-    /// When a producer that is behind gives up.
-    pub(super) give_up: Instant,
+    /// How long after the end a producer that is behind gives up.
+    pub(super) patience: Duration,
+}
+
+/// What producers are told while they run.
+#[derive(Debug)]
+pub(super) struct Signal {
+    /// Until when packets are due, in nanoseconds; not known before the window has begun.
+    end: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Signal {
+    pub(super) const fn new() -> Self {
+        Self {
+            end: AtomicU64::new(u64::MAX),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// No packet is due at `end` or later.
+    pub(super) fn end_at(&self, end: Instant) {
+        self.end.store(end.as_nanos(), Ordering::Relaxed);
+    }
+
+    fn end(&self) -> Instant {
+        Instant::from_nanos(self.end.load(Ordering::Relaxed))
+    }
+
+    /// All producers end, once what was due is sent.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// What a producer came to.
@@ -119,16 +154,21 @@ impl Producer {
         }
     }
 
-    /// Sends as the task says, until it is over or `stop` is set.
+    /// Sends as the task says, until it is told to stop.
     ///
     /// # Errors
     ///
     /// When the queue takes nothing: one line.
-    pub(super) fn run(&mut self, task: &Task, stop: &AtomicBool) -> Result<Produced, String> {
-        match task.rate {
-            Some(rate) => self.pace(task, rate),
-            None => self.saturate(task, stop),
+    pub(super) fn run(&mut self, task: &Task, signal: &Signal) -> Result<Produced, String> {
+        let produced = match task.rate {
+            Some(rate) => self.pace(task, rate, signal),
+            None => self.saturate(task, signal),
+        };
+        // What a thread cost cannot be read any more when it has ended.
+        while !signal.is_stopped() {
+            thread::park_timeout(PARKED_MAX);
         }
+        produced
     }
 
     fn packet(&mut self) -> Packet {
@@ -156,10 +196,10 @@ impl Producer {
         sent.map(drop).map_err(|error| error.to_string())
     }
 
-    fn saturate(&mut self, task: &Task, stop: &AtomicBool) -> Result<Produced, String> {
+    fn saturate(&mut self, task: &Task, signal: &Signal) -> Result<Produced, String> {
         let (batch, times) = (task.load.batch(), task.times);
         let mut unstamped = 0;
-        while !stop.load(Ordering::Relaxed) {
+        while !signal.is_stopped() {
             for _ in 0..batch {
                 let packet = self.packet();
                 self.push(packet);
@@ -168,7 +208,7 @@ impl Producer {
             if unstamped >= STAMP_EVERY {
                 unstamped = 0;
                 let now = self.clock.now();
-                if (times.begin..times.end).contains(&now)
+                if (times.begin..signal.end()).contains(&now)
                     && let Some(first) = self.burst.iter_mut().next()
                 {
                     first.meta_mut().timestamp = now;
@@ -179,25 +219,24 @@ impl Producer {
         Ok(Produced::default())
     }
 
-    fn pace(&mut self, task: &Task, rate: u64) -> Result<Produced, String> {
+    fn pace(&mut self, task: &Task, rate: u64, signal: &Signal) -> Result<Produced, String> {
         let (schedule, times) = (Schedule::new(task, rate), task.times);
         let every = rate.div_ceil(STAMPS_PER_SECOND);
-        let end = schedule.first_from(times.end);
         let mut next = 0;
-        while next < end {
-            let now = self.clock.now();
-            if now >= times.give_up {
+        loop {
+            let (now, end) = (self.clock.now(), signal.end());
+            let due = schedule.due(next);
+            if due >= end || now >= end.after(times.patience) {
                 break;
             }
-            let due = schedule.due(next);
             if due > now {
                 wait(due.since(now), task.crowded);
                 continue;
             }
             // All that are due by now: who is behind does not read the clock for each.
-            while next < end {
+            loop {
                 let due = schedule.due(next);
-                if due > now {
+                if due > now || due >= end {
                     break;
                 }
                 let mut packet = self.packet();
@@ -209,25 +248,21 @@ impl Producer {
                 self.send()?;
             }
         }
-        Ok(unsent(&schedule, next..end, every, &times))
+        Ok(unsent(&schedule, next, every, &times, signal.end()))
     }
 }
 
-/// What was due and is not sent any more is not forgotten: it was at least so late.
-fn unsent(
-    schedule: &Schedule,
-    numbers: std::ops::Range<u64>,
-    every: u64,
-    times: &Times,
-) -> Produced {
-    let late = Histogram::default();
-    let from = numbers.start.max(schedule.first_from(times.begin));
-    let counted = from.min(numbers.end)..numbers.end;
+/// What was due before `end` and is not sent any more, from number `next` on, is not forgotten: it
+/// was at least so late.
+fn unsent(schedule: &Schedule, next: u64, every: u64, times: &Times, end: Instant) -> Produced {
+    let (late, give_up) = (Histogram::default(), end.after(times.patience));
+    let until = schedule.first_from(end);
+    let counted = next.max(schedule.first_from(times.begin)).min(until)..until;
     for number in counted
         .clone()
         .filter(|number| number.is_multiple_of(every))
     {
-        late.record(times.give_up.since(schedule.due(number)).as_nanos() as u64);
+        late.record(give_up.since(schedule.due(number)).as_nanos() as u64);
     }
     Produced {
         late: late.snapshot(),
@@ -264,8 +299,7 @@ mod tests {
             times: Times {
                 start: at(1000),
                 begin: at(2000),
-                end: at(3000),
-                give_up: at(4000),
+                patience: Duration::from_millis(1),
             },
         }
     }
@@ -304,17 +338,15 @@ mod tests {
     #[test]
     fn packets_that_were_never_sent_are_late_by_what_they_waited() {
         // One each 10 us, from 1000 us on; 200 are due until 3000 us, 100 of them count.
-        let task = task(0, 1);
-        let schedule = Schedule::new(&task, 100_000);
-        let end = schedule.first_from(task.times.end);
-        assert_eq!(end, 200);
-        let none = unsent(&schedule, 200..end, 1, &task.times);
+        let (times, end) = (task(0, 1).times, at(3000));
+        let schedule = Schedule::new(&task(0, 1), 100_000);
+        let none = unsent(&schedule, 200, 1, &times, end);
         assert_eq!((none.unsent, none.late.count()), (0, 0));
-        let last = unsent(&schedule, 190..end, 1, &task.times);
+        let last = unsent(&schedule, 190, 1, &times, end);
         assert_eq!((last.unsent, last.late.count()), (10, 10));
         assert_eq!(last.late.max(), 1_100_000);
         // Those before the window do not count, and only stamped ones are in the histogram.
-        let all = unsent(&schedule, 0..end, 4, &task.times);
+        let all = unsent(&schedule, 0, 4, &times, end);
         assert_eq!((all.unsent, all.late.count()), (100, 25));
     }
 }

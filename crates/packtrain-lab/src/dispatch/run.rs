@@ -2,19 +2,18 @@
 
 use super::BenchError;
 use super::ports::{Port, Ports, sink};
-use super::producer::{Produced, Producer, Task, Times};
+use super::producer::{Produced, Producer, Signal, Task, Times};
 use super::schedule::Cell;
 use super::threads::{Cost, PRODUCER};
-use crate::cpu;
+use crate::cpu::{self, Usage};
 use crate::error::LabError;
 use crate::sys;
 use packtrain::driver::{Driver, Wishes};
-use packtrain::engine::{self, Ledger, Session, Settings};
+use packtrain::engine::{self, Forward, Ledger, Running, Settings, Stats, TxHandles, join_with};
 use packtrain::plan::{Side, plan};
 use packtrain::stats::{DropSnapshot, Histogram, HistogramSnapshot};
 use packtrain::time::{Clock, Instant, MonotonicClock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +21,11 @@ use std::time::Duration;
 const START_AFTER: Duration = Duration::from_millis(1);
 /// How much longer than the window a producer that is behind goes on at least.
 const BEHIND_MIN: Duration = Duration::from_millis(100);
+
+/// A run is disturbed if others had more than this part of one CPU meanwhile,
+const OTHERS_PART: u32 = 5;
+/// and more than what may come of counting in ticks, which are 10 ms on each CPU.
+const OTHERS_MIN: Duration = Duration::from_millis(20);
 
 /// How long a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +51,8 @@ pub struct Sample {
     pub switches: u64,
     /// Wakeups of the worker that producers asked for.
     pub wakeups: u64,
+    /// CPU time that others took of this machine, as far as its clock ticks show.
+    pub others: Duration,
     /// Nanoseconds from when stamped packets were due, or their sending was begun, until the device
     /// had accepted them.
     pub latency: HistogramSnapshot,
@@ -63,6 +69,12 @@ impl Sample {
     #[must_use]
     pub const fn closed(&self) -> bool {
         self.ledger.closed() && self.ledger.held == 0
+    }
+
+    /// Whether others had so much of the machine that the figures are partly theirs.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.others > OTHERS_MIN.max(self.elapsed / OTHERS_PART)
     }
 
     fn seconds(&self) -> f64 {
@@ -122,6 +134,7 @@ pub(super) fn once(
 ) -> Result<Sample, BenchError> {
     let latency = Arc::<Histogram>::default();
     let run = |latency| Run {
+        ports,
         cell,
         rate,
         settings,
@@ -136,6 +149,7 @@ pub(super) fn once(
 }
 
 struct Run<'a> {
+    ports: &'a Ports,
     cell: &'a Cell,
     rate: Option<u64>,
     settings: &'a Settings,
@@ -149,32 +163,54 @@ struct Look {
     packets: u64,
     wakeups: u64,
     cost: Cost,
+    /// CPU time of everybody.
+    machine: Duration,
+    /// CPU time of this process.
+    process: Duration,
+}
+
+impl Look {
+    /// CPU time that others took since `earlier`.
+    fn others_since(&self, earlier: &Self) -> Duration {
+        let machine = self.machine.saturating_sub(earlier.machine);
+        machine.saturating_sub(self.process.saturating_sub(earlier.process))
+    }
 }
 
 impl Run<'_> {
-    fn on<D: Driver>(&self, port: D) -> Result<Sample, BenchError>
+    /// As a session does it, but for the memory, which stays from run to run.
+    fn on<D: Driver>(&self, mut port: D) -> Result<Sample, BenchError>
     where
         D::Rx: 'static,
         D::Tx: 'static,
     {
-        let sink = sink("sink");
+        let mut sink = sink("sink");
         let wishes = Wishes::default();
         let plan = plan(&Side::of(&port, wishes), &Side::of(&sink, wishes))?;
-        let session = Session::forward_with(port, sink, &plan, None, self.settings)?;
-        let measured = self.measure(&session);
+        let arena = self.ports.arena(self.cell.port, &plan)?;
+        let dispatch = self.settings.dispatch;
+        let joined = join_with(&mut port, &mut sink, &plan, &arena, None, dispatch, || {
+            Forward
+        })?;
+        let (stats, handles) = (joined.stats, joined.handles);
+        let paired = plan.worker_per_direction();
+        let placed = self.settings.place(joined.workers.len(), paired);
+        let idle = self.settings.idle;
+        let running = Running::start_with(joined.workers, joined.intake, idle, &placed.cpus);
+        let running = running.map_err(LabError::from_io("start a worker"))?;
+        let measured = self.measure(&stats, &handles);
         // Whatever went wrong: the workers end, and what they say comes first.
-        let report = session.finish();
-        if let Some(error) = report.error {
-            return Err(BenchError::Run(error));
-        }
+        running.stop();
+        running.join().map_err(BenchError::Run)?;
         let (mut sample, produced) = measured?;
         sample.latency = self.latency.snapshot();
         for one in produced {
             sample.latency.merge(&one.late);
             sample.unsent += one.unsent;
         }
-        sample.ledger = report.snapshot.ledger;
-        sample.drops = report.snapshot.drops;
+        let end = stats.snapshot();
+        sample.ledger = end.ledger;
+        sample.drops = end.drops;
         Ok(sample)
     }
 
@@ -191,36 +227,29 @@ impl Run<'_> {
     }
 
     /// Starts the producers, looks at the begin and at the end of the window, and stops them.
-    fn measure<A: Driver, B: Driver>(
+    fn measure(
         &self,
-        session: &Session<A, B>,
-    ) -> Result<(Sample, Vec<Produced>), BenchError>
-    where
-        A::Rx: 'static,
-        A::Tx: 'static,
-        B::Rx: 'static,
-        B::Tx: 'static,
-    {
+        stats: &Stats,
+        handles: &TxHandles,
+    ) -> Result<(Sample, Vec<Produced>), BenchError> {
         let clock = MonotonicClock::new();
         let start = clock.now().after(START_AFTER);
         let begin = start.after(self.span.warm_up);
-        let end = begin.after(self.span.window);
         let times = Times {
             start,
             begin,
-            end,
-            give_up: end.after(self.span.window.max(BEHIND_MIN)),
+            patience: self.span.window.max(BEHIND_MIN),
         };
-        let stop = AtomicBool::new(false);
+        let signal = Signal::new();
         thread::scope(|scope| {
             let threads = (0..self.cell.producers).map(|index| {
-                let handle = session.tx_handle(engine::Port::A, 0);
+                let handle = handles.queue(engine::Port::A, 0);
                 let handle = handle.ok_or(LabError::Answer("a port without a TX queue"))?;
-                let (task, stop) = (self.task(index, times), &stop);
+                let (task, signal) = (self.task(index, times), &signal);
                 let work = move || {
                     sys::set_timer_slack(Duration::from_nanos(1))
                         .map_err(|error| format!("cannot sleep precisely: {error}"))?;
-                    Producer::new(handle, &task).run(&task, stop)
+                    Producer::new(handle, &task).run(&task, signal)
                 };
                 let thread = thread::Builder::new().name(format!("{PRODUCER}{index}"));
                 let started = thread.spawn_scoped(scope, work);
@@ -229,14 +258,21 @@ impl Run<'_> {
             let threads = threads.collect::<Result<Vec<_>, LabError>>();
             let looks = threads.as_ref().map_err(|&error| error).and_then(|_| {
                 sleep_until(&clock, begin);
-                let first = look(session, &clock)?;
+                let first = look(stats, &clock)?;
+                // On a busy machine this thread may be late: the window is as long all the same.
+                let end = first.at.after(self.span.window);
+                signal.end_at(end);
                 sleep_until(&clock, end);
-                Ok((first, look(session, &clock)?))
+                Ok((first, look(stats, &clock)?))
             });
             // Also where a thread could not be started, or a look failed.
-            stop.store(true, Ordering::Relaxed);
+            if looks.is_err() {
+                signal.end_at(clock.now());
+            }
+            signal.stop();
             let mut produced = Vec::new();
             for thread in threads? {
+                thread.thread().unpark();
                 let result = thread.join();
                 let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 produced.push(result.map_err(BenchError::Producer)?);
@@ -250,6 +286,7 @@ impl Run<'_> {
                 producers: cost.producers,
                 workers: cost.workers,
                 switches: cost.switches,
+                others: last.others_since(&first),
                 ..Sample::default()
             };
             Ok((sample, produced))
@@ -257,20 +294,13 @@ impl Run<'_> {
     }
 }
 
-fn look<A: Driver, B: Driver>(
-    session: &Session<A, B>,
-    clock: &MonotonicClock,
-) -> Result<Look, LabError>
-where
-    A::Rx: 'static,
-    A::Tx: 'static,
-    B::Rx: 'static,
-    B::Tx: 'static,
-{
+fn look(stats: &Stats, clock: &MonotonicClock) -> Result<Look, LabError> {
     let cost = Cost::now()?;
-    let tx = session.snapshot().ports[0].tx_total();
+    let tx = stats.snapshot().ports[0].tx_total();
     Ok(Look {
         at: clock.now(),
+        machine: cpu::machine_busy()?,
+        process: Usage::of_process().cpu(),
         packets: tx.packets,
         wakeups: tx.wakeups,
         cost,

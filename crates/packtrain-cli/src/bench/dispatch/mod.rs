@@ -1,7 +1,10 @@
 //! `packtrain bench dispatch`: prints what the laboratory measures.
 
+mod text;
+
 use crate::args::BenchDispatchArgs;
 use crate::exit::{Exit, Failure};
+use crate::print::Style;
 use crate::signals::Stop;
 use crate::{json, print};
 use packtrain_bench::statistics;
@@ -53,6 +56,8 @@ pub fn run(args: &BenchDispatchArgs) -> Result<(), Failure> {
     }
     if args.json {
         json::write(document)?;
+    } else {
+        print::output(&text::text(&outcome, Style::stdout()))?;
     }
     match outcome.unclosed.first() {
         None => Ok(()),
@@ -182,6 +187,7 @@ fn document(outcome: &Outcome, options: &Options, took: Duration) -> Map<String,
     document.insert("left_out".into(), left_out.collect());
     document.insert("repeats".into(), outcome.repeats.into());
     document.insert("runs".into(), outcome.runs.into());
+    document.insert("retaken".into(), outcome.retaken.into());
     document.insert("seconds".into(), rounded(took.as_secs_f64()));
     document.insert("stopped".into(), outcome.stopped.into());
     let rows = outcome.cells().flat_map(|cell| {
@@ -216,6 +222,7 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
         "ctxt_per_s": rounded(row.median(Sample::switches_per_second)),
         "ctxt_per_frame": rounded(row.median(Sample::switches_per_frame)),
         "wakeups_per_s": rounded(row.median(Sample::wakeups_per_second)),
+        "disturbed": row.samples.iter().filter(|sample| sample.is_disturbed()).count(),
         "unsent": row.samples.iter().map(|sample| sample.unsent).sum::<u64>(),
         "repeats": row.samples.len(),
     });
@@ -234,6 +241,10 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
         map.insert(format!("{name}_low"), end(spread.map(|one| one.low)));
         map.insert(format!("{name}_high"), end(spread.map(|one| one.high)));
     }
+    map.insert(
+        "figures".into(),
+        row.judged().into_iter().map(rounded).collect(),
+    );
     if row.is_adaptive() {
         let of = if cell.load.is_paced() {
             "p99_us"

@@ -44,6 +44,15 @@ fn head(outcome: &Outcome) -> String {
          regret is what adaptive loses against the best fixed setting\n",
         outcome.runs, outcome.retaken, outcome.repeats
     );
+    let samples = || outcome.rows.iter().flat_map(|row| &row.samples);
+    let disturbed = samples().filter(|sample| sample.is_disturbed()).count();
+    if disturbed > 0 {
+        text.push_str(&format!(
+            "{disturbed} of {} runs were disturbed all the same: the figures are partly those of \
+             other programs\n",
+            samples().count()
+        ));
+    }
     for place in &outcome.places {
         let same = place.same_as.as_ref();
         let same = same.map(|same| format!("; measured as {same}"));

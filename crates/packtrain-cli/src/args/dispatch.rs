@@ -36,7 +36,8 @@ pub struct BenchDispatchArgs {
     pub ports: Vec<PortKind>,
     /// Numbers of threads that send, up to 64 [default: 1,2,4]
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=PRODUCERS_MAX))]
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new()
+              .range(1..=PRODUCERS_MAX))]
     pub producers: Vec<usize>,
     /// Bytes of frames with their Ethernet header, 16 to 1514 [default: 64,1514]
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',',
@@ -56,7 +57,8 @@ pub struct BenchDispatchArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=i64::from(THRESHOLD_MAX)))]
     pub thresholds: Vec<u32>,
-    /// Measures every combination; else all but the first of --producers and --frames have two loads
+    /// Measures every combination; else all but the first of --producers and --frames have two
+    /// loads
     #[arg(long)]
     pub all: bool,
     /// How often everything runs, 2 to 1000 [default: 6]

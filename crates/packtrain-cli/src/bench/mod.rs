@@ -21,7 +21,8 @@ const QUICK_BYTES_MAX: usize = 256 << 20;
 ///
 /// # Errors
 ///
-/// When nothing is left to measure, something cannot be had, or the account of a run does not close.
+/// When nothing is left to measure, something cannot be had, or the account of a run does not
+/// close.
 pub fn run(bench: &Bench) -> Result<(), Failure> {
     match bench {
         Bench::Offload(args) => offload(args),

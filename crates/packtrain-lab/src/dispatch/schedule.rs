@@ -16,7 +16,8 @@ pub enum PortKind {
     Sim,
     /// A sink that takes everything: the framework alone.
     Null,
-    /// A TAP in a namespace of its own: a system call and the kernel's receive path for each packet.
+    /// A TAP in a namespace of its own: a system call and the kernel's receive path for each
+    /// packet.
     Tap,
 }
 

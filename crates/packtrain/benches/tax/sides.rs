@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: usize = 64;
-/// Packets after which a hand-written loop asks what the device is done with, as the framework does.
+/// Packets after which a hand-written loop asks what the device is done with, as the framework
+/// does.
 const RECLAIM_PACKETS: usize = 32;
 /// A device that takes nothing for so long is broken.
 const PATIENCE: Duration = Duration::from_secs(10);

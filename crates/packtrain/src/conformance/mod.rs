@@ -47,8 +47,8 @@ use crate::packet::{Packet, VlanTag};
 use std::fmt;
 use std::time::Duration;
 
-/// `packet` as a driver is given it, for a bench that drives a device without the framework. Nothing
-/// is fitted: the caller sees to it that the packet is as the device's capabilities say.
+/// `packet` as a driver is given it, for a bench that drives a device without the framework.
+/// Nothing is fitted: the caller sees to it that the packet is as the device's capabilities say.
 pub const fn by_hand(packet: &mut Packet) -> TxPacket<'_> {
     TxPacket::fitted(packet)
 }

@@ -4,7 +4,7 @@ use crate::args::DemoArgs;
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::Stop;
-use crate::table::{Align, Table, grouped};
+use crate::table::{Align, Table, bar, grouped};
 use crate::{forward, json};
 use packtrain_lab::demo::{self, DemoError, Options, Outcome, Row, Setting, World};
 use packtrain_lab::{LabError, Missing, rootless};
@@ -253,7 +253,7 @@ fn table(rows: &[Row]) -> Table {
             if first { row.setting.name() } else { "" }.to_owned(),
             what(row),
             format!("{:.2}", row.gbps),
-            bar(row.gbps, most),
+            bar(row.gbps, most, BAR_COLUMNS),
             grouped(row.wire_packets),
             format!("{per_frame:.1}"),
             format!("{:.1}", row.syscalls_per_mb),
@@ -262,18 +262,6 @@ fn table(rows: &[Row]) -> Table {
         ]);
     }
     table
-}
-
-/// A bar whose length is `value` on a scale that ends at `most`, in eighths of a column.
-fn bar(value: f64, most: f64) -> String {
-    let eighths = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-    let share = if most > 0.0 { value / most } else { 0.0 };
-    let length = (share.clamp(0.0, 1.0) * (BAR_COLUMNS * 8) as f64).round() as usize;
-    let mut bar = "█".repeat(length / 8);
-    if !length.is_multiple_of(8) {
-        bar.push(eighths[length % 8]);
-    }
-    bar
 }
 
 /// TCP goodput with everything over that with nothing, both ways and both IP versions together.
@@ -309,15 +297,6 @@ mod tests {
             cpu_percent: 99.6,
             hash_ok: true,
         }
-    }
-
-    #[test]
-    fn bars() {
-        assert_eq!(bar(0.0, 10.0), "");
-        assert_eq!(bar(10.0, 10.0), "█".repeat(BAR_COLUMNS));
-        assert_eq!(bar(10.0 / 24.0 * 1.5, 10.0), "█▌");
-        assert_eq!(bar(1.0, 0.0), "");
-        assert_eq!(bar(f64::NAN, 1.0), "");
     }
 
     #[test]

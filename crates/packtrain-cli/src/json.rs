@@ -14,6 +14,7 @@ use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
 use packtrain::policy::placement::Placed;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, TroubleReport};
 use packtrain::time::Instant;
+use packtrain_lab::claim::Claim;
 use packtrain_offload::coalesce::{Mode, Semantics};
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -121,6 +122,21 @@ pub fn drops(drops: &DropSnapshot) -> Value {
             .map(|(reason, count)| (reason.name().to_owned(), count.into()))
             .collect(),
     )
+}
+
+/// What was to be shown, and whether it was. All keys are in every claim.
+pub fn claims(experiment: &str, claims: &[Claim]) -> Value {
+    let claim = |claim: &Claim| {
+        json!({
+            "experiment": experiment,
+            "claim": claim.claim,
+            "expected": claim.expected,
+            "measured": claim.measured,
+            "verdict": claim.verdict.to_string(),
+            "must": claim.must,
+        })
+    };
+    claims.iter().map(claim).collect()
 }
 
 /// One port's counters by queue, and what the other side of the port counted (`null` when nobody

@@ -118,6 +118,19 @@ pub fn scaled(rate: f64) -> String {
     text
 }
 
+/// A bar whose length is `value` on a scale of `columns` that ends at `most`, in eighths of a
+/// column.
+pub fn bar(value: f64, most: f64, columns: usize) -> String {
+    let eighths = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let share = if most > 0.0 { value / most } else { 0.0 };
+    let length = (share.clamp(0.0, 1.0) * (columns * 8) as f64).round() as usize;
+    let mut bar = "█".repeat(length / 8);
+    if !length.is_multiple_of(8) {
+        bar.push(eighths[length % 8]);
+    }
+    bar
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +148,16 @@ mod tests {
             table.render(2, Style::PLAIN),
             "  name         n  why\n  a       12,345  because\n  longer       1\n"
         );
+    }
+
+    #[test]
+    fn bars() {
+        assert_eq!(bar(0.0, 10.0, 24), "");
+        assert_eq!(bar(10.0, 10.0, 24), "█".repeat(24));
+        assert_eq!(bar(11.0, 10.0, 24), "█".repeat(24));
+        assert_eq!(bar(10.0 / 24.0 * 1.5, 10.0, 24), "█▌");
+        assert_eq!(bar(1.0, 0.0, 24), "");
+        assert_eq!(bar(f64::NAN, 1.0, 24), "");
     }
 
     #[test]

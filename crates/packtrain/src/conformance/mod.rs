@@ -42,10 +42,16 @@ mod tests;
 pub use cases::*;
 pub use probe::Outside;
 
-use crate::driver::{Driver, Features};
-use crate::packet::VlanTag;
+use crate::driver::{Driver, Features, TxPacket};
+use crate::packet::{Packet, VlanTag};
 use std::fmt;
 use std::time::Duration;
+
+/// `packet` as a driver is given it, for a bench that drives a device without the framework.
+/// Nothing is fitted: the caller sees to it that the packet is as the device's capabilities say.
+pub const fn by_hand(packet: &mut Packet) -> TxPacket<'_> {
+    TxPacket::fitted(packet)
+}
 
 /// Why a rig cannot be made on this machine: a privilege or a kernel feature that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,6 @@
-//! `packtrain bench offload`: prints what the library's own loops measure on this machine.
+//! `packtrain bench`: what the library's own loops measure on this machine.
+
+mod dispatch;
 
 use crate::args::{Bench, BenchOffloadArgs};
 use crate::exit::{Exit, Failure};
@@ -19,10 +21,12 @@ const QUICK_BYTES_MAX: usize = 256 << 20;
 ///
 /// # Errors
 ///
-/// When nothing is left to measure, or the thread cannot be kept on a CPU.
+/// When nothing is left to measure, something cannot be had, or the account of a run does not
+/// close.
 pub fn run(bench: &Bench) -> Result<(), Failure> {
     match bench {
         Bench::Offload(args) => offload(args),
+        Bench::Dispatch(args) => dispatch::run(args),
     }
 }
 

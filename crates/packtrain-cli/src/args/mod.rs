@@ -1,5 +1,9 @@
 //! The command line.
 
+mod dispatch;
+
+pub use dispatch::BenchDispatchArgs;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
@@ -122,7 +126,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Coalesces and segments the packets of a capture, and says what that did
     Replay(ReplayArgs),
-    /// Measures what the offloads cost on this machine
+    /// Measures what offloads cost, and which dispatch suits, on this machine
     Bench(BenchArgs),
 }
 
@@ -139,6 +143,8 @@ pub struct BenchArgs {
 pub enum Bench {
     /// Checksums, segmentation, coalescing, sorting: nanoseconds, without a device
     Offload(BenchOffloadArgs),
+    /// Who should drain a TX queue here, and how near the adaptive settings come to the best ones
+    Dispatch(BenchDispatchArgs),
 }
 
 /// `packtrain bench offload`.

@@ -1,0 +1,132 @@
+//! What the bench is to show.
+
+use super::{Outcome, Row, Sample};
+use crate::claim::{Claim, Verdict};
+use packtrain::policy::dispatch::Dispatch;
+
+/// What the adaptive setting may lose of the throughput of the best fixed one, as a fraction.
+pub const THROUGHPUT_REGRET_MAX: f64 = 0.03;
+/// By how much its 99th percentile of latency may be above the least, as a fraction.
+pub const LATENCY_REGRET_MAX: f64 = 0.10;
+/// Context switches for each device frame that it may take at saturation.
+pub const SWITCHES_PER_FRAME_MAX: f64 = 0.02;
+
+/// What was to be shown, and what was.
+#[must_use]
+pub fn claims(outcome: &Outcome) -> Vec<Claim> {
+    let mut claims = vec![conservation(outcome)];
+    let adaptive: Vec<&Row> = outcome
+        .rows
+        .iter()
+        .filter(|row| row.is_adaptive())
+        .collect();
+    let judged = adaptive.iter().filter(|row| row.regret.is_some());
+    let cells = judged.filter_map(|row| {
+        let fixed = outcome.cells().find(|cell| cell[0].cell == row.cell)?;
+        cell(row, fixed)
+    });
+    claims.extend(cells);
+    claims.extend(never_worst(&adaptive));
+    claims.extend(switches(&adaptive));
+    claims.extend(no_wakeup(outcome));
+    claims
+}
+
+fn conservation(outcome: &Outcome) -> Claim {
+    let closed = outcome.runs - outcome.unclosed.len();
+    Claim {
+        claim: "every packet of every run is accounted for".to_owned(),
+        expected: "all runs".to_owned(),
+        measured: format!("{closed} of {} runs", outcome.runs),
+        verdict: Verdict::of(outcome.unclosed.is_empty()),
+        must: true,
+    }
+}
+
+fn percent(fraction: f64) -> String {
+    format!("{:.1} %", fraction * 100.0)
+}
+
+/// How near one adaptive row comes to the best of its cell.
+fn cell(row: &Row, rows: &[Row]) -> Option<Claim> {
+    let regret = row.regret?;
+    let best = super::named(&rows.get(regret.best)?.settings);
+    let measured = format!(
+        "{} ({} to {}) below {best}",
+        percent(regret.regret),
+        percent(regret.low),
+        percent(regret.high)
+    );
+    let (what, expected, verdict) = if row.cell.load.is_paced() {
+        let verdict = match regret.regret <= LATENCY_REGRET_MAX {
+            true => Verdict::Reproduced,
+            false if regret.is_noise() => Verdict::Direction,
+            false => Verdict::NotReproduced,
+        };
+        let most = percent(LATENCY_REGRET_MAX);
+        ("p99 latency", format!("at most {most} above"), verdict)
+    } else {
+        let near = regret.regret <= THROUGHPUT_REGRET_MAX || regret.is_noise();
+        let most = percent(THROUGHPUT_REGRET_MAX);
+        let expected = format!("at most {most} below, or within the noise");
+        ("throughput", expected, Verdict::of(near))
+    };
+    Some(Claim {
+        claim: format!("adaptive comes near the best {what}: {}", row.cell),
+        expected,
+        measured: match what {
+            "throughput" => measured,
+            _ => measured.replace("below", "above"),
+        },
+        verdict,
+        must: false,
+    })
+}
+
+fn never_worst(adaptive: &[&Row]) -> Option<Claim> {
+    let regrets = adaptive.iter().filter_map(|row| Some((row, row.regret?)));
+    let all = regrets.clone().count();
+    let worst: Vec<_> = regrets.filter(|(_, regret)| regret.is_worst).collect();
+    let names = worst.iter().map(|(row, _)| format!("; {}", row.cell));
+    (all > 0).then(|| Claim {
+        claim: "adaptive is never worse than the worst fixed setting".to_owned(),
+        expected: "in no cell".to_owned(),
+        measured: format!("in {} of {all}{}", worst.len(), names.collect::<String>()),
+        verdict: Verdict::of(worst.is_empty()),
+        must: false,
+    })
+}
+
+fn switches(adaptive: &[&Row]) -> Option<Claim> {
+    let full = adaptive.iter().filter(|row| !row.cell.load.is_paced());
+    let full = full.filter(|row| !row.samples.is_empty());
+    let figure = |row: &&&Row| row.median(Sample::switches_per_frame);
+    let most = full.max_by(|a, b| figure(a).total_cmp(&figure(b)))?;
+    let found = most.median(Sample::switches_per_frame);
+    Some(Claim {
+        claim: "adaptive needs few context switches at saturation".to_owned(),
+        expected: format!("less than {SWITCHES_PER_FRAME_MAX} for each frame"),
+        measured: format!("at most {found:.4}: {}", most.cell),
+        verdict: Verdict::of(found < SWITCHES_PER_FRAME_MAX),
+        must: false,
+    })
+}
+
+/// One producer, one packet at a time: nobody else is ever asked.
+fn no_wakeup(outcome: &Outcome) -> Option<Claim> {
+    let direct = outcome.rows.iter().filter(|row| {
+        row.settings.dispatch == Dispatch::Direct
+            && row.cell.producers == 1
+            && row.cell.load.batch() == 1
+    });
+    let samples: Vec<&Sample> = direct.flat_map(|row| &row.samples).collect();
+    let wakeups: u64 = samples.iter().map(|sample| sample.wakeups).sum();
+    let packets: u64 = samples.iter().map(|sample| sample.packets).sum();
+    (packets > 0).then(|| Claim {
+        claim: "one packet at a time under direct dispatch wakes nobody".to_owned(),
+        expected: "0 wakeups".to_owned(),
+        measured: format!("{wakeups} wakeups, {packets} packets"),
+        verdict: Verdict::of(wakeups == 0),
+        must: false,
+    })
+}

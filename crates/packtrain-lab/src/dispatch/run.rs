@@ -1,0 +1,315 @@
+//! One run: a session with producers, and what it did in a window of time.
+
+use super::BenchError;
+use super::ports::{Port, Ports, sink};
+use super::producer::{Produced, Producer, Signal, Task, Times};
+use super::schedule::Cell;
+use super::threads::{Cost, PRODUCER};
+use crate::cpu::{self, Usage};
+use crate::error::LabError;
+use crate::sys;
+use packtrain::driver::{Driver, Wishes};
+use packtrain::engine::{self, Forward, Ledger, Running, Settings, Stats, TxHandles, join_with};
+use packtrain::plan::{Side, plan};
+use packtrain::stats::{DropSnapshot, Histogram, HistogramSnapshot};
+use packtrain::time::{Clock, Instant, MonotonicClock};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// From the start of a run until the first packet is due: the producers are there by then.
+const START_AFTER: Duration = Duration::from_millis(1);
+/// How much longer than the window a producer that is behind goes on at least.
+const BEHIND_MIN: Duration = Duration::from_millis(100);
+
+/// A run is disturbed if others had more than this part of one CPU meanwhile,
+const OTHERS_PART: u32 = 5;
+/// and more than what may come of counting in ticks, which are 10 ms on each CPU.
+const OTHERS_MIN: Duration = Duration::from_millis(20);
+
+/// How long a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// Caches, the scheduler and the policies settle.
+    pub(super) warm_up: Duration,
+    /// The time that counts.
+    pub(super) window: Duration,
+}
+
+/// What one run came to, in its window of time.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// The time.
+    pub elapsed: Duration,
+    /// Frames that the device accepted.
+    pub packets: u64,
+    /// CPU time of the producers.
+    pub producers: Duration,
+    /// CPU time of the workers.
+    pub workers: Duration,
+    /// Context switches of both, voluntary or not.
+    pub switches: u64,
+    /// Wakeups of the worker that producers asked for.
+    pub wakeups: u64,
+    /// CPU time that others took of this machine, as far as its clock ticks show.
+    pub others: Duration,
+    /// Nanoseconds from when stamped packets were due, or their sending was begun, until the device
+    /// had accepted them.
+    pub latency: HistogramSnapshot,
+    /// Packets that were due and could not be sent any more.
+    pub unsent: u64,
+    /// The account of the whole run.
+    pub ledger: Ledger,
+    /// What was lost in the whole run, by reason.
+    pub drops: DropSnapshot,
+}
+
+impl Sample {
+    /// Whether every packet of the run is accounted for, with none left in a queue.
+    #[must_use]
+    pub const fn closed(&self) -> bool {
+        self.ledger.closed() && self.ledger.held == 0
+    }
+
+    /// Whether others had so much of the machine that the figures are partly theirs.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.others > OTHERS_MIN.max(self.elapsed / OTHERS_PART)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Thousand frames a second.
+    #[must_use]
+    pub fn kpps(&self) -> f64 {
+        self.packets as f64 / self.seconds() / 1e3
+    }
+
+    /// CPUs that producers and workers kept busy.
+    #[must_use]
+    pub fn cpus(&self) -> f64 {
+        (self.producers + self.workers).as_secs_f64() / self.seconds()
+    }
+
+    /// CPUs that the workers kept busy.
+    #[must_use]
+    pub fn worker_cpus(&self) -> f64 {
+        self.workers.as_secs_f64() / self.seconds()
+    }
+
+    /// Context switches a second.
+    #[must_use]
+    pub fn switches_per_second(&self) -> f64 {
+        self.switches as f64 / self.seconds()
+    }
+
+    /// Context switches for each frame.
+    #[must_use]
+    pub fn switches_per_frame(&self) -> f64 {
+        self.switches as f64 / self.packets.max(1) as f64
+    }
+
+    /// Wakeups a second.
+    #[must_use]
+    pub fn wakeups_per_second(&self) -> f64 {
+        self.wakeups as f64 / self.seconds()
+    }
+
+    /// The latency that a share `p` of the packets does not exceed, in microseconds.
+    #[must_use]
+    pub fn latency_us(&self, p: f64) -> f64 {
+        self.latency.quantile(p) as f64 / 1e3
+    }
+}
+
+/// Runs `cell` once with `settings`, at `rate` packets a second or as fast as it goes.
+pub(super) fn once(
+    ports: &Ports,
+    cell: &Cell,
+    rate: Option<u64>,
+    settings: &Settings,
+    span: Span,
+) -> Result<Sample, BenchError> {
+    let latency = Arc::<Histogram>::default();
+    let run = |latency| Run {
+        ports,
+        cell,
+        rate,
+        settings,
+        span,
+        latency,
+    };
+    match ports.open(cell.port, Arc::clone(&latency))? {
+        Port::Sim(port) => run(latency).on(port),
+        Port::Null(port) => run(latency).on(port),
+        Port::Tap(port) => run(latency).on(port),
+    }
+}
+
+struct Run<'a> {
+    ports: &'a Ports,
+    cell: &'a Cell,
+    rate: Option<u64>,
+    settings: &'a Settings,
+    span: Span,
+    latency: Arc<Histogram>,
+}
+
+/// What has been counted so far, and when.
+struct Look {
+    at: Instant,
+    packets: u64,
+    wakeups: u64,
+    cost: Cost,
+    /// CPU time of everybody.
+    machine: Duration,
+    /// CPU time of this process.
+    process: Duration,
+}
+
+impl Look {
+    /// CPU time that others took since `earlier`.
+    fn others_since(&self, earlier: &Self) -> Duration {
+        let machine = self.machine.saturating_sub(earlier.machine);
+        machine.saturating_sub(self.process.saturating_sub(earlier.process))
+    }
+}
+
+impl Run<'_> {
+    /// As a session does it, but for the memory, which stays from run to run.
+    fn on<D: Driver>(&self, mut port: D) -> Result<Sample, BenchError>
+    where
+        D::Rx: 'static,
+        D::Tx: 'static,
+    {
+        let mut sink = sink("sink");
+        let wishes = Wishes::default();
+        let plan = plan(&Side::of(&port, wishes), &Side::of(&sink, wishes))?;
+        let arena = self.ports.arena(self.cell.port, &plan)?;
+        let dispatch = self.settings.dispatch;
+        let joined = join_with(&mut port, &mut sink, &plan, &arena, None, dispatch, || {
+            Forward
+        })?;
+        let (stats, handles) = (joined.stats, joined.handles);
+        let paired = plan.worker_per_direction();
+        let placed = self.settings.place(joined.workers.len(), paired);
+        let idle = self.settings.idle;
+        let running = Running::start_with(joined.workers, joined.intake, idle, &placed.cpus);
+        let running = running.map_err(LabError::from_io("start a worker"))?;
+        let measured = self.measure(&stats, &handles);
+        // Whatever went wrong: the workers end, and what they say comes first.
+        running.stop();
+        running.join().map_err(BenchError::Run)?;
+        let (mut sample, produced) = measured?;
+        sample.latency = self.latency.snapshot();
+        for one in produced {
+            sample.latency.merge(&one.late);
+            sample.unsent += one.unsent;
+        }
+        let end = stats.snapshot();
+        sample.ledger = end.ledger;
+        sample.drops = end.drops;
+        Ok(sample)
+    }
+
+    fn task(&self, index: usize, times: Times) -> Task {
+        Task {
+            load: self.cell.load,
+            rate: self.rate,
+            index,
+            producers: self.cell.producers,
+            frame_bytes: self.cell.frame_bytes,
+            crowded: self.cell.producers >= cpu::count(),
+            times,
+        }
+    }
+
+    /// Starts the producers, looks at the begin and at the end of the window, and stops them.
+    fn measure(
+        &self,
+        stats: &Stats,
+        handles: &TxHandles,
+    ) -> Result<(Sample, Vec<Produced>), BenchError> {
+        let clock = MonotonicClock::new();
+        let start = clock.now().after(START_AFTER);
+        let begin = start.after(self.span.warm_up);
+        let times = Times {
+            start,
+            begin,
+            patience: self.span.window.max(BEHIND_MIN),
+        };
+        let signal = Signal::new();
+        thread::scope(|scope| {
+            let threads = (0..self.cell.producers).map(|index| {
+                let handle = handles.queue(engine::Port::A, 0);
+                let handle = handle.ok_or(LabError::Answer("a port without a TX queue"))?;
+                let (task, signal) = (self.task(index, times), &signal);
+                let work = move || {
+                    sys::set_timer_slack(Duration::from_nanos(1))
+                        .map_err(|error| format!("cannot sleep precisely: {error}"))?;
+                    Producer::new(handle, &task).run(&task, signal)
+                };
+                let thread = thread::Builder::new().name(format!("{PRODUCER}{index}"));
+                let started = thread.spawn_scoped(scope, work);
+                started.map_err(LabError::from_io("start a thread"))
+            });
+            let threads = threads.collect::<Result<Vec<_>, LabError>>();
+            let looks = threads.as_ref().map_err(|&error| error).and_then(|_| {
+                sleep_until(&clock, begin);
+                let first = look(stats, &clock)?;
+                // On a busy machine this thread may be late: the window is as long all the same.
+                let end = first.at.after(self.span.window);
+                signal.end_at(end);
+                sleep_until(&clock, end);
+                Ok((first, look(stats, &clock)?))
+            });
+            // Also where a thread could not be started, or a look failed.
+            if looks.is_err() {
+                signal.end_at(clock.now());
+            }
+            signal.stop();
+            let mut produced = Vec::new();
+            for thread in threads? {
+                thread.thread().unpark();
+                let result = thread.join();
+                let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                produced.push(result.map_err(BenchError::Producer)?);
+            }
+            let (first, last) = looks?;
+            let cost = last.cost.since(&first.cost);
+            let sample = Sample {
+                elapsed: last.at.since(first.at),
+                packets: last.packets - first.packets,
+                wakeups: last.wakeups - first.wakeups,
+                producers: cost.producers,
+                workers: cost.workers,
+                switches: cost.switches,
+                others: last.others_since(&first),
+                ..Sample::default()
+            };
+            Ok((sample, produced))
+        })
+    }
+}
+
+fn look(stats: &Stats, clock: &MonotonicClock) -> Result<Look, LabError> {
+    let cost = Cost::now()?;
+    let tx = stats.snapshot().ports[0].tx_total();
+    Ok(Look {
+        at: clock.now(),
+        machine: cpu::machine_busy()?,
+        process: Usage::of_process().cpu(),
+        packets: tx.packets,
+        wakeups: tx.wakeups,
+        cost,
+    })
+}
+
+fn sleep_until(clock: &MonotonicClock, time: Instant) {
+    let left = time.since(clock.now());
+    if !left.is_zero() {
+        thread::sleep(left);
+    }
+}

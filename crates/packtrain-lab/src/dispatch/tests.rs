@@ -1,0 +1,155 @@
+//! The whole way, with few and short runs: what has to be there is there, whatever the figures.
+
+use super::*;
+use crate::claim::Verdict;
+
+fn options(grid: Grid) -> Options {
+    Options {
+        grid,
+        thresholds: vec![4],
+        repeats: 2,
+        window: Duration::from_millis(4),
+        warm_up: Duration::from_millis(1),
+        seed: 1,
+        stop: Arc::default(),
+    }
+}
+
+fn grid(ports: &[PortKind], loads: &[Load]) -> Grid {
+    Grid {
+        ports: ports.to_vec(),
+        producers: vec![2],
+        frames: vec![64],
+        loads: loads.to_vec(),
+        all: true,
+    }
+}
+
+#[test]
+fn every_setting_runs_in_every_cell_and_every_run_closes() {
+    let loads = [Load::Trickle, Load::Percent(20), Load::Bulk];
+    let options = options(grid(&[PortKind::Sim, PortKind::Null], &loads));
+    let mut told = Vec::new();
+    let outcome = run(&options, |progress| match progress {
+        Progress::Done(done) => told.push(done),
+        Progress::Begin(runs, _) => assert!(told.is_empty() && runs > 0),
+        Progress::LeftOut(port, why) => panic!("{port}: {why}"),
+    });
+    let outcome = outcome.unwrap();
+    let places = outcome
+        .places
+        .iter()
+        .filter(|place| place.same_as.is_none());
+    let settings = 4 * 2 * places.count() + 1;
+    assert_eq!(outcome.rows.len(), 2 * loads.len() * settings);
+    assert_eq!(outcome.cells().count(), 2 * loads.len());
+    assert_eq!(told.last(), Some(&(outcome.rows.len() * 2)));
+    assert_eq!(outcome.unclosed, Vec::<String>::new());
+    assert!(outcome.ledger.generated > 0 && outcome.ledger.closed());
+    assert_eq!(outcome.ledger.dropped, 0);
+    for row in &outcome.rows {
+        assert_eq!(row.samples.len(), 2);
+        assert_eq!(row.offered.is_some(), row.cell.load.is_paced());
+        assert!(row.is_adaptive() || row.regret.is_none());
+        for sample in &row.samples {
+            assert!(sample.elapsed > Duration::ZERO);
+            assert_eq!(sample.ledger.generated, sample.ledger.transmitted);
+        }
+    }
+    for cell in outcome.cells() {
+        assert!(cell.last().is_some_and(Row::is_adaptive));
+        assert_eq!(cell.iter().filter(|row| row.is_adaptive()).count(), 1);
+    }
+    let claims = claims(&outcome);
+    assert!(claims[0].must && claims[0].verdict == Verdict::Reproduced);
+    assert!(claims[1..].iter().all(|claim| !claim.must));
+}
+
+#[test]
+fn a_stop_ends_it_with_what_there_is() {
+    let options = options(grid(&[PortKind::Null], &[Load::Saturation]));
+    let stop = Arc::clone(&options.stop);
+    let outcome = run(&options, |progress| {
+        if let Progress::Done(3) = progress {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let outcome = outcome.unwrap();
+    assert!(outcome.stopped);
+    assert_eq!(outcome.repeats, 0);
+    assert_eq!(outcome.runs, 3 + CAPACITY_RUNS + outcome.retaken);
+    // Of a repeat that is not complete nothing counts.
+    assert!(outcome.rows.iter().all(|row| row.samples.is_empty()));
+    assert_eq!(claims(&outcome).len(), 1);
+}
+
+/// A row with these figures in each of two repeats.
+fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64) -> Row {
+    let latency = packtrain::stats::Histogram::default();
+    latency.record(latency_ns);
+    let sample = Sample {
+        elapsed: Duration::from_secs(1),
+        packets,
+        switches: 30,
+        latency: latency.snapshot(),
+        ..Sample::default()
+    };
+    Row {
+        cell,
+        settings,
+        offered: None,
+        samples: vec![sample.clone(), sample],
+        regret: None,
+    }
+}
+
+#[test]
+fn claims_say_what_is_too_slow() {
+    let all = schedule::settings(&[], &[Placement::None]);
+    let mut outcome = Outcome::default();
+    for (load, adaptive) in [(Load::Saturation, 960), (Load::Trickle, 1000)] {
+        let cell = Cell {
+            port: PortKind::Null,
+            producers: 1,
+            frame_bytes: 64,
+            load,
+        };
+        let fixed = all.len() - 1;
+        let mut rows: Vec<_> = all[..fixed]
+            .iter()
+            .map(|one| row(cell, one.clone(), 1000, 1000))
+            .collect();
+        // 4 % less throughput, and 20 % more latency, than all others.
+        rows.push(row(cell, schedule::adaptive(), adaptive, 1200));
+        judge(&mut rows);
+        outcome.rows.extend(rows);
+    }
+    let claims = claims(&outcome);
+    let verdict = |part: &str| {
+        let mut found = claims.iter().filter(|claim| claim.claim.contains(part));
+        let claim = found.next().unwrap_or_else(|| panic!("{part}: {claims:?}"));
+        assert!(found.next().is_none(), "{part}");
+        claim.verdict
+    };
+    assert_eq!(verdict("best throughput"), Verdict::NotReproduced);
+    assert_eq!(verdict("best p99 latency"), Verdict::NotReproduced);
+    assert_eq!(verdict("worst fixed"), Verdict::NotReproduced);
+    // 30 switches for 960 frames.
+    assert_eq!(verdict("context switches"), Verdict::NotReproduced);
+    assert_eq!(verdict("wakes nobody"), Verdict::Reproduced);
+    assert_eq!(verdict("accounted for"), Verdict::Reproduced);
+}
+
+#[test]
+fn placements_that_come_to_the_same_are_measured_once() {
+    let places = places();
+    assert_eq!(places[0].placement, Placement::None);
+    assert_eq!((places[0].cpu, &places[0].same_as), (None, &None));
+    for (i, place) in places.iter().enumerate() {
+        let before = places[..i].iter().find(|other| other.cpu == place.cpu);
+        assert_eq!(place.same_as.is_some(), before.is_some());
+        if let (Some(same), Some(before)) = (&place.same_as, before) {
+            assert_eq!(same, &before.placement);
+        }
+    }
+}

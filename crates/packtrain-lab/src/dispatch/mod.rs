@@ -31,6 +31,7 @@ use packtrain::engine::{Ledger, RunError, Settings};
 use packtrain::plan::Incompatible;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
+use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain::policy::topology::{CpuId, CpuList};
 use packtrain::stats::DropSnapshot;
@@ -193,6 +194,7 @@ pub fn named(settings: &Settings) -> String {
         dispatch,
         idle,
         placement,
+        moderation: _,
     } = settings;
     format!("{dispatch}, {idle}, {placement}")
 }
@@ -361,6 +363,7 @@ impl Sweep<'_> {
             dispatch: Dispatch::Direct,
             idle: Idle::Halt,
             placement: Placement::None,
+            moderation: Moderation::default(),
         };
         let mut capacities = HashMap::new();
         let mut rates = Vec::new();

@@ -188,8 +188,8 @@ impl Run<'_> {
         let wishes = Wishes::default();
         let plan = plan(&Side::of(&port, wishes), &Side::of(&sink, wishes))?;
         let arena = self.ports.arena(self.cell.port, &plan)?;
-        let dispatch = self.settings.dispatch;
-        let joined = join_with(&mut port, &mut sink, &plan, &arena, None, dispatch, || {
+        let settings = self.settings;
+        let joined = join_with(&mut port, &mut sink, &plan, &arena, None, settings, || {
             Forward
         })?;
         let (stats, handles) = (joined.stats, joined.handles);

@@ -4,6 +4,7 @@ use super::load::Load;
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
+use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain_bench::random::{Random, mix};
 use std::fmt;
@@ -135,6 +136,8 @@ pub fn settings(thresholds: &[u32], placements: &[Placement]) -> Vec<Settings> {
                     dispatch,
                     idle,
                     placement: placement.clone(),
+                    // Nothing is received here.
+                    moderation: Moderation::default(),
                 });
             }
         }
@@ -150,6 +153,7 @@ pub fn adaptive() -> Settings {
         dispatch: Dispatch::Adaptive,
         idle: Idle::Adaptive,
         placement: Placement::Auto,
+        moderation: Moderation::default(),
     }
 }
 

@@ -304,6 +304,7 @@ fn forward(case: Case, a: Tap, b: Tap) -> Session<AnyPort, AnyPort> {
             queues: Some(case.queues),
             rx_buffers: None,
             coalesce: packtrain::driver::Coalesce::Auto,
+            ..Wishes::default()
         };
         PlanSide::of(port, wishes)
     };

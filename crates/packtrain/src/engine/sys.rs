@@ -273,8 +273,8 @@ pub(super) fn bind_to(cpus: &[CpuId]) -> io::Result<()> {
 }
 
 /// The kernel ends this thread's sleeps within a microsecond of their time, and not within the 50
-/// that it usually takes the liberty of (`timer_slack_ns`, prctl(2)): signals are held back for less.
-/// Where it refuses, sleeps are as long as they were.
+/// that it usually takes the liberty of (`timer_slack_ns`, prctl(2)): signals are held back for
+/// less. Where it refuses, sleeps are as long as they were.
 pub(super) fn wake_in_time() {
     // SAFETY: no pointers are passed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };

@@ -12,8 +12,8 @@
 //! A `null:` or `sim:` port has no name, so its keys start right after the colon:
 //! `sim:rings=512,seed=7`. In names and values a comma is written `\,` and a backslash `\\`; no
 //! other character needs that. A setting with arguments (`moderation=fixed(50,32)`) has its commas
-//! in parentheses, where they stay as they are. A key may be given once. Every key, with its values, is in
-//! [`KEYS`].
+//! in parentheses, where they stay as they are. A key may be given once. Every key, with its
+//! values, is in [`KEYS`].
 
 mod keys;
 mod value;

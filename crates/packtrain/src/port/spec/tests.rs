@@ -60,7 +60,8 @@ fn common_keys_on_every_kind() {
     for port in ["tap:t", "tun:t", "pcap:f", "null:", "sim:"] {
         let spec = parse(&format!(
             "{port},queues=4,offload=csum,segs=8,rx=pieces,coalesce=hash,capture=a.pcapng,trace,\
-             dispatch=threshold(8),moderation=fixed(50,32),drop=0.25,duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
+             dispatch=threshold(8),moderation=fixed(50,32),drop=0.25,duplicate=1,\
+             corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
         assert_eq!(spec.wishes.queues, Some(4));
         assert_eq!(spec.wishes.offload, Features::CSUM);
@@ -410,9 +411,9 @@ fn what_is_wrong_is_said_in_one_line() {
         ),
         (
             "tap:t,colour=red",
-            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, rx, coalesce, \
-             dispatch, moderation, capture, trace, drop, duplicate, corrupt, reorder, delay, \
-             seed, vlan, fd",
+            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, rx, \
+             coalesce, dispatch, moderation, capture, trace, drop, duplicate, corrupt, reorder, \
+             delay, seed, vlan, fd",
         ),
         (
             "tap:t,loop",

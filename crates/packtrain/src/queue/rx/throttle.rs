@@ -6,8 +6,8 @@
 //! though its packets arrive; then the worker looks by itself, so that no wake-up can be lost. The
 //! first packet after a longer time without any wakes it at once.
 //!
-//! Only waking is held back. A worker that is awake for whatever reason looks at all its queues, and
-//! one that spins instead of sleeping gets no signals at all.
+//! Only waking is held back. A worker that is awake for whatever reason looks at all its queues,
+//! and one that spins instead of sleeping gets no signals at all.
 
 use crate::policy::moderation::{Moderation, Moderator, Observation, Signal};
 use crate::time::Instant;

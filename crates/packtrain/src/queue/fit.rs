@@ -26,6 +26,13 @@ impl FitLimits {
             && (!self.contiguous_headers || self.has_contiguous_headers(packet))
     }
 
+    /// Whether [`fit`] would change nothing.
+    pub(super) fn takes(&self, packet: &Packet) -> bool {
+        packet.bytes() >= self.min_packet_bytes
+            && (!packet.first().is_empty() || packet.segment_count() <= 1)
+            && self.is_fit(packet)
+    }
+
     fn has_contiguous_headers(&self, packet: &Packet) -> bool {
         let headers = packet
             .meta()

@@ -293,6 +293,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         loop {
             if let Some(burst) = &mut burst {
+                self.take_fit(burst);
                 while self.waiting.packets() < TX_STAGED_PACKETS_MAX {
                     let Some(packet) = burst.pop() else { break };
                     self.waiting.push_back(packet);
@@ -516,6 +517,7 @@ struct Batch<'a> {
 }
 
 impl TxBatch for Batch<'_> {
+    #[inline]
     fn next(&mut self) -> Option<(TxPacket<'_>, Token)> {
         let packet = self.fitted.front_mut()?;
         let Some(token) = self.in_flight.next_token() else {
@@ -534,6 +536,7 @@ impl TxBatch for Batch<'_> {
         Some((TxPacket::fitted(packet), token))
     }
 
+    #[inline]
     fn accepted(&mut self, accepted: Accepted) {
         let Some(packet) = self.fitted.pop_front() else {
             return;

@@ -4,12 +4,33 @@ use super::TxQueue;
 use super::source::First;
 use crate::driver::{Features, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
-use crate::packet::Packet;
+use crate::packet::{Burst, Packet};
 use crate::queue::fit::{Fitted, fit};
 use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;
 
 impl<T: TxDescriptors> TxQueue<T> {
+    /// Moves the packets at the front of `burst` to `fitted` that the device takes as they are,
+    /// while none is to be prepared before them: most of all packets, and nothing is done to them.
+    #[inline]
+    pub(super) fn take_fit(&mut self, burst: &mut Burst) {
+        if !self.waiting.is_empty() || !self.again.is_empty() {
+            return;
+        }
+        let (features, limits) = (self.features, &self.limits);
+        let as_is = |packet: &Packet| {
+            Features::needed_by(packet.meta())
+                .without(features)
+                .is_empty()
+                && limits.takes(packet)
+        };
+        while self.fitted.len() < TX_STAGED_PACKETS_MAX
+            && let Some(packet) = burst.pop_if(as_is)
+        {
+            self.fitted.push_back(packet);
+        }
+    }
+
     /// Moves packets to `fitted`, cut, summed and fitted as the device needs them.
     pub(super) fn prepare(&mut self) {
         // One at a time while packets are prepared anew: so a further refusal puts one back at

@@ -231,6 +231,20 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_says_how_many_faults_there_are() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let text = fs::read_to_string(root.join("docs/mutants.md")).unwrap();
+        for list in LISTS {
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{}` |", list.name)));
+            let planted: usize = list.faults.iter().map(|faults| faults.len()).sum();
+            let end = format!("| {planted} |");
+            assert!(line.is_some_and(|line| line.ends_with(&end)), "{end}");
+        }
+    }
+
+    #[test]
     fn a_fault_whose_place_is_gone_or_not_clear_is_told() {
         const FAULTS: &[Fault] = &[
             ("none.rs", "a", "b"),

@@ -275,9 +275,12 @@ fn what_is_not_in_the_headers_is_asked_as_well() {
         ),
     ];
     for (change, why) in changes {
-        for other in [false, true] {
+        // In its run; of another flow, with the sequence number that the run awaits, and with one
+        // that nothing awaits, by which it is known at once for a first packet.
+        for (other, step) in [(false, 0), (true, 0), (true, 5000)] {
             let mut train = frame::train(&frame::tcp4(0), &[100; 4]);
             train[2].ports.0 += u16::from(other);
+            train[2].sequence += step;
             let mut burst: Vec<Wire> = train.iter().map(Frame::verified).collect();
             change(&mut burst[2]);
             for config in configs(LinkType::RawIp, 65_535) {

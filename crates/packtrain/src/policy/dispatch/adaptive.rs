@@ -2,18 +2,20 @@
 //!
 //! Draining directly costs no wakeup and no packet crosses from one CPU's cache to another's. It
 //! loses where a producer could have made packets during the time in which it drains, and another
-//! CPU is free to drain: then two CPUs do what one did. Whether that pays depends on caches and
-//! scheduling, which no counter shows. So where it may pay, and only there, it is tried for a
-//! moment; it stays if more packets went out, and otherwise is not tried again for a time that
-//! doubles. A trial that gained nothing leaves things as they were, so a constant load sees two
-//! changes in each [`TRIAL_EVERY_MAX`], and between them none.
+//! CPU is free to drain: then two CPUs do what one did. It also loses where producers contend and no
+//! CPU is free: then it pays to let packets gather, and to drain many at once. Whether either pays
+//! depends on caches and scheduling, which no counter shows. So where it may pay, and only there, it
+//! is tried for a moment. If more packets went out, what there was before is looked at once more:
+//! what is better than both the time before and the time after is better, and stays. Otherwise it
+//! is not tried again for a time that doubles. A trial that gained nothing leaves things as they
+//! were, so a constant load sees two changes in each [`TRIAL_EVERY_MAX`], and between them none.
 
 use super::rule::Rule;
 use super::{BUDGET, BUDGET_MAX, BUDGET_MIN};
 use std::time::Duration;
 
 /// Time from one trial to the next, at least. A trial lasts four windows of a millisecond, so it is
-/// less than 1 % of the time, and below what a 99th percentile shows.
+/// less than 1 % of the time (what follows one that seems to win is as it was before), and below what a 99th percentile shows.
 pub const TRIAL_EVERY_MIN: Duration = Duration::from_millis(512);
 /// Time from one trial to the next under a load that does not change, in the end.
 pub const TRIAL_EVERY_MAX: Duration = Duration::from_secs(64);
@@ -37,6 +39,10 @@ const BETTER: (u128, u128) = (51, 50);
 /// Wakeups that deferring may need at most: one for so many packets. A wakeup is two context
 /// switches, and so they stay under 0.02 for each packet.
 const PACKETS_PER_WAKEUP: u64 = 128;
+/// Packets that gather before a producer drains, where producers contend.
+const GATHERED: u32 = 32;
+/// Producers contend where one batch in so many finds somebody draining.
+const CONTENDED: u64 = 8;
 /// Share of the time, in 1/64, that draining takes before it is worth giving away.
 const DRAINING_WORTH: u128 = 2;
 /// A producer drains for others so many times as long as a wakeup takes.
@@ -125,23 +131,31 @@ fn rate(packets: u64, ns: u64) -> u64 {
 enum Mode {
     Direct,
     Deferred,
+    /// The worker drains what nobody else does; a producer that finds many packets drains.
+    Gathered,
 }
 
-impl Mode {
-    const fn other(self) -> Self {
-        match self {
-            Self::Direct => Self::Deferred,
-            Self::Deferred => Self::Direct,
-        }
-    }
-}
-
-/// A trial of the other mode.
+/// A trial of another mode.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
+    of: Mode,
     windows: u8,
     packets: u64,
     ns: u64,
+    /// Throughput of the trial, while that of the mode before is measured once more.
+    tried: Option<u64>,
+}
+
+impl Trial {
+    const fn new(of: Mode, tried: Option<u64>) -> Self {
+        Self {
+            of,
+            windows: 0,
+            packets: 0,
+            ns: 0,
+            tried,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -195,12 +209,15 @@ impl Adaptive {
 
     const fn rule(&self) -> Rule {
         let mode = match self.trial {
-            Some(_) => self.mode.other(),
-            None => self.mode,
+            Some(Trial {
+                of, tried: None, ..
+            }) => of,
+            _ => self.mode,
         };
         match mode {
             Mode::Direct => Rule::direct(self.budget),
             Mode::Deferred => Rule::deferred(self.budget),
+            Mode::Gathered => Rule::threshold(GATHERED, self.budget),
         }
     }
 
@@ -258,8 +275,12 @@ impl Adaptive {
             *streak == STREAK
         };
         let low = u128::from(rate) * 4 < u128::from(self.compared) * 3;
-        let against = !window.spare || window.sleeps_between() || low;
-        if is(&mut self.against, self.mode == Mode::Deferred && against) {
+        let against = match self.mode {
+            Mode::Direct => false,
+            Mode::Deferred => !window.spare || window.sleeps_between() || low,
+            Mode::Gathered => window.sleeps_between() || low,
+        };
+        if is(&mut self.against, against) {
             self.settle(Mode::Direct, now);
             return;
         }
@@ -271,28 +292,43 @@ impl Adaptive {
             self.every = nanos(TRIAL_EVERY_MIN);
             self.next_trial = self.next_trial.min(now.saturating_add(self.every));
         }
-        let due = now >= self.next_trial && self.settled == SETTLED_WINDOWS;
-        if due && (self.mode == Mode::Deferred || self.may_pay(window, ns)) {
-            self.trial = Some(Trial {
-                windows: 0,
-                packets: 0,
-                ns: 0,
-            });
+        if now >= self.next_trial
+            && self.settled == SETTLED_WINDOWS
+            && let Some(mode) = self.candidate(window, ns)
+        {
+            self.trial = Some(Trial::new(mode, None));
         }
     }
 
-    /// Whether deferring may send more: a CPU is free for it, the device takes more, and producers
-    /// either spend their time in draining, or wait for one that does.
-    fn may_pay(&self, window: &Window, ns: u64) -> bool {
+    /// What may send more. Instead of draining directly: where the device takes more, to defer if a
+    /// CPU is free for it and producers either spend their time in draining, or wait for one that
+    /// does; to gather if none is free and they are in each other's way.
+    fn candidate(&self, window: &Window, ns: u64) -> Option<Mode> {
+        if self.mode != Mode::Direct {
+            return Some(Mode::Direct);
+        }
         let draining = u128::from(window.packets) * u128::from(self.drain_ns);
         let drains = draining.saturating_mul(64) >= u128::from(ns) * DRAINING_WORTH;
-        let contends = window.contended > 0 && window.contended >= window.enqueues / 2;
-        window.spare && !window.is_backlog() && (drains || contends)
+        let contend = |one_in| window.contended > 0 && window.contended >= window.enqueues / one_in;
+        if window.is_backlog() {
+            None
+        } else if window.spare && (drains || contend(2)) {
+            Some(Mode::Deferred)
+        } else if !window.spare && contend(CONTENDED) {
+            Some(Mode::Gathered)
+        } else {
+            None
+        }
     }
 
     fn step_trial(&mut self, mut trial: Trial, now: u64, ns: u64, window: &Window) {
-        let deferring = self.mode == Mode::Direct;
-        if deferring && (!window.spare || window.sleeps_between()) {
+        let fails = match trial.of {
+            _ if trial.tried.is_some() => false,
+            Mode::Direct => false,
+            Mode::Deferred => !window.spare || window.sleeps_between(),
+            Mode::Gathered => window.sleeps_between(),
+        };
+        if fails {
             self.settle(self.mode, now);
             return;
         }
@@ -305,20 +341,27 @@ impl Adaptive {
         if trial.windows <= TRIAL_WINDOWS {
             return;
         }
-        let tried = u128::from(rate(trial.packets, trial.ns));
-        let usual = u128::from(self.usual);
-        let wins = if deferring {
-            tried * BETTER.1 > usual * BETTER.0
-        } else {
-            tried * BETTER.0 >= usual * BETTER.1
+        let seen = rate(trial.packets, trial.ns);
+        let (tried, usual) = match trial.tried {
+            None => (seen, self.usual),
+            Some(tried) => (tried, seen),
         };
-        let mode = if wins { self.mode.other() } else { self.mode };
+        let (more, less) = (u128::from(tried), u128::from(usual));
+        let wins = match trial.of {
+            Mode::Direct => more * BETTER.0 >= less * BETTER.1,
+            _ => more * BETTER.1 > less * BETTER.0,
+        };
+        if wins && trial.of != Mode::Direct && trial.tried.is_none() {
+            // Perhaps it was only the load that grew, or the time before that was slow.
+            self.trial = Some(Trial::new(trial.of, Some(tried)));
+            return;
+        }
         if wins {
-            self.usual = u64::try_from(tried).unwrap_or(u64::MAX);
+            self.usual = tried;
             // A lucky trial is found out soon, and a tie does not become a habit.
             self.every = self.every.min(EVERY_AFTER_WIN_NS);
         }
-        self.settle(mode, now);
+        self.settle(if wins { trial.of } else { self.mode }, now);
     }
 
     /// Stays with `mode` for at least the time to the next trial.

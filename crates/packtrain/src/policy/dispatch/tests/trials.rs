@@ -147,6 +147,72 @@ fn keeps_what_sends_more_and_leaves_what_does_not() {
     }
 }
 
+/// Producers in each other's way, and no CPU for the worker: what is sent by whether packets gather.
+fn contended(gathered: u64) -> impl FnMut(Rule) -> Observation {
+    move |rule| {
+        let packets = if rule.counts_depth() { gathered } else { 1_000 };
+        Observation {
+            packets,
+            depth: packets,
+            enqueues: 1_000,
+            contended: 200,
+            idle_cpus: 0,
+            ..saturated()
+        }
+    }
+}
+
+#[test]
+fn packets_gather_where_producers_contend_and_no_cpu_is_free() {
+    let share = |mut observe: Box<dyn FnMut(Rule) -> Observation>| {
+        let mut dispatcher = adaptive();
+        let rules = (0..20_000).map(|ms| {
+            let seen = observe(dispatcher.rule());
+            dispatcher.observe(Instant::from_nanos(ms * MS), &seen)
+        });
+        rules.filter(|rule| rule.counts_depth()).count()
+    };
+    assert!(share(Box::new(contended(1_200))) >= 19_600);
+    let trials = share(Box::new(contended(1_000)));
+    assert!((1..=400).contains(&trials), "{trials}");
+    let mut alone = contended(1_200);
+    let alone = move |rule| Observation {
+        contended: 0,
+        ..alone(rule)
+    };
+    assert_eq!(share(Box::new(alone)), 0);
+    // Who wakes the worker for every few packets has nothing from it.
+    let mut sleepy = contended(1_200);
+    let sleepy = move |rule| Observation {
+        wakeups: 100,
+        ..sleepy(rule)
+    };
+    let trials = share(Box::new(sleepy));
+    assert!((1..=20).contains(&trials), "{trials}");
+}
+
+/// The first milliseconds of a run are slow, whatever the mode.
+#[test]
+fn a_slow_beginning_makes_no_trial_a_win() {
+    let mut ms = 0;
+    let modes = run(&mut adaptive(), 0, 500, |deferred| {
+        ms += 1;
+        let packets = match deferred {
+            true => 800,
+            false if ms < 12 => 500,
+            false => 1_000,
+        };
+        Observation {
+            packets,
+            depth: packets,
+            worker_awake: deferred,
+            ..saturated()
+        }
+    });
+    let deferred = modes.iter().filter(|&&is| is).count();
+    assert!((1..=8).contains(&deferred), "{deferred} of 500");
+}
+
 #[test]
 fn a_trial_ends_at_once_when_the_worker_sleeps_between_packets() {
     let mut dispatcher = adaptive();

@@ -128,6 +128,31 @@ fn datagrams_are_counted_in_a_run() {
     }
 }
 
+/// An empty datagram is not held, also not the short way: nothing is cut into pieces of no bytes
+/// (`udp_gro_receive_segment` lets it through as well).
+#[test]
+fn an_empty_datagram_is_not_the_first_of_a_run() {
+    for ipv6 in [false, true] {
+        let mut first = frame::tcp4(100);
+        (first.tcp, first.ipv6) = (false, ipv6);
+        let mut train = vec![first.clone(), first.clone(), first];
+        // Another flow, of the same shape; its second datagram has a payload again.
+        train[1].ports.0 += 1;
+        train[1].payload.clear();
+        train[2].ports.0 += 1;
+        for state in STATES {
+            let steps: Vec<Step> = train.iter().map(state).map(Step::Push).collect();
+            for config in configs(LinkType::RawIp, 65_535) {
+                in_three_ways(config, &steps);
+                let (output, _) = run(config, steps.clone());
+                assert_eq!(output.len(), 3);
+                let (_, done) = output.iter().find(|(wire, _)| wire.ids == [1]).unwrap();
+                assert_eq!(*done, Done::Passed(NotTaken::Payload));
+            }
+        }
+    }
+}
+
 /// A verified packet whose checksum field is the other form of zero cannot be restored, and is not
 /// merged in the middle of a run either.
 #[test]

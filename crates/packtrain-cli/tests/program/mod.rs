@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -110,6 +111,22 @@ pub fn wait_for_line(child: &mut Child, text: &str) -> String {
             return seen;
         }
     }
+}
+
+/// What a child says on standard error, read all the time: one that says more than a pipe holds
+/// would wait for its reader. For the text of a failure; lines that contain `noise` are left out.
+pub fn said(child: &mut Child, noise: &'static str) -> Arc<Mutex<String>> {
+    let stderr = child.stderr.take().expect("standard error is captured");
+    let said = Arc::new(Mutex::new(String::new()));
+    let to = Arc::clone(&said);
+    thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            if !line.contains(noise) {
+                *to.lock().expect("nobody panics with it") += &(line + "\n");
+            }
+        }
+    });
+    said
 }
 
 fn discard(mut lines: BufReader<ChildStderr>) {

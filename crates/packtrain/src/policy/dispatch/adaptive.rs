@@ -2,20 +2,22 @@
 //!
 //! Draining directly costs no wakeup and no packet crosses from one CPU's cache to another's. It
 //! loses where a producer could have made packets during the time in which it drains, and another
-//! CPU is free to drain: then two CPUs do what one did. It also loses where producers contend and no
-//! CPU is free: then it pays to let packets gather, and to drain many at once. Whether either pays
-//! depends on caches and scheduling, which no counter shows. So where it may pay, and only there, it
-//! is tried for a moment. If more packets went out, what there was before is looked at once more:
-//! what is better than both the time before and the time after is better, and stays. Otherwise it
-//! is not tried again for a time that doubles. A trial that gained nothing leaves things as they
-//! were, so a constant load sees two changes in each [`TRIAL_EVERY_MAX`], and between them none.
+//! CPU is free to drain: then two CPUs do what one did. It also loses where producers contend and
+//! no CPU is free: then it pays to let packets gather, and to drain many at once. Whether either
+//! pays depends on caches and scheduling, which no counter shows. So where it may pay, and only
+//! there, it is tried for a moment. If more packets went out, what there was before is looked at
+//! once more: what is better than both the time before and the time after is better, and stays.
+//! Otherwise it is not tried again for a time that doubles. A trial that gained nothing leaves
+//! things as they were, so a constant load sees two changes in each [`TRIAL_EVERY_MAX`], and
+//! between them none.
 
 use super::rule::Rule;
 use super::{BUDGET, BUDGET_MAX, BUDGET_MIN};
 use std::time::Duration;
 
 /// Time from one trial to the next, at least. A trial lasts four windows of a millisecond, so it is
-/// less than 1 % of the time (what follows one that seems to win is as it was before), and below what a 99th percentile shows.
+/// less than 1 % of the time (what follows one that seems to win is as it was before), and below
+/// what a 99th percentile shows.
 pub const TRIAL_EVERY_MIN: Duration = Duration::from_millis(512);
 /// Time from one trial to the next under a load that does not change, in the end.
 pub const TRIAL_EVERY_MAX: Duration = Duration::from_secs(64);

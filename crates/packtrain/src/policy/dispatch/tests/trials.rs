@@ -147,7 +147,8 @@ fn keeps_what_sends_more_and_leaves_what_does_not() {
     }
 }
 
-/// Producers in each other's way, and no CPU for the worker: what is sent by whether packets gather.
+/// Producers in each other's way, and no CPU for the worker: what is sent, by whether packets
+/// gather.
 fn contended(gathered: u64) -> impl FnMut(Rule) -> Observation {
     move |rule| {
         let packets = if rule.counts_depth() { gathered } else { 1_000 };

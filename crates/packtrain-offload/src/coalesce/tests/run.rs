@@ -135,7 +135,7 @@ fn an_empty_datagram_is_not_the_first_of_a_run() {
     for ipv6 in [false, true] {
         let mut first = frame::tcp4(100);
         (first.tcp, first.ipv6) = (false, ipv6);
-        let mut train = vec![first.clone(), first.clone(), first];
+        let mut train = [first.clone(), first.clone(), first];
         // Another flow, of the same shape; its second datagram has a payload again.
         train[1].ports.0 += 1;
         train[1].payload.clear();

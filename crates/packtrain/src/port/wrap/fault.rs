@@ -351,6 +351,16 @@ impl<R: RxDescriptors> FaultRx<R> {
         self.line.push_back(held(packet));
     }
 
+    /// What arming comes to where the device has nothing to say.
+    fn armed_by_line(&self) -> Option<Armed> {
+        let (now, ended) = (self.at, self.ended);
+        // The last poll ended by its budget, not for lack of packets.
+        if self.line.iter().any(|held| held.is_ready(now, ended)) {
+            return Some(Armed::WorkPending);
+        }
+        (self.ended || self.is_full()).then_some(Armed::Idle)
+    }
+
     /// Hands over what is ready, oldest first.
     fn release(&mut self, now: Instant, burst: &mut RxBurst<'_>) {
         self.sweep(now, false, burst);
@@ -413,15 +423,11 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
     }
 
     fn arm(&mut self) -> Armed {
-        let (now, ended) = (self.at, self.ended);
-        // The last poll ended by its budget, not for lack of packets.
-        if self.line.iter().any(|held| held.is_ready(now, ended)) {
-            return Armed::WorkPending;
-        }
-        if self.ended || self.is_full() {
-            return Armed::Idle;
-        }
-        self.inner.arm()
+        self.armed_by_line().unwrap_or_else(|| self.inner.arm())
+    }
+
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        self.armed_by_line().or_else(|| self.inner.arm_for(packets))
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -103,6 +103,14 @@ impl RxDescriptors for Fake {
             Armed::WorkPending
         }
     }
+
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        Some(if lock(&self.0).input.len() < packets {
+            Armed::Idle
+        } else {
+            Armed::WorkPending
+        })
+    }
 }
 
 impl TxDescriptors for Fake {
@@ -347,6 +355,8 @@ fn changes_nothing<D: Driver>(mut rig: Rig<D>) {
         .push_back(In::Bad(DropReason::TooLong, 3));
     lock(&rig.fake.0).ends = true;
     assert_eq!(rig.rx.arm(), Armed::WorkPending);
+    assert_eq!(rig.rx.arm_for(51), Some(Armed::WorkPending));
+    assert_eq!(rig.rx.arm_for(52), Some(Armed::Idle));
     let (packets, end) = rig.poll(1);
     assert!(matches!(end, Err(DeviceError::Finished)));
     assert_eq!(rig.bad.0, [(DropReason::TooLong, 3)]);

@@ -82,6 +82,8 @@ fn a_repeated_packet_comes_twice() {
         (packets.len(), rig.rx.held(), rig.rx.arm()),
         (64, 16, Armed::WorkPending)
     );
+    // They are here, and the device is not asked.
+    assert_eq!(rig.rx.arm_for(1000), Some(Armed::WorkPending));
     packets.extend(rig.poll(2).0);
     assert_eq!(seeds(&packets), (0..80).map(|i| i / 2).collect::<Vec<_>>());
     assert_eq!((rig.rx.held(), rig.rx.arm()), (0, Armed::Idle));
@@ -248,12 +250,15 @@ fn a_full_line_leaves_packets_with_the_device() {
     rig.give(25);
     rig.poll(1).1.unwrap();
     assert_eq!((rig.rx.held(), rig.rx.arm()), (10, Armed::Idle));
+    assert_eq!(rig.rx.arm_for(1), Some(Armed::Idle));
     assert_eq!(lock(&rig.fake.0).input.len(), 15);
     let polls = lock(&rig.fake.0).polls;
     rig.poll(2).1.unwrap();
     assert_eq!(lock(&rig.fake.0).polls, polls, "a full line does not poll");
     assert_eq!(rig.poll(501).0.len(), 10);
     assert_eq!(rig.rx.arm(), Armed::WorkPending);
+    assert_eq!(rig.rx.arm_for(15), Some(Armed::WorkPending));
+    assert_eq!(rig.rx.arm_for(16), Some(Armed::Idle));
 }
 
 proptest! {

@@ -14,7 +14,9 @@ use packtrain_lab::harness::{self, Outcome};
 use packtrain_lab::netns::{self, Netns};
 use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN, open_tap, wait_readable};
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
-use packtrain_lab::traffic::{Amount, Datagrams, IpVersion, Protocol, Transfer, TransferReport};
+use packtrain_lab::traffic::{
+    self, Amount, Datagrams, IpVersion, Protocol, Transfer, TransferReport,
+};
 use packtrain_lab::{LabError, rootless};
 
 fn main() -> ExitCode {
@@ -22,6 +24,10 @@ fn main() -> ExitCode {
         ("namespace_made_and_gone", namespace_made_and_gone),
         ("links_addresses_routes", links_addresses_routes),
         ("veth_tcp_both_ways", veth_tcp_both_ways),
+        (
+            "transfers_do_not_measure_the_machines_choice",
+            congestion_control,
+        ),
         ("veth_udp_both_ways", veth_udp_both_ways),
         ("counters_equal_traffic", counters_equal_traffic),
         ("quiet_hosts_send_nothing", quiet_hosts_send_nothing),
@@ -201,6 +207,18 @@ fn veth_tcp_both_ways() -> Outcome {
         assert!(report.elapsed < PATIENCE, "{report:?}");
         assert!(report.send_cpu.cpu() > Duration::ZERO, "{report:?}");
         assert!(report.receive_cpu.cpu() > Duration::ZERO, "{report:?}");
+    }
+    Outcome::Done
+}
+
+fn congestion_control() -> Outcome {
+    let said = traffic::congestion_control().unwrap();
+    let there = || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let available = Netns::new().unwrap().run(there).unwrap().unwrap();
+    if available.split_whitespace().any(|name| name == "cubic") {
+        assert_eq!(said, "cubic");
+    } else {
+        assert!(available.split_whitespace().any(|name| name == said));
     }
     Outcome::Done
 }

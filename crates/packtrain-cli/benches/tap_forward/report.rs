@@ -4,8 +4,8 @@ use crate::arguments::{Arguments, Experiment};
 use crate::forwarder::{Contestant, Error};
 use crate::measure::{Direction, Row};
 use crate::statistics::{self, Estimate};
-use packtrain_lab::netns::Netns;
 use packtrain_lab::topology::Settings;
+use packtrain_lab::traffic::congestion_control;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -62,14 +62,6 @@ fn machine() -> String {
     model.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
-/// The sender's: that of a new namespace, which need not be that of this one.
-fn congestion_control() -> String {
-    let there = || read("/proc/sys/net/ipv4/tcp_congestion_control");
-    Netns::new()
-        .and_then(|netns| netns.run(there))
-        .unwrap_or_else(|_| "unknown".to_owned())
-}
-
 /// What the figures depend on.
 fn host() -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -79,7 +71,7 @@ fn host() -> Value {
         "cpus": packtrain_lab::cpu::count(),
         "load": read("/proc/loadavg"),
         "unix_time": since.map_or(0, |since| since.as_secs()),
-        "tcp_congestion_control": congestion_control(),
+        "tcp_congestion_control": congestion_control().unwrap_or_else(|_| "unknown".to_owned()),
     })
 }
 

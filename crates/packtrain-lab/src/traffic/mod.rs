@@ -20,6 +20,7 @@ use crate::netns::Netns;
 use crate::topology::Host;
 
 pub use payload::Datagrams;
+pub use tcp::congestion_control;
 
 /// How long one socket call may wait before it looks whether the transfer is to end.
 const QUANTUM: Duration = Duration::from_millis(50);

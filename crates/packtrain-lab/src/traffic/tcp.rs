@@ -11,6 +11,7 @@ use super::{
 };
 use crate::cpu::Usage;
 use crate::error::LabError;
+use crate::netns::Netns;
 use crate::sys;
 
 /// Bytes asked for in one `recv`.
@@ -107,6 +108,36 @@ fn report(
     }
 }
 
+/// What Linux comes with. A machine may prefer another one; if that paces by its own model of the
+/// link, as BBR does, then the model is what a transfer measures.
+const CONGESTION_CONTROL: &str = "cubic";
+
+fn choose_congestion_control(socket: &TcpStream) -> Result<(), LabError> {
+    match sys::set_congestion_control(socket, CONGESTION_CONTROL) {
+        Ok(()) => Ok(()),
+        // The kernel was built without it, or keeps it from this user: then it is the machine's.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EPERM)) => Ok(()),
+        Err(error) => Err(LabError::os("TCP_CONGESTION", &error)),
+    }
+}
+
+/// The congestion control of TCP transfers on this machine.
+///
+/// # Errors
+///
+/// When no namespace can be made to ask in.
+pub fn congestion_control() -> Result<String, LabError> {
+    let pair = || {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        TcpStream::connect(listener.local_addr()?)
+    };
+    let socket = Netns::new()?
+        .run(pair)?
+        .map_err(LabError::from_io("connect"))?;
+    choose_congestion_control(&socket)?;
+    sys::congestion_control(&socket).map_err(LabError::from_io("TCP_CONGESTION"))
+}
+
 /// Connects every stream, one after the other, so that both lists are in the same order.
 fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabError> {
     let watch = Watch::new(transfer);
@@ -124,6 +155,7 @@ fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabErr
                 .map_err(|error| connect_failed(transfer, &error))?;
             let receiver = accept(&watch, &listener, &sender)?;
             for end in [&sender, &receiver] {
+                choose_congestion_control(end)?;
                 end.set_read_timeout(Some(QUANTUM))
                     .map_err(LabError::from_io("SO_RCVTIMEO"))?;
                 end.set_write_timeout(Some(QUANTUM))

@@ -10,6 +10,10 @@
 //! Otherwise it is not tried again for a time that doubles. A trial that gained nothing leaves
 //! things as they were, so a constant load sees two changes in each [`TRIAL_EVERY_MAX`], and
 //! between them none.
+//!
+//! With more producers than CPUs it is the scheduler that decides from one millisecond to the next
+//! whether they contend, and a producer that runs alone sends more than two in each other's way.
+//! So times with contention are compared with others of the same kind only.
 
 use super::rule::Rule;
 use super::{BUDGET, BUDGET_MAX, BUDGET_MIN};
@@ -29,6 +33,8 @@ const WINDOW_PACKETS: u64 = 64;
 const WINDOW_SLOW_NS: u64 = 16 * WINDOW_NS;
 /// Windows of a trial that count. One before them does not: the ring and the caches settle.
 const TRIAL_WINDOWS: u8 = 3;
+/// The same where producers contend: several time slices, since who runs beside whom decides much.
+const CROWDED_WINDOWS: u8 = 8;
 /// Windows before the first trial, so that there is something to compare with.
 const SETTLED_WINDOWS: u8 = 8;
 /// Time to the next trial after one that was won, at most.
@@ -42,7 +48,7 @@ const BETTER: (u128, u128) = (51, 50);
 /// switches, and so they stay under 0.02 for each packet.
 const PACKETS_PER_WAKEUP: u64 = 128;
 /// Packets that gather before a producer drains, where producers contend.
-const GATHERED: u32 = 32;
+const GATHERED: u32 = 128;
 /// Producers contend where one batch in so many finds somebody draining.
 const CONTENDED: u64 = 8;
 /// Share of the time, in 1/64, that draining takes before it is worth giving away.
@@ -117,6 +123,11 @@ impl Window {
         self.wakeups.saturating_mul(PACKETS_PER_WAKEUP) > self.packets
     }
 
+    /// Whether one batch in so many found somebody draining.
+    const fn contends(&self, one_in: u64) -> bool {
+        self.contended > 0 && self.contended >= self.enqueues / one_in
+    }
+
     /// Whether the device is what all wait for: most of what was found was left.
     fn is_backlog(&self) -> bool {
         self.depth / 2 > self.packets
@@ -177,6 +188,12 @@ pub(super) struct Adaptive {
     compared: u64,
     /// Windows since `mode` was chosen, up to `SETTLED_WINDOWS`.
     settled: u8,
+    /// Whether producers contend, in the windows that are compared.
+    crowded: bool,
+    /// Windows in a row in which that was otherwise.
+    strange: u8,
+    /// The last trial was of gathering.
+    gathered: bool,
     /// Windows in a row that speak against `mode`.
     against: u8,
     /// Windows in a row in which the load was not the one of the last comparison.
@@ -202,6 +219,9 @@ impl Adaptive {
             usual: 0,
             compared: 0,
             settled: 0,
+            crowded: false,
+            strange: 0,
+            gathered: false,
             against: 0,
             changed: 0,
             next_trial: 0,
@@ -209,14 +229,18 @@ impl Adaptive {
         }
     }
 
-    const fn rule(&self) -> Rule {
-        let mode = match self.trial {
+    /// What is in force.
+    const fn current(&self) -> Mode {
+        match self.trial {
             Some(Trial {
                 of, tried: None, ..
             }) => of,
             _ => self.mode,
-        };
-        match mode {
+        }
+    }
+
+    const fn rule(&self) -> Rule {
+        match self.current() {
             Mode::Direct => Rule::direct(self.budget),
             Mode::Deferred => Rule::deferred(self.budget),
             Mode::Gathered => Rule::threshold(GATHERED, self.budget),
@@ -241,9 +265,11 @@ impl Adaptive {
         if ns >= WINDOW_NS && long {
             let window = std::mem::replace(&mut self.window, Window::EMPTY);
             self.times = Some((now, now));
-            match self.trial {
-                Some(trial) => self.step_trial(trial, now, ns, &window),
-                None => self.step(now, ns, &window),
+            if self.is_of_the_kind(&window, now) {
+                match self.trial {
+                    Some(trial) => self.step_trial(trial, now, ns, &window),
+                    None => self.step(now, ns, &window),
+                }
             }
         }
         self.rule()
@@ -258,6 +284,27 @@ impl Adaptive {
         } else if seen.syscall_ns > 0 {
             self.wakeup_ns = seen.syscall_ns.saturating_mul(SYSCALLS_PER_WAKEUP);
         }
+    }
+
+    /// Whether `window` can be compared with those before. Where several in a row cannot, what
+    /// follows is compared with them.
+    fn is_of_the_kind(&mut self, window: &Window, now: u64) -> bool {
+        // A worker that drains all the time is always found draining.
+        if self.current() == Mode::Deferred || window.contends(CONTENDED) == self.crowded {
+            self.strange = 0;
+            return true;
+        }
+        self.strange += 1;
+        if self.strange == STREAK {
+            self.strange = 0;
+            self.crowded = !self.crowded;
+            self.settled = 0;
+            self.changed = 0;
+            if self.trial.take().is_some() || self.mode == Mode::Gathered {
+                self.settle(Mode::Direct, now);
+            }
+        }
+        false
     }
 
     /// A window without a trial.
@@ -276,11 +323,12 @@ impl Adaptive {
             *streak = if what { (*streak + 1).min(STREAK) } else { 0 };
             *streak == STREAK
         };
-        let low = u128::from(rate) * 4 < u128::from(self.compared) * 3;
+        let below = |part: u128, of: u128| u128::from(rate) * of < u128::from(self.compared) * part;
         let against = match self.mode {
             Mode::Direct => false,
-            Mode::Deferred => !window.spare || window.sleeps_between() || low,
-            Mode::Gathered => window.sleeps_between() || low,
+            Mode::Deferred => !window.spare || window.sleeps_between() || below(3, 4),
+            // Producers that contend send more or less by who runs beside whom.
+            Mode::Gathered => window.sleeps_between() || below(1, 2),
         };
         if is(&mut self.against, against) {
             self.settle(Mode::Direct, now);
@@ -298,28 +346,27 @@ impl Adaptive {
             && self.settled == SETTLED_WINDOWS
             && let Some(mode) = self.candidate(window, ns)
         {
+            self.gathered = mode == Mode::Gathered;
             self.trial = Some(Trial::new(mode, None));
         }
     }
 
     /// What may send more. Instead of draining directly: where the device takes more, to defer if a
     /// CPU is free for it and producers either spend their time in draining, or wait for one that
-    /// does; to gather if none is free and they are in each other's way.
+    /// does; to gather if they are in each other's way. Where both may be, each has its turn.
     fn candidate(&self, window: &Window, ns: u64) -> Option<Mode> {
         if self.mode != Mode::Direct {
             return Some(Mode::Direct);
         }
         let draining = u128::from(window.packets) * u128::from(self.drain_ns);
         let drains = draining.saturating_mul(64) >= u128::from(ns) * DRAINING_WORTH;
-        let contend = |one_in| window.contended > 0 && window.contended >= window.enqueues / one_in;
-        if window.is_backlog() {
-            None
-        } else if window.spare && (drains || contend(2)) {
-            Some(Mode::Deferred)
-        } else if !window.spare && contend(CONTENDED) {
-            Some(Mode::Gathered)
-        } else {
-            None
+        let defers = window.spare && (drains || window.contends(2));
+        match (window.contends(CONTENDED), defers) {
+            _ if window.is_backlog() => None,
+            (true, true) if self.gathered => Some(Mode::Deferred),
+            (true, _) => Some(Mode::Gathered),
+            (false, true) => Some(Mode::Deferred),
+            (false, false) => None,
         }
     }
 
@@ -340,7 +387,12 @@ impl Adaptive {
         }
         trial.windows += 1;
         self.trial = Some(trial);
-        if trial.windows <= TRIAL_WINDOWS {
+        let long = if self.crowded {
+            CROWDED_WINDOWS
+        } else {
+            TRIAL_WINDOWS
+        };
+        if trial.windows <= long {
             return;
         }
         let seen = rate(trial.packets, trial.ns);

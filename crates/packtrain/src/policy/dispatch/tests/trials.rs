@@ -120,7 +120,7 @@ fn defers_only_where_it_may_pay() {
         ),
     ];
     for (what, observation, expected) in rows {
-        let tried = run(&mut adaptive(), 0, 100, |_| observation).contains(&true);
+        let tried = run(&mut adaptive(), 0, 2_000, |_| observation).contains(&true);
         assert_eq!(tried, expected, "{what}");
     }
 }
@@ -190,6 +190,61 @@ fn packets_gather_where_producers_contend_and_no_cpu_is_free() {
     };
     let trials = share(Box::new(sleepy));
     assert!((1..=20).contains(&trials), "{trials}");
+}
+
+/// With more producers than CPUs, one of them has a CPU for itself now and then, and then sends
+/// twice as much as two that contend, whatever the dispatch.
+#[test]
+fn a_producer_that_runs_alone_is_no_measure_for_those_that_contend() {
+    for (gathered, expected) in [(1_200, true), (900, false)] {
+        let mut dispatcher = adaptive();
+        let mut together = contended(gathered);
+        let rules: Vec<_> = (0..20_000_u64)
+            .map(|ms| {
+                let mut seen = together(dispatcher.rule());
+                if ms < 10 || ms % 5 == 0 {
+                    (seen.packets, seen.depth, seen.contended) = (2_000, 2_000, 0);
+                }
+                dispatcher.observe(Instant::from_nanos(ms * MS), &seen)
+            })
+            .collect();
+        let gathers = rules.iter().filter(|rule| rule.counts_depth()).count();
+        let share = if expected { gathers } else { 20_000 - gathers };
+        assert!(share >= 19_500, "{gathered}: {share} of 20000");
+    }
+    // When they contend no more, nothing waits for others to come.
+    let mut dispatcher = adaptive();
+    let mut observe = contended(1_200);
+    let mut gathers = |from: u64, to: u64, contended: bool| {
+        for ms in from..to {
+            let mut seen = observe(dispatcher.rule());
+            if !contended {
+                seen.contended = 0;
+            }
+            dispatcher.observe(Instant::from_nanos(ms * MS), &seen);
+        }
+        dispatcher.rule().counts_depth()
+    };
+    assert!(gathers(0, 1_000, true));
+    assert!(gathers(1_000, 1_003, false), "that may be chance");
+    assert!(!gathers(1_003, 1_005, false));
+}
+
+/// Where a CPU is free as well, gathering and deferring have their turns.
+#[test]
+fn what_is_tried_takes_turns() {
+    let mut dispatcher = adaptive();
+    let [mut gathered, mut deferred] = [0, 0];
+    for ms in 0..5_000 {
+        let observation = Observation {
+            contended: 3_000,
+            ..saturated()
+        };
+        let rule = dispatcher.observe(Instant::from_nanos(ms * MS), &observation);
+        gathered += u32::from(rule.counts_depth());
+        deferred += u32::from(defers(rule));
+    }
+    assert!(gathered > 0 && deferred > 0, "{gathered} {deferred}");
 }
 
 /// The first milliseconds of a run are slow, whatever the mode.

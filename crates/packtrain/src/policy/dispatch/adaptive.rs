@@ -153,6 +153,9 @@ enum Mode {
 struct Trial {
     of: Mode,
     windows: u8,
+    /// Packets and nanoseconds of the first window.
+    first: (u64, u64),
+    /// Of the others.
     packets: u64,
     ns: u64,
     /// Throughput of the trial, while that of the mode before is measured once more.
@@ -164,10 +167,20 @@ impl Trial {
         Self {
             of,
             windows: 0,
+            first: (0, 0),
             packets: 0,
             ns: 0,
             tried,
         }
+    }
+
+    /// Packets for each second, the first window included.
+    fn rate_with_first(&self) -> u64 {
+        let (packets, ns) = self.first;
+        rate(
+            self.packets.saturating_add(packets),
+            self.ns.saturating_add(ns),
+        )
     }
 }
 
@@ -381,7 +394,9 @@ impl Adaptive {
             self.settle(self.mode, now);
             return;
         }
-        if trial.windows > 0 {
+        if trial.windows == 0 {
+            trial.first = (window.packets, ns);
+        } else {
             trial.packets = trial.packets.saturating_add(window.packets);
             trial.ns = trial.ns.saturating_add(ns);
         }
@@ -397,7 +412,8 @@ impl Adaptive {
         }
         let seen = rate(trial.packets, trial.ns);
         let (tried, usual) = match trial.tried {
-            None => (seen, self.usual),
+            // What the first window left for the others to send is no gain.
+            None => (seen.min(trial.rate_with_first()), self.usual),
             Some(tried) => (tried, seen),
         };
         let (more, less) = (u128::from(tried), u128::from(usual));

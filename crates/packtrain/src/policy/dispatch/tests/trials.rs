@@ -269,6 +269,29 @@ fn a_slow_beginning_makes_no_trial_a_win() {
     assert!((1..=8).contains(&deferred), "{deferred} of 500");
 }
 
+/// Packets are due at fixed times, and what a trial's beginning leaves in the ring is sent later in
+/// the trial.
+#[test]
+fn to_catch_up_is_no_win() {
+    let mut windows = 0;
+    let modes = run(&mut adaptive(), 0, 500, |deferred| {
+        windows = if deferred { windows + 1 } else { 0 };
+        let packets = match windows {
+            0 => 1_000,
+            1 => 400,
+            _ => 1_200,
+        };
+        Observation {
+            packets,
+            depth: packets,
+            worker_awake: deferred,
+            ..saturated()
+        }
+    });
+    let deferred = modes.iter().filter(|&&is| is).count();
+    assert!((1..=8).contains(&deferred), "{deferred} of 500");
+}
+
 #[test]
 fn a_trial_ends_at_once_when_the_worker_sleeps_between_packets() {
     let mut dispatcher = adaptive();

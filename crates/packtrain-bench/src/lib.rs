@@ -20,6 +20,7 @@ pub mod contest;
 pub mod frames;
 pub mod keys;
 pub mod memory;
+pub mod native;
 pub mod ours;
 pub mod pieces;
 pub mod plot;

@@ -1,6 +1,6 @@
 //! What to run.
 
-use packtrain_bench::Work;
+use packtrain_bench::{Work, native};
 use std::path::PathBuf;
 
 /// The text of `--help`.
@@ -10,7 +10,8 @@ usage: cargo bench -p packtrain-offload --features peers --bench offload -- [OPT
   --rounds N         rounds of each work [default: 21]
   --quick            3 rounds, without what takes seconds for one or needs gigabytes of memory:
                      a look, no verdict
-  --base-peers       Rust peers in this build, not in a second one for this CPU
+  --as-built         runs this build; without it a build for this CPU is made and run, since C
+                     peers are compiled for it
   --json FILE        where the rows go [default: bench/offload.json in the target directory]
   --plots DIRECTORY  draws the growth with flows, segments and bytes
   --check            exit with 1 when a goal is not reached
@@ -25,16 +26,14 @@ pub struct Arguments {
     pub rounds: usize,
     /// Only a look.
     pub quick: bool,
-    /// No second build.
-    pub base_peers: bool,
+    /// No build for this CPU.
+    pub as_built: bool,
     /// Where the rows go.
     pub json: Option<PathBuf>,
     /// Where charts go.
     pub plots: Option<PathBuf>,
     /// Whether a goal that is missed is a failure.
     pub check: bool,
-    /// This is the second build, asked by the first.
-    pub serve: bool,
 }
 
 impl Arguments {
@@ -48,11 +47,10 @@ impl Arguments {
             only: Vec::new(),
             rounds: 21,
             quick: false,
-            base_peers: false,
+            as_built: false,
             json: None,
             plots: None,
             check: false,
-            serve: false,
         };
         let mut words = words;
         while let Some(word) = words.next() {
@@ -68,11 +66,10 @@ impl Arguments {
                         .ok_or(format!("--rounds is 1 to 10000, not {text}"))?;
                 }
                 "--quick" => (arguments.quick, arguments.rounds) = (true, 3),
-                "--base-peers" => arguments.base_peers = true,
+                native::AS_BUILT => arguments.as_built = true,
                 "--json" => arguments.json = Some(value()?.into()),
                 "--plots" => arguments.plots = Some(value()?.into()),
                 "--check" => arguments.check = true,
-                "--serve" => arguments.serve = true,
                 "--help" | "-h" => return Ok(None),
                 // What cargo gives to every bench.
                 "--bench" => {}

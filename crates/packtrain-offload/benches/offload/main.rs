@@ -6,22 +6,19 @@
 //!
 //! - DPDK, from the system's package through pkg-config, and a few loops in plain C, compiled for
 //!   this CPU when the bench starts (`shim/`);
-//! - Rust crates, and two coalescers written for the bench. Our side is built as any user builds
-//!   it, for every CPU of the architecture; these get a second build of the whole bench, for this
-//!   CPU, that runs as a child process and takes its turns on request (`native.rs`).
+//! - Rust crates, and two coalescers written for the bench. They and our side are compiled for this
+//!   CPU as well: the bench builds itself once more and runs that; with `--as-built` it does not.
 //!
 //! `cargo bench -p packtrain-offload --bench offload -- --help` lists the options.
 
 mod arguments;
-#[cfg(feature = "peers")]
-mod native;
 #[cfg(feature = "peers")]
 mod peers;
 
 use arguments::{Arguments, USAGE};
 use packtrain_bench::contest::{self, Contest, Row, Settings};
 use packtrain_bench::report::{self, Conditions};
-use packtrain_bench::{Work, clock, ours, plot};
+use packtrain_bench::{Work, clock, native, ours, plot};
 use packtrain_offload::checksum::Level;
 use std::error::Error;
 use std::fs;
@@ -43,6 +40,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    #[cfg(feature = "peers")]
+    if !arguments.as_built {
+        match for_this_cpu() {
+            Ok(code) => return code,
+            Err(error) => eprintln!("offload: {error}; this build runs instead"),
+        }
+    }
     match run(&arguments) {
         Ok(reached) if reached || !arguments.check => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
@@ -53,23 +57,28 @@ fn main() -> ExitCode {
     }
 }
 
+#[cfg(feature = "peers")]
+fn for_this_cpu() -> Result<ExitCode, String> {
+    let directory = output_directory();
+    let bench = native::Bench {
+        name: "offload",
+        package: Path::new(env!("CARGO_MANIFEST_DIR")),
+        json: &directory.join("offload.json"),
+    };
+    bench.run_for_this_cpu(&directory)
+}
+
 /// Runs everything; says whether all goals were reached.
 fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let cpu = clock::last_cpu()?;
     let directory = output_directory();
-    #[cfg(feature = "peers")]
-    if arguments.serve {
-        clock::pin(cpu)?;
-        native::serve()?;
-        return Ok(true);
-    }
     let mut conditions = Conditions::of_host();
     conditions.add("cpu", format!("{cpu}, the bench is kept on it"));
     conditions.add("ours", build());
     fs::create_dir_all(&directory)?;
     // Compilers run before the bench keeps to one CPU.
     #[cfg(feature = "peers")]
-    let all = peers::Peers::find(arguments, &directory, cpu, &mut conditions)?;
+    let all = peers::Peers::find(&directory, cpu, &mut conditions)?;
     #[cfg(not(feature = "peers"))]
     conditions.add("peers", "none: --features peers");
     clock::pin(cpu)?;
@@ -122,15 +131,10 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
 
 /// How this executable was built.
 fn build() -> String {
-    let native = cfg!(all(target_arch = "x86_64", target_feature = "avx2"));
-    let target = if native {
-        "this CPU or one like it"
-    } else {
-        "any CPU of its kind"
-    };
     format!(
-        "packtrain-offload {}, built for {target} ({}); checksums with {}",
+        "packtrain-offload {}, built for {} ({}); checksums with {}",
         env!("CARGO_PKG_VERSION"),
+        native::built_for(),
         std::env::consts::ARCH,
         Level::selected().name()
     )

@@ -17,7 +17,7 @@ mod sides;
 use packtrain::queue::ring::Ring;
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::statistics::{self, Estimate};
-use packtrain_bench::{clock, contest::Goal};
+use packtrain_bench::{clock, contest::Goal, native};
 use serde_json::{Value, json};
 use sides::{Direct, Polled, Queue};
 use std::error::Error;
@@ -33,6 +33,8 @@ usage: cargo bench -p packtrain --features peers --bench ring -- [OPTIONS]
   --only TEXT    rows whose name contains this
   --rounds N     rounds of each row [default: 61]
   --quick        3 rounds: a look, no verdict
+  --as-built     runs this build; without it a build for this CPU is made and run, since
+                 rte_ring is compiled for it
   --json FILE    where the rows go [default: bench/ring.json in the target directory]
   --check        exit with 1 when a goal is not reached
   --help         this";
@@ -45,6 +47,7 @@ const PIECES: usize = 8;
 struct Arguments {
     only: String,
     rounds: usize,
+    as_built: bool,
     json: Option<PathBuf>,
     check: bool,
 }
@@ -54,6 +57,7 @@ impl Arguments {
         let mut arguments = Self {
             only: String::new(),
             rounds: 61,
+            as_built: false,
             json: None,
             check: false,
         };
@@ -68,6 +72,7 @@ impl Arguments {
                         rounds.ok_or(format!("--rounds is 1 to 10000, not {text}"))?;
                 }
                 "--quick" => arguments.rounds = 3,
+                native::AS_BUILT => arguments.as_built = true,
                 "--json" => arguments.json = Some(value()?.into()),
                 "--check" => arguments.check = true,
                 // Cargo says it.
@@ -92,6 +97,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    #[cfg(feature = "peers")]
+    if !arguments.as_built {
+        match for_this_cpu() {
+            Ok(code) => return code,
+            Err(error) => eprintln!("ring: {error}; this build runs instead"),
+        }
+    }
     match run(&arguments) {
         Ok(reached) if reached || !arguments.check => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
@@ -100,6 +112,17 @@ fn main() -> ExitCode {
             ExitCode::from(4)
         }
     }
+}
+
+#[cfg(feature = "peers")]
+fn for_this_cpu() -> Result<ExitCode, String> {
+    let directory = output_directory();
+    let bench = native::Bench {
+        name: "ring",
+        package: Path::new(env!("CARGO_MANIFEST_DIR")),
+        json: &directory.join("ring.json"),
+    };
+    bench.run_for_this_cpu(&directory)
 }
 
 /// Where producers and the consumer are.
@@ -375,6 +398,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     std::fs::create_dir_all(&directory)?;
     let mut conditions = Conditions::of_host();
     let peers = Peers::find(&directory, &mut conditions);
+    conditions.add("ours", format!("built for {}", native::built_for()));
     conditions.add("cpus", format!("{cpus:?}, the consumer on {cpu}"));
     conditions.add(
         "samples",

@@ -8,16 +8,13 @@ mod plain;
 mod rust;
 mod tun;
 
-use crate::arguments::Arguments;
-use crate::native::Native;
 use dpdk::Dpdk;
 use packtrain_bench::coalesce::{InFrames, Merging, Schedule};
-use packtrain_bench::contest::{Contest, Maker, Peer};
+use packtrain_bench::contest::{Contest, Peer};
 use packtrain_bench::ours::BEST_PEER;
 use packtrain_bench::report::Conditions;
-use packtrain_bench::{Goal, Place, Side, Work};
+use packtrain_bench::{Goal, Place, Side, Work, native};
 use plain::Plain;
-use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -25,8 +22,10 @@ use std::rc::Rc;
 pub struct Peers {
     plain: Result<Rc<Plain>, String>,
     dpdk: Result<Rc<Dpdk>, String>,
-    /// `None` if Rust peers are in this build.
-    native: Option<Rc<RefCell<Native>>>,
+}
+
+fn rust(work: Work, name: &'static str) -> Peer {
+    Peer::new(name, Box::new(move || rust_side(work, name)))
 }
 
 /// The most of DPDK's memory, in MiB: a buffer for each packet of 80 000 flows, in one stretch.
@@ -35,22 +34,10 @@ const DPDK_MB: i32 = 2048;
 impl Peers {
     /// Compiles and loads what there is.
     pub fn find(
-        arguments: &Arguments,
         directory: &Path,
         cpu: usize,
         conditions: &mut Conditions,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let native = if arguments.base_peers {
-            None
-        } else {
-            match Native::start(directory) {
-                Ok(native) => Some(Rc::new(RefCell::new(native))),
-                Err(error) => {
-                    eprintln!("offload: {error}");
-                    None
-                }
-            }
-        };
         let plain = Plain::find(directory).map(Rc::new);
         // Last: it keeps this thread to one CPU.
         let dpdk = Dpdk::load(directory, cpu, DPDK_MB).map(Rc::new);
@@ -64,25 +51,9 @@ impl Peers {
         );
         conditions.add(
             "peers",
-            match native {
-                Some(_) => "Rust crates in a second build, with -C target-cpu=native",
-                None => "Rust crates in this build, NOT for this CPU",
-            },
+            format!("Rust crates, built for {}", native::built_for()),
         );
-        Ok(Self {
-            plain,
-            dpdk,
-            native,
-        })
-    }
-
-    fn rust(&self, work: Work, name: &'static str) -> Peer {
-        let native = self.native.clone();
-        let make: Maker = Box::new(move || match native {
-            Some(native) => Ok(Box::new(Native::side(&native, work, name)?)),
-            None => rust_side(work, name),
-        });
-        Peer::new(name, make)
+        Ok(Self { plain, dpdk })
     }
 
     fn plain(
@@ -115,7 +86,7 @@ impl Peers {
             Work::Acks { .. } | Work::Load { .. } => Vec::new(),
             Work::TunWrite { udp, .. } => {
                 let least = if udp { 2.0 } else { 2.5 };
-                vec![self.rust(work, "tun-rs").goal(Goal::AtLeast(least))]
+                vec![rust(work, "tun-rs").goal(Goal::AtLeast(least))]
             }
             Work::SegmentCopy { udp, segments } => self.segment(work, udp, segments),
             Work::SegmentShare => vec![
@@ -161,7 +132,7 @@ impl Peers {
             self.plain("limit: C, read only", move |plain| {
                 Ok(plain::summing(plain, plain::Sum::Read, bytes, place))
             }),
-            self.rust(work, "smoltcp"),
+            rust(work, "smoltcp"),
         ]
     }
 
@@ -203,11 +174,11 @@ impl Peers {
         let mut peers = vec![
             self.dpdk(name, move |dpdk| dpdk::merging(dpdk, work))
                 .goal(dpdk),
-            self.rust(work, "hashbrown GRO"),
-            self.rust(work, "8 x 8 GRO"),
+            rust(work, "hashbrown GRO"),
+            rust(work, "8 x 8 GRO"),
         ];
         if (flows, verify, place) == (64, false, Place::Warm) {
-            peers.push(self.rust(work, "tun-rs").goal(tun));
+            peers.push(rust(work, "tun-rs").goal(tun));
         }
         peers
     }
@@ -223,8 +194,8 @@ impl Peers {
         };
         vec![
             dpdk,
-            self.rust(work, "hashbrown GRO").goal(Goal::AtLeast(1.3)),
-            self.rust(work, "8 x 8 GRO"),
+            rust(work, "hashbrown GRO").goal(Goal::AtLeast(1.3)),
+            rust(work, "8 x 8 GRO"),
         ]
     }
 
@@ -234,7 +205,7 @@ impl Peers {
             let engine = InFrames::new(gro::Sorting::new(plain), &schedule);
             Ok(Box::new(Merging::new(engine, schedule)))
         });
-        let mut table = self.rust(work, "hashbrown GRO");
+        let mut table = rust(work, "hashbrown GRO");
         // Those that count are our own modes.
         (sorting.counts, table.counts) = (false, false);
         vec![sorting, table]
@@ -246,7 +217,7 @@ impl Peers {
             (false, packtrain_bench::SEGMENTS) => Goal::AtLeast(1.5),
             _ => Goal::Reported,
         };
-        let mut peers = vec![self.rust(work, "tun-rs").goal(goal)];
+        let mut peers = vec![rust(work, "tun-rs").goal(goal)];
         if !udp && segments == packtrain_bench::SEGMENTS {
             let all = |dpdk| dpdk::cutting(dpdk, true);
             peers.push(self.dpdk("rte_gso, checksums, copy", all));
@@ -263,9 +234,9 @@ impl Peers {
         };
         let key_only = if distinct == 1 { 0.8 } else { 3.0 };
         vec![
-            self.rust(work, "sort_unstable"),
-            self.rust(work, "radsort"),
-            self.rust(work, "voracious"),
+            rust(work, "sort_unstable"),
+            rust(work, "radsort"),
+            rust(work, "voracious"),
             self.plain("C, qsort", move |plain| {
                 plain::grouping(plain, plain::Sort::Qsort, n, distinct)
             }),

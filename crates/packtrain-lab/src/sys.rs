@@ -149,7 +149,7 @@ pub(crate) fn set_receive_timeout(fd: impl AsFd, timeout: Duration) -> io::Resul
 /// Chooses a TCP socket's congestion control by its name.
 pub(crate) fn set_congestion_control(fd: impl AsFd, name: &str) -> io::Result<()> {
     let fd = fd.as_fd();
-    // SAFETY: pointer and length describe `name`, which outlives the call; the kernel only reads it.
+    // SAFETY: pointer and length describe `name`, which outlives the call; the kernel reads only.
     check(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),

@@ -3,7 +3,7 @@
 //! than that allows.
 
 use packtrain::driver::Wishes;
-use packtrain::engine::{self, Report, Session};
+use packtrain::engine::{self, PortSnapshot, Report, Session};
 use packtrain::plan::{Side as PlanSide, plan};
 use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
@@ -104,7 +104,7 @@ fn check(protocol: Protocol, moderation: Moderation) -> Account {
 fn signals(account: &Account) -> Vec<(u64, u64)> {
     let ports = account.report.snapshot.ports.iter();
     ports
-        .map(|port| port.rx_total())
+        .map(PortSnapshot::rx_total)
         .filter(|rx| rx.packets > 0)
         .map(|rx| (rx.wakeups, rx.moderated))
         .collect()

@@ -465,7 +465,9 @@ pub const FAULTS: &[Fault] = &[
         "            difference |= differ(a, b, bits);\n\
          \x20       }\n\
          \x20       difference == 0",
-        "        }\n        difference == 0",
+        "            let _: (&[u8; 8], &[u8; 8], &[u8; 8]) = (a, b, bits);\n\
+         \x20       }\n\
+         \x20       difference == 0",
     ),
     (
         "shape.rs",

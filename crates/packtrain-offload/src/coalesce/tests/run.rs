@@ -153,6 +153,28 @@ fn an_empty_datagram_is_not_the_first_of_a_run() {
     }
 }
 
+/// Nor is a segment that is smaller than any that segmentation makes ([`TCP_GSO_SIZE_MIN`]). Its
+/// headers are long enough here for the short way to look at it.
+#[test]
+fn a_segment_that_is_too_small_is_not_the_first_of_a_run() {
+    for (bytes, held) in [(1, false), (7, false), (8, true)] {
+        let mut first = frame::tcp6(100);
+        first.link = LinkType::Ethernet;
+        first.options = timestamps(7, 9);
+        let mut small = first.clone();
+        small.ports.0 += 1;
+        small.payload.truncate(bytes);
+        let steps = [&first, &small].map(|frame| Step::Push(frame.verified()));
+        for config in configs(LinkType::Ethernet, 65_535) {
+            in_three_ways(config, &steps);
+            let (output, _) = run(config, steps.to_vec());
+            let (_, done) = output.iter().find(|(wire, _)| wire.ids == [1]).unwrap();
+            let passed = *done == Done::Passed(NotTaken::Payload);
+            assert_eq!(passed, !held, "{bytes} bytes: {done:?}");
+        }
+    }
+}
+
 /// A verified packet whose checksum field is the other form of zero cannot be restored, and is not
 /// merged in the middle of a run either.
 #[test]

@@ -156,11 +156,6 @@ pub const FAULTS: &[Fault] = &[
     ("run.rs", "!recent.is_first::<KIND>(head)", "false"),
     (
         "run.rs",
-        "        } else {\n            1\n        };\n        if",
-        "        } else {\n            0\n        };\n        if",
-    ),
-    (
-        "run.rs",
         "        UDP_GSO_SEGMENTS_MAX as u32\n",
         "        TCP_SEGMENTS_MAX\n",
     ),

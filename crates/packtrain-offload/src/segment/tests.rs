@@ -697,6 +697,8 @@ fn short_buffers_and_wrong_numbers_write_nothing() {
     let write = |index, packet: &[u8], out: &mut [u8]| segmenter.write_segment(index, packet, out);
     let mut out = [0xa5; 1040];
     assert_eq!(write(3, &packet, &mut out), Err(SegmentError::Index));
+    // What is wrong for any buffer is said first.
+    assert_eq!(write(3, &packet, &mut []), Err(SegmentError::Index));
     assert_eq!(
         write(2, &packet[..3039], &mut out),
         Err(SegmentError::Buffer)

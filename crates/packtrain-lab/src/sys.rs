@@ -146,42 +146,6 @@ pub(crate) fn set_receive_timeout(fd: impl AsFd, timeout: Duration) -> io::Resul
     set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, &value)
 }
 
-/// Chooses a TCP socket's congestion control by its name.
-pub(crate) fn set_congestion_control(fd: impl AsFd, name: &str) -> io::Result<()> {
-    let fd = fd.as_fd();
-    // SAFETY: pointer and length describe `name`, which outlives the call; the kernel reads only.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast::<c_void>(),
-            name.len() as socklen_t,
-        )
-    })
-    .map(drop)
-}
-
-/// The name of a TCP socket's congestion control.
-pub(crate) fn congestion_control(fd: impl AsFd) -> io::Result<String> {
-    // TCP_CA_NAME_MAX of the kernel.
-    let mut name = [0_u8; 16];
-    let mut len = name.len() as socklen_t;
-    let fd = fd.as_fd();
-    // SAFETY: the kernel writes at most `len` bytes, the size of `name`.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_mut_ptr().cast::<c_void>(),
-            &raw mut len,
-        )
-    })?;
-    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(name).into_owned())
-}
-
 /// `TCP_INFO`'s `tcpi_total_retrans`: segments retransmitted over the life of the connection.
 pub(crate) fn tcp_retransmits(fd: impl AsFd) -> io::Result<u64> {
     // SAFETY: tcp_info is plain old data, all zeroes is a valid value.

@@ -51,6 +51,17 @@ impl Pattern {
         &self.block[Self::place(stream, position)]
     }
 
+    /// The hash of the first `bytes` bytes of stream number `stream`.
+    pub fn stream_hash(&self, stream: u32, bytes: u64) -> u64 {
+        let mut hash = StreamHash::new();
+        while hash.bytes() < bytes {
+            let piece = self.stream(stream, hash.bytes());
+            let left = usize::try_from(bytes - hash.bytes()).unwrap_or(usize::MAX);
+            hash.add(&piece[..piece.len().min(left)]);
+        }
+        hash.finish()
+    }
+
     /// What all streams are cut from: 256 KiB.
     pub(crate) fn block(&self) -> &[u8] {
         &self.block
@@ -306,6 +317,10 @@ mod tests {
         let mut pieces = StreamHash::new();
         whole.chunks(1448).for_each(|chunk| pieces.add(chunk));
         assert_eq!(pieces.finish(), hash(&whole));
+        assert_eq!(
+            Pattern::new(7).stream_hash(0, whole.len() as u64),
+            hash(&whole)
+        );
         assert_eq!(pieces.bytes(), whole.len() as u64);
     }
 

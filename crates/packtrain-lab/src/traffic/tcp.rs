@@ -1,9 +1,11 @@
 //! TCP streams: connect, write the pattern, read and hash to the end.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::payload::{Pattern, StreamHash, combine};
 use super::{
@@ -52,6 +54,11 @@ pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, 
         }
     };
     let mut retransmits = 0;
+    let mut sent = sent;
+    for (stream, end) in (0..).zip(&mut sent) {
+        // Now and not while it was sent: what that costs is not what is measured.
+        end.hash = pattern.stream_hash(stream, end.bytes);
+    }
     for connection in &connections {
         retransmits +=
             sys::tcp_retransmits(&connection.sender).map_err(LabError::from_io("TCP_INFO"))?;
@@ -112,13 +119,30 @@ fn report(
 /// link, as BBR does, then the model is what a transfer measures.
 const CONGESTION_CONTROL: &str = "cubic";
 
-fn choose_congestion_control(socket: &TcpStream) -> Result<(), LabError> {
-    match sys::set_congestion_control(socket, CONGESTION_CONTROL) {
-        Ok(()) => Ok(()),
+/// A socket of its own for each end, of which [`CONGESTION_CONTROL`] is known before it is
+/// connected: a connection that begins under BBR and is told otherwise keeps BBR's timer for every
+/// burst (`sk_pacing_status`).
+fn socket(address: SocketAddr) -> Result<Socket, LabError> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)
+        .map_err(LabError::from_io("socket (tcp)"))?;
+    match socket.set_tcp_congestion(CONGESTION_CONTROL.as_bytes()) {
+        Ok(()) => Ok(socket),
         // The kernel was built without it, or keeps it from this user: then it is the machine's.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EPERM)) => Ok(()),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EPERM)) => {
+            Ok(socket)
+        }
         Err(error) => Err(LabError::os("TCP_CONGESTION", &error)),
     }
+}
+
+/// A listener whose connections have its congestion control from their first packet on.
+fn listen(address: SocketAddr) -> Result<TcpListener, LabError> {
+    let socket = socket(address)?;
+    socket
+        .bind(&address.into())
+        .map_err(LabError::from_io("bind"))?;
+    socket.listen(128).map_err(LabError::from_io("listen"))?;
+    Ok(socket.into())
 }
 
 /// The congestion control of TCP transfers on this machine.
@@ -127,22 +151,27 @@ fn choose_congestion_control(socket: &TcpStream) -> Result<(), LabError> {
 ///
 /// When no namespace can be made to ask in.
 pub fn congestion_control() -> Result<String, LabError> {
-    let pair = || {
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        TcpStream::connect(listener.local_addr()?)
-    };
-    let socket = Netns::new()?
-        .run(pair)?
-        .map_err(LabError::from_io("connect"))?;
-    choose_congestion_control(&socket)?;
-    sys::congestion_control(&socket).map_err(LabError::from_io("TCP_CONGESTION"))
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let name = Netns::new()?.run(|| {
+        let listener = listen(address)?;
+        let at = listener.local_addr();
+        let end = TcpStream::connect(at.map_err(LabError::from_io("getsockname"))?)
+            .map_err(LabError::from_io("connect"))?;
+        let accepted = listener.accept();
+        drop(end);
+        let (accepted, _) = accepted.map_err(LabError::from_io("accept"))?;
+        SockRef::from(&accepted)
+            .tcp_congestion()
+            .map_err(LabError::from_io("TCP_CONGESTION"))
+    })??;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
 }
 
 /// Connects every stream, one after the other, so that both lists are in the same order.
 fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabError> {
     let watch = Watch::new(transfer);
-    let listener = way.to.run(|| TcpListener::bind((way.address, 0)))?;
-    let listener = listener.map_err(LabError::from_io("bind"))?;
+    let listener = way.to.run(|| listen((way.address, 0).into()))??;
     sys::set_receive_timeout(&listener, QUANTUM).map_err(LabError::from_io("SO_RCVTIMEO"))?;
     let address = listener
         .local_addr()
@@ -151,11 +180,13 @@ fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabErr
         let connect = |_| {
             watch.cancelled()?;
             watch.check_limit("tcp connect", 0)?;
-            let sender = TcpStream::connect_timeout(&address, transfer.stall)
+            let sender = socket(address)?;
+            sender
+                .connect_timeout(&address.into(), transfer.stall)
                 .map_err(|error| connect_failed(transfer, &error))?;
+            let sender = TcpStream::from(sender);
             let receiver = accept(&watch, &listener, &sender)?;
             for end in [&sender, &receiver] {
-                choose_congestion_control(end)?;
                 end.set_read_timeout(Some(QUANTUM))
                     .map_err(LabError::from_io("SO_RCVTIMEO"))?;
                 end.set_write_timeout(Some(QUANTUM))
@@ -199,6 +230,7 @@ fn accept(
     }
 }
 
+/// Sends; the hash is left to whoever knows that the clock has stopped.
 fn send(
     watch: &Watch<'_>,
     pattern: &Pattern,
@@ -207,26 +239,25 @@ fn send(
 ) -> Result<End, LabError> {
     let cpu = Usage::of_thread();
     let goal = watch.transfer.share(stream).unwrap_or(u64::MAX);
-    let mut hash = StreamHash::new();
-    let mut calls = 0;
+    let (mut bytes, mut calls) = (0, 0);
     let mut progress = Instant::now();
-    while hash.bytes() < goal && !watch.time_is_up() {
-        let piece = pattern.stream(stream, hash.bytes());
-        let left = usize::try_from(goal - hash.bytes()).unwrap_or(usize::MAX);
+    while bytes < goal && !watch.time_is_up() {
+        let piece = pattern.stream(stream, bytes);
+        let left = usize::try_from(goal - bytes).unwrap_or(usize::MAX);
         let piece = &piece[..piece.len().min(watch.transfer.write_size).min(left)];
         calls += 1;
         match socket.write(piece) {
             Ok(0) => return Err(LabError::Answer("write of 0 bytes")),
             Ok(len) => {
-                hash.add(&piece[..len]);
+                bytes += len as u64;
                 progress = Instant::now();
             }
-            Err(error) if is_pause(&error) => watch.check("tcp send", progress, hash.bytes())?,
+            Err(error) if is_pause(&error) => watch.check("tcp send", progress, bytes)?,
             Err(error) => return Err(LabError::os("send (tcp)", &error)),
         }
         if calls % 64 == 0 {
             watch.cancelled()?;
-            watch.check_limit("tcp send", hash.bytes())?;
+            watch.check_limit("tcp send", bytes)?;
         }
     }
     socket
@@ -234,8 +265,8 @@ fn send(
         .map_err(LabError::from_io("shutdown"))?;
     let cpu = Usage::of_thread().since(&cpu);
     Ok(End {
-        bytes: hash.bytes(),
-        hash: hash.finish(),
+        bytes,
+        hash: 0,
         calls,
         cpu,
     })

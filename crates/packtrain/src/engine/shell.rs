@@ -1,4 +1,4 @@
-//! The outer shell: the only place that blocks. One thread for each worker, asleep in epoll
+//! The outer shell: the only place that blocks. One thread for each worker, asleep in ppoll
 //! between steps.
 
 use super::alarm::Alarm;
@@ -8,7 +8,7 @@ use super::intake::Intake;
 use super::pressure::Gauge;
 use super::seat::{Seat, Told};
 use super::settings::room;
-use super::sys::{Epoll, THREAD_USAGE_SYSCALLS, thread_usage, wake_in_time};
+use super::sys::{Poll, THREAD_USAGE_SYSCALLS, thread_usage, wake_in_time};
 use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::policy::idle::{Idle, Idler, Pressure, Room, Wait};
@@ -105,10 +105,6 @@ impl Running {
     {
         let alarms = workers.iter().map(|worker| Arc::clone(worker.alarm()));
         let alarms = alarms.collect();
-        // Before any of them runs: a worker that cannot sleep would leave the ports attached, with
-        // nobody to serve them, and whoever waits for packets would have to find out by waiting.
-        let epolls = workers.iter().map(|_| Epoll::new());
-        let epolls = epolls.collect::<io::Result<Vec<_>>>()?;
         let mut running = Self {
             stop: Arc::new(Stop { intake, alarms }),
             threads: Vec::with_capacity(workers.len()),
@@ -116,14 +112,13 @@ impl Running {
         };
         let room = room(workers.len());
         let cpus = cpus.iter().copied().chain(std::iter::repeat(None));
-        let workers = workers.into_iter().zip(epolls).zip(cpus);
-        for (index, ((worker, epoll), cpu)) in workers.enumerate() {
+        for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
             let stop = StopAtEnd(Arc::clone(&running.stop));
             let seat = Arc::new(Seat::new(cpu.into_iter().collect(), room));
             let own = Arc::clone(&seat);
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || drive(worker, epoll, &stop.0, Waits::new(idle, room), &own))?;
+                .spawn(move || drive(worker, &stop.0, Waits::new(idle, room), &own))?;
             running.threads.push(thread);
             running.seats.push(seat);
         }
@@ -226,7 +221,6 @@ impl Waits {
 
 fn drive<RA, TA, RB, TB, H>(
     mut worker: Worker<RA, TA, RB, TB, H>,
-    epoll: Epoll,
     stop: &Stop,
     waits: Waits,
     seat: &Seat,
@@ -243,7 +237,7 @@ where
         RunError::from(DeviceError::Failed { action, source })
     });
     wake_in_time();
-    let result = bound.and_then(|()| work(&mut worker, epoll, stop, waits, seat));
+    let result = bound.and_then(|()| work(&mut worker, stop, waits, seat));
     worker.abandon(match result {
         Ok(()) => DropReason::Shutdown,
         Err(_) => DropReason::DeviceReset,
@@ -265,7 +259,6 @@ fn publish_usage(counters: &WorkerCounters) {
 
 fn work<RA, TA, RB, TB, H>(
     worker: &mut Worker<RA, TA, RB, TB, H>,
-    mut epoll: Epoll,
     stop: &Stop,
     mut waits: Waits,
     seat: &Seat,
@@ -280,6 +273,7 @@ where
     let failed = |action| move |source| RunError::from(DeviceError::Failed { action, source });
     let clock = MonotonicClock::new();
     let counters = Arc::clone(worker.counters());
+    let mut poll = Poll::new();
     let mut drain_until = None;
     let mut look_due = Instant::default();
     let mut usage_due = Instant::default();
@@ -350,7 +344,7 @@ where
             woken = true;
             worker.woken_by(fd);
         };
-        let syscalls = epoll
+        let syscalls = poll
             .wait(interests, timeout, ready)
             .map_err(failed("wait for packets"))?;
         counters.syscalls.add(syscalls);

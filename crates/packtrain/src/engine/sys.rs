@@ -1,4 +1,4 @@
-//! The system calls of the outer shell: epoll, eventfd, what a thread has used, CPU masks.
+//! The system calls of the outer shell: ppoll, eventfd, what a thread has used, CPU masks.
 
 #![allow(unsafe_code, reason = "calls the kernel")]
 
@@ -8,31 +8,18 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// A set of descriptors to wait for.
+/// Descriptors to wait for.
+///
+/// With `ppoll` and not with `epoll`: a descriptor in an epoll set has a callback on its wait queue
+/// for as long as it is registered, and a TAP or a packet socket then runs it, with two locks, for
+/// every packet that it queues, whether the worker sleeps or not (`sock_def_readable`,
+/// `ep_poll_callback`). `ppoll` is on the queues only while it sleeps.
 #[derive(Debug)]
-pub(super) struct Epoll {
-    fd: OwnedFd,
-    /// What is registered, so that the kernel is told of changes only.
-    registered: Vec<Registered>,
-    /// By descriptor number, which the kernel keeps small: its place in `registered` and one more;
-    /// 0 for none.
+pub(super) struct Poll {
+    /// What the last wait was for; kept for its memory.
+    watched: Vec<libc::pollfd>,
+    /// By descriptor number, which the kernel keeps small: its place in `watched`.
     places: Vec<usize>,
-    /// The kernel has no `epoll_pwait2` (before Linux 5.11), or a sandbox forbids it.
-    only_milliseconds: bool,
-}
-
-/// `struct __kernel_timespec`: 64 bits each on every architecture.
-#[repr(C)]
-struct KernelTime {
-    seconds: i64,
-    nanoseconds: i64,
-}
-
-#[derive(Debug)]
-struct Registered {
-    fd: RawFd,
-    events: u32,
-    wanted: u32,
 }
 
 /// Takes ownership of a descriptor that a system call has just returned.
@@ -44,98 +31,60 @@ fn owned(raw: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-const EVENTS: usize = 16;
-
-impl Epoll {
-    pub(super) fn new() -> io::Result<Self> {
-        // SAFETY: no pointers are passed.
-        let fd = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        Ok(Self {
-            fd,
-            registered: Vec::with_capacity(EVENTS),
+impl Poll {
+    pub(super) const fn new() -> Self {
+        Self {
+            watched: Vec::new(),
             places: Vec::new(),
-            only_milliseconds: false,
-        })
+        }
     }
 
     /// Waits until one of `interests` is ready, or `timeout` (`None`: for ever), and calls `ready`
-    /// for each. Level-triggered. Returns the number of system calls made.
+    /// for each, an error or a hang-up included. Returns the number of system calls made: none
+    /// less than 1.
     pub(super) fn wait(
         &mut self,
         interests: impl FnOnce(&mut dyn FnMut(BorrowedFd<'_>, Interest)),
         timeout: Option<Duration>,
         mut ready: impl FnMut(RawFd),
     ) -> io::Result<u64> {
-        let mut syscalls = 1 + self.register(interests)?;
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
-        let mut count = self.wait_for(&mut events, timeout);
-        if count < 0 && timeout.is_some() && !self.only_milliseconds {
-            // Sandboxes answer EPERM for what they do not know.
-            let error = io::Error::last_os_error().raw_os_error();
-            if matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
-                self.only_milliseconds = true;
-                syscalls += 1;
-                count = self.wait_for(&mut events, timeout);
-            }
-        }
-        if count < 0 {
+        self.watch(interests);
+        let time = timeout.map(|left| libc::timespec {
+            tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let count = self.watched.len() as libc::nfds_t;
+        // SAFETY: `watched` is valid for `count` entries, `time` for the call or null, and without
+        // a mask none is read.
+        let found =
+            unsafe { libc::ppoll(self.watched.as_mut_ptr(), count, time, std::ptr::null()) };
+        if found < 0 {
             let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
+            return match error.kind() {
+                // The kernel has marked none.
+                io::ErrorKind::Interrupted => Ok(1),
+                _ => Err(error),
+            };
+        }
+        for watched in self.watched.iter().filter(|watched| watched.revents != 0) {
+            if watched.revents & libc::POLLNVAL != 0 {
+                // Of a device that closed it before its half was gone; waiting would never end.
+                return Err(io::Error::from_raw_os_error(libc::EBADF));
             }
-            syscalls += 1;
+            ready(watched.fd);
         }
-        for event in events.iter().take(usize::try_from(count).unwrap_or(0)) {
-            ready(event.u64 as RawFd);
-        }
-        Ok(syscalls)
+        Ok(1)
     }
 
-    /// One system call; negative for an error, which is in `errno`. In milliseconds a time is
-    /// rounded up: waking a moment early would only mean waiting again.
-    fn wait_for(
-        &self,
-        events: &mut [libc::epoll_event; EVENTS],
-        timeout: Option<Duration>,
-    ) -> libc::c_long {
-        let (epoll, events) = (self.fd.as_raw_fd(), events.as_mut_ptr());
-        let room = EVENTS as libc::c_int;
-        match timeout {
-            Some(left) if !self.only_milliseconds => {
-                let time = KernelTime {
-                    seconds: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                    nanoseconds: i64::from(left.subsec_nanos()),
-                };
-                let no_mask = std::ptr::null::<libc::sigset_t>();
-                let number = libc::SYS_epoll_pwait2;
-                // SAFETY: `events` is valid for `EVENTS` entries and `time` for the call; without a
-                // mask its size is not looked at. By number, since older C libraries lack it.
-                unsafe { libc::syscall(number, epoll, events, room, &raw const time, no_mask, 0) }
-            }
-            _ => {
-                let milliseconds = timeout.map_or(-1, |left| {
-                    let up = left.as_nanos().div_ceil(1_000_000);
-                    libc::c_int::try_from(up).unwrap_or(libc::c_int::MAX)
-                });
-                // SAFETY: `events` is valid for `EVENTS` entries.
-                let count = unsafe { libc::epoll_wait(epoll, events, room, milliseconds) };
-                libc::c_long::from(count)
-            }
-        }
-    }
-
-    fn register(
-        &mut self,
-        interests: impl FnOnce(&mut dyn FnMut(BorrowedFd<'_>, Interest)),
-    ) -> io::Result<u64> {
-        for registered in &mut self.registered {
-            registered.wanted = 0;
-        }
-        let (all, places) = (&mut self.registered, &mut self.places);
+    /// Makes the list of descriptors, each once, with all that is wanted of it.
+    fn watch(&mut self, interests: impl FnOnce(&mut dyn FnMut(BorrowedFd<'_>, Interest))) {
+        let Self { watched, places } = self;
+        watched.clear();
         interests(&mut |fd, interest| {
             let events = match interest {
-                Interest::Read => libc::EPOLLIN as u32,
-                Interest::Write => libc::EPOLLOUT as u32,
+                Interest::Read => libc::POLLIN,
+                Interest::Write => libc::POLLOUT,
             };
             let fd = fd.as_raw_fd();
             // An open descriptor's number is not negative.
@@ -143,46 +92,22 @@ impl Epoll {
             if number >= places.len() {
                 places.resize(number + 1, 0);
             }
-            match places[number].checked_sub(1) {
-                Some(place) => all[place].wanted |= events,
+            // Places are of any wait before this one, so what is there is looked at.
+            match watched
+                .get_mut(places[number])
+                .filter(|known| known.fd == fd)
+            {
+                Some(known) => known.events |= events,
                 None => {
-                    all.push(Registered {
+                    places[number] = watched.len();
+                    watched.push(libc::pollfd {
                         fd,
-                        events: 0,
-                        wanted: events,
+                        events,
+                        revents: 0,
                     });
-                    places[number] = all.len();
                 }
             }
         });
-        let epoll = self.fd.as_raw_fd();
-        self.registered
-            .iter_mut()
-            .try_fold(0, |calls, known| Ok(calls + known.update(epoll)?))
-    }
-}
-
-impl Registered {
-    /// Tells the kernel of a change; returns the number of system calls made.
-    fn update(&mut self, epoll: RawFd) -> io::Result<u64> {
-        if self.events == self.wanted {
-            return Ok(0);
-        }
-        let operation = match (self.events, self.wanted) {
-            (0, _) => libc::EPOLL_CTL_ADD,
-            (_, 0) => libc::EPOLL_CTL_DEL,
-            _ => libc::EPOLL_CTL_MOD,
-        };
-        let mut event = libc::epoll_event {
-            events: self.wanted,
-            u64: self.fd as u64,
-        };
-        // SAFETY: `event` is valid for the call.
-        if unsafe { libc::epoll_ctl(epoll, operation, self.fd, &raw mut event) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        self.events = self.wanted;
-        Ok(1)
     }
 }
 
@@ -341,28 +266,19 @@ mod tests {
 
     #[test]
     fn times_below_a_millisecond_are_slept_and_not_much_more() {
-        let mut epoll = Epoll::new().unwrap();
-        for only_milliseconds in [false, true] {
-            epoll.only_milliseconds = only_milliseconds;
-            let time = Duration::from_micros(50);
-            let start = Instant::now();
-            let calls = epoll.wait(|_| {}, Some(time), |_| panic!("nothing is watched"));
-            assert_eq!(calls.unwrap(), 1);
-            assert!(start.elapsed() >= time);
-        }
-        // How soon it wakes up is the machine's affair; over many times the best is no accident.
-        epoll.only_milliseconds = false;
+        let mut poll = Poll::new();
+        let time = Duration::from_micros(50);
         let slept = (0..200).map(|_| {
             let start = Instant::now();
-            let calls = epoll.wait(|_| {}, Some(Duration::from_micros(50)), |_| {});
-            (calls.unwrap(), start.elapsed())
+            let calls = poll.wait(|_| {}, Some(time), |_| panic!("nothing is watched"));
+            assert_eq!(calls.unwrap(), 1);
+            start.elapsed()
         });
-        let least = slept.map(|(_, time)| time).min().unwrap();
-        if epoll.only_milliseconds {
-            println!("SKIP: this kernel has no epoll_pwait2");
-        } else {
-            assert!(least < Duration::from_millis(1), "{least:?}");
-        }
+        let slept: Vec<_> = slept.collect();
+        assert!(slept.iter().all(|slept| *slept >= time));
+        // How soon it wakes up is the machine's affair; over many times the best is no accident.
+        let least = slept.iter().min().unwrap();
+        assert!(*least < Duration::from_millis(1), "{least:?}");
     }
 
     /// What /proc says of the calling thread.
@@ -383,10 +299,10 @@ mod tests {
     fn a_thread_that_sleeps_is_counted_as_proc_counts_it() {
         const SLEEPS: u64 = 40;
         let thread = std::thread::spawn(|| {
-            let mut epoll = Epoll::new().unwrap();
+            let mut poll = Poll::new();
             let start = thread_usage();
             for _ in 0..SLEEPS {
-                let slept = epoll.wait(|_| {}, Some(Duration::from_millis(1)), |_| {});
+                let slept = poll.wait(|_| {}, Some(Duration::from_millis(1)), |_| {});
                 slept.unwrap();
             }
             // Counts only grow: ours lies between one look of /proc before it and one after it.
@@ -404,7 +320,7 @@ mod tests {
 
     #[test]
     fn every_descriptor_is_watched_for_what_was_asked_last() {
-        let mut epoll = Epoll::new().unwrap();
+        let mut poll = Poll::new();
         let wakers: Vec<_> = (0..40).map(|_| Waker::new().unwrap()).collect();
         for waker in &wakers {
             waker.wake();
@@ -417,11 +333,39 @@ mod tests {
             };
             let mut ready = Vec::new();
             let time = Some(Duration::ZERO);
-            epoll.wait(interests, time, |fd| ready.push(fd)).unwrap();
-            assert_eq!(ready.len(), watched.len().min(EVENTS));
+            poll.wait(interests, time, |fd| ready.push(fd)).unwrap();
             let fds: Vec<_> = wakers[watched].iter().map(|w| w.fd().as_raw_fd()).collect();
-            assert!(ready.iter().all(|fd| fds.contains(fd)));
+            assert_eq!(ready, fds);
         }
+    }
+
+    #[test]
+    fn a_descriptor_that_is_wanted_for_two_things_is_told_of_once() {
+        let waker = Waker::new().unwrap();
+        let (mut poll, mut ready) = (Poll::new(), 0);
+        let both = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
+            visit(waker.fd(), Interest::Read);
+            visit(waker.fd(), Interest::Write);
+        };
+        poll.wait(both, None, |_| ready += 1).unwrap();
+        assert_eq!(ready, 1);
+        assert_eq!(poll.watched.len(), 1);
+        assert_eq!(poll.watched[0].revents, libc::POLLOUT);
+        waker.wake();
+        poll.wait(both, None, |_| ready += 1).unwrap();
+        assert_eq!(ready, 2);
+        assert_eq!(poll.watched[0].revents, libc::POLLIN | libc::POLLOUT);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_open_is_an_error_and_no_wakeup_for_ever() {
+        // SAFETY: nobody has opened this number, and it is used for nothing but asking that.
+        let gone = unsafe { BorrowedFd::borrow_raw(99_999) };
+        let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
+            visit(gone, Interest::Read);
+        };
+        let result = Poll::new().wait(interests, None, |_| panic!("it is not ready"));
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 
     #[test]

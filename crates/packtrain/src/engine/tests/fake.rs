@@ -18,7 +18,7 @@ use crate::stats::DropReason;
 use crate::test_packets::{Segment, tcp4};
 use crate::time::Instant;
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -124,7 +124,7 @@ impl Queue {
         // Full of bytes that nobody has read yet it is readable as well.
         match self.tx_bell.lock().unwrap().write_all(&[1]) {
             Ok(()) => {}
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
         }
     }
 
@@ -178,7 +178,7 @@ impl RxDescriptors for FakeRx {
         match self.bell.read(&mut rung) {
             Ok(0) => return Err(DeviceError::Removed),
             Ok(_) => {}
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
         }
         let mut state = self.state.lock().unwrap();
         state.polls += 1;
@@ -208,7 +208,7 @@ impl RxDescriptors for FakeRx {
                 End::Finished => Err(DeviceError::Finished),
                 End::Failed => Err(DeviceError::Failed {
                     action: "read",
-                    source: std::io::Error::other("test"),
+                    source: io::Error::other("test"),
                 }),
                 End::Panic => {
                     drop(state);
@@ -321,7 +321,7 @@ impl TxDescriptors for FakeTx {
         let mut rung = [0; 4096];
         match self.bell.read(&mut rung) {
             Ok(_) => return Armed::WorkPending,
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
         }
         let state = self.state.lock().unwrap();
         if state.complete > 0 && !state.hung && !state.kept.is_empty() {
@@ -397,16 +397,16 @@ impl Driver for Fake {
     }
 }
 
-fn fake(name: &'static str, input: Input, queues: usize) -> (Fake, Vec<Queue>) {
+fn fake(name: &'static str, input: Input, queues: usize) -> io::Result<(Fake, Vec<Queue>)> {
     let mut fake = Fake {
         name,
         input,
         queues: Vec::new(),
     };
     let handles = (0..queues).map(|_| {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (ours, theirs) = UnixStream::pair()?;
         theirs.set_nonblocking(true).unwrap();
-        let (tx_ours, tx_theirs) = UnixStream::pair().unwrap();
+        let (tx_ours, tx_theirs) = UnixStream::pair()?;
         for stream in [&tx_ours, &tx_theirs] {
             stream.set_nonblocking(true).unwrap();
         }
@@ -427,10 +427,10 @@ fn fake(name: &'static str, input: Input, queues: usize) -> (Fake, Vec<Queue>) {
             bell: tx_theirs,
         };
         fake.queues.push((rx, tx));
-        handle
+        Ok(handle)
     });
-    let handles = handles.collect();
-    (fake, handles)
+    let handles = handles.collect::<io::Result<_>>()?;
+    Ok((fake, handles))
 }
 
 /// Two fake devices, joined.
@@ -510,9 +510,13 @@ pub fn with_settings<H: Handler>(
     settings: &Settings,
     handler: impl FnMut() -> H,
 ) -> Result<World<H>, DeviceError> {
-    let arena = Arena::new(ArenaConfig::small()).unwrap();
-    let (mut device_a, a) = fake("a", input[0], queues[0]);
-    let (mut device_b, b) = fake("b", input[1], queues[1]);
+    let failed = |source| DeviceError::Failed {
+        action: "make the test's devices",
+        source,
+    };
+    let arena = Arena::new(ArenaConfig::small()).map_err(failed)?;
+    let (mut device_a, a) = fake("a", input[0], queues[0]).map_err(failed)?;
+    let (mut device_b, b) = fake("b", input[1], queues[1]).map_err(failed)?;
     let Joined {
         workers,
         intake,

@@ -6,6 +6,7 @@
 )]
 
 use crate::driver::DeviceCounters;
+use rustix::io::Errno;
 use std::ffi::{c_int, c_short, c_uint};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -192,28 +193,30 @@ impl Queue {
     /// Reads one packet, header and all, into `buffers`; returns the bytes.
     pub(in crate::port) fn read(&self, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, ReadError> {
         loop {
+            // System calls without the C library: its own are points where a thread may be
+            // cancelled, and note that in front of each call and after it.
             let read = match buffers {
-                [buffer] => (&self.0).read(buffer),
-                _ => (&self.0).read_vectored(buffers),
+                [buffer] => rustix::io::read(&self.0, &mut **buffer),
+                _ => rustix::io::readv(&self.0, buffers),
             };
             let error = match read {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => error,
             };
-            return Err(match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
+            return Err(match error {
+                Errno::INTR => continue,
                 // An interface that is down has nothing to read; EIO is macvtap's word for it.
-                Some(libc::EAGAIN | libc::EIO | libc::ENETDOWN) => ReadError::Empty,
-                Some(libc::EINVAL) => ReadError::Lost,
-                Some(libc::EBADFD) => ReadError::Removed,
-                _ => ReadError::Failed(error),
+                Errno::AGAIN | Errno::IO | Errno::NETDOWN => ReadError::Empty,
+                Errno::INVAL => ReadError::Lost,
+                Errno::BADFD => ReadError::Removed,
+                _ => ReadError::Failed(error.into()),
             });
         }
     }
 
     /// Writes one packet that is in one piece, header and all.
     pub(in crate::port) fn write(&self, packet: &[u8]) -> Result<(), WriteError> {
-        self.write_with(packet.len(), |mut file| file.write(packet))
+        self.write_with(packet.len(), |file| rustix::io::write(file, packet))
     }
 
     /// Writes one packet of `bytes` bytes in pieces, header and all.
@@ -222,13 +225,13 @@ impl Queue {
         pieces: &[IoSlice<'_>],
         bytes: usize,
     ) -> Result<(), WriteError> {
-        self.write_with(bytes, |mut file| file.write_vectored(pieces))
+        self.write_with(bytes, |file| rustix::io::writev(file, pieces))
     }
 
     fn write_with(
         &self,
         bytes: usize,
-        mut write: impl FnMut(&File) -> io::Result<usize>,
+        write: impl Fn(&File) -> Result<usize, Errno>,
     ) -> Result<(), WriteError> {
         loop {
             let error = match write(&self.0) {
@@ -236,15 +239,15 @@ impl Queue {
                 Ok(_partly) => return Err(WriteError::Other),
                 Err(error) => error,
             };
-            return Err(match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
-                Some(libc::EAGAIN) => WriteError::Busy,
-                Some(libc::ENOBUFS | libc::ENOMEM) => WriteError::NoMemory,
-                Some(libc::EIO | libc::ENETDOWN) => WriteError::Down,
-                Some(libc::EBADFD) => WriteError::Removed,
-                Some(libc::EINVAL) => WriteError::Invalid,
-                Some(libc::EMSGSIZE) => WriteError::Segments,
-                Some(libc::E2BIG) => WriteError::Bytes,
+            return Err(match error {
+                Errno::INTR => continue,
+                Errno::AGAIN => WriteError::Busy,
+                Errno::NOBUFS | Errno::NOMEM => WriteError::NoMemory,
+                Errno::IO | Errno::NETDOWN => WriteError::Down,
+                Errno::BADFD => WriteError::Removed,
+                Errno::INVAL => WriteError::Invalid,
+                Errno::MSGSIZE => WriteError::Segments,
+                Errno::TOOBIG => WriteError::Bytes,
                 _ => WriteError::Other,
             });
         }

@@ -16,7 +16,8 @@ mod tidy;
 const USAGE: &str = "\
 usage: cargo xtask tidy                  check the rules of the source tree
        cargo xtask fuzz [--seconds N]    run every fuzz target for N seconds (20)
-       cargo xtask mutants [LIST [TEXT]] plant faults (those with TEXT in them), one by one: which
+       cargo xtask mutants [LIST [TEXT..]]
+                                         plant faults (those with a TEXT in them), one by one: which
                                          does no test see?
        cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
 
@@ -41,9 +42,8 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
-        ["mutants"] => mutants::run(&root, None, ""),
-        ["mutants", list] => mutants::run(&root, Some(list), ""),
-        ["mutants", list, text] => mutants::run(&root, Some(list), text),
+        ["mutants"] => mutants::run(&root, None, &[]),
+        ["mutants", list, texts @ ..] => mutants::run(&root, Some(list), texts),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -8,8 +8,8 @@
 //! there, it is tried for a moment. If more packets went out, what there was before is looked at
 //! once more: what is better than both the time before and the time after is better, and stays.
 //! Otherwise it is not tried again for a time that doubles. A trial that gained nothing leaves
-//! things as they were, so a constant load sees two changes in each [`TRIAL_EVERY_MAX`], and
-//! between them none.
+//! things as they were, so a constant load sees one trial in each [`TRIAL_EVERY_MAX`], and between
+//! them no change.
 //!
 //! With more producers than CPUs it is the scheduler that decides from one millisecond to the next
 //! whether they contend, and a producer that runs alone sends more than two in each other's way.
@@ -207,6 +207,8 @@ pub(super) struct Adaptive {
     strange: u8,
     /// The last trial was of gathering.
     gathered: bool,
+    /// Producers take the ring back from the worker: in the first window after it drained.
+    retakes: bool,
     /// Windows in a row that speak against `mode`.
     against: u8,
     /// Windows in a row in which the load was not the one of the last comparison.
@@ -235,6 +237,7 @@ impl Adaptive {
             crowded: false,
             strange: 0,
             gathered: false,
+            retakes: false,
             against: 0,
             changed: 0,
             next_trial: 0,
@@ -254,6 +257,9 @@ impl Adaptive {
 
     const fn rule(&self) -> Rule {
         match self.current() {
+            // A worker that has the ring keeps it until it is empty, which it may never be while
+            // producers are as fast. Then nothing would have changed but the name.
+            Mode::Direct if self.retakes => Rule::threshold(1, self.budget),
             Mode::Direct => Rule::direct(self.budget),
             Mode::Deferred => Rule::deferred(self.budget),
             Mode::Gathered => Rule::threshold(GATHERED, self.budget),
@@ -278,12 +284,14 @@ impl Adaptive {
         if ns >= WINDOW_NS && long {
             let window = std::mem::replace(&mut self.window, Window::EMPTY);
             self.times = Some((now, now));
+            let before = self.current();
             if self.is_of_the_kind(&window, now) {
                 match self.trial {
                     Some(trial) => self.step_trial(trial, now, ns, &window),
                     None => self.step(now, ns, &window),
                 }
             }
+            self.retakes = before != Mode::Direct && self.current() == Mode::Direct;
         }
         self.rule()
     }

@@ -426,6 +426,41 @@ fn the_budget_follows_the_costs_without_hunting() {
     assert_eq!(budget(1, u64::MAX), 1024);
 }
 
+/// A worker that has the ring drains it for as long as anything is in it, and a producer that is
+/// as fast sees to that: to say that producers drain again changes nothing, until one of them
+/// takes what was left to the worker.
+#[test]
+fn a_worker_that_keeps_the_ring_is_not_mistaken_for_producers_that_drain() {
+    let takes_over = |rule: Rule| {
+        let sight = Sight {
+            seen: Seen::Asked,
+            depth: 32,
+            batch: 32,
+        };
+        rule.ask(sight).claim == Claim::Any
+    };
+    for (by_worker, expected) in [(6_000, true), (5_000, false), (4_000, false)] {
+        let (mut dispatcher, mut worker_has_it) = (adaptive(), false);
+        let deferred = (0..20_000).filter(|ms| {
+            let rule = dispatcher.rule();
+            worker_has_it = defers(rule) || (worker_has_it && !takes_over(rule));
+            let packets = if worker_has_it { by_worker } else { 5_000 };
+            let observation = Observation {
+                packets,
+                depth: packets,
+                worker_awake: worker_has_it,
+                ..saturated()
+            };
+            dispatcher.observe(Instant::from_nanos(ms * MS), &observation);
+            defers(dispatcher.rule())
+        });
+        let deferred = deferred.count();
+        assert_eq!(deferred > 19_000, expected, "{by_worker}: {deferred} ms");
+        assert_eq!(deferred < 1_000, !expected, "{by_worker}: {deferred} ms");
+        assert!(expected || !worker_has_it, "{by_worker}: it is given back");
+    }
+}
+
 #[test]
 fn trials_of_a_constant_load_get_rare() {
     let mut dispatcher = adaptive();
@@ -437,8 +472,8 @@ fn trials_of_a_constant_load_get_rare() {
         })
         .collect();
     // The budget, and a trial after 9 ms. Then one 0.5, 1, 2, 4, 8, 16, 32 and 64 s later. Each
-    // goes there and back.
-    assert_eq!(changes, [13, 2, 0, 2, 0, 0, 0, 2]);
+    // goes there and back, and then producers take the ring back for a window.
+    assert_eq!(changes, [19, 3, 0, 3, 0, 0, 0, 3]);
 }
 
 /// A closed loop in numbers: what each packet costs the producer, the consumer, and who gets it
@@ -539,7 +574,7 @@ proptest! {
         observe(&mut dispatcher, 2 * long);
         let before = dispatcher.changes();
         observe(&mut dispatcher, 3 * long);
-        prop_assert!(dispatcher.changes() - before <= 2);
+        prop_assert!(dispatcher.changes() - before <= 3);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Kernel TCP and UDP through software coalescing: from a TAP without offloads to one with all of
 //! them. The far interface gets large packets, every byte arrives, and nothing is lost, sent again
-//! or put out of order by it.
+//! or put out of order by it. And the other way round: acknowledgements are merged towards a kernel
+//! that sends.
 
 use packtrain::driver::{Coalesce, Features, Wishes};
 use packtrain::engine::{Report, Session};
@@ -21,6 +22,10 @@ use std::time::{Duration, Instant};
 fn main() -> ExitCode {
     harness::main(&[
         ("far_interface_gets_large_packets", large_packets),
+        (
+            "acknowledgements_are_merged_towards_a_sender",
+            acknowledgements,
+        ),
         ("nothing_is_merged_where_it_is_off", off),
     ])
 }
@@ -37,6 +42,8 @@ struct Case {
     ip: IpVersion,
     streams: u32,
     mtu: u32,
+    /// The payload comes from the interface with offloads, so that what is merged acknowledges it.
+    acks: bool,
 }
 
 impl fmt::Display for Case {
@@ -47,10 +54,12 @@ impl fmt::Display for Case {
             ip,
             streams,
             mtu,
+            acks,
         } = self;
+        let what = if *acks { " acknowledged" } else { "" };
         write!(
             f,
-            "coalesce={coalesce:?}, {protocol:?} over {ip:?}, {streams} streams, mtu {mtu}"
+            "coalesce={coalesce:?}, {protocol:?} over {ip:?}{what}, {streams} streams, mtu {mtu}"
         )
     }
 }
@@ -110,9 +119,12 @@ fn run(case: Case) -> Result<Account, LabError> {
             .gro(true),
     };
     let before = [hosts.left.counters()?, hosts.right.counters()?];
-    let transfer = transfer
-        .streams(case.streams)
-        .run(&hosts.left, &hosts.right)?;
+    let (from, to) = if case.acks {
+        (&hosts.right, &hosts.left)
+    } else {
+        (&hosts.left, &hosts.right)
+    };
+    let transfer = transfer.streams(case.streams).run(from, to)?;
     let links = settle(case, &session, &hosts)?;
     let kernels = [
         hosts.left.counters()?.since(&before[0]),
@@ -180,12 +192,13 @@ fn check(case: Case, account: &Account) {
     assert_eq!(snapshot.ledger.dropped, 0, "{case}: {:?}", snapshot.drops);
     assert_eq!(kernels[0].tcp_in_csum_errors, 0, "{case}");
     assert_eq!(kernels[1].tcp_in_csum_errors, 0, "{case}");
+    let (sender, receiver) = if case.acks { (1, 0) } else { (0, 1) };
     if account.kernel_drops() == 0 {
         // Nothing was lost, so what is out of order was put out of order here.
-        assert_eq!(kernels[1].tcp_ofo_queue, 0, "{case}");
+        assert_eq!(kernels[receiver].tcp_ofo_queue, 0, "{case}");
         // Tail loss probes and timeouts come of hosts that did not run for that long.
         let probes = u64::from(case.streams);
-        let timed_out = kernels[0].tcp_timeouts > 0;
+        let timed_out = kernels[sender].tcp_timeouts > 0;
         assert!(
             transfer.retransmits <= probes || timed_out,
             "{case}: {transfer:?}"
@@ -234,6 +247,7 @@ fn large_packets() -> Outcome {
                     ip,
                     streams,
                     mtu,
+                    acks: false,
                 };
                 let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
                 print(case, &account);
@@ -242,6 +256,45 @@ fn large_packets() -> Outcome {
                 // Much fewer, by the two kernels' own counts; how many depends on the scheduler.
                 let limit = if mtu == 1500 { sent / 2 } else { sent * 4 / 5 };
                 assert!(arrived < limit, "{case}: {arrived} frames for {sent}");
+            }
+        }
+    }
+    Outcome::Done
+}
+
+/// Data goes to the interface without offloads, cut in front of it; its kernel acknowledges every
+/// second packet, and those are merged towards the kernel that sends.
+fn acknowledgements() -> Outcome {
+    let versions: &[IpVersion] = if netns::has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    };
+    for &ip in versions {
+        for (coalesce, streams) in [
+            (Coalesce::Stream, 1),
+            (Coalesce::Stream, 8),
+            (Coalesce::Hash, 1),
+        ] {
+            let case = Case {
+                coalesce,
+                protocol: Protocol::Tcp,
+                ip,
+                streams,
+                mtu: 1500,
+                acks: true,
+            };
+            let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+            print(case, &account);
+            check(case, &account);
+            let rx = account.report.snapshot.ports[0].rx_total();
+            let (sent, arrived) = (account.links[0].tx_packets, account.links[1].rx_packets);
+            // By the two kernels' own counts.
+            assert_eq!(rx.absorbed, sent - arrived, "{case}");
+            if coalesce == Coalesce::Stream {
+                assert!(rx.absorbed > 0, "{case}: {arrived} frames for {sent}");
+            } else {
+                assert_eq!(rx.absorbed, 0, "{case}: no cut gives them back");
             }
         }
     }
@@ -272,6 +325,7 @@ fn off() -> Outcome {
         ip: IpVersion::V4,
         streams: 1,
         mtu: 1500,
+        acks: false,
     };
     let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
     check(case, &account);

@@ -12,18 +12,16 @@ fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or("tun9".into());
     let device = tun_rs::DeviceBuilder::new().name(name).offload(true);
     let (device, tun) = (device.build_sync()?, Tun::new(Accept::ALL));
-    let [a, b] = [
-        UdpSocket::bind("127.0.0.1:0")?,
-        UdpSocket::bind("127.0.0.1:0")?,
-    ];
+    let bind = || UdpSocket::bind("127.0.0.1:0");
+    let (a, b) = (bind()?, bind()?);
     let (offloads, destination) = (UdpSocketState::new((&a).into())?, b.local_addr()?);
     let receiver = UdpSocketState::new((&b).into())?;
     b.set_nonblocking(false)?;
     std::thread::scope(|scope| {
         // UDP to TUN: what was received at once (`UDP_GRO`) becomes one batch.
         scope.spawn(|| -> Result<()> {
-            let (mut buffer, mut meta) = (vec![0; 1 << 16], [RecvMeta::default()]);
-            let mut writes = vec![[0; WRITE_BYTES_MAX]; 8];
+            let (mut buffer, mut writes) = (vec![0; 1 << 16], vec![[0; WRITE_BYTES_MAX]; 8]);
+            let mut meta = [RecvMeta::default()];
             loop {
                 let mut slices = [IoSliceMut::new(&mut buffer)];
                 receiver.recv((&b).into(), &mut slices, &mut meta)?;
@@ -35,7 +33,7 @@ fn main() -> Result<()> {
                     }
                 }
                 tun.write_batch(&mut writes, run.chunks(size), |write| {
-                    device.send(write).expect("the kernel takes it");
+                    device.send(write).expect("since Linux 6.2");
                 });
             }
         });
@@ -48,7 +46,8 @@ fn main() -> Result<()> {
             while let Some(packet) = packets.next_packet() {
                 run.extend_from_slice(packet);
             }
-            for contents in run.chunks(size * (60_000 / size).min(offloads.max_gso_segments())) {
+            let segments = (60_000 / size).clamp(1, offloads.max_gso_segments());
+            for contents in run.chunks(size * segments) {
                 let (ecn, src_ip, segment_size) = (None, None, Some(size));
                 #[rustfmt::skip]
                 let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };

@@ -18,8 +18,8 @@
 //!
 //! All of it works on byte slices that the caller owns. Nothing panics on any bytes: what is
 //! truncated, lies or contradicts itself is a typed error whose `reason` can name a counter.
-//! `unsafe` is in four small files only: the vector instructions of [`checksum`], a prefetch, and
-//! the one allocation of [`coalesce::Owned`].
+//! `unsafe` is in six small files only: the vector instructions of [`checksum`], of header
+//! comparison and of [`sort`], a prefetch, and the one allocation of [`coalesce::Owned`].
 //!
 //! # A TUN device
 //!

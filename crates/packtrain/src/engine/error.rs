@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug)]
 pub struct RunError {
     /// The port whose device failed; `None` when it was the engine's own thread that could not go
-    /// on (no descriptor for epoll).
+    /// on (no descriptor to wait for).
     pub port: Option<Port>,
     /// That port's name. A worker does not know it; a [`Session`](super::Session) puts it in.
     pub name: Option<String>,

@@ -18,6 +18,7 @@ mod settings;
 mod shell;
 mod snapshot;
 mod sys;
+mod taken;
 mod worker;
 
 #[cfg(all(test, not(packtrain_loom)))]

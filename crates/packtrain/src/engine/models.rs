@@ -13,7 +13,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use std::io::{self, Stdin};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// In the place of an eventfd and the epoll that watches it beside a device.
+/// In the place of an eventfd and the ppoll that watches it beside a device.
 #[derive(Debug)]
 pub(super) struct Waker {
     readable: Mutex<Readable>,
@@ -63,7 +63,7 @@ impl Waker {
         self.changed.notify_one();
     }
 
-    /// Blocks as epoll does.
+    /// Blocks as ppoll does.
     #[cfg(test)]
     fn wait(&self) {
         let mut readable = self.readable();

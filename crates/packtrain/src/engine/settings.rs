@@ -1,6 +1,7 @@
 //! What users choose about queues and threads, and what came of it.
 
 use super::sys::affinity;
+use super::taken::{Claim, Taken};
 use crate::driver::QueueWishes;
 use crate::policy::SettingError;
 use crate::policy::dispatch::Dispatch;
@@ -63,6 +64,8 @@ pub(super) struct Follower {
     /// The CPUs that could be used at the last look.
     mask: Option<CpuList>,
     pub placed: Placed,
+    /// The CPUs of `placed`, which no other session of this process is bound to unless it is told.
+    claim: Claim,
     /// How often the CPUs that may be used were found to be others.
     pub changes: u64,
 }
@@ -71,7 +74,16 @@ impl Follower {
     /// Decides for the first time. With `paired`, worker i and worker i + workers/2 work the two
     /// directions of one pair of queues.
     pub(super) fn new(placement: &Placement, workers: usize, paired: bool) -> Self {
-        let mut follower = Self {
+        let mut follower = Self::among(Taken::of_process(), placement, workers, paired);
+        if let Ok(machine) = Machine::read() {
+            follower.placed = follower.decide(&machine.topology);
+        }
+        follower
+    }
+
+    /// Nowhere yet, among others that have `taken` CPUs.
+    fn among(taken: &'static Taken, placement: &Placement, workers: usize, paired: bool) -> Self {
+        Self {
             placement: placement.clone(),
             paired,
             mask: affinity().ok(),
@@ -79,16 +91,13 @@ impl Follower {
                 cpus: vec![None; workers],
                 why: Why::Unbound,
             },
+            claim: Claim::of(taken),
             changes: 0,
-        };
-        if let Ok(machine) = Machine::read() {
-            follower.placed = follower.decide(&machine.topology);
         }
-        follower
     }
 
     /// Who is bound to a CPU that may still be used stays there.
-    fn decide(&self, topology: &Topology) -> Placed {
+    fn decide(&mut self, topology: &Topology) -> Placed {
         let workers = self.placed.cpus.len();
         let half = workers / 2;
         let queues: Vec<_> = (0..workers)
@@ -97,12 +106,16 @@ impl Follower {
                 now: self.placed.cpus[index],
             })
             .collect();
-        let wanted = Wanted {
-            queues: &queues,
-            busy: &CpuList::default(),
-            application: 0,
+        let place = |busy: &CpuList| {
+            let wanted = Wanted {
+                queues: &queues,
+                busy,
+                application: 0,
+            };
+            place(&self.placement, topology, &wanted)
         };
-        place(&self.placement, topology, &wanted)
+        let cpus = |placed: &Placed| placed.cpus.iter().copied().flatten().collect();
+        self.claim.renew(place, cpus)
     }
 
     /// Whether the calling thread may use other CPUs than at the last look: its mask (a cpuset of
@@ -248,14 +261,46 @@ mod tests {
             ],
         ];
         for rows in rows {
-            let mut follower = Follower::new(&Placement::None, 2, false);
-            follower.placement = rows[0].0.parse().unwrap();
+            let taken = Box::leak(Box::new(Taken::new()));
+            let setting = rows[0].0.parse().unwrap();
+            let mut follower = Follower::among(taken, &setting, 2, false);
             for (_, allowed, expected, why) in *rows {
                 let seats = follower.decide_on(&cores(4, allowed));
                 assert_eq!(ids(&seats), expected, "{} {allowed}", rows[0].0);
                 assert_eq!(follower.placed.why.to_string(), *why);
             }
         }
+    }
+
+    /// FreeBSD's case (`iflib`: `cpu_offset`), and where it runs over: what has no core of its own
+    /// is the scheduler's here, and not stacked on another one's.
+    #[test]
+    fn a_second_session_takes_the_cores_that_the_first_left() {
+        let machine = cores(8, "0-7");
+        let taken = Box::leak(Box::new(Taken::new()));
+        let start = |setting: &str| {
+            let mut follower = Follower::among(taken, &setting.parse().unwrap(), 3, false);
+            let seats = ids(&follower.decide_on(&machine));
+            (follower, seats)
+        };
+        let (first, seats) = start("auto");
+        assert_eq!(seats, [[0], [1], [2]]);
+        let (mut second, seats) = start("auto");
+        assert_eq!(seats, [[3], [4], [5]]);
+        let (third, seats) = start("auto");
+        assert_eq!(seats, [[0_u16; 0]; 3]);
+        let why = third.placed.why.to_string();
+        assert_eq!(why, "2 free cores for 3 threads: the scheduler chooses");
+        // Who looks again is not in its own way.
+        assert_eq!(ids(&second.decide_on(&machine)), [[3], [4], [5]]);
+        // A list is the user's word; others keep off it all the same.
+        let (listed, seats) = start("list(6,7)");
+        assert_eq!(seats, [[6], [7], [6]]);
+        drop((first, third));
+        let (again, seats) = start("auto");
+        assert_eq!(seats, [[0], [1], [2]]);
+        drop((second, listed, again));
+        assert_eq!(start("auto").1, [[0], [1], [2]]);
     }
 
     #[test]

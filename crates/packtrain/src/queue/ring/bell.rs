@@ -13,7 +13,7 @@ const ASLEEP: u32 = 2;
 /// eventfd beside it, which is written to only when [`ring`](Bell::ring) says so.
 ///
 /// A worker looks at its work, and if there was none calls [`try_sleep`](Bell::try_sleep). If that
-/// says true it blocks (in `epoll_wait`, say, on the eventfd and its devices), and calls
+/// says true it blocks (in `ppoll`, say, on the eventfd and its devices), and calls
 /// [`wake`](Bell::wake) when it runs again, for whatever reason. A ring between the look and the
 /// sleep is remembered, so nothing is lost; of many rings only the first one after the worker
 /// went to sleep costs a system call.

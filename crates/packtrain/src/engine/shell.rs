@@ -103,6 +103,25 @@ impl Running {
         TB: TxDescriptors + 'static,
         H: Handler + 'static,
     {
+        let room = room(workers.len());
+        Self::start_in(room, workers, intake, idle, cpus)
+    }
+
+    /// As [`Running::start_with`], with this much room to spin in.
+    pub(super) fn start_in<RA, TA, RB, TB, H>(
+        room: Room,
+        workers: Vec<Worker<RA, TA, RB, TB, H>>,
+        intake: Arc<Intake>,
+        idle: Idle,
+        cpus: &[Option<CpuId>],
+    ) -> io::Result<Self>
+    where
+        RA: RxDescriptors + 'static,
+        TA: TxDescriptors + 'static,
+        RB: RxDescriptors + 'static,
+        TB: TxDescriptors + 'static,
+        H: Handler + 'static,
+    {
         let alarms = workers.iter().map(|worker| Arc::clone(worker.alarm()));
         let alarms = alarms.collect();
         let mut running = Self {
@@ -110,7 +129,6 @@ impl Running {
             threads: Vec::with_capacity(workers.len()),
             seats: Vec::with_capacity(workers.len()),
         };
-        let room = room(workers.len());
         let cpus = cpus.iter().copied().chain(std::iter::repeat(None));
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
             let stop = StopAtEnd(Arc::clone(&running.stop));

@@ -1,8 +1,8 @@
 //! The CPUs that threads of this process are bound to, over all of its sessions.
 //!
 //! FreeBSD counts the queues on each CPU set, so that the second NIC's begin where the first one's
-//! end (`iflib.c`: `cpu_offset`). Here a session that is placed sees the CPUs of others as busy, and
-//! who goes gives its own back.
+//! end (`cpu_offset` of `iflib.c`). Here a session that is placed sees the CPUs of the others as
+//! busy, and who goes gives its own back.
 
 use crate::policy::topology::{CpuId, CpuList};
 use std::collections::BTreeMap;

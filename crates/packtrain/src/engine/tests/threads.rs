@@ -3,9 +3,11 @@
 use super::fake::{End, Queue, World, world};
 use crate::driver::{DeviceError, Input};
 use crate::engine::{Forward, Port, Running};
+use crate::policy::idle::{Idle, Room};
 use crate::stats::DropReason;
 use std::fs::File;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ENDLESS: [Input; 2] = [Input::Endless; 2];
@@ -62,6 +64,47 @@ fn packets_wake_a_sleeping_worker_and_stop_ends_it() {
     assert!(end.sleeps > 0 && end.syscalls >= end.sleeps && end.cpu_ns > 0);
     let wakeups: u64 = end.ports.iter().map(|port| port.rx_total().wakeups).sum();
     assert!(wakeups > 0);
+}
+
+/// With room to spin and without: who halts falls asleep and takes no step until something comes,
+/// who polls never sleeps, and who adapts sleeps in the end.
+#[test]
+fn a_thread_with_nothing_to_do_waits_as_it_was_told() {
+    let [wide, tight] = [2, 1].map(|cpus| Room { cpus, workers: 1 });
+    for (idle, room) in [
+        (Idle::Halt, wide),
+        (Idle::Halt, tight),
+        (Idle::Adaptive, wide),
+        (Idle::Adaptive, tight),
+        (Idle::Poll, wide),
+        (Idle::Poll, tight),
+    ] {
+        let mut world = world([1, 1], ENDLESS, None, || Forward).unwrap();
+        let workers = world.workers.take().expect("started once");
+        assert_eq!(workers.len(), 1);
+        let counters = Arc::clone(workers[0].counters());
+        let intake = world.intake.clone();
+        let running = Running::start_in(room, workers, intake, idle, &[None]).unwrap();
+        for number in 0..3 {
+            let before = counters.steps.get();
+            if idle == Idle::Poll {
+                wait_for("a look", || counters.steps.get() > before + 1_000);
+            } else {
+                wait_for("a sleep", || counters.sleeps.get() > u64::from(number));
+            }
+            world.a[0].arrive([number]);
+            wait_for("a packet", || sent(&world.b[0]) > number as usize);
+        }
+        running.stop();
+        running.join().unwrap();
+        let (steps, sleeps) = (counters.steps.get(), counters.sleeps.get());
+        let what = format!("{idle} in {room:?}: {steps} steps, {sleeps} sleeps");
+        match idle {
+            Idle::Poll => assert!(sleeps == 0 && steps > 3_000, "{what}"),
+            Idle::Halt => assert!((1..=8).contains(&sleeps) && steps < 64, "{what}"),
+            Idle::Adaptive => assert!((1..=8).contains(&sleeps), "{what}"),
+        }
+    }
 }
 
 /// A stop at any moment, also between a step and the sleep after it, is seen at once. Slept over,

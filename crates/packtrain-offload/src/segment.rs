@@ -449,6 +449,22 @@ impl Segmenter {
         self.header_bytes() + (payload.end - payload.start) as usize
     }
 
+    /// Bytes of the longest segment's IP packet, IP header included; in a tunnel, of the outer one.
+    ///
+    /// This is what to compare with an MTU, and not the length of the GSO packet
+    /// (`skb_gso_validate_network_len()` in Linux). One that is above it and may not be fragmented
+    /// is dropped and answered, so that the sender learns of it (RFC 1191 §4, RFC 8201 §3); it is
+    /// not cut smaller in silence.
+    #[must_use]
+    pub const fn ip_bytes_max(&self) -> u32 {
+        let outermost = match self.outer {
+            Some(outer) => outer.ip.begin(),
+            None => self.ip.begin(),
+        };
+        // Every segment but the last is as long as the first, and that is no longer.
+        self.wire_bytes(0) as u32 - outermost as u32
+    }
+
     /// Writes the headers of segment `index` to the first [`header_bytes`](Self::header_bytes)
     /// bytes of `out`.
     ///

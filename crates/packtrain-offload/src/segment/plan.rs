@@ -50,6 +50,11 @@ impl Ip {
         ip
     }
 
+    /// Where the header begins in the packet.
+    pub(super) const fn begin(&self) -> u16 {
+        self.at
+    }
+
     /// Stops the identification from counting.
     pub(super) fn fix_id(&mut self, headers: &[u8]) -> Result<(), SegmentError> {
         const DF: u8 = 0x40;

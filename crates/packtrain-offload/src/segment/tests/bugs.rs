@@ -317,3 +317,33 @@ fn accurate_ecn_is_not_described_as_cwr() {
         assert_eq!(cwr, ecn == Ecn::Cwr);
     }
 }
+
+/// google/gvisor#14011 and FDio/vpp#3184: forwarding compared the length of the GSO packet with the
+/// MTU. Nearly 64 KiB in segments of 1 less than the MTU, the MTU, and 1 more: the first two pass.
+#[test]
+fn the_mtu_is_compared_with_segments_and_not_with_the_whole() {
+    const MTU: u32 = 1500;
+    for spec in shapes(60_000) {
+        // UDP has so many datagrams at most.
+        let payload = if spec.tcp { 60_000 } else { 64 * 1400 / 2 };
+        let spec = Spec {
+            payload: vec![7; payload],
+            ..spec
+        };
+        let packet = spec.build(Field::Preload);
+        let layout = layout_of(spec.link, &packet);
+        let headers = u32::from(layout.payload - layout.network);
+        for (above, fits) in [(-1, true), (0, true), (1, false)] {
+            let ip_bytes = MTU.wrapping_add_signed(above);
+            let segmenter = segmenter(&spec, &packet, (ip_bytes - headers) as u16).unwrap();
+            assert!(packet.len() as u32 > MTU && segmenter.segments() > 20);
+            assert_eq!(segmenter.ip_bytes_max(), ip_bytes);
+            assert_eq!(segmenter.ip_bytes_max() <= MTU, fits);
+            let longest = cut(&segmenter, &packet, true)
+                .iter()
+                .map(|(segment, _)| segment.len() as u32 - u32::from(layout.network))
+                .max();
+            assert_eq!(longest, Some(ip_bytes));
+        }
+    }
+}

@@ -28,6 +28,11 @@ impl Carried {
         let segmenter = self.segmenter(&packet, size).unwrap();
         let expected = self.describe(size);
         assert_eq!(segmenter.segments() as usize, expected.len());
+        let outermost = usize::from(self.layout(&packet).outer.network);
+        let longest = expected
+            .iter()
+            .map(|s| s.build(Field::Final).len() - outermost);
+        assert_eq!(longest.max(), Some(segmenter.ip_bytes_max() as usize));
         let complete = cut(&segmenter, &packet, true);
         let partial = cut(&segmenter, &packet, false);
         let inner_start = self.layout(&packet).inner_start as usize;

@@ -7,6 +7,7 @@ use crate::packet::{ArenaConfig, FrameClass};
 use device::{Scripted, Spec, to_wire};
 use packtrain_offload::offload::{Ecn, GsoKind};
 
+mod checksums;
 mod device;
 mod line;
 mod random;

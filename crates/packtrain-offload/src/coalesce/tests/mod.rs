@@ -8,6 +8,7 @@ mod linux_udp;
 mod properties;
 mod refused;
 mod run;
+mod segmented;
 mod shortcut;
 mod storage;
 mod stream;

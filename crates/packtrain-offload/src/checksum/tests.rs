@@ -27,6 +27,62 @@ fn rfc_1071_section_3_example() {
     assert_eq!(sum(&bytes).finish(), 0x220D);
 }
 
+/// Equation 2 of RFC 1624, which is that of RFC 1141 and is not used: it does not tell the zeros
+/// apart.
+fn rfc_1141(check: u16, old: u16, new: u16) -> u16 {
+    let sum = u32::from(check) + u32::from(old) + u32::from(!new);
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    ((sum & 0xFFFF) + (sum >> 16)) as u16
+}
+
+#[test]
+fn rfc_1624_section_4_example() {
+    assert_eq!(rfc_1141(0xDD2F, 0x5555, 0x3285), 0xFFFF);
+    assert_eq!(update_u16(0xDD2F, 0x5555, 0x3285), 0x0000);
+    // The word with the same one in front of it, and as bytes.
+    assert_eq!(update_u32(0xDD2F, 0x1234_5555, 0x1234_3285), 0x0000);
+    let (old, new) = ([0x55, 0x55], [0x32, 0x85]);
+    assert_eq!(update_bytes(0xDD2F, &old, &new), 0x0000);
+    assert_eq!(update_sums(0xDD2F, sum(&old), sum(&new)), 0x0000);
+    // The other forms of zero are UDP's.
+    let update = |check| update_u16(check, 0x5555, 0x3285);
+    assert_eq!(update_udp(0xDD2F, update), 0xFFFF);
+}
+
+/// Whatever a word was, it is changed into the one with which the sum becomes zero, and back.
+#[test]
+fn an_update_that_comes_out_as_zero_is_the_zero_that_summing_gives() {
+    for rest in [
+        1_u16, 0x1234, 0x5555, 0x7FFF, 0x8000, 0xABCD, 0xFFFE, 0xFFFF,
+    ] {
+        for old in (0..=u16::MAX).step_by(if cfg!(miri) { 4099 } else { 1 }) {
+            let new = !rest;
+            let before = [rest.to_be_bytes(), old.to_be_bytes()].concat();
+            let check = !reference(&before);
+            assert_eq!(!reference(&[rest, new].map(u16::to_be_bytes).concat()), 0);
+            // But for sums that are zero before, and stay so, it is the other zero.
+            let other = if check == 0 && old == 0 && new == 0xFFFF {
+                0
+            } else {
+                0xFFFF
+            };
+            assert_eq!(rfc_1141(check, old, new), other);
+            let at = (rest, old);
+            assert_eq!(update_u16(check, old, new), 0, "{at:x?}");
+            let [long_old, long_new] = [old, new].map(|word| u32::from(word) << 16 | 7);
+            assert_eq!(update_u32(check, long_old, long_new), 0, "{at:x?}");
+            let [old_bytes, new_bytes] = [old, new].map(u16::to_be_bytes);
+            assert_eq!(update_bytes(check, &old_bytes, &new_bytes), 0, "{at:x?}");
+            // A UDP field holds the other one, and both are understood when it changes again.
+            let field = update_udp(udp_field(check), |check| update_u16(check, old, new));
+            assert_eq!(field, 0xFFFF, "{at:x?}");
+            assert_eq!(update_u16(0, new, old), check, "{at:x?}");
+            let back = update_udp(field, |check| update_u16(check, new, old));
+            assert_eq!(back, udp_field(check), "{at:x?}");
+        }
+    }
+}
+
 #[test]
 fn ipv4_header_ignores_its_field() {
     let mut header = [

@@ -19,10 +19,7 @@ pub(super) fn positions(bytes: &[u8; 16], wanted: u8) -> u32 {
         _mm_movemask_epi8(equal).cast_unsigned()
     }
     #[cfg(not(target_arch = "x86_64"))]
-    {
-        let bits = bytes.iter().enumerate();
-        bits.fold(0, |all, (at, byte)| all | u32::from(*byte == wanted) << at)
-    }
+    plain::positions(bytes, wanted)
 }
 
 /// Whether `a` and `b` have the same value in every bit that is set in `bits`. `N` is at least 16.
@@ -49,7 +46,20 @@ pub(super) fn agree<const N: usize>(a: &[u8; N], b: &[u8; N], bits: &[u8; N]) ->
         is_zero(all)
     }
     #[cfg(not(target_arch = "x86_64"))]
-    {
+    plain::agree(a, b, bits)
+}
+
+/// What processors do whose vectors are not named here.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+mod plain {
+    #[inline(always)]
+    pub(super) fn positions(bytes: &[u8; 16], wanted: u8) -> u32 {
+        let bits = bytes.iter().enumerate();
+        bits.fold(0, |all, (at, byte)| all | u32::from(*byte == wanted) << at)
+    }
+
+    #[inline(always)]
+    pub(super) fn agree<const N: usize>(a: &[u8; N], b: &[u8; N], bits: &[u8; N]) -> bool {
         let bytes = a.iter().zip(b).zip(bits);
         bytes.fold(0, |all, ((a, b), bits)| all | (a ^ b) & bits) == 0
     }
@@ -89,6 +99,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A difference in each bit, under a mask of this bit alone and of all the others.
+    fn plain_code_agrees<const N: usize>() {
+        let a: [u8; N] = core::array::from_fn(|at| (at * 37) as u8);
+        for bit in 0..8 * N {
+            let mut b = a;
+            b[bit / 8] ^= 1 << (bit % 8);
+            let mut this = [0; N];
+            this[bit / 8] = 1 << (bit % 8);
+            let others = this.map(|byte| !byte);
+            for (bits, same) in [(this, false), (others, true), ([0xFF; N], false)] {
+                assert_eq!(agree(&a, &b, &bits), same, "bit {bit} of {N} bytes");
+                assert_eq!(plain::agree(&a, &b, &bits), same, "bit {bit} of {N} bytes");
+                assert!(agree(&a, &a, &bits) && plain::agree(&a, &a, &bits));
+            }
+        }
+    }
+
+    /// With no rest, with one byte of it, half a vector, and all but one byte.
+    #[test]
+    fn plain_code_and_vectors_agree_on_every_bit() {
+        plain_code_agrees::<16>();
+        plain_code_agrees::<17>();
+        plain_code_agrees::<24>();
+        plain_code_agrees::<31>();
+        plain_code_agrees::<32>();
+        plain_code_agrees::<64>();
+    }
+
     proptest! {
         #[test]
         fn positions_are_those_of_equal_bytes(bytes: [u8; 16], at in 0_usize..16, other: u8) {
@@ -98,6 +136,7 @@ mod tests {
                     prop_assert_eq!(found >> at & 1 == 1, *byte == wanted);
                 }
                 prop_assert_eq!(found >> 16, 0);
+                prop_assert_eq!(found, plain::positions(&bytes, wanted));
             }
         }
 

@@ -105,3 +105,72 @@ mod x86 {
         unsafe { _mm256_loadu_si256(two.as_ptr().cast()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Items in a row; the caller's numbers, which nobody compares, are all different.
+    fn row(key: u64, items: usize) -> Vec<Keyed> {
+        let numbers = 0..items as u64;
+        numbers.map(|index| Keyed { key, index }).collect()
+    }
+
+    /// `found` is right for items of which the first `equal` have one key.
+    #[track_caller]
+    fn check(found: usize, equal: usize, items: usize, block: usize, at: &str) {
+        assert!(
+            found <= equal,
+            "{at}: {found} of {items}, with {equal} equal"
+        );
+        assert!(
+            equal < found + block,
+            "{at}: {found} of {items}, with {equal} equal"
+        );
+        // "All" is said of all, and of nothing less.
+        assert_eq!(
+            found == items,
+            equal == items,
+            "{at}: {items}, with {equal} equal"
+        );
+    }
+
+    const ITEMS: usize = if cfg!(miri) { 40 } else { 600 };
+    /// Of the plain code and of long loads.
+    const BLOCKS: [usize; 2] = [8, 16];
+
+    /// Every number of items, and in each a difference at every place, in every bit in turn.
+    #[test]
+    fn long_loads_find_what_a_look_at_each_finds() {
+        #[cfg(target_arch = "x86_64")]
+        let long: fn(&[Keyed]) -> Option<usize> = x86::equal_at_first;
+        #[cfg(not(target_arch = "x86_64"))]
+        let long: fn(&[Keyed]) -> Option<usize> = |_| None;
+        if long(&[]).is_none() {
+            std::println!("SKIP: this processor has no AVX2 to compare plain code with");
+        }
+        for len in 0..=ITEMS {
+            let key = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(len as u64);
+            let mut items = row(key, len);
+            let all = |equal: usize, items: &[Keyed]| {
+                check(equal_one_by_one(items), equal, len, BLOCKS[0], "one by one");
+                check(equal_at_first(items), equal, len, BLOCKS[1], "as chosen");
+                if let Some(found) = long(items) {
+                    check(found, equal, len, BLOCKS[1], "AVX2");
+                }
+            };
+            all(len, &items);
+            for at in 1..len {
+                items[at].key ^= 1 << ((at + len) % 64);
+                all(at, &items);
+                items[at].key = key;
+            }
+            // The first one is what the others are compared with.
+            if len > 1 {
+                items[0].key ^= 1 << (len % 64);
+                all(1, &items);
+            }
+        }
+    }
+}

@@ -221,7 +221,7 @@ fn too_few_buffers_lose_no_segment_and_no_count() {
 /// that wrap or go negative when a header field lies.
 #[test]
 fn lengths_that_lie_do_not_wrap() {
-    let sizes = (0..=128).chain(65_400..=65_535).chain([66_000, 70_000]);
+    let sizes = (0..=128).chain(65_400..=70_000);
     for bytes in sizes {
         for (version, protocol) in [(0x45, 6), (0x45, 17), (0x60, 6), (0x60, 17)] {
             let mut packet = vec![0_u8; bytes];

@@ -13,6 +13,7 @@ mod shortcut;
 mod storage;
 mod stream;
 mod table;
+mod tunnel;
 
 use core::ops::Range;
 use std::string::ToString;

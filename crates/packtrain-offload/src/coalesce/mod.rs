@@ -33,6 +33,11 @@
 //! includes those that Linux lets overtake (IPv4 options, wrong checksums). A fragment has no ports
 //! and pushes out everything. Packets of different flows may change places.
 //!
+//! The exception is a packet whose headers contradict themselves, so that [`Layout::parse`] has an
+//! error for it: it belongs to no flow, and is passed on at once, also ahead of what is held.
+//! Headers that are not in one piece ([`Packet::head`]) are no contradiction; such a packet has
+//! a flow that cannot be told, and pushes out everything.
+//!
 //! # Checksums
 //!
 //! Nothing is merged whose checksum nobody vouches for: with [`ChecksumState::None`] it is verified

@@ -1,7 +1,8 @@
 //! What is not merged and rarely seen: mostly in headers that are no common ones.
 
 use super::*;
-use crate::test_packets::frame::{Field, tcp4, tcp6, train};
+use crate::test_packets::frame::{Field, tcp4, tcp6, train, udp4, udp6};
+use crate::wire::ParseError;
 
 /// Runs two packets through either semantics; neither is taken, and for this reason.
 #[track_caller]
@@ -94,4 +95,94 @@ fn the_other_form_of_zero_in_an_ip_header() {
         );
         assert_eq!(output[0].1, done);
     }
+}
+
+/// What is wrong with a packet, and what makes it so: always a field that tells no flow.
+type Fault = (ParseError, fn(&Frame, &mut Vec<u8>));
+
+/// The faults that there are in this kind of packet.
+fn faults(frame: &Frame) -> Vec<Fault> {
+    let mut all: Vec<Fault> = vec![];
+    if frame.ipv6 {
+        all.push((ParseError::Ipv6PayloadLengthBeyond, |_, bytes| {
+            bytes.pop();
+        }));
+        all.push((ParseError::Ipv6ExtensionsTooLong, |_, bytes| bytes[6] = 60));
+    } else {
+        all.push((ParseError::Ipv4TotalLengthBeyond, |_, bytes| {
+            bytes.pop();
+        }));
+        all.push((ParseError::Ipv4TotalLengthShort, |_, bytes| {
+            bytes[2..4].copy_from_slice(&[0, 19]);
+        }));
+        all.push((ParseError::Ipv4HeaderLength, |_, bytes| bytes[0] = 0x44));
+    }
+    if frame.tcp {
+        all.push((ParseError::TcpDataOffset, |frame, bytes| {
+            bytes[frame.transport() + 12] = 0x40;
+        }));
+        all.push((ParseError::TcpOptionsTruncated, |frame, bytes| {
+            bytes[frame.transport() + 12] = 0xF0;
+        }));
+    } else {
+        all.push((ParseError::UdpLengthShort, |frame, bytes| {
+            let at = frame.transport() + 4;
+            bytes[at..at + 2].copy_from_slice(&[0, 7]);
+        }));
+        all.push((ParseError::UdpLengthBeyond, |frame, bytes| {
+            bytes[frame.transport() + 5] += 1;
+        }));
+    }
+    all
+}
+
+/// Its ports are not believed either, since nobody knows where its transport header is. So it does
+/// not push out what may be of its flow, and it waits for nothing.
+#[test]
+fn a_packet_whose_headers_contradict_themselves_overtakes_what_is_held() {
+    for first in [tcp4(0), tcp6(0), udp4(0), udp6(0)] {
+        let frames = train(&first, &[30; 4]);
+        for (error, spoil) in faults(&first) {
+            let mut stranger = frames[2].verified();
+            spoil(&frames[2], &mut stranger.bytes);
+            let bytes = stranger.bytes.len() as u32;
+            let parsed = Layout::parse(LinkType::RawIp, &stranger.bytes, bytes);
+            assert_eq!(parsed, Err(error), "else it is none");
+            // The others go on as if it had never been there.
+            let rest = [&frames[..2], &train(&frames[2], &[30, 30])].concat();
+            let mut input: Vec<Wire> = rest.iter().map(Frame::verified).collect();
+            input.insert(2, stranger);
+            for semantics in [Semantics::Reversible, Semantics::Stream] {
+                for mode in MODES {
+                    let config = Config {
+                        mode,
+                        ..config(semantics, LinkType::RawIp)
+                    };
+                    let at_once = input.iter().cloned().map(Step::Push).collect();
+                    for steps in [at_once, vec![Step::Burst(input.clone())]] {
+                        let (output, _) = run(config, steps);
+                        let at = || std::format!("{error}, {mode:?}, {semantics:?}");
+                        assert_eq!(output.len(), 2, "{}", at());
+                        assert_eq!(output[0].1, Done::Passed(NotTaken::Protocol), "{}", at());
+                        assert_eq!(output[0].0.ids, [2], "{}", at());
+                        assert_eq!(output[1].0.ids, [0, 1, 3, 4], "{}", at());
+                    }
+                    is_passed_at_once(config, &input);
+                }
+            }
+        }
+    }
+}
+
+/// The third packet is handed on by the call that it came with, and nothing else is.
+fn is_passed_at_once(config: Config, input: &[Wire]) {
+    let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+    let mut output = vec![];
+    for (packet, expected) in input[..3].iter().zip([0, 0, 1]) {
+        coalescer.push(0, packet.clone(), &mut |wire, _| output.push(wire));
+        assert_eq!(output.len(), expected);
+    }
+    assert_eq!(output[0].bytes, input[2].bytes);
+    let held = if config.mode == Mode::Sorted { 2 } else { 1 };
+    assert_eq!(coalescer.held(), held);
 }

@@ -291,7 +291,8 @@ pub fn ipv4_header(header: &[u8]) -> u16 {
 /// The checksum after one aligned 16-bit word that it covers changed from `old` to `new`
 /// (RFC 1624 §3, equation 3).
 ///
-/// A sum that comes out as zero is given as 0, never as 0xFFFF; a UDP field also needs
+/// A sum that comes out as zero is given as 0, never as 0xFFFF, unless all that it covers is zero
+/// (a `check` of 0xFFFF, and the word becomes 0): then 0xFFFF is right. A UDP field also needs
 /// [`udp_field`], and a UDP field that *is* 0 means "no checksum" and must not be updated.
 #[inline]
 #[must_use]

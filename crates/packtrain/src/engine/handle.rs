@@ -457,13 +457,18 @@ impl TxFlows {
         }
     }
 
-    /// Has `waker` woken when there may be space for what is first in `burst`. True if there is
-    /// already.
+    /// Has `waker` woken when there may be space for anything in `burst`, which is by queue. True if
+    /// there is already.
     fn poll_space(&self, burst: &Burst, waker: &Waker) -> bool {
-        burst.front().is_none_or(|packet| {
-            let (handle, _) = &self.queues[self.queue_of(packet)];
-            handle.path.may_send() || handle.poll_space(waker)
-        })
+        let mut last = None;
+        // At every queue that something waits for: the one that goes on first waits for no other.
+        burst.is_empty()
+            || burst.iter().any(|packet| {
+                let queue = self.queue_of(packet);
+                let (handle, _) = &self.queues[queue];
+                last.replace(queue) != Some(queue)
+                    && (handle.path.may_send() || handle.poll_space(waker))
+            })
     }
 }
 

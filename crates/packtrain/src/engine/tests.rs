@@ -2,6 +2,7 @@
 
 mod coalesce;
 mod fake;
+mod flows;
 mod handles;
 mod intake;
 mod kept;

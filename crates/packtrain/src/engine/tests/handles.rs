@@ -1,13 +1,12 @@
 //! Threads of the application send beside the workers.
 
-use super::fake::{FakeWorker, Queue, World, dispatched, plan_of, world};
+use super::fake::{FakeWorker, Queue, World, dispatched, plan_of};
 use crate::driver::{Armed, Input};
 use crate::engine::{Closed, Forward, Next, Port, Running, SendError, TrySendError, TxHandle};
 use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::{Arena, Burst, Packet};
 use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
-use crate::test_packets::{Segment, tcp4};
 use crate::time::Instant;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -17,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-const NOW: Instant = Instant::from_nanos(1);
+pub const NOW: Instant = Instant::from_nanos(1);
 const ENDLESS: [Input; 2] = [Input::Endless; 2];
 /// Longest wait for what must happen, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,8 +52,10 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Of the flow that the number's upper 12 bits say: no IP packet, so its addresses make the flow.
 fn numbered(arena: &Arena, number: u32) -> Option<Packet> {
     let mut bytes = [0u8; 60];
+    bytes[8..12].copy_from_slice(&(number >> 20).to_be_bytes());
     bytes[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
     bytes[14..18].copy_from_slice(&number.to_be_bytes());
     arena.packet_from(&bytes).ok()
@@ -73,7 +74,7 @@ pub fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
 }
 
 /// Wakes the thread that made it, and counts.
-struct Unpark(thread::Thread, AtomicU64);
+pub struct Unpark(thread::Thread, pub AtomicU64);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
@@ -82,17 +83,17 @@ impl Wake for Unpark {
     }
 }
 
-fn unpark() -> (Arc<Unpark>, Waker) {
+pub fn unpark() -> (Arc<Unpark>, Waker) {
     let unpark = Arc::new(Unpark(thread::current(), AtomicU64::new(0)));
     (Arc::clone(&unpark), Waker::from(unpark))
 }
 
-fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+pub fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
 /// Runs a future here. A wake-up that is lost makes it panic.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     let (_, waker) = unpark();
     let mut future = pin!(future);
     loop {
@@ -408,7 +409,7 @@ fn fill_once(world: &World<Forward>, handle: &mut TxHandle, mut next: u32) -> u3
     }
 }
 
-fn settle(worker: &mut FakeWorker<Forward>) -> Next {
+pub fn settle(worker: &mut FakeWorker<Forward>) -> Next {
     loop {
         let next = worker.step(NOW).unwrap();
         if next != Next::Again && worker.arm() == Armed::Idle {
@@ -613,67 +614,5 @@ fn a_worker_waits_for_space_like_any_producer() {
     let sent = world.b[0].tx().sent.clone();
     assert_eq!(sent.len(), 208);
     assert!(sent.iter().filter(|&&n| n < 1 << 24).is_sorted());
-    world.closed();
-}
-
-#[test]
-fn flows_keep_their_queue_and_their_order() {
-    let mut world = world([4, 4], ENDLESS, None, || Forward).unwrap();
-    let mut flows = world.handles.flows(Port::B);
-    let mut clone = flows.clone();
-    let mut used = [false; 4];
-    for seq in 0..50 {
-        let mut burst = Burst::new();
-        for port in 0..40u16 {
-            let segment = Segment {
-                port,
-                seq,
-                ..Segment::default()
-            };
-            let packet = world.arena.packet_from(&tcp4(&segment)).unwrap();
-            let queue = flows.queue_of(&packet);
-            assert_eq!(queue, clone.queue_of(&packet));
-            used[queue] = true;
-            burst.push(packet).unwrap();
-        }
-        // One flow may be sent by any of them, by one at a time.
-        let who = if seq % 2 == 0 { &mut flows } else { &mut clone };
-        if seq % 3 == 0 {
-            assert_eq!(who.try_send(&mut burst), Ok(40));
-        } else if seq % 3 == 1 {
-            assert_eq!(who.send_blocking(&mut burst, PATIENCE), Ok(40));
-        } else {
-            assert_eq!(block_on(who.send(&mut burst)), Ok(40));
-        }
-    }
-    assert_eq!(used, [true; 4], "40 flows over 4 queues");
-    let mut places = std::collections::HashMap::new();
-    for (index, queue) in world.b.iter().enumerate() {
-        let tx = queue.tx();
-        for port in 0..40 {
-            let own: Vec<_> = tx.tcp.iter().filter(|p| p.0 == port).map(|p| p.1).collect();
-            if !own.is_empty() {
-                assert_eq!(own, (0..50).collect::<Vec<_>>());
-                assert_eq!(
-                    places.insert(port, index),
-                    None,
-                    "flow {port} is on two queues"
-                );
-            }
-        }
-    }
-    assert_eq!(places.len(), 40);
-
-    // What belongs to no flow that can be told has the first queue.
-    let torso = world.arena.packet_from(&[0xee; 10]).unwrap();
-    assert_eq!(flows.queue_of(&torso), 0);
-
-    // Of a full queue the others know nothing.
-    for queue in &world.b {
-        queue.tx().room = 0;
-    }
-    (0..4).for_each(|worker| assert_eq!(settle(world.worker(worker)), Next::Arm));
-    assert_eq!(world.handles.queues(Port::B), 4);
-    assert!(world.handles.queue(Port::B, 4).is_none());
     world.closed();
 }

@@ -2,9 +2,10 @@
 //! application send: each flow keeps its order, and nothing is lost uncounted or sent twice.
 
 use super::fake::{Queue, World, dispatched, plan_of};
-use super::handles::{POLICIES, Random, burst, wait_for};
+use super::handles::{PATIENCE, POLICIES, Random, block_on, burst, wait_for};
 use crate::driver::{Armed, Input};
-use crate::engine::{Forward, Next, Port, TxHandle};
+use crate::engine::{Forward, Next, Port, TrySendError, TxFlows, TxHandle};
+use crate::packet::Burst;
 use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
 use crate::time::{Clock, MonotonicClock};
@@ -20,6 +21,8 @@ use std::time::Duration;
 const QUEUES: usize = 2;
 const WORKERS_FLOW: u32 = 100;
 const EACH: u32 = 1000;
+/// Flows of each producer that leaves it to them which queue they have.
+const FLOWS: u32 = 4;
 
 /// A worker on a thread of its own which is reset whenever `resets` goes up: with all of them, the
 /// whole port is.
@@ -85,6 +88,48 @@ fn produce(mut queues: Vec<TxHandle>, producer: u32, seed: u64) {
     }
 }
 
+/// Sends `EACH` packets of each of these flows, mixed in bursts of any size and by all forms of
+/// sending: any of them may find one queue full, or both.
+fn produce_by_flow(mut flows: TxFlows, own: &[u32], seed: u64) {
+    let mut random = Random::new(seed ^ u64::from(own[0] + 1) << 40);
+    let mut left: Vec<_> = own.iter().map(|&flow| (flow, 0)).collect();
+    let arena = flows.arena().expect("there are queues").clone();
+    while !left.is_empty() {
+        let mut packets = Burst::new();
+        for _ in 0..random.below(40) + 1 {
+            let at = random.below(left.len().max(1) as u64) as usize;
+            let Some((flow, next)) = left.get_mut(at) else {
+                break;
+            };
+            // Others may have all the buffers.
+            let Some(packet) = burst(&arena, [*flow << 20 | *next]).pop() else {
+                thread::yield_now();
+                break;
+            };
+            packets.push(packet).unwrap();
+            *next += 1;
+            if *next == EACH {
+                left.swap_remove(at);
+            }
+        }
+        while !packets.is_empty() {
+            match random.below(3) {
+                0 => match flows.try_send(&mut packets) {
+                    Ok(_) => assert!(packets.is_empty()),
+                    Err(TrySendError::Full { .. }) => thread::yield_now(),
+                    Err(TrySendError::Closed) => panic!("nobody ends it yet"),
+                },
+                1 => {
+                    flows.send_blocking(&mut packets, PATIENCE).unwrap();
+                }
+                _ => {
+                    block_on(flows.send(&mut packets)).unwrap();
+                }
+            }
+        }
+    }
+}
+
 /// What is done to the device of a queue, at random.
 fn disturb(queue: &Queue, random: &mut Random) {
     let what = random.below(16);
@@ -135,20 +180,41 @@ fn check(queue: &Queue, flows: &[u32], what: &str) {
     }
 }
 
-fn run(dispatch: Dispatch, producers: u32, seed: u64) {
-    let what = format!("{dispatch}, {producers} producers, seed {seed:#x}");
+/// By flow: producers leave it to their flows which queue they have.
+fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
+    let what = format!("{dispatch}, {producers} producers, by flow {by_flow}, seed {seed:#x}");
     let mut world = world_of(dispatch);
     let mut random = Random::new(seed);
     for queue in &world.b {
         let mut tx = queue.tx();
         (tx.keeps, tx.forgets, tx.hung, tx.room) = (true, true, true, 20);
     }
-    let handles: Vec<Vec<_>> = (0..producers)
-        .map(|_| {
+    // The flows that each queue has, and who sends them.
+    let mut flows = [const { Vec::new() }; QUEUES];
+    let mut senders: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    for producer in 0..producers {
+        if by_flow {
+            let by = world.handles.flows(Port::B);
+            let own = producer * FLOWS..(producer + 1) * FLOWS;
+            for flow in own.clone() {
+                let packet = burst(&world.arena, [flow << 20]).pop().unwrap();
+                flows[by.queue_of(&packet)].push(flow);
+            }
+            let own: Vec<_> = own.collect();
+            senders.push(Box::new(move || produce_by_flow(by, &own, seed)));
+        } else {
             let queue = |queue| world.handles.queue(Port::B, queue).unwrap();
-            (0..QUEUES).map(queue).collect()
-        })
-        .collect();
+            let handles = (0..QUEUES).map(queue).collect();
+            let own = flows.iter_mut().zip(producer * QUEUES as u32..);
+            own.for_each(|(flows, flow)| flows.push(flow));
+            senders.push(Box::new(move || produce(handles, producer, seed)));
+        }
+    }
+    assert!(flows.iter().all(|own| own.len() > 1), "{flows:?}");
+    let generated = flows.concat().len() as u64 * u64::from(EACH);
+    for (own, index) in flows.iter_mut().zip(0..) {
+        own.push(WORKERS_FLOW + index);
+    }
     let resets = Arc::new(AtomicU64::new(0));
     let workers = world.workers.take().unwrap();
     let workers: Vec<_> = workers
@@ -159,21 +225,16 @@ fn run(dispatch: Dispatch, producers: u32, seed: u64) {
         let flow = WORKERS_FLOW + index as u32;
         ingress.arrive((0..EACH).map(|n| flow << 20 | n));
     }
-    let producing: Vec<_> = handles
-        .into_iter()
-        .zip(0..)
-        .map(|(handles, producer)| thread::spawn(move || produce(handles, producer, seed)))
-        .collect();
+    let producing: Vec<_> = senders.into_iter().map(thread::spawn).collect();
     // At first nobody helps: the watchdog finds both devices hung.
     for queue in &world.b {
         wait_for(&what, || queue.tx().resets > 0);
     }
     let hangs = world.stats.snapshot().ports[1].tx_total().hangs;
     assert!(hangs >= QUEUES as u64, "{what}: {hangs}");
-    let all = (producers as usize + 1) * EACH as usize;
-    let complete = |queue: &Queue| {
+    let complete = |(queue, own): (&Queue, &Vec<u32>)| {
         let tx = queue.tx();
-        tx.sent.len() + tx.refused.len() == all && tx.kept.is_empty()
+        tx.sent.len() + tx.refused.len() == own.len() * EACH as usize && tx.kept.is_empty()
     };
     wait_for(&what, || {
         for _ in 0..random.below(60) {
@@ -185,7 +246,7 @@ fn run(dispatch: Dispatch, producers: u32, seed: u64) {
             }
             thread::yield_now();
         }
-        world.b.iter().all(complete)
+        world.b.iter().zip(&flows).all(complete)
     });
     for thread in producing {
         thread.join().unwrap();
@@ -209,15 +270,12 @@ fn run(dispatch: Dispatch, producers: u32, seed: u64) {
         tx.resets
     );
     assert_eq!(tx.resets, by_device, "{what}");
-    for (index, queue) in world.b.iter().enumerate() {
-        let flows = (0..producers).map(|producer| producer * QUEUES as u32 + index as u32);
-        let flows: Vec<_> = flows.chain([WORKERS_FLOW + index as u32]).collect();
-        check(queue, &flows, &what);
+    for (queue, own) in world.b.iter().zip(&flows) {
+        check(queue, own, &what);
     }
     let sent: usize = world.b.iter().map(|queue| queue.tx().sent.len()).sum();
     let refused: usize = world.b.iter().map(|queue| queue.tx().refused.len()).sum();
     let ledger = end.ledger;
-    let generated = u64::from(producers * EACH) * QUEUES as u64;
     assert_eq!(ledger.generated, generated, "{what}");
     assert_eq!(ledger.received, u64::from(EACH) * QUEUES as u64, "{what}");
     assert_eq!(ledger.transmitted, sent as u64, "{what}");
@@ -233,18 +291,29 @@ fn run(dispatch: Dispatch, producers: u32, seed: u64) {
     );
 }
 
+fn under_every_policy(by_flow: bool, seed: u64) {
+    // Side by side: a hang takes a second to be found.
+    thread::scope(|scope| {
+        for (index, dispatch) in POLICIES.into_iter().enumerate() {
+            for producers in [2, 4] {
+                let seed = seed + (index as u64) * 16 + u64::from(producers);
+                scope.spawn(move || run(dispatch, producers, by_flow, seed));
+            }
+        }
+    });
+}
+
 /// Every policy, several producers of flows on two queues, workers that forward into the same
 /// queues, and devices that hang, fill up, lose their link and are reset, one after the other and
 /// all the time.
 #[test]
 fn flows_keep_their_order_through_stops_restarts_and_resets() {
-    // Side by side: a hang takes a second to be found.
-    thread::scope(|scope| {
-        for (index, dispatch) in POLICIES.into_iter().enumerate() {
-            for producers in [2, 4] {
-                let seed = 0x4e5e_7000 + (index as u64) * 16 + u64::from(producers);
-                scope.spawn(move || run(dispatch, producers, seed));
-            }
-        }
-    });
+    under_every_policy(false, 0x4e5e_7000);
+}
+
+/// The same, with producers whose bursts are for both queues: what one has no space for comes back,
+/// and must not be overtaken by what is sent after it.
+#[test]
+fn flows_that_choose_their_queue_keep_their_order_through_all_of_it() {
+    under_every_policy(true, 0xf10e_7000);
 }

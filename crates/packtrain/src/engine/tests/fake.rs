@@ -85,6 +85,10 @@ pub struct TxState {
     pub link_down: bool,
     /// Packets refused while the link was down.
     pub refused: Vec<u32>,
+    /// Packets that it took and was not told of: those since its doorbell was rung.
+    pub untold: usize,
+    /// Of how many packets each ring of its doorbell told it.
+    pub rings: Vec<usize>,
 }
 
 /// One queue of a fake device, from the test's side.
@@ -282,6 +286,7 @@ impl TxDescriptors for FakeTx {
             return Err(Refused::Feature(refused));
         }
         state.room -= 1;
+        state.untold += 1;
         let bytes = packet.first();
         if bytes[12..14] == [8, 0] {
             let port = u16::from_be_bytes(bytes[34..36].try_into().unwrap());
@@ -301,6 +306,15 @@ impl TxDescriptors for FakeTx {
         } else {
             Ok(Accepted::Complete)
         }
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        let told = std::mem::take(&mut state.untold);
+        if told > 0 {
+            state.rings.push(told);
+        }
+        Ok(())
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {
@@ -357,7 +371,7 @@ impl TxDescriptors for FakeTx {
     }
 
     fn doorbells(&self) -> u64 {
-        0
+        self.state.lock().unwrap().rings.len() as u64
     }
 }
 

@@ -64,6 +64,38 @@ fn no_packet_waits_for_the_doorbell_longer_than_stated() {
     assert_eq!(bench.end(), 0);
 }
 
+/// mechanisms-linux.md 6.4, the classic bug: the last packet, which would ring for all of them, is
+/// dropped, and those before it wait for ever.
+#[test]
+fn a_last_packet_that_is_dropped_takes_no_doorbell_with_it() {
+    for refused in [Refused::Bad(DropReason::BadDescriptor), Refused::LinkDown] {
+        let arena = arena();
+        let of = |specs: &[Spec]| burst(&arena, specs).0;
+        let script = || [PENDING, PENDING, Err(refused)];
+        let mut queue = queue(&arena, Features::ALL, Scripted::new(script()));
+        let sent = queue.transmit(&mut of(&[PLAIN; 3])).unwrap();
+        assert_eq!((sent, queue.device().flushes), (Sent::All, 1));
+
+        // With more announced, and none of it good.
+        queue.device_mut().script.extend(script());
+        queue.transmit_more(&mut of(&[PLAIN; 2])).unwrap();
+        assert_eq!(queue.device().flushes, 1, "there is more to come");
+        queue.transmit(&mut of(&[PLAIN])).unwrap();
+        assert_eq!(queue.device().flushes, 2);
+
+        // With more announced, and nothing coming.
+        queue.device_mut().script.extend(script());
+        queue.transmit_more(&mut of(&[PLAIN; 3])).unwrap();
+        assert_eq!(queue.device().flushes, 2, "there is more to come");
+        assert!(queue.retry_at(us(0)).is_some(), "it is due by time as well");
+        queue.ring_if_owed().unwrap();
+        assert_eq!(queue.device().flushes, 3);
+        queue.ring_if_owed().unwrap();
+        assert_eq!(queue.device().flushes, 3);
+        assert_eq!(queue.drops.snapshot().total(), 3);
+    }
+}
+
 #[test]
 fn nobody_stalls_or_sleeps_on_an_unrung_doorbell() {
     let mut bench = bench(16);

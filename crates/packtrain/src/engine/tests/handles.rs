@@ -581,6 +581,38 @@ fn a_stalled_ring_goes_on_without_its_producers() {
     }
 }
 
+/// Who finds a ring stalled leaves it to the worker, though the device may have room by now.
+#[test]
+fn under_direct_dispatch_a_stalled_ring_is_the_workers_to_restart() {
+    for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+        let mut world = one(dispatch);
+        let mut handles = [to_b(&world), to_b(&world)];
+        settle(world.worker(0));
+        world.b[0].tx().room = 3;
+        assert_eq!(handles[0].try_send(&mut burst(&world.arena, 0..10)), Ok(10));
+        // The device says nothing of it yet.
+        world.b[0].tx().room = usize::MAX;
+        let asked = world.b[0].tx().asked;
+        for (index, next) in [10, 15, 20, 25].into_iter().enumerate() {
+            let sent = handles[index % 2].try_send(&mut burst(&world.arena, next..next + 5));
+            assert_eq!(sent, Ok(5));
+            assert_eq!(world.b[0].tx().asked, asked, "by a producer");
+        }
+        assert_eq!(world.b[0].tx().sent, [0, 1, 2]);
+        let tx = world.closed().ports[1].tx[0];
+        // It was told of the stall, once, and by who had caused it.
+        assert_eq!((tx.direct, tx.deferred, tx.wakeups), (1, 4, 1));
+        settle(world.worker(0));
+        assert_eq!(world.b[0].tx().sent, (0..30).collect::<Vec<_>>());
+        // From now on it is idle, and whoever comes sends.
+        assert_eq!(handles[1].try_send(&mut burst(&world.arena, 30..35)), Ok(5));
+        assert_eq!(world.b[0].tx().sent, (0..35).collect::<Vec<_>>());
+        let end = world.closed();
+        assert_eq!((end.ledger.held, end.ledger.transmitted), (0, 35));
+        assert_eq!(end.ports[1].tx[0].direct, 2);
+    }
+}
+
 /// A worker that has to wait for space which only an application makes: it is told.
 #[test]
 fn a_worker_waits_for_space_like_any_producer() {

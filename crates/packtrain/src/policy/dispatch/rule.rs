@@ -10,7 +10,8 @@ pub enum Seen {
     Draining,
     /// Left to the worker, which was asked and has not come yet (`ABDICATED`).
     Asked,
-    /// Nobody drains it, since the device takes nothing (`STALLED`). Whoever reclaims restarts it.
+    /// Nobody drains it, since the device takes nothing (`STALLED`). The worker restarts it, once
+    /// the device can go on; a producer does only if its rule takes over from the worker.
     Stalled,
 }
 
@@ -31,9 +32,10 @@ pub struct Sight {
 pub enum Claim {
     /// In none.
     Never,
-    /// When it is nobody's: idle, or stalled.
+    /// When it is idle.
     Free,
-    /// Unless somebody drains it: also when it was left to a worker that has not come yet.
+    /// Unless somebody drains it: also when it was left to a worker that has not come yet, and when
+    /// it has stalled.
     Any,
 }
 
@@ -57,7 +59,7 @@ pub struct Rule {
     from: u32,
     /// At least 1.
     budget: u16,
-    /// Whether it also takes what was left to the worker.
+    /// Whether it also takes what was left to the worker, as a ring that has stalled is.
     takes_over: bool,
     /// Whether the worker is asked again although somebody drains, or the device stalls.
     asks_always: bool,
@@ -151,9 +153,10 @@ impl Rule {
             Seen::Asked if drains && self.takes_over => (Claim::Any, false),
             Seen::Asked => (Claim::Never, false),
             Seen::Idle | Seen::Stalled if drains && self.takes_over => (Claim::Any, false),
-            Seen::Idle | Seen::Stalled if drains => (Claim::Free, false),
+            Seen::Idle if drains => (Claim::Free, false),
             Seen::Idle => (Claim::Never, true),
-            // A worker could do nothing for it: the device is full, or down.
+            // The worker was told of the stall, and could do nothing for it now: the device is
+            // full, or down.
             Seen::Stalled => (Claim::Never, self.asks_always),
         };
         let budget = if sight.batch > self.budget as u32 {

@@ -81,7 +81,7 @@ fn check(rule: Rule, rows: &[Row]) {
 }
 
 #[test]
-fn direct_drains_what_is_nobodys_and_wakes_nobody() {
+fn direct_drains_what_is_idle_and_wakes_nobody() {
     use Claim::{Free, Never};
     check(
         Dispatch::Direct.rule(RING),
@@ -93,7 +93,9 @@ fn direct_drains_what_is_nobodys_and_wakes_nobody() {
             (Seen::Draining, 9, 1, Never, false, 256),
             // Handed over: the worker has its turn.
             (Seen::Asked, 300, 8, Never, false, 256),
-            (Seen::Stalled, 512, 1, Free, false, 256),
+            // The worker was told of it, and restarts it.
+            (Seen::Stalled, 1, 1, Never, false, 256),
+            (Seen::Stalled, 512, 300, Never, false, 300),
         ],
     );
 }

@@ -120,3 +120,6 @@ impl Throttle {
         self.moderator.changes()
     }
 }
+
+#[cfg(test)]
+mod tests;

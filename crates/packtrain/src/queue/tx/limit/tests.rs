@@ -84,6 +84,33 @@ fn it_shrinks_by_what_was_too_much_for_a_whole_second() {
     assert!(limits.len() <= 1 + 2 * 10, "{limits:?}");
 }
 
+/// mechanisms-linux.md 6.3: ten packets of 1500 bytes for each completion, and always more to send.
+/// The device has to have what it sends now and what it sends next.
+#[test]
+fn ten_packets_for_each_completion_make_a_limit_near_two_intervals() {
+    const PACKET: u64 = 1500;
+    const INTERVAL: u64 = 10 * PACKET;
+    for start in [0, INTERVAL, 2 * INTERVAL, 2_000_000] {
+        let mut limit = ByteLimit::starting_at(start);
+        let mut now = us(0);
+        let mut settled = Vec::new();
+        for completion in 0..20_000 {
+            fill(&mut limit, PACKET);
+            now = now.after(Duration::from_millis(1));
+            let before = limit.in_device();
+            limit.complete(now, INTERVAL.min(before));
+            if completion >= 10_000 {
+                settled.push((limit.limit(), before));
+            }
+        }
+        println!(
+            "{start}: {:?} {:?}",
+            settled.iter().min(),
+            settled.iter().max()
+        );
+    }
+}
+
 #[test]
 fn a_reset_empties_it_and_keeps_what_was_learned() {
     let mut limit = ByteLimit::starting_at(5000);

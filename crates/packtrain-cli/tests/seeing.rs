@@ -374,17 +374,14 @@ fn the_tracer_sees_who_sends() {
     }
 }
 
-/// docs/batches.bt sees what the program itself counts.
-#[test]
-fn the_tracer_sees_the_batches_of_a_live_process() {
-    const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/batches.bt");
-    if !can_trace() {
-        return;
-    }
-    let mut run = start(&mut command(PACKTRAIN, &ENDLESS));
+/// What bpftrace sees of a run that is there already, by a script with two histograms, and what the
+/// run itself has counted in the end.
+fn trace_of(args: &[&str], script: &[&str]) -> (String, Value) {
+    let mut run = start(&mut command(PACKTRAIN, args));
     wait_for_line(&mut run, "packets/s");
     let pid = run.id().to_string();
-    let mut tracer = start(&mut command("bpftrace", &["-p", &pid, SCRIPT]));
+    let tracer = [&["-p", &pid], script].concat();
+    let mut tracer = start(&mut command("bpftrace", &tracer));
     let said = said(&mut tracer, UNLINKED);
     let out = lines(&mut tracer);
     let begin = Instant::now();
@@ -424,6 +421,17 @@ fn the_tracer_sees_the_batches_of_a_live_process() {
     signal(&run, "INT");
     let document = finish(run).json();
     assert!(status.success(), "{status}: {seen}");
+    (seen, document)
+}
+
+/// docs/batches.bt sees what the program itself counts.
+#[test]
+fn the_tracer_sees_the_batches_of_a_live_process() {
+    const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/batches.bt");
+    if !can_trace() {
+        return;
+    }
+    let (seen, document) = trace_of(&ENDLESS, &[SCRIPT]);
     let traced = histograms(&seen);
     let queue = &document["ports"]["null1"]["txq00"];
     let drain = &queue["batches"]["drain"];
@@ -444,4 +452,45 @@ fn the_tracer_sees_the_batches_of_a_live_process() {
         (vec![10], vec![60]),
         "{seen}"
     );
+}
+
+/// As above, for what comes in: the polls, and the packets that are merged of what they bring.
+#[test]
+fn the_tracer_sees_polls_and_merged_packets_of_a_live_process() {
+    const SCRIPT: &str = "usdt:*:packtrain:rx_poll /arg2 == 0 && arg1 == 0/ \
+                          { @poll = lhist(arg0, 0, 100, 1); } \
+                          usdt:*:packtrain:coalesce_flush /arg2 == 0 && arg1 == 0/ \
+                          { @coalesce = lhist(arg0, 0, 100, 1); }";
+    if !can_trace() {
+        return;
+    }
+    let mut args = ENDLESS;
+    (args[1], args[2]) = ("null:source,coalesce=on", "sim:");
+    let (seen, document) = trace_of(&args, &["-e", SCRIPT]);
+    let traced = histograms(&seen);
+    let batches = &document["ports"]["null0"]["rxq00"]["batches"];
+    for name in ["poll", "coalesce"] {
+        let number = |key: &str| batches[name][key].as_u64().expect(key);
+        // It attached later and detached earlier than the program counted.
+        let events = traced[name].values().sum::<u64>();
+        let packets: u64 = traced[name].iter().map(|(size, count)| size * count).sum();
+        assert!(0 < events && events <= number("count"), "{name}: {seen}");
+        assert!(packets <= number("sum"), "{name}: {packets}: {seen}");
+        // Of no size more than the program has counted of those that it counts together.
+        let counted = buckets(&batches[name]);
+        let mut seen_of = BTreeMap::new();
+        for (size, count) in &traced[name] {
+            let (&least, _) = counted.range(..=size).next_back().expect("a bucket");
+            *seen_of.entry(least).or_insert(0) += count;
+        }
+        for (least, count) in seen_of {
+            let all = counted[&least];
+            assert!(
+                count <= all,
+                "{name}: {count} of {all} from {least} on: {seen}"
+            );
+        }
+        let (&most, _) = traced[name].last_key_value().expect("a row");
+        assert!(1 < most && most <= number("max"), "{name}: {seen}");
+    }
 }

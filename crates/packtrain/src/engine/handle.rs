@@ -457,7 +457,7 @@ impl TxFlows {
         }
     }
 
-    /// Has `waker` woken when there may be space for anything in `burst`, which is by queue. True if
+    /// Has `waker` woken when there may be space for any of `burst`, which is by queue. True if
     /// there is already.
     fn poll_space(&self, burst: &Burst, waker: &Waker) -> bool {
         let mut last = None;

@@ -3,7 +3,7 @@
 //! All do the same work: numbers from 1 on are written to a batch, enqueued, taken out as the ring
 //! gives them (DPDK's into a table, crossbeam's one by one, ours in place), and added up.
 
-use packtrain::queue::ring::{Claim, Duty, Exit, Ring, Turn};
+use packtrain::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Turn};
 use std::hint::spin_loop;
 
 /// A ring with many producers and one consumer. `burst` divides what is put in.
@@ -79,30 +79,53 @@ impl Queue for Polled {
     }
 
     fn same(&self, burst: usize, total: u64) -> u64 {
+        if burst == 1 {
+            self.same_one(total)
+        } else {
+            self.same_bursts(burst, total)
+        }
+    }
+}
+
+/// The loops apart, so that each is compiled as who needs only one would have it.
+impl Polled {
+    #[inline(never)]
+    fn same_one(&self, total: u64) -> u64 {
+        let mut consumer = self.0.try_consume(Claim::Any).expect("nobody has the role");
+        let mut result = 0;
+        for item in 1..=total {
+            let enqueued = self.0.enqueue(&mut Some(item), Claim::Never);
+            assert!(enqueued.duty.is_none());
+            result += Self::take(&mut consumer, 1);
+        }
+        assert_eq!(consumer.leave(Turn::More), Exit::Idle);
+        result
+    }
+
+    #[inline(never)]
+    fn same_bursts(&self, burst: usize, total: u64) -> u64 {
         let mut consumer = self.0.try_consume(Claim::Any).expect("nobody has the role");
         let mut items = [0; BURST_MAX];
         let (mut done, mut result) = (0, 0);
         while done < total {
-            if burst == 1 {
-                assert!(
-                    self.0
-                        .enqueue(&mut Some(done + 1), Claim::Never)
-                        .duty
-                        .is_none()
-                );
-            } else {
-                let mut batch = fill(&mut items, done, burst);
-                assert!(self.0.enqueue(&mut batch, Claim::Never).duty.is_none());
-            }
-            let said = consumer.poll(burst, |(), drained| {
-                drained.take_each(|item| result += item);
-                Turn::More
-            });
-            assert_eq!(said, Turn::More);
+            let mut batch = fill(&mut items, done, burst);
+            assert!(self.0.enqueue(&mut batch, Claim::Never).duty.is_none());
+            result += Self::take(&mut consumer, burst);
             done += burst as u64;
         }
         assert_eq!(consumer.leave(Turn::More), Exit::Idle);
         result
+    }
+
+    #[inline(always)]
+    fn take(consumer: &mut Consumer<'_, u64, ()>, burst: usize) -> u64 {
+        let mut sum = 0;
+        let said = consumer.poll(burst, |(), drained| {
+            drained.take_each(|item| sum += item);
+            Turn::More
+        });
+        assert_eq!(said, Turn::More);
+        sum
     }
 }
 

@@ -5,6 +5,24 @@
 use super::UnsafeCell;
 use std::mem::MaybeUninit;
 
+/// Where a value is that nobody else uses, as long as this lives.
+#[cfg(not(packtrain_loom))]
+pub(crate) struct MutPtr<T>(pub(super) *mut T);
+
+#[cfg(not(packtrain_loom))]
+impl<T> MutPtr<T> {
+    /// # Safety
+    ///
+    /// Nobody else may use the value while the reference lives.
+    // SAFETY: the section above says what the caller promises.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "as loom's")]
+    pub(crate) unsafe fn deref(&self) -> &mut T {
+        // SAFETY: it comes from a cell, and the caller is the only user.
+        unsafe { &mut *self.0 }
+    }
+}
+
 /// Moves `count` values. Few of them in steps of known length, which is done before a call of
 /// `memcpy` has found out what to do.
 ///

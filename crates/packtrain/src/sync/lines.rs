@@ -37,6 +37,40 @@ impl<X> Lines<X> {
         Self { first, len }
     }
 
+    /// Asks the processor to bring the line of an element here, to be read soon. It changes
+    /// nothing, and may do nothing.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, index: usize) {
+        debug_assert!(index < self.len);
+        #[cfg(all(target_arch = "x86_64", not(any(packtrain_loom, miri))))]
+        // SAFETY: a prefetch reads nothing that could be seen, and never faults.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.first.as_ptr().wrapping_add(index).cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(any(packtrain_loom, miri)))))]
+        let _: usize = index;
+    }
+
+    /// The same for one that will be written, which takes the line from whoever has it.
+    #[inline(always)]
+    pub(crate) fn fetch_to_write(&self, index: usize) {
+        debug_assert!(index < self.len);
+        #[cfg(all(target_arch = "x86_64", not(any(packtrain_loom, miri))))]
+        // SAFETY: a prefetch reads nothing that could be seen, writes nothing, and never faults.
+        // As an instruction, since the intrinsic means another one where the build is for any
+        // CPU; those of before 2014 that do not know it take it for a `nop`.
+        unsafe {
+            std::arch::asm!(
+                "prefetchw [{place}]",
+                place = in(reg) self.first.as_ptr().wrapping_add(index),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(any(packtrain_loom, miri)))))]
+        let _: usize = index;
+    }
+
     fn layout(len: usize) -> Layout {
         let layout = Layout::array::<X>(len).and_then(|layout| layout.align_to(ALIGN));
         layout.expect("it fits into the address space")

@@ -43,6 +43,12 @@ impl<T> UnsafeCell<T> {
     pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
         change(self.0.get())
     }
+
+    /// As `with_mut`, without a closure, which the compiler inlines only where it thinks fit.
+    #[inline(always)]
+    pub(crate) const fn get_mut(&self) -> cells::MutPtr<T> {
+        cells::MutPtr(self.0.get())
+    }
 }
 
 /// Orders everything before it and everything after it, for all threads with such fences.

@@ -5,7 +5,8 @@
     reason = "the role is what gives access to the state and to published slots"
 )]
 
-use super::word::{Head, NOWHERE, Stamp, State, after, distance, is_line_start};
+use super::places::{Places, Slot};
+use super::word::{Head, NOWHERE, Stamp, State, after, distance};
 use super::{Owner, Ring};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::stats::Stall;
@@ -66,6 +67,8 @@ pub struct Drained<'a, T, S> {
     /// The next one. The ring's tail follows when this is dropped, also by a panic.
     next: u64,
     end: u64,
+    /// Items of the first stamp, as far as it is known without a look, else 0.
+    first: u64,
 }
 
 impl<'a, T, S> Consumer<'a, T, S> {
@@ -75,17 +78,11 @@ impl<'a, T, S> Consumer<'a, T, S> {
         Self { ring, active: true }
     }
 
-    #[inline(always)]
-    fn owner<R>(&mut self, work: impl FnOnce(&mut Owner<S>) -> R) -> R {
-        self.ring.owner.0.with_mut(|owner| {
-            // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
-            work(unsafe { &mut *owner })
-        })
-    }
-
     /// Works on the consumer's state.
     pub fn with_state<R>(&mut self, work: impl FnOnce(&mut S) -> R) -> R {
-        self.owner(|owner| work(&mut owner.state))
+        let owner = self.ring.owner.0.get_mut();
+        // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
+        work(unsafe { &mut owner.deref().state })
     }
 
     /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`],
@@ -108,18 +105,20 @@ impl<'a, T, S> Consumer<'a, T, S> {
     ) -> (usize, Turn) {
         let ring = self.ring;
         let most = most.min(BURST_PACKETS_MAX) as u64;
-        self.owner(|owner| {
-            let tail = ring.tail();
-            let count = ring.published(owner, tail, most).min(most);
-            let mut drained = Drained {
-                ring,
-                next: tail,
-                end: after(tail, count),
-            };
-            let said = turn(&mut owner.state, &mut drained);
-            let taken = distance(tail, drained.next);
-            (taken as usize, said)
-        })
+        let owner = ring.owner.0.get_mut();
+        // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
+        let owner = unsafe { owner.deref() };
+        let tail = ring.tail();
+        let (known, first) = ring.published(owner, tail, most);
+        let mut drained = Drained {
+            ring,
+            next: tail,
+            end: after(tail, known.min(most)),
+            first,
+        };
+        let said = turn(&mut owner.state, &mut drained);
+        let taken = distance(tail, drained.next);
+        (taken as usize, said)
     }
 
     /// Gives items to `turn`, at most [`BURST_PACKETS_MAX`] at once, until there are none, the
@@ -190,7 +189,9 @@ impl<'a, T, S> Consumer<'a, T, S> {
 
     fn has_published(&mut self) -> bool {
         let ring = self.ring;
-        self.owner(|owner| ring.published(owner, ring.tail(), 1) > 0)
+        let owner = ring.owner.0.get_mut();
+        // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
+        ring.published(unsafe { owner.deref() }, ring.tail(), 1).0 > 0
     }
 
     /// Idle, unless somebody has reserved anything.
@@ -223,7 +224,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
         self.active = false;
         // The gap is written, now the stamp is read; the producer does it the other way round.
         ring.barrier.heavy();
-        let stamp = ring.stamp(tail).load(Ordering::Acquire);
+        let stamp = ring.places.place(tail).stamp.load(Ordering::Acquire);
         // The producer may or may not have seen the gap: one of us takes the role.
         self.active = Stamp(stamp).items_at(tail).is_some()
             && ring
@@ -299,27 +300,46 @@ impl<T, S> Ring<T, S> {
         self.tail.load(Ordering::Relaxed)
     }
 
-    /// Items known to be published from `tail` on, looking on if these are not `enough`. For the
-    /// consumer.
+    /// Items known to be published from `tail` on, looking on if these are not `enough`; and how
+    /// many the first stamp is for, or 0 if that was not read now. For the consumer.
     #[inline(always)]
-    fn published(&self, owner: &mut Owner<S>, tail: u64, enough: u64) -> u64 {
+    fn published(&self, owner: &mut Owner<S>, tail: u64, enough: u64) -> (u64, u64) {
         let mut seen = owner.seen;
         let mut known = distance(tail, seen);
         if known >= enough {
-            return known;
+            return (known, 0);
+        }
+        let mut first = 0;
+        if known == 0 {
+            match self.items_at(tail) {
+                0 => return (0, 0),
+                items => first = items,
+            }
+            (seen, known) = (after(tail, first), first);
         }
         // A look takes the line with the stamp from its producer, so what else is in that line is
-        // looked at, too.
-        while known < enough || (!is_line_start(seen) && known < BURST_PACKETS_MAX as u64) {
-            let stamp = self.stamp(seen).load(Ordering::Acquire);
-            let Some(items) = Stamp(stamp).items_at(seen) else {
+        // looked at, too, as long as it may be single items.
+        while known < enough || (first == 1 && !Places::<T>::is_line_start(seen)) {
+            let items = self.items_at(seen);
+            if items == 0 {
                 break;
-            };
+            }
             seen = after(seen, items);
             known += items;
         }
         owner.seen = seen;
-        known
+        (known, first)
+    }
+
+    /// How many items the stamp of a position is for; 0 where there is none.
+    #[inline(always)]
+    fn items_at(&self, at: u64) -> u64 {
+        let stamp = Stamp(self.places.place(at).stamp.load(Ordering::Acquire));
+        let items = stamp.items_at(at).unwrap_or(0);
+        if items == 1 {
+            self.places.fetch(at);
+        }
+        items
     }
 }
 
@@ -338,18 +358,20 @@ impl<T, S> Drained<'_, T, S> {
     pub fn append_to(&mut self, to: &mut Vec<T>) -> usize {
         let count = self.len().min(to.capacity() - to.len());
         let len = to.len();
-        let room = to.spare_capacity_mut().as_mut_ptr().cast::<T>();
-        let [front, back] = self.ring.parts(self.next, count);
-        // SAFETY: the slots up to `end` are published, and ours to take; the vector has room for
-        // `count`, which is the length of both parts.
-        unsafe {
-            read_cells(front, room);
-            if !back.is_empty() {
-                read_cells(back, room.add(front.len()));
+        let mut room = to.spare_capacity_mut().as_mut_ptr().cast::<T>();
+        let places = &self.ring.places;
+        places.in_runs(self.next, count, self.first, |slots| {
+            // SAFETY: the slots up to `end` are published, and ours to take; the vector has room
+            // for `count`, which is how many there are in all.
+            unsafe {
+                read_cells(slots, room);
+                room = room.add(slots.len());
             }
-            to.set_len(len + count);
-        }
+        });
+        // SAFETY: as many were written.
+        unsafe { to.set_len(len + count) };
         self.next = after(self.next, count as u64);
+        self.first = 0;
         count
     }
 }
@@ -358,16 +380,25 @@ impl<T, S> Drained<'_, T, S> {
     /// Gives all items to `each`, oldest first. The same as a loop over the iterator, without
     /// finding the slot for each anew.
     #[inline(always)]
-    pub fn take_each(&mut self, mut each: impl FnMut(T)) {
-        for part in self.ring.parts(self.next, self.len()) {
-            for slot in part {
+    pub fn take_each(&mut self, each: impl FnMut(T)) {
+        self.take(self.len(), each);
+    }
+
+    #[inline(always)]
+    fn take(&mut self, count: usize, mut each: impl FnMut(T)) {
+        let (places, at, first) = (&self.ring.places, self.next, self.first);
+        self.first = 0;
+        let next = &mut self.next;
+        let take = |slots: &[Slot<T>]| {
+            for slot in slots {
                 // SAFETY: the slots up to `end` are published, and ours to take; `next` goes on
                 // before anything else can happen, so that nobody takes it again.
                 let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
-                self.next = after(self.next, 1);
+                *next = after(*next, 1);
                 each(item);
             }
-        }
+        };
+        places.in_runs(at, count, first, take);
     }
 }
 
@@ -379,12 +410,9 @@ impl<T, S> Iterator for Drained<'_, T, S> {
         if self.next == self.end {
             return None;
         }
-        let slot = self.ring.slot(self.next);
-        // SAFETY: the slots up to `end` are published, and ours to take; `next` goes on, so that
-        // nobody takes it again.
-        let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
-        self.next = after(self.next, 1);
-        Some(item)
+        let mut item = None;
+        self.take(1, |taken| item = Some(taken));
+        item
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

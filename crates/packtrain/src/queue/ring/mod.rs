@@ -40,6 +40,7 @@
 mod batch;
 mod bell;
 mod consumer;
+mod places;
 #[cfg(all(test, not(packtrain_loom)))]
 mod tests;
 mod word;
@@ -50,11 +51,12 @@ pub use consumer::{Consumer, Drained, Exit, Turn};
 
 use crate::limits::RING_SLOTS_MAX;
 use crate::stats::Stall;
-use crate::sync::{AtomicU64, Barrier, Lines, Ordering, Padded, UnsafeCell, write_cells};
+use crate::sync::{AtomicU64, Barrier, Ordering, Padded, UnsafeCell, write_cells};
+use places::Places;
 use std::error::Error;
 use std::fmt;
-use std::mem::MaybeUninit;
-use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance, index, reaches};
+use std::slice;
+use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance, reaches};
 
 /// Which states a caller takes the consumer's role in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,9 +166,6 @@ struct Owner<S> {
     state: S,
 }
 
-/// A slot, which holds an item from when it is written until the consumer takes it.
-type Slot<T> = UnsafeCell<MaybeUninit<T>>;
-
 /// A bounded ring of `T` in front of a consumer with the state `S`. See the
 /// [module](crate::queue::ring).
 ///
@@ -195,8 +194,7 @@ pub struct Ring<T, S> {
     /// The next item. Slots before it are empty. Written by the consumer, once a turn.
     tail: Padded<AtomicU64>,
     owner: Padded<UnsafeCell<Owner<S>>>,
-    stamps: Lines<AtomicU64>,
-    slots: Lines<Slot<T>>,
+    places: Places<T>,
     capacity: u64,
     /// Where a consumer left the role to the producer that has reserved this position, or
     /// [`NOWHERE`]. Beside what never changes: every producer reads it, and it is hardly written.
@@ -247,7 +245,6 @@ impl<T, S> Ring<T, S> {
         if !(1..=RING_SLOTS_MAX).contains(&capacity) {
             return Err(RingError::Capacity(capacity));
         }
-        let slots = capacity.next_power_of_two();
         Ok(Self {
             producers: Padded(Producers {
                 head: AtomicU64::new(Head::new(0, State::Idle).0),
@@ -255,8 +252,7 @@ impl<T, S> Ring<T, S> {
             }),
             tail: Padded(AtomicU64::new(0)),
             owner: Padded(UnsafeCell::new(Owner { seen: 0, state })),
-            stamps: Lines::new(slots, || AtomicU64::new(Stamp::NONE.0)),
-            slots: Lines::new(slots, || UnsafeCell::new(MaybeUninit::uninit())),
+            places: Places::new(capacity),
             capacity: capacity as u64,
             gap: AtomicU64::new(NOWHERE),
             barrier: Barrier::new(),
@@ -319,16 +315,10 @@ impl<T, S> Ring<T, S> {
         let Some(reserved) = reserved else {
             return self.refuse(want, claim);
         };
-        let count = reserved.count as usize;
-        let mut at = reserved.at;
-        batch.move_front(count, &mut |items, run| {
-            self.write(at, items, run);
-            at = after(at, run as u64);
-        });
-        debug_assert_eq!(at, after(reserved.at, reserved.count));
+        self.put(&reserved, batch);
         Enqueued {
-            accepted: count,
-            duty: self.publish(&reserved, claim),
+            accepted: reserved.count as usize,
+            duty: self.duty(&reserved, claim),
         }
     }
 
@@ -412,10 +402,37 @@ impl<T, S> Ring<T, S> {
         }
     }
 
-    /// Moves a run of items into slots that the caller reserved.
+    /// Moves as many items as were reserved from the front of `batch` to their places, and lets the
+    /// consumer see them.
+    #[inline(always)]
+    fn put(&self, reserved: &Reserved, batch: &mut impl Batch<T>) {
+        if reserved.count == 1 {
+            self.places.fetch_to_write(reserved.at);
+            batch.move_front(1, &mut |item, _| self.put_one(reserved.at, item));
+        } else {
+            let mut at = reserved.at;
+            batch.move_front(reserved.count as usize, &mut |items, run| {
+                self.write(at, items, run);
+                at = after(at, run as u64);
+            });
+            debug_assert_eq!(at, after(reserved.at, reserved.count));
+            self.stamp(reserved);
+        }
+    }
+
+    /// Moves the only item of a reservation beside its stamp, and lets the consumer see it.
+    #[inline(always)]
+    fn put_one(&self, at: u64, item: *const T) {
+        let place = self.places.place(at);
+        // SAFETY: the caller has reserved the place and it is empty; the batch gives the item away.
+        unsafe { write_cells(slice::from_ref(&place.single), item) };
+        place.stamp.store(Stamp::new(at, 1).0, Ordering::Release);
+    }
+
+    /// Moves a run of items into slots that the caller reserved, of at least two.
     #[inline(always)]
     fn write(&self, at: u64, items: *const T, run: usize) {
-        let [front, back] = self.parts(at, run);
+        let [front, back] = self.places.batch(at, run);
         // SAFETY: the caller has reserved the slots and they are empty; the batch gives away the
         // items of the run, which is as long as both parts.
         unsafe {
@@ -426,61 +443,30 @@ impl<T, S> Ring<T, S> {
         }
     }
 
-    /// The slots of `count` positions: up to the end, and the rest from the start.
+    /// Lets the consumer see a batch that was written.
     #[inline(always)]
-    fn parts(&self, at: u64, count: usize) -> [&[Slot<T>]; 2] {
-        debug_assert!(count <= self.slots.len());
-        let start = self.index(at);
-        let first = self.slots.len() - start;
-        // SAFETY: an index is below the number of slots, the first part ends there at most, and
-        // nobody reserves or takes more than the capacity, which is not above that number.
-        unsafe {
-            if count <= first {
-                [self.slots.get_unchecked(start..start + count), &[]]
-            } else {
-                [
-                    self.slots.get_unchecked(start..),
-                    self.slots.get_unchecked(..count - first),
-                ]
-            }
-        }
-    }
-
-    /// The slot of a position.
-    #[inline(always)]
-    fn slot(&self, at: u64) -> &Slot<T> {
-        // SAFETY: an index is below the number of slots.
-        unsafe { self.slots.get_unchecked(self.index(at)) }
-    }
-
-    /// The place for the stamp of what begins at a position.
-    #[inline(always)]
-    fn stamp(&self, at: u64) -> &AtomicU64 {
-        // SAFETY: there are as many stamps as slots.
-        unsafe { self.stamps.get_unchecked(self.index(at)) }
-    }
-
-    /// Where a position is.
-    #[inline(always)]
-    fn index(&self, at: u64) -> usize {
-        index(at, self.slots.len())
-    }
-
-    /// Lets the consumer see what was written, and says what the caller has to do.
-    #[inline(always)]
-    fn publish(&self, reserved: &Reserved, claim: Claim) -> Duty<'_, T, S> {
+    fn stamp(&self, reserved: &Reserved) {
         let mut at = reserved.at;
         let mut left = reserved.count;
         loop {
-            let items = left.min(STAMP_ITEMS_MAX);
-            self.stamp(at)
-                .store(Stamp::new(at, items).0, Ordering::Release);
+            // A stamp for one item would say that it is not in the slots.
+            let items = match left {
+                ..=STAMP_ITEMS_MAX => left,
+                _ => STAMP_ITEMS_MAX.min(left - 2),
+            };
+            let stamp = &self.places.place(at).stamp;
+            stamp.store(Stamp::new(at, items).0, Ordering::Release);
             left -= items;
             if left == 0 {
                 break;
             }
             at = after(at, items);
         }
+    }
+
+    /// What the caller has to do, now that all is published.
+    #[inline(always)]
+    fn duty(&self, reserved: &Reserved, claim: Claim) -> Duty<'_, T, S> {
         if reserved.claimed {
             return Duty::Drain(Consumer::new(self));
         }
@@ -566,14 +552,15 @@ impl<T, S> Drop for Ring<T, S> {
     fn drop(&mut self) {
         let head = Head(self.producers.head.load(Ordering::Acquire)).position();
         let tail = self.tail.load(Ordering::Acquire);
-        // Nobody is enqueueing, so all that is reserved was written.
-        let mut at = tail;
-        while at != head {
-            self.slot(at).with_mut(|slot| {
-                // SAFETY: items from tail to head were written and not taken.
-                unsafe { (*slot).assume_init_drop() };
-            });
-            at = after(at, 1);
-        }
+        // Nobody is enqueueing, so all that is reserved was published.
+        let count = distance(tail, head) as usize;
+        self.places.in_runs(tail, count, 0, |slots| {
+            for slot in slots {
+                slot.with_mut(|slot| {
+                    // SAFETY: items from tail to head were written and not taken.
+                    unsafe { (*slot).assume_init_drop() };
+                });
+            }
+        });
     }
 }

@@ -367,10 +367,9 @@ impl<'a> Preempted<'a> {
         }
     }
 
-    fn go_on(self, items: &[u32]) -> Duty<'a, u32, Device> {
-        self.ring
-            .write(self.reserved.at, items.as_ptr(), items.len());
-        self.ring.publish(&self.reserved, self.claim)
+    fn go_on(self, mut items: &[u32]) -> Duty<'a, u32, Device> {
+        self.ring.put(&self.reserved, &mut items);
+        self.ring.duty(&self.reserved, self.claim)
     }
 }
 
@@ -428,14 +427,16 @@ fn a_gap_in_the_middle_of_a_long_batch() {
     let items: Vec<u32> = (0..130).collect();
     ring.write(reserved.at, items.as_ptr(), items.len());
     // The first of its three stamps, and the consumer is faster than the second one.
-    ring.stamps[0].store(Stamp::new(0, STAMP_ITEMS_MAX).0, Ordering::Release);
+    let stamp = &ring.places.place(0).stamp;
+    stamp.store(Stamp::new(0, STAMP_ITEMS_MAX).0, Ordering::Release);
     assert_eq!(consumer.drain(100, send), Exit::Passed);
     let rest = Reserved {
         at: after(0, 64),
         count: 66,
         ..reserved
     };
-    let Duty::Drain(consumer) = ring.publish(&rest, Claim::Free) else {
+    ring.stamp(&rest);
+    let Duty::Drain(consumer) = ring.duty(&rest, Claim::Free) else {
         panic!("the role was left to it")
     };
     assert_eq!(consumer.drain(usize::MAX, send), Exit::Idle);

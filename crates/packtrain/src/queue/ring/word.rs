@@ -29,17 +29,10 @@ pub(super) const fn reaches(from: u64, items: u64, to: u64) -> bool {
     to.wrapping_sub(from).cast_signed() >= (items << LOW_BITS).cast_signed()
 }
 
-/// The index of a position in `slots`, a power of two.
+/// The index of a position among as many as a power of two, which is `mask` + 1.
 #[inline(always)]
-pub(super) const fn index(position: u64, slots: usize) -> usize {
-    (position >> LOW_BITS) as usize & (slots - 1)
-}
-
-/// Whether the stamp of a position is the first one in its cache line.
-#[inline(always)]
-pub(super) const fn is_line_start(position: u64) -> bool {
-    const STAMPS_IN_LINE: usize = 64 / size_of::<u64>();
-    index(position, STAMPS_IN_LINE) == 0
+pub(super) const fn index(position: u64, mask: usize) -> usize {
+    (position >> LOW_BITS) as usize & mask
 }
 
 /// Who is, or should be, the consumer. In one word with the head, so that whoever reserves space
@@ -205,7 +198,7 @@ mod tests {
         assert_eq!(after(last, 3), after(0, 2));
         assert_eq!(distance(last, after(0, 2)), 3);
         assert!(distance(after(0, 2), after(0, 1)) > 1 << 40);
-        assert_eq!((index(last, 8), index(after(last, 1), 8)), (7, 0));
+        assert_eq!((index(last, 7), index(after(last, 1), 7)), (7, 0));
         for (items, reached) in [(2, true), (3, true), (4, false)] {
             assert_eq!(reaches(last, items, after(0, 2)), reached);
         }

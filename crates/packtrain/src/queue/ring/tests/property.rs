@@ -90,9 +90,9 @@ impl<'a> World<'a> {
 
     fn publish(&mut self, which: usize) {
         let (reserved, claim) = self.preempted.remove(which);
-        let items = &self.expected[distance(0, reserved.at) as usize..][..reserved.count as usize];
-        self.ring.write(reserved.at, items.as_ptr(), items.len());
-        let duty = self.ring.publish(&reserved, claim);
+        let mut items = &self.expected[distance(0, reserved.at) as usize..];
+        self.ring.put(&reserved, &mut items);
+        let duty = self.ring.duty(&reserved, claim);
         self.fulfil(duty, 20);
     }
 

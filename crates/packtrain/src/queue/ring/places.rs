@@ -1,0 +1,170 @@
+//! Where a ring keeps its items, and the stamps that say what is there.
+
+#![allow(
+    unsafe_code,
+    reason = "indices are below a power of two by their mask, which is not checked again"
+)]
+
+use super::word::{Stamp, after, index};
+use crate::sync::{AtomicU64, Lines, Ordering, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::slice;
+
+/// A slot, which holds an item from when it is written until the consumer takes it.
+pub(super) type Slot<T> = UnsafeCell<MaybeUninit<T>>;
+
+/// The stamp of what begins at a position, and the item if that is one alone. For a packet handle
+/// they are in one cache line, and that is all that goes from the producer to the consumer.
+pub(super) struct Place<T> {
+    pub(super) stamp: AtomicU64,
+    pub(super) single: Slot<T>,
+}
+
+/// Places in a cache line, where items are words.
+const LINE_PLACES: usize = 4;
+#[cfg(not(packtrain_loom))]
+const _: () = assert!(LINE_PLACES * size_of::<Place<u64>>() == 64);
+
+/// Lines that follow each other are this many lines apart, eight of them, then come those beside
+/// them. What is in memory behind a line is so nothing to come: a processor that reads lines in a
+/// row fetches those ahead, and would take them from the producer that is just writing there. That
+/// made a consumer which is close behind its producer take twice as long for an item.
+const LINE_STRIDE_LOG: u32 = 5;
+const SPREAD: usize = 7 * LINE_PLACES;
+
+/// How far ahead of a single item lines are asked for, in positions: two lines.
+const AHEAD: u64 = 2 * LINE_PLACES as u64;
+
+/// Positions, each with a place and a slot. Items of a batch are in slots side by side, to be moved
+/// at once; the place of the first one has the stamp. An item alone is beside its stamp.
+pub(super) struct Places<T> {
+    places: Lines<Place<T>>,
+    slots: Lines<Slot<T>>,
+    /// How many there are, less one.
+    mask: usize,
+    /// The bits of an index that say how many strides, moved up by as much.
+    spread: usize,
+}
+
+impl<T> Places<T> {
+    /// At least as many as there are in a line, a power of two.
+    pub(super) fn new(at_least: usize) -> Self {
+        let count = at_least.next_power_of_two().max(LINE_PLACES);
+        Self {
+            places: Lines::new(count, || Place {
+                stamp: AtomicU64::new(Stamp::NONE.0),
+                single: UnsafeCell::new(MaybeUninit::uninit()),
+            }),
+            slots: Lines::new(count, || UnsafeCell::new(MaybeUninit::uninit())),
+            mask: count - 1,
+            spread: (SPREAD << LINE_STRIDE_LOG) & (count - 1),
+        }
+    }
+
+    /// Whether the place of a position is the first one in its cache line.
+    #[inline(always)]
+    pub(super) const fn is_line_start(at: u64) -> bool {
+        index(at, LINE_PLACES - 1) == 0
+    }
+
+    /// Which place a position has.
+    #[inline(always)]
+    fn place_index(&self, at: u64) -> usize {
+        let index = index(at, self.mask);
+        index ^ ((index << LINE_STRIDE_LOG) & self.spread)
+    }
+
+    /// The place of a position.
+    #[inline(always)]
+    pub(super) fn place(&self, at: u64) -> &Place<T> {
+        // SAFETY: no bit above those of an index below their number, a power of two.
+        unsafe { self.places.get_unchecked(self.place_index(at)) }
+    }
+
+    /// The slots of a batch of `count`: up to the end, and the rest from the start.
+    #[inline(always)]
+    pub(super) fn batch(&self, at: u64, count: usize) -> [&[Slot<T>]; 2] {
+        debug_assert!(count <= self.slots.len());
+        let start = index(at, self.mask);
+        let first = self.mask + 1 - start;
+        // SAFETY: an index is below the number of slots, the first part ends there at most, and
+        // nobody reserves or takes more than the capacity, which is not above that number.
+        unsafe {
+            if count <= first {
+                [self.slots.get_unchecked(start..start + count), &[]]
+            } else {
+                [
+                    self.slots.get_unchecked(start..),
+                    self.slots.get_unchecked(..count - first),
+                ]
+            }
+        }
+    }
+
+    /// Gives what is at `count` published positions to `work`, oldest first, as many as are side by
+    /// side. `first` is how many the stamp at the first one is for, or 0 if the caller does not know.
+    #[inline(always)]
+    pub(super) fn in_runs(
+        &self,
+        at: u64,
+        count: usize,
+        first: u64,
+        mut work: impl FnMut(&[Slot<T>]),
+    ) {
+        let parts = if first > 1 && count as u64 <= first {
+            self.batch(at, count)
+        } else if first == 1 && count == 1 {
+            [slice::from_ref(&self.place(at).single), &[]]
+        } else {
+            return self.by_stamps(at, count, &mut work);
+        };
+        for part in parts {
+            work(part);
+        }
+    }
+
+    /// Not inlined, so that the ways above are.
+    #[inline(never)]
+    fn by_stamps(&self, mut at: u64, count: usize, work: &mut impl FnMut(&[Slot<T>])) {
+        let mut left = count;
+        while left > 0 {
+            // Whoever found that it is published read this with acquire.
+            let place = self.place(at);
+            let run = match Stamp(place.stamp.load(Ordering::Relaxed)).items_at(at) {
+                Some(1) => {
+                    work(slice::from_ref(&place.single));
+                    1
+                }
+                // Without a stamp it is within a batch of which some have been taken.
+                items => {
+                    let run = left.min(items.unwrap_or(1) as usize);
+                    self.batch(at, run).into_iter().for_each(&mut *work);
+                    run
+                }
+            };
+            at = after(at, run as u64);
+            left -= run;
+        }
+    }
+
+    /// Asks for the line that single items will be written to soon: the consumer has had it. Each
+    /// reservation is a locked instruction, which waits for all stores before it, so a line that is
+    /// not here by then is waited for.
+    #[inline(always)]
+    pub(super) fn fetch_to_write(&self, at: u64) {
+        if Self::is_line_start(at) {
+            self.places
+                .fetch_to_write(self.place_index(after(at, AHEAD)));
+        }
+    }
+
+    /// Asks for the line two further on, at the last place of a line. For a consumer that found
+    /// single items up to there, so that it is some way behind; else it would take the line from
+    /// its producer.
+    #[inline(always)]
+    pub(super) fn fetch(&self, at: u64) {
+        if Self::is_line_start(after(at, 1)) {
+            self.places.fetch(self.place_index(after(at, AHEAD)));
+        }
+    }
+}

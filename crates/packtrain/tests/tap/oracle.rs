@@ -2,7 +2,7 @@
 //!
 //! Packets are written into one TUN, routed by the kernel, and read out of another. On the way it
 //! cuts them, if the second takes no GSO packets (`skb_gso_segment()`), or merges them, if the
-//! first has `IFF_NAPI` (`napi_gro_receive()`).
+//! first has `IFF_NAPI` (`napi_gro_receive()`). With Ethernet headers: [`ethernet`], [`veth`].
 
 use crate::test_packets::frame::{Field, Frame, finish, tcp4, timestamps, train};
 use crate::test_packets::wire::Wire;
@@ -21,6 +21,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+mod ethernet;
 mod veth;
 
 const IN: &str = "oracle-in";

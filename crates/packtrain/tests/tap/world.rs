@@ -335,6 +335,20 @@ pub fn create_veth(name: &str, peer: &str) {
     netlink(libc::RTM_NEWLINK, flags, &body);
 }
 
+/// Makes a bridge, which is down.
+pub fn create_bridge(name: &str) -> io::Result<()> {
+    // `SIOCBRADDBR` (linux/sockios.h).
+    interface_ioctl(0x89a0, &mut request(name))
+}
+
+/// Makes the interface a port of a bridge.
+pub fn add_to_bridge(bridge: &str, name: &str) {
+    let mut request = request(bridge);
+    request.ifr_ifru.ifru_ifindex = interface_index(name).expect("the interface exists") as c_int;
+    // `SIOCBRADDIF`.
+    interface_ioctl(0x89a2, &mut request).expect("SIOCBRADDIF");
+}
+
 /// Has the kernel read and write an ethtool request in `words`.
 fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request(name);

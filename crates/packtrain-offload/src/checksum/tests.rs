@@ -299,6 +299,16 @@ fn levels_say_what_this_processor_has() {
     } else {
         assert!(!Level::Avx2.is_available());
     }
+    if cfg!(all(
+        target_arch = "aarch64",
+        target_endian = "little",
+        target_feature = "neon"
+    )) {
+        assert_eq!(Level::selected(), Level::Neon);
+    }
+    // CI looks for it where it expects NEON.
+    let names: Vec<_> = available.iter().map(|level| level.name()).collect();
+    std::println!("levels: {}", names.join(" "));
 }
 
 // What the standard library finds, which asks the processor by itself.

@@ -398,8 +398,9 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// FreeBSD D52989: a device hash that is not constant within a flow. Nothing of the kind is asked
-/// for: packets of one flow stay in order whatever lies beside them.
+/// FreeBSD D52989: a device hash that is not constant within a flow. There is no place for one in
+/// what is asked of a packet here, so this only says that packets of one flow stay in order
+/// whatever lies beside them. With hashes of a device: `packtrain/src/engine/tests/coalesce.rs`.
 #[test]
 fn an_opaque_hash_reorders_nothing() {
     for mode in MODES {

@@ -250,3 +250,42 @@ fn interleaved_flows_are_merged_side_by_side() {
         assert_stream(&world.b[0], port, 40);
     }
 }
+
+/// FreeBSD D52989: a device whose hash is not constant within a flow, as the opaque types of RSS
+/// allow, and software that told flows apart by it. Flows here are told apart by their headers:
+/// the hash of a device changes nothing, whatever it is.
+#[test]
+fn the_hash_of_a_device_neither_splits_a_flow_nor_reorders_it() {
+    type Hash = fn(&Segment) -> u32;
+    let hashes: [(&str, Hash); 5] = [
+        ("of the flow", |segment| u32::from(segment.port)),
+        ("the same for all flows", |_| 0xFFFF_FFFF),
+        ("one of two in turn", |segment| {
+            u32::from(segment.id % 2) + 1
+        }),
+        ("another for each packet", |segment| {
+            segment.seq.wrapping_mul(0x9E37_79B9)
+        }),
+        ("now and then none", |segment| {
+            u32::from(segment.id % 3) * 0x1234_5678
+        }),
+    ];
+    for mode in [Mode::Hash, Mode::Sorted, Mode::Auto] {
+        for (what, hash) in hashes {
+            let mut plan = plan([1, 1]);
+            if let Some(coalescing) = &mut plan.directions[0].coalesce {
+                coalescing.mode = mode;
+            }
+            let inputs = [Input::Endless; 2];
+            let mut world = planned(&plan, [1, 1], inputs, None, || Forward).unwrap();
+            world.a[0].rx().hash = Some(hash);
+            let turns = (0..40).flat_map(|i| (1..=8).flat_map(move |port| flow(port, i..i + 1)));
+            world.a[0].arrive_tcp(turns);
+            settle(&mut world);
+            for port in 1..=8 {
+                assert_stream(&world.b[0], port, 40);
+            }
+            assert_eq!(sizes(&world.b[0]), [40; 8], "{mode:?}, {what}");
+        }
+    }
+}

@@ -49,6 +49,8 @@ pub struct RxState {
     pub counts: bool,
     /// How many packets it was last asked to wait for.
     pub armed_for: Option<usize>,
+    /// The flow hash that it gives a segment; none else.
+    pub hash: Option<fn(&Segment) -> u32>,
 }
 
 /// How a fake RX queue ends.
@@ -199,7 +201,13 @@ impl RxDescriptors for FakeRx {
                 Some(Item::Tcp(segment)) => {
                     let arena = self.arena.as_ref().expect("refilled before receiving");
                     match arena.packet_from(&tcp4(&segment)) {
-                        Ok(packet) => burst.push(packet, &RxInfo::default()),
+                        Ok(packet) => {
+                            let info = RxInfo {
+                                flow_hash: state.hash.map_or(0, |hash| hash(&segment)),
+                                ..RxInfo::default()
+                            };
+                            burst.push(packet, &info);
+                        }
                         Err(_empty) => burst.bad(DropReason::NoBuffer, 1),
                     }
                 }

@@ -221,6 +221,9 @@ pub fn sum_with(level: Level, bytes: &[u8]) -> Option<Sum> {
 /// Copies the start of `src` to the start of `dst`, as many bytes as both have, and sums what was
 /// copied, reading it once.
 ///
+/// At either end up to a vector is loaded again where that is faster than to load less than one.
+/// [`Level::Scalar`] copies 4 KiB, and sums them from the first-level cache.
+///
 /// The rest of a longer `dst` is left as it is. Whoever needs all of `src` to arrive compares the
 /// lengths first.
 #[inline]

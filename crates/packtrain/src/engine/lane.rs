@@ -1,11 +1,12 @@
 //! A TX queue as its worker sees it.
 
+use super::control::Command;
 use super::egress::{Egress, Producer, Visit};
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::packet::Burst;
 use crate::queue::ring::Status;
-use crate::stats::{DropReason, TxCounters};
+use crate::stats::{DropReason, QueueId, TxCounters};
 use crate::time::Instant;
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -134,9 +135,14 @@ impl<T: TxDescriptors> TxLane<T> {
         self.visit.error.take().map_or(Ok(()), Err)
     }
 
-    /// Resets the queue in its device. False for a device that cannot do that.
-    pub(super) fn reset(&mut self, now: Instant) -> Result<bool, DeviceError> {
-        self.egress.reset(now)
+    /// The queue's place.
+    pub(super) fn id(&self) -> QueueId {
+        self.egress.id()
+    }
+
+    /// Does `command` to the queue. False for a device that cannot do that.
+    pub(super) fn command(&mut self, command: Command, now: Instant) -> Result<bool, DeviceError> {
+        self.egress.command(command, now)
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {

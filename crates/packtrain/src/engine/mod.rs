@@ -1,6 +1,7 @@
 //! Joins two ports: builds their queues from the plan, makes the workers, keeps the ledger.
 
 mod alarm;
+mod control;
 mod egress;
 mod error;
 mod handle;
@@ -24,6 +25,7 @@ mod worker;
 #[cfg(all(test, not(packtrain_loom)))]
 mod tests;
 
+pub use control::{Command, CommandError, Commanded, Control, TxQueues};
 pub use egress::{Closed, EgressStats};
 pub use error::RunError;
 pub use handle::{SendError, TrySendError, TxFlows, TxHandle, TxHandles};

@@ -1,5 +1,6 @@
 //! Two ports from opening to the final account: what a program needs around the workers.
 
+use super::control::{Command, CommandError, Control, TxQueues};
 use super::error::RunError;
 use super::handle::{TxHandle, TxHandles};
 use super::handler::{Forward, Handler, Port};
@@ -170,6 +171,22 @@ where
     #[must_use]
     pub fn tx_handle(&self, port: Port, queue: usize) -> Option<TxHandle> {
         self.handles.queue(port, queue)
+    }
+
+    /// Pauses, resumes or resets TX queues, and says how many they are. As
+    /// [`Control::command`]: returns when their workers have done it, and is not for handlers.
+    ///
+    /// # Errors
+    ///
+    /// See [`CommandError`].
+    pub fn command(&self, queues: TxQueues, command: Command) -> Result<usize, CommandError> {
+        self.running.command(queues, command)
+    }
+
+    /// The same for other threads: to be cloned.
+    #[must_use]
+    pub const fn control(&self) -> &Control {
+        self.running.control()
     }
 
     /// Where the threads of the workers run, and why.

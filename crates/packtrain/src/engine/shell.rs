@@ -2,6 +2,7 @@
 //! between steps.
 
 use super::alarm::Alarm;
+use super::control::{Command, CommandError, Control, TxQueues};
 use super::error::RunError;
 use super::handler::Handler;
 use super::intake::Intake;
@@ -35,6 +36,7 @@ pub struct Running {
     threads: Vec<JoinHandle<Result<(), RunError>>>,
     /// By worker.
     seats: Vec<Arc<Seat>>,
+    control: Control,
 }
 
 /// What stops the workers of a run.
@@ -128,6 +130,7 @@ impl Running {
             stop: Arc::new(Stop { intake, alarms }),
             threads: Vec::with_capacity(workers.len()),
             seats: Vec::with_capacity(workers.len()),
+            control: Control::of(&workers),
         };
         let cpus = cpus.iter().copied().chain(std::iter::repeat(None));
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
@@ -156,6 +159,22 @@ impl Running {
     pub(super) fn was_seat_refused(&self) -> bool {
         let refused = self.seats.iter().map(|seat| seat.was_refused());
         refused.fold(false, |any, refused| any | refused)
+    }
+
+    /// Pauses, resumes or resets TX queues, and says how many they are. As
+    /// [`Control::command`]: returns when their workers have done it, and is not for handlers.
+    ///
+    /// # Errors
+    ///
+    /// See [`CommandError`].
+    pub fn command(&self, queues: TxQueues, command: Command) -> Result<usize, CommandError> {
+        self.control.command(queues, command)
+    }
+
+    /// The same for other threads: to be cloned.
+    #[must_use]
+    pub const fn control(&self) -> &Control {
+        &self.control
     }
 
     /// Stops intake and wakes every worker; they send on what they hold and end.

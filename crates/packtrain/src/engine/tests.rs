@@ -1,6 +1,7 @@
 //! The engine over devices in memory: steps by hand, and threads.
 
 mod coalesce;
+mod control;
 mod doorbells;
 mod fake;
 mod flows;

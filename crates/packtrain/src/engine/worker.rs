@@ -1,6 +1,7 @@
 //! One worker: the trip of a packet as a non-blocking step over the queues it owns.
 
 use super::alarm::{Alarm, Sleeper};
+use super::control::{Command, Commanded, Inbox, TxQueues};
 use super::error::RunError;
 use super::handler::{Handler, Port};
 use super::intake::Intake;
@@ -9,7 +10,7 @@ use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
 use crate::queue::{Coalesce, RxQueue};
-use crate::stats::{Counter, DropReason};
+use crate::stats::{Counter, DropReason, QueueId};
 use crate::time::Instant;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -129,6 +130,7 @@ impl<R: RxDescriptors> RxLane<R> {
 #[derive(Debug)]
 pub struct Worker<RA, TA: TxDescriptors, RB, TB: TxDescriptors, H> {
     sleeper: Sleeper,
+    inbox: Inbox,
     a: Lanes<RA, TA>,
     b: Lanes<RB, TB>,
     handler: H,
@@ -166,6 +168,7 @@ where
         );
         Self {
             sleeper: Sleeper::new(alarm),
+            inbox: Inbox::default(),
             a,
             b,
             handler,
@@ -178,6 +181,18 @@ where
     /// What tells it to look.
     pub(super) const fn alarm(&self) -> &Arc<Alarm> {
         self.sleeper.alarm()
+    }
+
+    /// Where it finds commands.
+    pub(super) const fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// The TX queues that it owns.
+    pub(super) fn tx_queues(&self) -> Vec<QueueId> {
+        let (a, b) = (&self.a.tx, &self.b.tx);
+        let (a, b) = (a.iter().map(TxLane::id), b.iter().map(TxLane::id));
+        a.chain(b).collect()
     }
 
     /// The worker's own counters.
@@ -196,6 +211,9 @@ where
         let slept = self.sleeper.has_slept();
         counters.syscalls.add(self.sleeper.wake());
         counters.steps.add(1);
+        if self.inbox.has_news() {
+            self.obey(now)?;
+        }
         let stopped = self.intake.is_stopped();
         if stopped {
             // Applications are intake too.
@@ -289,27 +307,35 @@ where
         self.counters.held.set(self.received_and_held());
     }
 
-    /// Resets the TX queues of `port` that this worker owns, in their device: all of the port, if
-    /// each worker is asked. What the device had not sent goes out again, in order. Returns how
-    /// many queues could be reset.
+    /// Does `command` to those of `queues` that this worker owns, for a caller that drives it: step
+    /// it next, as what may go on does so there. Other threads have a [`Control`] for it.
     ///
     /// # Errors
     ///
-    /// When the device is gone, or does not come back.
-    pub fn reset(&mut self, port: Port, now: Instant) -> Result<usize, RunError> {
-        fn all<T: TxDescriptors>(
-            lanes: &mut [TxLane<T>],
-            now: Instant,
-        ) -> Result<usize, DeviceError> {
-            lanes
-                .iter_mut()
-                .try_fold(0, |done, lane| Ok(done + usize::from(lane.reset(now)?)))
-        }
-        let done = match port {
-            Port::A => all(&mut self.a.tx, now),
-            Port::B => all(&mut self.b.tx, now),
+    /// When the device is gone, or does not come back from a reset.
+    ///
+    /// [`Control`]: super::Control
+    pub fn command(
+        &mut self,
+        queues: TxQueues,
+        command: Command,
+        now: Instant,
+    ) -> Result<Commanded, RunError> {
+        let done = match queues.port() {
+            Port::A => command_all(&mut self.a.tx, queues, command, now),
+            Port::B => command_all(&mut self.b.tx, queues, command, now),
         };
-        done.map_err(|error| RunError::of(port, error))
+        done.map_err(|error| RunError::of(queues.port(), error))
+    }
+
+    /// Carries out what other threads have asked for.
+    #[cold]
+    fn obey(&mut self, now: Instant) -> Result<(), RunError> {
+        while let Some(letter) = self.inbox.next() {
+            let done = self.command(letter.queues, letter.command, now)?;
+            letter.answer(done);
+        }
+        Ok(())
     }
 
     /// Asks every queue that can go on for a wake-up; says whether one has work already. If none
@@ -364,6 +390,23 @@ where
         tx(&self.a.tx, fd);
         tx(&self.b.tx, fd);
     }
+}
+
+fn command_all<T: TxDescriptors>(
+    lanes: &mut [TxLane<T>],
+    queues: TxQueues,
+    command: Command,
+    now: Instant,
+) -> Result<Commanded, DeviceError> {
+    let mut sum = Commanded::default();
+    for lane in lanes.iter_mut().filter(|lane| queues.has(lane.id())) {
+        if lane.command(command, now)? {
+            sum.done += 1;
+        } else {
+            sum.unsupported += 1;
+        }
+    }
+    Ok(sum)
 }
 
 fn any<T: TxDescriptors>(lanes: &[TxLane<T>], is: impl Fn(&TxLane<T>) -> bool) -> bool {

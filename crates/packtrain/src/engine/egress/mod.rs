@@ -14,15 +14,14 @@ pub(super) use station::Visit;
 pub use stats::EgressStats;
 
 use super::alarm::Alarm;
+use super::control::Command;
 use crate::driver::{Armed, DeviceError, Features, TxDescriptors};
 use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{self, Dispatch, Rule, Seen, Sight};
 use crate::queue::TxQueue;
 use crate::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Status, Turn};
-use crate::stats::{
-    DropCounters, DropReason, Histogram, QueueId, Stall, SubmitCounters, TxCounters,
-};
+use crate::stats::{DropCounters, DropReason, Histogram, QueueId, SubmitCounters, TxCounters};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Barrier, Ordering, Padded};
 use crate::time::Instant;
 use crate::trace;
@@ -145,6 +144,10 @@ impl<T> Egress<T> {
     fn idle_cpus(&self) -> u32 {
         let handles = self.handles.load(Ordering::Relaxed);
         self.cpus.for_producers.saturating_sub(handles)
+    }
+
+    pub(super) const fn id(&self) -> QueueId {
+        self.id
     }
 
     pub(super) fn status(&self) -> Status {
@@ -519,24 +522,19 @@ impl<T: TxDescriptors> Egress<T> {
         }
     }
 
-    /// Resets the queue in its device; what comes back from that goes out again with the next step.
-    /// Waits for whoever is the consumer, which never takes long.
-    pub(super) fn reset(&self, now: Instant) -> Result<bool, DeviceError> {
+    /// Does `command` to the queue; what may go on does so with the next step. False for a device
+    /// that cannot do it. Waits for whoever is the consumer, which never takes long.
+    pub(super) fn command(&self, command: Command, now: Instant) -> Result<bool, DeviceError> {
         let mut consumer = loop {
             match self.ring.try_consume(Claim::Any) {
                 Some(consumer) => break consumer,
                 None => thread::yield_now(),
             }
         };
-        let (done, ready) = consumer.with_state(|station| {
-            let done = station.reset(self, now);
-            (done, station.is_ready())
+        let (done, said) = consumer.with_state(|station| {
+            let done = station.command(self, command, now);
+            (done, station.at_rest())
         });
-        let said = if ready {
-            Turn::More
-        } else {
-            Turn::Stalled(Stall::NoDescriptor)
-        };
         let (Exit::Idle | Exit::Abdicated | Exit::Passed | Exit::Stalled(_)) = consumer.leave(said);
         done
     }

@@ -2,6 +2,7 @@
 
 use super::Egress;
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
+use crate::engine::control::Command;
 use crate::limits::TX_RING_PACKETS;
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{Dispatch, Dispatcher, Observation, Rule};
@@ -181,6 +182,10 @@ impl<T: TxDescriptors> Station<T> {
         if due {
             queue.service(now())?;
         }
+        if queue.is_stopped() {
+            // It stays in the ring, which is stalled for as long, also while it is empty.
+            return Ok((Sent::Stalled(Stall::Flush), 0));
+        }
         let transmit = |queue: &mut TxQueue<T>, burst: &mut Burst| {
             if more {
                 queue.transmit_more(burst)
@@ -229,14 +234,41 @@ impl<T: TxDescriptors> Station<T> {
         self.show(egress);
     }
 
-    /// Resets the queue in its device. False for a device that cannot do that.
-    pub(super) fn reset(&mut self, egress: &Egress<T>, now: Instant) -> Result<bool, DeviceError> {
+    /// Does `command` to the queue. False for a device that cannot do that.
+    pub(super) fn command(
+        &mut self,
+        egress: &Egress<T>,
+        command: Command,
+        now: Instant,
+    ) -> Result<bool, DeviceError> {
         let Some(queue) = &mut self.queue else {
             return Ok(false);
         };
-        let done = queue.reset(now);
+        let done = match command {
+            Command::Pause => {
+                queue.stop();
+                // What it was given before is under way.
+                queue.ring_if_owed().map(|()| true)
+            }
+            Command::Resume => {
+                queue.resume();
+                Ok(true)
+            }
+            Command::Reset => queue.reset(now).map(|done| done.is_some()),
+        };
         self.show(egress);
-        Ok(done?.is_some())
+        done
+    }
+
+    /// How to leave the ring where nothing was sent: what waits here is the next consumer's.
+    pub(super) fn at_rest(&self) -> Turn {
+        if self.queue.as_ref().is_some_and(TxQueue::is_stopped) {
+            Turn::Stalled(Stall::Flush)
+        } else if self.is_ready() {
+            Turn::More
+        } else {
+            Turn::Stalled(Stall::NoDescriptor)
+        }
     }
 
     /// Shows to all what only the consumer can see.
@@ -262,11 +294,10 @@ impl<T: TxDescriptors> Station<T> {
         }
     }
 
-    /// Whether nothing waits behind the ring.
+    /// Whether nothing waits behind the ring, and what comes may go.
     pub(super) fn is_ready(&self) -> bool {
-        self.failed.is_none()
-            && self.stage.is_empty()
-            && self.queue.as_ref().is_none_or(TxQueue::is_ready)
+        let ready = |queue: &TxQueue<T>| queue.is_ready() && !queue.is_stopped();
+        self.failed.is_none() && self.stage.is_empty() && self.queue.as_ref().is_none_or(ready)
     }
 
     /// Asks the device for a wake-up.

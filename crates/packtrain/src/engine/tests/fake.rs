@@ -359,6 +359,9 @@ impl TxDescriptors for FakeTx {
         unsent: &mut Completed,
     ) -> Result<Reset, DeviceError> {
         let mut state = self.state.lock().unwrap();
+        if state.removed {
+            return Err(DeviceError::Removed);
+        }
         if !state.forgets {
             return Ok(Reset::Unsupported);
         }

@@ -2,19 +2,14 @@
 //! application send: each flow keeps its order, and nothing is lost uncounted or sent twice.
 
 use super::fake::{Queue, World, dispatched, plan_of};
-use super::handles::{PATIENCE, POLICIES, Random, block_on, burst, wait_for};
-use crate::driver::{Armed, Input};
-use crate::engine::{Forward, Next, Port, TrySendError, TxFlows, TxHandle};
+use super::handles::{PATIENCE, POLICIES, Random, block_on, burst, start, wait_for};
+use crate::driver::Input;
+use crate::engine::{Command, Forward, Port, Running, TrySendError, TxFlows, TxHandle, TxQueues};
 use crate::packet::Burst;
 use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
-use crate::time::{Clock, MonotonicClock};
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::thread;
 
 /// Flows of each producer, one for each queue; those of the workers' own packets come after all of
 /// the producers'.
@@ -23,46 +18,6 @@ const WORKERS_FLOW: u32 = 100;
 const EACH: u32 = 1000;
 /// Flows of each producer that leaves it to them which queue they have.
 const FLOWS: u32 = 4;
-
-/// A worker on a thread of its own which is reset whenever `resets` goes up: with all of them, the
-/// whole port is.
-fn drive(mut worker: super::fake::FakeWorker<Forward>, resets: Arc<AtomicU64>) -> JoinHandle<u64> {
-    thread::spawn(move || {
-        let clock = MonotonicClock::new();
-        let (mut seen, mut done) = (0, 0);
-        loop {
-            let wanted = resets.load(Ordering::Relaxed);
-            if seen != wanted {
-                seen = wanted;
-                done += worker.reset(Port::B, clock.now()).unwrap() as u64;
-            }
-            match worker.step(clock.now()).unwrap() {
-                Next::Again => continue,
-                Next::Done => return done,
-                Next::Arm | Next::SleepUntil(_) => {}
-            }
-            if worker.arm() == Armed::Idle {
-                sleep(&worker);
-            }
-        }
-    })
-}
-
-/// Sleeps as a worker does, but wakes soon: nobody wakes it to be reset.
-fn sleep(worker: &super::fake::FakeWorker<Forward>) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = Vec::new();
-    worker.interests(|fd, _| fds.push(fd));
-    let mut fds: Vec<_> = fds
-        .iter()
-        .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN))
-        .collect();
-    let time = Timespec {
-        tv_sec: 0,
-        tv_nsec: 1_000_000,
-    };
-    poll(&mut fds, Some(&time)).unwrap();
-}
 
 /// Sends `EACH` packets of each of its flows, in turns and batches of any size.
 fn produce(mut queues: Vec<TxHandle>, producer: u32, seed: u64) {
@@ -83,7 +38,7 @@ fn produce(mut queues: Vec<TxHandle>, producer: u32, seed: u64) {
         }
         next[queue] += burst.len() as u32;
         handle
-            .send_blocking(&mut burst, Duration::from_secs(60))
+            .send_blocking(&mut burst, PATIENCE)
             .expect("nobody ends it yet");
     }
 }
@@ -148,6 +103,22 @@ fn disturb(queue: &Queue, random: &mut Random) {
     drop(tx);
     let room = if what == 1 { 0 } else { random.below(80) };
     queue.make_room(room as usize);
+}
+
+/// Pauses, resumes or resets a queue or the port, now and then; says what, and of how many queues.
+fn command(running: &Running, random: &mut Random) -> Option<(Command, usize)> {
+    let command = match random.below(8) {
+        0 => Command::Reset,
+        1 => Command::Pause,
+        2 | 3 => Command::Resume,
+        _ => return None,
+    };
+    let (queues, count) = match random.below(2 * QUEUES as u64) as usize {
+        queue if queue < QUEUES => (TxQueues::Queue(Port::B, queue), 1),
+        _ => (TxQueues::Port(Port::B), QUEUES),
+    };
+    assert_eq!(running.command(queues, command), Ok(count));
+    Some((command, count))
 }
 
 fn world_of(dispatch: Dispatch) -> World<Forward> {
@@ -215,12 +186,7 @@ fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
     for (own, index) in flows.iter_mut().zip(0..) {
         own.push(WORKERS_FLOW + index);
     }
-    let resets = Arc::new(AtomicU64::new(0));
-    let workers = world.workers.take().unwrap();
-    let workers: Vec<_> = workers
-        .into_iter()
-        .map(|worker| drive(worker, Arc::clone(&resets)))
-        .collect();
+    let running = start(&mut world);
     for (index, ingress) in world.a.iter().enumerate() {
         let flow = WORKERS_FLOW + index as u32;
         ingress.arrive((0..EACH).map(|n| flow << 20 | n));
@@ -236,37 +202,40 @@ fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
         let tx = queue.tx();
         tx.sent.len() + tx.refused.len() == own.len() * EACH as usize && tx.kept.is_empty()
     };
+    // Once in any case, and then at random.
+    let all = TxQueues::Port(Port::B);
+    for command in [Command::Reset, Command::Pause] {
+        assert_eq!(running.command(all, command), Ok(QUEUES), "{what}");
+    }
+    let mut resets = QUEUES;
     wait_for(&what, || {
         for _ in 0..random.below(60) {
             for queue in &world.b {
                 disturb(queue, &mut random);
             }
-            if random.below(8) == 0 {
-                resets.fetch_add(1, Ordering::Relaxed);
+            if let Some((Command::Reset, queues)) = command(&running, &mut random) {
+                resets += queues;
             }
             thread::yield_now();
+        }
+        // Sometimes for longer, while nothing else happens either.
+        if random.below(4) > 0 {
+            assert_eq!(running.command(all, Command::Resume), Ok(QUEUES));
         }
         world.b.iter().zip(&flows).all(complete)
     });
     for thread in producing {
         thread.join().unwrap();
     }
-    // Nobody is asleep for more than a moment, so nobody has to be told.
-    for queue in &world.b {
-        queue.tx().hung = false;
-    }
-    world.intake.stop();
-    let done: u64 = workers
-        .into_iter()
-        .map(|worker| worker.join().unwrap())
-        .sum();
+    running.stop();
+    running.join().unwrap();
 
     let end = world.closed();
     let tx = end.ports[1].tx_total();
     let by_device: u64 = world.b.iter().map(|queue| queue.tx().resets).sum();
     assert!(
-        done > 0 && tx.resets >= done,
-        "{what}: {done}, {}",
+        tx.resets >= resets as u64,
+        "{what}: {resets} of {}",
         tx.resets
     );
     assert_eq!(tx.resets, by_device, "{what}");
@@ -304,8 +273,8 @@ fn under_every_policy(by_flow: bool, seed: u64) {
 }
 
 /// Every policy, several producers of flows on two queues, workers that forward into the same
-/// queues, and devices that hang, fill up, lose their link and are reset, one after the other and
-/// all the time.
+/// queues, and devices that hang, fill up, lose their link, are paused, resumed and reset, one
+/// after the other and all the time.
 #[test]
 fn flows_keep_their_order_through_stops_restarts_and_resets() {
     under_every_policy(false, 0x4e5e_7000);

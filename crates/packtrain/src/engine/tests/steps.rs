@@ -2,7 +2,7 @@
 
 use super::fake::{End, FakeWorker, Item, World, planned, world};
 use crate::driver::{Armed, DeviceError, Features, Input, Interest};
-use crate::engine::{Forward, Handler, Next, Port};
+use crate::engine::{Command, Commanded, Forward, Handler, Next, Port, TxQueues};
 use crate::limits::TX_POLL_AFTER;
 use crate::packet::Burst;
 use crate::plan::{Decision, Who};
@@ -332,8 +332,12 @@ fn a_reset_of_a_port_sends_again_what_was_not_sent_on_each_queue() {
         assert_eq!(world.b[queue].tx().kept.len(), 50);
     }
     for worker in 0..2 {
-        assert_eq!(world.worker(worker).reset(Port::A, NOW).unwrap(), 0);
-        assert_eq!(world.worker(worker).reset(Port::B, NOW).unwrap(), 1);
+        let worker = world.worker(worker);
+        for (port, done) in [(Port::A, 0), (Port::B, 1)] {
+            let said = worker.command(TxQueues::Port(port), Command::Reset, NOW);
+            let unsupported = 1 - done;
+            assert_eq!(said.unwrap(), Commanded { done, unsupported });
+        }
     }
     let ledger = world.closed().ledger;
     assert_eq!((ledger.transmitted, ledger.held), (0, 100));

@@ -203,15 +203,29 @@ impl<T: TxDescriptors> TxQueue<T> {
         (self.bytes.in_device(), self.bytes.limit())
     }
 
-    /// Gives nothing more to the device: what it has is collected, what comes waits, counted as a
-    /// stall for `flush`. Once [`TxQueue::in_flight`] is 0 it is empty.
-    pub const fn stop(&mut self) {
+    /// Gives nothing more to the device: what it has is collected, what comes waits. Until it is
+    /// resumed that is one stall for `flush`, unless the queue was stalled already. Once
+    /// [`TxQueue::in_flight`] is 0 the device is empty.
+    pub fn stop(&mut self) {
         self.stopped = true;
+        self.counters.begin();
+        self.stall(Stall::Flush);
+        self.counters.publish();
     }
 
     /// Goes on after [`TxQueue::stop`], at the next `transmit`.
-    pub const fn resume(&mut self) {
-        self.stopped = false;
+    pub fn resume(&mut self) {
+        if std::mem::take(&mut self.stopped) {
+            self.counters.begin();
+            self.restart();
+            self.counters.publish();
+        }
+    }
+
+    /// Whether it was told to stop.
+    #[must_use]
+    pub const fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Gives up on everything that is still here, counted under `reason`.

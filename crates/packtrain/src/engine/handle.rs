@@ -307,7 +307,8 @@ impl TxHandle {
     }
 
     /// Frees packets that the device is done with, if nobody else works the queue now. Sending does
-    /// so too: this is for who waits for buffers of the [`arena`](TxHandle::arena).
+    /// so too: this is for who waits for buffers of the [`arena`](TxHandle::arena), or for room in
+    /// the device: what waits for that goes on, where `dispatch=` has producers send.
     pub fn reclaim(&mut self) {
         self.path.reclaim(&self.producer, &self.clock);
     }
@@ -454,6 +455,13 @@ impl TxFlows {
                 }
             })
             .await;
+        }
+    }
+
+    /// As [`TxHandle::reclaim`], of all queues.
+    pub fn reclaim(&mut self) {
+        for (handle, _) in &mut self.queues {
+            handle.reclaim();
         }
     }
 

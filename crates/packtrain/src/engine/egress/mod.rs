@@ -21,7 +21,9 @@ use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{self, Dispatch, Rule, Seen, Sight};
 use crate::queue::TxQueue;
 use crate::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Status, Turn};
-use crate::stats::{DropCounters, DropReason, Histogram, QueueId, SubmitCounters, TxCounters};
+use crate::stats::{
+    Counter, DropCounters, DropReason, Histogram, QueueId, SubmitCounters, TxCounters,
+};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Barrier, Ordering, Padded};
 use crate::time::Instant;
 use crate::trace;
@@ -138,6 +140,10 @@ impl<T> Egress<T> {
         if self.rule.load(Ordering::Relaxed) != bits {
             self.rule.store(bits, Ordering::Relaxed);
         }
+    }
+
+    fn rule(&self) -> Rule {
+        Rule::from_bits(self.rule.load(Ordering::Relaxed))
     }
 
     /// CPUs for the worker while producers have theirs.
@@ -355,7 +361,7 @@ impl<T: TxDescriptors> Egress<T> {
         now: &impl Fn() -> Instant,
     ) {
         let counters = &*producer.counters;
-        let rule = Rule::from_bits(self.rule.load(Ordering::Relaxed));
+        let rule = self.rule();
         let batch = burst.len() as u32;
         let seen = match self.ring.status() {
             Status::Idle => Seen::Idle,
@@ -434,11 +440,25 @@ impl<T: TxDescriptors> Egress<T> {
         &self,
         producer: &Producer,
         consumer: Consumer<'_, Packet, Station<T>>,
+        own: Option<&mut Burst>,
+        budget: usize,
+        visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) {
+        let (exit, took) = self.turns(consumer, own, budget, visit, now);
+        self.left(producer, exit, took, now);
+    }
+
+    /// Drains; says also whether anything was taken out of the ring.
+    #[inline(always)]
+    fn turns(
+        &self,
+        consumer: Consumer<'_, Packet, Station<T>>,
         mut own: Option<&mut Burst>,
         budget: usize,
         mut visit: Option<&mut Visit>,
         now: &impl Fn() -> Instant,
-    ) {
+    ) -> (Exit, bool) {
         let mut took = false;
         let exit = consumer.drain(budget, |station, items| {
             let before = items.len();
@@ -446,6 +466,13 @@ impl<T: TxDescriptors> Egress<T> {
             took |= items.len() < before;
             turn
         });
+        (exit, took)
+    }
+
+    /// The consumer has left: sees to it that somebody comes if there is more to do, and that those
+    /// know who wait for space.
+    #[inline(always)]
+    fn left(&self, producer: &Producer, exit: Exit, took: bool, now: &impl Fn() -> Instant) {
         match exit {
             Exit::Idle | Exit::Passed => self.tell_of_first_kept(producer, now),
             Exit::Stalled(_) => self.tell_worker(producer, now),
@@ -503,7 +530,7 @@ impl<T: TxDescriptors> Egress<T> {
             Status::Idle | Status::Busy => return,
             Status::Abdicated | Status::Stalled(_) => Claim::Any,
         };
-        let rule = Rule::from_bits(self.rule.load(Ordering::Relaxed));
+        let rule = self.rule();
         let budget = usize::from(rule.budget()).max(BURST_PACKETS_MAX);
         if let Some(consumer) = self.ring.try_consume(claim) {
             visit.serves = true;
@@ -539,13 +566,31 @@ impl<T: TxDescriptors> Egress<T> {
         done
     }
 
-    /// Frees what the device is done with, if nobody is at it.
+    /// Frees what the device is done with, if nobody is at it. What has stalled goes on with the
+    /// room that this makes, where the rule has producers drain at all.
     pub(super) fn reclaim(&self, producer: &Producer, now: &impl Fn() -> Instant) {
-        if self.in_flight() > 0
-            && let Some(consumer) = self.ring.try_consume(Claim::Free)
-        {
-            self.drain(producer, consumer, None, BURST_PACKETS_MAX, None, now);
+        if self.in_flight() == 0 {
+            return;
         }
+        let before = self.moved();
+        let claim = match self.status() {
+            Status::Stalled(_) if self.rule().producers_drain() => Claim::Any,
+            _ => Claim::Free,
+        };
+        let Some(consumer) = self.ring.try_consume(claim) else {
+            return;
+        };
+        let (exit, took) = self.turns(consumer, None, BURST_PACKETS_MAX, None, now);
+        // A stall in which nothing has moved is the one that the worker was told of. Who asks again
+        // and again must not wake it each time.
+        if took || !matches!(exit, Exit::Stalled(_)) || self.moved() != before {
+            self.left(producer, exit, took, now);
+        }
+    }
+
+    /// Packets that the device took, and that it gave back.
+    fn moved(&self) -> [u64; 2] {
+        [&self.counters.packets, &self.counters.reclaimed].map(Counter::get)
     }
 
     /// Asks the device for a wake-up, if anything waits for it and nobody else is at it: another

@@ -23,7 +23,11 @@ fn world(dispatch: Dispatch, queues: usize) -> World<Forward> {
 }
 
 /// From another thread, so that one that is never carried out ends the test.
-fn command(control: &Control, queues: TxQueues, command: Command) -> Result<usize, CommandError> {
+pub fn command(
+    control: &Control,
+    queues: TxQueues,
+    command: Command,
+) -> Result<usize, CommandError> {
     let control = control.clone();
     let thread = thread::spawn(move || control.command(queues, command));
     wait_for("the command to be carried out", || thread.is_finished());
@@ -222,7 +226,7 @@ fn a_stop_at_a_paused_queue_ends_in_time_and_counts_what_is_lost() {
     let mut world = world(Dispatch::Direct, 1);
     let device = world.b[0].clone();
     let running = start(&mut world);
-    assert_eq!(running.command(TO_B, Command::Pause), Ok(1));
+    assert_eq!(command(running.control(), TO_B, Command::Pause), Ok(1));
     world.a[0].arrive(0..1000);
     let handle = world.handles.queue(Port::B, 0).unwrap();
     let threads = [true, false].map(|blocks| {

@@ -1,11 +1,12 @@
 //! Packets that a device keeps and applications have left there: the worker, which was told
 //! nothing of them, looks whether they come back.
 
-use super::fake::{FakeWorker, World, world};
-use super::handles::{PATIENCE, burst, start, wait_for};
+use super::fake::{FakeWorker, World, dispatched, plan_of, world};
+use super::handles::{PATIENCE, POLICIES, burst, start, wait_for};
 use crate::driver::{Armed, Input};
 use crate::engine::{Forward, Next, Port};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
+use crate::policy::dispatch::Dispatch;
 use crate::time::{Clock, Instant, MonotonicClock};
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,4 +197,51 @@ fn a_worker_that_sleeps_finds_a_hung_device() {
     let tx = end.ports[1].tx[0];
     assert!(tx.hangs >= 1 && tx.resets >= 1);
     assert_eq!((end.ledger.transmitted, end.ledger.held), (3, 0));
+}
+
+/// An application that only asks for what is done restarts what has stalled, where producers send
+/// at all, and wakes nobody as long as there is nothing.
+#[test]
+fn who_reclaims_restarts_a_stalled_ring() {
+    for dispatch in POLICIES {
+        let input = [Input::Endless; 2];
+        let plan = plan_of([1, 1]);
+        let world = dispatched(&plan, [1, 1], input, None, dispatch, || Forward);
+        let mut world = world.unwrap();
+        let device = world.b[0].clone();
+        device.tx().keeps = true;
+        device.tx().room = 10;
+        let mut flows = world.handles.flows(Port::B);
+        flows.try_send(&mut burst(&world.arena, 0..30)).unwrap();
+        settle(world.worker(0), now());
+        assert_eq!(device.tx().sent.len(), 10, "{dispatch}: stalled");
+        let before = world.stats.snapshot().ports[1].tx[0].wakeups;
+        for _ in 0..10 {
+            flows.reclaim();
+        }
+        let tx = world.stats.snapshot().ports[1].tx[0];
+        assert_eq!(tx.wakeups, before, "{dispatch}: nothing has moved");
+        // Room without a word from the device: the worker knows nothing of it.
+        device.tx().room = usize::MAX;
+        device.tx().complete = usize::MAX;
+        for _ in 0..3 {
+            flows.reclaim();
+        }
+        let sends = matches!(
+            dispatch,
+            Dispatch::Direct | Dispatch::Threshold(_) | Dispatch::Adaptive
+        );
+        if sends {
+            assert_eq!(device.tx().sent, (0..30).collect::<Vec<_>>(), "{dispatch}");
+            flows.reclaim();
+            assert!(device.tx().kept.is_empty(), "{dispatch}");
+        } else {
+            assert_eq!(device.tx().sent.len(), 10, "{dispatch}: the worker's");
+        }
+        device.make_room(0);
+        settle(world.worker(0), now());
+        settle(world.worker(0), now());
+        let ledger = world.closed().ledger;
+        assert_eq!((ledger.transmitted, ledger.held), (30, 0), "{dispatch}");
+    }
 }

@@ -1,10 +1,11 @@
 //! Queues that stop, restart and are reset, links that come and go, while threads of an
 //! application send: each flow keeps its order, and nothing is lost uncounted or sent twice.
 
+use super::control::command;
 use super::fake::{Queue, World, dispatched, plan_of};
 use super::handles::{PATIENCE, POLICIES, Random, block_on, burst, start, wait_for};
 use crate::driver::Input;
-use crate::engine::{Command, Forward, Port, Running, TrySendError, TxFlows, TxHandle, TxQueues};
+use crate::engine::{Command, Control, Forward, Port, TrySendError, TxFlows, TxHandle, TxQueues};
 use crate::packet::Burst;
 use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
@@ -106,8 +107,8 @@ fn disturb(queue: &Queue, random: &mut Random) {
 }
 
 /// Pauses, resumes or resets a queue or the port, now and then; says what, and of how many queues.
-fn command(running: &Running, random: &mut Random) -> Option<(Command, usize)> {
-    let command = match random.below(8) {
+fn maybe(control: &Control, random: &mut Random) -> Option<(Command, usize)> {
+    let what = match random.below(8) {
         0 => Command::Reset,
         1 => Command::Pause,
         2 | 3 => Command::Resume,
@@ -117,8 +118,8 @@ fn command(running: &Running, random: &mut Random) -> Option<(Command, usize)> {
         queue if queue < QUEUES => (TxQueues::Queue(Port::B, queue), 1),
         _ => (TxQueues::Port(Port::B), QUEUES),
     };
-    assert_eq!(running.command(queues, command), Ok(count));
-    Some((command, count))
+    assert_eq!(command(control, queues, what), Ok(count));
+    Some((what, count))
 }
 
 fn world_of(dispatch: Dispatch) -> World<Forward> {
@@ -187,6 +188,7 @@ fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
         own.push(WORKERS_FLOW + index);
     }
     let running = start(&mut world);
+    let control = running.control();
     for (index, ingress) in world.a.iter().enumerate() {
         let flow = WORKERS_FLOW + index as u32;
         ingress.arrive((0..EACH).map(|n| flow << 20 | n));
@@ -204,8 +206,8 @@ fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
     };
     // Once in any case, and then at random.
     let all = TxQueues::Port(Port::B);
-    for command in [Command::Reset, Command::Pause] {
-        assert_eq!(running.command(all, command), Ok(QUEUES), "{what}");
+    for first in [Command::Reset, Command::Pause] {
+        assert_eq!(command(control, all, first), Ok(QUEUES), "{what}");
     }
     let mut resets = QUEUES;
     wait_for(&what, || {
@@ -213,14 +215,14 @@ fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
             for queue in &world.b {
                 disturb(queue, &mut random);
             }
-            if let Some((Command::Reset, queues)) = command(&running, &mut random) {
+            if let Some((Command::Reset, queues)) = maybe(control, &mut random) {
                 resets += queues;
             }
             thread::yield_now();
         }
         // Sometimes for longer, while nothing else happens either.
         if random.below(4) > 0 {
-            assert_eq!(running.command(all, Command::Resume), Ok(QUEUES));
+            assert_eq!(command(control, all, Command::Resume), Ok(QUEUES));
         }
         world.b.iter().zip(&flows).all(complete)
     });

@@ -5,7 +5,7 @@ use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Link, QueuePair, Refused, Token, TxDescriptors, TxPacket, Wishes,
 };
-use packtrain::engine::{Handler, Port, Report, Session};
+use packtrain::engine::{Command, CommandError, Handler, Port, Report, Session, TxQueues};
 use packtrain::packet::{Arena, Burst};
 use packtrain::plan::{Plan, Side as PlanSide, plan};
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
@@ -37,6 +37,11 @@ fn main() -> ExitCode {
             moves,
         ),
         ("an_interface_that_is_deleted_ends_the_run_by_name", deleted),
+        ("queues_that_are_paused_and_resumed_lose_nothing", pauses),
+        (
+            "a_pause_over_a_link_that_goes_costs_what_the_link_costs",
+            pauses_while_down,
+        ),
         ("tcp_through_a_device_that_refuses_tso", refuses_tso),
         ("udp_trains_that_the_kernel_refuses", kernel_refuses),
     ])
@@ -278,6 +283,100 @@ fn deleted() -> Outcome {
         assert_eq!(error.to_string(), format!("{name}: the device was removed"));
         assert_closed(&report);
     }
+    Outcome::Done
+}
+
+fn given_to(session: &Session<Tap, Tap>, port: Port) -> u64 {
+    let ports = session.snapshot().ports;
+    ports[usize::from(port == Port::B)].tx_total().packets
+}
+
+/// A packet of nobody's, for a queue that is paused. The kernel's stay with the kernel: while their
+/// egress is paused they are not received.
+fn hold_one(session: &Session<Tap, Tap>, port: Port) {
+    let mut bytes = [0_u8; 60];
+    bytes[12..14].copy_from_slice(&0x88b5_u16.to_be_bytes());
+    let packet = session.arena().packet_from(&bytes).expect("a buffer");
+    let mut burst = Burst::new();
+    burst.push(packet).expect("it is empty");
+    let mut handle = session.tx_handle(port, 0).expect("a queue");
+    assert_eq!(handle.try_send(&mut burst), Ok(1));
+    assert!(session.snapshot().ledger.held > 0);
+}
+
+/// Under TCP, whose data go to one port and whose ACKs to the other.
+fn pauses() -> Outcome {
+    const ROUNDS: u64 = 20;
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (hosts, a, b) = taps();
+    let session = forward(a, b);
+    send_during(&hosts, IpVersion::V4, || {
+        for round in 0..ROUNDS {
+            for port in [Port::A, Port::B] {
+                let queues = match round % 2 {
+                    0 => TxQueues::Port(port),
+                    _ => TxQueues::Queue(port, 0),
+                };
+                let before = given_to(&session, port);
+                wait_for("packets", || given_to(&session, port) > before);
+                assert_eq!(session.command(queues, Command::Pause), Ok(1));
+                let paused = given_to(&session, port);
+                hold_one(&session, port);
+                let cannot = Err(CommandError::Unsupported { done: 0 });
+                assert_eq!(session.command(queues, Command::Reset), cannot);
+                assert_eq!(given_to(&session, port), paused, "{port:?}");
+                assert_eq!(session.command(queues, Command::Resume), Ok(1));
+                wait_for("packets to go on", || given_to(&session, port) > paused);
+            }
+        }
+    });
+    assert_carries(&hosts.left, &hosts.right);
+    let report = session.finish();
+    assert_ended_well(&report);
+    let drops = &report.snapshot.drops;
+    assert_eq!(drops.total(), 0, "{drops:?}");
+    for port in &report.snapshot.ports {
+        let tx = port.tx_total();
+        assert!(tx.stall_flush > 0 && tx.stall_flush <= ROUNDS, "{tx:?}");
+        assert!(tx.stalls == tx.restarts && tx.resets == 0, "{tx:?}");
+    }
+    Outcome::Done
+}
+
+/// S1's change of media under load: paused for it, and resumed before the link is back.
+fn pauses_while_down() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (hosts, a, b) = taps();
+    let mut session = forward(a, b);
+    let index = hosts.right.link.index;
+    let to_right = TxQueues::Port(Port::B);
+    send_during(&hosts, IpVersion::V4, || {
+        let before = given_to(&session, Port::B);
+        wait_for("packets", || given_to(&session, Port::B) > before);
+        assert_eq!(session.command(to_right, Command::Pause), Ok(1));
+        rtnl(&hosts.right).set_down(index).expect("down");
+        let down = [Link::Up, Link::Down];
+        wait_for("the port to be down", || session.links() == down);
+        hold_one(&session, Port::B);
+        let lost = session.snapshot().drops.total();
+        assert_eq!(lost, 0, "what is held is not for the link yet");
+        assert_eq!(session.command(to_right, Command::Resume), Ok(1));
+        wait_for("a packet for a link that is down", || {
+            session.snapshot().drops.get(DropReason::LinkDown) > 0
+        });
+        rtnl(&hosts.right).set_up(index).expect("up");
+        address(&hosts.right.netns, Side::Right);
+        wait_for("the port to be up", || session.links() == [Link::Up; 2]);
+    });
+    assert_carries(&hosts.left, &hosts.right);
+    let report = session.finish();
+    assert_ended_well(&report);
+    let drops = &report.snapshot.drops;
+    assert_eq!(drops.total(), drops.get(DropReason::LinkDown), "{drops:?}");
     Outcome::Done
 }
 

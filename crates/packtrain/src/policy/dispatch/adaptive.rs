@@ -55,8 +55,7 @@ const CONTENDED: u64 = 8;
 const DRAINING_WORTH: u128 = 2;
 /// A producer drains for others so many times as long as a wakeup takes.
 const WAKEUPS_PER_BUDGET: u64 = 16;
-/// Cost of a wakeup until one was measured: so many system calls, else 5 µs.
-const SYSCALLS_PER_WAKEUP: u64 = 8;
+/// Cost of a wakeup until one was measured.
 const WAKEUP_NS: u64 = 5_000;
 
 /// What happened on a ring since the last observation, and how the machine is doing.
@@ -79,9 +78,8 @@ pub struct Observation {
     pub timed_ns: u64,
     /// What a wakeup costs who asks for it, in nanoseconds; 0 when not known.
     pub wakeup_ns: u64,
-    /// What the cheapest system call costs, in nanoseconds; 0 when not known.
-    pub syscall_ns: u64,
-    /// CPUs that this process may use and nobody does.
+    /// CPUs that are left when each worker and each producer of the ring has one, of those that the
+    /// process may use. Who else uses them is not known.
     pub idle_cpus: u32,
     /// Whether the worker of the ring is awake, draining or polling.
     pub worker_awake: bool,
@@ -302,8 +300,6 @@ impl Adaptive {
         }
         if seen.wakeup_ns > 0 {
             self.wakeup_ns = seen.wakeup_ns;
-        } else if seen.syscall_ns > 0 {
-            self.wakeup_ns = seen.syscall_ns.saturating_mul(SYSCALLS_PER_WAKEUP);
         }
     }
 

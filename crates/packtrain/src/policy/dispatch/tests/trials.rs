@@ -13,7 +13,6 @@ pub(super) fn saturated() -> Observation {
         timed_packets: 100,
         timed_ns: 10_000,
         wakeup_ns: 5_000,
-        syscall_ns: 200,
         idle_cpus: 1,
         ..Observation::default()
     }
@@ -524,7 +523,7 @@ fn any_world() -> impl Strategy<Value = World> {
 fn any_observation() -> impl Strategy<Value = Observation> {
     let number = || prop_oneof![Just(0_u64), Just(u64::MAX), 0..100_000_u64, any::<u64>()];
     let counts = (number(), number(), number(), number(), number());
-    let costs = (number(), number(), number(), number());
+    let costs = (number(), number(), number());
     (counts, costs, 0..3_u32, any::<bool>()).prop_map(|(counts, costs, idle_cpus, worker_awake)| {
         Observation {
             packets: counts.0,
@@ -535,7 +534,6 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             timed_packets: costs.0,
             timed_ns: costs.1,
             wakeup_ns: costs.2,
-            syscall_ns: costs.3,
             idle_cpus,
             worker_awake,
         }

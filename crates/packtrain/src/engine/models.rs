@@ -1,5 +1,6 @@
-//! Models of how a worker falls asleep: every order of events that the memory model allows, between
-//! the worker, a producer, and a device that becomes ready.
+//! Models of how a worker falls asleep, and of how a producer waits for space: every order of
+//! events that the memory model allows, between the worker, a producer, a device that becomes
+//! ready, and who commands a queue.
 //!
 //! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --release --lib engine::models`
 //!
@@ -77,5 +78,7 @@ impl Waker {
     }
 }
 
+#[cfg(test)]
+mod space;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 //! what a producer leaves when its budget is used up, is the worker's affair: it is told by its
 //! alarm, and only a worker that sleeps costs a system call.
 
-mod space;
+pub(super) mod space;
 mod station;
 mod stats;
 

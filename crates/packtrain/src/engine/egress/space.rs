@@ -1,8 +1,11 @@
 //! Who waits for space in a ring: the slow path of producers.
 
-use crate::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{AtomicU32, Barrier, Ordering};
+#[cfg(packtrain_loom)]
+use loom::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
+#[cfg(not(packtrain_loom))]
+use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 
 /// Producers that wait, each at most once.
@@ -11,17 +14,17 @@ use std::task::Waker;
 /// back and then looks whether anybody waits. The fence that this takes is on the side of those
 /// that wait.
 #[derive(Debug)]
-pub(super) struct Space {
-    waiting: AtomicUsize,
+pub(in crate::engine) struct Space {
+    waiting: AtomicU32,
     list: Mutex<Vec<(u64, Waker)>>,
     barrier: Barrier,
 }
 
 impl Space {
-    pub(super) fn new() -> Self {
+    pub(in crate::engine) fn new() -> Self {
         Self {
-            waiting: AtomicUsize::new(0),
-            list: Mutex::default(),
+            waiting: AtomicU32::new(0),
+            list: Mutex::new(Vec::new()),
             barrier: Barrier::new(),
         }
     }
@@ -32,34 +35,39 @@ impl Space {
     }
 
     /// There is one more producer: it can wait without anything being allocated.
-    pub(super) fn make_place(&self, producers: usize) {
+    pub(in crate::engine) fn make_place(&self, producers: usize) {
         let mut list = self.list();
         let more = producers.saturating_sub(list.len());
         list.reserve(more);
     }
 
     /// Producer `id` waits, and `waker` tells it to look. It has to look once more after this.
-    pub(super) fn wait(&self, id: u64, waker: &Waker) {
+    pub(in crate::engine) fn wait(&self, id: u64, waker: &Waker) {
         let mut list = self.list();
         match list.iter_mut().find(|(other, _)| *other == id) {
             Some((_, known)) => known.clone_from(waker),
             None => list.push((id, waker.clone())),
         }
-        self.waiting.store(list.len(), Ordering::Relaxed);
+        self.count(&list);
         drop(list);
         self.barrier.heavy();
     }
 
     /// Producer `id` is gone.
-    pub(super) fn forget(&self, id: u64) {
+    pub(in crate::engine) fn forget(&self, id: u64) {
         let mut list = self.list();
         list.retain(|(other, _)| *other != id);
-        self.waiting.store(list.len(), Ordering::Relaxed);
+        self.count(&list);
+    }
+
+    /// To be called with the list locked.
+    fn count(&self, list: &[(u64, Waker)]) {
+        self.waiting.store(list.len() as u32, Ordering::Relaxed);
     }
 
     /// There may be space: whoever waits shall look. A load, if nobody does.
     #[inline]
-    pub(super) fn tell(&self) {
+    pub(in crate::engine) fn tell(&self) {
         self.barrier.light();
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.tell_all();
@@ -77,7 +85,7 @@ impl Space {
                 return;
             }
             let (_, waker) = list.remove(0);
-            self.waiting.store(list.len(), Ordering::Relaxed);
+            self.count(&list);
             drop(list);
             waker.wake();
             left -= 1;

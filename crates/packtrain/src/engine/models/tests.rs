@@ -6,7 +6,9 @@ use crate::driver::{
 };
 use crate::engine::alarm::Alarm;
 use crate::engine::egress::{Cpus, Egress, Producer};
-use crate::engine::{Forward, Intake, Lanes, Next, TxLane, Worker, WorkerCounters};
+use crate::engine::{
+    Command, Control, Forward, Intake, Lanes, Next, Port, TxLane, TxQueues, Worker, WorkerCounters,
+};
 use crate::packet::{Arena, ArenaConfig, Burst};
 use crate::plan::FitLimits;
 use crate::policy::dispatch::Dispatch;
@@ -161,7 +163,7 @@ impl World {
             alarm: Arc::clone(&alarm),
         });
         let capabilities = Capabilities::default();
-        let counters = Arc::new(TxCounters::new(QueueId::default()));
+        let counters = Arc::new(TxCounters::new(QueueId { port: 1, queue: 0 }));
         let queue = TxQueue::new(
             Device(Arc::clone(&hardware)),
             arena().clone(),
@@ -239,7 +241,7 @@ impl World {
 }
 
 /// Runs a model, without those runs that force more than `switches` switches of threads.
-fn model(switches: usize, body: impl Fn() + Sync + Send + 'static) {
+pub(super) fn model(switches: usize, body: impl Fn() + Sync + Send + 'static) {
     arena();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);
@@ -314,5 +316,44 @@ fn a_stop_wakes_a_worker_that_falls_asleep() {
         world.run(|_, next| next == Next::Done);
         world.egress.retire(&producer.join().unwrap());
         stop.join().unwrap();
+    });
+}
+
+/// A command that comes as the worker falls asleep, and the packet that the queue has held back:
+/// nobody sends anything after it.
+#[test]
+fn a_resume_wakes_a_worker_that_falls_asleep() {
+    model(2, || {
+        let mut world = World::new(Dispatch::Direct, 1, 1);
+        let port = TxQueues::Port(Port::B);
+        let done = world.worker.command(port, Command::Pause, NOW).unwrap();
+        assert_eq!(done.done, 1);
+        let producer = world.producer(&[1]);
+        let control = Control::of(std::slice::from_ref(&world.worker));
+        let resume = thread::spawn(move || control.send(port, Command::Resume).unwrap());
+        world.run(|world, _| world.hardware.sent() == 1);
+        world.egress.retire(&producer.join().unwrap());
+        assert_eq!(resume.join().unwrap().wait(), Ok(1));
+    });
+}
+
+/// A producer that waits for space, when nobody will ever make some.
+#[test]
+fn the_end_of_a_run_is_told_to_who_waits_for_space() {
+    model(5, || {
+        let world = World::new(Dispatch::Direct, 0, 0);
+        let own = world.egress.producer(false);
+        let shut = {
+            let egress = Arc::clone(&world.egress);
+            thread::spawn(move || egress.shut())
+        };
+        let (sleep, waker) = super::space::sleep();
+        world.egress.wait(&own, &waker);
+        if !world.egress.is_shut() {
+            sleep.wait();
+            assert!(world.egress.is_shut(), "it was told so");
+        }
+        shut.join().unwrap();
+        world.egress.retire(&own);
     });
 }

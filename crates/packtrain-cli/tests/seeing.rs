@@ -7,7 +7,7 @@ use program::{
     PACKTRAIN, PATIENCE, command, finish, packtrain, said, signal, start, wait_for_line,
 };
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -211,7 +211,8 @@ fn probes(elf: &[u8]) -> Vec<Probe> {
     found
 }
 
-/// Off, a probe is one instruction that does nothing, and no variable says whether it is on.
+/// Off, a probe is one instruction that does nothing. One has an argument that is worked out for a
+/// tracer only, and a variable that says whether there is one.
 #[test]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn the_program_has_its_probes_and_each_is_a_nop() {
@@ -221,21 +222,28 @@ fn the_program_has_its_probes_and_each_is_a_nop() {
     } else {
         &[0x1f, 0x20, 0x03, 0xd5]
     };
-    let mut names = BTreeMap::new();
+    let (mut names, mut semaphores) = (BTreeMap::new(), BTreeSet::new());
     for probe in probes(&elf) {
         assert!(elf[probe.code..].starts_with(nop), "{}", probe.name);
-        assert_eq!(probe.semaphore, 0, "{}", probe.name);
+        let has_semaphore = probe.name == "dispatch";
+        assert_eq!(probe.semaphore != 0, has_semaphore, "{}", probe.name);
+        semaphores.insert(probe.semaphore);
         names.insert(probe.name, probe.arguments);
     }
     let expected = [
         ("coalesce_flush", 3),
-        ("dispatch", 4),
+        ("dispatch", 5),
         ("rx_poll", 3),
         ("tx_drain", 3),
         ("tx_start", 3),
     ];
     let expected = expected.map(|(name, arguments)| (name.to_owned(), arguments));
     assert_eq!(names, BTreeMap::from(expected));
+    assert_eq!(
+        semaphores.len(),
+        2,
+        "none, and one for all places of a probe"
+    );
     let page = include_str!("../../../docs/seeing.md");
     for name in names.keys() {
         assert!(
@@ -303,7 +311,7 @@ fn lines(child: &mut Child) -> Receiver<String> {
 #[test]
 fn the_tracer_sees_who_sends() {
     const SCRIPT: &str = "usdt:*:packtrain:dispatch /arg2 == 1/ { @left[arg3] = count(); \
-                          @packets[arg3] = sum(arg0); }";
+                          @packets[arg3] = sum(arg0); @depth[arg3] = max(arg4); }";
     if !can_trace() {
         return;
     }
@@ -369,6 +377,11 @@ fn the_tracer_sees_who_sends() {
         assert!(traced("left") <= number(dispatch), "{queue} {seen}");
         assert!(traced("packets") <= number("packets"), "{queue} {seen}");
         assert!(traced("packets") >= traced("left"), "{seen}");
+        // A batch that is sent at once goes past the ring; one that is left is in it, alone: the
+        // worker is the only one who submits, and empties it before the next.
+        let depth = traced("depth");
+        let expected = if dispatch == "direct" { 0..=0 } else { 1..=64 };
+        assert!(expected.contains(&depth), "{dispatch}: {depth} {seen}");
         let wrong = format!("[{}]", if left == "0" { "1" } else { "0" });
         assert!(!seen.contains(&wrong), "{dispatch}: {seen}");
     }

@@ -6,6 +6,10 @@
 //! probe: a size in packets, the queue, and which of the two ports (0 or 1). `docs/seeing.md` says
 //! how to use them, and `docs/batches.bt` does.
 //!
+//! What is not at hand is the depth of a ring, for `dispatch`: to look at it is a cache line that
+//! the consumer writes. So that probe has a semaphore, a word that a tracer counts up while it is
+//! attached: without one it is a look at that word, and nothing else is worked out.
+//!
 //! On processors other than x86-64 and AArch64 there are none.
 
 use crate::stats::QueueId;
@@ -18,6 +22,30 @@ use crate::stats::QueueId;
 macro_rules! fire {
     ($name:ident, $($argument:expr),*) => {
         probe::probe!(packtrain, $name, $($argument),*)
+    };
+}
+
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(miri)
+))]
+macro_rules! fire_if_traced {
+    ($name:ident, $($argument:expr),*) => {
+        let _traced: bool = probe::probe_lazy!(packtrain, $name, $($argument),*);
+    };
+}
+
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(miri)
+)))]
+macro_rules! fire_if_traced {
+    ($name:ident, $($argument:expr),*) => {
+        if false {
+            nothing([$(u64::from($argument)),*]);
+        }
     };
 }
 
@@ -39,11 +67,13 @@ macro_rules! fire {
 )))]
 const fn nothing<const N: usize>(_arguments: [u64; N]) {}
 
-/// A batch of `packets` is submitted to a TX queue. The fourth argument is 1 when it is left to
-/// the queue's worker, 0 when whoever submits it sends it.
+/// A batch of `packets` was submitted to a TX queue. The fourth argument is 1 when it is left in
+/// the ring, 0 when whoever submits it sends it; the fifth is the `depth` of the ring after it.
+///
+/// Not generic: a tracer knows one semaphore for all places of a probe.
 #[inline]
-pub(crate) fn dispatch(id: QueueId, packets: u64, deferred: bool) {
-    fire!(dispatch, packets, id.queue, id.port, deferred);
+pub(crate) fn dispatch(id: QueueId, packets: u64, deferred: bool, depth: &dyn Fn() -> u64) {
+    fire_if_traced!(dispatch, packets, id.queue, id.port, deferred, depth());
 }
 
 /// A TX queue starts to send, with `depth` packets in front of the device: what is submitted now

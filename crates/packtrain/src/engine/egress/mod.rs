@@ -394,7 +394,7 @@ impl<T: TxDescriptors> Egress<T> {
             self.drain(producer, consumer, Some(burst), budget, visit, now);
             let sent = u64::from(batch) - burst.len() as u64;
             if sent > 0 {
-                trace::dispatch(self.id, sent, false);
+                trace::dispatch(self.id, sent, false, &|| self.ring.len() as u64);
             }
             if burst.is_empty() || producer.is_worker {
                 return;
@@ -412,7 +412,8 @@ impl<T: TxDescriptors> Egress<T> {
         let accepted = enqueued.accepted > 0;
         if accepted {
             let deferred = !matches!(enqueued.duty, Duty::Drain(_));
-            trace::dispatch(self.id, enqueued.accepted as u64, deferred);
+            let depth = || self.ring.len() as u64;
+            trace::dispatch(self.id, enqueued.accepted as u64, deferred, &depth);
         }
         match enqueued.duty {
             Duty::Drain(consumer) => {

@@ -50,6 +50,7 @@ fn what_a_pause_holds_back_goes_out_when_it_is_over() {
         settle(world.worker(0));
         to_queue(&mut world, Command::Pause);
         to_queue(&mut world, Command::Pause);
+        let before = world.closed().ports[1].tx[0];
         let mut next = 10;
         let left = loop {
             let mut packets = burst(&world.arena, next..next + 16);
@@ -72,6 +73,11 @@ fn what_a_pause_holds_back_goes_out_when_it_is_over() {
         let tx = world.closed().ports[1].tx[0];
         assert_eq!((tx.stalls, tx.stall_flush, tx.restarts), (1, 1, 0));
         assert!(tx.ring_full > 0);
+        if matches!(dispatch, Dispatch::Direct | Dispatch::Adaptive) {
+            // As behind a full device: nobody tries, and nobody is woken, for as long as it lasts.
+            let tries = (tx.direct, tx.wakeups);
+            assert_eq!(tries, (before.direct, before.wakeups), "{dispatch}");
+        }
         drop(left);
 
         to_queue(&mut world, Command::Resume);

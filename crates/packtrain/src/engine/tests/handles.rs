@@ -410,12 +410,13 @@ fn fill_once(world: &World<Forward>, handle: &mut TxHandle, mut next: u32) -> u3
 }
 
 pub fn settle(worker: &mut FakeWorker<Forward>) -> Next {
-    loop {
+    for _ in 0..100_000 {
         let next = worker.step(NOW).unwrap();
         if next != Next::Again && worker.arm() == Armed::Idle {
             return next;
         }
     }
+    panic!("it does not settle")
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::packet::Burst;
 use crate::queue::ring::Status;
-use crate::stats::{DropReason, QueueId, TxCounters};
+use crate::stats::{DropReason, QueueId, Stall, TxCounters};
 use crate::time::Instant;
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -89,9 +89,16 @@ impl<T: TxDescriptors> TxLane<T> {
     /// After a stop: whether anything is still held or in flight, or somebody is submitting.
     pub(super) fn is_in_use(&self) -> bool {
         // In this order: what somebody submitted who is gone by now is seen in the ring.
-        !self.egress.is_quiet()
-            || self.egress.status() != Status::Idle
-            || self.egress.in_flight() > 0
+        !self.egress.is_quiet() || self.has_pending() || self.egress.in_flight() > 0
+    }
+
+    /// Whether anything waits in the ring or behind it. A paused queue is stalled without, too.
+    fn has_pending(&self) -> bool {
+        match self.egress.status() {
+            Status::Idle => false,
+            Status::Stalled(Stall::Flush) => self.held() > 0,
+            Status::Busy | Status::Abdicated | Status::Stalled(_) => true,
+        }
     }
 
     /// Offloads that the device is still trusted with.

@@ -270,6 +270,23 @@ fn a_stop_at_a_paused_queue_ends_in_time_and_counts_what_is_lost() {
     assert_eq!(lost, end.ledger.received + end.ledger.generated);
 }
 
+/// Neither that it is paused, nor what the device has gone on to send, is anything to wait for.
+#[test]
+fn a_paused_queue_that_holds_nothing_ends_at_once() {
+    let mut world = world(Dispatch::Direct, 1);
+    let device = world.b[0].clone();
+    device.tx().keeps = true;
+    world.a[0].arrive(0..10);
+    settle(world.worker(0));
+    to_queue(&mut world, Command::Pause);
+    world.intake.stop();
+    assert!(matches!(settle(world.worker(0)), Next::SleepUntil(_)));
+    device.tx().complete = 10;
+    settle(world.worker(0));
+    assert_eq!(settle(world.worker(0)), Next::Done);
+    assert_eq!(world.closed().ledger.transmitted, 10);
+}
+
 /// The drain time is time to resume in: what was held goes out then, though intake is over.
 #[test]
 fn a_queue_that_is_resumed_after_the_stop_sends_what_it_holds() {

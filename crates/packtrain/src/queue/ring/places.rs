@@ -102,7 +102,8 @@ impl<T> Places<T> {
     }
 
     /// Gives what is at `count` published positions to `work`, oldest first, as many as are side by
-    /// side. `first` is how many the stamp at the first one is for, or 0 if the caller does not know.
+    /// side. `first` is how many the stamp at the first one is for, or 0 if the caller does not
+    /// know.
     #[inline(always)]
     pub(super) fn in_runs(
         &self,

@@ -30,7 +30,9 @@ const _: () = assert!(LINE_PLACES * size_of::<Place<u64>>() == 64);
 /// row fetches those ahead, and would take them from the producer that is just writing there. That
 /// made a consumer which is close behind its producer take twice as long for an item.
 const LINE_STRIDE_LOG: u32 = 5;
-const SPREAD: usize = 7 * LINE_PLACES;
+
+/// The bits of an index that say how many strides, moved up by as much.
+const SPREAD: usize = (7 * LINE_PLACES) << LINE_STRIDE_LOG;
 
 /// How far ahead of a single item lines are asked for, in positions: two lines.
 const AHEAD: u64 = 2 * LINE_PLACES as u64;
@@ -42,8 +44,6 @@ pub(super) struct Places<T> {
     slots: Lines<Slot<T>>,
     /// How many there are, less one.
     mask: usize,
-    /// The bits of an index that say how many strides, moved up by as much.
-    spread: usize,
 }
 
 impl<T> Places<T> {
@@ -57,7 +57,6 @@ impl<T> Places<T> {
             }),
             slots: Lines::new(count, || UnsafeCell::new(MaybeUninit::uninit())),
             mask: count - 1,
-            spread: (SPREAD << LINE_STRIDE_LOG) & (count - 1),
         }
     }
 
@@ -70,14 +69,15 @@ impl<T> Places<T> {
     /// Which place a position has.
     #[inline(always)]
     fn place_index(&self, at: u64) -> usize {
-        let index = index(at, self.mask);
-        index ^ ((index << LINE_STRIDE_LOG) & self.spread)
+        // Bits go up only, so it makes no difference that those above the mask go last.
+        let all = index(at, usize::MAX);
+        (all ^ ((all << LINE_STRIDE_LOG) & SPREAD)) & self.mask
     }
 
     /// The place of a position.
     #[inline(always)]
     pub(super) fn place(&self, at: u64) -> &Place<T> {
-        // SAFETY: no bit above those of an index below their number, a power of two.
+        // SAFETY: the mask is that of an index below their number, a power of two.
         unsafe { self.places.get_unchecked(self.place_index(at)) }
     }
 

@@ -408,7 +408,14 @@ impl<T, S> Ring<T, S> {
     fn put(&self, reserved: &Reserved, batch: &mut impl Batch<T>) {
         if reserved.count == 1 {
             self.places.fetch_to_write(reserved.at);
-            batch.move_front(1, &mut |item, _| self.put_one(reserved.at, item));
+            let place = self.places.place(reserved.at);
+            batch.move_front(1, &mut |item, _| {
+                // SAFETY: it was reserved and is empty; the batch gives the item away.
+                unsafe { write_cells(slice::from_ref(&place.single), item) };
+            });
+            // Not before the batch is done with the item: the consumer may be at once.
+            let stamp = Stamp::new(reserved.at, 1);
+            place.stamp.store(stamp.0, Ordering::Release);
         } else {
             let mut at = reserved.at;
             batch.move_front(reserved.count as usize, &mut |items, run| {
@@ -418,15 +425,6 @@ impl<T, S> Ring<T, S> {
             debug_assert_eq!(at, after(reserved.at, reserved.count));
             self.stamp(reserved);
         }
-    }
-
-    /// Moves the only item of a reservation beside its stamp, and lets the consumer see it.
-    #[inline(always)]
-    fn put_one(&self, at: u64, item: *const T) {
-        let place = self.places.place(at);
-        // SAFETY: the caller has reserved the place and it is empty; the batch gives the item away.
-        unsafe { write_cells(slice::from_ref(&place.single), item) };
-        place.stamp.store(Stamp::new(at, 1).0, Ordering::Release);
     }
 
     /// Moves a run of items into slots that the caller reserved, of at least two.

@@ -101,6 +101,16 @@ impl<T: TxDescriptors> TxLane<T> {
         }
     }
 
+    /// Whether producers drain the ring when enough has come together.
+    pub(super) fn gathers(&self) -> bool {
+        self.egress.gathers()
+    }
+
+    /// Packets given to the device.
+    pub(super) fn sent(&self) -> u64 {
+        self.counters.packets.get()
+    }
+
     /// Offloads that the device is still trusted with.
     pub(super) fn features(&self) -> Features {
         self.egress.features()

@@ -13,6 +13,7 @@ mod ledger;
 #[cfg(packtrain_loom)]
 mod models;
 mod pressure;
+mod relief;
 mod seat;
 mod session;
 mod settings;

@@ -184,7 +184,7 @@ mod tests {
                         pressure = gauge.look(now).0;
                         look_due = now.after(Duration::from_millis(10));
                     }
-                    if idler.idle(now, &pressure) == Wait::Halt {
+                    if idler.idle(now, &pressure, false) == Wait::Halt {
                         idler.busy(now);
                     }
                 }

@@ -351,7 +351,7 @@ where
             counters.syscalls.add(syscalls);
             look_due = now.after(USAGE_AGE_MAX);
         }
-        match waits.idler.idle(now, &pressure) {
+        match waits.idler.idle(now, &pressure, worker.is_relieved(now)) {
             Wait::Spin => {
                 std::hint::spin_loop();
                 continue;

@@ -6,6 +6,7 @@ use super::error::RunError;
 use super::handler::{Handler, Port};
 use super::intake::Intake;
 use super::lane::TxLane;
+use super::relief::Relief;
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
@@ -130,6 +131,7 @@ impl<R: RxDescriptors> RxLane<R> {
 #[derive(Debug)]
 pub struct Worker<RA, TA: TxDescriptors, RB, TB: TxDescriptors, H> {
     sleeper: Sleeper,
+    relief: Relief,
     inbox: Inbox,
     a: Lanes<RA, TA>,
     b: Lanes<RB, TB>,
@@ -168,6 +170,7 @@ where
         );
         Self {
             sleeper: Sleeper::new(alarm),
+            relief: Relief::default(),
             inbox: Inbox::default(),
             a,
             b,
@@ -280,6 +283,20 @@ where
             lanes.iter().map(RxLane::held).sum()
         }
         rx(&self.a.rx) + rx(&self.b.rx)
+    }
+
+    /// Whether others send what would be this worker's to send, and nothing else is.
+    pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
+        fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+            counts.fold(0, u64::wrapping_add)
+        }
+        let (a, b) = (&self.a, &self.b);
+        let received = sum(a.rx.iter().map(|lane| lane.queue.received()))
+            .wrapping_add(sum(b.rx.iter().map(|lane| lane.queue.received())));
+        let sent =
+            sum(a.tx.iter().map(TxLane::sent)).wrapping_add(sum(b.tx.iter().map(TxLane::sent)));
+        let gathers = any(&a.tx, TxLane::gathers) || any(&b.tx, TxLane::gathers);
+        self.relief.look(now, received, sent, gathers)
     }
 
     /// Wire packets in the worker's queues, and in the rings in front of them. What a device holds

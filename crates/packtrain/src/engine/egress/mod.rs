@@ -146,10 +146,19 @@ impl<T> Egress<T> {
         Rule::from_bits(self.rule.load(Ordering::Relaxed))
     }
 
+    /// Whether producers leave packets there until there are enough of them to be drained.
+    pub(super) fn gathers(&self) -> bool {
+        self.rule().counts_depth()
+    }
+
     /// CPUs for the worker while producers have theirs.
     fn idle_cpus(&self) -> u32 {
-        let handles = self.handles.load(Ordering::Relaxed);
-        self.cpus.for_producers.saturating_sub(handles)
+        self.cpus.for_producers.saturating_sub(self.handles())
+    }
+
+    /// Handles of applications that there are.
+    fn handles(&self) -> u32 {
+        self.handles.load(Ordering::Relaxed)
     }
 
     pub(super) const fn id(&self) -> QueueId {
@@ -212,7 +221,7 @@ impl<T> Egress<T> {
         if !self.shut.swap(true, Ordering::AcqRel) {
             // Who is inside was seen to be, or sees this before it submits.
             self.barrier.heavy();
-            self.space.tell();
+            self.space.tell_all();
         }
     }
 
@@ -482,11 +491,7 @@ impl<T: TxDescriptors> Egress<T> {
                 self.tell_worker(producer, now);
             }
         }
-        // A ring that has stalled with nothing taken is as full as before: to say so would have
-        // those that wait try, and tell each other, without end.
-        if took || !matches!(exit, Exit::Stalled(_)) {
-            self.space.tell();
-        }
+        self.space.tell_after(exit, took);
     }
 
     /// The first packet that a device keeps, though nobody knew that it does: the worker looks in

@@ -1,5 +1,6 @@
 //! Who waits for space in a ring: the slow path of producers.
 
+use crate::queue::ring::Exit;
 use crate::sync::{AtomicU32, Barrier, Ordering};
 #[cfg(packtrain_loom)]
 use loom::sync::{Mutex, MutexGuard};
@@ -65,18 +66,39 @@ impl Space {
         self.waiting.store(list.len() as u32, Ordering::Relaxed);
     }
 
-    /// There may be space: whoever waits shall look. A load, if nobody does.
+    /// A consumer has left, and said how; `took`: there is more space than before. A load, if
+    /// nobody waits.
+    ///
+    /// A ring that is empty is everybody's. Where something is left in it somebody is going to
+    /// drain it, so only one is told, who has waited longest: all of them on the few CPUs that
+    /// there are would be switched to and fro for each drain, and one is enough to fill the space.
     #[inline]
-    pub(in crate::engine) fn tell(&self) {
+    pub(in crate::engine) fn tell_after(&self, exit: Exit, took: bool) {
+        match exit {
+            Exit::Idle => self.tell(usize::MAX),
+            // As full as before: to say so would have those that wait try, and tell each other,
+            // without end.
+            Exit::Stalled(_) if !took => {}
+            Exit::Stalled(_) | Exit::Abdicated | Exit::Passed => self.tell(1),
+        }
+    }
+
+    /// Everybody shall look who waits.
+    pub(in crate::engine) fn tell_all(&self) {
+        self.tell(usize::MAX);
+    }
+
+    #[inline]
+    fn tell(&self, most: usize) {
         self.barrier.light();
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            self.tell_all();
+            self.wake(most);
         }
     }
 
     #[cold]
-    fn tell_all(&self) {
-        let mut left = self.list().len();
+    fn wake(&self, most: usize) {
+        let mut left = self.list().len().min(most);
         // One at a time: a waker is the caller's code, and may come back here. Those that wait
         // again meanwhile are at the end.
         while left > 0 {

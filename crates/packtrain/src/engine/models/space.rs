@@ -29,21 +29,21 @@ pub(super) fn sleep() -> (Arc<Sleep>, Waker) {
     (Arc::clone(&sleep), Waker::from(sleep))
 }
 
-/// A ring for one item, and those that wait for its place.
+/// A ring for few items, and those that wait for its place.
 struct Line {
     ring: Ring<u32, Vec<u32>>,
     space: Space,
 }
 
 impl Line {
-    /// With an item in it.
-    fn full() -> Arc<Self> {
+    /// With so many items in it: as many as it holds.
+    fn full(items: u32) -> Arc<Self> {
         let line = Self {
-            ring: Ring::new(1, Vec::new()).unwrap(),
+            ring: Ring::new(items as usize, Vec::new()).unwrap(),
             space: Space::new(),
         };
         line.space.make_place(2);
-        assert!(line.send(1));
+        assert!((0..items).all(|_| line.send(1)));
         Arc::new(line)
     }
 
@@ -54,18 +54,23 @@ impl Line {
         enqueued.accepted == 1
     }
 
-    /// As `Egress::drain`: space is given back, then those are told that wait for it.
     fn drain(&self) -> Vec<u32> {
+        self.drain_some(8)
+    }
+
+    /// As `Egress::drain`: space is given back, then those are told that wait for it.
+    fn drain_some(&self, budget: usize) -> Vec<u32> {
         let mut sent = Vec::new();
         if let Some(consumer) = self.ring.try_consume(Claim::Any) {
-            let exit = consumer.drain(8, |state, items| {
+            let exit = consumer.drain(budget, |state, items| {
                 state.extend(items);
                 sent.clone_from(state);
                 Turn::More
             });
             // What was reserved and not published yet is its producer's.
-            assert!(matches!(exit, Exit::Idle | Exit::Passed));
-            self.space.tell();
+            let passed = matches!(exit, Exit::Idle | Exit::Passed);
+            assert!(passed || matches!(exit, Exit::Abdicated if budget == 1));
+            self.space.tell_after(exit, true);
         }
         sent
     }
@@ -87,7 +92,7 @@ fn wait_and_send(line: &Line, id: u64, item: u32) {
 #[test]
 fn who_waits_while_the_consumer_drains_is_told_or_sees_the_space() {
     model(5, || {
-        let line = Line::full();
+        let line = Line::full(1);
         let consumer = {
             let line = Arc::clone(&line);
             thread::spawn(move || line.drain())
@@ -103,7 +108,7 @@ fn who_waits_while_the_consumer_drains_is_told_or_sees_the_space() {
 #[test]
 fn who_gives_up_takes_no_wake_up_with_it() {
     model(4, || {
-        let line = Line::full();
+        let line = Line::full(1);
         let [(_, gives_up), (sleep, waits)] = [sleep(), sleep()];
         line.space.wait(1, &gives_up);
         line.space.wait(2, &waits);
@@ -124,7 +129,7 @@ fn who_gives_up_takes_no_wake_up_with_it() {
 #[test]
 fn who_waits_again_is_told_again() {
     model(3, || {
-        let line = Line::full();
+        let line = Line::full(1);
         let consumer = {
             let line = Arc::clone(&line);
             thread::spawn(move || {
@@ -142,6 +147,32 @@ fn who_waits_again_is_told_again() {
             sleep.wait();
             assert!(line.send(3), "it was told so");
         }
+        consumer.join().unwrap();
+    });
+}
+
+/// Where something is left only one is told, since a drain is to follow: the other one then.
+#[test]
+fn who_is_not_told_at_once_is_told_by_the_next_drain() {
+    model(3, || {
+        let line = Line::full(2);
+        let [(first, told), (second, waits)] = [sleep(), sleep()];
+        line.space.wait(1, &told);
+        line.space.wait(2, &waits);
+        let consumer = {
+            let line = Arc::clone(&line);
+            thread::spawn(move || {
+                line.drain_some(1);
+                line.drain();
+            })
+        };
+        // Nobody sends before it is told.
+        first.wait();
+        assert!(line.send(2), "it was told so");
+        // What it has sent may be what is left by now.
+        line.drain();
+        second.wait();
+        assert!(line.send(3), "it was told so");
         consumer.join().unwrap();
     });
 }

@@ -13,7 +13,11 @@
 //!
 //! With more producers than CPUs it is the scheduler that decides from one millisecond to the next
 //! whether they contend, and a producer that runs alone sends more than two in each other's way.
-//! So times with contention are compared with others of the same kind only.
+//! So times with contention are compared with others of the same kind only, and what is tried there
+//! with the mean of the time before and the time after.
+//!
+//! Each mode has times of its own at which it is tried, so that of two that may pay neither waits
+//! for the other to be tried again.
 
 use super::rule::Rule;
 use super::{BUDGET, BUDGET_MAX, BUDGET_MIN};
@@ -35,8 +39,10 @@ const WINDOW_SLOW_NS: u64 = 16 * WINDOW_NS;
 const TRIAL_WINDOWS: u8 = 3;
 /// The same where producers contend: several time slices, since who runs beside whom decides much.
 const CROWDED_WINDOWS: u8 = 8;
-/// Windows before the first trial, so that there is something to compare with.
+/// Windows before the first trial, so that there is something to compare with: their average.
 const SETTLED_WINDOWS: u8 = 8;
+/// A trial that sends less than half is over after so many of its windows.
+const HOPELESS_WINDOWS: u8 = 2;
 /// Time to the next trial after one that was won, at most.
 const EVERY_AFTER_WIN_NS: u64 = 8 * nanos(TRIAL_EVERY_MIN);
 /// Windows in a row that must say the same before anything is done about it.
@@ -47,6 +53,8 @@ const BETTER: (u128, u128) = (51, 50);
 /// Wakeups that deferring may need at most: one for so many packets. A wakeup is two context
 /// switches, and so they stay under 0.02 for each packet.
 const PACKETS_PER_WAKEUP: u64 = 128;
+/// The same in the first window of a trial, in which the worker comes to work.
+const PACKETS_PER_WAKEUP_FIRST: u64 = 16;
 /// Packets that gather before a producer drains, where producers contend.
 const GATHERED: u32 = 128;
 /// Producers contend where one batch in so many finds somebody draining.
@@ -81,6 +89,8 @@ pub struct Observation {
     /// CPUs that are left when each worker and each producer of the ring has one, of those that the
     /// process may use. Who else uses them is not known.
     pub idle_cpus: u32,
+    /// Threads that submit to the ring, other than its worker.
+    pub producers: u32,
     /// Whether the worker of the ring is awake, draining or polling.
     pub worker_awake: bool,
 }
@@ -95,6 +105,8 @@ struct Window {
     wakeups: u64,
     /// Whether there was a CPU for the worker all the time.
     spare: bool,
+    /// Whether there were several producers at some time.
+    several: bool,
 }
 
 impl Window {
@@ -105,6 +117,7 @@ impl Window {
         contended: 0,
         wakeups: 0,
         spare: true,
+        several: false,
     };
 
     fn add(&mut self, seen: &Observation) {
@@ -114,11 +127,17 @@ impl Window {
         self.contended = self.contended.saturating_add(seen.contended);
         self.wakeups = self.wakeups.saturating_add(seen.wakeups);
         self.spare &= seen.worker_awake || seen.idle_cpus > 0;
+        self.several |= seen.producers > 1;
     }
 
     /// Whether the worker sleeps between packets: then each batch pays for a wakeup.
     fn sleeps_between(&self) -> bool {
-        self.wakeups.saturating_mul(PACKETS_PER_WAKEUP) > self.packets
+        self.wakes_for(PACKETS_PER_WAKEUP)
+    }
+
+    /// Whether there was more than one wakeup for so many packets.
+    fn wakes_for(&self, packets: u64) -> bool {
+        self.wakeups.saturating_mul(packets) > self.packets
     }
 
     /// Whether one batch in so many found somebody draining.
@@ -138,12 +157,29 @@ fn rate(packets: u64, ns: u64) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
+/// Whether a rate is below another by more than what does not count.
+fn is_less(rate: u64, other: u64) -> bool {
+    u128::from(rate) * BETTER.0 < u128::from(other) * BETTER.1
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Direct,
     Deferred,
     /// The worker drains what nobody else does; a producer that finds many packets drains.
     Gathered,
+}
+
+impl Mode {
+    const ALL: [Self; 3] = [Self::Gathered, Self::Deferred, Self::Direct];
+}
+
+/// When a mode is tried, while another one is in force.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    at: u64,
+    /// From the next trial to the one after it.
+    every: u64,
 }
 
 /// A trial of another mode.
@@ -203,16 +239,14 @@ pub(super) struct Adaptive {
     crowded: bool,
     /// Windows in a row in which that was otherwise.
     strange: u8,
-    /// The last trial was of gathering.
-    gathered: bool,
     /// Producers take the ring back from the worker: in the first window after it drained.
     retakes: bool,
     /// Windows in a row that speak against `mode`.
     against: u8,
     /// Windows in a row in which the load was not the one of the last comparison.
     changed: u8,
-    next_trial: u64,
-    every: u64,
+    /// By mode.
+    due: [Due; Mode::ALL.len()],
 }
 
 const fn nanos(duration: Duration) -> u64 {
@@ -234,12 +268,13 @@ impl Adaptive {
             settled: 0,
             crowded: false,
             strange: 0,
-            gathered: false,
             retakes: false,
             against: 0,
             changed: 0,
-            next_trial: 0,
-            every: nanos(TRIAL_EVERY_MIN),
+            due: [Due {
+                at: 0,
+                every: nanos(TRIAL_EVERY_MIN),
+            }; Mode::ALL.len()],
         }
     }
 
@@ -317,8 +352,11 @@ impl Adaptive {
             self.crowded = !self.crowded;
             self.settled = 0;
             self.changed = 0;
-            if self.trial.take().is_some() || self.mode == Mode::Gathered {
-                self.settle(Mode::Direct, now);
+            if let Some(trial) = self.trial.take() {
+                self.lose(trial.of, now);
+            }
+            if self.mode == Mode::Gathered {
+                self.change(Mode::Direct, now);
             }
         }
         false
@@ -327,12 +365,9 @@ impl Adaptive {
     /// A window without a trial.
     fn step(&mut self, now: u64, ns: u64, window: &Window) {
         let rate = rate(window.packets, ns);
-        self.usual = if self.settled == 0 {
-            rate
-        } else {
-            // Halves first, so that the sum of two rates cannot be too large.
-            (self.usual / 4 * 3).saturating_add(rate / 4 + (self.usual % 4 * 3 + rate % 4) / 4)
-        };
+        let known = u128::from(self.settled.min(SETTLED_WINDOWS - 1));
+        let sum = u128::from(self.usual) * known + u128::from(rate);
+        self.usual = u64::try_from(sum / (known + 1)).unwrap_or(u64::MAX);
         self.settled = (self.settled + 1).min(SETTLED_WINDOWS);
         self.adapt_budget();
 
@@ -348,7 +383,7 @@ impl Adaptive {
             Mode::Gathered => window.sleeps_between() || below(1, 2),
         };
         if is(&mut self.against, against) {
-            self.settle(Mode::Direct, now);
+            self.change(Mode::Direct, now);
             return;
         }
         let ratio = (u128::from(rate) * 2, u128::from(self.compared) * 2);
@@ -356,46 +391,55 @@ impl Adaptive {
         if is(&mut self.changed, self.compared > 0 && other) {
             // What was learned belongs to another load.
             self.compared = rate;
-            self.every = nanos(TRIAL_EVERY_MIN);
-            self.next_trial = self.next_trial.min(now.saturating_add(self.every));
+            let every = nanos(TRIAL_EVERY_MIN);
+            for due in &mut self.due {
+                let at = due.at.min(now.saturating_add(every));
+                *due = Due { at, every };
+            }
         }
-        if now >= self.next_trial
-            && self.settled == SETTLED_WINDOWS
-            && let Some(mode) = self.candidate(window, ns)
-        {
-            self.gathered = mode == Mode::Gathered;
-            self.trial = Some(Trial::new(mode, None));
+        if self.settled == SETTLED_WINDOWS {
+            let next = Mode::ALL
+                .into_iter()
+                .filter(|&mode| now >= self.due[mode as usize].at && self.may_pay(mode, window, ns))
+                .min_by_key(|&mode| self.due[mode as usize].at);
+            self.trial = next.map(|mode| Trial::new(mode, None));
         }
     }
 
-    /// What may send more. Instead of draining directly: where the device takes more, to defer if a
-    /// CPU is free for it and producers either spend their time in draining, or wait for one that
-    /// does; to gather if they are in each other's way. Where both may be, each has its turn.
-    fn candidate(&self, window: &Window, ns: u64) -> Option<Mode> {
-        if self.mode != Mode::Direct {
-            return Some(Mode::Direct);
+    /// Whether `mode` may send more than what is in force. To drain directly may, always. Where the
+    /// device takes more: to defer if a CPU is free for it and producers either spend their time in
+    /// draining, or wait for one that does; to gather if they are in each other's way.
+    fn may_pay(&self, mode: Mode, window: &Window, ns: u64) -> bool {
+        if mode == self.mode {
+            return false;
         }
-        let draining = u128::from(window.packets) * u128::from(self.drain_ns);
-        let drains = draining.saturating_mul(64) >= u128::from(ns) * DRAINING_WORTH;
-        let defers = window.spare && (drains || window.contends(2));
-        match (window.contends(CONTENDED), defers) {
-            _ if window.is_backlog() => None,
-            (true, true) if self.gathered => Some(Mode::Deferred),
-            (true, _) => Some(Mode::Gathered),
-            (false, true) => Some(Mode::Deferred),
-            (false, false) => None,
+        match mode {
+            Mode::Direct => true,
+            _ if window.is_backlog() => false,
+            Mode::Deferred => {
+                let draining = u128::from(window.packets) * u128::from(self.drain_ns);
+                let drains = draining.saturating_mul(64) >= u128::from(ns) * DRAINING_WORTH;
+                window.spare && (drains || window.contends(2))
+            }
+            Mode::Gathered if self.mode == Mode::Deferred => self.crowded && window.several,
+            Mode::Gathered => window.contends(CONTENDED) && window.several,
         }
     }
 
     fn step_trial(&mut self, mut trial: Trial, now: u64, ns: u64, window: &Window) {
+        let per_wakeup = if trial.windows == 0 {
+            PACKETS_PER_WAKEUP_FIRST
+        } else {
+            PACKETS_PER_WAKEUP
+        };
         let fails = match trial.of {
             _ if trial.tried.is_some() => false,
             Mode::Direct => false,
-            Mode::Deferred => !window.spare || window.sleeps_between(),
-            Mode::Gathered => window.sleeps_between(),
+            Mode::Deferred => !window.spare || window.wakes_for(per_wakeup),
+            Mode::Gathered => window.wakes_for(per_wakeup),
         };
         if fails {
-            self.settle(self.mode, now);
+            self.lose(trial.of, now);
             return;
         }
         if trial.windows == 0 {
@@ -411,43 +455,72 @@ impl Adaptive {
         } else {
             TRIAL_WINDOWS
         };
-        if trial.windows <= long {
-            return;
-        }
         let seen = rate(trial.packets, trial.ns);
-        let (tried, usual) = match trial.tried {
-            // What the first window left for the others to send is no gain.
-            None => (seen.min(trial.rate_with_first()), self.usual),
-            Some(tried) => (tried, seen),
-        };
-        let (more, less) = (u128::from(tried), u128::from(usual));
-        let wins = match trial.of {
-            Mode::Direct => more * BETTER.0 >= less * BETTER.1,
-            _ => more * BETTER.1 > less * BETTER.0,
-        };
-        if wins && trial.of != Mode::Direct && trial.tried.is_none() {
-            // Perhaps it was only the load that grew, or the time before that was slow.
-            self.trial = Some(Trial::new(trial.of, Some(tried)));
+        let hopeless = trial.tried.is_none() && seen < self.usual / 2;
+        if trial.windows <= long && !(hopeless && trial.windows > HOPELESS_WINDOWS) {
             return;
         }
-        if wins {
-            self.usual = tried;
-            // A lucky trial is found out soon, and a tie does not become a habit.
-            self.every = self.every.min(EVERY_AFTER_WIN_NS);
+        let Some(tried) = trial.tried else {
+            // What the first window left for the others to send is no gain.
+            let tried = seen.min(trial.rate_with_first());
+            match trial.of {
+                Mode::Direct if is_less(tried, self.usual) => self.lose(trial.of, now),
+                Mode::Direct => self.win(trial.of, tried, now),
+                // Perhaps it was only the load that grew, or the time before that was slow. Or
+                // good, as the scheduler goes, where producers contend.
+                _ if is_less(self.usual, tried) || (self.crowded && !hopeless) => {
+                    self.trial = Some(Trial::new(trial.of, Some(tried)));
+                }
+                _ => self.lose(trial.of, now),
+            }
+            return;
+        };
+        self.usual = if self.crowded {
+            // Of the time before and the one after.
+            self.usual / 2 + seen / 2
+        } else {
+            seen
+        };
+        if is_less(self.usual, tried) {
+            self.win(trial.of, tried, now);
+        } else {
+            self.lose(trial.of, now);
         }
-        self.settle(if wins { trial.of } else { self.mode }, now);
     }
 
-    /// Stays with `mode` for at least the time to the next trial.
-    fn settle(&mut self, mode: Mode, now: u64) {
+    /// Stays with what is in force, for as long as it is not time to try `other` again.
+    fn lose(&mut self, other: Mode, now: u64) {
+        let due = &mut self.due[other as usize];
+        due.at = now.saturating_add(due.every);
+        due.every = (due.every * 2).min(nanos(TRIAL_EVERY_MAX));
+        self.settle(self.mode);
+    }
+
+    /// Goes over to `mode`, which sends `rate`. What there was before is tried again: soon, as a
+    /// lucky trial has to be found out, and a tie is not to become a habit.
+    fn win(&mut self, mode: Mode, rate: u64, now: u64) {
+        let due = &mut self.due[self.mode as usize];
+        due.every = due.every.min(EVERY_AFTER_WIN_NS);
+        self.usual = rate;
+        self.change(mode, now);
+    }
+
+    /// Goes over to `mode`. It is some time until what there was before is tried again.
+    fn change(&mut self, mode: Mode, now: u64) {
+        let due = &mut self.due[self.mode as usize];
+        due.at = now.saturating_add(due.every);
+        due.every = (due.every * 2).min(nanos(TRIAL_EVERY_MAX));
+        self.settle(mode);
+    }
+
+    /// What follows is compared with nothing before it.
+    fn settle(&mut self, mode: Mode) {
         self.trial = None;
         self.mode = mode;
         self.compared = self.usual;
         self.settled = 0;
         self.against = 0;
         self.changed = 0;
-        self.next_trial = now.saturating_add(self.every);
-        self.every = (self.every * 2).min(nanos(TRIAL_EVERY_MAX));
     }
 
     /// The budget is a power of two and follows the costs in steps of 4, so that no noise in them

@@ -3,7 +3,8 @@
 //! To halt costs two context switches and the time until the CPU is awake again; to poll costs a
 //! CPU, and the speed of its sibling. The adaptive setting looks at how soon work came after it had
 //! ended: it spins for the time in which most of the work comes, if that costs less than halting,
-//! and then halts. It does not spin on a CPU that something else wants.
+//! and then halts. It does not spin on a CPU that something else wants: it halts, or, where it
+//! would be woken at once, lets others run.
 
 #[cfg(test)]
 mod tests;
@@ -86,7 +87,8 @@ impl FromStr for Idle {
 pub enum Wait {
     /// Look again at once.
     Spin,
-    /// Let others run, then look again.
+    /// Let others run, then look again. Not to be asleep when it is asked for saves who asks the
+    /// cost of a wakeup.
     Yield,
     /// Sleep until woken.
     Halt,
@@ -184,15 +186,19 @@ impl Idler {
         Duration::from_nanos(self.spin_ns >> (2 * self.strikes))
     }
 
-    /// A step found nothing: what now?
-    pub fn idle(&mut self, now: Instant, pressure: &Pressure) -> Wait {
+    /// A step found nothing: what now? `relieved`: others do most of its work, and ask it for the
+    /// rest so often that it would be woken as soon as it sleeps.
+    pub fn idle(&mut self, now: Instant, pressure: &Pressure, relieved: bool) -> Wait {
         let now = now.as_nanos();
         self.feel(now, pressure);
         match self.setting {
             Idle::Halt => Wait::Halt,
             Idle::Poll if self.spin_bound().is_zero() => Wait::Yield,
             Idle::Poll => Wait::Spin,
-            Idle::Adaptive => self.spin_or_halt(now),
+            Idle::Adaptive => match self.spin_or_halt(now) {
+                Wait::Halt if relieved => Wait::Yield,
+                wait => wait,
+            },
         }
     }
 

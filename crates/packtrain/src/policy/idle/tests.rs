@@ -19,7 +19,7 @@ fn adaptive() -> Idler {
 /// 100 ns. Returns the time at the end.
 fn gaps(idler: &mut Idler, mut now: u64, gap: u64, times: usize) -> u64 {
     for _ in 0..times {
-        idler.idle(at(now), &Pressure::UNKNOWN);
+        idler.idle(at(now), &Pressure::UNKNOWN, false);
         now += gap;
         idler.busy(at(now));
         now += 100;
@@ -64,8 +64,38 @@ fn what_each_setting_does_where() {
         (Adaptive, 0, 0, 0, Wait::Halt),
     ] {
         let mut idler = Idler::new(setting, Room { cpus, workers });
-        let said = idler.idle(at(5), &waits(waiting));
+        let said = idler.idle(at(5), &waits(waiting), false);
         assert_eq!(said, expected, "{setting} {cpus} {workers} {waiting}");
+    }
+}
+
+/// Only the adaptive setting, and only instead of a halt.
+#[test]
+fn who_is_relieved_lets_others_run_instead_of_sleeping() {
+    let one = Room {
+        cpus: 1,
+        workers: 1,
+    };
+    for (setting, room, expected) in [
+        (Idle::Halt, one, Wait::Halt),
+        (Idle::Adaptive, one, Wait::Yield),
+        (Idle::Adaptive, ROOM, Wait::Spin),
+        (Idle::Poll, ROOM, Wait::Spin),
+    ] {
+        let mut idler = Idler::new(setting, room);
+        let said = idler.idle(at(5), &Pressure::UNKNOWN, true);
+        assert_eq!(said, expected, "{setting} {room:?}");
+    }
+    let mut idler = adaptive();
+    let bound = SPIN_START.as_nanos() as u64;
+    for (ns, relieved, expected) in [
+        (0, true, Wait::Spin),
+        (bound, true, Wait::Yield),
+        (bound + 1, false, Wait::Halt),
+        (bound + 2, true, Wait::Yield),
+    ] {
+        let said = idler.idle(at(ns), &Pressure::UNKNOWN, relieved);
+        assert_eq!(said, expected, "{ns}");
     }
 }
 
@@ -82,10 +112,17 @@ fn spins_for_its_bound_and_then_halts_until_there_is_work() {
         // And a clock that goes back is no reason to spin again.
         (1, Wait::Halt),
     ] {
-        assert_eq!(idler.idle(at(ns), &Pressure::UNKNOWN), expected, "{ns}");
+        assert_eq!(
+            idler.idle(at(ns), &Pressure::UNKNOWN, false),
+            expected,
+            "{ns}"
+        );
     }
     idler.busy(at(9 * bound));
-    assert_eq!(idler.idle(at(9 * bound), &Pressure::UNKNOWN), Wait::Spin);
+    assert_eq!(
+        idler.idle(at(9 * bound), &Pressure::UNKNOWN, false),
+        Wait::Spin
+    );
 }
 
 #[test]
@@ -111,7 +148,7 @@ fn learns_how_long_to_spin() {
                 halt_ns: halt,
                 ..Pressure::UNKNOWN
             };
-            idler.idle(at(0), &measured);
+            idler.idle(at(0), &measured, false);
             idler.busy(at(gap));
         }
         let bound = idler.spin_bound().as_nanos();
@@ -165,9 +202,9 @@ fn others_who_want_the_cpu_get_it() {
         (0, u32::MAX, [0, start / 4, start]),
     ] {
         let mut idler = adaptive();
-        idler.idle(at(0), &pressure(involuntary, waiting));
+        idler.idle(at(0), &pressure(involuntary, waiting), false);
         for (holds, expected) in (0..).zip(bounds) {
-            idler.idle(at(holds * hold), &Pressure::UNKNOWN);
+            idler.idle(at(holds * hold), &Pressure::UNKNOWN, false);
             let bound = idler.spin_bound().as_nanos() as u64;
             assert_eq!(bound, expected, "{involuntary} {waiting} {holds}");
         }
@@ -175,29 +212,29 @@ fn others_who_want_the_cpu_get_it() {
     // Who comes again and again is spared for longer.
     let mut idler = adaptive();
     for ms in 0..100 {
-        idler.idle(at(ms * 1_000 * US), &pressure(1, 0));
+        idler.idle(at(ms * 1_000 * US), &pressure(1, 0), false);
     }
-    idler.idle(at(99_000 * US + 6 * hold), &Pressure::UNKNOWN);
+    idler.idle(at(99_000 * US + 6 * hold), &Pressure::UNKNOWN, false);
     assert_eq!(idler.spin_bound(), Duration::ZERO);
-    idler.idle(at(99_000 * US + 8 * hold), &Pressure::UNKNOWN);
+    idler.idle(at(99_000 * US + 8 * hold), &Pressure::UNKNOWN, false);
     assert_eq!(idler.spin_bound(), SPIN_START);
 }
 
 #[test]
 fn a_smaller_room_ends_spinning() {
     let mut idler = adaptive();
-    assert_eq!(idler.idle(at(0), &Pressure::UNKNOWN), Wait::Spin);
+    assert_eq!(idler.idle(at(0), &Pressure::UNKNOWN, false), Wait::Spin);
     idler.set_room(Room {
         cpus: 1,
         workers: 2,
     });
-    assert_eq!(idler.idle(at(1), &Pressure::UNKNOWN), Wait::Halt);
+    assert_eq!(idler.idle(at(1), &Pressure::UNKNOWN, false), Wait::Halt);
 }
 
 #[test]
 fn a_clock_that_stands_still_does_not_make_it_spin_for_good() {
     let mut idler = adaptive();
-    let spins = (0..).take_while(|_| idler.idle(at(7), &Pressure::UNKNOWN) == Wait::Spin);
+    let spins = (0..).take_while(|_| idler.idle(at(7), &Pressure::UNKNOWN, false) == Wait::Spin);
     assert_eq!(spins.count(), SPINS_MAX as usize);
 }
 
@@ -234,7 +271,7 @@ proptest! {
             }
             let since = *since.get_or_insert(now);
             let pressure = Pressure { involuntary, waiting, halt_ns };
-            let said = idler.idle(at(now), &pressure);
+            let said = idler.idle(at(now), &pressure, false);
             prop_assert!(idler.spin_bound() <= SPIN_MAX);
             if said == Wait::Spin {
                 prop_assert!(now >= since && now - since < SPIN_MAX.as_nanos() as u64);

@@ -261,15 +261,19 @@ impl TxHandle {
         timeout: Duration,
     ) -> Result<usize, SendError> {
         let before = burst.len();
-        block_on_space(timeout, |waker| match self.try_send(burst) {
-            Ok(_all) => Some(Ok(before)),
-            Err(TrySendError::Closed) => Some(Err(SendError::Closed)),
-            Err(TrySendError::Full { .. }) => {
-                if let Some(waker) = waker {
-                    self.poll_space(waker);
-                }
-                None
+        block_on_space(timeout, |attempt| {
+            if matches!(attempt, Attempt::IfSpace) && !self.path.may_send() {
+                return None;
             }
+            match self.try_send(burst) {
+                Ok(_all) => return Some(Ok(before)),
+                Err(TrySendError::Closed) => return Some(Err(SendError::Closed)),
+                Err(TrySendError::Full { .. }) => {}
+            }
+            if let Attempt::OrWait(waker) = attempt {
+                self.poll_space(waker);
+            }
+            None
         })
     }
 
@@ -314,25 +318,52 @@ impl TxHandle {
     }
 }
 
+/// How often a thread that finds no space lets others run before it sleeps.
+///
+/// The consumer is at work, or has to get a CPU: to be there when it has made space is cheaper than
+/// to be woken, for both. A thread that is woken is also often put on the CPU of who woke it, and
+/// then producer and consumer take turns on one CPU while another has nothing to do.
+const YIELDS: u32 = 16;
+
+/// How a blocking send tries.
+#[derive(Clone, Copy)]
+enum Attempt<'a> {
+    Now,
+    /// Only where there is space by now: it was full a moment ago.
+    IfSpace,
+    /// With a waker to be made known to whoever makes space.
+    OrWait(&'a Waker),
+}
+
 /// Tries until it is done or the time is over. Before it waits it tries once more with a waker,
 /// which has to be known to whoever makes space by then.
 fn block_on_space<R>(
     timeout: Duration,
-    mut attempt: impl FnMut(Option<&Waker>) -> Option<Result<R, SendError>>,
+    mut attempt: impl FnMut(Attempt<'_>) -> Option<Result<R, SendError>>,
 ) -> Result<R, SendError> {
-    if let Some(done) = attempt(None) {
+    if let Some(done) = attempt(Attempt::Now) {
         return done;
     }
     let end = Instant::now().checked_add(timeout);
+    let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
+    for _ in 0..YIELDS {
+        if left().is_some_and(|left| left.is_zero()) {
+            break;
+        }
+        thread::yield_now();
+        if let Some(done) = attempt(Attempt::IfSpace) {
+            return done;
+        }
+    }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
         // The first attempt makes the waker known, the second one looks once more.
-        for known in [Some(&waker), None] {
-            if let Some(done) = attempt(known) {
+        for how in [Attempt::OrWait(&waker), Attempt::Now] {
+            if let Some(done) = attempt(how) {
                 return done;
             }
         }
-        match end.map(|end| end.saturating_duration_since(Instant::now())) {
+        match left() {
             None => thread::park(),
             Some(left) if left.is_zero() => return Err(SendError::TimedOut),
             Some(left) => thread::park_timeout(left),
@@ -422,15 +453,19 @@ impl TxFlows {
         timeout: Duration,
     ) -> Result<usize, SendError> {
         let before = burst.len();
-        block_on_space(timeout, |waker| match self.try_send(burst) {
-            Ok(_all) => Some(Ok(before)),
-            Err(TrySendError::Closed) => Some(Err(SendError::Closed)),
-            Err(TrySendError::Full { .. }) => {
-                if let Some(waker) = waker {
-                    self.poll_space(burst, waker);
-                }
-                None
+        block_on_space(timeout, |attempt| {
+            if matches!(attempt, Attempt::IfSpace) && !self.has_space(burst) {
+                return None;
             }
+            match self.try_send(burst) {
+                Ok(_all) => return Some(Ok(before)),
+                Err(TrySendError::Closed) => return Some(Err(SendError::Closed)),
+                Err(TrySendError::Full { .. }) => {}
+            }
+            if let Attempt::OrWait(waker) = attempt {
+                self.poll_space(burst, waker);
+            }
+            None
         })
     }
 
@@ -463,6 +498,12 @@ impl TxFlows {
         for (handle, _) in &mut self.queues {
             handle.reclaim();
         }
+    }
+
+    /// Whether there is space for any of `burst`, which is by queue, or it need not be waited for.
+    fn has_space(&self, burst: &Burst) -> bool {
+        let mut queues = burst.iter().map(|packet| self.queue_of(packet));
+        queues.any(|queue| self.queues[queue].0.path.may_send())
     }
 
     /// Has `waker` woken when there may be space for any of `burst`, which is by queue. True if

@@ -369,7 +369,6 @@ impl Observer {
     const fn add(&mut self, waiting: u64, packets: u64) {
         self.seen.packets += packets;
         self.seen.depth += waiting;
-        self.seen.enqueues += 1;
         self.turns += 1;
     }
 
@@ -377,7 +376,7 @@ impl Observer {
         let signs = egress.signs.read();
         let [left, wakeups] = [0, 1].map(|i| signs[i].wrapping_sub(self.before[i]));
         self.before = signs;
-        self.seen.enqueues += left;
+        self.seen.enqueues = u64::from(self.turns) + left;
         self.seen.contended = left;
         self.seen.wakeups = wakeups;
         self.seen.wakeup_ns = egress.signs.wakeup_ns();

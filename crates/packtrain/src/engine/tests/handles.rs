@@ -439,8 +439,12 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
     count = fill(&mut world, &mut handle, count);
 
     let mut more = burst(&world.arena, count..count + 3);
+    let full = || world.stats.snapshot().ports[1].tx[0].ring_full;
+    let before = full();
     let waits = handle.send_blocking(&mut more, Duration::from_millis(1));
     assert_eq!((waits, more.len()), (Err(SendError::TimedOut), 3));
+    // At first, and twice each time that it is about to sleep; to let others run is no attempt.
+    assert!((3..=9).contains(&(full() - before)));
     let (woken, waker) = unpark();
     let mut cx = Context::from_waker(&waker);
     assert!(handle.poll_ready(&mut cx).is_pending());

@@ -41,6 +41,9 @@ const TRIAL_WINDOWS: u8 = 3;
 const CROWDED_WINDOWS: u8 = 8;
 /// Windows before the first trial, so that there is something to compare with: their average.
 const SETTLED_WINDOWS: u8 = 8;
+/// Deferring that sends less at first has so many windows more, and is then measured again: a worker
+/// that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
+const SCHEDULED_WINDOWS: u8 = 8;
 /// A trial that sends less than half is over after so many of its windows.
 const HOPELESS_WINDOWS: u8 = 2;
 /// Time to the next trial after one that was won, at most.
@@ -194,6 +197,10 @@ struct Trial {
     ns: u64,
     /// Throughput of the trial, while that of the mode before is measured once more.
     tried: Option<u64>,
+    /// Windows to come that do not count.
+    settles: u8,
+    /// It had more time once.
+    prolonged: bool,
 }
 
 impl Trial {
@@ -205,6 +212,20 @@ impl Trial {
             packets: 0,
             ns: 0,
             tried,
+            settles: 0,
+            prolonged: false,
+        }
+    }
+
+    /// The same, with more time.
+    const fn prolonged(self) -> Self {
+        Self {
+            windows: 1,
+            packets: 0,
+            ns: 0,
+            settles: SCHEDULED_WINDOWS,
+            prolonged: true,
+            ..self
         }
     }
 
@@ -375,7 +396,11 @@ impl Adaptive {
             *streak = if what { (*streak + 1).min(STREAK) } else { 0 };
             *streak == STREAK
         };
-        let below = |part: u128, of: u128| u128::from(rate) * of < u128::from(self.compared) * part;
+        // Not before the worker had time to come to its rate.
+        let settled = self.settled == SETTLED_WINDOWS;
+        let below = |part: u128, of: u128| {
+            settled && u128::from(rate) * of < u128::from(self.compared) * part
+        };
         let against = match self.mode {
             Mode::Direct => false,
             Mode::Deferred => !window.spare || window.sleeps_between() || below(3, 4),
@@ -442,6 +467,11 @@ impl Adaptive {
             self.lose(trial.of, now);
             return;
         }
+        if trial.settles > 0 {
+            trial.settles -= 1;
+            self.trial = Some(trial);
+            return;
+        }
         if trial.windows == 0 {
             trial.first = (window.packets, ns);
         } else {
@@ -458,6 +488,11 @@ impl Adaptive {
         let seen = rate(trial.packets, trial.ns);
         let hopeless = trial.tried.is_none() && seen < self.usual / 2;
         if trial.windows <= long && !(hopeless && trial.windows > HOPELESS_WINDOWS) {
+            return;
+        }
+        let waits = trial.of == Mode::Deferred && trial.tried.is_none() && !trial.prolonged;
+        if waits && !hopeless && is_less(seen, self.usual) {
+            self.trial = Some(trial.prolonged());
             return;
         }
         let Some(tried) = trial.tried else {

@@ -302,9 +302,32 @@ fn a_lucky_time_before_or_after_decides_nothing() {
     }
 }
 
+/// A worker that begins on the CPU of its producer.
+#[test]
+fn deferring_has_time_to_become_better() {
+    for (slow, expected) in [(7, true), (10, true), (16, false)] {
+        let mut windows = 0;
+        let modes = run(&mut adaptive(), 0, 400, |deferred| {
+            windows = if deferred { windows + 1 } else { 0 };
+            let packets = match windows {
+                0 => 5_000,
+                n if n <= slow => 4_000,
+                _ => 6_000,
+            };
+            Observation {
+                packets,
+                depth: packets,
+                worker_awake: deferred,
+                ..saturated()
+            }
+        });
+        assert_eq!(modes.last(), Some(&expected), "slow for {slow} ms");
+    }
+}
+
 #[test]
 fn a_trial_without_hope_is_over_soon() {
-    for (deferred, expected) in [(2_400, 3), (2_600, 4)] {
+    for (deferred, expected) in [(2_400, 3), (2_600, 4 + 8 + 3), (4_950, 4)] {
         let mut dispatcher = adaptive();
         let modes = run(&mut dispatcher, 0, 500, with_rates(5_000, deferred));
         let count = modes.iter().filter(|&&is| is).count();

@@ -41,8 +41,8 @@ const TRIAL_WINDOWS: u8 = 3;
 const CROWDED_WINDOWS: u8 = 8;
 /// Windows before the first trial, so that there is something to compare with: their average.
 const SETTLED_WINDOWS: u8 = 8;
-/// Deferring that sends less at first has so many windows more, and is then measured again: a worker
-/// that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
+/// Deferring that sends less at first has so many windows more, and is then measured again: a
+/// worker that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
 const SCHEDULED_WINDOWS: u8 = 8;
 /// A trial that sends less than half is over after so many of its windows.
 const HOPELESS_WINDOWS: u8 = 2;

@@ -77,6 +77,8 @@ trait Path: Send + Sync {
     fn reclaim(&self, producer: &Producer, clock: &MonotonicClock);
     /// Says whether there is no need to wait.
     fn wait(&self, producer: &Producer, waker: &Waker) -> bool;
+    /// It waits no more, whether it was told or not.
+    fn wait_no_more(&self, producer: &Producer);
     fn may_send(&self) -> bool;
 }
 
@@ -105,6 +107,10 @@ impl<T: TxDescriptors> Path for Egress<T> {
     fn wait(&self, producer: &Producer, waker: &Waker) -> bool {
         Self::wait(self, producer, waker);
         self.may_send()
+    }
+
+    fn wait_no_more(&self, producer: &Producer) {
+        Self::wait_no_more(self, producer);
     }
 
     fn may_send(&self) -> bool {
@@ -261,7 +267,8 @@ impl TxHandle {
         timeout: Duration,
     ) -> Result<usize, SendError> {
         let before = burst.len();
-        block_on_space(timeout, |attempt| {
+        let mut waits = false;
+        let done = block_on_space(timeout, |attempt| {
             if matches!(attempt, Attempt::IfSpace) && !self.path.may_send() {
                 return None;
             }
@@ -271,10 +278,16 @@ impl TxHandle {
                 Err(TrySendError::Full { .. }) => {}
             }
             if let Attempt::OrWait(waker) = attempt {
+                waits = true;
                 self.poll_space(waker);
             }
             None
-        })
+        });
+        if waits {
+            // Else it might be told in the place of one that waits.
+            self.path.wait_no_more(&self.producer);
+        }
+        done
     }
 
     /// Whether there is space for at least one packet, or else has the task of `cx` woken when
@@ -453,7 +466,8 @@ impl TxFlows {
         timeout: Duration,
     ) -> Result<usize, SendError> {
         let before = burst.len();
-        block_on_space(timeout, |attempt| {
+        let mut waits = false;
+        let done = block_on_space(timeout, |attempt| {
             if matches!(attempt, Attempt::IfSpace) && !self.has_space(burst) {
                 return None;
             }
@@ -463,10 +477,17 @@ impl TxFlows {
                 Err(TrySendError::Full { .. }) => {}
             }
             if let Attempt::OrWait(waker) = attempt {
+                waits = true;
                 self.poll_space(burst, waker);
             }
             None
-        })
+        });
+        if waits {
+            for (handle, _) in &self.queues {
+                handle.path.wait_no_more(&handle.producer);
+            }
+        }
+        done
     }
 
     /// As [`TxFlows::try_send`], and waits for space without blocking the thread.

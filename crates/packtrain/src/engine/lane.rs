@@ -2,6 +2,7 @@
 
 use super::control::Command;
 use super::egress::{Egress, Producer, Visit};
+use super::relief::Relief;
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::packet::Burst;
@@ -29,6 +30,7 @@ pub struct TxLane<T: TxDescriptors> {
     /// Its device woke the worker.
     woken: Cell<bool>,
     lookout: Lookout,
+    relief: Relief,
 }
 
 /// When to look in on a device that applications give packets to: they tell nobody, and if it never
@@ -73,6 +75,7 @@ impl<T: TxDescriptors> TxLane<T> {
             recheck: Cell::new(false),
             woken: Cell::new(false),
             lookout: Lookout::default(),
+            relief: Relief::default(),
         }
     }
 
@@ -101,14 +104,11 @@ impl<T: TxDescriptors> TxLane<T> {
         }
     }
 
-    /// Whether producers drain the ring when enough has come together.
-    pub(super) fn gathers(&self) -> bool {
-        self.egress.gathers()
-    }
-
-    /// Packets given to the device.
-    pub(super) fn sent(&self) -> u64 {
-        self.counters.packets.get()
+    /// Whether producers send what gathers in the ring.
+    pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
+        let by_others = self.egress.is_drained_by_producers();
+        self.relief
+            .look(now, self.counters.packets.get(), by_others)
     }
 
     /// Offloads that the device is still trusted with.

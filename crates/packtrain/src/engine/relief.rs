@@ -3,35 +3,47 @@
 use crate::time::Instant;
 use std::time::Duration;
 
-/// So long after the last packet that producers sent, they are taken to go on.
+/// So long after producers sent a packet, they are taken to go on.
 const GOES_ON: Duration = Duration::from_millis(1);
 /// So long after something was received, a worker with nothing to do sleeps: its device wakes it,
 /// and whoever is woken runs sooner than one that let others run.
 const HEARD: Duration = Duration::from_secs(1);
 
-/// What a worker saw of its queues. Where packets gather, producers drain the ring again and again,
-/// and each time they leave the first packets after that to the worker. A worker that sleeps then
-/// is woken for each few packets, and takes the CPU from those that would have drained them.
+/// What a worker saw of one TX queue. Where packets gather, producers drain the ring again and
+/// again, and each time they leave the first packets after that to the worker. A worker that sleeps
+/// then is woken for each few packets, and takes the CPU from those that would have drained them.
 #[derive(Debug, Default)]
 pub(super) struct Relief {
-    received: u64,
     sent: u64,
-    heard: Option<Instant>,
-    told: Option<Instant>,
+    last: Option<Instant>,
 }
 
 impl Relief {
-    /// Looks at the packets that all RX queues received and that all TX queues sent, in all, and at
-    /// whether packets gather for any of these.
-    pub(super) fn look(&mut self, now: Instant, received: u64, sent: u64, gathers: bool) -> bool {
+    /// Looks at the packets sent in all, and at whether the last of them were sent by a producer
+    /// that drained what had gathered.
+    pub(super) fn look(&mut self, now: Instant, sent: u64, by_others: bool) -> bool {
+        let changed = std::mem::replace(&mut self.sent, sent) != sent;
+        if changed && by_others {
+            self.last = Some(now);
+        }
+        self.last.is_some_and(|last| now.since(last) < GOES_ON)
+    }
+}
+
+/// Whether a worker receives anything.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    received: u64,
+    last: Option<Instant>,
+}
+
+impl Heard {
+    /// Looks at the packets that all RX queues received.
+    pub(super) fn look(&mut self, now: Instant, received: u64) -> bool {
         if std::mem::replace(&mut self.received, received) != received {
-            self.heard = Some(now);
+            self.last = Some(now);
         }
-        if std::mem::replace(&mut self.sent, sent) != sent {
-            self.told = Some(now);
-        }
-        let within = |time: Option<Instant>, long| time.is_some_and(|time| now.since(time) < long);
-        gathers && within(self.told, GOES_ON) && !within(self.heard, HEARD)
+        self.last.is_some_and(|last| now.since(last) < HEARD)
     }
 }
 
@@ -39,26 +51,42 @@ impl Relief {
 mod tests {
     use super::*;
 
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1_000)
+    }
+
     #[test]
-    fn it_is_there_while_others_send_what_gathers_and_nothing_is_received() {
-        const MS: u64 = 1_000_000;
+    fn there_is_relief_for_as_long_as_others_send() {
         let mut relief = Relief::default();
-        // Time in microseconds, received, sent, gathers; the answer.
-        for (us, received, sent, gathers, expected) in [
-            (0, 0, 0, true, false),
-            (10, 0, 5, false, false),
-            (20, 0, 5, true, true),
-            (1_009, 0, 5, true, true),
-            (1_010, 0, 5, true, false),
-            (1_011, 0, 6, true, true),
-            (1_012, 1, 7, true, false),
-            (900_000, 1, 8, true, false),
-            (1_001_011, 1, 9, true, false),
-            (1_001_012, 1, 10, true, true),
-            (1_001_013, 1, 11, false, false),
+        // Time in microseconds, packets sent, by others; the answer.
+        for (us, sent, by_others, expected) in [
+            (0, 0, true, false),
+            (10, 5, false, false),
+            (20, 5, true, false),
+            (30, 6, true, true),
+            (1_029, 6, true, true),
+            (1_030, 6, true, false),
+            (1_031, 7, true, true),
+            // The worker's own are none of theirs.
+            (1_500, 8, false, true),
+            (2_031, 9, false, false),
         ] {
-            let now = Instant::from_nanos(us * MS / 1_000);
-            let said = relief.look(now, received, sent, gathers);
+            let said = relief.look(at(us), sent, by_others);
+            assert_eq!(said, expected, "after {us} us");
+        }
+    }
+
+    #[test]
+    fn what_was_received_is_remembered_for_a_second() {
+        let mut heard = Heard::default();
+        for (us, received, expected) in [
+            (0, 0, false),
+            (1, 3, true),
+            (1_000_000, 3, true),
+            (1_000_001, 3, false),
+            (1_000_002, 4, true),
+        ] {
+            let said = heard.look(at(us), received);
             assert_eq!(said, expected, "after {us} us");
         }
     }

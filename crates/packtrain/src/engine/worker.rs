@@ -6,7 +6,7 @@ use super::error::RunError;
 use super::handler::{Handler, Port};
 use super::intake::Intake;
 use super::lane::TxLane;
-use super::relief::Relief;
+use super::relief::Heard;
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
@@ -131,7 +131,7 @@ impl<R: RxDescriptors> RxLane<R> {
 #[derive(Debug)]
 pub struct Worker<RA, TA: TxDescriptors, RB, TB: TxDescriptors, H> {
     sleeper: Sleeper,
-    relief: Relief,
+    heard: Heard,
     inbox: Inbox,
     a: Lanes<RA, TA>,
     b: Lanes<RB, TB>,
@@ -170,7 +170,7 @@ where
         );
         Self {
             sleeper: Sleeper::new(alarm),
-            relief: Relief::default(),
+            heard: Heard::default(),
             inbox: Inbox::default(),
             a,
             b,
@@ -285,18 +285,18 @@ where
         rx(&self.a.rx) + rx(&self.b.rx)
     }
 
-    /// Whether others send what would be this worker's to send, and nothing else is.
+    /// Whether producers send what would be this worker's to send, and it receives nothing.
     pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
-        fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+        fn received<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {
+            let counts = lanes.iter().map(|lane| lane.queue.received());
             counts.fold(0, u64::wrapping_add)
         }
-        let (a, b) = (&self.a, &self.b);
-        let received = sum(a.rx.iter().map(|lane| lane.queue.received()))
-            .wrapping_add(sum(b.rx.iter().map(|lane| lane.queue.received())));
-        let sent =
-            sum(a.tx.iter().map(TxLane::sent)).wrapping_add(sum(b.tx.iter().map(TxLane::sent)));
-        let gathers = any(&a.tx, TxLane::gathers) || any(&b.tx, TxLane::gathers);
-        self.relief.look(now, received, sent, gathers)
+        let received = received(&self.a.rx).wrapping_add(received(&self.b.rx));
+        let heard = self.heard.look(now, received);
+        let (a, b) = (self.a.tx.iter_mut(), self.b.tx.iter_mut());
+        // Every queue is looked at, also after one has said so.
+        let relieved = a.fold(false, |any, lane| any | lane.is_relieved(now));
+        b.fold(relieved, |any, lane| any | lane.is_relieved(now)) && !heard
     }
 
     /// Wire packets in the worker's queues, and in the rings in front of them. What a device holds

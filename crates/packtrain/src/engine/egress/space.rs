@@ -69,17 +69,19 @@ impl Space {
     /// A consumer has left, and said how; `took`: there is more space than before. A load, if
     /// nobody waits.
     ///
-    /// A ring that is empty is everybody's. Where something is left in it somebody is going to
-    /// drain it, so only one is told, who has waited longest: all of them on the few CPUs that
-    /// there are would be switched to and fro for each drain, and one is enough to fill the space.
+    /// A ring that is empty is everybody's, and so is one of which nobody knows when it goes on.
+    /// Else somebody is going to drain what is left, and then tells the next one: so only one is
+    /// told, who has waited longest. All of them would be switched to and fro for each drain, on
+    /// the few CPUs that there are, and one can fill the space.
     #[inline]
     pub(in crate::engine) fn tell_after(&self, exit: Exit, took: bool) {
         match exit {
-            Exit::Idle => self.tell(usize::MAX),
+            Exit::Idle => self.tell_all(),
             // As full as before: to say so would have those that wait try, and tell each other,
             // without end.
             Exit::Stalled(_) if !took => {}
-            Exit::Stalled(_) | Exit::Abdicated | Exit::Passed => self.tell(1),
+            Exit::Stalled(_) => self.tell_all(),
+            Exit::Abdicated | Exit::Passed => self.tell(1),
         }
     }
 

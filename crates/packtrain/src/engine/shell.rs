@@ -24,8 +24,8 @@ use std::time::Duration;
 
 /// How long held packets may wait for a device after intake has stopped.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
-/// How much a worker's CPU time and context switches may be out of date while it sleeps often:
-/// asking takes system calls.
+/// How much a worker's CPU time and context switches may be out of date, as of when it last found
+/// nothing to do: asking takes system calls.
 const USAGE_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// Workers running on threads of their own. The first that ends, for whatever reason, stops them
@@ -344,6 +344,10 @@ where
             Next::Arm => None,
             Next::SleepUntil(time) => Some(time),
         };
+        if now >= usage_due {
+            publish_usage(&counters);
+            usage_due = now.after(USAGE_AGE_MAX);
+        }
         let mut pressure = Pressure::UNKNOWN;
         if waits.spins && now >= look_due {
             let (seen, syscalls) = waits.gauge.look(now);
@@ -371,10 +375,6 @@ where
         let until = until.into_iter().chain(drain_until).min();
         let timeout = until.map(|time| time.since(clock.now()));
         counters.sleeps.add(1);
-        if now >= usage_due {
-            publish_usage(&counters);
-            usage_due = now.after(USAGE_AGE_MAX);
-        }
         let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| worker.interests(visit);
         let mut woken = false;
         let ready = |fd| {

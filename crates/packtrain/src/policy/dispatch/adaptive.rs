@@ -43,6 +43,7 @@ const CROWDED_WINDOWS: u8 = 8;
 const SETTLED_WINDOWS: u8 = 8;
 /// Deferring that sends less at first has so many windows more, and is then measured again: a
 /// worker that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
+/// Where several producers contend the worker was at work before, wherever it is.
 const SCHEDULED_WINDOWS: u8 = 8;
 /// A trial that sends less than half is over after so many of its windows.
 const HOPELESS_WINDOWS: u8 = 2;
@@ -491,7 +492,8 @@ impl Adaptive {
             return;
         }
         let waits = trial.of == Mode::Deferred && trial.tried.is_none() && !trial.prolonged;
-        if waits && !hopeless && is_less(seen, self.usual) {
+        let many = self.crowded && window.several;
+        if waits && !many && !hopeless && is_less(seen, self.usual) {
             self.trial = Some(trial.prolonged());
             return;
         }

@@ -302,6 +302,30 @@ fn a_lucky_time_before_or_after_decides_nothing() {
     }
 }
 
+/// Where several producers contend, a worker that is deferred to was at work before.
+#[test]
+fn among_many_deferring_has_no_time_to_become_better() {
+    for (contended, producers, expected) in
+        [(700, 2, 1 + 8), (700, 1, 1 + 8 + 8 + 8), (0, 2, 4 + 8 + 3)]
+    {
+        let mut dispatcher = adaptive();
+        let modes = run(&mut dispatcher, 0, 500, |deferred| {
+            let packets = if deferred { 900 } else { 1_000 };
+            Observation {
+                packets,
+                depth: packets,
+                enqueues: 1_000,
+                contended,
+                producers,
+                worker_awake: true,
+                ..saturated()
+            }
+        });
+        let count = modes.iter().filter(|&&is| is).count();
+        assert_eq!(count, expected, "{contended} in 1000 of {producers}");
+    }
+}
+
 /// A worker that begins on the CPU of its producer.
 #[test]
 fn deferring_has_time_to_become_better() {

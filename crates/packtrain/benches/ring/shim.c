@@ -51,7 +51,7 @@ static inline void fill(void **items, uint64_t from, unsigned count)
 /* Puts `total` numbers from `first` on into the ring, `burst` at once. */
 void pt_ring_produce(void *ring, unsigned burst, uint64_t first, uint64_t total)
 {
-	void *items[BURST_MAX];
+	_Alignas(64) void *items[BURST_MAX];
 	uint64_t done = 0;
 
 	while (done < total) {
@@ -72,7 +72,7 @@ void pt_ring_produce(void *ring, unsigned burst, uint64_t first, uint64_t total)
 /* Takes `total` numbers out, at most `burst` at once; gives their sum. */
 uint64_t pt_ring_consume(void *ring, unsigned burst, uint64_t total)
 {
-	void *items[BURST_MAX];
+	_Alignas(64) void *items[BURST_MAX];
 	uint64_t done = 0, sum = 0;
 
 	while (done < total) {
@@ -90,7 +90,8 @@ uint64_t pt_ring_consume(void *ring, unsigned burst, uint64_t total)
 /* Both in turn, in one thread. */
 uint64_t pt_ring_same(void *ring, unsigned burst, uint64_t total)
 {
-	void *items[BURST_MAX], *out[BURST_MAX];
+	_Alignas(64) void *items[BURST_MAX];
+	_Alignas(64) void *out[BURST_MAX];
 	uint64_t sum = 0;
 
 	for (uint64_t done = 0; done < total; done += burst) {

@@ -390,11 +390,12 @@ impl<T, S> Drained<'_, T, S> {
         self.first = 0;
         let next = &mut self.next;
         let take = |slots: &[Slot<T>]| {
-            for slot in slots {
+            let begin = *next;
+            for (taken, slot) in (1..).zip(slots) {
                 // SAFETY: the slots up to `end` are published, and ours to take; `next` goes on
                 // before anything else can happen, so that nobody takes it again.
                 let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
-                *next = after(*next, 1);
+                *next = after(begin, taken);
                 each(item);
             }
         };

@@ -402,14 +402,20 @@ impl Adaptive {
         let below = |part: u128, of: u128| {
             settled && u128::from(rate) * of < u128::from(self.compared) * part
         };
-        let against = match self.mode {
-            Mode::Direct => false,
-            Mode::Deferred => !window.spare || window.sleeps_between() || below(3, 4),
+        let (ends, slow) = match self.mode {
+            Mode::Direct => (false, false),
+            Mode::Deferred => (!window.spare || window.sleeps_between(), below(3, 4)),
             // Producers that contend send more or less by who runs beside whom.
-            Mode::Gathered => !window.several || window.sleeps_between() || below(1, 2),
+            Mode::Gathered => (!window.several || window.sleeps_between(), below(1, 2)),
         };
-        if is(&mut self.against, against) {
+        if is(&mut self.against, ends || slow) {
+            let mode = self.mode;
             self.change(Mode::Direct, now);
+            if !ends {
+                // Perhaps something else had a CPU for a moment: it is tried as soon as there is
+                // anything to compare it with.
+                self.due[mode as usize].at = now;
+            }
             return;
         }
         let ratio = (u128::from(rate) * 2, u128::from(self.compared) * 2);

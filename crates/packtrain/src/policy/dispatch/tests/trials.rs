@@ -45,7 +45,7 @@ fn adaptive() -> Dispatcher {
 }
 
 /// As many packets each way, by what was observed.
-fn with_rates(direct: u64, deferred: u64) -> impl FnMut(bool) -> Observation {
+fn with_rates(direct: u64, deferred: u64) -> impl Fn(bool) -> Observation {
     move |is_deferred| Observation {
         packets: if is_deferred { deferred } else { direct },
         depth: if is_deferred { deferred } else { direct },
@@ -324,6 +324,26 @@ fn among_many_deferring_has_no_time_to_become_better() {
         let count = modes.iter().filter(|&&is| is).count();
         assert_eq!(count, expected, "{contended} in 1000 of {producers}");
     }
+}
+
+/// Something else that takes a CPU for some milliseconds makes nothing slower for half a second.
+#[test]
+fn what_ended_by_a_disturbance_is_tried_again_soon() {
+    let world = with_rates(5_000, 6_000);
+    let mut dispatcher = adaptive();
+    run(&mut dispatcher, 0, 100, &world);
+    assert!(defers(dispatcher.rule()));
+    let disturbed = run(&mut dispatcher, 100, 5, with_rates(3_000, 3_000));
+    assert_eq!(disturbed.last(), Some(&false));
+    let modes = run(&mut dispatcher, 105, 40, &world);
+    let since = modes.iter().rev().take_while(|&&deferred| deferred).count();
+    assert!(since >= 20, "{since} of the last 40");
+    // Where it stays as slow as that, one look is enough.
+    let mut dispatcher = adaptive();
+    run(&mut dispatcher, 0, 100, &world);
+    let modes = run(&mut dispatcher, 100, 300, with_rates(3_000, 3_000));
+    let deferred = modes[5..].iter().filter(|&&is| is).count();
+    assert_eq!(deferred, 4);
 }
 
 /// A worker that begins on the CPU of its producer.

@@ -88,7 +88,7 @@ pub struct Snapshot {
     pub drops: DropSnapshot,
     /// The ledger; closed for certain only once the workers have ended.
     pub ledger: Ledger,
-    /// CPU time of all workers, in nanoseconds; as of their last sleep while they run.
+    /// CPU time of all workers, in nanoseconds; as of when they last found nothing to do.
     pub cpu_ns: u64,
     /// System calls of the workers, those of the ports included.
     pub syscalls: u64,
@@ -98,7 +98,7 @@ pub struct Snapshot {
     pub workers: Vec<WorkerSnapshot>,
 }
 
-/// What one worker did and cost, as of its last sleep while it runs.
+/// What one worker did and cost, as of when it last found nothing to do while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerSnapshot {
     /// Steps taken.

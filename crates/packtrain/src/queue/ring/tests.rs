@@ -582,6 +582,41 @@ fn a_turn_that_panics_loses_and_doubles_nothing() {
     assert_eq!(ring.state_mut().sent, (0..6).collect::<Vec<_>>());
 }
 
+/// A panic at each of six items, in a batch that goes around the end, and in single ones.
+#[test]
+fn who_takes_each_and_panics_loses_and_doubles_nothing() {
+    let all = (1..=6).flat_map(|at| [(false, at), (true, at)]);
+    for (single, at) in all {
+        let mut ring = ring(8);
+        assert!(put(&ring, 100..105, Claim::Never).is_wake());
+        assert_eq!(drain(&ring, 64), Exit::Idle);
+        ring.state_mut().sent.clear();
+        if single {
+            for item in 0..6 {
+                drop(put(&ring, item..item + 1, Claim::Never));
+            }
+        } else {
+            drop(put(&ring, 0..6, Claim::Never));
+        }
+        let consumer = ring.try_consume(Claim::Any).unwrap();
+        let mut seen = Vec::new();
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            consumer.drain(64, |_, drained| {
+                drained.take_each(|item| {
+                    seen.push(item);
+                    assert!(seen.len() < at, "a driver");
+                });
+                Turn::More
+            })
+        }));
+        assert!(result.is_err());
+        assert_eq!((ring.len(), seen.len()), (6 - at, at));
+        assert_eq!(drain(&ring, 64), Exit::Idle);
+        seen.append(&mut ring.state_mut().sent);
+        assert_eq!(seen, (0..6).collect::<Vec<_>>(), "{single} {at}");
+    }
+}
+
 #[test]
 fn a_bell_wakes_only_who_sleeps() {
     let bell = Bell::new();

@@ -344,6 +344,51 @@ fn what_ended_by_a_disturbance_is_tried_again_soon() {
     let modes = run(&mut dispatcher, 100, 300, with_rates(3_000, 3_000));
     let deferred = modes[5..].iter().filter(|&&is| is).count();
     assert_eq!(deferred, 4);
+    // However often it happened before, one that lasts longer costs no more than the first one.
+    let mut dispatcher = adaptive();
+    let mut ms = 0;
+    let slow = with_rates(4_000, 4_000);
+    let mut on = |dispatcher: &mut Dispatcher, count, disturbed: bool| {
+        ms += count;
+        run(dispatcher, ms - count, count, |deferred| {
+            if disturbed {
+                slow(deferred)
+            } else {
+                world(deferred)
+            }
+        })
+    };
+    for _ in 0..8 {
+        on(&mut dispatcher, 1_000, false);
+        assert!(defers(dispatcher.rule()));
+        on(&mut dispatcher, 5, true);
+    }
+    on(&mut dispatcher, 1_000, false);
+    on(&mut dispatcher, 60, true);
+    let modes = on(&mut dispatcher, 1_100, false);
+    assert_eq!(modes.last(), Some(&true), "{modes:?}");
+}
+
+/// Deferring that is good for as long as a trial, and bad from then on.
+#[test]
+fn what_is_good_at_first_is_not_tried_again_and_again() {
+    let mut windows = 0;
+    let modes = run(&mut adaptive(), 0, 20_000, |deferred| {
+        windows = if deferred { windows + 1 } else { 0 };
+        let packets = match windows {
+            0 => 5_000,
+            1..=12 => 6_000,
+            _ => 3_000,
+        };
+        Observation {
+            packets,
+            depth: packets,
+            worker_awake: deferred,
+            ..saturated()
+        }
+    });
+    let deferred = modes.iter().filter(|&&is| is).count();
+    assert!((1..=1_000).contains(&deferred), "{deferred} of 20000");
 }
 
 /// A worker that begins on the CPU of its producer.

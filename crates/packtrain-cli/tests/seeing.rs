@@ -417,10 +417,19 @@ fn trace_of(args: &[&str], script: &[&str]) -> (String, Value) {
             signal(&tracer, "USR1");
         }
     }
-    // At its end it prints everything once more. It misses a signal that comes while it prints.
+    // It misses a signal that comes while it prints; and a second one ends it before it has printed
+    // everything once more, which it does at its end.
+    while let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
+        seen.push_str(&line);
+        seen.push('\n');
+    }
+    let mut again = Instant::now();
     let status = loop {
-        signal(&tracer, "INT");
-        thread::sleep(Duration::from_millis(200));
+        if again <= Instant::now() {
+            signal(&tracer, "INT");
+            again = Instant::now() + Duration::from_secs(5);
+        }
+        thread::sleep(Duration::from_millis(20));
         if let Some(status) = tracer.try_wait().expect("a child is waited for") {
             break status;
         }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -352,16 +352,7 @@ fn the_tracer_sees_who_sends() {
                 asked = begin.elapsed() + Duration::from_secs(1);
             }
         }
-        while tracer.try_wait().expect("a child is waited for").is_none() {
-            if begin.elapsed() > 2 * PATIENCE {
-                signal(&tracer, "KILL");
-                signal(&run, "KILL");
-                panic!("bpftrace does not end: {seen:?} {said:?}");
-            }
-            signal(&tracer, "INT");
-            thread::sleep(Duration::from_millis(200));
-        }
-        seen.extend(out.iter().map(|line| line + "\n"));
+        ended(&mut tracer, &run, &out, &mut seen);
         signal(&run, "INT");
         let document = finish(run).json();
         let queue = &document["ports"]["null1"]["txq00"];
@@ -385,6 +376,35 @@ fn the_tracer_sees_who_sends() {
         let wrong = format!("[{}]", if left == "0" { "1" } else { "0" });
         assert!(!seen.contains(&wrong), "{dispatch}: {seen}");
     }
+}
+
+/// Ends bpftrace, which prints everything once more at its end.
+fn ended(tracer: &mut Child, run: &Child, out: &Receiver<String>, seen: &mut String) -> ExitStatus {
+    // It misses a signal that comes while it prints; and a second one ends it before it has printed
+    // everything.
+    while let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
+        seen.push_str(&line);
+        seen.push('\n');
+    }
+    let begin = Instant::now();
+    let mut again = begin;
+    let status = loop {
+        if again <= Instant::now() {
+            signal(tracer, "INT");
+            again = Instant::now() + Duration::from_secs(5);
+        }
+        thread::sleep(Duration::from_millis(20));
+        if let Some(status) = tracer.try_wait().expect("a child is waited for") {
+            break status;
+        }
+        if begin.elapsed() > PATIENCE {
+            signal(tracer, "KILL");
+            signal(run, "KILL");
+            panic!("bpftrace does not end: {seen:?}");
+        }
+    };
+    seen.extend(out.iter().map(|line| line + "\n"));
+    status
 }
 
 /// What bpftrace sees of a run that is there already, by a script with two histograms, and what the
@@ -417,29 +437,7 @@ fn trace_of(args: &[&str], script: &[&str]) -> (String, Value) {
             signal(&tracer, "USR1");
         }
     }
-    // It misses a signal that comes while it prints; and a second one ends it before it has printed
-    // everything once more, which it does at its end.
-    while let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
-        seen.push_str(&line);
-        seen.push('\n');
-    }
-    let mut again = Instant::now();
-    let status = loop {
-        if again <= Instant::now() {
-            signal(&tracer, "INT");
-            again = Instant::now() + Duration::from_secs(5);
-        }
-        thread::sleep(Duration::from_millis(20));
-        if let Some(status) = tracer.try_wait().expect("a child is waited for") {
-            break status;
-        }
-        if begin.elapsed() > 2 * PATIENCE {
-            signal(&tracer, "KILL");
-            signal(&run, "KILL");
-            panic!("bpftrace does not end: {seen:?} {said:?}");
-        }
-    };
-    seen.extend(out.iter().map(|line| line + "\n"));
+    let status = ended(&mut tracer, &run, &out, &mut seen);
     signal(&run, "INT");
     let document = finish(run).json();
     assert!(status.success(), "{status}: {seen}");

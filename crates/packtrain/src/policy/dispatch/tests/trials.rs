@@ -44,13 +44,27 @@ fn adaptive() -> Dispatcher {
     Dispatcher::new(Dispatch::Adaptive, RING)
 }
 
+/// So many packets, and a worker that is awake where it drains.
+fn sent(packets: u64, deferred: bool) -> Observation {
+    Observation {
+        packets,
+        depth: packets,
+        worker_awake: deferred,
+        ..saturated()
+    }
+}
+
 /// As many packets each way, by what was observed.
 fn with_rates(direct: u64, deferred: u64) -> impl Fn(bool) -> Observation {
-    move |is_deferred| Observation {
-        packets: if is_deferred { deferred } else { direct },
-        depth: if is_deferred { deferred } else { direct },
-        worker_awake: is_deferred,
-        ..saturated()
+    move |is_deferred| sent(if is_deferred { deferred } else { direct }, is_deferred)
+}
+
+/// As many packets as `rate` says of how many windows the ring has been deferred, 0 for not.
+fn by_age(rate: impl Fn(u32) -> u64) -> impl FnMut(bool) -> Observation {
+    let mut windows = 0;
+    move |deferred| {
+        windows = if deferred { windows + 1 } else { 0 };
+        sent(rate(windows), deferred)
     }
 }
 
@@ -372,21 +386,12 @@ fn what_ended_by_a_disturbance_is_tried_again_soon() {
 /// Deferring that is good for as long as a trial, and bad from then on.
 #[test]
 fn what_is_good_at_first_is_not_tried_again_and_again() {
-    let mut windows = 0;
-    let modes = run(&mut adaptive(), 0, 20_000, |deferred| {
-        windows = if deferred { windows + 1 } else { 0 };
-        let packets = match windows {
-            0 => 5_000,
-            1..=12 => 6_000,
-            _ => 3_000,
-        };
-        Observation {
-            packets,
-            depth: packets,
-            worker_awake: deferred,
-            ..saturated()
-        }
+    let world = by_age(|windows| match windows {
+        0 => 5_000,
+        1..=12 => 6_000,
+        _ => 3_000,
     });
+    let modes = run(&mut adaptive(), 0, 20_000, world);
     let deferred = modes.iter().filter(|&&is| is).count();
     assert!((1..=1_000).contains(&deferred), "{deferred} of 20000");
 }
@@ -395,21 +400,12 @@ fn what_is_good_at_first_is_not_tried_again_and_again() {
 #[test]
 fn deferring_has_time_to_become_better() {
     for (slow, expected) in [(7, true), (10, true), (16, false)] {
-        let mut windows = 0;
-        let modes = run(&mut adaptive(), 0, 400, |deferred| {
-            windows = if deferred { windows + 1 } else { 0 };
-            let packets = match windows {
-                0 => 5_000,
-                n if n <= slow => 4_000,
-                _ => 6_000,
-            };
-            Observation {
-                packets,
-                depth: packets,
-                worker_awake: deferred,
-                ..saturated()
-            }
+        let world = by_age(|windows| match windows {
+            0 => 5_000,
+            n if n <= slow => 4_000,
+            _ => 6_000,
         });
+        let modes = run(&mut adaptive(), 0, 400, world);
         assert_eq!(modes.last(), Some(&expected), "slow for {slow} ms");
     }
 }
@@ -453,12 +449,7 @@ fn a_slow_beginning_makes_no_trial_a_win() {
             false if ms < 12 => 500,
             false => 1_000,
         };
-        Observation {
-            packets,
-            depth: packets,
-            worker_awake: deferred,
-            ..saturated()
-        }
+        sent(packets, deferred)
     });
     let deferred = modes.iter().filter(|&&is| is).count();
     assert!((1..=8).contains(&deferred), "{deferred} of 500");
@@ -468,21 +459,12 @@ fn a_slow_beginning_makes_no_trial_a_win() {
 /// the trial.
 #[test]
 fn to_catch_up_is_no_win() {
-    let mut windows = 0;
-    let modes = run(&mut adaptive(), 0, 500, |deferred| {
-        windows = if deferred { windows + 1 } else { 0 };
-        let packets = match windows {
-            0 => 1_000,
-            1 => 400,
-            _ => 1_200,
-        };
-        Observation {
-            packets,
-            depth: packets,
-            worker_awake: deferred,
-            ..saturated()
-        }
+    let world = by_age(|windows| match windows {
+        0 => 1_000,
+        1 => 400,
+        _ => 1_200,
     });
+    let modes = run(&mut adaptive(), 0, 500, world);
     let deferred = modes.iter().filter(|&&is| is).count();
     assert!((1..=8).contains(&deferred), "{deferred} of 500");
 }

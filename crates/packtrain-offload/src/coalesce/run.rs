@@ -296,14 +296,16 @@ fn is_next<const KIND: u8>(
         return Some(Ids::Undecided);
     }
     // From the identification to the checksum. If the one is `count` higher than in the first
-    // packet and the other `count` lower, the header's sum is the same, and right; a carry, which
-    // would leave it right too, is left to the rules.
+    // packet and the other `count` lower, the header's sum is the same, and right. That is so where
+    // neither wraps around: else a difference of one number says nothing about the bytes between
+    // them, and is left to the rules.
     let fields = |bytes: &[u8; WIDE]| u64::from_be_bytes(array(bytes, network + 4));
-    let step = fields(head).wrapping_sub(fields(&state.template));
-    let count = u64::from(state.count);
+    let (now, count) = (fields(head), u64::from(state.count));
+    let step = now.wrapping_sub(fields(&state.template));
     match state.ids {
         Ids::Undecided | Ids::Counting => {
-            (step == (count << 48).wrapping_sub(count)).then_some(Ids::Counting)
+            let wraps = now >> 48 < count || (now & 0xFFFF) + count > 0xFFFF;
+            (step == (count << 48).wrapping_sub(count) && !wraps).then_some(Ids::Counting)
         }
         Ids::Fixed => (step == 0).then_some(Ids::Fixed),
         Ids::Sealed => None,

@@ -109,6 +109,48 @@ fn identifications_wrap_in_a_run() {
     }
 }
 
+/// The eight bytes from the identification to the checksum, with a carry between them as if they
+/// were one number: another protocol or time to live, or a checksum that is wrong where the
+/// identification wraps around.
+#[test]
+fn a_carry_between_fields_is_no_next_packet() {
+    for tcp in [true, false] {
+        let mut first = frame::tcp4(0);
+        first.tcp = tcp;
+        first.id = 0;
+        let wire = frame::train(&first, &[100])[0].verified();
+        let sum = u16::from_be_bytes([wire.bytes[10], wire.bytes[11]]);
+        // Identifications with which the checksum is small, and ones that wrap around soon.
+        let small = (0..6).map(|checksum| (sum - checksum) % 0xFFFF);
+        for id in small.chain(0xFFFA..=0xFFFF) {
+            first.id = id;
+            for at in 1..6 {
+                let mut wires: Vec<Wire> = frame::train(&first, &[100; 6])
+                    .iter()
+                    .map(Frame::unverified)
+                    .collect();
+                let fields =
+                    |wire: &Wire| u64::from_be_bytes(*wire.bytes[4..].first_chunk().unwrap());
+                let as_one = fields(&wires[0])
+                    .wrapping_add((at as u64) << 48)
+                    .wrapping_sub(at as u64);
+                let is_next = fields(&wires[at]) == as_one;
+                wires[at].bytes[4..12].copy_from_slice(&as_one.to_be_bytes());
+                for state in [ChecksumState::None, ChecksumState::Unnecessary] {
+                    wires[at].checksum = state;
+                    let steps = [Step::Burst(wires.clone())];
+                    for config in configs(LinkType::RawIp, 65_535) {
+                        in_three_ways(config, &steps);
+                        let (output, _) = run(config, steps.to_vec());
+                        let merged = output.len() == 1;
+                        assert_eq!(merged, is_next, "tcp {tcp}, id {id:#x}, {at}, {state:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// As many datagrams as may be in one, and more.
 #[test]
 fn datagrams_are_counted_in_a_run() {

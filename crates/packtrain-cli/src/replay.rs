@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write, stdin, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
 /// Replays a capture.
@@ -86,18 +87,24 @@ fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
     if args.json && writes_to_stdout(args) {
         return usage("standard output cannot have the capture and the JSON document: name a file");
     }
-    let identity = |path: &str| {
-        let metadata = std::fs::metadata(path).ok()?;
-        metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
-    };
-    if let Some(output) = args.output.as_deref().filter(|output| *output != "-")
-        && args.input != "-"
-        && let (Some(input), Some(output)) = (identity(&args.input), identity(output))
-        && input == output
-    {
+    let input = identity(&args.input, stdin().as_fd());
+    let output = args.output.as_deref();
+    if input.is_some() && input == output.and_then(|path| identity(path, stdout().as_fd())) {
         return usage("the capture would be written over itself: name another file");
     }
     Ok(())
+}
+
+/// What tells a file from others; `-` is the one behind `standard`. `None` for pipes and the like,
+/// and for what is not there.
+fn identity(path: &str, standard: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    let metadata = if path == "-" {
+        File::from(standard.try_clone_to_owned().ok()?).metadata()
+    } else {
+        std::fs::metadata(path)
+    };
+    let metadata = metadata.ok()?;
+    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
 }
 
 /// A failure about a file that is to be read, or to be made and written.

@@ -163,6 +163,9 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
     fs::write(&cut, &bytes[..bytes.len() - 10]).expect("a file");
     let text = scratch.file("text");
     fs::write(&text, "this is not a capture").expect("a file");
+    let (empty, packed) = (scratch.file("empty"), scratch.file("in.pcap.gz"));
+    fs::write(&empty, "").expect("a file");
+    fs::write(&packed, [0x1f, 0x8b, 8, 0, 0, 0]).expect("a file");
     let (gone, nowhere) = (scratch.file("gone"), scratch.file("no/such/directory"));
     let cases: &[(&[&str], i32, &str)] = &[
         (
@@ -176,6 +179,8 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
             "Is a directory (os error 21); name a file",
         ),
         (&[&text], 4, "neither a pcap nor a pcapng"),
+        (&[&empty], 4, "the file is empty"),
+        (&[&packed], 4, "(gzip: decompress it first)"),
         (
             &[&good, &nowhere],
             4,
@@ -200,6 +205,13 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.out.contains("4 received = 4 transmitted"), "{ran:?}");
     assert!(ran.error_line().contains("cut.pcapng"), "{ran:?}");
+    // Nor is a capture written over that is read from standard input.
+    let mut over = command(PACKTRAIN, &["replay", "-", &good]);
+    let ran = finish(start(
+        over.stdin(fs::File::open(&good).expect("the capture")),
+    ));
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.error_line().contains("over itself"), "{ran:?}");
     assert_eq!(fs::read(&good).ok(), Some(bytes), "it was not touched");
 }
 

@@ -111,11 +111,23 @@ impl fmt::Display for CaptureError {
         match self {
             Self::Io { fault, offset } => write!(f, "reading at byte {offset} failed: {fault}"),
             Self::UnknownMagic {
-                magic: [a, b, c, d],
-            } => write!(
-                f,
-                "neither a pcap nor a pcapng file: it begins with {a:02x} {b:02x} {c:02x} {d:02x}"
-            ),
+                magic: magic @ [a, b, c, d],
+            } => {
+                let packed = match magic {
+                    [0x1f, 0x8b, ..] => " (gzip: decompress it first)",
+                    [0x28, 0xb5, 0x2f, 0xfd] => " (zstd: decompress it first)",
+                    [0xfd, b'7', b'z', b'X'] => " (xz: decompress it first)",
+                    _ => "",
+                };
+                write!(
+                    f,
+                    "neither a pcap nor a pcapng file: it begins with {a:02x} {b:02x} {c:02x} \
+                     {d:02x}{packed}"
+                )
+            }
+            Self::Truncated { offset: 0, .. } => {
+                f.write_str("the file is empty, or ends inside its header")
+            }
             Self::Truncated { offset, record } => {
                 write!(
                     f,
@@ -242,8 +254,6 @@ pub enum RecordFault {
         /// The index.
         interface: u32,
     },
-    /// The time does not fit 64 bits of nanoseconds since 1970 (which end in the year 2554).
-    TimestampOutOfRange,
 }
 
 impl fmt::Display for RecordFault {
@@ -263,7 +273,6 @@ impl fmt::Display for RecordFault {
             Self::UnusableInterface { interface } => {
                 write!(f, "the description of interface {interface} was bad")
             }
-            Self::TimestampOutOfRange => f.write_str("the time is before 1970 or after 2554"),
         }
     }
 }

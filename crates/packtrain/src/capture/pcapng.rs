@@ -98,9 +98,9 @@ impl Default for TimeUnit {
 }
 
 impl TimeUnit {
-    /// A time in nanoseconds since 1970, if 64 bits hold it. No intermediate value overflows:
-    /// each is below 2 to the power of 95.
-    pub(super) fn nanoseconds(self, units: u64) -> Option<u64> {
+    /// A time in nanoseconds since 1970, or the nearest that 64 bits hold: a packet is more than its
+    /// time. No intermediate value overflows: each is below 2 to the power of 95.
+    pub(super) fn nanoseconds(self, units: u64) -> u64 {
         let since = match self.scale {
             Scale::Multiply(by) => i128::from(units) * i128::from(by),
             Scale::Divide(by) => i128::from(units / by),
@@ -109,7 +109,7 @@ impl TimeUnit {
             }
         };
         let offset = i128::from(self.offset_seconds) * i128::from(NANOSECONDS_PER_SECOND);
-        u64::try_from(since + offset).ok()
+        (since + offset).clamp(0, i128::from(u64::MAX)) as u64
     }
 }
 
@@ -289,12 +289,7 @@ fn parse_stamped(
         return Ok(None);
     };
     let described = describe(interfaces, interface)?;
-    let timestamp_ns = Some(
-        described
-            .time
-            .nanoseconds(units)
-            .ok_or(RecordFault::TimestampOutOfRange)?,
-    );
+    let timestamp_ns = Some(described.time.nanoseconds(units));
     let link = described.link;
     let packet = Packet {
         timestamp_ns,

@@ -6,21 +6,32 @@ use super::order::{Order, Out};
 use super::report::{InterfaceReport, Totals};
 use packtrain_offload::checksum;
 use packtrain_offload::coalesce::Merged;
+use packtrain_offload::fragment::IdSource;
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{Gso, GsoKind, LinkType};
 use packtrain_offload::segment::{Segmenter, TCP_GSO_SIZE_MIN};
 use packtrain_offload::verify::{Verdict, verify_ipv4_header, verify_transport};
 use std::num::NonZeroU16;
 
+/// Counters of the identifications that packets cut into more pieces get, as many as Linux has at
+/// least.
+const ID_COUNTERS: usize = 2048;
+/// Equal captures give equal output.
+const ID_SEED: u64 = 0x7061_636b_7472_6169;
+
 /// Cuts packets as it was told.
 #[derive(Debug)]
 pub(super) struct Cutter {
     segment: Segment,
+    ids: Box<[u16; ID_COUNTERS]>,
 }
 
 impl Cutter {
-    pub(super) const fn new(segment: Segment) -> Self {
-        Self { segment }
+    pub(super) fn new(segment: Segment) -> Self {
+        Self {
+            segment,
+            ids: Box::new([0; ID_COUNTERS]),
+        }
     }
 
     /// A packet that was made of those with these numbers.
@@ -30,12 +41,16 @@ impl Cutter {
         merged: &Merged,
         mut numbers: impl Iterator<Item = u64>,
         order: &mut Order,
+        seen: &mut InterfaceReport,
         totals: &mut Totals,
     ) {
         let pieces = u64::from(merged.pieces);
         if self.segment == Segment::Original {
             totals.transmitted += pieces;
-            let mut cut = segments(packet, &merged.layout, merged.gso).into_iter();
+            let cut = merged
+                .gso
+                .and_then(|gso| segments(packet, &merged.layout, gso));
+            let mut cut = cut.unwrap_or_default().into_iter();
             for number in numbers {
                 let Some(bytes) = cut.next() else {
                     totals.differing += 1;
@@ -51,26 +66,65 @@ impl Cutter {
         }
         let Some(first) = numbers.next() else { return };
         numbers.for_each(|number| order.gone(number));
-        let gso = self.too_long(&merged.layout).and_then(|mtu| {
-            let gso = merged.gso?;
-            if gso.kind.is_tcp() {
-                let cut = gso_for(mtu, gso.kind, &merged.layout)?;
-                Some(cut.with_ecn(gso.ecn()))
-            } else {
-                Some(gso)
-            }
-        });
-        match gso {
-            Some(gso) => {
-                let out = segments(packet, &merged.layout, Some(gso));
-                totals.cut(pieces, out.len() as u64);
-                order.ready(first, out.into_iter().map(Out::Made).collect());
-            }
-            None => {
-                totals.transmitted += pieces;
-                order.ready(first, vec![Out::Made(packet.to_vec())]);
+        let Some(mtu) = self.too_long(&merged.layout) else {
+            totals.transmitted += pieces;
+            order.ready(first, vec![Out::Made(packet.to_vec())]);
+            return;
+        };
+        let out = self.cut_merged(packet, merged, mtu);
+        let out = out.unwrap_or_else(|| vec![packet.to_vec()]);
+        let headers = usize::from(merged.layout.network);
+        let is_longer = |out: &&Vec<u8>| out.len() - headers > mtu as usize;
+        seen.not_cut += out.iter().filter(is_longer).count() as u64;
+        if out.len() == 1 {
+            totals.transmitted += pieces;
+        } else {
+            totals.cut(pieces, out.len() as u64);
+        }
+        order.ready(first, out.into_iter().map(Out::Made).collect());
+    }
+
+    /// A merged packet that is longer than the MTU, if it can be cut: TCP to the MTU, UDP into its
+    /// datagrams.
+    fn cut_merged(&mut self, packet: &[u8], merged: &Merged, mtu: u32) -> Option<Vec<Vec<u8>>> {
+        let layout = &merged.layout;
+        if layout.transport_kind == Transport::Udp {
+            return segments(packet, layout, merged.gso?);
+        }
+        let mut gso = gso_for(mtu, kind_of(layout)?, layout)?;
+        if let Some(merged) = merged.gso {
+            gso = gso.with_ecn(merged.ecn());
+            if merged.fixed_id() {
+                gso = gso.with_fixed_id();
             }
         }
+        self.segments_with_ids(packet, layout, gso, u32::from(merged.pieces))
+    }
+
+    /// The wire packets of one that stands for `pieces`: with its identifications if they are
+    /// enough, or mean nothing, and else with new ones, since what follows those in the capture are
+    /// the next packets' (RFC 6864 §4.3).
+    fn segments_with_ids(
+        &mut self,
+        packet: &[u8],
+        layout: &Layout,
+        gso: Gso,
+        pieces: u32,
+    ) -> Option<Vec<Vec<u8>>> {
+        let network = usize::from(layout.network);
+        let count = gso.segments(layout.ip_end - u32::from(layout.payload));
+        let header = packet.get(network..network + 20)?;
+        let may_be_fragmented = layout.kind == Network::Ipv4 && header[6] & 0x40 == 0;
+        if !may_be_fragmented || count <= pieces {
+            return segments(packet, layout, gso);
+        }
+        let mut ids = IdSource::new(&mut self.ids[..], ID_SEED)?;
+        let (source, destination) = (header[12..].first_chunk()?, header[16..].first_chunk()?);
+        let count = u16::try_from(count).ok()?;
+        let id = ids.take(*source, *destination, header[9], count);
+        let mut packet = packet.to_vec();
+        packet[network + 4..network + 6].copy_from_slice(&id.to_be_bytes());
+        segments(&packet, layout, gso)
     }
 
     /// A packet as it was captured.
@@ -90,7 +144,7 @@ impl Cutter {
         if let Some(layout) = layout
             && let Some(mtu) = self.too_long(&layout)
         {
-            if let Some(out) = cut_single(packet, &layout, mtu, is_unfinished) {
+            if let Some(out) = self.cut_single(packet, &layout, mtu, is_unfinished) {
                 totals.cut(1, out.len() as u64);
                 order.ready(number, out.into_iter().map(Out::Made).collect());
                 return;
@@ -99,6 +153,25 @@ impl Cutter {
         }
         totals.transmitted += 1;
         order.as_is(number, frame.into_bytes());
+    }
+
+    /// A captured TCP packet that is longer than the MTU, if it can be cut and its checksum does
+    /// not speak against it.
+    fn cut_single(
+        &mut self,
+        packet: &[u8],
+        layout: &Layout,
+        mtu: u32,
+        is_unfinished: bool,
+    ) -> Option<Vec<Vec<u8>>> {
+        let kind = kind_of(layout)?;
+        if !is_unfinished && !verify_transport(packet, layout).is_valid() {
+            return None;
+        }
+        if verify_ipv4_header(packet, layout) == Verdict::Invalid {
+            return None;
+        }
+        self.segments_with_ids(packet, layout, gso_for(mtu, kind, layout)?, 1)
     }
 
     /// The MTU, if the packet's IP datagram is longer than that.
@@ -111,28 +184,13 @@ impl Cutter {
     }
 }
 
-/// A captured TCP packet that is longer than the MTU, if it can be cut and its checksum does not
-/// speak against it.
-fn cut_single(
-    packet: &[u8],
-    layout: &Layout,
-    mtu: u32,
-    is_unfinished: bool,
-) -> Option<Vec<Vec<u8>>> {
-    let kind = match (layout.kind, layout.transport_kind) {
-        (Network::Ipv4, Transport::Tcp) => GsoKind::TcpV4,
-        (Network::Ipv6, Transport::Tcp) => GsoKind::TcpV6,
-        _ => return None,
-    };
-    if !is_unfinished && !verify_transport(packet, layout).is_valid() {
-        return None;
+/// How TCP is named in a request to cut it.
+fn kind_of(layout: &Layout) -> Option<GsoKind> {
+    match (layout.kind, layout.transport_kind) {
+        (Network::Ipv4, Transport::Tcp) => Some(GsoKind::TcpV4),
+        (Network::Ipv6, Transport::Tcp) => Some(GsoKind::TcpV6),
+        _ => None,
     }
-    if verify_ipv4_header(packet, layout) == Verdict::Invalid {
-        return None;
-    }
-    let gso = gso_for(mtu, kind, layout)?;
-    let out = segments(packet, layout, Some(gso));
-    (!out.is_empty()).then_some(out)
 }
 
 /// How TCP is cut to an MTU.
@@ -145,19 +203,15 @@ fn gso_for(mtu: u32, kind: GsoKind, layout: &Layout) -> Option<Gso> {
     Some(Gso::new(kind, NonZeroU16::new(size)?))
 }
 
-/// The wire packets of `packet`; none if it cannot be cut.
-fn segments(packet: &[u8], layout: &Layout, gso: Option<Gso>) -> Vec<Vec<u8>> {
-    let Some(gso) = gso else { return Vec::new() };
-    let Ok(segmenter) = Segmenter::new(packet, layout, gso, packet.len() as u32) else {
-        return Vec::new();
-    };
+/// The wire packets of `packet`, if it can be cut so.
+fn segments(packet: &[u8], layout: &Layout, gso: Gso) -> Option<Vec<Vec<u8>>> {
+    let segmenter = Segmenter::new(packet, layout, gso, packet.len() as u32).ok()?;
     let cut = (0..segmenter.segments()).map(|index| {
         let mut bytes = vec![0; segmenter.wire_bytes(index)];
-        segmenter
-            .write_segment(index, packet, &mut bytes)
-            .map(|_| bytes)
+        segmenter.write_segment(index, packet, &mut bytes).ok()?;
+        Some(bytes)
     });
-    cut.collect::<Result<_, _>>().unwrap_or_default()
+    cut.collect()
 }
 
 /// Whether the transport checksum is the sum of the pseudo-header: what a stack stores for a device

@@ -472,8 +472,14 @@ impl Sink<'_> {
             Done::Merged(merged) => {
                 self.totals.absorbed += u64::from(merged.absorbed);
                 let numbers = std::iter::once(first).chain(more.iter().copied());
-                self.cutter
-                    .merged(frame.bytes(), merged, numbers, self.order, self.totals);
+                self.cutter.merged(
+                    frame.bytes(),
+                    merged,
+                    numbers,
+                    self.order,
+                    self.seen,
+                    self.totals,
+                );
             }
             Done::Passed(_) | Done::Alone(_) if is_whole => {
                 self.cutter

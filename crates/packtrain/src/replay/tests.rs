@@ -4,6 +4,7 @@ use super::*;
 use crate::capture::{Interface, Record};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
+use std::collections::HashMap;
 
 /// One packet of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +27,12 @@ impl Captured {
     }
 }
 
-/// A TCP segment of flow `flow`, with finished checksums.
+/// A TCP segment of flow `flow`, with finished checksums and DF.
 fn tcp(flow: u16, seq: u32, id: u16, flags: u8, payload: &[u8]) -> Vec<u8> {
+    tcp_df(flow, seq, id, flags, payload, true)
+}
+
+fn tcp_df(flow: u16, seq: u32, id: u16, flags: u8, payload: &[u8], df: bool) -> Vec<u8> {
     let ipv6 = flow.is_multiple_of(3);
     let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let mut fd = [0; 16];
@@ -39,7 +44,7 @@ fn tcp(flow: u16, seq: u32, id: u16, flags: u8, payload: &[u8]) -> Vec<u8> {
     } else {
         let ip = etherparse::Ipv4Header {
             identification: id,
-            dont_fragment: true,
+            dont_fragment: df,
             time_to_live: 64,
             protocol: etherparse::IpNumber::TCP,
             source: [198, 18, 0, 1],
@@ -373,6 +378,107 @@ fn an_mtu_cuts_what_was_merged_and_what_is_right_but_nothing_wrong() {
     assert_eq!(report.expanded, 2, "one became three");
 }
 
+/// Replays `packets` with an MTU.
+fn cut(packets: &[Captured], mtu: u32, semantics: Semantics) -> (Vec<Captured>, Report) {
+    let options = Options {
+        coalesce: Some(semantics),
+        segment: Segment::Mtu(mtu),
+        ..Options::default()
+    };
+    let (output, report) = replayed(&file(NANO, packets), options);
+    (parsed(&output), report)
+}
+
+/// One with more segments than anything is cut into is not lost.
+#[test]
+fn what_cannot_be_cut_stays_merged_and_is_counted() {
+    let packets = train(1, 60, 1_000, 10, 0);
+    for mtu in [68, 80, 84] {
+        let (out, report) = cut(&packets, mtu, Semantics::Reversible);
+        let bytes: usize = out.iter().map(|p| checked_payload(&p.data).len()).sum();
+        assert_eq!(bytes, 60_000, "MTU {mtu}");
+        let most = packtrain_offload::segment::TCP_SEGMENTS_MAX;
+        let not_cut = u64::from(60_000_u32.div_ceil(mtu - 40) > most);
+        assert_eq!(report.interfaces[0].not_cut, not_cut, "MTU {mtu}");
+        assert_eq!(report.absorbed, 0, "MTU {mtu}");
+    }
+    // Flow 0 is IPv6, which leaves less than the least segment.
+    let (out, report) = cut(&train(0, 4, 1_000, 10, 0), 67, Semantics::Reversible);
+    assert_eq!(checked_payload(&out[0].data).len(), 4000);
+    assert_eq!((out.len(), report.interfaces[0].not_cut), (1, 1));
+}
+
+#[test]
+fn merged_datagrams_that_are_too_long_are_counted_one_by_one() {
+    let packets: Vec<_> = [1400, 1400, 1400, 100]
+        .iter()
+        .zip(1_000..)
+        .map(|(&bytes, at)| Captured::new(at, 0, udp(1, &vec![7; bytes])))
+        .collect();
+    let (out, report) = cut(&packets, 576, Semantics::Reversible);
+    let same = out
+        .iter()
+        .zip(&packets)
+        .all(|(out, packet)| out.data == packet.data);
+    assert!(same && out.len() == 4);
+    assert_eq!(report.interfaces[0].not_cut, 3);
+}
+
+/// Merged with an ACK before it, it has no size to be cut into again, but is too long all the same.
+#[test]
+fn data_behind_an_ack_is_cut_to_the_mtu() {
+    let packets = [
+        Captured::new(1_000, 0, tcp(1, 1, 1, 0, &[])),
+        Captured::new(1_001, 0, tcp(1, 1, 2, 0, &[9; 1400])),
+    ];
+    let (out, report) = cut(&packets, 576, Semantics::Stream);
+    let sizes: Vec<_> = out.iter().map(|p| checked_payload(&p.data).len()).collect();
+    assert_eq!(sizes, [536, 536, 328]);
+    assert_eq!(report.interfaces[0].not_cut, 0);
+}
+
+fn ids(packets: &[Captured]) -> Vec<u16> {
+    let id = |packet: &Captured| u16::from_be_bytes([packet.data[18], packet.data[19]]);
+    packets.iter().map(id).collect()
+}
+
+/// RFC 6864 §4.3: without DF none comes again, though there are more packets than were captured.
+#[test]
+fn identifications_do_not_repeat_where_packets_may_be_fragmented() {
+    let packet = |n: u32| {
+        let flags = if n % 4 == 3 { 8 } else { 0 };
+        let bytes = tcp_df(1, 1 + n * 1000, n as u16, flags, &[3; 1000], false);
+        Captured::new(1_000 + u64::from(n), 0, bytes)
+    };
+    let packets: Vec<_> = (0..8).map(packet).collect();
+    for (mtu, count) in [(700, 14), (1040, 8), (2040, 4)] {
+        let (out, _) = cut(&packets, mtu, Semantics::Reversible);
+        let mut seen = ids(&out);
+        assert_eq!(seen.len(), count, "MTU {mtu}");
+        if mtu >= 1040 {
+            assert!(
+                seen.iter().all(|id| *id < 8),
+                "of the merged ones: {seen:?}"
+            );
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count, "MTU {mtu}");
+        out.iter().for_each(|p| drop(checked_payload(&p.data)));
+    }
+}
+
+#[test]
+fn a_fixed_identification_stays_fixed() {
+    let packet = |n: u32| {
+        let bytes = tcp(1, 1 + n * 1000, 5, 0, &[3; 1000]);
+        Captured::new(1_000 + u64::from(n), 0, bytes)
+    };
+    let packets: Vec<_> = (0..4).map(packet).collect();
+    let (out, _) = cut(&packets, 540, Semantics::Reversible);
+    assert_eq!(ids(&out), [5; 8]);
+}
+
 #[test]
 fn stream_absorbs_acks_and_cannot_be_undone() {
     let link = || PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
@@ -561,6 +667,7 @@ proptest! {
         ),
         sorted in any::<bool>(),
         flows in 1_u32..8,
+        mtu in 68_u32..1_000,
     ) {
         let mut seqs = [1_u32; 6];
         let mut ids = [0_u16; 6];
@@ -590,5 +697,22 @@ proptest! {
         };
         let (output, _) = replayed(&input, options);
         prop_assert!(output == input);
+
+        let (out, _) = replayed(&input, Options { segment: Segment::Mtu(mtu), ..options });
+        prop_assert_eq!(streams(&packets), streams(&parsed(&out)));
     }
+}
+
+/// What each flow sent, in the order of its packets.
+fn streams(packets: &[Captured]) -> HashMap<u16, Vec<u8>> {
+    let mut streams: HashMap<u16, Vec<u8>> = HashMap::new();
+    for packet in packets {
+        let ports = if packet.data[12] == 8 { 34 } else { 54 };
+        let port = u16::from_be_bytes([packet.data[ports], packet.data[ports + 1]]);
+        streams
+            .entry(port)
+            .or_default()
+            .extend(checked_payload(&packet.data));
+    }
+    streams
 }

@@ -325,7 +325,8 @@ impl TxHandle {
 
     /// Frees packets that the device is done with, if nobody else works the queue now. Sending does
     /// so too: this is for who waits for buffers of the [`arena`](TxHandle::arena), or for room in
-    /// the device: what waits for that goes on, where `dispatch=` has producers send.
+    /// the device: what waits for that goes on, where `dispatch=` has producers send. When the run
+    /// ends it does nothing: the run itself frees everything then.
     pub fn reclaim(&mut self) {
         self.path.reclaim(&self.producer, &self.clock);
     }

@@ -53,7 +53,7 @@ impl<T> UnsafeCell<T> {
 
 /// Orders everything before it and everything after it, for all threads with such fences.
 #[inline]
-fn fence() {
+pub(crate) fn fence() {
     #[cfg(not(packtrain_loom))]
     std::sync::atomic::fence(Ordering::SeqCst);
     #[cfg(packtrain_loom)]

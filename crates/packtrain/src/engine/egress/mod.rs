@@ -6,6 +6,7 @@
 //! what a producer leaves when its budget is used up, is the worker's affair: it is told by its
 //! alarm, and only a worker that sleeps costs a system call.
 
+mod missed;
 pub(super) mod space;
 mod station;
 mod stats;
@@ -27,6 +28,7 @@ use crate::stats::{
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Barrier, Ordering, Padded};
 use crate::time::Instant;
 use crate::trace;
+use missed::Missed;
 use space::Space;
 use station::Station;
 use std::fmt;
@@ -79,6 +81,7 @@ pub(super) struct Egress<T> {
     handles: AtomicU32,
     /// The device has kept a packet for a while, or is known to.
     keeps: AtomicBool,
+    missed: Missed,
     signs: Padded<Signs>,
     space: Space,
     alarm: Arc<Alarm>,
@@ -117,7 +120,7 @@ impl Signs {
     }
 }
 
-/// A submission under way. While there is one, its producer counts as inside.
+/// An application that may be the consumer now. While there is one, its producer counts as inside.
 struct Inside<'a, T> {
     egress: &'a Egress<T>,
     counters: &'a SubmitCounters,
@@ -263,6 +266,7 @@ impl<T: TxDescriptors> Egress<T> {
             cpus,
             handles: AtomicU32::new(0),
             keeps: AtomicBool::new(keeps),
+            missed: Missed::default(),
             signs: Padded::default(),
             space: Space::new(),
             alarm,
@@ -310,17 +314,12 @@ impl<T: TxDescriptors> Egress<T> {
         self.stats.leave(&producer.counters);
     }
 
-    /// An application's packets: takes them from the front of `burst`, as many as there is space
-    /// for. They count as generated.
-    pub(super) fn submit(
-        &self,
-        producer: &Producer,
-        burst: &mut Burst,
-        now: &impl Fn() -> Instant,
-    ) -> Result<(), Closed> {
+    /// An application's producer comes in, until what this gives is dropped.
+    #[inline(always)]
+    fn enter<'a>(&'a self, producer: &'a Producer) -> Result<Inside<'a, T>, Closed> {
         let counters = &*producer.counters;
         counters.begin();
-        let _inside = Inside {
+        let inside = Inside {
             egress: self,
             counters,
         };
@@ -330,6 +329,19 @@ impl<T: TxDescriptors> Egress<T> {
         if self.is_shut() {
             return Err(Closed);
         }
+        Ok(inside)
+    }
+
+    /// An application's packets: takes them from the front of `burst`, as many as there is space
+    /// for. They count as generated.
+    pub(super) fn submit(
+        &self,
+        producer: &Producer,
+        burst: &mut Burst,
+        now: &impl Fn() -> Instant,
+    ) -> Result<(), Closed> {
+        let _inside = self.enter(producer)?;
+        let counters = &*producer.counters;
         let before = burst.wire_packets();
         self.put(producer, burst, None, now);
         let left = burst.wire_packets();
@@ -573,12 +585,15 @@ impl<T: TxDescriptors> Egress<T> {
         done
     }
 
-    /// Frees what the device is done with, if nobody is at it. What has stalled goes on with the
-    /// room that this makes, where the rule has producers drain at all.
+    /// Frees what the device is done with, if nobody is at it and the run does not end. What has
+    /// stalled goes on with the room that this makes, where the rule has producers drain at all.
     pub(super) fn reclaim(&self, producer: &Producer, now: &impl Fn() -> Instant) {
         if self.in_flight() == 0 {
             return;
         }
+        let Ok(_inside) = self.enter(producer) else {
+            return;
+        };
         let before = self.moved();
         let claim = match self.status() {
             Status::Stalled(_) if self.rule().producers_drain() => Claim::Any,
@@ -593,6 +608,9 @@ impl<T: TxDescriptors> Egress<T> {
         if took || !matches!(exit, Exit::Stalled(_)) || self.moved() != before {
             self.left(producer, exit, took, now);
         }
+        if self.missed.take() {
+            self.tell_worker(producer, now);
+        }
     }
 
     /// Packets that the device took, and that it gave back.
@@ -601,13 +619,15 @@ impl<T: TxDescriptors> Egress<T> {
     }
 
     /// Asks the device for a wake-up, if anything waits for it and nobody else is at it: another
-    /// producer tells the worker when it leaves anything.
+    /// producer tells the worker when it leaves anything, or was only looking.
     pub(super) fn arm(&self) -> Armed {
         let (claim, stall) = match self.ring.status() {
             Status::Idle if !self.wants_completions() => return Armed::Idle,
             Status::Idle => (Claim::Free, None),
-            Status::Busy => return Armed::Idle,
-            Status::Abdicated => return Armed::WorkPending,
+            Status::Busy if self.missed.came(|| self.ring.status() == Status::Busy) => {
+                return Armed::Idle;
+            }
+            Status::Busy | Status::Abdicated => return Armed::WorkPending,
             Status::Stalled(cause) => (Claim::Any, Some(cause)),
         };
         let Some(mut consumer) = self.ring.try_consume(claim) else {

@@ -36,6 +36,8 @@ struct State {
     armed: bool,
     /// It keeps what it gets, for ever.
     keeps: bool,
+    /// It had no room for the last packet.
+    refused: bool,
     sent: Vec<u32>,
     /// When so many are sent the model is at its end, whoever sent them.
     goal: usize,
@@ -65,7 +67,8 @@ struct Device(Arc<Hardware>);
 impl TxDescriptors for Device {
     fn encap(&mut self, packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
         let mut state = self.0.state.lock().unwrap();
-        if state.room == 0 {
+        state.refused = state.room == 0;
+        if state.refused {
             return Err(Refused::NoDescriptor);
         }
         state.room -= 1;
@@ -84,7 +87,7 @@ impl TxDescriptors for Device {
 
     fn arm(&mut self) -> Armed {
         let mut state = self.0.state.lock().unwrap();
-        if state.room > 0 && !state.keeps {
+        if state.room > 0 && (state.refused || !state.keeps) {
             return Armed::WorkPending;
         }
         state.armed = true;
@@ -283,6 +286,30 @@ fn a_stall_that_a_producer_leaves_is_the_workers_to_watch() {
         let (producer, hardware) = (world.producer(&[1]), world.hardware(1));
         world.run(|world, _| world.hardware.sent() == 1);
         world.egress.retire(&producer.join().unwrap());
+        hardware.join().unwrap();
+    });
+}
+
+/// Who only wants buffers back has the role of the consumer for a moment, in which the worker falls
+/// asleep, and leaves the stall as it was.
+#[test]
+fn a_stall_that_somebody_looked_at_is_the_workers_to_watch() {
+    model(2, || {
+        let mut world = World::new(Dispatch::Direct, 1, 2);
+        world.hardware.state.lock().unwrap().keeps = true;
+        let own = world.egress.producer(false);
+        let mut packets = burst(&[1, 2]);
+        world.egress.submit(&own, &mut packets, &|| NOW).unwrap();
+        let collector = {
+            let egress = Arc::clone(&world.egress);
+            thread::spawn(move || {
+                egress.reclaim(&own, &|| NOW);
+                own
+            })
+        };
+        let hardware = world.hardware(1);
+        world.run(|world, _| world.hardware.sent() == 2);
+        world.egress.retire(&collector.join().unwrap());
         hardware.join().unwrap();
     });
 }

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Something that arrives at a fake RX queue.
@@ -91,6 +92,15 @@ pub struct TxState {
     pub untold: usize,
     /// Of how many packets each ring of its doorbell told it.
     pub rings: Vec<usize>,
+    /// Who asks it next for what it has completed has to wait.
+    pub gate: Option<Gate>,
+}
+
+/// Holds up a thread: says that it came, and lets it go on when it is told to.
+#[derive(Debug)]
+pub struct Gate {
+    pub came: Sender<()>,
+    pub go_on: Receiver<()>,
 }
 
 /// One queue of a fake device, from the test's side.
@@ -327,6 +337,12 @@ impl TxDescriptors for FakeTx {
 
     fn reclaim(&mut self, completed: &mut Completed) {
         let mut state = self.state.lock().unwrap();
+        if let Some(gate) = state.gate.take() {
+            drop(state);
+            gate.came.send(()).unwrap();
+            gate.go_on.recv().unwrap();
+            state = self.state.lock().unwrap();
+        }
         while state.complete > 0 && !state.hung {
             let Some(&token) = state.kept.front() else {
                 return;

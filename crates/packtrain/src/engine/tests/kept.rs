@@ -1,14 +1,16 @@
 //! Packets that a device keeps and applications have left there: the worker, which was told
 //! nothing of them, looks whether they come back.
 
-use super::fake::{FakeWorker, World, dispatched, plan_of, world};
+use super::fake::{FakeWorker, Gate, World, dispatched, plan_of, world};
 use super::handles::{PATIENCE, POLICIES, burst, start, wait_for};
 use crate::driver::{Armed, Input};
-use crate::engine::{Forward, Next, Port};
+use crate::engine::{Forward, Next, Port, TxHandle};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::policy::dispatch::Dispatch;
 use crate::time::{Clock, Instant, MonotonicClock};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 /// A device that keeps what it gets, and sends it again after a reset.
@@ -243,5 +245,71 @@ fn who_reclaims_restarts_a_stalled_ring() {
         settle(world.worker(0), now());
         let ledger = world.closed().ledger;
         assert_eq!((ledger.transmitted, ledger.held), (30, 0), "{dispatch}");
+    }
+}
+
+/// A device with ten packets, for which 20 more wait, and that holds up who looks next what it has
+/// done: who says so, and whom to tell that it may go on.
+fn stalled_with_a_gate(dispatch: Dispatch) -> (World<Forward>, TxHandle, Receiver<()>, Sender<()>) {
+    let input = [Input::Endless; 2];
+    let world = dispatched(&plan_of([1, 1]), [1, 1], input, None, dispatch, || Forward);
+    let mut world = world.unwrap();
+    let device = world.b[0].clone();
+    device.tx().keeps = true;
+    device.tx().room = 10;
+    let mut handle = world.handles.queue(Port::B, 0).unwrap();
+    handle.try_send(&mut burst(&world.arena, 0..30)).unwrap();
+    settle(world.worker(0), now());
+    assert_eq!(device.tx().sent.len(), 10, "{dispatch}: stalled");
+    let ((came, arrival), (go, go_on)) = (channel(), channel());
+    device.tx().gate = Some(Gate { came, go_on });
+    (world, handle, arrival, go)
+}
+
+/// Nothing moves, and so nobody else tells the worker; but it has not armed the device.
+#[test]
+fn a_worker_that_came_while_somebody_looked_is_told() {
+    for dispatch in [Dispatch::Direct, Dispatch::Threshold(8)] {
+        let (mut world, mut handle, arrival, go) = stalled_with_a_gate(dispatch);
+        let wakeups = |world: &World<Forward>| world.stats.snapshot().ports[1].tx[0].wakeups;
+        let before = wakeups(&world);
+        thread::scope(|scope| {
+            scope.spawn(|| handle.reclaim());
+            arrival.recv().unwrap();
+            assert_eq!(world.worker(0).arm(), Armed::Idle, "somebody is at it");
+            go.send(()).unwrap();
+        });
+        assert_eq!(wakeups(&world), before + 1, "{dispatch}");
+        settle(world.worker(0), now());
+        handle.reclaim();
+        assert_eq!(wakeups(&world), before + 1, "{dispatch}: once");
+        world.closed();
+    }
+}
+
+#[test]
+fn the_end_waits_for_who_only_looks() {
+    for dispatch in POLICIES {
+        let (mut world, mut handle, arrival, go) = stalled_with_a_gate(dispatch);
+        let workers = world.workers.take();
+        thread::scope(|scope| {
+            let looks = scope.spawn(|| handle.reclaim());
+            if matches!(dispatch, Dispatch::Deferred | Dispatch::Abdicate) {
+                // A stalled ring is the worker's.
+                looks.join().unwrap();
+            } else {
+                arrival.recv().unwrap();
+            }
+            let ends = scope.spawn(|| drop(workers));
+            // As much time as it needs where it waits for nobody.
+            thread::sleep(Duration::from_millis(20));
+            go.send(()).unwrap();
+            ends.join().unwrap();
+        });
+        let ledger = world.closed().ledger;
+        assert_eq!((ledger.held, ledger.generated), (0, 30), "{dispatch}");
+        handle.reclaim();
+        drop(handle);
+        assert_eq!(world.arena.census().small_used, 0, "{dispatch}");
     }
 }

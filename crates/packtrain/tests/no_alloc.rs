@@ -7,7 +7,9 @@ use packtrain::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Refused, RxBurst, RxDescriptors, RxInfo,
     Token, TxDescriptors, TxMemory, TxPacket,
 };
-use packtrain::engine::{Forward, Joined, Port, Settings, TrySendError, arena_config, join_with};
+use packtrain::engine::{
+    Forward, Joined, Port, SendError, Settings, TrySendError, arena_config, join_with,
+};
 use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{
     Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
@@ -26,6 +28,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::time::Duration;
 
 struct Counting;
 
@@ -498,4 +501,38 @@ fn packets_go_through_rings_without_allocating() {
             "{dispatch}: {tx:?}"
         );
     }
+}
+
+/// Nor does one that sleeps until there is space, but for the first time.
+#[test]
+fn a_sender_waits_for_space_without_allocating() {
+    let null: PortSpec = "null:".parse().expect("a spec");
+    let [mut a, mut b] = open_pair(&null, &null).expect("in memory");
+    let sides = [Side::of(&a, null.wishes), Side::of(&b, null.wishes)];
+    let plan = plan(&sides[0], &sides[1]).expect("they can be joined");
+    let arena = Arena::new(arena_config(&plan)).expect("memory for an arena");
+    let settings = Settings {
+        dispatch: Dispatch::Deferred,
+        ..Settings::default()
+    };
+    let joined = join_with(&mut a, &mut b, &plan, &arena, None, &settings, || Forward);
+    // The worker is there, and never runs.
+    let joined = joined.expect("joined");
+    let mut handle = joined.handles.queue(Port::B, 0).expect("it has one");
+    let mut burst = Burst::new();
+    loop {
+        let packet = arena.packet_from(&tcp4(100)).expect("there is a buffer");
+        burst.push(packet).expect("there is room");
+        if handle.try_send(&mut burst).is_err() {
+            break;
+        }
+    }
+    let mut wait = || {
+        let timed_out = handle.send_blocking(&mut burst, Duration::from_micros(100));
+        assert_eq!(timed_out, Err(SendError::TimedOut));
+    };
+    wait();
+    let before = ALLOCATIONS.get();
+    (0..20).for_each(|_| wait());
+    assert_eq!(ALLOCATIONS.get(), before);
 }

@@ -306,6 +306,8 @@ impl SettingArgs {
             moderation: self.moderation.unwrap_or_default(),
             idle: self.idle,
             placement: self.placement.clone(),
+            // Who sends is in the kernels, or at the other end of the wire.
+            senders: 0,
         }
     }
 }

@@ -195,6 +195,7 @@ pub fn named(settings: &Settings) -> String {
         idle,
         placement,
         moderation: _,
+        senders: _,
     } = settings;
     format!("{dispatch}, {idle}, {placement}")
 }
@@ -364,6 +365,7 @@ impl Sweep<'_> {
             idle: Idle::Halt,
             placement: Placement::None,
             moderation: Moderation::default(),
+            senders: 0,
         };
         let mut capacities = HashMap::new();
         let mut rates = Vec::new();

@@ -188,13 +188,16 @@ impl Run<'_> {
         let wishes = Wishes::default();
         let plan = plan(&Side::of(&port, wishes), &Side::of(&sink, wishes))?;
         let arena = self.ports.arena(self.cell.port, &plan)?;
-        let settings = self.settings;
+        let settings = &Settings {
+            senders: self.cell.producers,
+            ..self.settings.clone()
+        };
         let joined = join_with(&mut port, &mut sink, &plan, &arena, None, settings, || {
             Forward
         })?;
         let (stats, handles) = (joined.stats, joined.handles);
         let paired = plan.worker_per_direction();
-        let placed = self.settings.place(joined.workers.len(), paired);
+        let placed = settings.place(joined.workers.len(), paired);
         let idle = self.settings.idle;
         let running = Running::start_with(joined.workers, joined.intake, idle, &placed.cpus);
         let running = running.map_err(LabError::from_io("start a worker"))?;

@@ -138,6 +138,7 @@ pub fn settings(thresholds: &[u32], placements: &[Placement]) -> Vec<Settings> {
                     placement: placement.clone(),
                     // Nothing is received here.
                     moderation: Moderation::default(),
+                    senders: 0,
                 });
             }
         }
@@ -154,6 +155,7 @@ pub fn adaptive() -> Settings {
         idle: Idle::Adaptive,
         placement: Placement::Auto,
         moderation: Moderation::default(),
+        senders: 0,
     }
 }
 

@@ -213,6 +213,11 @@ impl Drop for TxHandle {
 /// Wakes a thread that waits for space.
 struct Unpark(Thread);
 
+thread_local! {
+    /// Of the thread: made once, so that it can wait without allocating.
+    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
@@ -369,7 +374,7 @@ fn block_on_space<R>(
             return done;
         }
     }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = UNPARK.with(Waker::clone);
     loop {
         // The first attempt makes the waker known, the second one looks once more.
         for how in [Attempt::OrWait(&waker), Attempt::Now] {

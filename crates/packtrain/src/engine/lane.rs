@@ -104,6 +104,11 @@ impl<T: TxDescriptors> TxLane<T> {
         }
     }
 
+    /// There are now so many CPUs for producers.
+    pub(super) fn leave_cpus(&self, for_producers: u32) {
+        self.egress.leave_cpus(for_producers);
+    }
+
     /// Whether producers send what gathers in the ring.
     pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
         let by_others = self.egress.is_drained_by_producers();

@@ -50,8 +50,8 @@ use crate::policy::moderation::Moderation;
 use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use alarm::Alarm;
-use egress::{Cpus, Egress};
-use settings::cpus;
+use egress::Egress;
+use settings::for_producers;
 use std::sync::Arc;
 
 /// The workers of two joined ports with one type of handler.
@@ -303,9 +303,7 @@ impl Assembly<'_> {
                 Arc::clone(&tx_counters),
                 Arc::clone(&drops),
             );
-            let cpus = Cpus {
-                for_producers: (cpus() + 1).saturating_sub(self.drops.len()) as u32,
-            };
+            let cpus = for_producers(self.drops.len());
             let alarm = Arc::clone(&self.alarms[tx_worker]);
             // A device with a ring has packets in it for a while.
             let keeps = capabilities.tx_ring.is_some();

@@ -24,14 +24,16 @@ pub(super) struct Told {
     pub cpus: Vec<CpuId>,
     /// The CPUs that there are for all workers.
     pub room: Room,
+    /// Those that producers have.
+    pub for_producers: u32,
 }
 
 impl Seat {
-    /// For a thread that starts on one of `cpus`, or wherever if there are none.
-    pub(super) const fn new(cpus: Vec<CpuId>, room: Room) -> Self {
+    /// For a thread that starts on one of the CPUs it is told, or wherever if there are none.
+    pub(super) const fn new(told: Told) -> Self {
         Self {
             version: AtomicU32::new(0),
-            told: Mutex::new(Told { cpus, room }),
+            told: Mutex::new(told),
             refused: AtomicBool::new(false),
         }
     }
@@ -60,10 +62,10 @@ impl Seat {
         told.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Follows what was told since `seen`, and returns the room if that was anything. The CPUs may
+    /// Follows what was told since `seen`, and returns it if that was anything. The CPUs may
     /// have changed again meanwhile: then the thread stays where the kernel has put it, and
     /// [`Seat::was_refused`] says so.
-    pub(super) fn follow(&self, seen: &mut u32) -> Option<Room> {
+    pub(super) fn follow(&self, seen: &mut u32) -> Option<Told> {
         let version = self.version.load(Ordering::Acquire);
         if version == *seen {
             return None;
@@ -72,7 +74,7 @@ impl Seat {
         if self.take().is_err() {
             self.refused.store(true, Ordering::Release);
         }
-        Some(self.told().room)
+        Some(self.told())
     }
 
     /// Whether the thread could not follow since the last time this was asked.

@@ -124,7 +124,7 @@ where
         let arena = memory(plan).map_err(failed("map memory for packets"))?;
         let joined = join_with(&mut a, &mut b, plan, &arena, packets, settings, handler)?;
         let paired = plan.worker_per_direction();
-        let follower = Follower::new(&settings.placement, joined.workers.len(), paired);
+        let follower = Follower::new(settings, joined.workers.len(), paired);
         let cpus = &follower.placed.cpus;
         let device_start = [a.device_counters(), b.device_counters()];
         let interrupts_start = Interrupts::now();

@@ -23,6 +23,9 @@ pub struct Settings {
     pub idle: Idle,
     /// Which CPU works which queues.
     pub placement: Placement,
+    /// Threads of the application that will send by [`TxHandle`](super::TxHandle)s and are as busy
+    /// as the workers: `placement=auto` leaves each of them a core, or binds nothing.
+    pub senders: usize,
 }
 
 impl Settings {
@@ -52,7 +55,7 @@ impl Settings {
     /// worker i + workers/2 work the two directions of one pair of queues.
     #[must_use]
     pub fn place(&self, workers: usize, paired: bool) -> Placed {
-        Follower::new(&self.placement, workers, paired).placed
+        Follower::new(self, workers, paired).placed
     }
 }
 
@@ -60,6 +63,7 @@ impl Settings {
 #[derive(Debug)]
 pub(super) struct Follower {
     placement: Placement,
+    senders: usize,
     paired: bool,
     /// The CPUs that could be used at the last look.
     mask: Option<CpuList>,
@@ -73,8 +77,8 @@ pub(super) struct Follower {
 impl Follower {
     /// Decides for the first time. With `paired`, worker i and worker i + workers/2 work the two
     /// directions of one pair of queues.
-    pub(super) fn new(placement: &Placement, workers: usize, paired: bool) -> Self {
-        let mut follower = Self::among(Taken::of_process(), placement, workers, paired);
+    pub(super) fn new(settings: &Settings, workers: usize, paired: bool) -> Self {
+        let mut follower = Self::among(Taken::of_process(), settings, workers, paired);
         if let Ok(machine) = Machine::read() {
             follower.placed = follower.decide(&machine.topology);
         }
@@ -82,9 +86,10 @@ impl Follower {
     }
 
     /// Nowhere yet, among others that have `taken` CPUs.
-    fn among(taken: &'static Taken, placement: &Placement, workers: usize, paired: bool) -> Self {
+    fn among(taken: &'static Taken, settings: &Settings, workers: usize, paired: bool) -> Self {
         Self {
-            placement: placement.clone(),
+            placement: settings.placement.clone(),
+            senders: settings.senders,
             paired,
             mask: affinity().ok(),
             placed: Placed {
@@ -110,7 +115,7 @@ impl Follower {
             let wanted = Wanted {
                 queues: &queues,
                 busy,
-                application: 0,
+                application: self.senders,
             };
             place(&self.placement, topology, &wanted)
         };
@@ -174,6 +179,12 @@ pub(super) fn cpus() -> usize {
     affinity().map_or(1, |mask| mask.as_slice().len().max(1))
 }
 
+/// CPUs that producers have while `workers` workers have theirs, but for one: that of the queue
+/// that they send to.
+pub(super) fn for_producers(workers: usize) -> u32 {
+    (cpus() + 1).saturating_sub(workers) as u32
+}
+
 /// Room for `workers` workers to spin in. Whoever makes their packets, or takes them, has as many
 /// CPUs as they have: on few CPUs that leaves none.
 pub(super) fn room(workers: usize) -> Room {
@@ -193,6 +204,14 @@ pub(super) fn room(workers: usize) -> Room {
 mod tests {
     use super::*;
     use crate::policy::topology::Cpu;
+
+    fn placed(placement: &str, senders: usize) -> Settings {
+        Settings {
+            placement: placement.parse().unwrap(),
+            senders,
+            ..Settings::default()
+        }
+    }
 
     /// So many cores of one thread, of which some may be used.
     fn cores(count: u16, allowed: &str) -> Topology {
@@ -262,8 +281,7 @@ mod tests {
         ];
         for rows in rows {
             let taken = Box::leak(Box::new(Taken::new()));
-            let setting = rows[0].0.parse().unwrap();
-            let mut follower = Follower::among(taken, &setting, 2, false);
+            let mut follower = Follower::among(taken, &placed(rows[0].0, 0), 2, false);
             for (_, allowed, expected, why) in *rows {
                 let seats = follower.decide_on(&cores(4, allowed));
                 assert_eq!(ids(&seats), expected, "{} {allowed}", rows[0].0);
@@ -279,7 +297,7 @@ mod tests {
         let machine = cores(8, "0-7");
         let taken = Box::leak(Box::new(Taken::new()));
         let start = |setting: &str| {
-            let mut follower = Follower::among(taken, &setting.parse().unwrap(), 3, false);
+            let mut follower = Follower::among(taken, &placed(setting, 0), 3, false);
             let seats = ids(&follower.decide_on(&machine));
             (follower, seats)
         };
@@ -303,9 +321,25 @@ mod tests {
         assert_eq!(start("auto").1, [[0], [1], [2]]);
     }
 
+    /// To bind a queue where it displaces who sends to it is what S1 warns of.
+    #[test]
+    fn who_sends_has_a_core_left_or_nothing_is_bound() {
+        let machine = cores(4, "0-3");
+        for (senders, expected) in [(0, [0, 1]), (2, [0, 1])] {
+            let taken = Box::leak(Box::new(Taken::new()));
+            let mut follower = Follower::among(taken, &placed("auto", senders), 2, false);
+            assert_eq!(ids(&follower.decide_on(&machine)), expected.map(|id| [id]));
+        }
+        let taken = Box::leak(Box::new(Taken::new()));
+        let mut follower = Follower::among(taken, &placed("auto", 3), 2, false);
+        assert_eq!(ids(&follower.decide_on(&machine)), [[0_u16; 0]; 2]);
+        let why = follower.placed.why.to_string();
+        assert_eq!(why, "4 free cores for 5 threads: the scheduler chooses");
+    }
+
     #[test]
     fn a_mask_that_stays_is_no_change() {
-        let mut follower = Follower::new(&Placement::Auto, 2, false);
+        let mut follower = Follower::new(&placed("auto", 0), 2, false);
         assert!(!follower.has_changed());
         assert!(!follower.has_changed());
         assert_eq!(follower.changes, 0);

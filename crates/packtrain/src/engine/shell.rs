@@ -8,7 +8,7 @@ use super::handler::Handler;
 use super::intake::Intake;
 use super::pressure::Gauge;
 use super::seat::{Seat, Told};
-use super::settings::room;
+use super::settings::{for_producers, room};
 use super::sys::{Poll, THREAD_USAGE_SYSCALLS, thread_usage, wake_in_time};
 use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
@@ -133,9 +133,14 @@ impl Running {
             control: Control::of(&workers),
         };
         let cpus = cpus.iter().copied().chain(std::iter::repeat(None));
+        let for_producers = for_producers(workers.len());
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
             let stop = StopAtEnd(Arc::clone(&running.stop));
-            let seat = Arc::new(Seat::new(cpu.into_iter().collect(), room));
+            let seat = Arc::new(Seat::new(Told {
+                cpus: cpu.into_iter().collect(),
+                room,
+                for_producers,
+            }));
             let own = Arc::clone(&seat);
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
@@ -148,9 +153,14 @@ impl Running {
 
     /// Tells the threads where they run from now on, by worker, and wakes them to follow.
     pub(super) fn seat(&self, cpus: impl Iterator<Item = Vec<CpuId>>) {
-        let room = room(self.seats.len());
+        let workers = self.seats.len();
+        let (room, for_producers) = (room(workers), for_producers(workers));
         for ((seat, alarm), cpus) in self.seats.iter().zip(&self.stop.alarms).zip(cpus) {
-            seat.tell(Told { cpus, room });
+            seat.tell(Told {
+                cpus,
+                room,
+                for_producers,
+            });
             alarm.ring();
         }
     }
@@ -316,8 +326,9 @@ where
     let mut usage_due = Instant::default();
     let (mut seen, mut slept_until) = (0, None);
     loop {
-        if let Some(room) = seat.follow(&mut seen) {
-            waits.set_room(room);
+        if let Some(told) = seat.follow(&mut seen) {
+            waits.set_room(told.room);
+            worker.leave_cpus(told.for_producers);
             counters.syscalls.add(1);
         }
         // Read before the step: a stop that comes later rings, and then nobody falls asleep.

@@ -285,6 +285,18 @@ where
         rx(&self.a.rx) + rx(&self.b.rx)
     }
 
+    /// There are now so many CPUs for producers, of those that may be used.
+    pub(super) fn leave_cpus(&self, for_producers: u32) {
+        self.a
+            .tx
+            .iter()
+            .for_each(|lane| lane.leave_cpus(for_producers));
+        self.b
+            .tx
+            .iter()
+            .for_each(|lane| lane.leave_cpus(for_producers));
+    }
+
     /// Whether producers send what would be this worker's to send, and it receives nothing.
     pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
         fn received<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {

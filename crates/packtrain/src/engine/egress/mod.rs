@@ -62,13 +62,6 @@ pub(super) struct Producer {
     is_worker: bool,
 }
 
-/// CPUs that may be used, and how many threads of a run want one.
-#[derive(Debug, Default)]
-pub(super) struct Cpus {
-    /// CPUs less workers, but for one worker.
-    pub(super) for_producers: u32,
-}
-
 /// One TX queue and the ring in front of it.
 pub(super) struct Egress<T> {
     ring: Ring<Packet, Station<T>>,
@@ -76,7 +69,8 @@ pub(super) struct Egress<T> {
     rule: AtomicU64,
     shut: AtomicBool,
     ids: AtomicU64,
-    cpus: Cpus,
+    /// CPUs that may be used, less those of other workers.
+    for_producers: AtomicU32,
     /// Handles of applications.
     handles: AtomicU32,
     /// The device has kept a packet for a while, or is known to.
@@ -157,7 +151,13 @@ impl<T> Egress<T> {
 
     /// CPUs for the worker while producers have theirs.
     fn idle_cpus(&self) -> u32 {
-        self.cpus.for_producers.saturating_sub(self.handles())
+        let for_producers = self.for_producers.load(Ordering::Relaxed);
+        for_producers.saturating_sub(self.handles())
+    }
+
+    /// There are now so many CPUs for producers.
+    pub(super) fn leave_cpus(&self, for_producers: u32) {
+        self.for_producers.store(for_producers, Ordering::Relaxed);
     }
 
     /// Handles of applications that there are.
@@ -251,7 +251,7 @@ impl<T: TxDescriptors> Egress<T> {
         queue: TxQueue<T>,
         drops: Arc<DropCounters>,
         dispatch: Dispatch,
-        cpus: Cpus,
+        for_producers: u32,
         alarm: Arc<Alarm>,
         keeps: bool,
     ) -> Self {
@@ -263,7 +263,7 @@ impl<T: TxDescriptors> Egress<T> {
             rule: AtomicU64::new(dispatch.rule(TX_RING_PACKETS as u32).to_bits()),
             shut: AtomicBool::new(false),
             ids: AtomicU64::new(0),
-            cpus,
+            for_producers: AtomicU32::new(for_producers),
             handles: AtomicU32::new(0),
             keeps: AtomicBool::new(keeps),
             missed: Missed::default(),

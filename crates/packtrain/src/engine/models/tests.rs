@@ -5,7 +5,7 @@ use crate::driver::{
     RxDescriptors, Token, TxDescriptors, TxPacket,
 };
 use crate::engine::alarm::Alarm;
-use crate::engine::egress::{Cpus, Egress, Producer};
+use crate::engine::egress::{Egress, Producer};
 use crate::engine::{
     Command, Control, Forward, Intake, Lanes, Next, Port, TxLane, TxQueues, Worker, WorkerCounters,
 };
@@ -177,8 +177,7 @@ impl World {
             Arc::default(),
         );
         let drops = Arc::default();
-        let cpus = Cpus::default();
-        let egress = Egress::new(queue, drops, dispatch, cpus, Arc::clone(&alarm), false);
+        let egress = Egress::new(queue, drops, dispatch, 0, Arc::clone(&alarm), false);
         let egress = Arc::new(egress);
         let intake = Arc::new(Intake::default());
         let none = Lanes {

@@ -58,7 +58,10 @@ pub enum Moderation {
     /// At once.
     Off,
     /// `usecs` microseconds after the last signal, or once `frames` packets wait, whatever is
-    /// first.
+    /// first. A device that cannot tell how many wait ([`arm_for`]; a TAP) is looked at after
+    /// `usecs`.
+    ///
+    /// [`arm_for`]: crate::driver::RxDescriptors::arm_for
     Fixed {
         /// Microseconds, 0 to [`USECS_MAX`]; 0 signals at once.
         usecs: u32,

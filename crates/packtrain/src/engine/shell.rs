@@ -24,8 +24,8 @@ use std::time::Duration;
 
 /// How long held packets may wait for a device after intake has stopped.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
-/// How much a worker's CPU time and context switches may be out of date, as of when it last found
-/// nothing to do: asking takes system calls.
+/// How much a worker's CPU time and context switches may be out of date while it runs: asking takes
+/// system calls.
 const USAGE_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// Workers running on threads of their own. The first that ends, for whatever reason, stops them
@@ -343,6 +343,10 @@ where
             stop.all();
         }
         let next = worker.step(now)?;
+        if now >= usage_due {
+            publish_usage(&counters);
+            usage_due = now.after(USAGE_AGE_MAX);
+        }
         if drain_until.is_some_and(|end| now > end) {
             return Ok(());
         }
@@ -355,10 +359,6 @@ where
             Next::Arm => None,
             Next::SleepUntil(time) => Some(time),
         };
-        if now >= usage_due {
-            publish_usage(&counters);
-            usage_due = now.after(USAGE_AGE_MAX);
-        }
         let mut pressure = Pressure::UNKNOWN;
         if waits.spins && now >= look_due {
             let (seen, syscalls) = waits.gauge.look(now);

@@ -41,9 +41,9 @@ pub struct WorkerCounters {
     /// Sleeps that something ended: a device, or another thread. The others lasted as long as
     /// they were meant to.
     pub wakeups: Counter,
-    /// Context switches since it gave the CPU away, as of when it last had nothing to do.
+    /// Context switches since it gave the CPU away; these two and `cpu_ns` are up to 10 ms old.
     pub voluntary_switches: Counter,
-    /// Context switches since the CPU was taken from it, as of when it last had nothing to do.
+    /// Context switches since the CPU was taken from it.
     pub involuntary_switches: Counter,
     /// Wire packets that the handler took.
     pub delivered: Counter,
@@ -51,7 +51,7 @@ pub struct WorkerCounters {
     pub generated: Counter,
     /// Wire packets received and not submitted to a TX queue yet, as of the end of the last step.
     pub held: Counter,
-    /// Nanoseconds of CPU time, as of when it last had nothing to do.
+    /// Nanoseconds of CPU time.
     pub cpu_ns: Counter,
     /// System calls of the outer shell (waiting and being woken), and of looking after them.
     pub syscalls: Counter,

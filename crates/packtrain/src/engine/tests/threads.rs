@@ -2,8 +2,10 @@
 
 use super::fake::{End, Queue, World, world};
 use crate::driver::{DeviceError, Input};
-use crate::engine::{Forward, Port, Running};
+use crate::engine::{Forward, Port, Running, Session};
+use crate::plan::{Side, plan};
 use crate::policy::idle::{Idle, Room};
+use crate::port::{open_pair, spec::PortSpec};
 use crate::stats::DropReason;
 use std::fs::File;
 use std::process::Command;
@@ -307,4 +309,20 @@ fn workers_without_descriptors_are_not_made() {
         }
     }
     assert!(refused > 0 && started > 0, "{refused}, {started}");
+}
+
+/// Not only one that sleeps now and then is seen at work.
+#[test]
+fn a_worker_that_always_has_something_to_do_says_what_it_costs() {
+    let [a, b] = ["null:source", "null:"].map(|spec| spec.parse::<PortSpec>().unwrap());
+    let [source, sink] = open_pair(&a, &b).unwrap();
+    let plan = plan(&Side::of(&source, a.wishes), &Side::of(&sink, b.wishes)).unwrap();
+    let session = Session::forward(source, sink, &plan, None).unwrap();
+    let worker = || session.snapshot().workers[0];
+    wait_for("its CPU time", || worker().cpu_ns > 0);
+    let before = worker().cpu_ns;
+    wait_for("more of it", || worker().cpu_ns > before);
+    assert_eq!(worker().sleeps, 0, "it was busy all the time");
+    let report = session.finish();
+    assert!(report.snapshot.ledger.closed());
 }

@@ -287,8 +287,8 @@ pub struct SettingArgs {
     #[arg(long, value_name = "HOW")]
     pub dispatch: Option<Dispatch>,
     /// When RX queues wake a thread: off (at once), fixed(usecs,frames), adaptive; a port with a
-    /// `moderation=` of its own does as that says. `frames` count where the device can tell how many
-    /// wait: not a TAP [default: adaptive]
+    /// `moderation=` of its own does as that says. `frames` count where the device can tell how
+    /// many wait: not a TAP [default: adaptive]
     #[arg(long, value_name = "WHEN")]
     pub moderation: Option<Moderation>,
     /// What a thread does with nothing to do: halt, poll, adaptive

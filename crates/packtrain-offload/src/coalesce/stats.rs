@@ -144,7 +144,8 @@ reasons! {
         Length = "length",
         /// The headers are not contiguous or cannot be written to.
         Shared = "shared",
-        /// The protocol is switched off in the configuration.
+        /// The protocol is switched off in the configuration, or there was nothing that it could
+        /// have been merged with: then nothing of it was looked at.
         Off = "off",
     }
 }
@@ -176,6 +177,15 @@ pub struct Stats {
     pub flushes: FlushCounts,
     /// Why packets were not taken.
     pub not_taken: NotTakenCounts,
+}
+
+impl Stats {
+    /// A packet is handed on that there was nothing to merge with.
+    pub(crate) fn alone(&mut self) {
+        self.packets += 1;
+        self.emitted += 1;
+        self.not_taken.add(NotTaken::Off);
+    }
 }
 
 /// For the counts of several coalescers, or of one that was made anew for every batch.

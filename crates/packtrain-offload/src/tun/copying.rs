@@ -208,8 +208,7 @@ pub(super) fn run_alone<'p, B: AsMut<[u8]>>(
         let encoded = header_of(&ALONE).encode(bytes, tun.header);
         debug_assert!(encoded.is_ok(), "packets begin behind the header");
         write(bytes);
-        written.stats.packets += 1;
-        written.stats.emitted += 1;
+        written.stats.alone();
     }
     written
 }

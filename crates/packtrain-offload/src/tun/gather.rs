@@ -242,8 +242,7 @@ pub(super) fn run_alone<'p>(
     for bytes in packets {
         let mut packet = Gathered::new(tun, bytes, headroom, &[], 0);
         hand_on(tun, &mut packet, &ALONE, &mut write);
-        stats.packets += 1;
-        stats.emitted += 1;
+        stats.alone();
     }
     stats
 }

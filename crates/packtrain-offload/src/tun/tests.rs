@@ -548,3 +548,22 @@ proptest! {
         prop_assert_eq!(gathered(&tun, 20, 12, &batch), writes);
     }
 }
+
+/// Where there is nothing to merge with nothing is looked at, and what is counted adds up.
+#[test]
+fn a_packet_alone_is_counted_as_any_other() {
+    let tun = Tun::new(Accept::ALL);
+    let batch = train(&Spec::tcp4(0), &[100]);
+    for buffers in [1, 4] {
+        let mut buffers = vec![vec![0; 2000]; buffers];
+        let packets = batch.iter().map(|packet| &packet[..]);
+        let stats = tun.write_batch(&mut buffers, packets, |_| ()).stats;
+        let accounted = stats.flushes.total() + stats.not_taken.total();
+        assert_eq!((stats.packets, stats.emitted, accounted), (1, 1, 1));
+    }
+    let mut batch = batch;
+    let packets = batch.iter_mut().map(|packet| &mut packet[..]);
+    let stats = tun.gather_batch(&mut [Piece::EMPTY; 8], packets, 0, |_| ());
+    let accounted = stats.flushes.total() + stats.not_taken.total();
+    assert_eq!((stats.packets, stats.emitted, accounted), (1, 1, 1));
+}

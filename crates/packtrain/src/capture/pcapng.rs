@@ -98,8 +98,8 @@ impl Default for TimeUnit {
 }
 
 impl TimeUnit {
-    /// A time in nanoseconds since 1970, or the nearest that 64 bits hold: a packet is more than its
-    /// time. No intermediate value overflows: each is below 2 to the power of 95.
+    /// A time in nanoseconds since 1970, or the nearest that 64 bits hold: a packet is more than
+    /// its time. No intermediate value overflows: each is below 2 to the power of 95.
     pub(super) fn nanoseconds(self, units: u64) -> u64 {
         let since = match self.scale {
             Scale::Multiply(by) => i128::from(units) * i128::from(by),

@@ -38,6 +38,8 @@ pub struct Writer<W: Write> {
     format: Format,
     /// The snapshot length of each interface.
     snaplens: Vec<u32>,
+    /// Packets are not cut to these.
+    whole: bool,
     buffer: Vec<u8>,
     /// How much of the buffer the output has taken already.
     taken: usize,
@@ -76,6 +78,7 @@ impl<W: Write> Writer<W> {
                 .iter()
                 .map(|interface| effective(interface.snaplen))
                 .collect(),
+            whole: false,
             buffer: Vec::with_capacity(FLUSH_BYTES + MAX_WRITTEN_BYTES),
             taken: 0,
             records: 0,
@@ -97,6 +100,15 @@ impl<W: Write> Writer<W> {
         }
         writer.flush()?;
         Ok(writer)
+    }
+
+    /// Writes packets as they are given, though they be longer than the snapshot length of their
+    /// interface: for copies of captures that have such. [`MAX_CAPTURED_BYTES`] are still the
+    /// limit.
+    #[must_use]
+    pub const fn without_cutting(mut self) -> Self {
+        self.whole = true;
+        self
     }
 
     /// Describes one more interface, and returns its number: for those that come up while packets
@@ -124,7 +136,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds one packet, given as the pieces that it lies in, and cut to the interface's snapshot
-    /// length.
+    /// length, but [`without_cutting`](Self::without_cutting).
     ///
     /// `timestamp_ns` is in nanoseconds since the Unix epoch. `original_bytes` is the length on
     /// the wire with its link header; when it is less than the pieces' sum, that sum is recorded.
@@ -236,6 +248,7 @@ impl<W: Write> Writer<W> {
 
     fn snaplen(&self, interface: u32) -> Result<usize, WriteError> {
         match self.snaplens.get(interface as usize) {
+            Some(_) if self.whole => Ok(MAX_CAPTURED_BYTES),
             Some(snaplen) => Ok(*snaplen as usize),
             None => Err(WriteError::NoSuchInterface { interface }),
         }

@@ -513,6 +513,24 @@ impl Packet {
         Ok(true)
     }
 
+    /// Has `bytes` in the place of as many from `at` on, in a small frame of their own: for a place
+    /// so far behind that [`Packet::pull`] cannot reach it.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`], [`PacketError::TooManySegments`]; [`PacketError::OutOfRange`]
+    /// where the packet ends before. The packet is as it was then.
+    pub(crate) fn replace(&mut self, at: usize, bytes: &[u8]) -> Result<(), PacketError> {
+        let end = at.saturating_add(bytes.len());
+        let mut fresh = Self::new_in(self.core())?;
+        fresh.append_shared(self, 0..at)?;
+        fresh.append_copy(FrameClass::Small, bytes)?;
+        fresh.append_shared(self, end..self.bytes())?;
+        fresh.copy_meta(self);
+        *self = fresh;
+        Ok(())
+    }
+
     /// Merges neighbouring segments in place until at most `target` are left, copying each into
     /// the tailroom of the one before it. Returns whether it came that far; the bytes are the same
     /// in either case. Frames that are shared stay as they are.
@@ -551,6 +569,13 @@ impl Packet {
         }
         self.set_segment_count(if count == 0 { 0 } else { kept + 1 });
         copied
+    }
+
+    /// Whether the first segment has no bytes.
+    #[inline]
+    pub(crate) fn has_empty_front(&self) -> bool {
+        let head = self.head();
+        head.count > 0 && head.segments[0].len == 0
     }
 
     /// Takes empty segments in front away, so that bytes put in front of the packet join the first

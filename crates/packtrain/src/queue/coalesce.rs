@@ -141,6 +141,10 @@ impl Coalesce {
             let some = from_fn(|| burst.pop_if(|packet| is_merged(packet, kinds)));
             engine.push_burst(now.as_nanos(), some, &mut sink);
             let Some(packet) = burst.pop() else { return };
+            if packet.meta().layout.is_none() {
+                // Of whatever flow it is.
+                engine.flush(&mut sink);
+            }
             self.bypassed += 1;
             sink(packet, &Done::Passed(NotTaken::Off));
         }
@@ -252,10 +256,17 @@ fn count_flushed(counters: &RxCounters, packets: u64) {
     trace::coalesce_flush(counters.id, packets);
 }
 
+const ALL_KINDS: Features = Features::TSO4
+    .union(Features::TSO6)
+    .union(Features::USO4)
+    .union(Features::USO6);
+
 /// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its
-/// flow in there; a fragment's flow cannot be told, and all is pushed out by it.
+/// flow in there; a fragment's flow cannot be told, and all is pushed out by it. So it is with one
+/// that nobody has looked into, where not all kinds are merged: it must not be held there.
 fn is_merged(packet: &Packet, kinds: Features) -> bool {
     let kind = match packet.meta().layout {
+        None => return kinds.contains(ALL_KINDS),
         Some(Layout {
             kind,
             transport_kind,

@@ -29,7 +29,7 @@ impl FitLimits {
     /// Whether [`fit`] would change nothing.
     pub(super) fn takes(&self, packet: &Packet) -> bool {
         packet.bytes() >= self.min_packet_bytes
-            && (!packet.first().is_empty() || packet.segment_count() <= 1)
+            && (!packet.has_empty_front() || packet.segment_count() <= 1)
             && self.is_fit(packet)
     }
 

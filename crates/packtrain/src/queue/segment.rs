@@ -110,6 +110,11 @@ impl Cutting {
     }
 }
 
+/// A kernel counts the begin of a checksum from the begin of its buffer, in 16 bits, and has up to
+/// some hundred bytes in front of the packet (`skb_partial_csum_set()`). It refuses what is beyond;
+/// no transport header is.
+const CHECKSUM_START_MAX: u16 = u16::MAX - 1024;
+
 /// Whether what is left to do about `packet` can be done at all: a device that refuses a packet
 /// for which it cannot is right, and not to be trusted any less.
 ///
@@ -132,7 +137,8 @@ pub(super) fn check(packet: &Packet) -> Result<(), DropReason> {
                 .map_err(DropReason::Segment)
         }
         (None, ChecksumState::Partial { start, offset })
-            if usize::from(start) + usize::from(offset) + 2 > packet.bytes() =>
+            if start > CHECKSUM_START_MAX
+                || usize::from(start) + usize::from(offset) + 2 > packet.bytes() =>
         {
             Err(DropReason::BadChecksumPlace)
         }
@@ -156,14 +162,16 @@ pub(super) fn complete_checksum(packet: &mut Packet) -> Result<(), DropReason> {
     {
         sum.add(piece);
     }
-    packet.pull(field + 2).map_err(|error| match error {
-        PacketError::OutOfRange => DropReason::BadChecksumPlace,
-        error => drop_reason(error),
-    })?;
     // Only UDP has its field there, and only UDP may not store zero (RFC 768).
-    let value = finish_partial(sum, offset == UDP_CHECKSUM_OFFSET);
-    let headers = packet.headers_mut(field + 2).map_err(drop_reason)?;
-    headers[field..].copy_from_slice(&value.to_be_bytes());
+    let value = finish_partial(sum, offset == UDP_CHECKSUM_OFFSET).to_be_bytes();
+    match packet.pull(field + 2) {
+        Ok(_) => {
+            let headers = packet.headers_mut(field + 2).map_err(drop_reason)?;
+            headers[field..].copy_from_slice(&value);
+        }
+        Err(PacketError::OutOfRange) => packet.replace(field, &value).map_err(drop_reason)?,
+        Err(error) => return Err(drop_reason(error)),
+    }
     packet.meta_mut().checksum = ChecksumState::Unnecessary;
     Ok(())
 }

@@ -68,7 +68,7 @@ impl Cutter {
         numbers.for_each(|number| order.gone(number));
         let Some(mtu) = self.too_long(&merged.layout) else {
             totals.transmitted += pieces;
-            order.ready(first, vec![Out::Made(packet.to_vec())]);
+            order.ready(first, vec![Out::Whole(packet.to_vec())]);
             return;
         };
         let out = self.cut_merged(packet, merged, mtu);
@@ -81,7 +81,7 @@ impl Cutter {
         } else {
             totals.cut(pieces, out.len() as u64);
         }
-        order.ready(first, out.into_iter().map(Out::Made).collect());
+        order.ready(first, out.into_iter().map(Out::Whole).collect());
     }
 
     /// A merged packet that is longer than the MTU, if it can be cut: TCP to the MTU, UDP into its
@@ -127,7 +127,7 @@ impl Cutter {
         segments(&packet, layout, gso)
     }
 
-    /// A packet as it was captured.
+    /// A packet that was captured whole, and not merged.
     pub(super) fn single(
         &mut self,
         frame: Frame,
@@ -146,13 +146,14 @@ impl Cutter {
         {
             if let Some(out) = self.cut_single(packet, &layout, mtu, is_unfinished) {
                 totals.cut(1, out.len() as u64);
-                order.ready(number, out.into_iter().map(Out::Made).collect());
+                order.ready(number, out.into_iter().map(Out::Whole).collect());
                 return;
             }
             seen.not_cut += 1;
         }
         totals.transmitted += 1;
-        order.as_is(number, frame.into_bytes());
+        // Without padding, if that was cut off: then it is shorter than what was captured.
+        order.ready(number, vec![Out::Whole(frame.into_bytes())]);
     }
 
     /// A captured TCP packet that is longer than the MTU, if it can be cut and its checksum does

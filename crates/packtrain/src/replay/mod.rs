@@ -231,7 +231,9 @@ impl<W: Write> Replay<W> {
         };
         let interface = interface.map(|interface| replay.described(interface));
         if let Some(output) = output {
-            replay.writer = Some(Writer::new(output, format, interface.as_slice())?);
+            let writer = Writer::new(output, format, interface.as_slice())?;
+            // A capture may have longer records than it says: they are all there is of a packet.
+            replay.writer = Some(writer.without_cutting());
         }
         Ok(replay)
     }

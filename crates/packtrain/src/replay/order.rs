@@ -35,14 +35,14 @@ impl Arrival {
 pub(super) enum Out {
     /// As it was captured: perhaps not whole.
     AsIs(Vec<u8>),
-    /// As it was made here.
-    Made(Vec<u8>),
+    /// All of it: made here, or captured whole.
+    Whole(Vec<u8>),
 }
 
 impl Out {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Self::AsIs(bytes) | Self::Made(bytes) => bytes,
+            Self::AsIs(bytes) | Self::Whole(bytes) => bytes,
         }
     }
 
@@ -54,7 +54,7 @@ impl Out {
     pub(super) const fn as_is(&self, arrival: &Arrival) -> u32 {
         match self {
             Self::AsIs(_) => arrival.original_bytes,
-            Self::Made(_) => 0,
+            Self::Whole(_) => 0,
         }
     }
 }

@@ -509,6 +509,55 @@ fn stream_absorbs_acks_and_cannot_be_undone() {
     assert_eq!(refused, ReplayError::NotReversible);
 }
 
+/// As every receiver captures it: padded to 60 bytes. Without the padding it is no less whole.
+#[test]
+fn padding_that_is_cut_off_leaves_a_whole_packet() {
+    let mut padded = tcp(1, 1, 1, 0, &[]);
+    padded.resize(60, 0);
+    let packets = [Captured::new(1_000, 0, padded)];
+    let options = Options {
+        coalesce: Some(Semantics::Stream),
+        ..Options::default()
+    };
+    let (output, _) = replayed(&file(NANO, &packets), options);
+    let out = parsed(&output);
+    assert_eq!(out, [Captured::new(1_000, 0, tcp(1, 1, 1, 0, &[]))]);
+    let (again, report) = replayed(&output, options);
+    assert!(again == output);
+    assert_eq!(report.interfaces[0].cut_short, 0);
+}
+
+#[test]
+fn records_longer_than_the_capture_says_stay_so() {
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 64,
+        name: None,
+    };
+    for format in [NANO, Format::PcapNg] {
+        let writer = Writer::new(Vec::new(), format, &[interface]).expect("a writer");
+        let mut writer = writer.without_cutting();
+        for packet in train(1, 5, 1_000, 10, 0) {
+            let written = writer.write(0, packet.at, packet.original, [&packet.data]);
+            written.expect("a record");
+        }
+        let input = writer.finish().expect("the end");
+        assert!(parsed(&input).iter().all(|packet| packet.data.len() > 1000));
+        for (coalesce, segment) in [
+            (Some(Semantics::Reversible), Segment::Original),
+            (None, Segment::Off),
+        ] {
+            let options = Options {
+                coalesce,
+                segment,
+                ..Options::default()
+            };
+            let (output, _) = replayed(&input, options);
+            assert!(output == input, "{format:?} {segment:?}");
+        }
+    }
+}
+
 #[test]
 fn coalescing_off_copies() {
     let input = file(Format::PcapNg, &mixture());

@@ -405,3 +405,49 @@ fn every_reason_is_counted_by_name() {
         .sum();
     assert_eq!(all, bench.taken.len() as u64, "one reason for each");
 }
+
+/// A packet that nobody has looked into, as when no frame was free to pull its headers together,
+/// of a kind that is not merged: the next ones of its flow pass by, and must not overtake it.
+#[test]
+fn a_packet_without_layout_is_not_held_where_its_kind_may_pass_by() {
+    let kinds = Features::TSO4.union(Features::TSO6);
+    for first_known in [0, 1, 2, 3] {
+        let mut bench = Bench::new(&Coalescing { kinds, ..plan() });
+        let mut burst = Burst::new();
+        for index in 0..3_u16 {
+            let frame = udp4(&Segment {
+                id: 10 + index,
+                payload: 400,
+                ..Segment::default()
+            });
+            let mut packet = bench.packet(&frame);
+            if index < first_known {
+                packet.meta_mut().layout = None;
+            }
+            burst.push(packet).expect("there is room");
+        }
+        bench.given += 3;
+        bench.stage.take(START, &mut burst, ALL);
+        bench.collect();
+        bench.flush();
+        let id = |packet: &Packet| u16::from_be_bytes([packet.first()[18], packet.first()[19]]);
+        let ids: Vec<u16> = bench.taken.iter().map(id).collect();
+        assert_eq!(ids, [10, 11, 12], "{first_known} unknown");
+    }
+    // And it pushes out what is held, which may be its own flow.
+    let mut bench = Bench::new(&Coalescing { kinds, ..plan() });
+    let mut burst = Burst::new();
+    for (index, frame) in train(3, 500).iter().enumerate() {
+        let mut packet = bench.packet(frame);
+        if index == 2 {
+            packet.meta_mut().layout = None;
+        }
+        burst.push(packet).expect("there is room");
+    }
+    bench.given += 3;
+    bench.stage.take(START, &mut burst, ALL);
+    bench.collect();
+    bench.flush();
+    let merged = bench.taken.iter().map(|packet| packet.meta().wire_packets);
+    assert_eq!(merged.collect::<Vec<_>>(), [2, 1]);
+}

@@ -417,3 +417,18 @@ proptest! {
         assert_all_free(&arena);
     }
 }
+
+/// Bytes put in front of it would be a segment more than was counted.
+#[test]
+fn a_packet_that_begins_with_nothing_is_not_taken_as_it_is() {
+    let arena = arena(16, 0);
+    let limits = limits(1);
+    let mut packet = in_pieces(&arena, &[20, 100]);
+    packet.trim_front(20);
+    assert!(!limits.takes(&packet));
+    let (mut packet, how) = fit(packet, &limits, &arena).unwrap();
+    assert_eq!(how, Fitted::AsIs);
+    assert!(limits.takes(&packet));
+    packet.prepend(12).unwrap();
+    assert_eq!(packet.segments().count(), 1);
+}

@@ -8,6 +8,7 @@ use crate::packet::{Burst, Packet};
 use crate::queue::fit::{Fitted, fit};
 use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;
+use packtrain_offload::limits::VLAN_TAGS_MAX;
 
 impl<T: TxDescriptors> TxQueue<T> {
     /// Moves the packets at the front of `burst` to `fitted` that the device takes as they are,
@@ -122,11 +123,20 @@ impl<T: TxDescriptors> TxQueue<T> {
                 }
             };
             let missing = Features::needed_by(packet.meta()).without(self.features);
-            if packet.meta().gso.is_none() || missing.without(Features::VLAN).is_empty() {
+            // One tag more than a layout can tell: nobody could cut what has it in its bytes.
+            let tags = packet.meta().layout.map_or(0, |layout| layout.vlans);
+            let deep = missing.contains(Features::VLAN) && usize::from(tags) >= VLAN_TAGS_MAX;
+            let uncut = missing.without(Features::VLAN).is_empty() && !deep;
+            if packet.meta().gso.is_none() || uncut {
                 return Some(packet);
             }
             // The tag first: then it is put in once and not for each segment.
-            match self.finish_tag(&mut packet) {
+            let tagged = if deep {
+                Ok(())
+            } else {
+                self.finish_tag(&mut packet)
+            };
+            match tagged {
                 Ok(()) => self.start_cutting(packet, anew),
                 Err(reason) => self.drop_packet(reason, &packet),
             }

@@ -3,9 +3,10 @@
 use super::*;
 use crate::driver::Armed;
 use crate::limits::BURST_PACKETS_MAX;
-use crate::packet::{ArenaConfig, FrameClass};
+use crate::packet::{ArenaConfig, FrameClass, VlanTag};
 use device::{Scripted, Spec, to_wire};
-use packtrain_offload::offload::{Ecn, GsoKind};
+use packtrain_offload::layout::Layout;
+use packtrain_offload::offload::{Ecn, GsoKind, LinkType};
 
 mod checksums;
 mod device;
@@ -634,7 +635,7 @@ fn packets_that_cannot_be_cut_or_summed_have_a_reason_each() {
         ..PLAIN
     }
     .build(&arena, 6);
-    no_link.meta_mut().link = packtrain_offload::offload::LinkType::RawIp;
+    no_link.meta_mut().link = LinkType::RawIp;
     for packet in [no_layout, wrong_kind, outside, tagged, runt, no_link] {
         burst.push(packet).unwrap();
     }
@@ -719,5 +720,117 @@ fn a_tag_finds_room_when_the_headroom_is_used_up() {
     burst.push(packet).unwrap();
     assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
     assert_eq!(queue.device().wire, wire);
+    assert_all_free(&arena);
+}
+
+/// A third tag is more than a layout tells: whoever puts it in has to cut first.
+#[test]
+fn a_large_packet_with_two_tags_and_one_beside_is_cut_before_it_is_tagged() {
+    let arena = arena();
+    let packet = || {
+        let plain = Spec::gso(GsoKind::TcpV4, 3000, 1000).build(&arena, 1);
+        let bytes: Vec<u8> = plain.segments().flatten().copied().collect();
+        let tags = [0x88, 0xa8, 0, 7, 0x81, 0, 0, 8];
+        let tagged = [&bytes[..12], &tags, &bytes[12..]].concat();
+        let mut packet = arena.packet_from(&tagged).unwrap();
+        packet.copy_meta(&plain);
+        let layout = Layout::parse(LinkType::Ethernet, &tagged, tagged.len() as u32).unwrap();
+        let meta = packet.meta_mut();
+        meta.layout = Some(layout);
+        meta.checksum = ChecksumState::Partial {
+            start: layout.transport,
+            offset: 16,
+        };
+        meta.vlan = Some(VlanTag {
+            protocol: 0x88a8,
+            control: 9,
+        });
+        packet
+    };
+    let wire = |features: Features| {
+        let mut device = Scripted::new([]);
+        device.segments_max = 64;
+        let mut queue = queue(&arena, features, device);
+        let mut burst = Burst::new();
+        burst.push(packet()).unwrap();
+        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+        assert_eq!(queue.drops.snapshot().total(), 0, "{features:?}");
+        queue.device().wire.clone()
+    };
+    let expected = wire(Features::CSUM.union(Features::VLAN));
+    assert_eq!(expected.len(), 3);
+    for features in [
+        Features::NONE,
+        Features::CSUM,
+        Features::CSUM4.union(Features::TSO4),
+        Features::ALL.without(Features::VLAN),
+    ] {
+        assert_eq!(wire(features), expected, "{features:?}");
+    }
+    assert_all_free(&arena);
+}
+
+/// The kernel counts from the begin of its buffer: one with more room in front than the one that it
+/// came from refuses what that took. The next packet is none the worse for it.
+#[test]
+fn a_checksum_that_begins_too_far_behind_costs_its_packet_and_no_offload() {
+    let arena = Arena::new(ArenaConfig::default()).unwrap();
+    for (start, kept) in [
+        (64_500, false),
+        (64_511, false),
+        (64_512, true),
+        (65_480, true),
+    ] {
+        let mut packet = arena.packet_from(&vec![0; 65_520]).unwrap();
+        packet.meta_mut().checksum = ChecksumState::Partial { start, offset: 6 };
+        let mut queue = queue(
+            &arena,
+            Features::ALL,
+            Scripted::new([Err(Refused::Feature(Features::CSUM))]),
+        );
+        let mut burst = Burst::new();
+        burst.push(packet).unwrap();
+        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+        assert_eq!(queue.features() == Features::ALL, kept, "{start}");
+    }
+}
+
+/// No header is that long, but a driver that gives packets in pieces may say so, and then the same
+/// is to come out as of a packet in one piece.
+#[test]
+fn a_checksum_far_behind_is_finished_in_pieces_as_in_one() {
+    let arena = arena();
+    let bytes: Vec<u8> = (0..9000_u32).map(|n| ((n * 7) >> 3) as u8).collect();
+    let small = FrameClass::Small.data_bytes();
+    let mut wires = Vec::new();
+    for class in [FrameClass::Large, FrameClass::Small] {
+        let mut packet = arena.empty_packet().unwrap();
+        packet.append_copy(class, &bytes).unwrap();
+        // Across the end of a frame, too.
+        for start in [3000, (3 * small - 7) as u16] {
+            let mut packet = packet.try_clone().unwrap();
+            packet.meta_mut().checksum = ChecksumState::Partial { start, offset: 6 };
+            let mut device = Scripted::new([]);
+            device.segments_max = 64;
+            let mut queue = queue(&arena, Features::NONE, device);
+            let mut burst = Burst::new();
+            burst.push(packet).unwrap();
+            assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+            assert_eq!(queue.drops.snapshot().total(), 0, "{class:?} {start}");
+            let at = usize::from(start) + 6;
+            let wire = queue.device().wire[0].clone();
+            assert_ne!(wire[at..at + 2], bytes[at..at + 2]);
+            assert_eq!(
+                (&wire[..at], &wire[at + 2..]),
+                (&bytes[..at], &bytes[at + 2..])
+            );
+            wires.push(wire);
+        }
+        assert_eq!(
+            packet.segments().flatten().copied().collect::<Vec<_>>(),
+            bytes
+        );
+    }
+    assert_eq!(wires[..2], wires[2..]);
     assert_all_free(&arena);
 }

@@ -300,6 +300,8 @@ impl TxHandle {
     /// the end of the run it is ready: sending says so.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.path.may_send() || self.poll_space(cx.waker()) {
+            // Or it might be told in the place of one that waits.
+            self.path.wait_no_more(&self.producer);
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -489,9 +491,7 @@ impl TxFlows {
             None
         });
         if waits {
-            for (handle, _) in &self.queues {
-                handle.path.wait_no_more(&handle.producer);
-            }
+            self.wait_no_more();
         }
         done
     }
@@ -510,7 +510,8 @@ impl TxFlows {
                 Err(TrySendError::Full { .. }) => {}
             }
             poll_fn(|cx| {
-                if self.poll_space(burst, cx.waker()) {
+                if self.has_space(burst) || self.poll_space(burst, cx.waker()) {
+                    self.wait_no_more();
                     Poll::Ready(())
                 } else {
                     Poll::Pending
@@ -535,16 +536,24 @@ impl TxFlows {
 
     /// Has `waker` woken when there may be space for any of `burst`, which is by queue. True if
     /// there is already.
-    fn poll_space(&self, burst: &Burst, waker: &Waker) -> bool {
-        let mut last = None;
-        // At every queue that something waits for: the one that goes on first waits for no other.
-        burst.is_empty()
-            || burst.iter().any(|packet| {
-                let queue = self.queue_of(packet);
-                let (handle, _) = &self.queues[queue];
-                last.replace(queue) != Some(queue)
-                    && (handle.path.may_send() || handle.poll_space(waker))
-            })
+    pub(super) fn poll_space(&self, burst: &Burst, waker: &Waker) -> bool {
+        let (mut last, mut ready) = (None, burst.is_empty());
+        // At every queue that something waits for, also where one has space: the one that goes on
+        // first waits for no other, and who sleeps is woken by nobody it is not known to.
+        for packet in burst.iter() {
+            let queue = self.queue_of(packet);
+            if last.replace(queue) != Some(queue) {
+                ready |= self.queues[queue].0.poll_space(waker);
+            }
+        }
+        ready
+    }
+
+    /// Nothing waits any more, told or not.
+    fn wait_no_more(&self) {
+        for (handle, _) in &self.queues {
+            handle.path.wait_no_more(&handle.producer);
+        }
     }
 }
 

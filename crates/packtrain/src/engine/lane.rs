@@ -27,6 +27,8 @@ pub struct TxLane<T: TxDescriptors> {
     waits: Cell<bool>,
     /// Armed, it found work: the next step looks at it, whatever can be seen.
     recheck: Cell<bool>,
+    /// Since the last step the device was asked to wake the worker.
+    asked: Cell<bool>,
     /// Its device woke the worker.
     woken: Cell<bool>,
     lookout: Lookout,
@@ -73,6 +75,7 @@ impl<T: TxDescriptors> TxLane<T> {
             counters,
             waits: Cell::new(false),
             recheck: Cell::new(false),
+            asked: Cell::new(false),
             woken: Cell::new(false),
             lookout: Lookout::default(),
             relief: Relief::default(),
@@ -135,6 +138,7 @@ impl<T: TxDescriptors> TxLane<T> {
         self.visit.retry_at = None;
         self.visit.woken |= self.woken.take();
         let recheck = self.recheck.take();
+        self.asked.set(false);
         self.egress.serve(&self.own, recheck, &mut self.visit, now);
         // Where there was no need to serve, it does not make the next visit one that does.
         self.visit.serves = false;
@@ -176,7 +180,7 @@ impl<T: TxDescriptors> TxLane<T> {
     }
 
     pub(super) fn arm(&self) -> Armed {
-        let armed = self.egress.arm();
+        let armed = self.egress.arm(&self.asked);
         self.recheck.set(armed == Armed::WorkPending);
         armed
     }
@@ -196,16 +200,21 @@ impl<T: TxDescriptors> TxLane<T> {
         let waits = match self.egress.status() {
             Status::Stalled(_) => true,
             Status::Idle => self.egress.wants_completions(),
-            Status::Busy | Status::Abdicated => false,
+            // Somebody looks at what the device was asked to tell of, and tells the worker nothing
+            // where nothing has changed.
+            Status::Busy => self.asked.get(),
+            Status::Abdicated => false,
         };
         let watch = &self.visit.watch;
         let fd = watch.fd.as_ref().map(|(_, fd)| fd.as_fd())?;
         Some((fd, watch.wanted.filter(|_| waits)?))
     }
 
-    /// Counts a wake-up if `fd` is the descriptor that is watched.
+    /// Counts a wake-up if `fd` is the descriptor that was watched. Whether it would be now may
+    /// have changed since.
     pub(super) fn woken_by(&self, fd: RawFd) {
-        if self.watched().is_some_and(|(own, _)| own.as_raw_fd() == fd) {
+        let own = self.visit.watch.fd.as_ref();
+        if own.is_some_and(|(_, own)| own.as_raw_fd() == fd) {
             self.counters.wakeups.add(1);
             self.woken.set(true);
         }

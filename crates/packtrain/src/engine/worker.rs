@@ -527,8 +527,27 @@ impl<H: Handler> Trip<'_, H> {
         lanes: &mut [RxLane<R>],
         queues: &mut [TxLane<T>],
     ) -> Result<bool, RunError> {
+        let more = self.turns(from, turn, lanes, queues);
+        // One doorbell for all that the step has sent: no packet waits for it longer. Also where
+        // something has failed: of what a device has taken it is told.
+        let mut rung = Ok(());
+        for tx in queues.iter_mut() {
+            let told = tx.ring(self.now);
+            rung = rung.and(told.map_err(|error| RunError::of(from.other(), error)));
+        }
+        let more = more?;
+        rung.map(|()| more)
+    }
+
+    /// The turn of each queue.
+    fn turns<R: RxDescriptors, T: TxDescriptors>(
+        &mut self,
+        from: Port,
+        turn: &mut usize,
+        lanes: &mut [RxLane<R>],
+        queues: &mut [TxLane<T>],
+    ) -> Result<bool, RunError> {
         let (mut more, mut waits, mut stalled) = (false, None, None);
-        let failed = |error| RunError::of(from.other(), error);
         let start = *turn;
         for lane in lanes.iter_mut() {
             lane.queue.resume(self.slept);
@@ -558,10 +577,6 @@ impl<H: Handler> Trip<'_, H> {
             }
         }
         *turn = waits.unwrap_or(start);
-        // One doorbell for all that the step has sent: no packet waits for it longer.
-        for tx in queues.iter_mut() {
-            tx.ring(self.now).map_err(failed)?;
-        }
         Ok(more)
     }
 

@@ -358,7 +358,7 @@ struct Source {
     buffers: RxBuffers,
     arena: Arena,
     /// Where the next record is copied to: taken from the arena before the record is read, so that
-    /// a file never loses packets for lack of memory.
+    /// a file never loses a packet that fits it for lack of memory. In pieces, a longer one may be.
     small: Option<Packet>,
     /// As `small`, for what does not fit into it.
     large: Option<Packet>,

@@ -31,6 +31,7 @@ use crate::trace;
 use missed::Missed;
 use space::Space;
 use station::Station;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -602,13 +603,22 @@ impl<T: TxDescriptors> Egress<T> {
         let Some(consumer) = self.ring.try_consume(claim) else {
             return;
         };
-        let (exit, took) = self.turns(consumer, None, BURST_PACKETS_MAX, None, now);
-        // A stall in which nothing has moved is the one that the worker was told of. Who asks again
-        // and again must not wake it each time.
-        if took || !matches!(exit, Exit::Stalled(_)) || self.moved() != before {
+        let (mut took, mut new) = (false, false);
+        let exit = consumer.drain(BURST_PACKETS_MAX, |station, items| {
+            let (ready, waiting) = (station.is_ready(), items.len());
+            let turn = station.turn(self, None, items, None, now);
+            took |= items.len() < waiting;
+            new |= ready || station.has_failed();
+            turn
+        });
+        // A stall that was there before, and in which nothing has moved, is the one that the worker
+        // was told of. Who asks again and again must not wake it each time.
+        if took || new || !matches!(exit, Exit::Stalled(_)) || self.moved() != before {
             self.left(producer, exit, took, now);
         }
-        if self.missed.take() {
+        // Where there is nothing to arm, the worker has missed nothing.
+        let arms = matches!(exit, Exit::Stalled(_)) || self.wants_completions();
+        if arms && self.missed.take() {
             self.tell_worker(producer, now);
         }
     }
@@ -619,8 +629,9 @@ impl<T: TxDescriptors> Egress<T> {
     }
 
     /// Asks the device for a wake-up, if anything waits for it and nobody else is at it: another
-    /// producer tells the worker when it leaves anything, or was only looking.
-    pub(super) fn arm(&self) -> Armed {
+    /// producer tells the worker when it leaves anything, or was only looking. `asked`: whether the
+    /// device was.
+    pub(super) fn arm(&self, asked: &Cell<bool>) -> Armed {
         let (claim, stall) = match self.ring.status() {
             Status::Idle if !self.wants_completions() => return Armed::Idle,
             Status::Idle => (Claim::Free, None),
@@ -634,6 +645,7 @@ impl<T: TxDescriptors> Egress<T> {
             return Armed::WorkPending;
         };
         let (armed, ready) = consumer.with_state(|station| (station.arm(), station.is_ready()));
+        asked.set(armed == Armed::Idle);
         let said = match stall {
             Some(cause) if !ready => Turn::Stalled(cause),
             _ => Turn::More,

@@ -300,6 +300,11 @@ impl<T: TxDescriptors> Station<T> {
         self.failed.is_none() && self.stage.is_empty() && self.queue.as_ref().is_none_or(ready)
     }
 
+    /// Whether the worker has an error to take.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Asks the device for a wake-up.
     pub(super) fn arm(&mut self) -> Armed {
         if self.failed.is_some() {

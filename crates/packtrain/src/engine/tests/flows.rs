@@ -282,3 +282,26 @@ fn the_end_of_the_run_releases_flows_that_wait() {
     assert_eq!(end.ledger.generated, taken);
     assert_eq!(end.drops.get(DropReason::Shutdown), taken);
 }
+
+/// Where one of two queues has space by now, the other one has to know all the same who waits: the
+/// sender sends to the first what that takes, and then sleeps.
+#[test]
+fn who_waits_is_known_to_every_queue_also_where_one_has_space() {
+    let (mut world, mut flows) = full([0, 0]);
+    let (mut packets, [_, second]) = mixed(&world, &flows);
+    let (woken, waker) = unpark();
+    assert_eq!(
+        flows.try_send(&mut packets),
+        Err(TrySendError::Full { accepted: 0 })
+    );
+    open(&mut world, 0);
+    assert!(flows.poll_space(&packets, &waker), "the first has space");
+    let before = woken.1.load(Ordering::Relaxed);
+    open(&mut world, 1);
+    assert!(woken.1.load(Ordering::Relaxed) > before, "nobody said so");
+    assert_eq!(flows.try_send(&mut packets), Ok(60));
+    settle(world.worker(1));
+    assert_eq!(sent(&world, 1), second);
+    settle(world.worker(0));
+    assert_eq!(world.closed().ledger.held, 0);
+}

@@ -3,11 +3,12 @@
 
 use super::fake::{FakeWorker, Gate, World, dispatched, plan_of, world};
 use super::handles::{PATIENCE, POLICIES, burst, start, wait_for};
-use crate::driver::{Armed, Input};
+use crate::driver::{Armed, DeviceError, Input};
 use crate::engine::{Forward, Next, Port, TxHandle};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::policy::dispatch::Dispatch;
 use crate::time::{Clock, Instant, MonotonicClock};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -312,4 +313,81 @@ fn the_end_waits_for_who_only_looks() {
         drop(handle);
         assert_eq!(world.arena.census().small_used, 0, "{dispatch}");
     }
+}
+
+/// A device that turns out to be gone when somebody looks after what it keeps: the worker hears of
+/// it, and ends the run.
+#[test]
+fn what_goes_wrong_while_somebody_looks_is_told_to_the_worker() {
+    let mut world = keeping();
+    let mut handle = world.handles.queue(Port::B, 0).unwrap();
+    handle.try_send(&mut burst(&world.arena, [0])).unwrap();
+    settle(world.worker(0), now());
+    let mut tx = world.b[0].tx();
+    (tx.hung, tx.removed) = (true, true);
+    drop(tx);
+    let wakeups = || world.stats.snapshot().ports[1].tx[0].wakeups;
+    let before = wakeups();
+    // It is found to be gone by the attempt to reset it.
+    wait_for("the worker to be told", || {
+        handle.reclaim();
+        wakeups() > before
+    });
+    let ended = world.worker(0).step(now());
+    assert!(matches!(ended.unwrap_err().error, DeviceError::Removed));
+    world.closed();
+}
+
+/// The worker fell asleep before somebody looked: it is woken by the device all the same, and the
+/// wake-up is counted.
+#[test]
+fn a_device_that_was_asked_is_watched_while_somebody_looks() {
+    for dispatch in [Dispatch::Direct, Dispatch::Threshold(8)] {
+        let (mut world, mut handle, arrival, go) = stalled_with_a_gate(dispatch);
+        let watched = |world: &mut World<Forward>| {
+            let mut watched = Vec::new();
+            let worker = world.worker(0);
+            worker.interests(|fd, _| watched.push(fd.as_raw_fd()));
+            watched
+        };
+        let wakeups = |world: &World<Forward>| world.stats.snapshot().ports[1].tx[0].wakeups;
+        let (asked, before) = (watched(&mut world), wakeups(&world));
+        let device = asked.last().copied().unwrap();
+        let mut seen = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| handle.reclaim());
+            arrival.recv().unwrap();
+            seen = watched(&mut world);
+            // The TX queues come last.
+            world.worker(0).woken_by(device);
+            go.send(()).unwrap();
+        });
+        assert_eq!(seen.last(), Some(&device), "{dispatch}");
+        assert_eq!(wakeups(&world), before + 1, "{dispatch}");
+        world.closed();
+    }
+}
+
+/// A worker that came while packets were sent has nothing to be told of by who looks later.
+#[test]
+fn who_looks_where_nothing_waits_wakes_nobody() {
+    let mut world = keeping();
+    let mut handle = world.handles.queue(Port::B, 0).unwrap();
+    let ((came, arrival), (go, go_on)) = (channel(), channel());
+    handle.try_send(&mut burst(&world.arena, [0])).unwrap();
+    settle(world.worker(0), now());
+    let wakeups = |world: &World<Forward>| world.stats.snapshot().ports[1].tx[0].wakeups;
+    let before = wakeups(&world);
+    world.b[0].tx().gate = Some(Gate { came, go_on });
+    let mut packets = burst(&world.arena, [1]);
+    thread::scope(|scope| {
+        scope.spawn(|| handle.try_send(&mut packets).unwrap());
+        arrival.recv().unwrap();
+        let workers = world.workers.as_mut().expect("not running");
+        assert_eq!(workers[0].arm(), Armed::Idle, "somebody is at it");
+        go.send(()).unwrap();
+    });
+    handle.reclaim();
+    assert_eq!(wakeups(&world), before);
+    world.closed();
 }

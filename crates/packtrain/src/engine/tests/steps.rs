@@ -379,24 +379,6 @@ fn a_receive_error_comes_after_the_packets_before_it() {
     world.closed();
 }
 
-/// What the first of two queues was given its device is told of, though the second fails.
-#[test]
-fn a_failure_of_one_queue_keeps_no_doorbell_from_another() {
-    let mut world = forward([2, 2]);
-    world.a[0].arrive(0..10);
-    world.b[1].tx().removed = true;
-    world.a[1].arrive(10..20);
-    let mut failed = 0;
-    for index in 0..world.workers.as_ref().map_or(0, Vec::len) {
-        failed += u32::from(world.worker(index).step(NOW).is_err());
-    }
-    assert_eq!(failed, 1);
-    let tx = world.b[0].tx();
-    assert_eq!((tx.sent.len(), tx.untold), (10, 0));
-    drop(tx);
-    world.closed();
-}
-
 #[test]
 fn a_removed_egress_ends_it_with_the_books_closed() {
     let mut world = forward([1, 1]);

@@ -7,6 +7,7 @@ use crate::packet::{Arena, Burst, Packet};
 use crate::time::{Clock, MonotonicClock};
 use packtrain_offload::flow::FlowKey;
 use packtrain_offload::layout::Layout;
+use packtrain_offload::limits::HEADER_BYTES_MAX;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -417,7 +418,21 @@ impl TxFlows {
     /// queue 0.
     #[must_use]
     pub fn queue_of(&self, packet: &Packet) -> usize {
-        let (meta, headers) = (packet.meta(), packet.first());
+        let first = packet.first();
+        let layout = packet.meta().layout;
+        let headers = layout.map_or(HEADER_BYTES_MAX, |layout| usize::from(layout.payload));
+        if first.len() >= headers.min(packet.bytes()) {
+            return self.queue_by(packet, first);
+        }
+        // They go on in the next segment, or may.
+        let mut copy = [0; HEADER_BYTES_MAX];
+        let bytes = packet.copy_to(&mut copy);
+        self.queue_by(packet, &copy[..bytes])
+    }
+
+    /// As [`TxFlows::queue_of`], of a packet with these headers.
+    fn queue_by(&self, packet: &Packet, headers: &[u8]) -> usize {
+        let meta = packet.meta();
         let tag = meta.vlan.map_or(0, |tag| u32::from(tag.control & 0xfff));
         let layout = meta
             .layout

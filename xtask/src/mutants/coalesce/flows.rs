@@ -31,14 +31,16 @@ pub const FAULTS: &[Fault] = &[
     ("run.rs", "|| packet.aside() != state.aside", ""),
     (
         "run.rs",
-        "(step == (count << 48).wrapping_sub(count))",
-        "(step >> 48 == count)",
+        "(step == (count << 48).wrapping_sub(count) && !wraps)",
+        "(step >> 48 == count && !wraps)",
     ),
     (
         "run.rs",
-        "(step == (count << 48).wrapping_sub(count))",
-        "(step as u16 == (count as u16).wrapping_neg())",
+        "(step == (count << 48).wrapping_sub(count) && !wraps)",
+        "(step as u16 == (count as u16).wrapping_neg() && !wraps)",
     ),
+    ("run.rs", "now >> 48 < count || ", ""),
+    ("run.rs", " || (now & 0xFFFF) + count > 0xFFFF", ""),
     (
         "run.rs",
         "Ids::Fixed => (step == 0).then_some(Ids::Fixed),",

@@ -54,8 +54,12 @@ impl Space {
         self.barrier.heavy();
     }
 
-    /// Producer `id` is gone.
+    /// Producer `id` is gone, or waits no more. A load, if nobody waits: who wrote itself down and
+    /// finds nobody waiting is in the list no more.
     pub(in crate::engine) fn forget(&self, id: u64) {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         let mut list = self.list();
         list.retain(|(other, _)| *other != id);
         self.count(&list);

@@ -8,6 +8,8 @@ use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::Burst;
 use crate::stats::DropReason;
 use crate::test_packets::{Segment, tcp4};
+use packtrain_offload::layout::Layout;
+use packtrain_offload::offload::LinkType;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -75,6 +77,35 @@ fn flows_keep_their_queue_and_their_order() {
     assert_eq!(world.handles.queues(Port::B), 4);
     assert!(world.handles.queue(Port::B, 4).is_none());
     world.closed();
+}
+
+/// Wherever a packet's headers are cut into segments, and whether somebody has parsed them.
+#[test]
+fn headers_in_pieces_change_no_flows_queue() {
+    let world = world([4, 4], ENDLESS, None, || Forward).unwrap();
+    let flows = world.handles.flows(Port::B);
+    let mut used = [false; 4];
+    for port in 0..20 {
+        let bytes = tcp4(&Segment {
+            port,
+            payload: 300,
+            ..Segment::default()
+        });
+        let whole = world.arena.packet_from(&bytes).unwrap();
+        let queue = flows.queue_of(&whole);
+        used[queue] = true;
+        let layout = Layout::parse(LinkType::Ethernet, &bytes, bytes.len() as u32).unwrap();
+        for split in 1..80 {
+            let mut packet = world.arena.packet_from(&bytes[..split]).unwrap();
+            let rest = world.arena.packet_from(&bytes[split..]).unwrap();
+            packet.append(rest).unwrap();
+            for known in [None, Some(layout)] {
+                packet.meta_mut().layout = known;
+                assert_eq!(flows.queue_of(&packet), queue, "port {port}, {split}");
+            }
+        }
+    }
+    assert!(used.iter().filter(|used| **used).count() > 1, "{used:?}");
 }
 
 /// Two queues whose devices take nothing, with so many free slots in the rings in front of them.

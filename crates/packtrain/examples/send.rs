@@ -4,7 +4,7 @@
 //! cargo run -p packtrain --example send -- null: 100000
 //! ```
 
-use packtrain::engine::{Ledger, Port, Session, TxHandle};
+use packtrain::engine::{Ledger, Port, Session, Settings, TxHandle};
 use packtrain::packet::Burst;
 use packtrain::plan::{Side, plan};
 use packtrain::port::{open_pair, spec::PortSpec};
@@ -26,7 +26,11 @@ pub fn run(port: &str, count: u32) -> Result<Ledger, Box<dyn Error>> {
     let (port, sink): (PortSpec, PortSpec) = (port.parse()?, "null:".parse()?);
     let [a, b] = open_pair(&port, &sink)?;
     let plan = plan(&Side::of(&a, port.wishes), &Side::of(&b, sink.wishes))?;
-    let session = Session::forward(a, b, &plan, None)?;
+    let settings = Settings {
+        senders: 2,
+        ..Settings::default()
+    };
+    let session = Session::forward_with(a, b, &plan, None, &settings)?;
     let handle = session.tx_handle(Port::A, 0).ok_or("no TX queue")?;
     // A clone for each thread: it counts for itself, and needs no lock.
     let threads = [1, 2].map(|who| {

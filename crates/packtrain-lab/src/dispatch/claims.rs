@@ -20,10 +20,9 @@ pub fn claims(outcome: &Outcome) -> Vec<Claim> {
         .iter()
         .filter(|row| row.is_adaptive())
         .collect();
-    let judged = adaptive.iter().filter(|row| row.regret.is_some());
-    let cells = judged.filter_map(|row| {
+    let cells = adaptive.iter().filter_map(|row| {
         let fixed = outcome.cells().find(|cell| cell[0].cell == row.cell)?;
-        cell(row, fixed)
+        cell(row, fixed).or_else(|| without_figure(row))
     });
     claims.extend(cells);
     claims.extend(never_worst(&adaptive));
@@ -79,6 +78,18 @@ fn cell(row: &Row, rows: &[Row]) -> Option<Claim> {
             _ => measured.replace("below", "above"),
         },
         verdict,
+        must: false,
+    })
+}
+
+/// Of repeats in which nothing was sent there is no ratio: that is no success.
+fn without_figure(row: &Row) -> Option<Claim> {
+    // One is too few to compare: it was interrupted.
+    (row.samples.len() > 1).then(|| Claim {
+        claim: format!("adaptive can be compared: {}", row.cell),
+        expected: "packets in every repeat".to_owned(),
+        measured: "no figure: in a repeat nothing was sent, by it or by the best".to_owned(),
+        verdict: Verdict::NotReproduced,
         must: false,
     })
 }

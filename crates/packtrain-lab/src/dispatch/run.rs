@@ -188,10 +188,7 @@ impl Run<'_> {
         let wishes = Wishes::default();
         let plan = plan(&Side::of(&port, wishes), &Side::of(&sink, wishes))?;
         let arena = self.ports.arena(self.cell.port, &plan)?;
-        let settings = &Settings {
-            senders: self.cell.producers,
-            ..self.settings.clone()
-        };
+        let settings = self.settings;
         let joined = join_with(&mut port, &mut sink, &plan, &arena, None, settings, || {
             Forward
         })?;

@@ -88,7 +88,7 @@ pub struct Snapshot {
     pub drops: DropSnapshot,
     /// The ledger; closed for certain only once the workers have ended.
     pub ledger: Ledger,
-    /// CPU time of all workers, in nanoseconds; as of when they last found nothing to do.
+    /// CPU time of all workers, in nanoseconds; up to 10 ms old while they run.
     pub cpu_ns: u64,
     /// System calls of the workers, those of the ports included.
     pub syscalls: u64,
@@ -98,7 +98,7 @@ pub struct Snapshot {
     pub workers: Vec<WorkerSnapshot>,
 }
 
-/// What one worker did and cost, as of when it last found nothing to do while it runs.
+/// What one worker did and cost: switches and CPU time up to 10 ms ago, while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerSnapshot {
     /// Steps taken.

@@ -17,6 +17,7 @@ use packtrain_offload::coalesce::{
     Coalescer, Done, FlushCounts, FlushReason, NotTaken, NotTakenCounts, Owned,
 };
 use packtrain_offload::layout::{Layout, Network, Transport};
+use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::collections::VecDeque;
 use std::iter::from_fn;
@@ -141,7 +142,7 @@ impl Coalesce {
             let some = from_fn(|| burst.pop_if(|packet| is_merged(packet, kinds)));
             engine.push_burst(now.as_nanos(), some, &mut sink);
             let Some(packet) = burst.pop() else { return };
-            if packet.meta().layout.is_none() {
+            if is_opaque(&packet) {
                 // Of whatever flow it is.
                 engine.flush(&mut sink);
             }
@@ -261,12 +262,18 @@ const ALL_KINDS: Features = Features::TSO4
     .union(Features::USO4)
     .union(Features::USO6);
 
+/// Whether nobody has looked into a packet: no frame was free to pull its headers together.
+fn is_opaque(packet: &Packet) -> bool {
+    packet.meta().layout.is_none() && packet.first().len() < packet.bytes().min(HEADER_BYTES_MAX)
+}
+
 /// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its
 /// flow in there; a fragment's flow cannot be told, and all is pushed out by it. So it is with one
-/// that nobody has looked into, where not all kinds are merged: it must not be held there.
+/// that nobody has looked into, where not all kinds are merged: it must not be held there. One that
+/// contradicts itself is of no flow.
 fn is_merged(packet: &Packet, kinds: Features) -> bool {
     let kind = match packet.meta().layout {
-        None => return kinds.contains(ALL_KINDS),
+        None => return !is_opaque(packet) || kinds.contains(ALL_KINDS),
         Some(Layout {
             kind,
             transport_kind,

@@ -5,7 +5,7 @@ use super::frame::Frame;
 use super::order::{Order, Out};
 use super::report::{InterfaceReport, Totals};
 use packtrain_offload::checksum;
-use packtrain_offload::coalesce::Merged;
+use packtrain_offload::coalesce::{Merged, Semantics};
 use packtrain_offload::fragment::IdSource;
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{Gso, GsoKind, LinkType};
@@ -23,13 +23,16 @@ const ID_SEED: u64 = 0x7061_636b_7472_6169;
 #[derive(Debug)]
 pub(super) struct Cutter {
     segment: Segment,
+    /// What is merged has consecutive identifications, or the same one.
+    counts_up: bool,
     ids: Box<[u16; ID_COUNTERS]>,
 }
 
 impl Cutter {
-    pub(super) fn new(segment: Segment) -> Self {
+    pub(super) fn new(segment: Segment, coalesce: Option<Semantics>) -> Self {
         Self {
             segment,
+            counts_up: coalesce != Some(Semantics::Stream),
             ids: Box::new([0; ID_COUNTERS]),
         }
     }
@@ -101,9 +104,9 @@ impl Cutter {
         self.segments_with_ids(packet, layout, gso, u32::from(merged.pieces))
     }
 
-    /// The wire packets of one that stands for `pieces`: with its identifications if they are
-    /// enough, or mean nothing, and else with new ones, since what follows those in the capture are
-    /// the next packets' (RFC 6864 §4.3).
+    /// The wire packets of one that stands for `pieces`: with its identifications if they are known
+    /// and enough, or mean nothing, and else with new ones, since what follows those in the capture
+    /// are the next packets' (RFC 6864 §4.3).
     fn segments_with_ids(
         &mut self,
         packet: &[u8],
@@ -115,7 +118,7 @@ impl Cutter {
         let count = gso.segments(layout.ip_end - u32::from(layout.payload));
         let header = packet.get(network..network + 20)?;
         let may_be_fragmented = layout.kind == Network::Ipv4 && header[6] & 0x40 == 0;
-        if !may_be_fragmented || count <= pieces {
+        if !may_be_fragmented || (self.counts_up && count <= pieces) {
             return segments(packet, layout, gso);
         }
         let mut ids = IdSource::new(&mut self.ids[..], ID_SEED)?;

@@ -220,7 +220,7 @@ impl<W: Write> Replay<W> {
             lanes: Vec::new(),
             section: input.sections(),
             order: Order::default(),
-            cutter: Cutter::new(options.segment),
+            cutter: Cutter::new(options.segment, options.coalesce),
             report: Report::new(format),
             now: 0,
             deadline: u64::MAX,

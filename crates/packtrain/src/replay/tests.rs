@@ -468,6 +468,21 @@ fn identifications_do_not_repeat_where_packets_may_be_fragmented() {
     }
 }
 
+/// What `stream` merges need not count up: then what is made of it is not numbered from the first.
+#[test]
+fn what_did_not_count_up_is_numbered_anew() {
+    let packet = |(n, id): (u32, u16)| {
+        let bytes = tcp_df(1, 1 + n * 1000, id, 0, &[3; 1000], false);
+        Captured::new(1_000 + u64::from(n), 0, bytes)
+    };
+    let packets = [(0, 100), (1, 7), (2, 300)].map(packet);
+    let (out, _) = cut(&packets, 1040, Semantics::Stream);
+    let seen = ids(&out);
+    assert_eq!(seen.len(), 3);
+    assert_ne!(seen[0], 100);
+    assert_eq!([seen[1], seen[2]], [1, 2].map(|n| seen[0].wrapping_add(n)));
+}
+
 #[test]
 fn a_fixed_identification_stays_fixed() {
     let packet = |n: u32| {

@@ -53,14 +53,14 @@ pub fn run(args: &BenchDispatchArgs) -> Result<(), Failure> {
     told.clear();
     let outcome = result.map_err(|error| failed(&error))?;
     let document = document(&outcome, &options, begin.elapsed());
-    if let Some(path) = &args.output {
-        write(path, &document)?;
-    }
+    // What took minutes is printed, whatever becomes of the file.
+    let written = args.output.as_ref().map(|path| write(path, &document));
     if args.json {
         json::write(document)?;
     } else {
         print::output(&text::text(&outcome, Style::stdout()))?;
     }
+    written.transpose()?;
     match outcome.unclosed.first() {
         None => Ok(()),
         Some(first) => Err(Failure::new(

@@ -342,6 +342,10 @@ impl<T: TxDescriptors> Egress<T> {
         now: &impl Fn() -> Instant,
     ) -> Result<(), Closed> {
         let _inside = self.enter(producer)?;
+        if burst.is_empty() {
+            // Nothing is to be done, and so nobody's role is taken for it.
+            return Ok(());
+        }
         let counters = &*producer.counters;
         let before = burst.wire_packets();
         self.put(producer, burst, None, now);

@@ -487,6 +487,19 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
     assert!(end.drops.get(DropReason::Shutdown) > 0 && end.ledger.held == 0);
 }
 
+/// To send nothing is no submission, and takes the consumer's role from nobody.
+#[test]
+fn a_burst_of_nothing_is_not_counted() {
+    let world = one(Dispatch::Direct);
+    let mut handle = to_b(&world);
+    for _ in 0..3 {
+        assert_eq!(handle.try_send(&mut Burst::new()), Ok(0));
+    }
+    let tx = world.stats.snapshot().ports[1].tx[0];
+    assert_eq!((tx.direct, tx.deferred, tx.packets), (0, 0, 0));
+    world.closed();
+}
+
 /// Blocked in all forms when the run ends: told, and nobody hangs.
 #[test]
 fn the_end_of_the_run_releases_who_waits() {

@@ -420,10 +420,11 @@ fn a_packet_without_layout_is_not_held_where_its_kind_may_pass_by() {
                 payload: 400,
                 ..Segment::default()
             });
-            let mut packet = bench.packet(&frame);
-            if index < first_known {
-                packet.meta_mut().layout = None;
-            }
+            let packet = if index < first_known {
+                opaque(&bench, &frame)
+            } else {
+                bench.packet(&frame)
+            };
             burst.push(packet).expect("there is room");
         }
         bench.given += 3;
@@ -438,10 +439,11 @@ fn a_packet_without_layout_is_not_held_where_its_kind_may_pass_by() {
     let mut bench = Bench::new(&Coalescing { kinds, ..plan() });
     let mut burst = Burst::new();
     for (index, frame) in train(3, 500).iter().enumerate() {
-        let mut packet = bench.packet(frame);
-        if index == 2 {
-            packet.meta_mut().layout = None;
-        }
+        let packet = if index == 2 {
+            opaque(&bench, frame)
+        } else {
+            bench.packet(frame)
+        };
         burst.push(packet).expect("there is room");
     }
     bench.given += 3;
@@ -450,4 +452,32 @@ fn a_packet_without_layout_is_not_held_where_its_kind_may_pass_by() {
     bench.flush();
     let merged = bench.taken.iter().map(|packet| packet.meta().wire_packets);
     assert_eq!(merged.collect::<Vec<_>>(), [2, 1]);
+}
+
+/// A packet whose headers nobody has pulled together.
+fn opaque(bench: &Bench, frame: &[u8]) -> Packet {
+    let mut packet = bench.packet(&frame[..30]);
+    let rest = bench.packet(&frame[30..]);
+    packet.append(rest).expect("there is room");
+    packet.meta_mut().layout = None;
+    packet
+}
+
+/// One that contradicts itself is of no flow, and ends no other's run.
+#[test]
+fn a_malformed_packet_ends_no_merging() {
+    for kinds in [ALL, Features::TSO4.union(Features::TSO6)] {
+        let mut bench = Bench::new(&Coalescing { kinds, ..plan() });
+        let mut frames = Vec::new();
+        for frame in train(8, 500) {
+            let mut wrong = frame.clone();
+            wrong[16..18].fill(0xff);
+            frames.extend([frame, wrong]);
+        }
+        bench.give(START, ALL, &frames);
+        bench.flush();
+        let counts = bench.counts();
+        assert_eq!((counts.gro_packets, counts.gro_wire_packets), (1, 8));
+        assert_eq!(counts.gro_passed_protocol, 8);
+    }
 }

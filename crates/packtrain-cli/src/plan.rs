@@ -95,7 +95,7 @@ pub fn text(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
     }
     text.push_str(&attachments(joint, settings, style));
     text.push_str(if joint.plan.worker_per_direction() {
-        "workers: one for each direction of a pair of queues, since large packets are cut for one\n"
+        "workers: one for each direction of a pair of queues, since large packets arrive\n"
     } else {
         "workers: one for each pair of queues, both directions\n"
     });

@@ -21,7 +21,7 @@ pub use wishes::{Coalesce, QueueWishes, Wishes};
 pub use crate::policy::SettingError;
 
 use crate::advice;
-use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX, QUEUES_MAX};
+use crate::limits::{BURST_BYTES_MAX, BURST_LAST_BYTES, BURST_PACKETS_MAX, QUEUES_MAX};
 use crate::packet::{Arena, Burst, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -572,7 +572,11 @@ impl<'a> RxBurst<'a> {
     /// One packet was received.
     pub fn push(&mut self, mut packet: Packet, info: &RxInfo) {
         self.budget = self.budget.saturating_sub(1);
-        self.bytes += packet.bytes();
+        let bytes = packet.bytes();
+        self.bytes += bytes;
+        if bytes >= BURST_LAST_BYTES {
+            self.bytes = BURST_BYTES_MAX;
+        }
         let meta = packet.meta_mut();
         meta.layout = info.layout;
         meta.checksum = info.checksum;

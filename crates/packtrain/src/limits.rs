@@ -16,8 +16,11 @@ pub const PACKET_BYTES_MAX: usize = offload::PACKET_BYTES_MAX;
 pub const SEGMENTS_MAX: usize = 128;
 /// Most packets in one burst.
 pub const BURST_PACKETS_MAX: usize = 64;
-/// A burst also ends after so many bytes, so that a train of super-packets stays in cache.
+/// A burst also ends after so many bytes, so that what it holds stays in cache.
 pub const BURST_BYTES_MAX: usize = 128 * 1024;
+/// And with a packet of so many bytes: it fills most of the nearest cache, and is copied out
+/// again from a farther one if another is copied in before.
+pub const BURST_LAST_BYTES: usize = 32 * 1024;
 /// Packets a TX queue may hold between the framework and the device.
 pub const TX_STAGED_PACKETS_MAX: usize = BURST_PACKETS_MAX;
 /// Descriptors (segments) that a device is given at most before it is told of them: a burst of

@@ -177,15 +177,6 @@ pub struct Direction {
     pub ring: Option<usize>,
 }
 
-impl Direction {
-    /// Whether packtrain cuts large packets, as it does for an egress that takes none.
-    fn cuts(&self) -> bool {
-        let large = Features::TSO | Features::USO;
-        let mut decisions = self.decisions.iter();
-        decisions.any(|d| d.who == Who::Software && large.contains(d.feature))
-    }
-}
-
 /// How two ports are joined. Index 0 is the first port, or the direction that starts at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -200,13 +191,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether each direction of a pair of queues has a worker of its own, since packtrain cuts
-    /// large packets for one of them: then one direction moves many small packets and the other few
-    /// large ones, and neither should wait for the other. Else one worker has both, and wakes up
-    /// half as often.
+    /// Whether each direction of a pair of queues has a worker of its own, since a port hands over
+    /// large packets: the time that one of them takes to copy or to cut, what comes from the other
+    /// side should not wait for. Else one worker has both, and costs less for each byte.
     #[must_use]
     pub fn worker_per_direction(&self) -> bool {
-        self.directions.iter().any(Direction::cuts)
+        let large = Features::TSO | Features::USO;
+        let mut attached = self.attach.iter();
+        attached.any(|port| !port.rx.intersection(large).is_empty())
     }
 }
 

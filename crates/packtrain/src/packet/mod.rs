@@ -325,19 +325,23 @@ impl Packet {
     /// Free bytes behind the last segment, for writing; follow with [`Packet::grow`]. Empty when
     /// the frame is shared.
     pub fn tailroom_mut(&mut self) -> &mut [u8] {
-        let core = self.core();
-        let last = self
-            .segment_count()
-            .checked_sub(1)
-            .and_then(|last| self.segment(last));
-        let Some(segment) = last.filter(|s| core.is_exclusive(s.frame)) else {
+        let Some((_index, segment)) = self.own_last() else {
             return &mut [];
         };
         // SAFETY: behind the segment but within its frame, which only this segment refers to.
         unsafe {
-            let end = start(core, segment).add(segment.len as usize);
+            let end = start(self.core(), segment).add(segment.len as usize);
             std::slice::from_raw_parts_mut(end, segment.tailroom())
         }
+    }
+
+    /// The last segment and its index, if no other refers to its frame.
+    fn own_last(&self) -> Option<(usize, Segment)> {
+        let index = self.segment_count().checked_sub(1)?;
+        let segment = self.segment(index)?;
+        self.core()
+            .is_exclusive(segment.frame)
+            .then_some((index, segment))
     }
 
     /// Makes the first `bytes` bytes of the tailroom part of the packet.
@@ -346,18 +350,16 @@ impl Packet {
     ///
     /// [`PacketError::OutOfRange`] when the tailroom is smaller.
     pub fn grow(&mut self, bytes: usize) -> Result<(), PacketError> {
-        if bytes > self.tailroom_mut().len() {
-            return Err(PacketError::OutOfRange);
+        match self.own_last() {
+            Some((index, mut segment)) if bytes <= segment.tailroom() => {
+                segment.len += bytes as u32;
+                self.set_segment(index, segment);
+                self.head_mut().bytes += bytes as u32;
+                Ok(())
+            }
+            _ if bytes == 0 => Ok(()),
+            _ => Err(PacketError::OutOfRange),
         }
-        let Some(last) = self.segment_count().checked_sub(1) else {
-            return Ok(());
-        };
-        if let Some(mut segment) = self.segment(last) {
-            segment.len += bytes as u32;
-            self.set_segment(last, segment);
-            self.head_mut().bytes += bytes as u32;
-        }
-        Ok(())
     }
 
     /// Adds an empty segment at the end: a fresh frame with the standard headroom.

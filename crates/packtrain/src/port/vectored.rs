@@ -118,16 +118,17 @@ impl Posted {
     /// Copies out what fits a small frame (copy-break), so that a packet that waits somewhere keeps
     /// no more memory than it needs.
     fn take_whole(&mut self, bytes: usize) -> Result<Packet, DropReason> {
-        let frame = self.large.last_mut().ok_or(DropReason::NoBuffer)?;
-        let read = &frame.tailroom_mut()[..bytes];
-        let small = self.small.last_mut().ok_or(DropReason::NoBuffer)?;
-        if let Some(room) = small.tailroom_mut().get_mut(..bytes) {
-            room.copy_from_slice(read);
-            fill(small, bytes)?;
-            return self.small.pop().ok_or(DropReason::NoBuffer);
-        }
-        let mut packet = self.large.pop().ok_or(DropReason::NoBuffer)?;
-        fill(&mut packet, bytes)?;
+        let frames = if bytes <= FrameClass::Small.data_bytes() + self.front {
+            let frame = self.large.last_mut().ok_or(DropReason::NoBuffer)?;
+            let read = &frame.tailroom_mut()[..bytes];
+            let small = self.small.last_mut().ok_or(DropReason::NoBuffer)?;
+            small.tailroom_mut()[..bytes].copy_from_slice(read);
+            &mut self.small
+        } else {
+            &mut self.large
+        };
+        let mut packet = frames.pop().ok_or(DropReason::NoBuffer)?;
+        packet.grow(bytes).map_err(|_| DropReason::TooLong)?;
         Ok(packet)
     }
 

@@ -206,9 +206,7 @@ fn queue_i_sends_to_queue_i_modulo_the_other_ports() {
 fn maps_queues(from: usize, to: usize, per_direction: bool) {
     let mut plan = super::fake::plan_of([from, to]);
     if per_direction {
-        let cut = |d: &&mut Decision| d.feature == Features::TSO4;
-        let decision = plan.directions[0].decisions.iter_mut().find(cut);
-        decision.expect("one for each feature").who = Who::Software;
+        plan.attach[0].rx = Features::TSO4;
     }
     assert_eq!(plan.worker_per_direction(), per_direction);
     let mut world = planned(&plan, [from, to], ENDLESS, None, || Forward).unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::driver::RxInfo;
-use crate::limits::RX_COPY_BREAK_BYTES;
+use crate::limits::{BURST_BYTES_MAX, BURST_LAST_BYTES, RX_COPY_BREAK_BYTES};
 use std::collections::VecDeque;
 
 /// What arrives.
@@ -125,6 +125,22 @@ fn the_budget_is_a_bound_and_says_when_it_ended_the_poll() {
     let counters = bench.queue.counters().snapshot();
     assert_eq!((counters.polls, counters.budget_exhausted), (3, 2));
     assert_eq!(counters.packets, 40);
+}
+
+/// The second large packet would push the first one out of the cache that it is copied on from.
+#[test]
+fn a_poll_ends_with_a_large_packet_or_when_the_small_ones_are_many_bytes() {
+    let of = |number, bytes| Item::Packet(number, bytes, FrameClass::Large);
+    let last = BURST_LAST_BYTES;
+    let mut bench = Bench::new([of(0, last - 1), of(1, last), of(2, 65_549), of(3, 60)]);
+    assert_eq!(bench.poll(64), (vec![0, 1], true));
+    assert_eq!(bench.poll(64), (vec![2], true));
+    assert_eq!(bench.poll(64), (vec![3], false));
+
+    let jumbo = BURST_BYTES_MAX / 16;
+    let mut bench = Bench::new((0..20).map(|number| of(number, jumbo)));
+    assert_eq!(bench.poll(64), ((0..16).collect(), true));
+    assert_eq!(bench.poll(64), ((16..20).collect(), false));
 }
 
 #[test]

@@ -66,6 +66,9 @@ pub struct Capabilities {
     pub rx: Features,
     /// Offloads that packets *to* the device may come with.
     pub tx: Features,
+    /// Packets that each queue may hold back on their way in, for which the arena is to have frames
+    /// besides; of those in large frames [`RX_HELD_LARGE_MAX`](crate::limits::RX_HELD_LARGE_MAX).
+    pub rx_held_max: usize,
     /// Segments that an ordinary packet may have.
     pub tx_segments_max: usize,
     /// Segments that a GSO packet may have.
@@ -96,6 +99,7 @@ impl Default for Capabilities {
             input: Input::Endless,
             rx: Features::NONE,
             tx: Features::NONE,
+            rx_held_max: 0,
             tx_segments_max: 1,
             tx_gso_segments_max: 1,
             tx_segment_bytes_max: usize::MAX,
@@ -635,7 +639,8 @@ pub trait RxDescriptors: Send {
     }
 
     /// Packets that the device holds already: taken from outside but not handed over. They have
-    /// not been received yet, as the framework counts.
+    /// not been received yet, as the framework counts. Where a poll changes the number, buffers are
+    /// gone with the packets, and `refill` comes as if some had been handed over.
     fn held(&self) -> u64 {
         0
     }

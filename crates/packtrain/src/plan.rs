@@ -175,6 +175,8 @@ pub struct Direction {
     pub limits: FitLimits,
     /// Descriptors in each TX ring of the egress device, if it has rings.
     pub ring: Option<usize>,
+    /// Packets that each RX queue of the ingress device may hold back.
+    pub held: usize,
 }
 
 /// How two ports are joined. Index 0 is the first port, or the direction that starts at it.
@@ -305,6 +307,7 @@ fn direction(from: &Side, to: &Side) -> Direction {
         tx,
         limits,
         ring: to.capabilities.tx_ring,
+        held: from.capabilities.rx_held_max,
     }
 }
 

@@ -42,7 +42,9 @@ pub use snapshot::{PortSnapshot, PortStats, Snapshot, Stats, WorkerSnapshot};
 pub use worker::{Lanes, Next, RxLane, Worker, WorkerCounters};
 
 use crate::driver::{DeviceError, Driver, Input, QueuePair};
-use crate::limits::{BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, SEGMENTS_MAX};
+use crate::limits::{
+    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, RX_HELD_LARGE_MAX, SEGMENTS_MAX,
+};
 use crate::packet::{Arena, ArenaConfig, Ingress};
 use crate::plan::{Direction, Plan};
 use crate::policy::dispatch::Dispatch;
@@ -99,6 +101,9 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
         // take at least four descriptors, fewer.
         small += attach.queues * (SMALL_FRAMES_PER_QUEUE + 2 * ring);
         large += attach.queues * (LARGE_FRAMES_PER_QUEUE + ring / 4);
+        let held = plan.directions[port].held.min(RING_COUNTED_MAX);
+        small += attach.queues * held;
+        large += attach.queues * held.min(RX_HELD_LARGE_MAX);
         if plan.directions[port].coalesce.is_some() {
             small += attach.queues * (COALESCE_PACKETS_MAX + BURST_PACKETS_MAX);
             large += attach.queues * (COALESCE_LARGE_MAX + BURST_PACKETS_MAX);

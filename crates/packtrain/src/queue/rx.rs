@@ -114,6 +114,7 @@ impl<R: RxDescriptors> RxQueue<R> {
             self.refill(now);
         }
         let (before, received) = (burst.len(), self.received());
+        let held = self.device.held();
         let mut bad = Bad {
             counters: &counters,
             drops: &self.drops,
@@ -131,11 +132,15 @@ impl<R: RxDescriptors> RxQueue<R> {
         if !nothing_came {
             counters.batches.poll.record(self.received() - received);
             trace::rx_poll(counters.id, self.received() - received);
+        }
+        // What a device keeps for later, as on a slow wire, it has taken a buffer for.
+        let took_nothing = nothing_came && self.device.held() == held;
+        if !took_nothing {
             // Before the packets go on, so that the device can receive meanwhile; and before the
             // worker sleeps, since a device without buffers has nothing to wake it for.
             self.refill(now);
         }
-        self.starved = self.short && nothing_came;
+        self.starved = self.short && took_nothing;
         counters.syscalls.set(self.device.syscalls());
         counters.publish();
         result.map(|()| exhausted)

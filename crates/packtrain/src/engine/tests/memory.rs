@@ -2,6 +2,7 @@
 
 use super::fake::plan_of;
 use crate::engine::arena_config;
+use crate::limits::RX_HELD_LARGE_MAX;
 use crate::packet::ArenaConfig;
 use crate::port::sim::RING_MAX;
 
@@ -44,4 +45,19 @@ fn the_largest_rings_leave_frames_for_packets() {
     }
     let posted = 2 * RING_MAX as u32;
     assert!(arena_config(&plan).small_frames >= 2 * posted);
+}
+
+/// What a line of a network holds back must not be what the queues receive into.
+#[test]
+fn packets_that_are_held_back_have_frames_of_their_own() {
+    let mut plan = plan_of([1, 1]);
+    plan.attach.iter_mut().for_each(|how| how.queues = 16);
+    let without = arena_config(&plan);
+    plan.directions[0].held = 1024;
+    let with = arena_config(&plan);
+    assert_eq!(with.small_frames - without.small_frames, 16 * 1024);
+    assert_eq!(
+        (with.large_frames - without.large_frames) as usize,
+        16 * RX_HELD_LARGE_MAX
+    );
 }

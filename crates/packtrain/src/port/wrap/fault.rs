@@ -7,7 +7,7 @@ use crate::driver::{
     Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxBatch,
     TxDescriptors, TxPacket,
 };
-use crate::limits::BURST_PACKETS_MAX;
+use crate::limits::{BURST_PACKETS_MAX, RX_HELD_LARGE_MAX};
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -43,8 +43,9 @@ pub struct FaultOptions {
     pub reorder_by: u32,
     /// How long a packet waits at most for others to overtake it.
     pub reorder_time: Duration,
-    /// Packets held back at most, for each queue. While there are so many, nothing more is taken
-    /// from the device.
+    /// Packets held back at most, for each queue; of packets of several segments as many segments,
+    /// and of those in large frames [`RX_HELD_LARGE_MAX`]. While there are so many, nothing more is
+    /// taken from the device: what it then has no room for it counts itself.
     pub held_packets_max: usize,
 }
 
@@ -159,7 +160,12 @@ impl<D: Driver> Driver for Fault<D> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let mut capabilities = self.inner.capabilities();
+        if self.options.delay > 0.0 || self.options.reorder > 0.0 {
+            let own = self.options.held_packets_max.max(1);
+            capabilities.rx_held_max = capabilities.rx_held_max.saturating_add(own);
+        }
+        capabilities
     }
 
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
@@ -172,7 +178,7 @@ impl<D: Driver> Driver for Fault<D> {
                 link: capabilities.link,
                 dice: Dice::new(self.options.seed, queue as u64),
                 stage: Burst::new(),
-                line: VecDeque::with_capacity(self.options.held_packets_max.max(1) + LINE_SLACK),
+                line: Line::new(self.options.held_packets_max.max(1)),
                 ended: capabilities.input == Input::None,
                 finished: false,
                 at: Instant::default(),
@@ -257,6 +263,63 @@ impl Held {
     }
 }
 
+/// What was taken from the device and not handed over, oldest first.
+#[derive(Debug)]
+struct Line {
+    held: VecDeque<Held>,
+    packets_max: usize,
+    /// Of all packets: each is in a frame that others may wait for.
+    segments: usize,
+    /// Packets that are not in small frames only.
+    large: usize,
+}
+
+impl Line {
+    fn new(packets_max: usize) -> Self {
+        Self {
+            held: VecDeque::with_capacity(packets_max + LINE_SLACK),
+            packets_max,
+            segments: 0,
+            large: 0,
+        }
+    }
+
+    fn push(&mut self, held: Held) {
+        self.segments += held.packet.segment_count();
+        self.large += usize::from(!held.packet.in_small_frames());
+        self.held.push_back(held);
+    }
+
+    fn remove(&mut self, index: usize) -> Option<Held> {
+        let held = self.held.remove(index)?;
+        self.segments -= held.packet.segment_count();
+        self.large -= usize::from(!held.packet.in_small_frames());
+        Some(held)
+    }
+
+    fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Packets that may be taken from the device. Of more than one segment they may be too many,
+    /// which a burst bounds.
+    fn room(&self) -> usize {
+        if self.segments >= self.packets_max || self.large >= RX_HELD_LARGE_MAX {
+            return 0;
+        }
+        self.packets_max.saturating_sub(self.held.len())
+    }
+
+    fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// Packets that it has memory for beyond `taken` ones.
+    fn spare(&self, taken: usize) -> usize {
+        self.held.capacity() - self.held.len() - taken
+    }
+}
+
 /// What is in store for one packet.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
@@ -275,8 +338,7 @@ pub struct FaultRx<R> {
     link: LinkType,
     dice: Dice,
     stage: Burst,
-    /// What was taken from the device and not handed over, oldest first.
-    line: VecDeque<Held>,
+    line: Line,
     /// Nothing more comes from the device.
     ended: bool,
     /// The device has said that its input is at its end.
@@ -325,18 +387,18 @@ impl<R: RxDescriptors> FaultRx<R> {
             until,
         };
         // Room for what else this poll has taken already stays free.
-        let room = self.line.capacity() - self.line.len() - self.stage.len();
+        let room = self.line.spare(self.stage.len());
         // The copy is made first: only one of the two is damaged.
         if fate.duplicate
             && room >= 2
             && let Ok(copy) = packet.try_clone()
         {
             count(&counters.duplicated);
-            self.line.push_back(held(copy));
+            self.line.push(held(copy));
         }
         if fate.corrupt {
             let mut corruptor = Corruptor {
-                room: self.line.capacity() - self.line.len() - self.stage.len(),
+                room: self.line.spare(self.stage.len()),
                 dice: &mut self.dice,
                 arena: &self.arena,
                 scratch: &mut self.scratch,
@@ -344,21 +406,21 @@ impl<R: RxDescriptors> FaultRx<R> {
             };
             if let Some(wire) = corruptor.corrupt(&packet) {
                 count(&counters.corrupted);
-                self.line.extend(wire.into_iter().map(held));
+                wire.into_iter().for_each(|one| self.line.push(held(one)));
                 return;
             }
         }
-        self.line.push_back(held(packet));
+        self.line.push(held(packet));
     }
 
     /// What arming comes to where the device has nothing to say.
     fn armed_by_line(&self) -> Option<Armed> {
         let (now, ended) = (self.at, self.ended);
         // The last poll ended by its budget, not for lack of packets.
-        if self.line.iter().any(|held| held.is_ready(now, ended)) {
+        if self.line.held.iter().any(|held| held.is_ready(now, ended)) {
             return Some(Armed::WorkPending);
         }
-        (self.ended || self.is_full()).then_some(Armed::Idle)
+        (self.ended || self.line.is_full()).then_some(Armed::Idle)
     }
 
     /// Hands over what is ready, oldest first.
@@ -373,7 +435,7 @@ impl<R: RxDescriptors> FaultRx<R> {
     fn sweep(&mut self, now: Instant, ended: bool, burst: &mut RxBurst<'_>) {
         let mut index = 0;
         while index < self.line.len() && burst.budget() > 0 {
-            if !self.line[index].is_ready(now, ended) {
+            if !self.line.held[index].is_ready(now, ended) {
                 index += 1;
                 continue;
             }
@@ -383,7 +445,7 @@ impl<R: RxDescriptors> FaultRx<R> {
             let info = info_of(&held.packet);
             burst.push(held.packet, &info);
             // Whoever has been overtaken by enough now comes next.
-            for (place, overtaken) in self.line.iter_mut().take(index).enumerate().rev() {
+            for (place, overtaken) in self.line.held.iter_mut().take(index).enumerate().rev() {
                 overtaken.behind = overtaken.behind.saturating_sub(1);
                 if overtaken.is_ready(now, ended) {
                     index = place;
@@ -400,7 +462,7 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
 
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         self.at = now;
-        let room = self.line_max().saturating_sub(self.line.len());
+        let room = self.line.room();
         let mut result = Ok(());
         if !self.ended && room > 0 {
             let budget = burst.budget().min(room);
@@ -416,7 +478,7 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
             result = Ok(());
         }
         self.release(now, burst);
-        if self.finished && self.line.is_empty() {
+        if self.finished && self.line.held.is_empty() {
             return Err(DeviceError::Finished);
         }
         result
@@ -432,7 +494,7 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         // A device that is not polled must not wake anyone.
-        if self.ended || self.is_full() {
+        if self.ended || self.line.is_full() {
             return None;
         }
         self.inner.wake()
@@ -440,8 +502,8 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
 
     fn next_at(&self) -> Option<Instant> {
         let ready_at = |held: &Held| held.ready_at(self.ended);
-        let own = self.line.iter().map(ready_at).min();
-        let inner = if self.ended || self.is_full() {
+        let own = self.line.held.iter().map(ready_at).min();
+        let inner = if self.ended || self.line.is_full() {
             None
         } else {
             self.inner.next_at()
@@ -455,16 +517,6 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
 
     fn syscalls(&self) -> u64 {
         self.inner.syscalls()
-    }
-}
-
-impl<R> FaultRx<R> {
-    fn line_max(&self) -> usize {
-        self.options.held_packets_max.max(1)
-    }
-
-    fn is_full(&self) -> bool {
-        self.line.len() >= self.line_max()
     }
 }
 

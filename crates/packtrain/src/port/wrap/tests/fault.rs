@@ -1,6 +1,10 @@
 //! Packets that are lost, repeated, damaged, late and overtaken.
 
 use super::*;
+use crate::limits::{BURST_PACKETS_MAX, RX_HELD_LARGE_MAX};
+use crate::packet::Ingress;
+use crate::port::null::{Null, NullConfig, Source};
+use crate::queue::RxQueue;
 
 /// What a run of `count` packets comes to: who arrives at which poll, and what is lost.
 fn outcome(options: FaultOptions, count: usize) -> (Vec<Vec<Vec<u8>>>, usize, Faults) {
@@ -259,6 +263,130 @@ fn a_full_line_leaves_packets_with_the_device() {
     assert_eq!(rig.rx.arm(), Armed::WorkPending);
     assert_eq!(rig.rx.arm_for(15), Some(Armed::WorkPending));
     assert_eq!(rig.rx.arm_for(16), Some(Armed::Idle));
+}
+
+/// What a source that always has packets comes to behind a line of 10 ms and 1024 packets, polled
+/// each 10 µs for a second or when its queue asks for it: packets, and polls in vain after which
+/// the worker would not have slept.
+fn through_a_line(small_frames: u32, delay: f64) -> (u64, usize) {
+    let config = ArenaConfig {
+        small_frames,
+        large_frames: 0,
+        lines: 2 * small_frames,
+    };
+    let arena = Arena::new(config).unwrap();
+    let source = NullConfig {
+        source: Some(Source::default()),
+        ..NullConfig::default()
+    };
+    let options = FaultOptions {
+        delay,
+        delay_time: Duration::from_millis(10),
+        ..FaultOptions::default()
+    };
+    let mut port = Fault::new(Null::new(source), options);
+    assert_eq!(port.capabilities().rx_held_max, 1024);
+    let (rx, _tx) = port.attach(&Attach::default(), &arena).unwrap().remove(0);
+    let (counters, drops) = (Arc::default(), Arc::default());
+    let (link, ingress) = (port.capabilities().link, Ingress::default());
+    let mut queue = RxQueue::new(rx, arena.clone(), link, ingress, counters, drops);
+    let mut in_vain = 0;
+    for step in 1..=100_000_u64 {
+        let now = Instant::from_nanos(step * 10_000);
+        let (mut burst, held) = (Burst::new(), queue.held());
+        queue.poll(now, &mut burst, BURST_PACKETS_MAX).unwrap();
+        assert!(queue.held() <= 1024);
+        let idle = burst.is_empty() && queue.held() == held;
+        if idle && queue.arm() == Armed::WorkPending {
+            in_vain += 1;
+        }
+        let asleep = queue.arm() == Armed::Idle;
+        assert!(
+            !asleep || queue.next_at().is_some_and(|at| at > now),
+            "for ever"
+        );
+    }
+    (queue.received(), in_vain)
+}
+
+/// The device has buffers for 64 packets, and the line takes them without handing any over.
+#[test]
+fn a_line_holds_as_much_as_it_may_and_not_what_the_device_has_buffers_for() {
+    let (packets, in_vain) = through_a_line(8192, 1.0);
+    // 1024 in 10 ms, and what is polled while a full line empties.
+    assert!(packets > 90_000, "{packets}");
+    assert_eq!(in_vain, 0, "the worker sleeps until a packet is due");
+    // Every other packet is late, and keeps its place on the line.
+    let (packets, in_vain) = through_a_line(8192, 0.5);
+    assert!(packets > 180_000, "{packets}");
+    assert_eq!(in_vain, 0);
+}
+
+#[test]
+fn a_line_with_an_arena_smaller_than_it_goes_on_and_sleeps_too() {
+    let (packets, in_vain) = through_a_line(512, 1.0);
+    assert!(packets > 20_000, "{packets}");
+    assert_eq!(in_vain, 0);
+}
+
+/// Else the packets on the line of one queue would have all frames of the others.
+#[test]
+fn of_large_packets_and_of_many_segments_a_line_holds_fewer() {
+    let options = FaultOptions {
+        delay: 1.0,
+        held_packets_max: 1024,
+        ..FaultOptions::default()
+    };
+    let mut rig = faults(options);
+    rig.arena = Arena::new(ArenaConfig {
+        small_frames: 4096,
+        large_frames: 512,
+        lines: 8192,
+    })
+    .unwrap();
+    let in_pieces = |pieces: usize| {
+        let mut packet = rig.arena.packet_from(&udp(64, 0)).unwrap();
+        for _ in 1..pieces {
+            packet.add_frame(FrameClass::Small).unwrap();
+            packet.grow(1).unwrap();
+        }
+        packet
+    };
+    for _ in 0..300 {
+        rig.fake.give(in_pieces(10), RxInfo::default());
+    }
+    for now in 1..20 {
+        rig.poll(now).1.unwrap();
+    }
+    // One burst more: it is asked for before it is known what comes.
+    let most = 1024_u64.div_ceil(10) + BURST_PACKETS_MAX as u64;
+    assert!((103..=most).contains(&rig.rx.held()), "{}", rig.rx.held());
+    assert_eq!(rig.rx.arm(), Armed::Idle);
+
+    let mut rig = faults(options);
+    rig.arena = Arena::new(ArenaConfig {
+        small_frames: 4096,
+        large_frames: 512,
+        lines: 8192,
+    })
+    .unwrap();
+    for _ in 0..300 {
+        let mut packet = rig.arena.packet(FrameClass::Large).unwrap();
+        packet.grow(2000).unwrap();
+        rig.fake.give(packet, RxInfo::default());
+    }
+    for now in 1..20 {
+        rig.poll(now).1.unwrap();
+    }
+    let most = (RX_HELD_LARGE_MAX + BURST_PACKETS_MAX) as u64;
+    let held = RX_HELD_LARGE_MAX as u64..=most;
+    assert!(held.contains(&rig.rx.held()), "{}", rig.rx.held());
+    // Once they are gone there is room again.
+    let left = lock(&rig.fake.0).input.len();
+    assert!(left > 0 && !rig.poll(20_000_000).0.is_empty());
+    rig.poll(20_000_001).1.unwrap();
+    rig.poll(20_000_002).1.unwrap();
+    assert!(lock(&rig.fake.0).input.len() < left);
 }
 
 proptest! {

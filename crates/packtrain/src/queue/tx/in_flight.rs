@@ -97,6 +97,7 @@ impl InFlight {
     pub(super) fn tick(&mut self) -> usize {
         let mut old = 0;
         for slot in self.slots.iter_mut().filter(|slot| slot.packet.is_some()) {
+            // `REPORTED` is later than any age.
             if slot.since < self.age {
                 slot.since = REPORTED;
                 old += 1;
@@ -106,9 +107,10 @@ impl InFlight {
         old
     }
 
-    /// The device had a reason to keep them: their time begins anew.
+    /// The device had a reason to keep them: their time begins anew. Those that were said to be
+    /// lost stay so, or they would be said again after each pause of the wire.
     pub(super) fn forgive(&mut self) {
-        for slot in &mut self.slots {
+        for slot in self.slots.iter_mut().filter(|slot| slot.since != REPORTED) {
             slot.since = self.age;
         }
     }

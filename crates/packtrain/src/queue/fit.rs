@@ -23,7 +23,7 @@ impl FitLimits {
             && (self.segment_bytes_max == usize::MAX
                 || packet.segments().all(|s| s.len() <= self.segment_bytes_max))
             && (self.memory == TxMemory::Any || packet.in_small_frames())
-            && (!self.contiguous_headers || self.has_contiguous_headers(packet))
+            && packet.first().len() >= self.first_bytes_min(packet)
     }
 
     /// Whether [`fit`] would change nothing.
@@ -33,12 +33,11 @@ impl FitLimits {
             && self.is_fit(packet)
     }
 
-    fn has_contiguous_headers(&self, packet: &Packet) -> bool {
-        let headers = packet
-            .meta()
-            .layout
-            .map_or(0, |layout| usize::from(layout.payload));
-        packet.first().len() >= headers.min(packet.bytes())
+    /// Bytes that the first segment must have.
+    fn first_bytes_min(&self, packet: &Packet) -> usize {
+        let layout = packet.meta().layout.filter(|_| self.contiguous_headers);
+        let headers = layout.map_or(0, |layout| usize::from(layout.payload));
+        headers.min(packet.bytes())
     }
 }
 
@@ -72,7 +71,8 @@ pub struct Unfit {
 ///
 /// # Errors
 ///
-/// [`Unfit`], when the packet has too many bytes for the limits, or no frame is free to copy to.
+/// [`Unfit`], when the packet has too many bytes for the limits, or its headers have for the first
+/// segment, or no frame is free to copy to.
 pub fn fit(
     mut packet: Packet,
     limits: &FitLimits,
@@ -103,11 +103,19 @@ pub fn defrag(packet: Packet, limits: &FitLimits, arena: &Arena) -> Result<Packe
     let mut reason = DropReason::TooManySegments;
     for class in classes(&packet, limits).into_iter().flatten() {
         let piece_max = class.data_bytes().min(limits.segment_bytes_max);
+        // However it is copied: the first piece is as long as any.
+        if limits.first_bytes_min(&packet) > piece_max {
+            reason = DropReason::HeadersTooLong;
+            continue;
+        }
         if packet.bytes().div_ceil(piece_max) > limits.limit(&packet) {
             continue;
         }
         match copy(&packet, class, piece_max, arena) {
-            Ok(copy) => return Ok(copy),
+            Ok(copy) => {
+                debug_assert!(limits.is_fit(&copy), "{limits:?}: {copy:?}");
+                return Ok(copy);
+            }
             Err(_no_frame) => reason = DropReason::NoBuffer,
         }
     }

@@ -61,6 +61,8 @@ own_reasons! {
     BadChecksumPlace => "bad_checksum_place",
     /// More segments than the device takes, also after copying.
     TooManySegments => "too_many_segments",
+    /// More bytes of headers than the one segment of the device that all must be in may have.
+    HeadersTooLong => "headers_too_long",
     /// The egress device refused the packet, and no feature that it uses explains it.
     DeviceRefused => "device_refused",
     /// In a device when it was reset, which does not know whether it sent the packet; or still

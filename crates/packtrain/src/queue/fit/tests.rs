@@ -235,6 +235,44 @@ fn headers_are_made_contiguous_for_a_device_that_asks() {
     assert_all_free(&arena);
 }
 
+/// A device may want segments that are shorter than some headers, and all headers in one.
+#[test]
+fn headers_that_no_first_segment_can_hold_cost_the_packet_under_their_own_reason() {
+    let arena = arena(16, 1);
+    let limits = FitLimits {
+        contiguous_headers: true,
+        segment_bytes_max: 64,
+        ..limits(8)
+    };
+    // Ethernet, IPv4 and TCP with options: 14 + 20 + from 20 to 60 bytes.
+    for words in 5..=15_u8 {
+        let mut bytes = vec![0; 200];
+        bytes[12] = 8;
+        bytes[14] = 0x45;
+        bytes[17] = 186;
+        bytes[23] = 6;
+        bytes[46] = words << 4;
+        let headers = 34 + 4 * usize::from(words);
+        let layout = Layout::parse(LinkType::Ethernet, &bytes, 200).unwrap();
+        assert_eq!(usize::from(layout.payload), headers);
+        let mut packet = arena.packet_from(&bytes).unwrap();
+        packet.meta_mut().layout = Some(layout);
+        match fit(packet, &limits, &arena) {
+            Ok((packet, how)) => {
+                assert_eq!(how, Fitted::Defragged { copied: 200 });
+                assert!(headers <= 64 && packet.first().len() == 64, "{headers}");
+                assert_eq!(content(&packet), bytes);
+            }
+            Err(unfit) => {
+                assert!(headers > 64, "{headers}");
+                assert_eq!(unfit.reason, DropReason::HeadersTooLong);
+                assert_eq!(content(&unfit.packet), bytes);
+            }
+        }
+    }
+    assert_all_free(&arena);
+}
+
 #[test]
 fn gso_packets_and_others_have_limits_of_their_own() {
     let arena = arena(16, 1);

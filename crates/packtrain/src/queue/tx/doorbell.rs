@@ -31,9 +31,16 @@ impl Doorbell {
     }
 
     /// When it is to be rung at the latest.
-    pub(super) fn due_at(&self) -> Option<Instant> {
-        self.is_owed()
-            .then(|| self.since.after(TX_DOORBELL_HOLD_MAX))
+    pub(super) fn due_at(&self, now: Instant) -> Option<Instant> {
+        // A clock that went back does not make it later.
+        let since = self.since.min(now);
+        self.is_owed().then(|| since.after(TX_DOORBELL_HOLD_MAX))
+    }
+
+    /// Whether it is to be rung now: also where a clock that went back does not say since when.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let unknown = self.is_owed() && now < self.since;
+        unknown || self.due_at(now).is_some_and(|due| now >= due)
     }
 
     pub(super) const fn rung(&mut self) {

@@ -28,15 +28,16 @@ impl<T: TxDescriptors> TxQueue<T> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        if self.doorbell.due_at().is_some_and(|due| now >= due) {
+        if self.doorbell.is_due(now) {
             self.ring()?;
         }
         // While packets come it waits for enough of them; the last ones are not left behind.
         let quiet = std::mem::replace(&mut self.quiet, true);
         let few_free = self.in_flight.free() < self.in_flight.slots() / TX_RECLAIM_FREE_FRACTION;
+        let ask = quiet || few_free || self.watchdog.is_overdue(now);
         if self.watchdog.poll_is_due(now) {
             self.poll()?;
-        } else if quiet || few_free || self.unasked >= TX_RECLAIM_PACKETS {
+        } else if ask || self.unasked >= TX_RECLAIM_PACKETS {
             self.reclaim();
         }
         let pending = self.is_pending();
@@ -68,7 +69,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.counters.packets.get() + self.counters.reclaimed.get()
     }
 
-    /// As if a wake-up had come. If that finds something, one was lost.
+    /// As if a wake-up had come. If that finds something, and one was owed, it was lost.
     fn poll(&mut self) -> Result<(), DeviceError> {
         let before = self.moved();
         let report = self.describe(Trouble::MissedWakeup);
@@ -84,7 +85,8 @@ impl<T: TxDescriptors> TxQueue<T> {
             sent?;
             rung?;
         }
-        if self.moved() > before {
+        // Who was awake all the time was owed none.
+        if self.moved() > before && self.watchdog.is_waiting() {
             self.watchdog.wake();
             self.counters.missed_wakeups.add(1);
             self.note(report);
@@ -278,7 +280,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         let waits = self.stalled == Some(Stall::NoMemory);
         let memory = waits.then(|| now.after(MEMORY_RETRY));
         let watchdog = self.is_pending().then(|| self.watchdog.poll_at());
-        [memory, self.doorbell.due_at(), watchdog]
+        [memory, self.doorbell.due_at(now), watchdog]
             .into_iter()
             .flatten()
             .min()

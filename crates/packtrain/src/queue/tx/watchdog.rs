@@ -1,5 +1,9 @@
 //! Work pending and no progress: looked at by polling first, and reported after a stated time.
 //!
+//! What is asked is whether the device stood still, not whether the worker did: a process that was
+//! stopped, or a machine, has seen nothing meanwhile. So a halt takes two looks less than the stated
+//! time apart, and the device is asked in between.
+//!
 //! Linux's `dev_watchdog` and iflib's timer ask the same two questions, and both are needed: a
 //! queue without work makes no progress either. Neither is asked while the device says that the
 //! wire is at fault: a link that is down, a receiver that pauses it.
@@ -13,6 +17,8 @@ use std::cell::Cell;
 pub(super) struct Watchdog {
     /// As of the last observation.
     progress: u64,
+    /// Of the last observation.
+    seen_at: Instant,
     /// Of the last progress, or of the last moment without work.
     progress_at: Instant,
     polled_at: Instant,
@@ -61,6 +67,11 @@ impl Watchdog {
         self.progress_at
     }
 
+    /// Whether a wake-up is owed, and none came.
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.waiting.get()
+    }
+
     /// A wake-up came.
     pub(super) fn wake(&self) {
         self.waiting.set(false);
@@ -78,6 +89,12 @@ impl Watchdog {
     pub(super) fn observe(&mut self, now: Instant, seen: Seen) -> Verdict {
         let began = seen.pending && !self.pending;
         self.pending = seen.pending;
+        self.go_back_with(now);
+        let unwatched = now.since(self.seen_at) >= TX_HUNG_AFTER;
+        self.seen_at = now;
+        if unwatched {
+            self.progress_at = now;
+        }
         if !seen.pending || began || seen.blocked || seen.progress != self.progress {
             self.progress = seen.progress;
             self.progress_at = now;
@@ -104,6 +121,23 @@ impl Watchdog {
             }
         }
         Verdict::Fine
+    }
+
+    /// A clock that was ahead must not put off everything until it has come as far again.
+    fn go_back_with(&mut self, now: Instant) {
+        for at in [
+            &mut self.seen_at,
+            &mut self.progress_at,
+            &mut self.polled_at,
+        ] {
+            *at = now.min(*at);
+        }
+        self.aged_at = self.aged_at.min(now.after(TX_HUNG_AFTER));
+    }
+
+    /// Whether nobody may say that the device stands still before it was asked once more.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.pending && now.since(self.progress_at) >= TX_HUNG_AFTER
     }
 
     /// Whether the queue has waited for a wake-up for long enough to ask the device without one.

@@ -416,8 +416,8 @@ fn a_device_that_cannot_be_reset_is_reported_and_goes_on_if_it_does() {
     bench.line().silent = true;
     asleep(&mut bench, 8);
     bench.line().work(8);
-    for second in 1..10 {
-        bench.queue.service(us(second * 1_100_000)).unwrap();
+    for look in 1..20 {
+        bench.queue.service(us(look * 550_000)).unwrap();
     }
     let counters = bench.queue.counters().snapshot();
     assert_eq!((counters.hangs, counters.resets), (1, 0), "said once");
@@ -471,6 +471,92 @@ fn a_device_that_has_nothing_and_takes_nothing_is_stuck() {
     assert_eq!(bench.queue.trouble().unwrap().cause, Trouble::Stuck);
     assert_eq!(bench.queue.counters().snapshot().stuck, 1);
     assert_eq!(bench.end(), 0, "a reset helped");
+}
+
+/// A busy worker gives the device packets and is owed no wake-up. While it was stopped, the device
+/// has completed them.
+#[test]
+fn a_worker_that_was_stopped_has_missed_no_wake_up() {
+    for stopped in [900_000, 1_100_000, 60_000_000] {
+        let mut bench = bench(64);
+        let mut at = 0;
+        for _ in 0..3 {
+            bench.queue.service(us(at)).unwrap();
+            bench.add_many(&PLAIN, 4);
+            let Bench { queue, burst, .. } = &mut bench;
+            queue.transmit(burst).unwrap();
+            at += 200_000;
+        }
+        bench.line().work(usize::MAX);
+        at += stopped;
+        for _ in 0..10 {
+            bench.queue.service(us(at)).unwrap();
+            bench.add_many(&PLAIN, 1);
+            let Bench { queue, burst, .. } = &mut bench;
+            queue.transmit(burst).unwrap();
+            bench.line().work(usize::MAX);
+            at += 10_000;
+        }
+        let counters = bench.queue.counters().snapshot();
+        assert_eq!(counters.troubles().count(), 0, "{stopped}: {counters:?}");
+        assert_eq!(bench.end(), 0);
+    }
+}
+
+/// Nor is a device reset that had no time either, since the whole machine stood still.
+#[test]
+fn a_device_that_was_stopped_with_its_worker_is_not_reset() {
+    let mut bench = bench(16);
+    asleep(&mut bench, 8);
+    bench.queue.service(us(50_000)).unwrap();
+    bench.queue.service(us(10_000_000)).unwrap();
+    bench.line().work(8);
+    bench.queue.count_wakeup();
+    bench.queue.service(us(10_001_000)).unwrap();
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.resets, counters.reclaimed), (0, 8));
+    assert_eq!(counters.troubles().count(), 0);
+    assert_eq!(bench.end(), 0);
+}
+
+/// A device that cannot be reset keeps its slot for ever, and that is said once.
+#[test]
+fn a_lost_packet_is_said_once_also_where_the_wire_pauses() {
+    let mut bench = bench(64);
+    bench.line().lose = 1;
+    bench.line().can_reset = false;
+    let mut at = us(0);
+    for step in 0..200 {
+        at = at.after(Duration::from_millis(100));
+        // The wire pauses again and again, for two seconds each.
+        bench.line().blocked = step % 60 >= 40;
+        bench.queue.service(at).unwrap();
+        bench.add_many(&PLAIN, 4);
+        let Bench { queue, burst, .. } = &mut bench;
+        queue.transmit(burst).unwrap();
+        bench.line().work(4);
+        bench.check();
+    }
+    assert_eq!(bench.queue.counters().snapshot().lost_completions, 1);
+    bench.line().can_reset = true;
+    bench.queue.reset(at).unwrap().unwrap();
+    assert_eq!(bench.end(), 0);
+}
+
+/// The worker told its queue a time that was too late, and then one that is right.
+#[test]
+fn a_doorbell_is_rung_in_time_though_the_clock_went_back() {
+    let mut bench = bench(64);
+    bench.queue.service(us(3_600_000_000)).unwrap();
+    bench.add(&PLAIN);
+    let Bench { queue, burst, .. } = &mut bench;
+    queue.transmit_more(burst).unwrap();
+    assert_eq!(bench.line().flushes, 0);
+    let at = bench.queue.retry_at(us(1000)).unwrap();
+    assert_eq!(at, us(1000).after(TX_DOORBELL_HOLD_MAX));
+    bench.queue.service(us(1000)).unwrap();
+    assert_eq!(bench.line().flushes, 1);
+    assert_eq!(bench.end(), 0);
 }
 
 #[test]

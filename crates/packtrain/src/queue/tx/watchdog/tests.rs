@@ -106,6 +106,57 @@ fn a_wire_at_fault_is_not_held_against_the_device() {
     assert!(later.contains(&Verdict::Halted), "{later:?}");
 }
 
+/// A process that is stopped for a while, or a machine, knows nothing of its devices.
+#[test]
+fn a_time_in_which_nobody_looked_is_not_held_against_the_device() {
+    let mut dog = Watchdog::default();
+    table(
+        &mut dog,
+        &[
+            (0, seen(1), Verdict::Fine),
+            (500, seen(1), Verdict::Fine),
+            (5500, seen(1), Verdict::Age),
+            (6499, seen(1), Verdict::Fine),
+            (6500, seen(1), Verdict::Halted),
+            // And one that was said is not said again for it.
+            (60_000, seen(1), Verdict::Age),
+            (60_500, seen(1), Verdict::Fine),
+            (61_000, seen(1), Verdict::Fine),
+        ],
+    );
+}
+
+#[test]
+fn a_clock_that_was_ahead_for_a_moment_puts_nothing_off() {
+    let hour = 3_600_000;
+    let mut dog = Watchdog::default();
+    table(
+        &mut dog,
+        &[
+            (0, seen(1), Verdict::Fine),
+            (hour, seen(2), Verdict::Age),
+            (100, seen(2), Verdict::Fine),
+        ],
+    );
+    dog.sleep(true);
+    assert_eq!(dog.poll_at(), ms(200));
+    assert!(dog.poll_is_due(ms(200)));
+    table(
+        &mut dog,
+        &[
+            (200, seen(2), Verdict::Fine),
+            (1050, seen(2), Verdict::Fine),
+            (1100, seen(2), Verdict::Halted),
+        ],
+    );
+    // Nor do those that never come back wait for it.
+    let mut dog = Watchdog::default();
+    dog.observe(ms(0), seen(1));
+    dog.observe(ms(hour), seen(2));
+    let later = [600, 1100, 1600].map(|at| dog.observe(ms(at), seen(at)));
+    assert!(later.contains(&Verdict::Age), "{later:?}");
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config {
         failure_persistence: None,

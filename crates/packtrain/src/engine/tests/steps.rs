@@ -5,7 +5,6 @@ use crate::driver::{Armed, DeviceError, Features, Input, Interest};
 use crate::engine::{Command, Commanded, Forward, Handler, Next, Port, TxQueues};
 use crate::limits::TX_POLL_AFTER;
 use crate::packet::Burst;
-use crate::plan::{Decision, Who};
 use crate::stats::{DropReason, HistogramSnapshot};
 use crate::time::Instant;
 use proptest::prelude::*;

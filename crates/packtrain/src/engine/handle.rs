@@ -178,7 +178,9 @@ impl TxHandles {
 
 /// Sends to one TX queue, from any thread, beside its worker and other handles.
 ///
-/// A handle is for one thread at a time; a clone has counters of its own, for another thread. What
+/// A handle is for one thread at a time; a clone has counters of its own, for another thread. Each
+/// that exists counts as a thread that sends, whether it does or not: `dispatch=adaptive` leaves it
+/// a CPU, and takes a queue with two for one where producers contend. Drop what is not needed. What
 /// it sends keeps its order. Where the ring in front of the queue is idle, the calling thread gives
 /// the packets to the device itself, as `dispatch=` says; it never waits but in
 /// [`TxHandle::send_blocking`].

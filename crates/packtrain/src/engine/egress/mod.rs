@@ -150,7 +150,7 @@ impl<T> Egress<T> {
         self.rule().counts_depth() && self.stats.shown.by_handle.get() > 0
     }
 
-    /// CPUs for the worker while producers have theirs.
+    /// CPUs for the worker while producers have theirs: one for each handle that exists.
     fn idle_cpus(&self) -> u32 {
         let for_producers = self.for_producers.load(Ordering::Relaxed);
         for_producers.saturating_sub(self.handles())
@@ -161,7 +161,10 @@ impl<T> Egress<T> {
         self.for_producers.store(for_producers, Ordering::Relaxed);
     }
 
-    /// Handles of applications that there are.
+    /// Handles of applications that there are, used or not: nobody knows when one will send again,
+    /// and to ask each when it sent last would be a look at all their counters. [`TxHandle`] says so.
+    ///
+    /// [`TxHandle`]: crate::engine::TxHandle
     fn handles(&self) -> u32 {
         self.handles.load(Ordering::Relaxed)
     }

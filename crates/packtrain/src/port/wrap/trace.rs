@@ -27,7 +27,8 @@ use std::sync::{Arc, Mutex};
 /// ```
 ///
 /// Packets that the device takes later, for want of descriptors or since it is busy, have their
-/// line when it does. An output that fails ends the trace and nothing else
+/// line when it does. Those that a device had not sent when it was reset are given to it again, and
+/// have another line then. An output that fails ends the trace and nothing else
 /// ([`TraceStatus::note`]).
 #[derive(Debug)]
 pub struct Trace<D> {

@@ -6,7 +6,7 @@ use super::setting::Quoted;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 #[cfg(test)]
@@ -202,6 +202,8 @@ pub enum TopologyError {
     Malformed(PathBuf, String),
     /// No CPU is left that is online and may be used.
     NoCpu,
+    /// The system does not say which CPUs the thread may use.
+    NoMask(io::ErrorKind),
 }
 
 impl fmt::Display for TopologyError {
@@ -218,6 +220,11 @@ impl fmt::Display for TopologyError {
                 "the CPUs of this machine are not known: {} holds {}; use placement=none",
                 path.display(),
                 Quoted(text)
+            ),
+            Self::NoMask(kind) => write!(
+                f,
+                "the CPUs that may be used are not known: sched_getaffinity: {kind}; use \
+                 placement=none"
             ),
             Self::NoCpu => f.write_str(
                 "no CPU is both online and allowed by the affinity mask and the cpuset; look at \
@@ -268,15 +275,20 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// Only `cpu/online` must be there. Containers hide what they like: a CPU of which nothing is
-    /// known is a core of its own. What is there and makes no sense is an error.
+    /// Only `cpu/online` must be there and make sense. Containers hide what they like, and of the
+    /// other files none is worth as much as all the others: what cannot be read is not known, and
+    /// a CPU of which nothing is known is a core of its own.
     pub fn read(root: &Path, affinity: Option<&CpuList>) -> Result<Self, TopologyError> {
         let system = root.join("sys/devices/system");
         let online = system.join("cpu/online");
-        let Some(online) = list(&online)? else {
-            return Err(TopologyError::Unreadable(online, io::ErrorKind::NotFound));
-        };
-        let cpuset = cpuset(root)?;
+        let text = fs::read_to_string(&online)
+            .map_err(|error| TopologyError::Unreadable(online.clone(), error.kind()))?;
+        let text = text.trim_end();
+        let online: CpuList = text
+            .parse()
+            // Which of the ways to be wrong it is shows in the text.
+            .map_err(|_| TopologyError::Malformed(online, text.to_owned()))?;
+        let cpuset = cpuset(root);
         let may_use = |cpu| {
             affinity.is_none_or(|list| list.contains(cpu))
                 && cpuset.as_ref().is_none_or(|list| list.contains(cpu))
@@ -284,47 +296,46 @@ impl Topology {
         let mut cpus = Vec::with_capacity(online.0.len());
         for &id in online.as_slice() {
             let folder = system.join(format!("cpu/cpu{id}"));
-            let mut cpu = read_cpu(id, &folder)?;
+            let mut cpu = read_cpu(id, &folder);
             cpu.allowed = may_use(id);
             cpus.push(cpu);
         }
         let mut topology = Self::new(cpus);
-        topology.read_nodes(&system.join("node"))?;
+        topology.read_nodes(&system.join("node"));
         if topology.allowed().next().is_none() {
             return Err(TopologyError::NoCpu);
         }
         Ok(topology)
     }
 
-    fn read_nodes(&mut self, folder: &Path) -> Result<(), TopologyError> {
-        let Some(nodes) = list(&folder.join("online"))? else {
-            return Ok(());
-        };
-        for node in nodes.0 {
+    fn read_nodes(&mut self, folder: &Path) {
+        for node in list(&folder.join("online")).unwrap_or_default().0 {
             // A node may have memory and no CPU.
-            let cpus = list(&folder.join(format!("node{node}/cpulist")))?.unwrap_or_default();
+            let cpus = list(&folder.join(format!("node{node}/cpulist"))).unwrap_or_default();
             for cpu in self.cpus.iter_mut().filter(|cpu| cpus.contains(cpu.id)) {
                 cpu.node = node.0;
             }
         }
-        Ok(())
     }
 }
 
-fn read_cpu(id: CpuId, folder: &Path) -> Result<Cpu, TopologyError> {
+fn read_cpu(id: CpuId, folder: &Path) -> Cpu {
     let topology = folder.join("topology");
-    let core = lowest(&topology.join("thread_siblings_list"))?.unwrap_or(id);
-    let package = number(&topology.join("physical_package_id"))?;
+    let core = lowest(&topology.join("thread_siblings_list")).unwrap_or(id);
+    let package = number(&topology.join("physical_package_id"));
     let mut l2 = core;
     let mut last = (0, core);
     // Machines have three or four levels in up to five entries; the loop ends with the last.
     for index in 0..16 {
         let cache = folder.join(format!("cache/index{index}"));
-        let Some(level) = number(&cache.join("level"))? else {
+        if !cache.exists() {
             break;
+        }
+        let Some(level) = number(&cache.join("level")) else {
+            continue;
         };
         // Threads of a core share the first level, which says nothing new.
-        let Some(shared) = lowest(&cache.join("shared_cpu_list"))? else {
+        let Some(shared) = lowest(&cache.join("shared_cpu_list")) else {
             continue;
         };
         if level == 2 {
@@ -334,7 +345,7 @@ fn read_cpu(id: CpuId, folder: &Path) -> Result<Cpu, TopologyError> {
             last = (level, shared);
         }
     }
-    Ok(Cpu {
+    Cpu {
         id,
         core,
         l2,
@@ -342,12 +353,12 @@ fn read_cpu(id: CpuId, folder: &Path) -> Result<Cpu, TopologyError> {
         node: 0,
         package: package.unwrap_or(0),
         allowed: true,
-    })
+    }
 }
 
 /// The CPUs that the control group of this process leaves it; none where that is not said.
-fn cpuset(root: &Path) -> Result<Option<CpuList>, TopologyError> {
-    let groups = text(&root.join("proc/self/cgroup"))?.unwrap_or_default();
+fn cpuset(root: &Path) -> Option<CpuList> {
+    let groups = text(&root.join("proc/self/cgroup"))?;
     let mount = root.join("sys/fs/cgroup");
     for line in groups.lines() {
         // `0::/path` is of the unified hierarchy, `N:cpuset:/path` of the other (cgroups(7)).
@@ -363,49 +374,35 @@ fn cpuset(root: &Path) -> Result<Option<CpuList>, TopologyError> {
         } else {
             continue;
         };
-        // In a container the path is that of the host and not to be found; there the mount itself
-        // is the group.
-        let own = mount.join(path.trim_start_matches('/')).join(file);
-        for file in [own, mount.join(file)] {
-            if let Some(cpus) = list(&file)?
-                && !cpus.0.is_empty()
-            {
-                return Ok(Some(cpus));
+        // A group without the controller has what its nearest ancestor with it has. In a container
+        // the path is that of the host and not to be found; there the mount itself is the group.
+        let own = Path::new(path.trim_start_matches('/'));
+        // Below `..` are groups of others.
+        let is_below = own.components().all(|c| matches!(c, Component::Normal(_)));
+        for group in own.ancestors().filter(|_| is_below).chain([Path::new("")]) {
+            let cpus = list(&mount.join(group).join(file));
+            if let Some(cpus) = cpus.filter(|cpus| !cpus.0.is_empty()) {
+                return Some(cpus);
             }
         }
     }
-    Ok(None)
+    None
 }
 
-fn text(path: &Path) -> Result<Option<String>, TopologyError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text.trim_end().to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(TopologyError::Unreadable(path.to_owned(), error.kind())),
-    }
+fn text(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim_end().to_owned())
 }
 
-fn list(path: &Path) -> Result<Option<CpuList>, TopologyError> {
-    let Some(text) = text(path)? else {
-        return Ok(None);
-    };
-    // Which of the ways to be wrong it is shows in the text.
-    let parsed = text.parse::<CpuList>().ok();
-    let malformed = || TopologyError::Malformed(path.to_owned(), text);
-    parsed.map(Some).ok_or_else(malformed)
+fn list(path: &Path) -> Option<CpuList> {
+    text(path)?.parse().ok()
 }
 
-fn lowest(path: &Path) -> Result<Option<CpuId>, TopologyError> {
-    Ok(list(path)?.and_then(|list| list.0.into_iter().min()))
+fn lowest(path: &Path) -> Option<CpuId> {
+    list(path)?.0.into_iter().min()
 }
 
-fn number(path: &Path) -> Result<Option<u16>, TopologyError> {
-    let Some(text) = text(path)? else {
-        return Ok(None);
-    };
-    match text.parse::<i32>() {
-        // Where firmware says nothing, the kernel says -1.
-        Ok(number) => Ok(u16::try_from(number).ok()),
-        Err(_) => Err(TopologyError::Malformed(path.to_owned(), text)),
-    }
+/// None also where firmware says nothing, and so the kernel -1.
+fn number(path: &Path) -> Option<u16> {
+    text(path)?.parse().ok()
 }

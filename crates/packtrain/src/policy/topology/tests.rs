@@ -166,6 +166,14 @@ fn cpuset_and_affinity_mask_are_obeyed() {
     assert_eq!(tree.allowed(None), "2-5");
     assert_eq!(tree.allowed(Some("0-3")), "2-3");
     assert_eq!(tree.read(Some("0-1")), Err(TopologyError::NoCpu));
+    // Of a group without the controller, the nearest one above it that has it.
+    tree.file("sys/fs/cgroup/a/cpuset.cpus.effective", "0-1");
+    fs::remove_file(tree.0.join("sys/fs/cgroup/a/b/cpuset.cpus.effective")).unwrap();
+    assert_eq!(tree.allowed(None), "0-1");
+    tree.file("proc/self/cgroup", "0::/a/b/c/d");
+    assert_eq!(tree.allowed(None), "0-1");
+    tree.file("proc/self/cgroup", "0::/../a");
+    assert_eq!(tree.allowed(None), "0-6", "of nobody else's group");
     // The older one, where the unified one beside it has no cpuset.
     let tree = Tree::haswell();
     tree.file(
@@ -193,26 +201,51 @@ fn errors_name_the_file_and_the_way_out() {
         error.contains("cpu/online: entity not found; mount /sys"),
         "{error}"
     );
-    for (path, text) in [
-        ("online", "0-x"),
-        ("cpu1/topology/thread_siblings_list", "3-1"),
-        ("cpu2/cache/index0/level", "two"),
-        ("cpu3/topology/physical_package_id", ""),
+    let tree = Tree::haswell();
+    let path = "sys/devices/system/cpu/online";
+    tree.file(path, "0-x");
+    let error = tree.read(None).unwrap_err();
+    let expected = TopologyError::Malformed(tree.0.join(path), "0-x".to_owned());
+    assert_eq!(error, expected);
+    let line = error.to_string();
+    assert!(
+        line.contains(path) && line.ends_with("; use placement=none"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_file_that_makes_no_sense_costs_what_it_says_and_no_more() {
+    let whole = Tree::haswell().read(None).unwrap();
+    for (path, text, cpu) in [
+        ("cpu/cpu5/topology/thread_siblings_list", "3-1", 5),
+        ("cpu/cpu2/cache/index2/level", "two", 2),
+        ("cpu/cpu3/cache/index3/shared_cpu_list", "0-", 3),
+        ("cpu/cpu3/topology/physical_package_id", "", 3),
+        ("node/online", "all", 0),
+        ("node/node0/cpulist", "none", 0),
+        ("../../../proc/self/cgroup", "\u{0}", 0),
     ] {
         let tree = Tree::haswell();
-        let path = format!("sys/devices/system/cpu/{path}");
-        tree.file(&path, text);
-        let error = tree.read(None).unwrap_err();
-        assert_eq!(
-            error,
-            TopologyError::Malformed(tree.0.join(&path), text.to_owned())
-        );
-        let line = error.to_string();
-        assert!(
-            line.contains(&path) && line.ends_with("; use placement=none"),
-            "{line}"
-        );
+        tree.file(&format!("sys/devices/system/{path}"), text);
+        let topology = tree.read(None).unwrap();
+        for (id, expected) in (0..8).zip(whole.cpus()) {
+            let got = topology.cpu(CpuId(id)).unwrap();
+            assert!(got == expected || id == cpu, "{path}: {got:?}");
+        }
+        assert_eq!(topology.allowed().count(), 8, "{path}");
     }
+    // Nor a folder in the place of a file, or what is no text.
+    let tree = Tree::haswell();
+    tree.file("sys/fs/cgroup/cpuset.cpus.effective/x", "");
+    tree.file("proc/self/cgroup", "0::/");
+    fs::write(
+        tree.0
+            .join("sys/devices/system/cpu/cpu1/topology/physical_package_id"),
+        [0xff],
+    )
+    .unwrap();
+    assert_eq!(tree.read(None).unwrap(), whole);
 }
 
 #[test]

@@ -7,8 +7,10 @@ use crate::policy::SettingError;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Room};
 use crate::policy::moderation::Moderation;
-use crate::policy::placement::{FEW_CPUS, Placed, Placement, Queue, Wanted, Why, place};
-use crate::policy::topology::{CpuId, CpuList, Topology};
+use crate::policy::placement::{
+    FEW_CPUS, Placed, Placement, Queue, Wanted, Why, place, place_unseen,
+};
+use crate::policy::topology::{CpuId, CpuList, Topology, TopologyError};
 use std::path::Path;
 
 /// How the queues of a run are worked, and how its threads wait and where they run. The defaults
@@ -44,9 +46,10 @@ impl Settings {
     ///
     /// Which it is, and what there is instead.
     pub fn check(&self) -> Result<(), SettingError> {
-        match Machine::read() {
-            Ok(machine) => self.placement.check(&machine.topology),
-            // Of a machine that hides its CPUs nothing is known; a list is tried as it is.
+        match machine() {
+            Ok(topology) => self.placement.check(&topology),
+            // Of a machine that hides its CPUs nothing is known; a list is tried as it is, and the
+            // session does not start if the system refuses it.
             Err(_hidden) => Ok(()),
         }
     }
@@ -79,9 +82,7 @@ impl Follower {
     /// directions of one pair of queues.
     pub(super) fn new(settings: &Settings, workers: usize, paired: bool) -> Self {
         let mut follower = Self::among(Taken::of_process(), settings, workers, paired);
-        if let Ok(machine) = Machine::read() {
-            follower.placed = follower.decide(&machine.topology);
-        }
+        follower.placed = follower.decide(machine().as_ref());
         follower
     }
 
@@ -102,7 +103,7 @@ impl Follower {
     }
 
     /// Who is bound to a CPU that may still be used stays there.
-    fn decide(&mut self, topology: &Topology) -> Placed {
+    fn decide(&mut self, machine: Result<&Topology, &TopologyError>) -> Placed {
         let workers = self.placed.cpus.len();
         let half = workers / 2;
         let queues: Vec<_> = (0..workers)
@@ -117,7 +118,10 @@ impl Follower {
                 busy,
                 application: self.senders,
             };
-            place(&self.placement, topology, &wanted)
+            match machine {
+                Ok(topology) => place(&self.placement, topology, &wanted),
+                Err(error) => place_unseen(&self.placement, error, &wanted),
+            }
         };
         let cpus = |placed: &Placed| placed.cpus.iter().copied().flatten().collect();
         self.claim.renew(place, cpus)
@@ -139,17 +143,21 @@ impl Follower {
     /// Decides anew. Returns the CPUs that each worker's thread is to be bound to: one, or all that
     /// may be used for one that was bound and is not any more, or none where nothing is to be done.
     pub(super) fn decide_again(&mut self) -> Vec<Vec<CpuId>> {
-        let workers = self.placed.cpus.len();
-        match Machine::read() {
-            Ok(machine) => self.decide_on(&machine.topology),
-            Err(_hidden) => vec![Vec::new(); workers],
-        }
+        self.decide_on(machine().as_ref())
     }
 
-    fn decide_on(&mut self, topology: &Topology) -> Vec<Vec<CpuId>> {
-        let placed = self.decide(topology);
+    fn decide_on(&mut self, machine: Result<&Topology, &TopologyError>) -> Vec<Vec<CpuId>> {
+        let is_list = matches!(self.placement, Placement::List(_));
+        if machine.is_err() && !is_list {
+            // Hidden since the start: who is bound stays, as far as it may.
+            return vec![Vec::new(); self.placed.cpus.len()];
+        }
+        let placed = self.decide(machine);
         let before = std::mem::replace(&mut self.placed, placed);
-        let all = || topology.allowed().map(|cpu| cpu.id).collect();
+        let all = || {
+            let cpus = machine.map(|topology| topology.allowed().map(|cpu| cpu.id).collect());
+            cpus.unwrap_or_default()
+        };
         let pairs = self.placed.cpus.iter().zip(&before.cpus);
         let seats = pairs.map(|(now, before)| match (now, before) {
             // Also one that stays: a mask that was set for all threads has undone it.
@@ -161,17 +169,10 @@ impl Follower {
     }
 }
 
-/// The CPUs that this thread may use.
-struct Machine {
-    topology: Topology,
-}
-
-impl Machine {
-    fn read() -> Result<Self, Box<dyn std::error::Error>> {
-        let mask = affinity()?;
-        let topology = Topology::read(Path::new("/"), Some(&mask))?;
-        Ok(Self { topology })
-    }
+/// The CPUs of this machine, of which this thread may use some.
+fn machine() -> Result<Topology, TopologyError> {
+    let mask = affinity().map_err(|error| TopologyError::NoMask(error.kind()))?;
+    Topology::read(Path::new("/"), Some(&mask))
 }
 
 /// CPUs that this process may use, at least one.
@@ -283,7 +284,7 @@ mod tests {
             let taken = Box::leak(Box::new(Taken::new()));
             let mut follower = Follower::among(taken, &placed(rows[0].0, 0), 2, false);
             for (_, allowed, expected, why) in *rows {
-                let seats = follower.decide_on(&cores(4, allowed));
+                let seats = follower.decide_on(Ok(&cores(4, allowed)));
                 assert_eq!(ids(&seats), expected, "{} {allowed}", rows[0].0);
                 assert_eq!(follower.placed.why.to_string(), *why);
             }
@@ -298,7 +299,7 @@ mod tests {
         let taken = Box::leak(Box::new(Taken::new()));
         let start = |setting: &str| {
             let mut follower = Follower::among(taken, &placed(setting, 0), 3, false);
-            let seats = ids(&follower.decide_on(&machine));
+            let seats = ids(&follower.decide_on(Ok(&machine)));
             (follower, seats)
         };
         let (first, seats) = start("auto");
@@ -310,7 +311,7 @@ mod tests {
         let why = third.placed.why.to_string();
         assert_eq!(why, "2 free cores for 3 threads: the scheduler chooses");
         // Who looks again is not in its own way.
-        assert_eq!(ids(&second.decide_on(&machine)), [[3], [4], [5]]);
+        assert_eq!(ids(&second.decide_on(Ok(&machine))), [[3], [4], [5]]);
         // A list is the user's word; others keep off it all the same.
         let (listed, seats) = start("list(6,7)");
         assert_eq!(seats, [[6], [7], [6]]);
@@ -328,13 +329,64 @@ mod tests {
         for (senders, expected) in [(0, [0, 1]), (2, [0, 1])] {
             let taken = Box::leak(Box::new(Taken::new()));
             let mut follower = Follower::among(taken, &placed("auto", senders), 2, false);
-            assert_eq!(ids(&follower.decide_on(&machine)), expected.map(|id| [id]));
+            assert_eq!(
+                ids(&follower.decide_on(Ok(&machine))),
+                expected.map(|id| [id])
+            );
         }
         let taken = Box::leak(Box::new(Taken::new()));
         let mut follower = Follower::among(taken, &placed("auto", 3), 2, false);
-        assert_eq!(ids(&follower.decide_on(&machine)), [[0_u16; 0]; 2]);
+        assert_eq!(ids(&follower.decide_on(Ok(&machine))), [[0_u16; 0]; 2]);
         let why = follower.placed.why.to_string();
         assert_eq!(why, "4 free cores for 5 threads: the scheduler chooses");
+    }
+
+    /// As in a container that hides `/sys`. A list is the user's word: to leave it unsaid that it
+    /// is not followed would be the worst of all.
+    #[test]
+    fn a_list_is_followed_where_the_machine_is_hidden_and_that_is_said() {
+        let root = std::env::temp_dir().join("packtrain-no-such-folder");
+        let hidden = Topology::read(&root, None).unwrap_err();
+        let start = |setting: &str| {
+            let taken = Box::leak(Box::new(Taken::new()));
+            let mut follower = Follower::among(taken, &placed(setting, 0), 3, false);
+            follower.placed = follower.decide(Err(&hidden));
+            let cpus: Vec<_> = follower
+                .placed
+                .cpus
+                .iter()
+                .map(|cpu| cpu.map(|cpu| cpu.0))
+                .collect();
+            (cpus, follower)
+        };
+        let (cpus, mut listed) = start("list(1,5)");
+        assert_eq!(cpus, [Some(1), Some(5), Some(1)]);
+        let why = listed.placed.why.to_string();
+        assert!(
+            why.starts_with("as listed, unchecked: the CPUs of this machine"),
+            "{why}"
+        );
+        assert!(why.contains("cpu/online"), "{why}");
+        // The mask was set for all threads, and has undone it.
+        assert_eq!(ids(&listed.decide_on(Err(&hidden))), [[1], [5], [1]]);
+        // And it is as every list is once the machine shows itself.
+        assert_eq!(
+            ids(&listed.decide_on(Ok(&cores(8, "0-7")))),
+            [[1], [5], [1]]
+        );
+        assert_eq!(listed.placed.why, Why::Listed);
+
+        let (cpus, mut auto) = start("auto");
+        assert_eq!(cpus, [None; 3]);
+        let why = auto.placed.why.to_string();
+        assert!(why.starts_with("the scheduler chooses: the CPUs"), "{why}");
+        // Who is bound when it hides itself stays.
+        assert_eq!(ids(&auto.decide_on(Ok(&cores(4, "0-3")))), [[0], [1], [2]]);
+        assert_eq!(ids(&auto.decide_on(Err(&hidden))), [[0_u16; 0]; 3]);
+        assert_eq!(auto.placed.why, Why::OwnCores);
+
+        let (cpus, none) = start("none");
+        assert_eq!((cpus, none.placed.why), (vec![None; 3], Why::Unbound));
     }
 
     #[test]

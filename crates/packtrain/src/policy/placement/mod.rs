@@ -10,7 +10,7 @@ mod tests;
 
 use super::SettingError;
 use super::setting::Parts;
-use super::topology::{Cpu, CpuId, CpuList, Distance, Topology};
+use super::topology::{Cpu, CpuId, CpuList, Distance, Topology, TopologyError};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -107,13 +107,18 @@ pub struct Wanted<'a> {
 }
 
 /// Why queues are where they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
     /// Nobody wants them bound.
     Unbound,
     /// They are where the user's list says.
     Listed,
+    /// They are where the user's list says, of which nobody could check anything: the system has
+    /// the last word.
+    ListedUnseen(TopologyError),
+    /// Nothing is bound, since nothing is known of the CPUs.
+    Unknown(TopologyError),
     /// They are not all where the list says, since this CPU may not be used any more.
     NotAllowed(CpuId),
     /// There are so few CPUs that nothing is bound.
@@ -134,6 +139,8 @@ impl fmt::Display for Why {
         match self {
             Self::Unbound => f.write_str("placement=none: the scheduler chooses"),
             Self::Listed => f.write_str("as listed"),
+            Self::ListedUnseen(error) => write!(f, "as listed, unchecked: {error}"),
+            Self::Unknown(error) => write!(f, "the scheduler chooses: {error}"),
             Self::NotAllowed(cpu) => write!(
                 f,
                 "CPU {cpu} of the list may not be used any more: there the scheduler chooses"
@@ -175,8 +182,22 @@ fn unbound(wanted: &Wanted<'_>, why: Why) -> Placed {
     }
 }
 
-fn listed(list: &CpuList, topology: &Topology, wanted: &Wanted<'_>) -> Placed {
-    let mut why = Why::Listed;
+/// As [`place`], on a machine of which `error` is all that is known: a list is the user's word, and
+/// is followed as it is.
+#[must_use]
+pub fn place_unseen(setting: &Placement, error: &TopologyError, wanted: &Wanted<'_>) -> Placed {
+    match setting {
+        Placement::None => unbound(wanted, Why::Unbound),
+        Placement::List(cpus) => Placed {
+            cpus: around(cpus, wanted),
+            why: Why::ListedUnseen(error.clone()),
+        },
+        Placement::Auto => unbound(wanted, Why::Unknown(error.clone())),
+    }
+}
+
+/// The CPUs of `list` in turn.
+fn around(list: &CpuList, wanted: &Wanted<'_>) -> Vec<Option<CpuId>> {
     let around = list.as_slice().iter().cycle();
     let mut cpus: Vec<_> = around
         .take(wanted.queues.len())
@@ -185,6 +206,12 @@ fn listed(list: &CpuList, topology: &Topology, wanted: &Wanted<'_>) -> Placed {
         .collect();
     // Only a list made by hand is empty; the scheduler has it.
     cpus.resize(wanted.queues.len(), None);
+    cpus
+}
+
+fn listed(list: &CpuList, topology: &Topology, wanted: &Wanted<'_>) -> Placed {
+    let mut why = Why::Listed;
+    let mut cpus = around(list, wanted);
     for cpu in &mut cpus {
         if let Some(id) = cpu.filter(|&id| !topology.allows(id)) {
             why = Why::NotAllowed(id);

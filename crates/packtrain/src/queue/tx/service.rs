@@ -34,10 +34,9 @@ impl<T: TxDescriptors> TxQueue<T> {
         // While packets come it waits for enough of them; the last ones are not left behind.
         let quiet = std::mem::replace(&mut self.quiet, true);
         let few_free = self.in_flight.free() < self.in_flight.slots() / TX_RECLAIM_FREE_FRACTION;
-        let ask = quiet || few_free || self.watchdog.is_overdue(now);
         if self.watchdog.poll_is_due(now) {
             self.poll()?;
-        } else if ask || self.unasked >= TX_RECLAIM_PACKETS {
+        } else if quiet || few_free || self.unasked >= TX_RECLAIM_PACKETS {
             self.reclaim();
         }
         let pending = self.is_pending();

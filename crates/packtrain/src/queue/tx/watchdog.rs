@@ -2,7 +2,7 @@
 //!
 //! What is asked is whether the device stood still, not whether the worker did: a process that was
 //! stopped, or a machine, has seen nothing meanwhile. So a halt takes two looks less than the stated
-//! time apart, and the device is asked in between.
+//! time apart, and the device is asked once more before it is blamed.
 //!
 //! Linux's `dev_watchdog` and iflib's timer ask the same two questions, and both are needed: a
 //! queue without work makes no progress either. Neither is asked while the device says that the
@@ -133,11 +133,6 @@ impl Watchdog {
             *at = now.min(*at);
         }
         self.aged_at = self.aged_at.min(now.after(TX_HUNG_AFTER));
-    }
-
-    /// Whether nobody may say that the device stands still before it was asked once more.
-    pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        self.pending && now.since(self.progress_at) >= TX_HUNG_AFTER
     }
 
     /// Whether the queue has waited for a wake-up for long enough to ask the device without one.

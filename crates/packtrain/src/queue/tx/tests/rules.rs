@@ -477,7 +477,7 @@ fn a_device_that_has_nothing_and_takes_nothing_is_stuck() {
 /// has completed them.
 #[test]
 fn a_worker_that_was_stopped_has_missed_no_wake_up() {
-    for stopped in [900_000, 1_100_000, 60_000_000] {
+    for stopped in [700_000, 1_100_000, 60_000_000] {
         let mut bench = bench(64);
         let mut at = 0;
         for _ in 0..3 {

@@ -162,7 +162,8 @@ impl<T> Egress<T> {
     }
 
     /// Handles of applications that there are, used or not: nobody knows when one will send again,
-    /// and to ask each when it sent last would be a look at all their counters. [`TxHandle`] says so.
+    /// and to ask each when it sent last would be a look at all their counters. [`TxHandle`] says
+    /// so.
     ///
     /// [`TxHandle`]: crate::engine::TxHandle
     fn handles(&self) -> u32 {

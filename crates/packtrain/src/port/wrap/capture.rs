@@ -35,9 +35,9 @@ pub struct CaptureOptions {
 ///
 /// Traffic never suffers from it: when the file cannot be written, capturing stops, and
 /// [`CaptureStatus::note`] says why. Packets that were received in error are not captured. Records
-/// have the wall clock's time when their batch began. A packet that a device had not sent when it was
-/// reset is given to it again, and captured again: it is known by its bytes only, and may be cut or
-/// finished in another way by then.
+/// have the wall clock's time when their batch began. A packet that a device had not sent when it
+/// was reset is given to it again, and captured again: it is known by its bytes only, and may be
+/// cut or finished in another way by then.
 #[derive(Debug)]
 pub struct Capture<D> {
     inner: D,

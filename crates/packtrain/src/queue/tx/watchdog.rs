@@ -1,8 +1,8 @@
 //! Work pending and no progress: looked at by polling first, and reported after a stated time.
 //!
 //! What is asked is whether the device stood still, not whether the worker did: a process that was
-//! stopped, or a machine, has seen nothing meanwhile. So a halt takes two looks less than the stated
-//! time apart, and the device is asked once more before it is blamed.
+//! stopped, or a machine, has seen nothing meanwhile. So a halt takes two looks less than the
+//! stated time apart, and the device is asked once more before it is blamed.
 //!
 //! Linux's `dev_watchdog` and iflib's timer ask the same two questions, and both are needed: a
 //! queue without work makes no progress either. Neither is asked while the device says that the

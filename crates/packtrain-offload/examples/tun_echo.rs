@@ -41,7 +41,10 @@ fn main() -> Result<()> {
         let (mut read, mut run) = (vec![0; WRITE_BYTES_MAX], Vec::new());
         loop {
             let bytes = device.recv(&mut read)?;
-            let mut packets = tun.packets(&mut read[..bytes]).expect("a good header");
+            // What the kernel describes wrongly is dropped, as it would be by a device.
+            let Ok(mut packets) = tun.packets(&mut read[..bytes]) else {
+                continue;
+            };
             let size = packets.next_bytes().unwrap_or(1);
             while let Some(packet) = packets.next_packet() {
                 run.extend_from_slice(packet);

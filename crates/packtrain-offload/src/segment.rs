@@ -63,7 +63,8 @@
 //! sizes that were merged never takes an identification twice. Who cuts into *more* segments than
 //! that takes those of the sender's next packets: harmless with DF set, where they mean nothing
 //! (RFC 6864 §4.1); without it, take them from an [`IdSource`](crate::fragment::IdSource), and
-//! write the first one into the IPv4 header before the [`Segmenter`] is made.
+//! write the first one into the IPv4 header before the [`Segmenter`] is made. Best for all packets
+//! of that source, destination and protocol, also those that are not cut: see there.
 
 use core::fmt;
 use core::ops::Range;
@@ -80,12 +81,12 @@ mod check;
 mod outer;
 mod plan;
 
-/// Most segments of one UDP GSO packet. `UDP_MAX_SEGMENTS` is 64 before Linux 6.10, and 128 since
-/// (and in some stable backports); 64 passes everywhere.
-pub const UDP_SEGMENTS_MAX: u32 = limits::UDP_GSO_SEGMENTS_MAX as u32;
-/// Most segments of one TCP GSO packet: 64 KiB at the smallest MSS that Linux sends with by default
-/// (`tcp_min_snd_mss`, 48). It bounds the work that one packet can ask for.
-pub const TCP_SEGMENTS_MAX: u32 = 65_535 / 48;
+/// Most segments of one UDP GSO packet that is cut: `UDP_MAX_SEGMENTS` since Linux 6.10 (and in
+/// some stable backports). No more are merged than [`limits::UDP_GSO_SEGMENTS_MAX`].
+pub const UDP_SEGMENTS_MAX: u32 = 128;
+/// Most segments of one TCP GSO packet: 64 KiB in pieces of [`TCP_GSO_SIZE_MIN`]. It bounds the
+/// work that one packet can ask for.
+pub const TCP_SEGMENTS_MAX: u32 = limits::IP_LENGTH_MAX as u32 / TCP_GSO_SIZE_MIN as u32;
 /// Smallest payload of a TCP segment, in bytes: an MSS of 48 less 40 bytes of options. Linux raises
 /// smaller values to this one.
 pub const TCP_GSO_SIZE_MIN: u16 = 8;

@@ -6,11 +6,15 @@ use super::Fault;
 /// The files are below `crates/packtrain-offload/src`.
 pub const FAULTS: &[Fault] = &[
     // Limits.
-    ("segment.rs", "= 65_535 / 48;", "= 65_535 / 47;"),
     (
         "segment.rs",
-        "limits::UDP_GSO_SEGMENTS_MAX as u32;",
-        "limits::UDP_GSO_SEGMENTS_MAX as u32 + 1;",
+        "UDP_SEGMENTS_MAX: u32 = 128;",
+        "UDP_SEGMENTS_MAX: u32 = 129;",
+    ),
+    (
+        "segment.rs",
+        "limits::IP_LENGTH_MAX as u32 / TCP_GSO_SIZE_MIN as u32;",
+        "limits::IP_LENGTH_MAX as u32 / 48;",
     ),
     (
         "segment/check.rs",

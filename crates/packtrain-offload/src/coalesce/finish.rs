@@ -10,7 +10,7 @@ use super::{Config, Finish, Merged, Semantics};
 use crate::checksum::{self, Sum};
 use crate::layout::{IpProtocol, Layout};
 use crate::offload::{ChecksumState, Ecn, Gso, GsoKind};
-use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
+use crate::segment::TCP_GSO_SIZE_MIN;
 use core::num::NonZeroU16;
 
 /// Rewrites the headers of `packet`, which has more than one packet in it, and says what it is now.
@@ -218,12 +218,11 @@ fn finish_ipv6(ip: &mut [u8; 40], tcp: bool, lengths: &Lengths) -> Sum {
 /// What a merged packet is cut into, if that is more than one piece.
 ///
 /// `stream` merges payloads of any size: too small ones are cut into fewer pieces than they came
-/// in, so that segmentation takes them. That can come to 49 bytes, which no MTU is too small for.
+/// in, so that segmentation takes them.
 fn segment_size(state: &State) -> Option<NonZeroU16> {
     let payload = u32::from(state.payload_bytes);
     let size = if state.shape.kind().is_tcp() {
-        let fewest = payload.div_ceil(TCP_SEGMENTS_MAX) as u16;
-        state.size.max(TCP_GSO_SIZE_MIN).max(fewest)
+        state.size.max(TCP_GSO_SIZE_MIN)
     } else {
         state.size
     };

@@ -9,7 +9,7 @@ use super::shape::Shape;
 use super::stats::{FlushReason, NotTaken};
 use super::{Config, Semantics};
 use crate::limits::UDP_GSO_SEGMENTS_MAX;
-use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
+use crate::segment::TCP_GSO_SIZE_MIN;
 
 /// What becomes of a packet whose flow is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,8 +168,6 @@ fn reversible_tcp(config: &Config, held: &State, new: &Parsed) -> Verdict {
         Some(FlushReason::Flags)
     } else if new.payload_bytes < size {
         Some(FlushReason::Size)
-    } else if u32::from(held.count) + 1 >= TCP_SEGMENTS_MAX {
-        Some(FlushReason::Full)
     } else {
         None
     };

@@ -14,7 +14,7 @@ use super::work::Work;
 use crate::checksum::Sum;
 use crate::limits::UDP_GSO_SEGMENTS_MAX;
 use crate::offload::{ChecksumState, GsoKind};
-use crate::segment::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX};
+use crate::segment::TCP_GSO_SIZE_MIN;
 
 impl<P: Packet> Work<'_, P> {
     /// Takes packets of which most are expected to be parts of runs; says how many there were.
@@ -153,7 +153,7 @@ impl<P: Packet> Work<'_, P> {
             return Err(packet);
         };
         if !recent.fits(u32::from(state.payload_bytes) + u32::from(state.size))
-            || u32::from(state.count) + 1 >= segments_max(shape.kind())
+            || is_last_datagram(shape.kind(), state.count)
             || packet.bytes() != recent.header_bytes + u32::from(state.size)
             || packet.aside() != state.aside
             || packet.gso().is_some()
@@ -257,14 +257,16 @@ impl<P: Packet> Work<'_, P> {
             payload_bytes: ip_end - header_bytes,
             ids: Ids::Undecided,
         };
-        if packet.head_mut(header_bytes as usize).is_none() {
-            return Err(packet);
-        }
+        // Summed before the headers are asked for, as everywhere: whoever copies sums meanwhile.
         let headers = self.sum_of_headers(&packet, shape, ip_end);
         if let Some(headers) = headers
             && !self.is_right(&packet, headers, header_bytes..ip_end)
         {
             self.pass(packet, NotTaken::BadChecksum, sink);
+            return Ok(());
+        }
+        if packet.head_mut(header_bytes as usize).is_none() {
+            self.pass(packet, NotTaken::Shared, sink);
             return Ok(());
         }
         self.begin(room, &first, packet, headers);
@@ -312,12 +314,10 @@ fn is_next<const KIND: u8>(
     }
 }
 
-const fn segments_max(kind: GsoKind) -> u32 {
-    if kind.is_tcp() {
-        TCP_SEGMENTS_MAX
-    } else {
-        UDP_GSO_SEGMENTS_MAX as u32
-    }
+/// Whether one more is the last that a packet of UDP may have. TCP has no limit but the length:
+/// [`TCP_GSO_SIZE_MIN`] leaves no more segments than anybody cuts into.
+const fn is_last_datagram(kind: GsoKind, count: u16) -> bool {
+    !kind.is_tcp() && count as usize + 1 >= UDP_GSO_SEGMENTS_MAX
 }
 
 /// Whether there is a checksum, in the form that segmentation writes.

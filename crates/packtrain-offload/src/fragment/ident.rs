@@ -17,6 +17,10 @@
 /// is safe, and only the transport checksum tells wrong pieces (RFC 4963). More counters make it
 /// later.
 ///
+/// That holds among identifications from here. Where some datagrams of a source, destination and
+/// protocol keep those of their sender, one of each kind may be the same: by chance, once in 65 536
+/// pairs that are on their way at the same time.
+///
 /// Identifications can be guessed by whoever knows the seed (RFC 7739 is about that), so it should
 /// be random. Equal seeds and calls give equal numbers.
 ///

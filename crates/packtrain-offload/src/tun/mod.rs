@@ -130,12 +130,23 @@ impl Tun {
         Packets::new(self, read)
     }
 
+    /// The wire packets that one write of [`Tun::write_batch`] stands for, to be written one by
+    /// one where the kernel refuses it: whatever [`accept`](Self::accept) says, which is about
+    /// reads. They are made in place.
+    ///
+    /// # Errors
+    /// As of [`Tun::packets`]; not with a write as it was given.
+    pub fn cut_write<'w>(&self, write: &'w mut [u8]) -> Result<Packets<'w>, VnetError> {
+        let accept = Accept::ALL;
+        Packets::new(&Self { accept, ..*self }, write)
+    }
+
     /// Makes writes of a batch of wire packets. Each of `packets` is one packet without a
     /// virtio-net header; each write is one contiguous run of bytes, virtio-net header first, and
     /// is given to `write` as soon as it is complete. Afterwards nothing is held.
     ///
-    /// A write that the kernel refuses can be given to [`Tun::packets`] on the spot, to be written
-    /// packet by packet.
+    /// A write that the kernel refuses can be given to [`Tun::cut_write`] on the spot, to be
+    /// written packet by packet.
     ///
     /// The writes are put together in `buffers`. One fewer than there are, 32 at most, can be under
     /// way at the same time, and a flow is handed on early when as many others began after it: this

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::coalesce::{FlushReason, NotTaken};
-use crate::test_packets::{ACK, Field, PSH, Spec};
+use crate::test_packets::{ACK, CWR, Field, PSH, Spec};
 use crate::virtio_net::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, validate};
 use proptest::prelude::*;
 use std::vec;
@@ -301,6 +301,34 @@ fn a_header_that_lies_is_an_error_with_a_name() {
         tun.packets(&mut read[..10]).err(),
         Some(VnetError::PacketTooShort)
     );
+}
+
+/// What a kernel sends, and so what a read may be, has nothing to do with what is merged for it.
+#[test]
+fn a_write_that_is_refused_is_cut_again_whatever_reads_may_be() {
+    let mut spec = Spec::tcp4(0);
+    spec.flags |= CWR;
+    let mut congested = train(&spec, &[60; 3]);
+    for (index, packet) in congested.iter_mut().enumerate().skip(1) {
+        spec.flags = ACK;
+        spec.payload = vec![index as u8; 60];
+        spec.sequence = spec.sequence.wrapping_add(60);
+        spec.id = spec.id.wrapping_add(1);
+        *packet = spec.build(Field::Final);
+    }
+    for batch in [train(&Spec::udp4(0), &[60; 3]), congested] {
+        for accept in [Accept::NONE, Accept::CSUM | Accept::TSO4, Accept::ALL] {
+            let tun = Tun::new(accept);
+            let (mut writes, _written) = copied(&tun, 3, &batch);
+            assert_eq!(writes.len(), 1, "{accept:?}");
+            let mut packets = tun.cut_write(&mut writes[0]).expect("our own write");
+            let mut again = Vec::new();
+            while let Some(packet) = packets.next_packet() {
+                again.push(packet.to_vec());
+            }
+            assert_eq!(again, batch, "{accept:?}");
+        }
+    }
 }
 
 #[test]

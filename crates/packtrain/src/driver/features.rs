@@ -2,6 +2,7 @@
 
 use crate::packet::Meta;
 use packtrain_offload::layout::{Layout, Network};
+use packtrain_offload::limits::UDP_GSO_SEGMENTS_MAX;
 use packtrain_offload::offload::{ChecksumState, Ecn, GsoKind};
 use std::fmt;
 
@@ -86,7 +87,9 @@ impl Features {
             if gso.ecn() == Ecn::Cwr {
                 needed |= Self::TSO_ECN;
             }
-            if !gso.fits_virtio() {
+            let datagrams_max = UDP_GSO_SEGMENTS_MAX as u16;
+            let is_too_many = !gso.kind.is_tcp() && meta.wire_packets > datagrams_max;
+            if !gso.fits_virtio() || is_too_many {
                 needed |= Self::SOFTWARE;
             }
         }

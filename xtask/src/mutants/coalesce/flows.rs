@@ -20,7 +20,7 @@ pub const FAULTS: &[Fault] = &[
     ),
     (
         "run.rs",
-        "|| u32::from(state.count) + 1 >= segments_max(shape.kind())",
+        "|| is_last_datagram(shape.kind(), state.count)",
         "",
     ),
     (
@@ -158,8 +158,8 @@ pub const FAULTS: &[Fault] = &[
     ("run.rs", "!recent.is_first::<KIND>(head)", "false"),
     (
         "run.rs",
-        "        UDP_GSO_SEGMENTS_MAX as u32\n",
-        "        TCP_SEGMENTS_MAX\n",
+        "count as usize + 1 >= UDP_GSO_SEGMENTS_MAX",
+        "count as usize >= UDP_GSO_SEGMENTS_MAX",
     ),
     (
         "run.rs",
@@ -531,7 +531,6 @@ pub const FAULTS: &[Fault] = &[
         "finish_partial(sum, false)",
     ),
     ("finish.rs", ".max(TCP_GSO_SIZE_MIN)", ""),
-    ("finish.rs", ".max(fewest)", ""),
     ("finish.rs", "    store16(ip, 10, checksum);\n", ""),
     ("finish.rs", "(lengths.ip - 40) as u16", "lengths.ip as u16"),
     ("finish.rs", "if state.ids == Ids::Fixed {", "if false {"),
@@ -596,11 +595,6 @@ pub const FAULTS: &[Fault] = &[
         "",
     ),
     ("finish.rs", "    store16(ip, 2, lengths.ip as u16);\n", ""),
-    (
-        "finish.rs",
-        "payload.div_ceil(TCP_SEGMENTS_MAX)",
-        "payload.div_ceil(TCP_SEGMENTS_MAX + 1)",
-    ),
     (
         "finish.rs",
         "recent.header_bytes + u32::from(state.payload_bytes)",

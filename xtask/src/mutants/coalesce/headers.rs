@@ -48,11 +48,6 @@ pub const FAULTS: &[Fault] = &[
     ),
     (
         "rules.rs",
-        "u32::from(held.count) + 1 >= TCP_SEGMENTS_MAX",
-        "u32::from(held.count) >= TCP_SEGMENTS_MAX",
-    ),
-    (
-        "rules.rs",
         "usize::from(held.count) + 1 >= UDP_GSO_SEGMENTS_MAX",
         "usize::from(held.count) >= UDP_GSO_SEGMENTS_MAX",
     ),

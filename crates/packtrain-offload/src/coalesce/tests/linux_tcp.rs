@@ -504,13 +504,24 @@ fn fewer_bytes_than_a_segment_may_have_are_not_held() {
     }
 }
 
-/// A merged packet of more pieces than anybody segments into would be lost.
+/// A merged packet of more pieces than anybody segments into would be lost. The least payloads fill
+/// a packet before.
 #[test]
 fn no_more_pieces_than_can_be_cut() {
-    let most = crate::segment::TCP_SEGMENTS_MAX as usize;
-    for frames in both(&vec![8; most + 2]) {
-        let (output, _) = reversible(&frames, &[most as u32 * 8, 16]);
-        assert_eq!(merged(&output[0].1).reason, FlushReason::Full);
+    for frames in both(&vec![8; 8192]) {
+        let headers = if frames[0].ipv6 { 60 } else { 40 };
+        let fit = (65_535 - headers) / 8;
+        // Sorting ends a batch before.
+        let config = Config {
+            mode: Mode::Hash,
+            ..config(Semantics::Reversible, LinkType::RawIp)
+        };
+        let input = frames.iter().map(Frame::partial).collect();
+        let (output, _) = run(config, vec![Step::Burst(input)]);
+        assert_eq!(lengths(&config, &output), [fit * 8, (8192 - fit) * 8]);
+        let first = merged(&output[0].1);
+        assert_eq!(first.reason, FlushReason::Full);
+        assert!(u32::from(first.pieces) <= crate::segment::TCP_SEGMENTS_MAX);
     }
 }
 

@@ -496,23 +496,6 @@ fn payloads_too_small_to_be_segments() {
     streamed(&frames, &[24_000]);
 }
 
-/// With one payload more than a packet may be cut into (`TCP_SEGMENTS_MAX`: 64 KiB at
-/// `tcp_min_snd_mss`) the pieces get one byte larger; with as many they stay as they came.
-#[test]
-fn as_many_small_payloads_as_there_can_be_segments_and_one_more() {
-    let most = crate::segment::TCP_SEGMENTS_MAX;
-    for (payloads, size) in [(most, 8), (most + 1, 9)] {
-        for frames in both(&vec![8; payloads as usize]) {
-            let (output, _) = streamed(&frames, &[8 * payloads]);
-            let merged = merged(&output[0].1);
-            assert_eq!(u32::from(merged.pieces), payloads);
-            let gso = merged.gso.unwrap();
-            assert_eq!(gso.size.get(), size);
-            assert!(gso.segments(8 * payloads) <= most);
-        }
-    }
-}
-
 #[test]
 fn acks_and_data_together() {
     // An ACK before, between and after data.

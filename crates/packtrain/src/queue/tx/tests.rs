@@ -419,6 +419,23 @@ fn accurate_ecn_is_cut_in_software_whatever_the_device_can_do() {
     assert_all_free(&arena);
 }
 
+/// Linux sends up to 128 datagrams in one packet; before 6.10 it took 64.
+#[test]
+fn more_datagrams_than_every_kernel_takes_are_cut_in_software() {
+    let arena = arena();
+    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
+    let of = |datagrams: usize| Spec::gso(GsoKind::UdpV4, 100 * datagrams, 100);
+    let (mut burst, wire) = burst(&arena, &[of(64), of(65)]);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, wire);
+    let accepted = &queue.device().accepted;
+    assert_eq!(accepted.len(), 1 + 65);
+    assert!(accepted[0].1.gso.is_some());
+    let counters = queue.counters().snapshot();
+    assert_eq!((counters.refused_features, counters.gso_sw_packets), (0, 1));
+    assert_all_free(&arena);
+}
+
 #[test]
 fn a_device_that_refuses_everything_one_by_one_gets_plain_packets() {
     let arena = arena();

@@ -40,6 +40,9 @@ pub const TX_RECLAIM_FREE_FRACTION: usize = 4;
 pub const TX_BYTES_START: u64 = BURST_BYTES_MAX as u64;
 /// Bytes that may be in a device at most, whatever was learned: a whole ring of super-packets.
 pub const TX_BYTES_MAX: u64 = 4096 * PACKET_BYTES_MAX as u64;
+/// A packet that finds the device empty is taken to be there no longer than this, when the limit is
+/// judged: ten times what any device here needs, less than what a stopped process makes of it.
+pub const TX_LATENCY_MAX: Duration = Duration::from_millis(10);
 /// How long bytes must have been too many before the limit shrinks by them (`slack_hold_time` of
 /// Linux's dynamic queue limits).
 pub const TX_BYTES_HOLD: Duration = Duration::from_secs(1);

@@ -5,9 +5,15 @@
 //! `dql_completed`): the limit grows when the device ran empty while more was waiting for the
 //! limit, and shrinks by what was never needed for a whole second. It only makes sense where
 //! completions come later than the packets, so bytes count only while a device keeps them.
+//!
+//! The rules compare one interval with the next, and hold where an interval is at least as long as
+//! a packet is in the device. Linux has that from interrupts; whoever looks each few microseconds
+//! does not, and would take what is under way for what is too much. So looks are taken together
+//! until as much time is over as a packet needs that finds the device empty.
 
-use crate::limits::{TX_BYTES_HOLD, TX_BYTES_MAX, TX_BYTES_START};
+use crate::limits::{TX_BYTES_HOLD, TX_BYTES_MAX, TX_BYTES_START, TX_LATENCY_MAX};
 use crate::time::Instant;
+use std::time::Duration;
 
 /// The state machine: told what is queued and what completes, it says whether more may be queued.
 #[derive(Clone, Copy, Debug)]
@@ -19,17 +25,33 @@ pub(super) struct ByteLimit {
     completed: u64,
     /// Bytes of the packet that was queued last.
     last_packet: u64,
-    /// As of the completion before.
+    /// As of the end of the interval before.
     before: Interval,
+    /// When this interval began: with the first look that follows.
+    began: Option<Instant>,
+    /// A packet that found the device empty.
+    first: Option<First>,
+    /// From a look at a packet that found the device empty to its completion.
+    latency: Option<Duration>,
     /// The least that was too much since `shrunk_at`.
     slack: Option<u64>,
-    shrunk_at: Instant,
+    shrunk_at: Option<Instant>,
 }
 
-/// What was so at a completion.
+/// A packet that found the device empty.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    /// What `completed` will be with it.
+    done: u64,
+    /// Of the first look behind it: when it was queued nobody may have asked the clock.
+    seen: Option<Instant>,
+}
+
+/// What was so at the end of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interval {
     queued: u64,
+    completed: u64,
     /// Bytes in the device beyond the limit: somebody had to wait.
     over: u64,
     last_packet: u64,
@@ -49,8 +71,11 @@ impl ByteLimit {
             completed: 0,
             last_packet: 0,
             before: Interval::default(),
+            began: None,
+            first: None,
+            latency: None,
             slack: None,
-            shrunk_at: Instant::default(),
+            shrunk_at: None,
         }
     }
 
@@ -72,55 +97,99 @@ impl ByteLimit {
 
     /// A packet was given to the device, which keeps it.
     pub(super) const fn queue(&mut self, bytes: u64) {
+        if self.in_device() == 0 {
+            self.began = None;
+            self.first = Some(First {
+                done: self.queued + bytes,
+                seen: None,
+            });
+        }
         self.queued += bytes;
         self.last_packet = bytes;
+    }
+
+    /// Somebody looks what the device is done with. The clock may have jumped, also back.
+    pub(super) fn look(&mut self, now: Instant) {
+        self.began = Some(self.began.map_or(now, |began| began.min(now)));
+        self.shrunk_at = Some(self.shrunk_at.map_or(now, |at| at.min(now)));
+        if let Some(first) = &mut self.first {
+            first.seen = Some(first.seen.map_or(now, |seen| seen.min(now)));
+        }
     }
 
     /// The device is done with so many bytes. Call it once for all that one look has found.
     pub(super) fn complete(&mut self, now: Instant, bytes: u64) {
         debug_assert!(bytes <= self.in_device(), "more than was queued");
-        let bytes = bytes.min(self.in_device());
+        self.look(now);
         let over = self.in_device().saturating_sub(self.limit);
-        let completed = self.completed + bytes;
-        let left = self.queued - completed;
-        let left_before = self.before.queued - self.completed.min(self.before.queued);
-        let all_of_before = completed >= self.before.queued;
+        self.completed += bytes.min(self.in_device());
+        self.learn_latency(now);
+        let began = self.began.unwrap_or(now);
+        // Whether it has run empty is not to be seen any more once it has packets again.
+        if self.in_device() == 0 || now.since(began) >= self.latency.unwrap_or_default() {
+            self.judge(now, over);
+            self.began = Some(now);
+        }
+    }
+
+    fn learn_latency(&mut self, now: Instant) {
+        let Some(first) = self.first.filter(|first| first.done <= self.completed) else {
+            return;
+        };
+        self.first = None;
+        let sample = now.since(first.seen.unwrap_or(now)).min(TX_LATENCY_MAX);
+        // Down at once and up slowly: what was in the way once is not the device's.
+        let latency = self.latency.unwrap_or(sample);
+        self.latency = Some(match sample.checked_sub(latency) {
+            Some(more) => latency + more / 8,
+            None => sample,
+        });
+    }
+
+    /// What an interval that ends with this look says about the limit, of which the device had
+    /// `over` more before it.
+    fn judge(&mut self, now: Instant, over: u64) {
+        let before = self.before;
+        let bytes = self.completed - before.completed;
+        let left = self.in_device();
+        let left_before = before.queued - before.completed;
+        let all_of_before = self.completed >= before.queued;
 
         // It ran empty while somebody waited; or it may have, between the look before and the
         // packets that followed it.
-        let ran_empty = (over > 0 && left == 0) || (self.before.over > 0 && all_of_before);
+        let ran_empty = (over > 0 && left == 0) || (before.over > 0 && all_of_before);
         let mut limit = self.limit;
         if ran_empty {
             // By what came and went within one interval, and what was too much for the limit.
-            limit += completed.saturating_sub(self.before.queued) + self.before.over;
+            limit += self.completed.saturating_sub(before.queued) + before.over;
             self.slack = None;
-            self.shrunk_at = now;
+            self.shrunk_at = Some(now);
         } else if left > 0 && left_before > 0 && !all_of_before {
             // Busy for the whole interval: perhaps with more than it needs.
-            let of_limit = (limit + self.before.over).saturating_sub(2 * bytes);
-            let of_packet = if self.before.over > 0 {
-                self.before.last_packet.saturating_sub(self.before.over)
+            let of_limit = (limit + before.over).saturating_sub(2 * bytes);
+            let of_packet = if before.over > 0 {
+                before.last_packet.saturating_sub(before.over)
             } else {
                 0
             };
             let slack = of_limit.max(of_packet);
             let least = self.slack.map_or(slack, |least| least.min(slack));
             self.slack = Some(least);
-            if now.since(self.shrunk_at) > TX_BYTES_HOLD {
+            if now.since(self.shrunk_at.unwrap_or(now)) > TX_BYTES_HOLD {
                 limit = limit.saturating_sub(least);
                 self.slack = None;
-                self.shrunk_at = now;
+                self.shrunk_at = Some(now);
             }
         }
         let limit = limit.min(TX_BYTES_MAX);
         self.before = Interval {
             queued: self.queued,
+            completed: self.completed,
             // Who waited for the old limit does not for the new one.
             over: if limit == self.limit { over } else { 0 },
             last_packet: self.last_packet,
         };
         self.limit = limit;
-        self.completed = completed;
     }
 
     /// The device was emptied by other means: a reset. What was learned stays.
@@ -128,8 +197,10 @@ impl ByteLimit {
         self.completed = self.queued;
         self.before = Interval {
             queued: self.queued,
+            completed: self.queued,
             ..Interval::default()
         };
+        self.first = None;
         self.slack = None;
     }
 }

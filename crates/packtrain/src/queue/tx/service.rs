@@ -25,6 +25,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// When the device is gone or failed, also if that was noticed while it was armed.
     pub fn service(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.now = now;
+        self.bytes.look(now);
         if let Some(error) = self.failed.take() {
             return Err(error);
         }

@@ -111,6 +111,98 @@ fn ten_packets_for_each_completion_make_a_limit_near_two_intervals() {
     }
 }
 
+/// A wire of 600 MB/s, 1500 bytes each, and somebody who always has more: what it carries in each
+/// half second of `seconds`, in MB/s, and the limit then. Completions come `latency` after a packet
+/// has left, and are looked for each `look`, in microseconds.
+fn saturated(from: u64, latency: u64, look: u64, seconds: u64) -> Vec<(u64, u64)> {
+    const PACKET: u64 = 1500;
+    const WIRE_NS: u64 = 2500;
+    const HALF_NS: u64 = 500_000_000;
+    let mut limit = ByteLimit::default();
+    let mut device = VecDeque::new();
+    let mut now = from * 1000;
+    let (mut left_at, mut carried, mut half) = (now, 0, now + HALF_NS);
+    let mut halves = Vec::new();
+    while halves.len() < 2 * seconds as usize {
+        while limit.has_room() {
+            limit.queue(PACKET);
+            left_at = now.max(left_at) + WIRE_NS;
+            device.push_back(left_at + latency * 1000);
+        }
+        now += look * 1000;
+        limit.look(Instant::from_nanos(now));
+        let mut done = 0;
+        while device.front().is_some_and(|&at| at <= now) {
+            device.pop_front();
+            done += PACKET;
+        }
+        if done > 0 {
+            limit.complete(Instant::from_nanos(now), done);
+            carried += done;
+        }
+        if now >= half {
+            halves.push((carried * 1000 / HALF_NS, limit.limit()));
+            (carried, half) = (0, half + HALF_NS);
+        }
+    }
+    halves
+}
+
+/// What is under way is not too much: a device whose completions take longer than from one look to
+/// the next has all the packets that it can send, and no more than a few times that.
+#[test]
+fn late_completions_cost_no_throughput() {
+    for (latency, look) in [
+        (0, 20),
+        (20, 20),
+        (50, 20),
+        (100, 20),
+        (100, 5),
+        (100, 100),
+        (20, 100),
+        (1000, 50),
+    ] {
+        // The clock of a second session has run for a while.
+        for from in [0, 7_000_000] {
+            let halves = saturated(from, latency, look, 4);
+            // 600 bytes a microsecond, for as long as a packet is away and nobody looks.
+            let needed = 600 * (latency + look);
+            for &(rate, limit) in &halves[1..] {
+                assert!(rate >= 595, "{latency} us, {look} us: {halves:?}");
+                let most = (4 * needed).max(TX_BYTES_START);
+                assert!(limit <= most, "{latency} us, {look} us: {halves:?}");
+            }
+            // And it does go down from where it began, but not before a second is over.
+            assert!(halves[0].1 >= TX_BYTES_START, "{halves:?}");
+            if 2 * needed < TX_BYTES_START {
+                let end = halves.last().unwrap().1;
+                assert!(end < TX_BYTES_START, "{halves:?}");
+            }
+        }
+    }
+}
+
+/// A clock that was ahead for a moment keeps nothing from being judged.
+#[test]
+fn a_clock_that_jumps_ahead_and_back_does_no_harm() {
+    let mut limit = ByteLimit::starting_at(1000);
+    fill(&mut limit, 1000);
+    limit.look(us(1));
+    limit.complete(us(900_000_000), 1000);
+    for round in 0..40 {
+        fill(&mut limit, 1000);
+        limit.complete(us(10 + round), limit.in_device());
+    }
+    assert!(limit.limit() > 10_000, "{}", limit.limit());
+    let mut now = us(1000);
+    for _ in 0..3000 {
+        now = now.after(Duration::from_millis(1));
+        fill(&mut limit, 1000);
+        limit.complete(now, 1000);
+    }
+    assert!(limit.limit() <= 3000, "{}", limit.limit());
+}
+
 #[test]
 fn a_reset_empties_it_and_keeps_what_was_learned() {
     let mut limit = ByteLimit::starting_at(5000);

@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::statistics::{self, Estimate};
 use crate::work::Work;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What one sample says.
@@ -155,6 +156,8 @@ pub struct Row {
     pub peer_merge: Option<f64>,
     /// Samples that were interrupted each time they were tried.
     pub disturbed: usize,
+    /// Rounds that were played: fewer than were asked for if the contest was stopped.
+    pub rounds: usize,
     /// What is missing, for people.
     pub note: Option<String>,
 }
@@ -215,6 +218,12 @@ impl Player {
         self.samples.iter().map(|sample| sample.ns).collect()
     }
 
+    /// `None` if it never had its turn.
+    fn median_ns(&self) -> Option<f64> {
+        let ns = self.ns();
+        (!ns.is_empty()).then(|| statistics::median(&ns))
+    }
+
     fn merge(&self) -> Option<f64> {
         let ratios: Vec<f64> = self.samples.iter().filter_map(|one| one.merge).collect();
         (!ratios.is_empty()).then(|| statistics::median(&ratios))
@@ -223,6 +232,11 @@ impl Player {
 
 /// Lets the sides of `contest` take turns; one row for each peer, or one of our own.
 pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
+    run_until(contest, settings, &AtomicBool::new(false))
+}
+
+/// As [`run`], with the rounds that are over when `stop` is set.
+pub fn run_until(contest: Contest, settings: &Settings, stop: &AtomicBool) -> Vec<Row> {
     let Contest {
         work,
         ours,
@@ -240,6 +254,7 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
         ours_merge: None,
         peer_merge: None,
         disturbed: 0,
+        rounds: 0,
         note: None,
     };
     let mut rows: Vec<Row> = Vec::new();
@@ -264,7 +279,7 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
         rows.push(row);
         counts.push(peer.counts);
     }
-    play(&mut ours, &mut players, settings.rounds);
+    let rounds = play(&mut ours, &mut players, settings.rounds, stop);
     if rows.is_empty() {
         rows.push(blank("", Goal::Reported));
         players.push(None);
@@ -278,6 +293,7 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
         rows.push(row);
     }
     for (row, player) in rows.iter_mut().zip(&players) {
+        row.rounds = rounds;
         judge(row, ours.as_ref(), player.as_ref());
         // Our own lack is said first: without us there is nothing to compare.
         row.note = lacking.clone().or(row.note.take());
@@ -286,10 +302,18 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
 }
 
 /// Who was last is first in the next round: what one leaves in the caches meets each of the others
-/// equally often.
-fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) {
+/// equally often. Only whole rounds are played, so that each sample has its partner; how many were.
+fn play(
+    ours: &mut Option<Player>,
+    peers: &mut [Option<Player>],
+    rounds: usize,
+    stop: &AtomicBool,
+) -> usize {
     let sides = peers.len() + 1;
     for round in 0..rounds {
+        if stop.load(Ordering::Relaxed) {
+            return round;
+        }
         for turn in 0..sides {
             let player = match (round + turn) % sides {
                 0 => &mut *ours,
@@ -300,6 +324,7 @@ fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) 
             }
         }
     }
+    rounds
 }
 
 fn reaches_merge_goal(row: &Row) -> bool {
@@ -321,14 +346,14 @@ fn compare(row: &mut Row, ours_ns: &[f64], peer_ns: &[f64]) {
 
 fn judge(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
     if let Some(ours) = ours {
-        row.ours_ns = Some(statistics::median(&ours.ns()));
+        row.ours_ns = ours.median_ns();
         row.ours_merge = ours.merge();
         row.disturbed = ours.disturbed;
         // Nothing to compare with is fine where nobody was asked to take part.
-        row.ok = row.peer.is_empty() && reaches_merge_goal(row);
+        row.ok = row.peer.is_empty() && row.ours_ns.is_some() && reaches_merge_goal(row);
     }
     if let Some(peer) = peer {
-        row.peer_ns = Some(statistics::median(&peer.ns()));
+        row.peer_ns = peer.median_ns();
         row.peer_merge = peer.merge();
         row.disturbed += peer.disturbed;
     }
@@ -443,6 +468,46 @@ mod tests {
         assert_eq!(ok, [true, false, true, false]);
         assert_eq!(rows[3].peer_ns, Some(9.0));
         assert_eq!(rows[0].ratio.unwrap().median, 2.0);
+    }
+
+    /// A side that sets a flag in one of its rounds.
+    struct Stopping(u64, Rc<AtomicBool>);
+
+    impl Side for Stopping {
+        fn sample(&mut self, seed: u64) -> Sample {
+            if seed != u64::MAX && seed / TRIES == self.0 {
+                self.1.store(true, Ordering::Relaxed);
+            }
+            Sample::new(10.0)
+        }
+    }
+
+    #[test]
+    fn a_stop_leaves_the_rounds_that_are_whole() {
+        let played = |at: u64, stopped_before: bool| {
+            let stop = Rc::new(AtomicBool::new(stopped_before));
+            let ours = Stopping(at, Rc::clone(&stop));
+            let log = Rc::default();
+            let peer: Maker = Box::new(move || Ok(Box::new(Fixed(20.0, "a", log))));
+            let contest = Contest {
+                work: Work::SegmentShare,
+                ours: Box::new(move || Ok(Box::new(ours))),
+                peers: vec![Peer::new("a", peer)],
+                best: None,
+            };
+            let settings = Settings {
+                rounds: 1_000_000_000,
+                quick: false,
+            };
+            let rows = run_until(contest, &settings, &stop);
+            (
+                rows[0].rounds,
+                rows[0].ratio.map(|ratio| ratio.count),
+                rows[0].ours_ns,
+            )
+        };
+        assert_eq!(played(2, false), (3, Some(3), Some(10.0)));
+        assert_eq!(played(0, true), (0, None, None));
     }
 
     #[test]

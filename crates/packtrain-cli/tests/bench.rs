@@ -2,7 +2,11 @@
 
 mod program;
 
-use program::{Scratch, assert_documented, in_namespace, packtrain};
+use program::{
+    PACKTRAIN, Ran, Scratch, assert_documented, command, finish, in_namespace, packtrain, signal,
+    start, wait_for_handlers,
+};
+use std::time::{Duration, Instant};
 
 #[test]
 fn our_side_alone_is_measured() {
@@ -20,6 +24,41 @@ fn our_side_alone_is_measured() {
     let table = packtrain(&args);
     assert_eq!(table.code, Some(0), "{}", table.err);
     assert!(table.out.lines().count() > rows.len(), "{}", table.out);
+}
+
+/// Interrupts a bench that would go on for many minutes.
+fn interrupted(args: &[&str]) -> Ran {
+    let begin = Instant::now();
+    let child = start(&mut command(PACKTRAIN, args));
+    wait_for_handlers(&child);
+    signal(&child, "INT");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(begin.elapsed() < Duration::from_secs(120), "{ran:?}");
+    ran
+}
+
+#[test]
+fn an_interrupted_bench_ends_soon_and_says_how_far_it_came() {
+    let offload = ["bench", "offload", "--rounds", "1000"];
+    let document = interrupted(&[&offload[..], &["--json"]].concat()).json();
+    assert_eq!(document["stopped"], true);
+    for row in document["rows"].as_array().expect("rows") {
+        assert!(row["ours_ns"].as_f64() > Some(0.0), "{row}");
+    }
+    let said = interrupted(&offload).out;
+    assert!(said.contains("\nstopped after "), "{said}");
+
+    let dispatch = ["bench", "dispatch", "--ports", "null,sim", "--time", "60s"];
+    let document = interrupted(&[&dispatch[..], &["--json"]].concat()).json();
+    assert_eq!(
+        (&document["stopped"], &document["repeats"]),
+        (&true.into(), &0.into())
+    );
+    assert_eq!(document["conservation"]["closed"], true);
+    let said = interrupted(&dispatch).out;
+    let line = "stopped after 0 of 6 repeats: nothing was compared";
+    assert!(said.lines().any(|one| one == line), "{said}");
 }
 
 #[test]

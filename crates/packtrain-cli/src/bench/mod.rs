@@ -52,7 +52,9 @@ fn offload(args: &BenchOffloadArgs) -> Result<(), Failure> {
             best: None,
             ..ours::contest(work)
         };
-        rows.extend(contest::run(alone, &settings));
+        let measured = contest::run_until(alone, &settings, &stop.flag());
+        // Of what was stopped before its first round was over there is nothing to say.
+        rows.extend(measured.into_iter().filter(|row| row.rounds > 0));
         if terminal {
             print::message(&format!("\r{} of {total} rows ", rows.len()));
         }
@@ -61,21 +63,59 @@ fn offload(args: &BenchOffloadArgs) -> Result<(), Failure> {
         print::message("\n");
     }
     let level = Level::selected().name();
+    let stopped = stop.requested();
     if args.json {
         let mut document = json::document("bench offload");
         document.insert("cpu".into(), cpu.into());
         document.insert("checksums".into(), level.into());
         document.insert("rounds".into(), args.rounds.into());
-        document.insert("stopped".into(), stop.requested().into());
-        let rows: Vec<Value> = rows.iter().map(row_document).collect();
-        document.insert("rows".into(), rows.into());
-        return json::write(document);
+        document.insert("stopped".into(), stopped.into());
+        document.insert("rows".into(), rows.iter().map(row_document).collect());
+        json::write(document)?;
+    } else {
+        let head = format!(
+            "CPU {cpu}; checksums with {level}; medians of {} rounds on fresh data\n",
+            args.rounds
+        );
+        let cut = stopped.then(|| cut(&rows, total, args.rounds));
+        let cut = cut.unwrap_or_default();
+        print::output(&(head + &cut + "\n" + &table(&rows) + &notes(&rows)))?;
     }
-    let head = format!(
-        "CPU {cpu}; checksums with {level}; medians of {} rounds on fresh data\n\n",
-        args.rounds
-    );
-    print::output(&(head + &table(&rows)))
+    all_measured(&rows)
+}
+
+/// What a signal has left of `total` rows of `rounds` each.
+fn cut(rows: &[Row], total: usize, rounds: usize) -> String {
+    let last = rows.last().filter(|row| row.rounds < rounds);
+    let last = last.map_or(String::new(), |row| {
+        format!(", the last of them after {} of {rounds} rounds", row.rounds)
+    });
+    format!("stopped after {} of {total} rows{last}\n", rows.len())
+}
+
+/// Why rows have no figure.
+fn notes(rows: &[Row]) -> String {
+    let notes = rows
+        .iter()
+        .filter_map(|row| Some((row, row.note.as_ref()?)));
+    let lines = notes.map(|(row, note)| format!("{}: {note}\n", row.work.row()));
+    lines.collect()
+}
+
+fn all_measured(rows: &[Row]) -> Result<(), Failure> {
+    let missing: Vec<_> = rows.iter().filter(|row| row.note.is_some()).collect();
+    let Some((row, note)) = missing
+        .first()
+        .and_then(|row| Some((row, row.note.as_ref()?)))
+    else {
+        return Ok(());
+    };
+    let (missing, row) = (missing.len(), row.work.row());
+    let all = rows.len();
+    Err(Failure::new(
+        Exit::Port,
+        format!("{missing} of {all} rows could not be measured; the first is {row}: {note}"),
+    ))
 }
 
 /// What is to be measured.
@@ -142,5 +182,55 @@ fn row_document(row: &Row) -> Value {
         "ours_gb_per_s": rounded(bandwidth(row)),
         "ours_merge": rounded(row.ours_merge),
         "interrupted": row.disturbed,
+        "rounds": row.rounds,
+        "note": row.note,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(ours: contest::Maker, rounds: usize) -> Vec<Row> {
+        let contest = Contest {
+            work: Work::SegmentShare,
+            ours,
+            peers: Vec::new(),
+            best: None,
+        };
+        let quick = false;
+        contest::run(contest, &Settings { rounds, quick })
+    }
+
+    struct Steady;
+
+    impl contest::Side for Steady {
+        fn sample(&mut self, _seed: u64) -> contest::Sample {
+            contest::Sample::new(2.0)
+        }
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_measured_says_why_and_is_no_success() {
+        let rows = measured(Box::new(|| Err("no memory".to_owned())), 3);
+        assert!(
+            notes(&rows).ends_with(": our side: no memory\n"),
+            "{rows:?}"
+        );
+        assert_eq!(row_document(&rows[0])["note"], "our side: no memory");
+        let failure = all_measured(&rows).expect_err("a row is missing");
+        assert_eq!(failure.exit, Exit::Port);
+        assert!(failure.line.starts_with("1 of 1 rows"), "{}", failure.line);
+        let rows = measured(Box::new(|| Ok(Box::new(Steady))), 3);
+        assert_eq!((notes(&rows), all_measured(&rows)), (String::new(), Ok(())));
+    }
+
+    #[test]
+    fn what_was_stopped_says_how_far_it_came() {
+        let rows = measured(Box::new(|| Ok(Box::new(Steady))), 3);
+        assert_eq!(cut(&rows, 9, 3), "stopped after 1 of 9 rows\n");
+        let last = "stopped after 1 of 9 rows, the last of them after 3 of 15 rounds\n";
+        assert_eq!(cut(&rows, 9, 15), last);
+        assert_eq!(cut(&[], 9, 15), "stopped after 0 of 9 rows\n");
+    }
 }

@@ -142,6 +142,23 @@ pub fn signal(child: &Child, name: &str) {
     assert!(sent.success(), "kill -{name}");
 }
 
+/// Waits until the child handles SIGINT: from then on it may be interrupted.
+pub fn wait_for_handlers(child: &Child) {
+    let deadline = Instant::now() + PATIENCE;
+    let caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
+        let status = status.expect("the child runs");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = u64::from_str_radix(mask.expect("a mask").trim(), 16);
+        // Bit 0 is signal 1; SIGINT is 2.
+        mask.expect("hexadecimal") & 2 != 0
+    };
+    while !caught() {
+        assert!(Instant::now() < deadline, "it never handled SIGINT");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A directory of one test, removed when dropped.
 pub struct Scratch(PathBuf);
 

@@ -38,7 +38,7 @@ use packtrain::stats::DropSnapshot;
 use packtrain_bench::{clock, statistics};
 use ports::Ports;
 use regret::{Better, Regret};
-use run::{Span, once};
+use run::{Ran, Span, once};
 use schedule::{Cell, Grid, PortKind};
 use std::collections::HashMap;
 use std::fmt;
@@ -104,7 +104,7 @@ pub struct Row {
     pub settings: Settings,
     /// Packets a second that were offered; `None` for as many as it takes.
     pub offered: Option<u64>,
-    /// One for each repeat.
+    /// One for each repeat that is complete.
     pub samples: Vec<Sample>,
     /// On the adaptive row: what it loses, in throughput or in the 99th percentile of latency.
     pub regret: Option<Regret>,
@@ -122,7 +122,7 @@ impl Row {
         self.samples.iter().map(figure).collect()
     }
 
-    /// The median of a figure over the repeats.
+    /// The median of a figure over the repeats; 0 where none is complete.
     pub fn median(&self, figure: impl Fn(&Sample) -> f64) -> f64 {
         statistics::median(&self.figures(figure))
     }
@@ -296,11 +296,18 @@ pub fn run(options: &Options, mut tell: impl FnMut(Progress<'_>)) -> Result<Outc
         span,
     };
     sweep.run(&mut outcome, &mut tell)?;
+    // Of an interrupted repeat nothing counts, in no cell: all have as many samples.
+    for row in &mut outcome.rows {
+        row.samples.truncate(outcome.repeats);
+    }
     for cell in outcome.rows.chunk_by_mut(|a, b| a.cell == b.cell) {
         judge(cell);
     }
     Ok(outcome)
 }
+
+/// Packets a second to be offered in each cell, and how long a run takes.
+type Rates = (Vec<Option<u64>>, Duration);
 
 /// What has to run, and where.
 struct Sweep<'a> {
@@ -317,7 +324,10 @@ impl Sweep<'_> {
         outcome: &mut Outcome,
         tell: &mut impl FnMut(Progress<'_>),
     ) -> Result<(), BenchError> {
-        let (rates, a_run) = self.rates(outcome)?;
+        let Some((rates, a_run)) = self.rates(outcome)? else {
+            outcome.stopped = true;
+            return Ok(());
+        };
         let runs = self.options.repeats * self.cells.len() * self.settings.len();
         tell(Progress::Begin(runs, a_run * runs as u32));
         for (cell, &offered) in self.cells.iter().zip(&rates) {
@@ -336,18 +346,17 @@ impl Sweep<'_> {
             for (index, (cell, &rate)) in self.cells.iter().zip(&rates).enumerate() {
                 let all = self.settings.len();
                 for which in schedule::order(self.options.seed, repeat, index, all) {
-                    if self.options.stop.load(Ordering::Relaxed) {
+                    let settings = &self.settings[which];
+                    let mut sample = self.once(outcome, cell, rate, settings)?;
+                    let is_disturbed = sample.as_ref().is_some_and(Sample::is_disturbed);
+                    if is_disturbed && outcome.retaken < done / RETAKEN_PART {
+                        outcome.retaken += 1;
+                        sample = self.once(outcome, cell, rate, settings)?;
+                    }
+                    let Some(sample) = sample else {
                         outcome.stopped = true;
                         return Ok(());
-                    }
-                    let settings = &self.settings[which];
-                    let mut sample = once(&self.ports, cell, rate, settings, self.span)?;
-                    outcome.book(cell, settings, &sample);
-                    if sample.is_disturbed() && outcome.retaken < done / RETAKEN_PART {
-                        outcome.retaken += 1;
-                        sample = once(&self.ports, cell, rate, settings, self.span)?;
-                        outcome.book(cell, settings, &sample);
-                    }
+                    };
                     outcome.rows[index * all + which].samples.push(sample);
                     done += 1;
                     tell(Progress::Done(done));
@@ -358,8 +367,26 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Packets a second to be offered in each cell, and how long a run takes.
-    fn rates(&self, outcome: &mut Outcome) -> Result<(Vec<Option<u64>>, Duration), BenchError> {
+    /// Runs once and books it; `None` if the bench is to stop before the run or in it.
+    fn once(
+        &self,
+        outcome: &mut Outcome,
+        cell: &Cell,
+        rate: Option<u64>,
+        settings: &Settings,
+    ) -> Result<Option<Sample>, BenchError> {
+        let stop = &self.options.stop;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Ran { sample, is_whole } = once(&self.ports, cell, rate, settings, self.span, stop)?;
+        outcome.book(cell, settings, &sample);
+        Ok(is_whole.then_some(sample))
+    }
+
+    /// Packets a second to be offered in each cell, and how long a run takes; `None` if the bench
+    /// is to stop before that is known.
+    fn rates(&self, outcome: &mut Outcome) -> Result<Option<Rates>, BenchError> {
         let settings = Settings {
             dispatch: Dispatch::Direct,
             idle: Idle::Halt,
@@ -380,9 +407,10 @@ impl Sweep<'_> {
                 let mut found = Vec::new();
                 for _ in 0..CAPACITY_RUNS {
                     let begin = Instant::now();
-                    let sample = once(&self.ports, &full, None, &settings, self.span)?;
+                    let Some(sample) = self.once(outcome, &full, None, &settings)? else {
+                        return Ok(None);
+                    };
                     (time, runs) = (time + begin.elapsed(), runs + 1);
-                    outcome.book(&full, &settings, &sample);
                     found.push(sample.kpps() * 1e3);
                 }
                 capacities.insert(full, statistics::median(&found) as u64);
@@ -390,7 +418,7 @@ impl Sweep<'_> {
             let capacity = capacities.get(&full).copied().unwrap_or_default();
             rates.push(cell.load.rate(capacity));
         }
-        Ok((rates, time / runs.max(1)))
+        Ok(Some((rates, time / runs.max(1))))
     }
 }
 
@@ -422,12 +450,8 @@ fn places() -> Vec<Place> {
     places
 }
 
-/// Works out the regret of a cell's adaptive row. Of an interrupted repeat nothing counts.
+/// Works out the regret of a cell's adaptive row.
 fn judge(rows: &mut [Row]) {
-    let complete = rows.iter().map(|row| row.samples.len()).min();
-    for row in rows.iter_mut() {
-        row.samples.truncate(complete.unwrap_or(0));
-    }
     let Some((adaptive, fixed)) = rows.split_last_mut() else {
         return;
     };

@@ -69,7 +69,7 @@ impl Signal {
         }
     }
 
-    /// No packet is due at `end` or later.
+    /// No packet is due at `end` or later; who is behind gives up if that was before the start.
     pub(super) fn end_at(&self, end: Instant) {
         self.end.store(end.as_nanos(), Ordering::Relaxed);
     }
@@ -233,10 +233,11 @@ impl Producer {
                 wait(due.since(now), task.crowded);
                 continue;
             }
-            // All that are due by now: who is behind does not read the clock for each.
+            // All that are due by now: who is behind does not read the clock for each, but may be
+            // told to give up meanwhile.
             loop {
                 let due = schedule.due(next);
-                if due > now || due >= end {
+                if due > now || due >= signal.end() {
                     break;
                 }
                 let mut packet = self.packet();

@@ -14,6 +14,7 @@ use packtrain::plan::{Side, plan};
 use packtrain::stats::{DropSnapshot, Histogram, HistogramSnapshot};
 use packtrain::time::{Clock, Instant, MonotonicClock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ const BEHIND_MIN: Duration = Duration::from_millis(100);
 const OTHERS_PART: u32 = 5;
 /// and more than what may come of counting in ticks, which are 10 ms on each CPU.
 const OTHERS_MIN: Duration = Duration::from_millis(20);
+
+/// How long it may take until a run sees that it is to stop.
+const NAP_MAX: Duration = Duration::from_millis(50);
 
 /// How long a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,14 +128,23 @@ impl Sample {
     }
 }
 
-/// Runs `cell` once with `settings`, at `rate` packets a second or as fast as it goes.
+/// What a run came to, and whether its window was over.
+pub(super) struct Ran {
+    /// Of a run that was stopped only the account: it has no figures.
+    pub(super) sample: Sample,
+    pub(super) is_whole: bool,
+}
+
+/// Runs `cell` once with `settings`, at `rate` packets a second or as fast as it goes, unless
+/// `stop` ends it before.
 pub(super) fn once(
     ports: &Ports,
     cell: &Cell,
     rate: Option<u64>,
     settings: &Settings,
     span: Span,
-) -> Result<Sample, BenchError> {
+    stop: &AtomicBool,
+) -> Result<Ran, BenchError> {
     let latency = Arc::<Histogram>::default();
     let run = |latency| Run {
         ports,
@@ -139,6 +152,7 @@ pub(super) fn once(
         rate,
         settings,
         span,
+        stop,
         latency,
     };
     match ports.open(cell.port, Arc::clone(&latency))? {
@@ -154,6 +168,7 @@ struct Run<'a> {
     rate: Option<u64>,
     settings: &'a Settings,
     span: Span,
+    stop: &'a AtomicBool,
     latency: Arc<Histogram>,
 }
 
@@ -179,7 +194,7 @@ impl Look {
 
 impl Run<'_> {
     /// As a session does it, but for the memory, which stays from run to run.
-    fn on<D: Driver>(&self, mut port: D) -> Result<Sample, BenchError>
+    fn on<D: Driver>(&self, mut port: D) -> Result<Ran, BenchError>
     where
         D::Rx: 'static,
         D::Tx: 'static,
@@ -202,7 +217,9 @@ impl Run<'_> {
         // Whatever went wrong: the workers end, and what they say comes first.
         running.stop();
         running.join().map_err(BenchError::Run)?;
-        let (mut sample, produced) = measured?;
+        let (measured, produced) = measured?;
+        let is_whole = measured.is_some();
+        let mut sample = measured.unwrap_or_default();
         sample.latency = self.latency.snapshot();
         for one in produced {
             sample.latency.merge(&one.late);
@@ -211,7 +228,7 @@ impl Run<'_> {
         let end = stats.snapshot();
         sample.ledger = end.ledger;
         sample.drops = end.drops;
-        Ok(sample)
+        Ok(Ran { sample, is_whole })
     }
 
     fn task(&self, index: usize, times: Times) -> Task {
@@ -226,12 +243,13 @@ impl Run<'_> {
         }
     }
 
-    /// Starts the producers, looks at the begin and at the end of the window, and stops them.
+    /// Starts the producers, looks at the begin and at the end of the window, and stops them. No
+    /// sample if the run is to stop before its end.
     fn measure(
         &self,
         stats: &Stats,
         handles: &TxHandles,
-    ) -> Result<(Sample, Vec<Produced>), BenchError> {
+    ) -> Result<(Option<Sample>, Vec<Produced>), BenchError> {
         let clock = MonotonicClock::new();
         let start = clock.now().after(START_AFTER);
         let begin = start.after(self.span.warm_up);
@@ -257,17 +275,22 @@ impl Run<'_> {
             });
             let threads = threads.collect::<Result<Vec<_>, LabError>>();
             let looks = threads.as_ref().map_err(|&error| error).and_then(|_| {
-                sleep_until(&clock, begin);
+                if !sleep_until(&clock, begin, self.stop) {
+                    return Ok(None);
+                }
                 let first = look(stats, &clock)?;
                 // On a busy machine this thread may be late: the window is as long all the same.
                 let end = first.at.after(self.span.window);
                 signal.end_at(end);
-                sleep_until(&clock, end);
-                Ok((first, look(stats, &clock)?))
+                if !sleep_until(&clock, end, self.stop) {
+                    return Ok(None);
+                }
+                Ok(Some((first, look(stats, &clock)?)))
             });
-            // Also where a thread could not be started, or a look failed.
-            if looks.is_err() {
-                signal.end_at(clock.now());
+            // Also where a thread could not be started, or a look failed. Nothing was ever due by
+            // then, so that a producer that is behind makes up for nothing.
+            if !matches!(looks, Ok(Some(_))) {
+                signal.end_at(Instant::default());
             }
             signal.stop();
             let mut produced = Vec::new();
@@ -277,18 +300,19 @@ impl Run<'_> {
                 let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 produced.push(result.map_err(BenchError::Producer)?);
             }
-            let (first, last) = looks?;
-            let cost = last.cost.since(&first.cost);
-            let sample = Sample {
-                elapsed: last.at.since(first.at),
-                packets: last.packets - first.packets,
-                wakeups: last.wakeups - first.wakeups,
-                producers: cost.producers,
-                workers: cost.workers,
-                switches: cost.switches,
-                others: last.others_since(&first),
-                ..Sample::default()
-            };
+            let sample = looks?.map(|(first, last)| {
+                let cost = last.cost.since(&first.cost);
+                Sample {
+                    elapsed: last.at.since(first.at),
+                    packets: last.packets - first.packets,
+                    wakeups: last.wakeups - first.wakeups,
+                    producers: cost.producers,
+                    workers: cost.workers,
+                    switches: cost.switches,
+                    others: last.others_since(&first),
+                    ..Sample::default()
+                }
+            });
             Ok((sample, produced))
         })
     }
@@ -307,9 +331,16 @@ fn look(stats: &Stats, clock: &MonotonicClock) -> Result<Look, LabError> {
     })
 }
 
-fn sleep_until(clock: &MonotonicClock, time: Instant) {
-    let left = time.since(clock.now());
-    if !left.is_zero() {
-        thread::sleep(left);
+/// Sleeps until `time`; false if `stop` was set before.
+fn sleep_until(clock: &MonotonicClock, time: Instant, stop: &AtomicBool) -> bool {
+    loop {
+        let left = time.since(clock.now());
+        if left.is_zero() {
+            return true;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        thread::sleep(left.min(NAP_MAX));
     }
 }

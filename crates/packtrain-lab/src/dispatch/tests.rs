@@ -83,6 +83,30 @@ fn a_stop_ends_it_with_what_there_is() {
     assert_eq!(claims(&outcome).len(), 1);
 }
 
+#[test]
+fn of_a_repeat_that_was_stopped_no_cell_keeps_a_sample() {
+    for complete in [0, 1] {
+        let loads = [Load::Saturation, Load::Bulk, Load::Trickle];
+        let options = options(grid(&[PortKind::Null], &loads));
+        let stop = Arc::clone(&options.stop);
+        let mut runs = 0;
+        let outcome = run(&options, |progress| match progress {
+            Progress::Begin(all, _) => runs = all,
+            // In the last cell of the repeat.
+            Progress::Done(done) if done == runs / 2 * (complete + 1) - 1 => {
+                stop.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        });
+        let outcome = outcome.unwrap();
+        assert_eq!((outcome.stopped, outcome.repeats), (true, complete));
+        assert!(outcome.rows.iter().all(|row| row.samples.len() == complete));
+        let claims = claims(&outcome);
+        let switches = claims.iter().any(|claim| claim.claim.contains("switches"));
+        assert_eq!(switches, complete > 0);
+    }
+}
+
 /// A row with these figures in each of two repeats.
 fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64) -> Row {
     let latency = packtrain::stats::Histogram::default();
@@ -151,5 +175,50 @@ fn placements_that_come_to_the_same_are_measured_once() {
         if let (Some(same), Some(before)) = (&place.same_as, before) {
             assert_eq!(same, &before.placement);
         }
+    }
+}
+
+#[test]
+fn a_stop_ends_it_before_it_knows_what_the_ports_take() {
+    let loads = [Load::Percent(20), Load::Percent(40)];
+    let options = options(grid(&[PortKind::Null, PortKind::Sim], &loads));
+    options.stop.store(true, Ordering::Relaxed);
+    let outcome = run(&options, |progress| panic!("{progress:?}")).unwrap();
+    assert!(outcome.stopped);
+    assert_eq!(
+        (outcome.runs, outcome.repeats, outcome.rows.len()),
+        (0, 0, 0)
+    );
+}
+
+#[test]
+fn a_stop_ends_a_long_run_of_which_only_the_account_is_left() {
+    let mut ports = Ports::default();
+    ports.prepare(PortKind::Null).unwrap();
+    let span = Span {
+        warm_up: Duration::ZERO,
+        window: Duration::from_secs(3600),
+    };
+    // Of the last rate every packet is due at the start: its producers are behind for ever.
+    for rate in [None, Some(2000), Some(u64::MAX)] {
+        let cell = Cell {
+            port: PortKind::Null,
+            producers: 2,
+            frame_bytes: 64,
+            load: rate.map_or(Load::Saturation, |_| Load::Percent(99)),
+        };
+        let stop = AtomicBool::new(false);
+        let begin = Instant::now();
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                stop.store(true, Ordering::Relaxed);
+            });
+            once(&ports, &cell, rate, &schedule::adaptive(), span, &stop).unwrap()
+        });
+        assert!(begin.elapsed() < Duration::from_secs(120), "{rate:?}");
+        assert!(!ran.is_whole && ran.sample.closed(), "{rate:?}");
+        assert!(ran.sample.ledger.generated > 0, "{rate:?}");
+        assert_eq!((ran.sample.packets, ran.sample.unsent), (0, 0), "{rate:?}");
     }
 }

@@ -58,7 +58,7 @@ pub fn run(args: &BenchDispatchArgs) -> Result<(), Failure> {
     if args.json {
         json::write(document)?;
     } else {
-        print::output(&text::text(&outcome, Style::stdout()))?;
+        print::output(&text::text(&outcome, args.repeats(), Style::stdout()))?;
     }
     written.transpose()?;
     match outcome.unclosed.first() {
@@ -204,10 +204,17 @@ fn document(outcome: &Outcome, options: &Options, took: Duration) -> Map<String,
     document
 }
 
+/// Something of a sample.
+type Figure = fn(&Sample) -> f64;
+
 /// One setting in one situation; `fixed` are those that it is compared with, if it is adaptive.
 fn row(row: &Row, fixed: &[Row]) -> Value {
     let cell = &row.cell;
     let settings = &row.settings;
+    let median = |figure: Figure| match row.samples.is_empty() {
+        false => rounded(row.median(figure)),
+        true => Value::Null,
+    };
     let mut keys = json!({
         "experiment": "dispatch",
         "load": cell.load.to_string(),
@@ -219,11 +226,11 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
         "idle": settings.idle.to_string(),
         "placement": settings.placement.to_string(),
         "offered_kpps": row.offered.map(|rate| rate as f64 / 1e3),
-        "cpus": rounded(row.median(Sample::cpus)),
-        "worker_cpus": rounded(row.median(Sample::worker_cpus)),
-        "ctxt_per_s": rounded(row.median(Sample::switches_per_second)),
-        "ctxt_per_frame": rounded(row.median(Sample::switches_per_frame)),
-        "wakeups_per_s": rounded(row.median(Sample::wakeups_per_second)),
+        "cpus": median(Sample::cpus),
+        "worker_cpus": median(Sample::worker_cpus),
+        "ctxt_per_s": median(Sample::switches_per_second),
+        "ctxt_per_frame": median(Sample::switches_per_frame),
+        "wakeups_per_s": median(Sample::wakeups_per_second),
         "disturbed": row.samples.iter().filter(|sample| sample.is_disturbed()).count(),
         "unsent": row.samples.iter().map(|sample| sample.unsent).sum::<u64>(),
         "repeats": row.samples.len(),
@@ -231,15 +238,15 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
     let Some(map) = keys.as_object_mut() else {
         return keys;
     };
-    let figures = [
-        ("kpps", row.figures(Sample::kpps)),
-        ("p50_us", row.figures(|sample| sample.latency_us(0.5))),
-        ("p99_us", row.figures(|sample| sample.latency_us(0.99))),
+    let figures: [(_, Figure); 3] = [
+        ("kpps", Sample::kpps),
+        ("p50_us", |sample| sample.latency_us(0.5)),
+        ("p99_us", |sample| sample.latency_us(0.99)),
     ];
-    for (name, figures) in figures {
-        let spread = statistics::estimate(&figures);
+    for (name, figure) in figures {
+        let spread = statistics::estimate(&row.figures(figure));
         let end = |end: Option<f64>| end.map_or(Value::Null, rounded);
-        map.insert(name.into(), rounded(statistics::median(&figures)));
+        map.insert(name.into(), median(figure));
         map.insert(format!("{name}_low"), end(spread.map(|one| one.low)));
         map.insert(format!("{name}_high"), end(spread.map(|one| one.high)));
     }

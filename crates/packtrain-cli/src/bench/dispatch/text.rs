@@ -10,11 +10,20 @@ use packtrain_lab::dispatch::{self, Outcome, Row, Sample};
 /// Columns of the longest bar.
 const BAR_COLUMNS: usize = 40;
 
-/// Everything that is printed.
-pub(super) fn text(outcome: &Outcome, style: Style) -> String {
+/// Everything that is printed of a bench that was to have so many `repeats`.
+pub(super) fn text(outcome: &Outcome, repeats: usize, style: Style) -> String {
     let mut text = head(outcome);
+    if outcome.stopped {
+        let nothing = match outcome.repeats {
+            0 => ": nothing was compared",
+            _ => "",
+        };
+        let complete = outcome.repeats;
+        text.push_str(&format!(
+            "stopped after {complete} of {repeats} repeats{nothing}\n"
+        ));
+    }
     if outcome.repeats == 0 {
-        text.push_str("stopped before the end of the first repeat: nothing was compared\n");
         return text;
     }
     let kinds = [
@@ -173,4 +182,26 @@ fn claims(claims: &[Claim], style: Style) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_stopped_says_after_how_many_repeats() {
+        let of = |repeats, stopped| {
+            let outcome = Outcome {
+                repeats,
+                stopped,
+                ..Outcome::default()
+            };
+            text(&outcome, 6, Style::PLAIN)
+        };
+        let said = |text: &str, line: &str| text.lines().any(|one| one == line);
+        assert!(said(&of(2, true), "stopped after 2 of 6 repeats"));
+        let nothing = "stopped after 0 of 6 repeats: nothing was compared";
+        assert!(said(&of(0, true), nothing));
+        assert!(!of(6, false).contains("stopped"));
+    }
 }

@@ -32,8 +32,10 @@ const PORT: u16 = 7001;
 const TRAINS_A_TURN: usize = 16;
 /// How long a host sleeps at most, since it also has to see the end of the transfer.
 const WAIT_MAX: Duration = Duration::from_millis(5);
-/// How long packets that were sent may take to arrive.
+/// How long packets that were sent may take to arrive,
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(30);
+/// and how long where the demonstration is to end: what the way still holds is in the account.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Runs all transfers of one setting.
 pub(super) fn run(
@@ -42,7 +44,11 @@ pub(super) fn run(
     on_row: &mut impl FnMut(Row),
 ) -> Result<SettingReport, DemoError> {
     let (host_a, port_a) = sim::pair(config("host-a"), config("sim0"), options.seed);
-    let (host_b, port_b) = sim::pair(config("host-b"), config("sim1"), options.seed + 1);
+    let (host_b, port_b) = sim::pair(
+        config("host-b"),
+        config("sim1"),
+        options.seed.wrapping_add(1),
+    );
     let pattern = Pattern::new(options.seed);
     let session = forward(port_a, port_b, setting)?;
     let mut host_a = Host::new(host_a, setting, &pattern, session.arena())?;
@@ -63,7 +69,10 @@ pub(super) fn run(
                 // Of another transfer than the last, so that what comes late is no part of it.
                 number: 2 * number + u32::from(direction == "b_to_a"),
             };
-            on_row(transfer.run(setting, direction, from, to, options)?);
+            match transfer.run(setting, direction, from, to, options)? {
+                Some(row) => on_row(row),
+                None => return settle(setting, session.finish()),
+            }
         }
     }
     settle(setting, session.finish())
@@ -200,6 +209,7 @@ struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
+    /// No row of a transfer that is cut short.
     fn run(
         &self,
         setting: Setting,
@@ -207,16 +217,25 @@ impl Transfer<'_> {
         from: &mut Host,
         to: &mut Host,
         options: &Options,
-    ) -> Result<Row, DemoError> {
+    ) -> Result<Option<Row>, DemoError> {
         let clock = MonotonicClock::new();
         let mut sent = 0;
         let mut received = Receiver::new(self.stream.kind, self.pattern, self.number);
         let before = self.session.snapshot();
         let start = Instant::now();
         let mut last_arrival = start;
-        while received.position < sent || start.elapsed() < options.transfer_time {
-            let sending =
-                start.elapsed() < options.transfer_time && !options.stop.load(Ordering::Relaxed);
+        loop {
+            let stopped = options.stop.load(Ordering::Relaxed);
+            let sending = start.elapsed() < options.transfer_time && !stopped;
+            let arrived = received.position >= sent;
+            if stopped && (arrived || last_arrival.elapsed() > DRAIN_TIME_MAX) {
+                return Ok(None);
+            }
+            // Where the forwarder has failed nothing arrives any more; its account says why.
+            let late = last_arrival.elapsed() > ARRIVAL_TIME_MAX || self.session.is_over();
+            if (arrived && !sending) || late {
+                break;
+            }
             self.send(from, &mut sent, sending)?;
             to.rx.poll(
                 clock.now(),
@@ -231,14 +250,11 @@ impl Transfer<'_> {
             while let Some(packet) = to.burst.pop() {
                 received.take(&packet);
             }
-            if last_arrival.elapsed() > ARRIVAL_TIME_MAX || (!sending && sent == 0) {
-                break;
-            }
         }
         let elapsed = start.elapsed();
         let moved = Moved::between(&before, &self.session.snapshot());
         let bytes = received.position;
-        Ok(Row {
+        Ok(Some(Row {
             setting,
             protocol: self.stream.protocol,
             ip: self.stream.ip,
@@ -249,7 +265,7 @@ impl Transfer<'_> {
             syscalls_per_mb: moved.syscalls as f64 * 1e6 / bytes.max(1) as f64,
             cpu_percent: moved.cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64(),
             hash_ok: received.has_all(sent),
-        })
+        }))
     }
 }
 
@@ -568,6 +584,58 @@ mod tests {
             copy.copy_meta(train);
             copy
         }
+    }
+
+    fn options(transfer_time: Duration) -> Options {
+        Options {
+            transfer_time,
+            // The largest there is: the second wire takes the next one.
+            seed: u64::MAX,
+            in_memory: true,
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn a_stop_ends_a_long_transfer_soon_and_gives_it_no_row() {
+        let options = options(Duration::from_secs(240));
+        let (mut rows, begin) = (0, Instant::now());
+        let report = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                options.stop.store(true, Ordering::Relaxed);
+            });
+            run(Setting::Full, &options, &mut |_| rows += 1)
+        });
+        let report = report.expect("it runs");
+        assert!(begin.elapsed() < Duration::from_secs(120));
+        assert_eq!(rows, 0);
+        assert!(report.closed() && report.snapshot.ledger.received > 0);
+    }
+
+    #[test]
+    fn a_forwarder_that_failed_is_the_error_and_ends_it_soon() {
+        let options = options(Duration::from_secs(240));
+        let (host_a, port_a) = sim::pair(config("host-a"), config("sim0"), 1);
+        let (host_b, port_b) = sim::pair(config("host-b"), config("sim1"), 2);
+        let pattern = Pattern::new(1);
+        let control = port_b.control();
+        let session = forward(port_a, port_b, Setting::Full).expect("it starts");
+        let mut hosts = [host_a, host_b]
+            .map(|host| Host::new(host, Setting::Full, &pattern, session.arena()).expect("a host"));
+        let [from, to] = &mut hosts;
+        let transfer = Transfer {
+            stream: STREAMS[0],
+            session: &session,
+            pattern: &pattern,
+            number: 0,
+        };
+        control.remove();
+        let begin = Instant::now();
+        let row = transfer.run(Setting::Full, "a_to_b", from, to, &options);
+        assert!(begin.elapsed() < ARRIVAL_TIME_MAX);
+        assert!(row.is_err() || row.is_ok_and(|row| row.is_some_and(|row| !row.hash_ok)));
+        assert!(settle(Setting::Full, session.finish()).is_err());
     }
 
     #[test]

@@ -39,15 +39,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
         |row| progress.row(row),
     );
     progress.clear();
-    let outcome = match result {
-        Ok(outcome) => outcome,
-        // What was cut off in the middle has no account; nothing is left behind all the same.
-        Err(_) if stop.requested() => {
-            print::message("stopped by a signal\n");
-            return Ok(());
-        }
-        Err(error) => return Err(failed(&error)),
-    };
+    let outcome = result.map_err(|error| failed(&error))?;
     if args.json {
         json::write(document(&outcome, args, refused))?;
     } else {

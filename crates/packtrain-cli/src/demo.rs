@@ -256,15 +256,19 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// TCP goodput with everything over that with nothing, both ways and both IP versions together.
+/// TCP goodput with everything over that with nothing, of the transfers that both have: of a
+/// demonstration that was stopped not all.
 fn speedup(rows: &[Row]) -> Option<f64> {
-    let sum = |setting: Setting| -> f64 {
-        let tcp = rows
-            .iter()
-            .filter(|row| row.setting == setting && row.protocol == "tcp");
-        tcp.map(|row| row.gbps).sum()
+    let tcp = |setting: Setting| {
+        let of = move |row: &&Row| row.setting == setting && row.protocol == "tcp";
+        rows.iter().filter(of)
     };
-    let (none, full) = (sum(Setting::None), sum(Setting::Full));
+    let same = |a: &Row, b: &Row| (a.ip, a.direction) == (b.ip, b.direction);
+    let pairs = tcp(Setting::None).filter_map(|none| {
+        let full = tcp(Setting::Full).find(|full| same(none, full))?;
+        Some((none.gbps, full.gbps))
+    });
+    let (none, full) = pairs.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
     (none > 0.0 && full > 0.0).then(|| full / none)
 }
 
@@ -304,6 +308,23 @@ mod tests {
         assert!(text.contains("45,000       45.0"), "{text}");
         assert_eq!(speedup(&rows), Some(10.0));
         assert_eq!(speedup(&rows[..2]), None);
+    }
+
+    #[test]
+    fn the_factor_is_of_transfers_that_both_settings_have() {
+        let back = |setting, gbps| Row {
+            direction: "b_to_a",
+            ..row(setting, "tcp", gbps)
+        };
+        let mut rows = vec![
+            row(Setting::None, "tcp", 2.0),
+            back(Setting::None, 4.0),
+            row(Setting::Full, "tcp", 20.0),
+        ];
+        assert_eq!(speedup(&rows), Some(10.0));
+        rows.push(back(Setting::Full, 10.0));
+        assert_eq!(speedup(&rows), Some(5.0));
+        assert_eq!(speedup(&[rows[0].clone(), rows[3].clone()]), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use clap::Args;
 use packtrain::policy::dispatch::THRESHOLD_MAX;
 use packtrain_lab::dispatch::FRAME_BYTES_MIN;
 use packtrain_lab::dispatch::load::Load;
-use packtrain_lab::dispatch::schedule::{Grid, PortKind};
+use packtrain_lab::dispatch::schedule::{Asked, Grid, PortKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,8 +57,9 @@ pub struct BenchDispatchArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=i64::from(THRESHOLD_MAX)))]
     pub thresholds: Vec<u32>,
-    /// Measures every combination; else all but the first of --producers and --frames have two
-    /// loads
+    /// Measures every combination, also of what is not asked for: without it, all but the first
+    /// number of producers and the first size have two loads, or those of --loads, and no other
+    /// number goes with another size, unless both --producers and --frames are given
     #[arg(long)]
     pub all: bool,
     /// How often everything runs, 2 to 1000 [default: 6]
@@ -125,6 +126,11 @@ impl BenchDispatchArgs {
             frames: chosen(&self.frames, pick(&[64, 1514], &[64])),
             loads: chosen(&self.loads, loads),
             all: self.all,
+            asked: Asked {
+                producers: !self.producers.is_empty(),
+                frames: !self.frames.is_empty(),
+                loads: !self.loads.is_empty(),
+            },
         }
     }
 
@@ -153,6 +159,24 @@ mod tests {
     fn what_is_asked_for_comes_once_and_in_order() {
         assert_eq!(chosen(&[3, 1, 3, 2], &[9]), [3, 1, 2]);
         assert_eq!(chosen(&[], &[9, 8]), [9, 8]);
+    }
+
+    #[test]
+    fn a_load_that_is_asked_for_is_measured_for_all_producers() {
+        use clap::Parser;
+        let line = "packtrain bench dispatch --producers 1,4 --loads bulk";
+        let arguments = crate::Arguments::try_parse_from(line.split_whitespace());
+        let crate::Command::Bench(bench) = arguments.expect("it is right").command else {
+            panic!("a bench");
+        };
+        let crate::args::Bench::Dispatch(args) = bench.what else {
+            panic!("of dispatch");
+        };
+        let cells = args.grid().cells(PortKind::Null);
+        let measured = |producers| cells.iter().filter(|c| c.producers == producers).count();
+        // One producer has the two usual sizes, the other ones the first of them.
+        assert_eq!((measured(1), measured(4)), (2, 1));
+        assert!(cells.iter().all(|cell| cell.load == Load::Bulk));
     }
 
     #[test]

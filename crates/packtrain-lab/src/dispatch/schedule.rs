@@ -83,8 +83,22 @@ pub struct Grid {
     /// Loads.
     pub loads: Vec<Load>,
     /// Every combination. Otherwise the first number of producers and the first size have every
-    /// load, and each other one saturation and the load in the middle.
+    /// load, and each other one saturation and the load in the middle, but for what is `asked`.
     pub all: bool,
+    /// What was asked for by name.
+    pub asked: Asked,
+}
+
+/// Of what the values were asked for, and are not only the usual ones: nobody who names one expects
+/// that it is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Numbers of producers.
+    pub producers: bool,
+    /// Sizes of frames.
+    pub frames: bool,
+    /// Loads.
+    pub loads: bool,
 }
 
 impl Grid {
@@ -92,16 +106,14 @@ impl Grid {
     #[must_use]
     pub fn cells(&self, port: PortKind) -> Vec<Cell> {
         let mut cells = Vec::new();
+        let asked = self.asked;
         for (p, &producers) in self.producers.iter().enumerate() {
             for (f, &frame_bytes) in self.frames.iter().enumerate() {
                 for &load in &self.loads {
-                    let wanted = match (p, f) {
-                        _ if self.all => true,
-                        (0, 0) => true,
-                        (0, _) | (_, 0) => self.is_typical(load),
-                        _ => false,
-                    };
-                    if wanted {
+                    let is_pair = p == 0 || f == 0 || (asked.producers && asked.frames);
+                    let is_first = (p, f) == (0, 0);
+                    let has_load = is_first || asked.loads || self.is_typical(load);
+                    if self.all || (is_pair && has_load) {
                         cells.push(Cell {
                             port,
                             producers,
@@ -183,7 +195,36 @@ mod tests {
                 .map(|text| text.parse().unwrap())
                 .to_vec(),
             all: false,
+            asked: Asked::default(),
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_by_name_is_never_left_out() {
+        let cells = |producers, frames, loads| {
+            let asked = Asked {
+                producers,
+                frames,
+                loads,
+            };
+            Grid { asked, ..grid() }.cells(PortKind::Null)
+        };
+        // Each load that was asked for, wherever there is a load at all.
+        let loads = cells(false, false, true);
+        assert_eq!(loads.len(), (3 + 1) * 5);
+        // Each pair of what was asked for, with the usual loads.
+        assert_eq!(cells(true, true, false).len(), 5 + 5 * 2);
+        // Where the sizes are only the usual ones, no producers are left out for it.
+        let producers: HashSet<_> = cells(true, false, false)
+            .iter()
+            .map(|c| c.producers)
+            .collect();
+        assert_eq!(producers.len(), 3);
+        let every = Grid {
+            all: true,
+            ..grid()
+        };
+        assert_eq!(cells(true, true, true), every.cells(PortKind::Null));
     }
 
     #[test]

@@ -22,6 +22,7 @@ fn grid(ports: &[PortKind], loads: &[Load]) -> Grid {
         frames: vec![64],
         loads: loads.to_vec(),
         all: true,
+        asked: schedule::Asked::default(),
     }
 }
 

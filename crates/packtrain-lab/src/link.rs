@@ -622,17 +622,22 @@ fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
 /// `default`: interfaces created there later. No router solicitations, no autoconfigured or
 /// link-local address, no duplicate address detection. Does nothing on a kernel without IPv6.
 ///
+/// It also takes addresses from then on: a new namespace may inherit from the host that interfaces
+/// have none (`net.core.devconf_inherit_init_net`, `net.ipv6.conf.default.disable_ipv6`).
+///
 /// # Errors
 /// [`LabError::Os`] when a setting exists and is refused.
 pub fn quiet_ipv6(interface: &str) -> Result<(), LabError> {
-    /// `Documentation/networking/ip-sysctl.rst`; `addr_gen_mode` 1 makes no link-local address.
-    const SETTINGS: [(&str, &str); 6] = [
+    /// `Documentation/networking/ip-sysctl.rst`; `addr_gen_mode` 1 makes no link-local address. An
+    /// interface that is enabled would make one, so that is last.
+    const SETTINGS: [(&str, &str); 7] = [
         ("accept_ra", "0"),
         ("autoconf", "0"),
         ("router_solicitations", "0"),
         ("accept_dad", "0"),
         ("dad_transmits", "0"),
         ("addr_gen_mode", "1"),
+        ("disable_ipv6", "0"),
     ];
     for (name, value) in SETTINGS {
         match fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{name}"), value) {

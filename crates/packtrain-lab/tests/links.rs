@@ -44,7 +44,37 @@ fn main() -> ExitCode {
         ),
         ("tcp_through_a_device_that_refuses_tso", refuses_tso),
         ("udp_trains_that_the_kernel_refuses", kernel_refuses),
+        (
+            "where_interfaces_are_made_without_ipv6_they_get_it",
+            without_ipv6,
+        ),
     ])
+}
+
+/// As in a namespace that inherits `disable_ipv6` from a host that has it.
+fn without_ipv6() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    if !netns::has_ipv6() {
+        return Outcome::Skipped("this kernel has no IPv6".to_owned());
+    }
+    let hosts = TwoHosts::with(&Settings::default(), |side| {
+        // In the namespace of the side: for what is made there later.
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").expect("a setting");
+        let name = NAMES[usize::from(side == Side::Right)];
+        let tap = Tap::open(&TapConfig::new(TapKind::Tap, name)).expect("a TAP");
+        let own = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+        assert_eq!(std::fs::read_to_string(own).expect("a setting"), "1\n");
+        Ok::<_, LabError>((name.to_owned(), tap))
+    });
+    let (hosts, a, b) = hosts.expect("both get their addresses");
+    let session = forward(a, b);
+    let transfer = Transfer::tcp(IpVersion::V6, Amount::Bytes(100_000));
+    let report = transfer.run(&hosts.left, &hosts.right).expect("IPv6");
+    assert!(report.hash_ok, "{report:?}");
+    assert_ended_well(&session.finish());
+    Outcome::Done
 }
 
 const NAMES: [&str; 2] = ["link-a", "link-b"];

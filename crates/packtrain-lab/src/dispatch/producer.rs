@@ -198,7 +198,7 @@ impl Producer {
 
     fn saturate(&mut self, task: &Task, signal: &Signal) -> Result<Produced, String> {
         let (batch, times) = (task.load.batch(), task.times);
-        let mut unstamped = 0;
+        let (mut unstamped, mut stamped) = (0, 0);
         while !signal.is_stopped() {
             for _ in 0..batch {
                 let packet = self.packet();
@@ -208,10 +208,9 @@ impl Producer {
             if unstamped >= STAMP_EVERY {
                 unstamped = 0;
                 let now = self.clock.now();
-                if (times.begin..signal.end()).contains(&now)
-                    && let Some(first) = self.burst.iter_mut().next()
-                {
-                    first.meta_mut().timestamp = now;
+                if (times.begin..signal.end()).contains(&now) {
+                    stamp(&mut self.burst, stamped, now);
+                    stamped += 1;
                 }
             }
             self.send()?;
@@ -253,6 +252,15 @@ impl Producer {
     }
 }
 
+/// Stamps the packet of the `number`th burst whose turn it is: the first of the first, the second
+/// of the next. To stamp only first ones would say nothing of those that wait behind them.
+fn stamp(burst: &mut Burst, number: usize, now: Instant) {
+    let position = number % burst.len().max(1);
+    if let Some(packet) = burst.iter_mut().nth(position) {
+        packet.meta_mut().timestamp = now;
+    }
+}
+
 /// What was due before `end` and is not sent any more, from number `next` on, is not forgotten: it
 /// was at least so late.
 fn unsent(schedule: &Schedule, next: u64, every: u64, times: &Times, end: Instant) -> Produced {
@@ -284,6 +292,7 @@ fn wait(time: Duration, crowded: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packtrain::packet::{Arena, ArenaConfig};
 
     fn at(us: u64) -> Instant {
         Instant::from_nanos(us * 1000)
@@ -303,6 +312,27 @@ mod tests {
                 patience: Duration::from_millis(1),
             },
         }
+    }
+
+    #[test]
+    fn each_place_of_a_burst_has_its_turn_to_be_stamped() {
+        let arena = Arena::new(ArenaConfig::default()).unwrap();
+        let batch = Load::Bulk.batch();
+        let stamped = |number| {
+            let mut burst = Burst::new();
+            for _ in 0..batch {
+                assert!(burst.push(arena.packet_from(&[0; 64]).unwrap()).is_ok());
+            }
+            stamp(&mut burst, number, at(7));
+            let stamps = burst.iter_mut().map(|packet| packet.meta_mut().timestamp);
+            let stamps: Vec<_> = stamps.collect();
+            assert_eq!(stamps.iter().filter(|stamp| **stamp == at(7)).count(), 1);
+            stamps.iter().position(|stamp| *stamp == at(7)).unwrap()
+        };
+        let places: Vec<_> = (0..2 * batch).map(stamped).collect();
+        let turns: Vec<_> = (0..batch).chain(0..batch).collect();
+        assert!(batch > 1);
+        assert_eq!(places, turns);
     }
 
     #[test]

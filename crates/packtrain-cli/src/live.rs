@@ -66,7 +66,8 @@ impl Live {
         });
         let drops = snapshot.drops.total();
         let text = if self.terminal {
-            block(&ways, elapsed, drops)
+            let columns = print::columns().unwrap_or(usize::MAX);
+            cut(&block(&ways, elapsed, drops), columns)
         } else {
             line(&ways, elapsed, drops)
         };
@@ -194,7 +195,18 @@ struct Way<'a> {
     rates: Rates,
 }
 
-/// As much of a name as an interface's can be, so that a line of the block is never wrapped.
+/// As much of each line as `columns` hold. A line that the terminal wrapped would be more lines
+/// than are taken off it again. Characters are counted: nearly all names have those of one column.
+fn cut(text: &str, columns: usize) -> String {
+    let mut cut = String::with_capacity(text.len());
+    for line in text.lines() {
+        cut.extend(line.chars().take(columns));
+        cut.push('\n');
+    }
+    cut
+}
+
+/// As much of a name as an interface's can be.
 fn short(name: &str) -> &str {
     name.char_indices()
         .nth(15)
@@ -262,4 +274,28 @@ fn line(ways: &[Way<'_>; 2], elapsed: Duration, drops: u64) -> String {
 
 fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_of_the_block_is_wider_than_the_terminal() {
+        let ways = [("sim0", "nüll0"), ("nüll0", "sim0")].map(|(from, to)| Way {
+            from,
+            to,
+            rates: Rates::default(),
+        });
+        let whole = block(&ways, Duration::from_secs(7), 12);
+        assert_eq!(cut(&whole, 200), whole);
+        for columns in [1, 10, 40] {
+            let cut = cut(&whole, columns);
+            assert_eq!(cut.lines().count(), whole.lines().count());
+            for (line, whole) in cut.lines().zip(whole.lines()) {
+                let left: String = whole.chars().take(columns).collect();
+                assert_eq!(line, left);
+            }
+        }
+    }
 }

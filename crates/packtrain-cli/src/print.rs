@@ -79,6 +79,12 @@ pub fn message(text: &str) {
     drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
 }
 
+/// Columns of the terminal behind standard error; `None` where there is none, or it does not say.
+pub fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
 /// Says in one line why the program fails.
 pub fn error_line(line: &str) {
     // A name from the command line may contain anything; one line stays one line.

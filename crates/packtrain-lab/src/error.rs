@@ -72,12 +72,21 @@ pub enum LabError {
     Answer(&'static str),
     /// A setting is out of its range.
     Setting(&'static str),
-    /// Nothing moved for the stall time, or the transfer exceeded its time limit.
+    /// Nothing moved for the stall time.
     Stalled {
         /// What waited.
         what: &'static str,
         /// How long it waited.
         after: Duration,
+        /// Payload bytes that had got through on that stream.
+        bytes: u64,
+    },
+    /// A transfer was not over within its time limit, though it may have gone on until then.
+    TimeLimit {
+        /// What was not over.
+        what: &'static str,
+        /// The limit.
+        limit: Duration,
         /// Payload bytes that had got through on that stream.
         bytes: u64,
     },
@@ -116,6 +125,11 @@ impl fmt::Display for LabError {
                 f,
                 "{what} stalled: nothing for {} ms after {bytes} bytes",
                 after.as_millis()
+            ),
+            Self::TimeLimit { what, limit, bytes } => write!(
+                f,
+                "{what} was not over after {} ms, its time limit; {bytes} bytes got through",
+                limit.as_millis()
             ),
             Self::Cancelled => f.write_str("cancelled"),
         }

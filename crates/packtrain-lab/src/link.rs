@@ -5,6 +5,7 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZeroI32;
 use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_packet_core::{
@@ -511,49 +512,50 @@ impl Rtnl {
             let Self { socket, answer, .. } = self;
             answer.clear();
             retry(|| socket.recv(answer, 0)).map_err(LabError::from_io(what))?;
-            if self.read_answers(what, &mut answers)? {
+            if read_answers(what, &self.answer, self.sequence, &mut answers)? {
                 return Ok(answers);
             }
         }
     }
+}
 
-    /// Takes the messages of one datagram; true when the request is complete.
-    fn read_answers(
-        &self,
-        what: &'static str,
-        answers: &mut Vec<RouteNetlinkMessage>,
-    ) -> Result<bool, LabError> {
-        let mut rest = &self.answer[..];
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                .map_err(|_| LabError::Answer(what))?;
-            // Messages are aligned to 4 bytes; a length of 0 would loop for ever.
-            let len = (message.header.length as usize).next_multiple_of(4);
-            if len == 0 {
-                return Err(LabError::Answer(what));
-            }
-            rest = rest.get(len..).unwrap_or(&[]);
-            if message.header.sequence_number != self.sequence {
-                continue;
-            }
-            match message.payload {
-                NetlinkPayload::Error(error) => {
-                    return match error.code {
-                        None => Ok(true),
-                        Some(code) => Err(LabError::Os {
-                            what,
-                            errno: code.get().abs(),
-                        }),
-                    };
-                }
-                NetlinkPayload::Done(_) => return Ok(true),
-                NetlinkPayload::InnerMessage(inner) => answers.push(inner),
-                NetlinkPayload::Overrun(_) => return Err(LabError::Answer(what)),
-                _ => {}
-            }
+/// Takes the messages of one datagram that answer the request with this number; true when it is
+/// complete.
+fn read_answers(
+    what: &'static str,
+    mut rest: &[u8],
+    sequence: u32,
+    answers: &mut Vec<RouteNetlinkMessage>,
+) -> Result<bool, LabError> {
+    let ended = |code: i32| match code {
+        0 => Ok(true),
+        code => Err(LabError::Os {
+            what,
+            errno: code.saturating_abs(),
+        }),
+    };
+    while !rest.is_empty() {
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+            .map_err(|_| LabError::Answer(what))?;
+        // Messages are aligned to 4 bytes; a length of 0 would loop for ever.
+        let len = (message.header.length as usize).next_multiple_of(4);
+        if len == 0 {
+            return Err(LabError::Answer(what));
         }
-        Ok(false)
+        rest = rest.get(len..).unwrap_or(&[]);
+        if message.header.sequence_number != sequence {
+            continue;
+        }
+        match message.payload {
+            NetlinkPayload::Error(error) => return ended(error.code.map_or(0, NonZeroI32::get)),
+            // A dump that failed half way ends with its error, too.
+            NetlinkPayload::Done(done) => return ended(done.code),
+            NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+            NetlinkPayload::Overrun(_) => return Err(LabError::Answer(what)),
+            _ => {}
+        }
     }
+    Ok(false)
 }
 
 /// Repeats a call that a signal interrupted.
@@ -648,4 +650,37 @@ pub fn quiet_ipv6(interface: &str) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_core::{DoneMessage, NetlinkHeader};
+
+    #[test]
+    fn a_dump_that_fails_half_way_is_no_whole_one() {
+        let read = |code| {
+            let link = RouteNetlinkMessage::NewLink(LinkMessage::default());
+            let mut done = DoneMessage::default();
+            done.code = code;
+            let mut bytes = Vec::new();
+            for payload in [NetlinkPayload::from(link), NetlinkPayload::Done(done)] {
+                let mut message = NetlinkMessage::new(NetlinkHeader::default(), payload);
+                message.header.sequence_number = 7;
+                message.finalize();
+                let start = bytes.len();
+                bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
+                message.serialize(&mut bytes[start..start + message.buffer_len()]);
+            }
+            let mut answers = Vec::new();
+            let complete = read_answers("a dump", &bytes, 7, &mut answers);
+            (complete, answers.len())
+        };
+        assert_eq!(read(0), (Ok(true), 1));
+        let failed = LabError::Os {
+            what: "a dump",
+            errno: libc::ENOMEM,
+        };
+        assert_eq!(read(-libc::ENOMEM), (Err(failed), 1));
+    }
 }

@@ -53,7 +53,7 @@ pub struct Sample {
     pub workers: Duration,
     /// Context switches of both, voluntary or not.
     pub switches: u64,
-    /// Wakeups of the worker that producers asked for.
+    /// Wakeups of the worker: by producers, and by the device where the worker waited for it.
     pub wakeups: u64,
     /// CPU time that others took of this machine, as far as its clock ticks show.
     pub others: Duration,
@@ -115,7 +115,7 @@ impl Sample {
         self.switches as f64 / self.packets.max(1) as f64
     }
 
-    /// Wakeups a second.
+    /// Wakeups of the worker a second, whoever asked for them.
     #[must_use]
     pub fn wakeups_per_second(&self) -> f64 {
         self.wakeups as f64 / self.seconds()

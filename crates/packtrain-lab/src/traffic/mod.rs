@@ -3,7 +3,8 @@
 //! A [`Transfer`] runs from one host to another and reports what was sent, what arrived, and
 //! whether it is the same. The threads that send and receive use plain blocking `send` and `recv`
 //! on sockets that were made inside the namespaces; each of their waits is bounded, so a transfer
-//! that gets stuck ends with [`LabError::Stalled`].
+//! that gets stuck ends with [`LabError::Stalled`], one that takes too long with
+//! [`LabError::TimeLimit`].
 
 pub mod payload;
 mod tcp;
@@ -207,8 +208,8 @@ impl Transfer {
     /// [`hash_ok`](TransferReport::hash_ok).
     ///
     /// # Errors
-    /// [`LabError::Setting`], [`LabError::Stalled`], [`LabError::Cancelled`], or
-    /// [`LabError::Os`] from a socket call.
+    /// [`LabError::Setting`], [`LabError::Stalled`], [`LabError::TimeLimit`],
+    /// [`LabError::Cancelled`], or [`LabError::Os`] from a socket call.
     pub fn run(&self, from: &Host, to: &Host) -> Result<TransferReport, LabError> {
         self.check()?;
         let way = Way {
@@ -395,9 +396,9 @@ impl<'a> Watch<'a> {
     /// Whether the whole transfer is still within its time.
     fn check_limit(&self, what: &'static str, bytes: u64) -> Result<(), LabError> {
         if self.start.elapsed() >= self.transfer.limit {
-            return Err(LabError::Stalled {
+            return Err(LabError::TimeLimit {
                 what,
-                after: self.transfer.limit,
+                limit: self.transfer.limit,
                 bytes,
             });
         }
@@ -442,6 +443,26 @@ mod tests {
         }
         let timed = Transfer::tcp(IpVersion::V4, Amount::Time(Duration::from_secs(1)));
         assert_eq!(timed.share(0), None);
+    }
+
+    #[test]
+    fn a_time_limit_is_no_stall() {
+        let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Bytes(1));
+        transfer.limit = Duration::ZERO;
+        let said = |watch: Watch<'_>| {
+            let idle = Instant::now();
+            let error = watch.check("tcp send", idle, 7).unwrap_err();
+            assert_eq!(
+                watch.check_limit("tcp send", 7).is_err(),
+                watch.transfer.limit.is_zero()
+            );
+            error.to_string()
+        };
+        let late = "tcp send was not over after 0 ms, its time limit; 7 bytes got through";
+        assert_eq!(said(Watch::new(&transfer)), late);
+        transfer.limit = Duration::from_secs(3600);
+        transfer.stall = Duration::ZERO;
+        assert!(said(Watch::new(&transfer)).starts_with("tcp send stalled: nothing for"));
     }
 
     #[test]

@@ -202,7 +202,8 @@ fn text(outcome: &Outcome, style: Style) -> String {
             push(
                 &mut text,
                 format_args!(
-                    "     lost in the kernels' own queues, and sent again by TCP: {count} packets\n"
+                    "     lost in the kernels' own queues; TCP sends its own again: {count} \
+                     packets\n"
                 ),
             );
         }

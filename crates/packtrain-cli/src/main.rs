@@ -19,7 +19,8 @@ use args::{Arguments, Command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use exit::{Exit, Failure};
-use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Bench(args) => bench::run(&args.what),
     };
+    ended(result)
+}
+
+fn ended(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { exit, line }) => {
@@ -48,20 +53,19 @@ fn main() -> ExitCode {
 fn explain(error: &clap::Error) -> ExitCode {
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if error.use_stderr() && !is_help {
-        print::error_line(&usage_error(error, std::env::args_os().nth(1).as_deref()));
+        print::error_line(&usage_error(error, std::env::args_os().skip(1)));
         return Exit::Usage.into();
     }
-    // A pipe that was closed early (`--help | head`) is the reader's choice, no failure.
-    drop(error.print());
+    let printed = error.print().and_then(|()| stdout().flush());
     if is_help {
-        Exit::Usage.into()
-    } else {
-        ExitCode::SUCCESS
+        // It was on standard error: when that is closed nobody can be told.
+        return Exit::Usage.into();
     }
+    ended(print::written(printed))
 }
 
-/// What is wrong, what may have been meant, and where to read on. `first` is the first argument.
-fn usage_error(error: &clap::Error, first: Option<&OsStr>) -> String {
+/// What is wrong, what may have been meant, and where to read on. `words` are the arguments.
+fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
     let text = error.render().to_string();
     // What is wrong comes first, in one paragraph; tips and usage follow.
     let lines = text.lines().map(str::trim);
@@ -83,9 +87,15 @@ fn usage_error(error: &clap::Error, first: Option<&OsStr>) -> String {
     if let Some(suggested) = suggested {
         line.push_str(&format!("; did you mean '{suggested}'?"));
     }
-    let command = Arguments::command();
-    let subcommand = first
-        .and_then(|first| command.find_subcommand(first))
-        .map_or_else(String::new, |found| format!("{} ", found.get_name()));
-    line + &format!("; see packtrain {subcommand}--help")
+    let all = Arguments::command();
+    let mut command = &all;
+    let mut names = String::new();
+    for word in words {
+        let Some(found) = command.find_subcommand(&word) else {
+            break;
+        };
+        names.extend([found.get_name(), " "]);
+        command = found;
+    }
+    line + &format!("; see packtrain {names}--help")
 }

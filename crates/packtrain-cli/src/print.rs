@@ -64,7 +64,16 @@ impl Style {
 /// When it cannot be written for another reason, such as a full disk.
 pub fn output(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What became of writing to standard output, for who did it by other means than [`output`].
+///
+/// # Errors
+///
+/// As [`output`].
+pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
+    match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(
             Exit::Port,
             format!("cannot write to standard output: {error}"),

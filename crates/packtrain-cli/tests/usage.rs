@@ -74,6 +74,11 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (&["demo", "--seconds", "0"], "from 0.05 to 60"),
         (&["demo", "--seed", "x"], "--seed"),
+        (
+            &["bench", "dispatch", "--repeats", "1"],
+            "; see packtrain bench dispatch --help\n",
+        ),
+        (&["bench", "nothing"], "; see packtrain bench --help\n"),
     ];
     for (args, expected) in cases {
         let ran = packtrain(args);
@@ -360,13 +365,21 @@ fn output_that_cannot_be_written_is_a_failure() {
         println!("SKIP: no /dev/full here");
         return;
     };
-    let mut plan = command(PACKTRAIN, &["plan", "null:", "null:"]);
-    let ran = finish(start(plan.stdout(full)));
-    assert_eq!(ran.code, Some(4), "{ran:?}");
-    assert!(
-        ran.error_line().contains("cannot write to standard output"),
-        "{ran:?}"
-    );
+    let commands: [&[&str]; 4] = [
+        &["plan", "null:", "null:"],
+        &["--help"],
+        &["forward", "--help"],
+        &["--version"],
+    ];
+    for args in commands {
+        let mut ran = command(PACKTRAIN, args);
+        let ran = finish(start(ran.stdout(full.try_clone().expect("a copy"))));
+        assert_eq!(ran.code, Some(4), "{ran:?}");
+        assert!(
+            ran.error_line().contains("cannot write to standard output"),
+            "{ran:?}"
+        );
+    }
 }
 
 #[test]

@@ -373,10 +373,12 @@ fn time(text: &str) -> Result<Duration, String> {
         }
         _ => return Err("write a number and a unit: 10s, 500ms, 2m, 1h".to_owned()),
     };
-    if seconds <= 0.0 || seconds > SECONDS_MAX {
+    let time = Duration::from_secs_f64(seconds.min(2.0 * SECONDS_MAX));
+    // Of the time and not of the number: a part of a nanosecond is none.
+    if time.is_zero() || seconds > SECONDS_MAX {
         return Err("the time must be more than 0 and at most a year".to_owned());
     }
-    Ok(Duration::from_secs_f64(seconds))
+    Ok(time)
 }
 
 /// As [`time`], and long enough to be read.
@@ -408,6 +410,7 @@ mod tests {
             ("500ms", 500),
             ("2h", 7_200_000),
             ("3000us", 3),
+            ("1000000ns", 1),
             (".5", 500),
         ];
         for (text, milliseconds) in good {
@@ -418,7 +421,21 @@ mod tests {
             );
         }
         for text in [
-            "", "s", "ms", "0", "0s", "-1s", "1d", "1 s", "inf", "nan", "1e400", "10x", "9999999h",
+            "",
+            "s",
+            "ms",
+            "0",
+            "0s",
+            "0.1ns",
+            "0.0000000001",
+            "-1s",
+            "1d",
+            "1 s",
+            "inf",
+            "nan",
+            "1e400",
+            "10x",
+            "9999999h",
         ] {
             assert!(time(text).is_err(), "{text}");
         }

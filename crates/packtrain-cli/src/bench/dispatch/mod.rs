@@ -283,3 +283,41 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
     }
     keys
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packtrain_lab::dispatch::load::Load;
+    use packtrain_lab::dispatch::schedule::{self, Cell, PortKind};
+
+    #[test]
+    fn what_was_never_measured_is_null_and_not_0() {
+        let of = |samples| {
+            row(
+                &Row {
+                    cell: Cell {
+                        port: PortKind::Null,
+                        producers: 1,
+                        frame_bytes: 64,
+                        load: Load::Saturation,
+                    },
+                    settings: schedule::adaptive(),
+                    offered: None,
+                    samples,
+                    regret: None,
+                },
+                &[],
+            )
+        };
+        let figures = "kpps p50_us p99_us cpus worker_cpus ctxt_per_s ctxt_per_frame wakeups_per_s";
+        let (none, one) = (of(Vec::new()), of(vec![Sample::default()]));
+        for figure in figures.split_whitespace() {
+            assert_eq!(none.get(figure), Some(&Value::Null), "{figure}");
+            assert!(one[figure].is_number(), "{figure}");
+        }
+        assert_eq!(
+            (&none["repeats"], &none["figures"]),
+            (&0.into(), &json!([]))
+        );
+    }
+}

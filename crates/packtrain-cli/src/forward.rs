@@ -24,6 +24,8 @@ const CPUS_INTERVAL: Duration = Duration::from_secs(1);
 const NAP_MAX: Duration = Duration::from_millis(10);
 /// Where naps start: a short run shall end soon.
 const NAP_MIN: Duration = Duration::from_micros(500);
+/// How long the end may take after a signal: draining is bounded by two seconds.
+const STOP_MAX: Duration = Duration::from_secs(10);
 /// Columns of queues that fit beside each other on a terminal.
 const QUEUES_ABREAST: usize = 4;
 
@@ -44,10 +46,12 @@ enum Ended {
 ///
 /// What could not be opened or joined, what failed on the way, or a ledger that does not close.
 pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
-    let stop = Stop::install()?;
     let settings = args.settings.settings();
     plan::check(&settings)?;
+    // A signal ends the program at once while it still waits for who writes into a FIFO.
     let joint = Joint::open(&args.a, &args.b)?;
+    let stop = Stop::install()?;
+    stop.end_after(STOP_MAX)?;
     let names = joint.names();
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {

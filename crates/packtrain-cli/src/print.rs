@@ -94,12 +94,15 @@ pub fn columns() -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
+/// A text from outside on one line, without what a terminal would obey.
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
+}
+
 /// Says in one line why the program fails.
 pub fn error_line(line: &str) {
-    // A name from the command line may contain anything; one line stays one line.
-    let line: String = line
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    // A name from the command line may contain anything.
+    let line = printable(line);
     message(&format!("{} {line}\n", Style::stderr().bad("packtrain:")));
 }

@@ -12,12 +12,22 @@ use packtrain::replay::{
     self, HISTOGRAM_FROM, InterfaceReport, Options, ReplayError, Report, Segment,
 };
 use packtrain_offload::coalesce::{Mode, Semantics};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::time::Duration;
+
+/// How soon a signal is seen at the latest while nothing can be read.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How long what is at hand may take to be written after a signal.
+const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Replays a capture.
 ///
@@ -28,11 +38,15 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let options = options(args);
     check(args, &options)?;
     let stop = Stop::install()?;
-    let input = Stoppable {
-        input: open(&args.input)?,
-        stop: stop.clone(),
-    };
-    let reader = Reader::new(input).map_err(|error| of_input(&args.input, &error))?;
+    stop.end_after(STOP_MAX)?;
+    let input = Stoppable::open(&args.input, stop.clone())?;
+    let reader = Reader::new(input).map_err(|error| match error {
+        CaptureError::Truncated { .. } if stop.requested() => {
+            let line = format!("{}: a signal came before the capture began", args.input);
+            Failure::new(Exit::Port, line)
+        }
+        error => of_input(&args.input, &error),
+    })?;
     let output = args.output.as_deref().map(create).transpose()?;
     let report = replay::run(reader, output, &options).map_err(|error| of_replay(args, &error))?;
     let text = if args.json {
@@ -143,14 +157,6 @@ fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
     }
 }
 
-fn open(path: &str) -> Result<Box<dyn Read>, Failure> {
-    if path == "-" {
-        return Ok(Box::new(stdin().lock()));
-    }
-    let file = File::open(path).map_err(|error| of_file(path, false, &error))?;
-    Ok(Box::new(file))
-}
-
 fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
     if path == "-" {
         return Ok(Box::new(stdout().lock()));
@@ -159,23 +165,57 @@ fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
     Ok(Box::new(file))
 }
 
-/// An input that ends when a signal came.
+/// An input that ends when a signal came, also while nobody writes into it.
 struct Stoppable {
-    input: Box<dyn Read>,
+    input: File,
+    /// For a pipe, a terminal and the like.
+    may_block: bool,
     stop: Stop,
+}
+
+impl Stoppable {
+    fn open(path: &str, stop: Stop) -> Result<Self, Failure> {
+        let opened = if path == "-" {
+            stdin().as_fd().try_clone_to_owned().map(File::from)
+        } else {
+            // Else a FIFO would not be open before somebody writes into it.
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            File::options().read(true).custom_flags(flags).open(path)
+        };
+        let input = opened.map_err(|error| of_file(path, false, &error))?;
+        // What cannot be asked is not known to be a file.
+        let may_block = !input.metadata().is_ok_and(|metadata| metadata.is_file());
+        Ok(Self {
+            input,
+            may_block,
+            stop,
+        })
+    }
 }
 
 impl Read for Stoppable {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.requested() {
-            return Ok(0);
+        while !self.stop.requested() {
+            // A read would be begun again by the system when a signal is handled; this one ends.
+            if self.may_block {
+                let wait = Timespec::try_from(LOOK_INTERVAL).map_err(io::Error::other)?;
+                let mut ready = [PollFd::new(&self.input, PollFlags::IN)];
+                if matches!(poll(&mut ready, Some(&wait)), Ok(0) | Err(Errno::INTR)) {
+                    continue;
+                }
+            }
+            match self.input.read(buffer) {
+                Err(error) if is_no_news(&error) => {}
+                other => return other,
+            }
         }
-        match self.input.read(buffer) {
-            // A signal; the reader would just try again.
-            Err(error) if error.kind() == ErrorKind::Interrupted && self.stop.requested() => Ok(0),
-            other => other,
-        }
+        Ok(0)
     }
+}
+
+/// Nothing is there yet, or a signal came.
+fn is_no_news(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// The exit status, and the line that says why.
@@ -223,7 +263,8 @@ fn ratio(seen: &InterfaceReport) -> f64 {
 }
 
 fn title(index: usize, seen: &InterfaceReport) -> String {
-    seen.name.clone().unwrap_or_else(|| index.to_string())
+    let name = seen.name.as_deref().map(print::printable);
+    name.unwrap_or_else(|| index.to_string())
 }
 
 fn tables(report: &Report, style: Style) -> String {

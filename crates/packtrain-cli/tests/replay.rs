@@ -3,10 +3,14 @@
 mod program;
 
 use packtrain::capture::{Format, Interface, LinkCode, Writer};
-use program::{PACKTRAIN, Scratch, assert_documented, command, finish, packtrain, start};
+use program::{
+    PACKTRAIN, Ran, Scratch, assert_documented, command, finish, packtrain, signal, start,
+};
 use std::fs;
 use std::io::{Read, Write};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 /// A TCP segment of 1000 bytes over IPv4 and Ethernet, checksums finished the slow way.
 fn segment(index: u32) -> Vec<u8> {
@@ -39,10 +43,14 @@ fn segment(index: u32) -> Vec<u8> {
 
 /// A capture of `count` segments of one flow, 1 µs apart.
 fn capture(path: &str, count: u32) {
+    capture_of(path, count, "eth0");
+}
+
+fn capture_of(path: &str, count: u32, interface: &str) {
     let interface = Interface {
         link: LinkCode::ETHERNET,
         snaplen: 0,
-        name: Some("eth0"),
+        name: Some(interface),
     };
     let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
     for index in 0..count {
@@ -152,6 +160,96 @@ fn captures_go_through_pipes() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(out == bytes);
     assert!(ran.err.contains("conservation: 30 received"), "{ran:?}");
+}
+
+/// Who made a capture chooses the names in it, and who sends it that of the file.
+#[test]
+fn names_from_outside_move_no_cursor_and_forge_no_line() {
+    let scratch = Scratch::new("replay-names");
+    let input = scratch.file("a\u{1b}[2Jb.pcapng");
+    capture_of(&input, 3, "x\u{1b}[2J\nconservation: OK");
+    let replay = packtrain(&["replay", &input]);
+    let forward = packtrain(&["forward", &format!("pcap:{input}"), "null:"]);
+    for ran in [replay, forward] {
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let said = ran.out + &ran.err;
+        assert!(!said.contains('\u{1b}'), "{said}");
+        assert!(!said.contains("\nconservation: OK"), "{said}");
+    }
+}
+
+/// Runs `args` with a FIFO for its input, writes `bytes` into it (`None`: nobody opens it), and
+/// signals when all is read that was written.
+fn interrupted(args: &[&str], fifo: &str, bytes: Option<&[u8]>) -> Ran {
+    let made = Command::new("mkfifo").arg(fifo).status().expect("mkfifo");
+    assert!(made.success());
+    let child = start(&mut command(PACKTRAIN, args));
+    let writer = bytes.map(|bytes| {
+        let mut writer = fs::File::options().write(true).open(fifo).expect("a FIFO");
+        writer.write_all(bytes).expect("it is read");
+        writer
+    });
+    // It is asleep in `open`, or where it waits for more: there is nothing to be seen from outside
+    // but that it does not run.
+    let stat = format!("/proc/{}/stat", child.id());
+    let mut asleep = 0;
+    while asleep < 10 {
+        sleep(Duration::from_millis(20));
+        let stat = fs::read_to_string(&stat).expect("a process");
+        let state = stat.rsplit(')').next().expect("its state");
+        asleep = if state.starts_with(" S") {
+            asleep + 1
+        } else {
+            0
+        };
+    }
+    signal(&child, "TERM");
+    let ran = finish(child);
+    drop(writer);
+    ran
+}
+
+/// The system begins a read again when a signal was handled.
+#[test]
+fn a_signal_ends_the_wait_for_a_pipe() {
+    let scratch = Scratch::new("replay-fifo");
+    let input = scratch.file("in.pcapng");
+    capture(&input, 30);
+    let bytes = fs::read(&input).expect("the capture");
+    let name = scratch.file("fifo");
+    let port = format!("pcap:{name}");
+    let replay = ["replay", &name[..]];
+    let forward = ["forward", &port[..], "null:", "--quiet", "--json"];
+    let fresh = || drop(fs::remove_file(&name));
+
+    let ran = interrupted(&replay, &name, None);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(ran.error_line().contains("before the capture began"));
+    fresh();
+    // Nothing is open yet that would have to be closed in order.
+    let ran = interrupted(&forward, &name, None);
+    assert_eq!(ran.code, None, "{ran:?}");
+    fresh();
+    let ran = interrupted(&replay, &name, Some(&bytes));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("conservation: 30 received"), "{ran:?}");
+    fresh();
+    // In the middle of a record, and between two.
+    for cut in [bytes.len() - 500, bytes.len()] {
+        let ran = interrupted(&forward, &name, Some(&bytes[..cut]));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_eq!(document["run"]["ended"], "signal");
+        let received = if cut == bytes.len() { 30 } else { 29 };
+        let queue = &document["ports"][&port[..]]["rxq00"];
+        let queue = if queue.is_null() {
+            &document["ports"]["fifo"]["rxq00"]
+        } else {
+            queue
+        };
+        assert_eq!(queue["packets"], received, "{ran:?}");
+        fresh();
+    }
 }
 
 #[test]

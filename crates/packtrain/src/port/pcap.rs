@@ -2,7 +2,8 @@
 //!
 //! One port is either. What is transmitted to a file that is read goes nowhere and counts as
 //! transmitted; a file that is written never receives. A file is a sequence, so there is one
-//! queue. Reads and writes block: on a pipe or a slow disk, the worker waits.
+//! queue. A pipe or FIFO that is read wakes the worker when there is more. Writes block: on a pipe that
+//! nobody empties or a slow disk, the worker waits.
 //!
 //! A record holds one packet as a cable would carry it. Neither format can say that a checksum is
 //! unfinished or that a packet stands for several, so nothing of the kind is written: the framework
@@ -15,16 +16,18 @@ use crate::capture::{
     CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
 };
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, QueuePair,
-    Refused, RxBuffers, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+    Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest,
+    QueuePair, Refused, RxBuffers, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
+use rustix::io::ioctl_fionbio;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,6 +145,8 @@ impl Pcap {
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
         let file = File::open(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
+        // What cannot be asked is not known to be a file.
+        let may_block = !file.metadata().is_ok_and(|metadata| metadata.is_file());
         let input = Counted {
             file,
             calls: Arc::default(),
@@ -163,6 +168,11 @@ impl Pcap {
                 link.0
             ))
         })?;
+        if may_block {
+            // From here on a worker reads, which does not wait for who writes.
+            ioctl_fionbio(&reader.get_ref().file, true)
+                .map_err(|error| failed(OPEN, &shown, io::Error::from(error).kind(), &error))?;
+        }
         let endless = how.repeat && how.count.is_none();
         Ok(Self {
             name: name_of(path),
@@ -213,9 +223,11 @@ const CREATE: &str = "create the capture";
 const READ: &str = "read the capture";
 const WRITE: &str = "write the capture";
 
+/// The file's name without what would move a terminal's cursor: it is shown wherever ports are.
 fn name_of(path: &Path) -> String {
     let file = path.file_name().unwrap_or(path.as_os_str());
-    file.to_string_lossy().into_owned()
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    file.to_string_lossy().chars().map(shown).collect()
 }
 
 /// What a packet of this link type begins with; `None` for a link that cannot be forwarded.
@@ -248,7 +260,7 @@ pub(super) fn wall_clock_ns() -> u64 {
 fn failed(
     action: &'static str,
     path: &str,
-    kind: io::ErrorKind,
+    kind: ErrorKind,
     why: &dyn std::fmt::Display,
 ) -> DeviceError {
     DeviceError::Failed {
@@ -260,8 +272,8 @@ fn failed(
 fn broken(path: &str, error: CaptureError) -> DeviceError {
     let kind = match error {
         CaptureError::Io { fault, .. } => fault.kind,
-        CaptureError::Truncated { .. } => io::ErrorKind::UnexpectedEof,
-        _ => io::ErrorKind::InvalidData,
+        CaptureError::Truncated { .. } => ErrorKind::UnexpectedEof,
+        _ => ErrorKind::InvalidData,
     };
     failed(READ, path, kind, &error)
 }
@@ -269,7 +281,7 @@ fn broken(path: &str, error: CaptureError) -> DeviceError {
 fn unwritable(path: &str, error: WriteError) -> DeviceError {
     match error {
         WriteError::Io(fault) => failed(WRITE, path, fault.kind, &fault),
-        other => failed(WRITE, path, io::ErrorKind::InvalidInput, &other),
+        other => failed(WRITE, path, ErrorKind::InvalidInput, &other),
     }
 }
 
@@ -366,6 +378,8 @@ struct Source {
     waiting: Option<(Packet, Instant)>,
     /// Good records since the start of the file.
     good_in_pass: u64,
+    /// The last attempt found that more is to come, and not there yet.
+    starved: bool,
     finished: bool,
 }
 
@@ -427,6 +441,7 @@ impl Source {
             large: None,
             waiting: None,
             good_in_pass: 0,
+            starved: false,
             finished: options.count == Some(0),
         }
     }
@@ -478,6 +493,7 @@ impl Source {
     /// The next record, as a packet with the time it is due. `Nothing` at the end, with `finished`
     /// set, or when memory is short.
     fn read(&mut self, now: Instant) -> Result<Got, DeviceError> {
+        self.starved = false;
         loop {
             if !self.stock() {
                 return Ok(Got::Nothing);
@@ -508,6 +524,10 @@ impl Source {
                 }
                 Err(error) if error.costs_a_record() => {
                     return Ok(Got::Bad(DropReason::BadRecord));
+                }
+                Err(CaptureError::Io { fault, .. }) if fault.kind == ErrorKind::WouldBlock => {
+                    self.starved = true;
+                    return Ok(Got::Nothing);
                 }
                 Err(error) if error.is_fatal() => return Err(broken(&self.path, error)),
                 // An interface that cannot be used; its records are bad one by one.
@@ -586,10 +606,16 @@ impl RxDescriptors for PcapRx {
 
     fn arm(&mut self) -> Armed {
         match &self.0 {
-            // What waits for its time is waited for by `next_at`.
-            Some(source) if !source.finished && source.waiting.is_none() => Armed::WorkPending,
+            // What waits for its time is waited for by `next_at`, and who writes by `wake`.
+            Some(source) if source.finished || source.starved => Armed::Idle,
+            Some(source) if source.waiting.is_none() => Armed::WorkPending,
             _ => Armed::Idle,
         }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        let source = self.0.as_ref().filter(|source| source.starved)?;
+        Some((source.reader.get_ref().file.as_fd(), Interest::Read))
     }
 
     fn next_at(&self) -> Option<Instant> {

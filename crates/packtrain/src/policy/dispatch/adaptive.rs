@@ -51,6 +51,10 @@ const SETTLED_WINDOWS: u8 = 8;
 const SCHEDULED_WINDOWS: u8 = 8;
 /// A trial that sends less than half is over after so many of its windows.
 const HOPELESS_WINDOWS: u8 = 2;
+/// An observation has a pause in it that lasted so long at least, and this many times as long as
+/// its packets usually take.
+const PAUSE_NS: u64 = WINDOW_NS / 4;
+const PAUSE_FACTOR: u128 = 4;
 /// Time to the next trial after one that was won, at most.
 const EVERY_AFTER_WIN_NS: u64 = 8 * nanos(TRIAL_EVERY_MIN);
 /// Windows in a row that must say the same before anything is done about it.
@@ -97,7 +101,7 @@ pub struct Observation {
     /// CPUs that are left when each worker and each producer of the ring has one, of those that the
     /// process may use. Who else uses them is not known.
     pub idle_cpus: u32,
-    /// Threads that submit to the ring, other than its worker.
+    /// Handles to the ring that exist, of which each counts as a thread that submits.
     pub producers: u32,
     /// Whether the worker of the ring is awake, draining or polling.
     pub worker_awake: bool,
@@ -265,6 +269,8 @@ pub(super) struct Adaptive {
     crowded: bool,
     /// Windows in a row in which that was otherwise.
     strange: u8,
+    /// The last observation had a pause in it.
+    paused: bool,
     /// Producers take the ring back from the worker: in the first window after it drained.
     retakes: bool,
     /// Windows in a row that speak against `mode`.
@@ -296,6 +302,7 @@ impl Adaptive {
             settled: 0,
             crowded: false,
             strange: 0,
+            paused: false,
             retakes: false,
             against: 0,
             changed: 0,
@@ -338,8 +345,14 @@ impl Adaptive {
                 return self.rule();
             }
         };
+        let begin = if self.is_pause(now, seen) {
+            // As if it had not been: neither its time nor what came around it.
+            begin + (now - self.times.map_or(now, |(_, last)| last))
+        } else {
+            self.window.add(seen);
+            begin
+        };
         self.times = Some((begin, now));
-        self.window.add(seen);
         self.learn_costs(seen);
         let ns = now - begin;
         let long = self.window.packets >= WINDOW_PACKETS || ns >= WINDOW_SLOW_NS;
@@ -356,6 +369,17 @@ impl Adaptive {
             self.retakes = before != Mode::Direct && self.current() == Mode::Direct;
         }
         self.rule()
+    }
+
+    /// Whether the load paused meanwhile: how long is not the mode's doing. Where a CPU is short it
+    /// may be, and two in a row are no pause but another load.
+    fn is_pause(&mut self, now: u64, seen: &Observation) -> bool {
+        let ns = self.times.map_or(0, |(_, last)| now - last);
+        let spare = seen.worker_awake || seen.idle_cpus > 0;
+        let usually = u128::from(seen.packets) * 1_000_000_000;
+        let slow = u128::from(ns) * u128::from(self.usual) > usually * PAUSE_FACTOR;
+        self.paused = !self.paused && spare && ns >= PAUSE_NS && slow;
+        self.paused
     }
 
     fn learn_costs(&mut self, seen: &Observation) {

@@ -1,6 +1,7 @@
 //! What the adaptive dispatcher does over time.
 
 use super::*;
+use std::time::Duration;
 
 const MS: u64 = 1_000_000;
 
@@ -341,6 +342,79 @@ fn among_many_deferring_has_no_time_to_become_better() {
 }
 
 /// Something else that takes a CPU for some milliseconds makes nothing slower for half a second.
+/// Seconds of a load that comes and goes, give or take a fifth, told each 256 packets. Directly
+/// one takes `direct` ns, deferred `deferred` ns. Says what share of the sending time was lost.
+fn regret_with_pauses(on: Duration, off: Duration, direct: u64, deferred: u64) -> f64 {
+    const PACKETS: u64 = 256;
+    let mut dispatcher = adaptive();
+    let (mut now, mut random) = (0_u64, 12_345_u64);
+    let mut about = |time: Duration| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        time.as_nanos() as u64 * (80 + (random >> 33) % 41) / 100
+    };
+    let (mut spent, mut best) = (0, 0);
+    while now < 120_000 * MS {
+        let end = now + about(on);
+        let mut is_first = true;
+        while now < end {
+            let is_deferred = defers(dispatcher.rule());
+            let ns = PACKETS * if is_deferred { deferred } else { direct };
+            now += ns;
+            spent += ns;
+            best += PACKETS * direct.min(deferred);
+            let seen = Observation {
+                enqueues: PACKETS,
+                timed_packets: 1,
+                timed_ns: 50,
+                wakeups: u64::from(is_deferred && is_first),
+                producers: 1,
+                ..sent(PACKETS, is_deferred)
+            };
+            dispatcher.observe(Instant::from_nanos(now), &seen);
+            is_first = false;
+        }
+        now += about(off);
+    }
+    1.0 - best as f64 / spent as f64
+}
+
+/// How long nothing is sent is not the doing of what is in force, or was tried.
+#[test]
+fn pauses_of_the_load_are_not_taken_for_slowness() {
+    for (on_ms, off_ms) in [(1, 1), (2, 3), (5, 5), (5, 20), (8, 2), (50, 50), (3, 100)] {
+        let (on, off) = (Duration::from_millis(on_ms), Duration::from_millis(off_ms));
+        for (direct, deferred) in [(100, 80), (100, 111), (100, 160)] {
+            let regret = regret_with_pauses(on, off, direct, deferred);
+            assert!(
+                regret < 0.02,
+                "{on:?}, {off:?}, {direct} to {deferred}: {regret}"
+            );
+        }
+    }
+}
+
+/// The other side: what is slow all the time is no pause.
+#[test]
+fn a_load_that_becomes_light_ends_deferring_within_a_few_observations() {
+    let mut dispatcher = adaptive();
+    let before = run(&mut dispatcher, 1, 1000, with_rates(4000, 5000));
+    assert!(before.ends_with(&[true; 100]));
+    let mut now = 1001 * MS;
+    let mut observations = 0;
+    while defers(dispatcher.rule()) {
+        now += 50 * MS;
+        observations += 1;
+        let seen = Observation {
+            wakeups: 1,
+            ..sent(1, true)
+        };
+        dispatcher.observe(Instant::from_nanos(now), &seen);
+        assert!(observations < 12);
+    }
+}
+
 #[test]
 fn what_ended_by_a_disturbance_is_tried_again_soon() {
     let world = with_rates(5_000, 6_000);
@@ -573,7 +647,7 @@ fn the_budget_follows_the_costs_without_hunting() {
             idle_cpus: 0,
             ..saturated()
         };
-        now = now.after(std::time::Duration::from_millis(2));
+        now = now.after(Duration::from_millis(2));
         dispatcher.observe(now, &observation);
         dispatcher.rule().budget()
     };

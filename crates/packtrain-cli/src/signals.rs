@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+/// How long the last line may take.
+const SAY_MAX: Duration = Duration::from_millis(200);
+
 /// Set when the run shall end.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<AtomicBool>);
@@ -56,10 +59,14 @@ impl Stop {
             if told.read_exact(&mut [0]).is_ok() {
                 thread::sleep(patience);
                 let seconds = patience.as_secs();
-                print::error_line(&format!(
+                let line = format!(
                     "still waiting for a file {seconds} s after the signal (a pipe that nobody \
                      reads or writes?): ended without it"
-                ));
+                );
+                // Perhaps it is standard error that nobody reads: the end does not wait for it.
+                let says = thread::Builder::new().spawn(move || print::error_line(&line));
+                thread::sleep(SAY_MAX);
+                drop(says);
                 std::process::exit(Exit::Port as i32);
             }
         };

@@ -189,19 +189,20 @@ fn interrupted(args: &[&str], fifo: &str, bytes: Option<&[u8]>) -> Ran {
         writer.write_all(bytes).expect("it is read");
         writer
     });
-    // It is asleep in `open`, or where it waits for more: there is nothing to be seen from outside
-    // but that it does not run.
-    let stat = format!("/proc/{}/stat", child.id());
+    // It is asleep in `open`, or where it waits for more, with all its threads: there is nothing to
+    // be seen from outside but that they do not run.
+    let tasks = format!("/proc/{}/task", child.id());
     let mut asleep = 0;
-    while asleep < 10 {
+    while asleep < 40 {
         sleep(Duration::from_millis(20));
-        let stat = fs::read_to_string(&stat).expect("a process");
-        let state = stat.rsplit(')').next().expect("its state");
-        asleep = if state.starts_with(" S") {
-            asleep + 1
-        } else {
-            0
-        };
+        let mut tasks = fs::read_dir(&tasks).expect("a process").flatten();
+        let sleeps = tasks.all(|task| {
+            // One that has just ended does not run either.
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            let state = stat.rsplit(')').next();
+            !state.is_some_and(|state| state.starts_with(" R"))
+        });
+        asleep = if sleeps { asleep + 1 } else { 0 };
     }
     signal(&child, "TERM");
     let ran = finish(child);

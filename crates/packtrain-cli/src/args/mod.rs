@@ -61,7 +61,8 @@ Examples:
   packtrain forward tap:tap0,segs=8 tap:tap1,offload=off --duration 10s
   packtrain forward null:source,count=1000000 null: --json
 
-SIGINT and SIGTERM stop the intake; what is held is sent on, and the final account is printed.";
+SIGINT and SIGTERM stop the intake; what is held is sent on, and the final account is printed. \
+While a port is being opened (a FIFO that nobody writes into) they end the program at once.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:

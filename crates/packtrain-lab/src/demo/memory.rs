@@ -602,7 +602,7 @@ mod tests {
         let (mut rows, begin) = (0, Instant::now());
         let report = std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(300));
+                std::thread::sleep(Duration::from_millis(1500));
                 options.stop.store(true, Ordering::Relaxed);
             });
             run(Setting::Full, &options, &mut |_| rows += 1)

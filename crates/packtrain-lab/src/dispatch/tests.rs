@@ -212,7 +212,7 @@ fn a_stop_ends_a_long_run_of_which_only_the_account_is_left() {
         let begin = Instant::now();
         let ran = std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(300));
+                std::thread::sleep(Duration::from_millis(1500));
                 stop.store(true, Ordering::Relaxed);
             });
             once(&ports, &cell, rate, &schedule::adaptive(), span, &stop).unwrap()

@@ -87,7 +87,9 @@ const LARGE_FRAMES_PER_QUEUE: usize = 32;
 const RING_COUNTED_MAX: usize = 16_384;
 
 /// Memory for the queues that `plan` opens: bounded, decided here once. 35 MiB for a queue or two,
-/// and about 4 MiB for each queue (of either port) from the eighth on.
+/// and about 4 MiB for each queue (of either port) from the eighth on. For a device that holds
+/// packets back ([`Capabilities::rx_held_max`](crate::driver::Capabilities::rx_held_max)) that many
+/// frames more, which is 10 MiB for each queue of a port with `delay=` or `reorder=`.
 ///
 /// Queues that need more at some moment wait for the others, or count drops (`drop.no_buffer`).
 #[must_use]

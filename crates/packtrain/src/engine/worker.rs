@@ -501,8 +501,8 @@ fn tx_interests<'a, T: TxDescriptors>(
     }
 }
 
-/// Bursts of one turn of an RX queue. A burst of super-packets ends after two of them, so that they
-/// stay in cache; to ask all the other queues after every two packets would cost as much again.
+/// Bursts of one turn of an RX queue. A burst ends with a super-packet, so that it stays in cache;
+/// to ask all the other queues after each of them would cost as much again.
 const TURN_BURSTS_MAX: usize = 8;
 
 /// What one step of a worker needs besides the queues.

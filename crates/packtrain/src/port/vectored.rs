@@ -11,8 +11,8 @@ use std::io::{IoSlice, IoSliceMut};
 const FRONT_BYTES_MAX: usize = 12;
 /// Small frames that hold the longest packet with its header.
 const PIECES: usize = (PACKET_BYTES_MAX + FRONT_BYTES_MAX).div_ceil(FrameClass::Small.data_bytes());
-/// Small frames posted to receive pieces: two of the longest packets (a burst ends after as many
-/// bytes), and what one more read needs.
+/// Small frames posted to receive pieces: what a burst may fill (small packets, and a long one that
+/// ends it), and what one more read needs.
 const PIECES_POSTED: usize = 3 * PIECES;
 /// Large frames posted: one poll can receive as many packets that a small frame does not hold.
 const LARGE_POSTED: usize = 8;

@@ -100,6 +100,8 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.in_flight.forgive();
             return Ok(());
         }
+        // What is there already is not lost: a busy queue may not have asked for a while.
+        self.reclaim();
         let lost = self.in_flight.tick();
         if lost == 0 {
             return Ok(());

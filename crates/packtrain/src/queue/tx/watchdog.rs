@@ -94,6 +94,7 @@ impl Watchdog {
         self.seen_at = now;
         if unwatched {
             self.progress_at = now;
+            self.aged_at = now.after(TX_HUNG_AFTER);
         }
         if !seen.pending || began || seen.blocked || seen.progress != self.progress {
             self.progress = seen.progress;

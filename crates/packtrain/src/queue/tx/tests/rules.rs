@@ -503,6 +503,35 @@ fn a_worker_that_was_stopped_has_missed_no_wake_up() {
     }
 }
 
+/// A device that keeps packets for a while, and a stop between two times at which what is old
+/// counts as lost.
+#[test]
+fn what_came_back_during_a_stop_is_not_lost() {
+    for stopped_at in (2000..3100).step_by(10) {
+        let mut bench = bench(64);
+        let mut at = 0;
+        while at < 5500 {
+            bench.queue.service(us(at * 1000)).unwrap();
+            bench.add_many(&PLAIN, 4);
+            let Bench { queue, burst, .. } = &mut bench;
+            queue.transmit(burst).unwrap();
+            let kept = bench.queue.in_flight();
+            if at == stopped_at {
+                at += 2000;
+                bench.line().work(usize::MAX);
+            } else {
+                // 50 ms behind.
+                bench.line().work(kept.saturating_sub(20));
+                at += 10;
+            }
+        }
+        let counters = bench.queue.counters().snapshot();
+        assert_eq!(counters.troubles().count(), 0, "{stopped_at}: {counters:?}");
+        bench.line().work(usize::MAX);
+        assert_eq!(bench.end(), 0);
+    }
+}
+
 /// Nor is a device reset that had no time either, since the whole machine stood still.
 #[test]
 fn a_device_that_was_stopped_with_its_worker_is_not_reset() {

@@ -115,11 +115,11 @@ fn a_time_in_which_nobody_looked_is_not_held_against_the_device() {
         &[
             (0, seen(1), Verdict::Fine),
             (500, seen(1), Verdict::Fine),
-            (5500, seen(1), Verdict::Age),
+            (5500, seen(1), Verdict::Fine),
             (6499, seen(1), Verdict::Fine),
             (6500, seen(1), Verdict::Halted),
             // And one that was said is not said again for it.
-            (60_000, seen(1), Verdict::Age),
+            (60_000, seen(1), Verdict::Fine),
             (60_500, seen(1), Verdict::Fine),
             (61_000, seen(1), Verdict::Fine),
         ],
@@ -134,7 +134,7 @@ fn a_clock_that_was_ahead_for_a_moment_puts_nothing_off() {
         &mut dog,
         &[
             (0, seen(1), Verdict::Fine),
-            (hour, seen(2), Verdict::Age),
+            (hour, seen(2), Verdict::Fine),
             (100, seen(2), Verdict::Fine),
         ],
     );

@@ -19,8 +19,8 @@ const LONGER: &[(&str, usize, &str)] = &[
     ),
     (
         "pcap",
-        560,
-        "a file that is read and one that is written are two devices, with pacing",
+        580,
+        "a file that is read and one that is written are two devices, with pacing and pipes",
     ),
     ("null", 330, "its source builds packets"),
 ];

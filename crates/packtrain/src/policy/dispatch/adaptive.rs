@@ -49,6 +49,10 @@ const SETTLED_WINDOWS: u8 = 8;
 /// worker that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
 /// Where several producers contend the worker was at work before, wherever it is.
 const SCHEDULED_WINDOWS: u8 = 8;
+/// Deferring that one producer's worker was woken too often for, and sent less by, is tried again
+/// as soon as there is something to compare it with, so many times: the worker was on the CPU of
+/// who woke it, and each slept while the other ran. (A load that is light sends as much as before.)
+const HASTY_MAX: u8 = 2;
 /// A trial that sends less than half is over after so many of its windows.
 const HOPELESS_WINDOWS: u8 = 2;
 /// An observation has a pause in it that lasted so long at least, and this many times as long as
@@ -277,6 +281,8 @@ pub(super) struct Adaptive {
     against: u8,
     /// Windows in a row in which the load was not the one of the last comparison.
     changed: u8,
+    /// Trials that were begun again at once.
+    hasty: u8,
     /// By mode.
     due: [Due; Mode::ALL.len()],
     /// From when on a mode that was left because it was slower than before may be tried at once.
@@ -306,6 +312,7 @@ impl Adaptive {
             retakes: false,
             against: 0,
             changed: 0,
+            hasty: 0,
             due: [Due {
                 at: 0,
                 every: nanos(TRIAL_EVERY_MIN),
@@ -501,7 +508,15 @@ impl Adaptive {
             Mode::Gathered => window.wakes_for(per_wakeup),
         };
         if fails {
-            self.lose(trial.of, now);
+            let slow = is_less(rate(window.packets, ns), self.usual);
+            let alone = window.spare && !window.several;
+            if trial.of == Mode::Deferred && slow && alone && self.hasty < HASTY_MAX {
+                self.hasty += 1;
+                self.settle(self.mode);
+            } else {
+                self.hasty = 0;
+                self.lose(trial.of, now);
+            }
             return;
         }
         if trial.settles > 0 {

@@ -380,6 +380,42 @@ fn regret_with_pauses(on: Duration, off: Duration, direct: u64, deferred: u64) -
     1.0 - best as f64 / spent as f64
 }
 
+/// A worker that is woken runs on the CPU of who woke it, until the scheduler has moved it: once or
+/// twice that takes longer than a trial.
+#[test]
+fn a_worker_in_its_producers_way_is_tried_again_at_once() {
+    for (bad_trials, wins) in [(1, true), (2, true), (3, false)] {
+        let mut dispatcher = adaptive();
+        let (mut trials, mut was) = (0, false);
+        let deferred = run(&mut dispatcher, 1, 100, |is_deferred| {
+            trials += u32::from(is_deferred && !was);
+            was = is_deferred;
+            let in_the_way = is_deferred && trials <= bad_trials;
+            Observation {
+                wakeups: if in_the_way { 300 } else { 0 },
+                ..sent(
+                    if in_the_way {
+                        2500
+                    } else if is_deferred {
+                        4600
+                    } else {
+                        3900
+                    },
+                    is_deferred,
+                )
+            }
+        });
+        assert_eq!(deferred.ends_with(&[true; 40]), wins, "{bad_trials}");
+    }
+    // A light load sends as much: there it is over at once, for the usual time.
+    let mut dispatcher = adaptive();
+    let deferred = run(&mut dispatcher, 1, 400, |is_deferred| Observation {
+        wakeups: if is_deferred { 500 } else { 0 },
+        ..sent(500, is_deferred)
+    });
+    assert!(deferred.iter().filter(|&&is| is).count() <= 2);
+}
+
 /// How long nothing is sent is not the doing of what is in force, or was tried.
 #[test]
 fn pauses_of_the_load_are_not_taken_for_slowness() {

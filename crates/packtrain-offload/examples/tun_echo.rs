@@ -5,8 +5,7 @@
 use packtrain_offload::tun::{Tun, WRITE_BYTES_MAX};
 use packtrain_offload::virtio_net::Accept;
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
-use std::io::{IoSliceMut, Result};
-use std::net::UdpSocket;
+use std::{io::IoSliceMut, io::Result, net::UdpSocket};
 
 fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or("tun9".into());
@@ -41,9 +40,8 @@ fn main() -> Result<()> {
         let (mut read, mut run) = (vec![0; WRITE_BYTES_MAX], Vec::new());
         loop {
             let bytes = device.recv(&mut read)?;
-            // What the kernel describes wrongly is dropped, as it would be by a device.
             let Ok(mut packets) = tun.packets(&mut read[..bytes]) else {
-                continue;
+                continue; // Wrongly described: dropped, as a device would.
             };
             let size = packets.next_bytes().unwrap_or(1);
             while let Some(packet) = packets.next_packet() {

@@ -324,24 +324,35 @@ impl Packet {
 
     /// Free bytes behind the last segment, for writing; follow with [`Packet::grow`]. Empty when
     /// the frame is shared.
+    #[inline]
     pub fn tailroom_mut(&mut self) -> &mut [u8] {
-        let Some((_index, segment)) = self.own_last() else {
+        let Some(last) = self.own_last() else {
             return &mut [];
         };
-        // SAFETY: behind the segment but within its frame, which only this segment refers to.
+        // SAFETY: `own_last` found it, and nobody else changes it meanwhile. The bytes are behind
+        // the segment but within its frame, which only this segment refers to.
         unsafe {
+            let segment = last.read();
             let end = start(self.core(), segment).add(segment.len as usize);
             std::slice::from_raw_parts_mut(end, segment.tailroom())
         }
     }
 
-    /// The last segment and its index, if no other refers to its frame.
-    fn own_last(&self) -> Option<(usize, Segment)> {
+    /// Where the last segment is stored, if no other refers to its frame.
+    ///
+    /// The place and not a copy: a copy is written in other pieces than it is read in, and the read
+    /// waits then until all that was stored before has reached the cache, which is a whole packet
+    /// where one was just copied.
+    #[inline]
+    fn own_last(&self) -> Option<*mut Segment> {
         let index = self.segment_count().checked_sub(1)?;
-        let segment = self.segment(index)?;
-        self.core()
-            .is_exclusive(segment.frame)
-            .then_some((index, segment))
+        // SAFETY: `index` is below the count, so `slot` finds a line of this packet, and nobody
+        // writes to it meanwhile.
+        let (last, frame) = unsafe {
+            let last = self.slot(index);
+            (last, (*last).frame)
+        };
+        self.core().is_exclusive(frame).then_some(last)
     }
 
     /// Makes the first `bytes` bytes of the tailroom part of the packet.
@@ -349,11 +360,13 @@ impl Packet {
     /// # Errors
     ///
     /// [`PacketError::OutOfRange`] when the tailroom is smaller.
+    #[inline]
     pub fn grow(&mut self, bytes: usize) -> Result<(), PacketError> {
-        match self.own_last() {
-            Some((index, mut segment)) if bytes <= segment.tailroom() => {
+        // SAFETY: `own_last` found it, and `&mut self` makes this the only access.
+        let last = self.own_last().map(|last| unsafe { &mut *last });
+        match last {
+            Some(segment) if bytes <= segment.tailroom() => {
                 segment.len += bytes as u32;
-                self.set_segment(index, segment);
                 self.head_mut().bytes += bytes as u32;
                 Ok(())
             }
@@ -633,6 +646,19 @@ impl Packet {
             // SAFETY: the head line is ours and has this many segments.
             return unsafe { (&raw mut (*head).segments).cast::<Segment>().add(index) };
         }
+        // SAFETY: the caller says that the lines exist.
+        unsafe { self.far_slot(index) }
+    }
+
+    /// [`Packet::slot`] of a segment in a further line. Apart, so that the rest is short enough to
+    /// be inlined.
+    ///
+    /// # Safety
+    ///
+    /// As `slot`, and `index` is at least `HEAD_SEGMENTS`.
+    #[inline(never)]
+    unsafe fn far_slot(&self, index: usize) -> *mut Segment {
+        let head = self.line.as_ptr();
         let core = self.core();
         let rest = index - HEAD_SEGMENTS;
         let (line, at) = (rest / MORE_SEGMENTS, rest % MORE_SEGMENTS);

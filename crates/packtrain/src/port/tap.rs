@@ -3,10 +3,10 @@
 use super::sys::tap::{self as setup, Opened, failed};
 use super::sys::tun::{Queue, ReadError, WriteError, is_removed};
 use super::vectored::{Filled, Posted, with_pieces};
-use super::vnet::{blame, bytes_min, header_of, take_header};
+use super::vnet::{blame, bytes_min, header_of, read_header};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
-    Link, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+    Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
 use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
@@ -209,13 +209,18 @@ pub struct TapRx {
 }
 
 impl TapRx {
-    /// Makes a packet of what was read, if it can be used.
-    fn packet(&mut self, filled: Filled) -> Result<(Packet, RxInfo), DropReason> {
-        let mut packet = self.posted.take(filled)?;
+    /// Makes a packet of what was read, if it can be used, and puts it into `burst`.
+    fn push(&mut self, filled: Filled, burst: &mut RxBurst<'_>) -> Result<(), DropReason> {
+        // Looked at before it is copied: the copy is on its way into the cache for a while.
+        let first = self.posted.first(filled)?;
         // Whatever the offloads are now, the packet may have been queued under others, or another
         // descriptor of the interface changed them: software can deal with any.
-        let info = take_header(&mut packet, self.header, self.link, Accept::ALL)?;
-        Ok((packet, info))
+        let known = read_header(first, filled.bytes(), self.header, self.link, Accept::ALL)?;
+        let mut packet = self.posted.take(filled)?;
+        packet.trim_front(known.front);
+        packet.truncate(known.bytes);
+        burst.push(packet, &known.info);
+        Ok(())
     }
 }
 
@@ -228,10 +233,11 @@ impl RxDescriptors for TapRx {
         self.drained = false;
         while !burst.exhausted() {
             match self.posted.read(|pieces| self.queue.read(pieces)) {
-                Ok(Some(filled)) => match self.packet(filled) {
-                    Ok((packet, info)) => burst.push(packet, &info),
-                    Err(reason) => burst.bad(reason, 1),
-                },
+                Ok(Some(filled)) => {
+                    if let Err(reason) = self.push(filled, burst) {
+                        burst.bad(reason, 1);
+                    }
+                }
                 // Out of frames: the kernel keeps its packets until the next refill.
                 Ok(None) => return Ok(()),
                 Err(ReadError::Empty) => self.drained = true,

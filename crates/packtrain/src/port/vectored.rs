@@ -38,6 +38,13 @@ pub(super) struct Filled {
     truncated: bool,
 }
 
+impl Filled {
+    /// All that was read, with what is in front of the packet.
+    pub(super) const fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
 impl Posted {
     /// Nothing posted yet. `front` bytes precede every packet, at most 12.
     pub(super) fn new(buffers: RxBuffers, front: usize) -> Self {
@@ -99,20 +106,35 @@ impl Posted {
         }
     }
 
-    /// The packet that was read, with what is in front of it.
+    /// The first bytes that were read, as many as are in one piece. Their frames stay posted until
+    /// they are taken.
+    ///
+    /// # Errors
+    ///
+    /// Why the packet is lost.
+    pub(super) fn first(&mut self, filled: Filled) -> Result<&[u8], DropReason> {
+        if filled.truncated {
+            return Err(DropReason::TooLong);
+        }
+        let frame = match self.buffers {
+            RxBuffers::Whole => self.large.last_mut(),
+            RxBuffers::Pieces => self.small.last_mut(),
+        };
+        let read = frame.ok_or(DropReason::NoBuffer)?.tailroom_mut();
+        Ok(&read[..filled.bytes.min(read.len())])
+    }
+
+    /// The packet that was read and has its [`first`](Self::first) bytes, with what is in front of
+    /// it.
     ///
     /// # Errors
     ///
     /// Why it is lost.
     pub(super) fn take(&mut self, filled: Filled) -> Result<Packet, DropReason> {
-        let packet = match self.buffers {
-            RxBuffers::Whole => self.take_whole(filled.bytes)?,
-            RxBuffers::Pieces => self.take_pieces(filled.bytes)?,
-        };
-        if filled.truncated {
-            return Err(DropReason::TooLong);
+        match self.buffers {
+            RxBuffers::Whole => self.take_whole(filled.bytes),
+            RxBuffers::Pieces => self.take_pieces(filled.bytes),
         }
-        Ok(packet)
     }
 
     /// Copies out what fits a small frame (copy-break), so that a packet that waits somewhere keeps
@@ -232,7 +254,12 @@ mod tests {
             Ok::<_, Infallible>(done)
         });
         let Ok(filled) = filled;
-        filled.map(|filled| posted.take(filled))
+        filled.map(|filled| {
+            let first = posted.first(filled)?.to_vec();
+            let taken = posted.take(filled)?;
+            assert_eq!(first, taken.first(), "what was shown is what is taken");
+            Ok(taken)
+        })
     }
 
     fn contents(packet: &Packet) -> Vec<u8> {

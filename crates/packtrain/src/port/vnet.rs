@@ -8,38 +8,62 @@ use packtrain_offload::limits::L2_HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, describe, validate};
 
-/// Takes the header off a packet that was received with it, and believes what is consistent.
+/// What is known of a packet that was read, from the header in front of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) info: RxInfo,
+    /// Bytes of the header.
+    pub(super) front: usize,
+    /// Bytes of the packet behind it; what was read may be longer.
+    pub(super) bytes: usize,
+}
+
+/// What the header in front of a packet says of it, as far as it is consistent.
 ///
-/// The packet's first segment must hold all headers, as one posted for receiving does. Without a
-/// header (`None`) only the length is checked.
+/// `first` are the first of all `bytes` bytes that were read, header included, and have all headers
+/// of the packet in them. Without a header (`None`) only the length is checked.
 ///
 /// # Errors
 ///
 /// Why the packet cannot be used.
-pub(super) fn take_header(
-    packet: &mut Packet,
+pub(super) fn read_header(
+    first: &[u8],
+    bytes: usize,
     header: Option<HeaderLen>,
     link: LinkType,
     accept: Accept,
-) -> Result<RxInfo, DropReason> {
-    let Some(header) = header else {
-        return match packet.bytes() {
-            bytes if bytes < bytes_min(link) => Err(DropReason::Truncated),
-            bytes if bytes > bytes_max(link) => Err(DropReason::TooLong),
-            _ => Ok(RxInfo::default()),
+) -> Result<Known, DropReason> {
+    let Some(form) = header else {
+        return match bytes {
+            _ if bytes < bytes_min(link) => Err(DropReason::Truncated),
+            _ if bytes > bytes_max(link) => Err(DropReason::TooLong),
+            _ => Ok(Known {
+                info: RxInfo::default(),
+                front: 0,
+                bytes,
+            }),
         };
     };
-    let vnet = VnetHeader::decode(packet.first(), header).map_err(DropReason::Vnet)?;
-    packet.trim_front(header.bytes());
-    let received = validate(&vnet, link, accept, packet.first(), packet.bytes() as u32)
-        .map_err(DropReason::Vnet)?;
-    packet.truncate(received.packet_bytes as usize);
-    Ok(RxInfo {
-        layout: received.layout,
-        checksum: received.checksum,
-        gso: received.gso,
-        wire_packets: received.wire_packets.try_into().unwrap_or(u16::MAX),
-        ..RxInfo::default()
+    let header = VnetHeader::decode(first, form).map_err(DropReason::Vnet)?;
+    let front = form.bytes();
+    let received = validate(
+        &header,
+        link,
+        accept,
+        &first[front..],
+        (bytes - front) as u32,
+    )
+    .map_err(DropReason::Vnet)?;
+    Ok(Known {
+        info: RxInfo {
+            layout: received.layout,
+            checksum: received.checksum,
+            gso: received.gso,
+            wire_packets: received.wire_packets.try_into().unwrap_or(u16::MAX),
+            ..RxInfo::default()
+        },
+        front,
+        bytes: received.packet_bytes as usize,
     })
 }
 

@@ -47,8 +47,10 @@
 //! # Bounds
 //!
 //! Work per packet is bounded whatever the traffic: one set of 12 slots is searched, one entry
-//! compared, at most two evicted. Nothing is allocated. What is held is bounded by
-//! [`Config::flows`] and comes out with one [`Coalescer::flush`].
+//! compared, at most two evicted. What is done once for all entries, when they are linked or handed
+//! on, is no more than a step for each that was begun. Nothing is allocated. What is held is
+//! bounded by [`Config::flows`] and comes out with one [`Coalescer::flush`]. An entry is evicted
+//! only when all are in use, or all slots of its set.
 
 mod ahead;
 mod entry;
@@ -69,7 +71,7 @@ pub use stats::{FlushCounts, FlushReason, NotTaken, NotTakenCounts, Stats};
 #[cfg(feature = "alloc")]
 pub use storage::Owned;
 pub use storage::{Borrowed, Parts, Queued, Storage, StorageError};
-pub use table::{Entry, Set};
+pub use table::{Entry, Link, Set};
 
 use crate::layout::Layout;
 use crate::limits::IP_LENGTH_MAX;
@@ -177,8 +179,8 @@ impl Config {
         }
     }
 
-    /// Elements of the storage that this configuration needs: entries, sets, queued packets, keys,
-    /// words.
+    /// Elements of the storage that this configuration needs: entries, sets, links, queued packets,
+    /// keys, words.
     #[must_use]
     pub const fn needs(&self) -> Needs {
         let flows = clamp(self.flows);
@@ -189,6 +191,7 @@ impl Config {
         Needs {
             entries: flows,
             sets: table::sets_for(flows),
+            links: flows,
             queue,
             keys: 2 * queue,
             words: if queue == 0 { 0 } else { sort::words(queue) },
@@ -217,6 +220,8 @@ pub struct Needs {
     pub entries: usize,
     /// [`Set`], a power of two.
     pub sets: usize,
+    /// [`Link`], one for each flow.
+    pub links: usize,
     /// [`Queued`], for sorted mode.
     pub queue: usize,
     /// [`Keyed`], two for each queued packet.
@@ -231,6 +236,7 @@ impl Needs {
     pub const fn bytes<P>(&self) -> usize {
         self.entries * size_of::<Entry<P>>()
             + self.sets * size_of::<Set>()
+            + self.links * size_of::<Link>()
             + self.queue * size_of::<Queued<P>>()
             + self.keys * size_of::<Keyed>()
             + self.words * size_of::<u32>()
@@ -384,10 +390,10 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         sink: &mut impl FnMut(P, &Done),
     ) {
         let count = if self.core.runs {
-            let Parts { entries, sets, .. } = self.storage.parts();
+            let table = Table::of(self.storage.parts());
             let mut work = Work {
                 core: &mut self.core,
-                table: Table { entries, sets },
+                table,
                 // It is empty, and nothing is added.
                 queue: &mut [],
                 keys: &mut [],
@@ -417,8 +423,8 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         if self.core.queued > 0 {
             self.work(0).run_queue(sink);
         }
-        let Parts { entries, sets, .. } = self.storage.parts();
-        Table { entries, sets }.flush_all(&mut self.core, FlushReason::Timeout, sink);
+        let mut table = Table::of(self.storage.parts());
+        table.flush_all(&mut self.core, FlushReason::Timeout, sink);
         self.decide();
     }
 
@@ -465,13 +471,18 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         let Parts {
             entries,
             sets,
+            links,
             queue,
             keys,
             words,
         } = self.storage.parts();
         Work {
             core: &mut self.core,
-            table: Table { entries, sets },
+            table: Table {
+                entries,
+                sets,
+                links,
+            },
             queue,
             keys,
             words,

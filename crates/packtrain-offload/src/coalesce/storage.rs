@@ -2,7 +2,7 @@
 
 use super::Needs;
 use super::parse::Parsed;
-use super::table::{Entry, Set};
+use super::table::{Entry, Link, Set};
 use crate::sort::Keyed;
 use core::fmt;
 
@@ -44,6 +44,8 @@ pub struct Parts<'s, P> {
     pub entries: &'s mut [Entry<P>],
     /// What leads to them.
     pub sets: &'s mut [Set],
+    /// Their order, once it is not that of their places.
+    pub links: &'s mut [Link],
     /// Queued packets.
     pub queue: &'s mut [Queued<P>],
     /// Keys of queued packets, and as many to spare.
@@ -57,6 +59,7 @@ impl<P> Parts<'_, P> {
         let lengths = [
             (self.entries.len(), needs.entries, "entries"),
             (self.sets.len(), needs.sets, "sets"),
+            (self.links.len(), needs.links, "links"),
             (self.queue.len(), needs.queue, "queue"),
             (self.keys.len(), needs.keys, "keys"),
             (self.words.len(), needs.words, "words"),
@@ -118,6 +121,7 @@ impl<P> Storage<P> for Borrowed<'_, P> {
         let Parts {
             entries,
             sets,
+            links,
             queue,
             keys,
             words,
@@ -125,6 +129,7 @@ impl<P> Storage<P> for Borrowed<'_, P> {
         Parts {
             entries,
             sets,
+            links,
             queue,
             keys,
             words,

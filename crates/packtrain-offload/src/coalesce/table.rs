@@ -2,10 +2,17 @@
 //! lead from a hash to an entry.
 //!
 //! To find a flow costs two loads that depend on each other, its set and its entry, however many
-//! flows there are. The oldest entry is always next to be overwritten, so that there is nothing to
-//! search when the table is full, and nothing to sort when it is flushed in order of arrival.
+//! flows there are. Entries are used one after the other, so that their places say which is older:
+//! there is nothing to search when the table is full, and nothing to sort when it is flushed in
+//! order of arrival.
+//!
+//! That ends when the next place is still taken and others are free: packets of some flows were
+//! handed on before older ones. From then on entries are linked, oldest to newest, and free places
+//! are used whichever they are, until the table is empty again. Linking takes a step for each
+//! entry, once for at least as many that were begun since it was empty: they pay for it.
 
 use super::entry::State;
+use super::storage::Parts;
 use super::wide;
 use crate::prefetch;
 
@@ -77,6 +84,26 @@ impl<P> Entry<P> {
 
 const _: () = assert!(size_of::<Entry<core::num::NonZeroU64>>() == 128);
 
+/// Where an entry stands in the order of age, while places do not say it.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// The entry begun before this one, of those in use.
+    before: u32,
+    /// The one begun after it. Of a free entry: the next free one.
+    after: u32,
+    /// Entries begun before it, wrapping.
+    number: u32,
+}
+
+impl Link {
+    /// The link of an entry that is in no order.
+    pub const EMPTY: Self = Self {
+        before: 0,
+        after: 0,
+        number: 0,
+    };
+}
+
 /// How many sets a table of `flows` entries needs: a power of two.
 pub(super) const fn sets_for(flows: usize) -> usize {
     flows.div_ceil(ENTRIES_PER_SET).next_power_of_two()
@@ -87,10 +114,14 @@ pub(super) const fn sets_for(flows: usize) -> usize {
 pub(super) struct Ring {
     /// The oldest entry, perhaps free already.
     tail: u32,
-    /// The next to be used.
+    /// The next to be used. When all are in use, the oldest.
     head: u32,
     /// Entries in use.
     live: u32,
+    /// The newest entry, while entries are linked.
+    newest: u32,
+    /// Entries are linked: their places say nothing.
+    linked: bool,
 }
 
 /// A view of the storage. The ring that goes with it is always the same.
@@ -98,6 +129,7 @@ pub(super) struct Ring {
 pub(super) struct Table<'t, P> {
     pub entries: &'t mut [Entry<P>],
     pub sets: &'t mut [Set],
+    pub links: &'t mut [Link],
 }
 
 /// The bits of a hash that differ most between flows whose addresses or ports count up, as those of
@@ -127,6 +159,41 @@ impl Ring {
         self.head
     }
 
+    /// Takes an entry, which is in use, out of the order of age. It is the next to be used.
+    #[cold]
+    fn unlink(&mut self, links: &mut [Link], index: u32) {
+        let Link { before, after, .. } = links[index as usize];
+        if index == self.tail {
+            self.tail = after;
+        } else {
+            links[before as usize].after = after;
+        }
+        if index == self.newest {
+            self.newest = before;
+        } else {
+            links[after as usize].before = before;
+        }
+        links[index as usize].after = self.head;
+        self.head = index;
+    }
+
+    /// Makes the entry that is begun the newest one.
+    #[cold]
+    fn append(&mut self, links: &mut [Link]) {
+        let (index, newest) = (self.head, self.newest);
+        let free = links[index as usize].after;
+        links[newest as usize].after = index;
+        links[index as usize] = Link {
+            before: newest,
+            after: index,
+            number: links[newest as usize].number.wrapping_add(1),
+        };
+        self.newest = index;
+        // The last of the free ones leads nowhere.
+        let full = self.live as usize + 1 == links.len();
+        self.head = if full { self.tail } else { free };
+    }
+
     /// One packet less.
     #[inline]
     const fn leave(&mut self) {
@@ -135,11 +202,29 @@ impl Ring {
             // The next ones use the entries that are in cache.
             self.tail = 0;
             self.head = 0;
+            self.linked = false;
         }
     }
 }
 
-impl<P> Table<'_, P> {
+impl<'t, P> Table<'t, P> {
+    /// The parts of a storage that are a table.
+    #[inline(always)]
+    pub(super) fn of(
+        Parts {
+            entries,
+            sets,
+            links,
+            ..
+        }: Parts<'t, P>,
+    ) -> Self {
+        Self {
+            entries,
+            sets,
+            links,
+        }
+    }
+
     #[inline]
     fn set_of(&self, hash: u64) -> usize {
         // A power of two, and never empty.
@@ -186,16 +271,20 @@ impl<P> Table<'_, P> {
     /// Where an entry for `hash` may be begun.
     ///
     /// # Errors
-    /// The entry that has to go before: the oldest of the set if that is full, or of all.
+    /// The entry that has to go before: the oldest of the set if that is full, or of all if all are
+    /// in use.
     #[inline(always)]
-    pub(super) fn room(&self, ring: &Ring, hash: u64) -> Result<Room, u32> {
+    pub(super) fn room(&mut self, ring: &mut Ring, hash: u64) -> Result<Room, u32> {
         let at = self.set_of(hash);
         let set = &self.sets[at];
         let Some(way) = set.free() else {
             return Err(self.oldest_of(ring, set));
         };
         if self.entries[ring.head as usize].packet.is_some() {
-            return Err(ring.head);
+            if ring.live as usize == self.entries.len() {
+                return Err(ring.head);
+            }
+            self.link(ring);
         }
         Ok(Room {
             set: at,
@@ -204,18 +293,56 @@ impl<P> Table<'_, P> {
         })
     }
 
+    /// Links the entries, which stand in order of age from the ring's head on.
+    #[cold]
+    fn link(&mut self, ring: &mut Ring) {
+        let (capacity, start) = (self.entries.len() as u32, ring.head);
+        let (mut free, mut newest, mut number) = (start, start, 0);
+        for at in (start..capacity).chain(0..start) {
+            if self.entries[at as usize].packet.is_none() {
+                self.links[at as usize].after = free;
+                free = at;
+                continue;
+            }
+            // The first is its own neighbour, and nobody asks.
+            self.links[newest as usize].after = at;
+            self.links[at as usize] = Link {
+                before: newest,
+                after: at,
+                number,
+            };
+            newest = at;
+            number += 1;
+        }
+        *ring = Ring {
+            tail: start,
+            head: free,
+            live: ring.live,
+            newest,
+            linked: true,
+        };
+    }
+
     /// The oldest entry of a set that is full.
     #[cold]
     fn oldest_of(&self, ring: &Ring, set: &Set) -> u32 {
         let (capacity, head) = (self.entries.len() as u32, ring.head);
+        // How long ago, in entries begun since.
+        let age = |index: u32| {
+            if ring.linked {
+                let number = |index: u32| self.links[index as usize].number;
+                number(ring.newest).wrapping_sub(number(index))
+            } else {
+                (head + capacity - 1 - index) % capacity
+            }
+        };
         let used = set
             .entries
             .iter()
             .zip(set.tags)
             .filter(|(_, tag)| *tag != 0);
-        // How long ago, in entries begun since.
         used.map(|(index, _)| *index)
-            .max_by_key(|index| (head + capacity - 1 - index) % capacity)
+            .max_by_key(|index| age(*index))
             .unwrap_or(head)
     }
 
@@ -227,16 +354,20 @@ impl<P> Table<'_, P> {
         let set = &mut self.sets[at];
         set.tags[way] = tag;
         set.entries[way] = index;
-        let next = if index as usize + 1 == self.entries.len() {
-            0
+        if ring.linked {
+            ring.append(self.links);
         } else {
-            index + 1
-        };
-        if index == ring.tail && ring.live > 0 {
-            // The oldest was here, and is gone.
-            ring.tail = next;
+            let next = if index as usize + 1 == self.entries.len() {
+                0
+            } else {
+                index + 1
+            };
+            if index == ring.tail && ring.live > 0 {
+                // The oldest was here, and is gone.
+                ring.tail = next;
+            }
+            ring.head = next;
         }
-        ring.head = next;
         ring.live += 1;
         let entry = &mut self.entries[index as usize];
         entry.slot = (at << WAY_BITS | way) as u32;
@@ -251,6 +382,9 @@ impl<P> Table<'_, P> {
         let packet = entry.packet.take()?;
         let (set, way) = (entry.slot >> WAY_BITS, entry.slot % (1 << WAY_BITS));
         self.sets[set as usize].tags[way as usize] = 0;
+        if ring.linked {
+            ring.unlink(self.links, index);
+        }
         ring.leave();
         Some((&entry.state, packet))
     }

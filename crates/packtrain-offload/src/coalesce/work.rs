@@ -328,7 +328,7 @@ impl<P: Packet> Work<'_, P> {
             packet.truncate(new.ip_end);
         }
         let room = loop {
-            match self.table.room(&self.core.ring, new.hash) {
+            match self.table.room(&mut self.core.ring, new.hash) {
                 Ok(room) => break room,
                 Err(oldest) => {
                     self.core.window.evictions += 1;

@@ -54,7 +54,7 @@ pub use gather::{GATHER_PIECES_MAX, Piece, Slices, Write};
 pub use packets::{Packets, TooShort};
 
 use crate::coalesce::{
-    self, Coalescer, Config, Done, Entry, Mode, NotTaken, Semantics, Set, Stats, StorageError,
+    self, Coalescer, Config, Done, Entry, Link, Mode, NotTaken, Semantics, Set, Stats, StorageError,
 };
 use crate::limits::{IP_LENGTH_MAX, PACKET_BYTES_MAX};
 use crate::offload::{ChecksumState, LinkType};
@@ -240,6 +240,7 @@ const fn sets(flows: usize) -> usize {
 struct Memory<P, const FLOWS: usize, const SETS: usize> {
     entries: [Entry<P>; FLOWS],
     sets: [Set; SETS],
+    links: [Link; FLOWS],
 }
 
 impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS, SETS> {
@@ -249,6 +250,7 @@ impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS
         Self {
             entries: core::array::from_fn(|_| Entry::EMPTY),
             sets: core::array::from_fn(|_| Set::EMPTY),
+            links: [Link::EMPTY; FLOWS],
         }
     }
 
@@ -264,6 +266,7 @@ impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS
         let parts = coalesce::Parts {
             entries: self.entries.get_mut(..needs.entries).unwrap_or_default(),
             sets: self.sets.get_mut(..needs.sets).unwrap_or_default(),
+            links: self.links.get_mut(..needs.links).unwrap_or_default(),
             queue: &mut [],
             keys: &mut [],
             words: &mut [],

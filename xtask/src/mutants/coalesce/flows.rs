@@ -258,7 +258,7 @@ pub const FAULTS: &[Fault] = &[
     (
         "table.rs",
         "(head + capacity - 1 - index) % capacity",
-        "*index",
+        "index",
     ),
     ("table.rs", ".max_by_key(", ".min_by_key("),
     (
@@ -266,6 +266,33 @@ pub const FAULTS: &[Fault] = &[
         "if index == ring.tail && ring.live > 0 {",
         "if false {",
     ),
+    (
+        "table.rs",
+        "            if ring.live as usize == self.entries.len() {\n                return",
+        "            if true {\n                return",
+    ),
+    (
+        "table.rs",
+        "            if ring.linked {\n                let number",
+        "            if false {\n                let number",
+    ),
+    ("table.rs", "            newest = at;\n", ""),
+    ("table.rs", "            number += 1;\n", ""),
+    ("table.rs", "            self.tail = after;\n", ""),
+    (
+        "table.rs",
+        "            links[before as usize].after = after;",
+        "",
+    ),
+    ("table.rs", "self.newest = before;", ""),
+    ("table.rs", "links[after as usize].before = before;", ""),
+    ("table.rs", ".number.wrapping_add(1)", ".number"),
+    (
+        "table.rs",
+        "self.head = if full { self.tail } else { free };",
+        "self.head = free;",
+    ),
+    ("table.rs", "            self.linked = false;\n", ""),
     ("table.rs", "ring.head = next;", ""),
     ("table.rs", "        ring.live += 1;\n", ""),
     (

@@ -6,7 +6,7 @@
 )]
 
 use super::{Parts, Queued, Storage};
-use crate::coalesce::{Config, Entry, Needs, Set};
+use crate::coalesce::{Config, Entry, Link, Needs, Set};
 use crate::sort::Keyed;
 use alloc::alloc::{alloc, dealloc, handle_alloc_error};
 use core::alloc::Layout;
@@ -20,8 +20,8 @@ pub struct Owned<P> {
     block: NonNull<u8>,
     layout: Layout,
     needs: Needs,
-    /// Where each part begins, in bytes: entries, sets, queue, keys, words.
-    at: [usize; 5],
+    /// Where each part begins, in bytes: entries, sets, links, queue, keys, words.
+    at: [usize; 6],
     packets: PhantomData<P>,
 }
 
@@ -45,9 +45,10 @@ impl<P> Owned<P> {
         unsafe {
             fill(block.add(at[0]), needs.entries, || Entry::<P>::EMPTY);
             fill(block.add(at[1]), needs.sets, || Set::EMPTY);
-            fill(block.add(at[2]), needs.queue, || Queued::<P>::EMPTY);
-            fill(block.add(at[3]), needs.keys, Keyed::default);
-            fill(block.add(at[4]), needs.words, || 0_u32);
+            fill(block.add(at[2]), needs.links, || Link::EMPTY);
+            fill(block.add(at[3]), needs.queue, || Queued::<P>::EMPTY);
+            fill(block.add(at[4]), needs.keys, Keyed::default);
+            fill(block.add(at[5]), needs.words, || 0_u32);
         }
         Self {
             block,
@@ -65,16 +66,17 @@ impl<P> Owned<P> {
     }
 
     /// The layout of the block and where its parts begin.
-    fn layout(needs: &Needs) -> (Layout, [usize; 5]) {
+    fn layout(needs: &Needs) -> (Layout, [usize; 6]) {
         let arrays = [
             Layout::array::<Entry<P>>(needs.entries),
             Layout::array::<Set>(needs.sets),
+            Layout::array::<Link>(needs.links),
             Layout::array::<Queued<P>>(needs.queue),
             Layout::array::<Keyed>(needs.keys),
             Layout::array::<u32>(needs.words),
         ];
         let mut whole = Layout::new::<()>();
-        let mut at = [0; 5];
+        let mut at = [0; 6];
         for (start, array) in at.iter_mut().zip(arrays) {
             // `Config::FLOWS_MAX` keeps everything far below the address space.
             let extended = array.and_then(|array| whole.extend(array));
@@ -125,9 +127,10 @@ impl<P> Storage<P> for Owned<P> {
             Parts {
                 entries: self.part(0, needs.entries),
                 sets: self.part(1, needs.sets),
-                queue: self.part(2, needs.queue),
-                keys: self.part(3, needs.keys),
-                words: self.part(4, needs.words),
+                links: self.part(2, needs.links),
+                queue: self.part(3, needs.queue),
+                keys: self.part(4, needs.keys),
+                words: self.part(5, needs.words),
             }
         }
     }
@@ -140,7 +143,7 @@ impl<P> Drop for Owned<P> {
         // own anything; the block was allocated with this layout.
         unsafe {
             core::ptr::drop_in_place(self.part::<Entry<P>>(0, needs.entries));
-            core::ptr::drop_in_place(self.part::<Queued<P>>(2, needs.queue));
+            core::ptr::drop_in_place(self.part::<Queued<P>>(3, needs.queue));
             dealloc(self.block.as_ptr(), self.layout);
         }
     }

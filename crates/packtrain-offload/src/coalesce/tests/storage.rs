@@ -130,6 +130,7 @@ fn everything_is_handed_on_and_nothing_dropped_but_tails() {
 struct Arrays {
     entries: Vec<Entry<Wire>>,
     sets: Vec<Set>,
+    links: Vec<Link>,
     queue: Vec<Queued<Wire>>,
     keys: Vec<Keyed>,
     words: Vec<u32>,
@@ -140,6 +141,7 @@ impl Arrays {
         Self {
             entries: (0..needs.entries).map(|_| Entry::EMPTY).collect(),
             sets: (0..needs.sets).map(|_| Set::EMPTY).collect(),
+            links: (0..needs.links).map(|_| Link::EMPTY).collect(),
             queue: (0..needs.queue).map(|_| Queued::EMPTY).collect(),
             keys: (0..needs.keys).map(|_| Keyed::default()).collect(),
             words: (0..needs.words).map(|_| 0).collect(),
@@ -150,6 +152,7 @@ impl Arrays {
         Borrowed(Parts {
             entries: &mut self.entries,
             sets: &mut self.sets,
+            links: &mut self.links,
             queue: &mut self.queue,
             keys: &mut self.keys,
             words: &mut self.words,
@@ -167,10 +170,11 @@ pub(super) fn run_borrowed(config: Config, steps: Vec<Step>) -> (Output, Stats) 
 fn a_storage_of_another_size_is_refused() {
     let config = config_of(Mode::Auto, 16);
     type Change = fn(&mut Arrays);
-    let changes: [(Change, &str); 6] = [
+    let changes: [(Change, &str); 7] = [
         (|a| a.entries.truncate(15), "15 entries"),
         (|a| a.sets.truncate(3), "3 sets"),
         (|a| a.sets.push(Set::EMPTY), "5 sets"),
+        (|a| a.links.truncate(15), "15 links"),
         (|a| a.queue.truncate(31), "31 queue"),
         (|a| a.keys.truncate(63), "63 keys"),
         (|a| a.words.clear(), "0 words"),
@@ -227,7 +231,7 @@ fn bounds_of_the_configuration() {
         let config = config_of(Mode::Auto, flows);
         let owned = Owned::<Wire>::for_config(&config);
         let bytes = config.needs().bytes::<Wire>();
-        assert!(owned.bytes() >= bytes && owned.bytes() < bytes + 5 * 64);
+        assert!(owned.bytes() >= bytes && owned.bytes() < bytes + 6 * 64);
     }
 }
 

@@ -3,7 +3,10 @@
 use std::vec;
 use std::vec::Vec;
 
+use proptest::prelude::*;
+
 use super::*;
+use crate::test_packets::PSH;
 use crate::test_packets::frame::{Frame, tcp4, train};
 
 /// Packet `round` of the flow with port `port`.
@@ -135,6 +138,124 @@ fn holes_in_the_ring() {
         }
         let (output, _) = run(config, steps);
         assert_in_order(&output);
+    }
+}
+
+/// One that is held for long is next to be used when the places have gone round once.
+#[test]
+fn nothing_is_evicted_while_there_is_room() {
+    let mut steps = vec![Step::Push(packet(1, 0))];
+    for _ in 0..10 {
+        let mut last = train(&tcp4(0), &[100; 2])[1].clone();
+        last.ports.0 = 2;
+        last.flags |= PSH;
+        steps.extend([Step::Push(packet(2, 0)), Step::Push(last.verified())]);
+    }
+    steps.push(Step::Push(packet(1, 1)));
+    for mode in [Mode::Hash, Mode::Auto] {
+        let config = Config {
+            mode,
+            ..hash_mode(8)
+        };
+        let (output, stats) = run(config, steps.clone());
+        assert_eq!(stats.flushes.get(FlushReason::Evict), 0);
+        assert_eq!(stats.sorted_windows, 0);
+        assert_eq!(output.len(), 11);
+        assert_eq!(output[10].0.ids, [0, 21]);
+    }
+}
+
+/// A set that is full gives up its oldest also when places do not say which that is.
+#[test]
+fn the_oldest_of_a_full_set_goes_after_the_places_went_round() {
+    let config = Config {
+        seed: colliding_seed(),
+        ..hash_mode(16)
+    };
+    // Twelve, of which one is the oldest of all, in a table of sixteen.
+    let mut steps: Vec<Step> = (0..12).map(|port| Step::Push(packet(port, 0))).collect();
+    // Every second one goes and comes again: the places go round, and the young are everywhere.
+    for port in (1..12).step_by(2) {
+        steps.extend([Step::Push(packet(port, 5)), Step::Push(packet(port, 2))]);
+    }
+    let newer = steps.len();
+    for port in 20..32 {
+        steps.push(Step::Push(packet(port, 0)));
+    }
+    let (output, stats) = run(config, steps);
+    assert_eq!(stats.flushes.get(FlushReason::Evict), 12);
+    let evicted = output
+        .iter()
+        .filter(|(_, done)| *done == Done::Alone(FlushReason::Evict));
+    let evicted: Vec<usize> = evicted.map(|(wire, _)| wire.ids[0]).collect();
+    assert!(evicted.is_sorted(), "{evicted:?}");
+    assert!(evicted.iter().all(|id| *id < newer), "{evicted:?}");
+}
+
+/// What to do with a table of a few entries: which flow, whether its packet follows, and now and
+/// then a flush.
+fn any_churn() -> impl Strategy<Value = (u32, Vec<(u16, bool, u8)>)> {
+    let event = (0_u16..14, any::<bool>(), 0_u8..60);
+    (1_u32..13, proptest::collection::vec(event, 1..300))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// With twelve entries at most no set is ever full. So whatever goes where, one is evicted
+    /// only from a full table, it is the oldest, and what is flushed goes in order of age.
+    #[test]
+    fn only_a_full_table_evicts_and_then_the_oldest((flows, churn) in any_churn()) {
+        let config = hash_mode(flows);
+        let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+        // Numbers of what was not handed on. The lowest is the first of the oldest entry.
+        let mut within = std::collections::BTreeSet::new();
+        for (number, (port, follows, flush)) in churn.into_iter().enumerate() {
+            let held = coalescer.held();
+            let mut out: Vec<(Wire, Done)> = vec![];
+            let mut sink = |wire: Wire, done: &Done| out.push((wire, *done));
+            within.insert(number);
+            let mut wire = packet(port, if follows { 1 } else { 0 });
+            wire.ids = vec![number];
+            coalescer.push(number as u64 * 2000, wire, &mut sink);
+            match flush {
+                // What is older than some.
+                0 => coalescer.flush_inactive(number as u64 * 2000, 10_000, &mut sink),
+                1 => coalescer.flush(&mut sink),
+                _ => {}
+            }
+            let mut evicted = 0;
+            for (wire, done) in out {
+                let reason = match done {
+                    Done::Alone(reason) | Done::Merged(Merged { reason, .. }) => reason,
+                    Done::Passed(why) => panic!("{why}"),
+                };
+                if reason == FlushReason::Evict {
+                    evicted += 1;
+                    prop_assert_eq!(held, flows as usize);
+                }
+                let oldest_first = [
+                    FlushReason::Evict,
+                    FlushReason::Inactive,
+                    FlushReason::Timeout,
+                ];
+                if oldest_first.contains(&reason) {
+                    prop_assert_eq!(Some(&wire.ids[0]), within.first());
+                }
+                for id in wire.ids {
+                    prop_assert!(within.remove(&id));
+                }
+            }
+            prop_assert!(evicted <= 1);
+        }
+        let mut order = vec![];
+        coalescer.flush(&mut |wire: Wire, _| order.push(wire.ids[0]));
+        prop_assert!(order.is_sorted());
+        prop_assert_eq!(coalescer.held(), 0);
     }
 }
 

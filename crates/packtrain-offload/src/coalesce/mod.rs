@@ -24,7 +24,8 @@
 //!
 //! Not compared: lengths, checksums, TCP sequence number (it has to continue exactly). UDP is
 //! merged by the rules of `Reversible` in either case, since datagrams have to come apart again:
-//! equal sizes, the last may be shorter, 64 at most, and a checksum is needed.
+//! equal sizes, the last may be shorter, 64 at most, and a checksum is needed. Datagrams of VXLAN
+//! and GENEVE are passed on, see [`Config::tunnels`].
 //!
 //! # Order
 //!
@@ -73,7 +74,7 @@ pub use storage::Owned;
 pub use storage::{Borrowed, Parts, Queued, Storage, StorageError};
 pub use table::{Entry, Link, Set};
 
-use crate::layout::Layout;
+use crate::layout::{Layout, TunnelPorts};
 use crate::limits::IP_LENGTH_MAX;
 use crate::offload::{ChecksumState, Gso, LinkType};
 use crate::sort::{self, Keyed};
@@ -140,6 +141,12 @@ pub struct Config {
     pub tcp: bool,
     /// UDP is merged.
     pub udp: bool,
+    /// UDP datagrams to or from these ports, which carry VXLAN and GENEVE, are not merged: Linux
+    /// before 6.9 (6.8.5, and later ones of older series) loses a merged one that comes for a
+    /// tunnel of its own (CVE-2024-35884, commit 3d010c8031e3; tailscale/tailscale#11026). `None`
+    /// merges them like any other datagrams: for who knows that no such kernel gets them, or that
+    /// these ports are something else.
+    pub tunnels: Option<TunnelPorts>,
     /// IPv4 packets that all have the same identification are merged, if they have DF. To restore
     /// them, segmentation has to be told ([`Gso::fixed_id`]), and a virtio-net header cannot.
     pub fixed_id: bool,
@@ -173,6 +180,7 @@ impl Config {
             ack_limit: u16::MAX,
             tcp: true,
             udp: true,
+            tunnels: Some(TunnelPorts::ASSIGNED),
             fixed_id: true,
             finish,
             seed: 0,

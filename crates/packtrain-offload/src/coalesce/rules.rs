@@ -48,10 +48,24 @@ pub(super) fn start(config: &Config, new: &Parsed, head: &[u8]) -> Start {
         start_tcp(config, new, head)
     } else if !config.udp {
         Start::Pass(NotTaken::Off)
+    } else if is_of_tunnel(config, array(head, new.shape.transport())) {
+        Start::Pass(NotTaken::Tunnel)
     } else if new.payload_bytes == 0 {
         Start::Pass(NotTaken::Payload)
     } else {
         length(config, new)
+    }
+}
+
+/// Whether `ports`, source and destination of UDP, are those of a tunnel that is not merged.
+#[inline]
+pub(super) const fn is_of_tunnel(config: &Config, ports: [u8; 4]) -> bool {
+    let [s, t, d, e] = ports;
+    match config.tunnels {
+        Some(of) => {
+            of.contain(u16::from_be_bytes([s, t])) || of.contain(u16::from_be_bytes([d, e]))
+        }
+        None => false,
     }
 }
 

@@ -8,6 +8,7 @@ use super::Done;
 use super::entry::{First, Ids, State};
 use super::packet::{AppendError, Packet};
 use super::parse::{self, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, array};
+use super::rules::is_of_tunnel;
 use super::shape::{Recent, Shape};
 use super::stats::{FlushReason, NotTaken};
 use super::work::Work;
@@ -236,6 +237,7 @@ impl<P: Packet> Work<'_, P> {
             || ip_end < header_bytes + least
             || !recent.fits(ip_end - header_bytes)
             || (!kind.is_tcp() && two(transport + 4) != ip_end - transport as u32)
+            || (!kind.is_tcp() && is_of_tunnel(&self.core.config, array(head, transport)))
             || packet.gso().is_some()
             || !match packet.checksum() {
                 partial @ ChecksumState::Partial { .. } => is_of(shape, partial),

@@ -131,6 +131,9 @@ reasons! {
         ChecksumForm = "checksum_form",
         /// Bytes behind the IP datagram, which `reversible` could not restore.
         Padding = "padding",
+        /// A UDP datagram to or from a port of a tunnel, see
+        /// [`Config::tunnels`](super::Config::tunnels).
+        Tunnel = "tunnel",
         /// A UDP length that is not that of the IP payload.
         UdpLength = "udp_length",
         /// No payload, or too little to start with ([`TCP_GSO_SIZE_MIN`]): a pure ACK, for

@@ -34,13 +34,25 @@ pub struct TunnelPorts {
     pub geneve: u16,
 }
 
-impl Default for TunnelPorts {
+impl TunnelPorts {
     /// The assigned ones, 4789 and 6081.
+    pub const ASSIGNED: Self = Self {
+        vxlan: vxlan::PORT,
+        geneve: geneve::PORT,
+    };
+
+    /// Whether this is one of them.
+    #[inline]
+    #[must_use]
+    pub const fn contain(self, port: u16) -> bool {
+        port == self.vxlan || port == self.geneve
+    }
+}
+
+impl Default for TunnelPorts {
+    /// [`TunnelPorts::ASSIGNED`].
     fn default() -> Self {
-        Self {
-            vxlan: vxlan::PORT,
-            geneve: geneve::PORT,
-        }
+        Self::ASSIGNED
     }
 }
 

@@ -56,6 +56,7 @@ pub use packets::{Packets, TooShort};
 use crate::coalesce::{
     self, Coalescer, Config, Done, Entry, Link, Mode, NotTaken, Semantics, Set, Stats, StorageError,
 };
+use crate::layout::TunnelPorts;
 use crate::limits::{IP_LENGTH_MAX, PACKET_BYTES_MAX};
 use crate::offload::{ChecksumState, LinkType};
 use crate::virtio_net::{self, Accept, HeaderLen, VnetError, VnetHeader};
@@ -81,6 +82,9 @@ pub struct Tun {
     /// UDP datagrams are merged. The kernel takes such writes since 6.2, and refuses them with
     /// `EINVAL` before.
     pub merge_udp: bool,
+    /// UDP datagrams to or from these ports are not merged: a kernel before 6.9 loses them
+    /// ([`Config::tunnels`]).
+    pub tunnels: Option<TunnelPorts>,
     /// IPv4 packets that all have the same identification are merged too, if they have DF; some
     /// systems send TCP with an identification of 0 always. Off, since a virtio-net header cannot
     /// say it, so that who cuts the packet again counts up. The identification has no meaning
@@ -96,7 +100,8 @@ pub struct Tun {
 
 impl Tun {
     /// A TUN with `IFF_NO_PI | IFF_VNET_HDR` and a 10-byte header. Everything is merged but what
-    /// [`merge_fixed_id`](Self::merge_fixed_id) says; checksums are verified.
+    /// [`merge_fixed_id`](Self::merge_fixed_id) and [`tunnels`](Self::tunnels) say; checksums are
+    /// verified.
     #[must_use]
     pub const fn new(accept: Accept) -> Self {
         Self {
@@ -105,6 +110,7 @@ impl Tun {
             accept,
             merge_tcp: true,
             merge_udp: true,
+            tunnels: Some(TunnelPorts::ASSIGNED),
             merge_fixed_id: false,
             verified: false,
             max_bytes: IP_LENGTH_MAX as u32,
@@ -209,6 +215,7 @@ impl Tun {
         config.mode = Mode::Hash;
         config.tcp = self.merge_tcp;
         config.udp = self.merge_udp;
+        config.tunnels = self.tunnels;
         config.fixed_id = self.merge_fixed_id;
         config.max_bytes = self.max_bytes;
         config

@@ -318,6 +318,7 @@ fn count_passed(counters: &RxCounters, passed: &NotTakenCounts, bypassed: u64) {
         (&counters.gro_passed_no_checksum, NotTaken::NoChecksum),
         (&counters.gro_passed_checksum_form, NotTaken::ChecksumForm),
         (&counters.gro_passed_padding, NotTaken::Padding),
+        (&counters.gro_passed_tunnel, NotTaken::Tunnel),
         (&counters.gro_passed_udp_length, NotTaken::UdpLength),
         (&counters.gro_passed_payload, NotTaken::Payload),
         (&counters.gro_passed_flags, NotTaken::Flags),

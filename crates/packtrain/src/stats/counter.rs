@@ -195,6 +195,8 @@ counter_block! {
         gro_passed_checksum_form,
         /// Passed on: link padding behind the IP datagram.
         gro_passed_padding,
+        /// Passed on: UDP to or from a port of VXLAN or GENEVE.
+        gro_passed_tunnel,
         /// Passed on: UDP and IP lengths differ.
         gro_passed_udp_length,
         /// Passed on: no payload (a pure ACK), or too little.

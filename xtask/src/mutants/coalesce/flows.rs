@@ -293,6 +293,17 @@ pub const FAULTS: &[Fault] = &[
         "self.head = free;",
     ),
     ("table.rs", "            self.linked = false;\n", ""),
+    (
+        "rules.rs",
+        "is_of_tunnel(config, array(head, new.shape.transport()))",
+        "false",
+    ),
+    ("rules.rs", "of.contain(u16::from_be_bytes([s, t])) ||", ""),
+    (
+        "run.rs",
+        "|| (!kind.is_tcp() && is_of_tunnel(&self.core.config, array(head, transport)))",
+        "",
+    ),
     ("table.rs", "ring.head = next;", ""),
     ("table.rs", "        ring.live += 1;\n", ""),
     (

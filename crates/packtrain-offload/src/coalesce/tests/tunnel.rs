@@ -1,7 +1,9 @@
 //! Packets in tunnels: what carries them is looked at, and never what is carried.
 
 use super::*;
+use crate::layout::TunnelPorts;
 use crate::offload::GsoKind;
+use crate::test_packets::frame::{tcp4, udp4};
 use crate::test_packets::tunnel::{Between, Carried, GRE};
 use crate::test_packets::{Field, Spec};
 
@@ -42,6 +44,7 @@ const FINAL: [ChecksumState; 2] = [ChecksumState::None, ChecksumState::Unnecessa
 fn in_every_way(
     packets: &[Vec<u8>],
     state: ChecksumState,
+    tunnels: Option<TunnelPorts>,
     check: impl Fn(&Config, &[Wire], &Output),
 ) {
     for mode in MODES {
@@ -50,6 +53,7 @@ fn in_every_way(
                 let config = Config {
                     mode,
                     finish,
+                    tunnels,
                     ..config(semantics, LinkType::Ethernet)
                 };
                 let wire = |bytes: &Vec<u8>| Wire::new(bytes.clone(), state);
@@ -63,8 +67,8 @@ fn in_every_way(
 }
 
 /// All of them come out as they came, for this reason.
-fn passed(packets: &[Vec<u8>], state: ChecksumState, why: NotTaken) {
-    in_every_way(packets, state, |_, input, output| {
+fn passed(packets: &[Vec<u8>], state: ChecksumState, tunnels: Option<TunnelPorts>, why: NotTaken) {
+    in_every_way(packets, state, tunnels, |_, input, output| {
         assert_eq!(output.len(), input.len());
         for ((wire, done), came) in output.iter().zip(input) {
             assert_eq!(*done, Done::Passed(why));
@@ -77,7 +81,76 @@ fn built(train: &[Carried], field: Field) -> Vec<Vec<u8>> {
     train.iter().map(|carried| carried.build(field)).collect()
 }
 
-/// They are datagrams like any other, and come apart into what went in.
+const BY_DEFAULT: Option<TunnelPorts> = Some(TunnelPorts::ASSIGNED);
+
+/// tailscale/tailscale#11026, CVE-2024-35884: what wireguard-go merges by the outer header, and a
+/// kernel without 3d010c8031e3 receives for a tunnel of its own, is lost.
+#[test]
+fn tailscale_11026_datagrams_of_a_tunnel_are_not_merged() {
+    for between in over_udp(true) {
+        for ipv6 in [false, true] {
+            let packets = built(&train(&between, ipv6), Field::Final);
+            for state in FINAL {
+                passed(&packets, state, BY_DEFAULT, NotTaken::Tunnel);
+            }
+            let start = train(&between, ipv6)[0].transport() as u16;
+            let partial = ChecksumState::Partial { start, offset: 6 };
+            passed(&packets, partial, BY_DEFAULT, NotTaken::Tunnel);
+        }
+    }
+}
+
+/// The way from a tunnel's port has the same fate, and other ports have another. What came before
+/// one of them, and is held, has its first packet looked at in the short way.
+#[test]
+fn either_port_makes_a_tunnel_and_no_other() {
+    let datagrams = |ports| {
+        let first = Frame { ports, ..udp4(0) };
+        frame::train(&first, &[100; 4])
+    };
+    let cases = [
+        ((5000, 4789), true),
+        ((4789, 5000), true),
+        ((5000, 6081), true),
+        ((6081, 5000), true),
+        ((5000, 4788), false),
+        ((6082, 5000), false),
+        ((18450, 49431), false),
+    ];
+    for (ports, is_tunnel) in cases {
+        for semantics in [Semantics::Reversible, Semantics::Stream] {
+            for tunnels in [BY_DEFAULT, None] {
+                let config = Config {
+                    tunnels,
+                    ..config(semantics, LinkType::RawIp)
+                };
+                let mut input = vec![datagrams((1, 2))[0].verified()];
+                input.extend(datagrams(ports).iter().map(Frame::verified));
+                let (output, stats) = run(config, vec![Step::Burst(input)]);
+                let refused = if is_tunnel && tunnels.is_some() { 4 } else { 0 };
+                assert_eq!(stats.not_taken.get(NotTaken::Tunnel), refused, "{ports:?}");
+                assert_eq!(stats.not_taken.total(), refused, "{ports:?}");
+                assert_eq!(output.len(), if refused == 4 { 5 } else { 2 });
+                check_order_of_rest(&output);
+            }
+        }
+    }
+    // TCP has such ports, too.
+    let tcp = Frame {
+        ports: (5000, 4789),
+        ..tcp4(0)
+    };
+    reversible(&frame::train(&tcp, &[100; 4]), &[400]);
+}
+
+/// All but the first packet, which is of another flow, in order.
+#[track_caller]
+fn check_order_of_rest(output: &Output) {
+    let ids = output.iter().flat_map(|(wire, _)| wire.ids.clone());
+    assert!(ids.filter(|id| *id > 0).is_sorted());
+}
+
+/// Where it is asked for, they are datagrams like any other, and come apart into what went in.
 #[test]
 fn datagrams_of_a_tunnel_that_have_a_checksum_are_merged_as_datagrams() {
     for between in over_udp(true) {
@@ -86,7 +159,7 @@ fn datagrams_of_a_tunnel_that_have_a_checksum_are_merged_as_datagrams() {
             let packets = built(&train, Field::Final);
             let payload = packets[0].len() - train[0].transport() - 8;
             for state in FINAL {
-                in_every_way(&packets, state, |config, input, output| {
+                in_every_way(&packets, state, None, |config, input, output| {
                     assert_eq!(output.len(), 1, "{between:?}, {state:?}");
                     let merged = merged(&output[0].1);
                     let gso = merged.gso.unwrap();
@@ -107,7 +180,8 @@ fn datagrams_of_a_tunnel_without_a_checksum_are_never_merged() {
         for (ipv6, why) in [(false, NotTaken::NoChecksum), (true, NotTaken::BadChecksum)] {
             let packets = built(&train(&between, ipv6), Field::Final);
             for state in FINAL {
-                passed(&packets, state, why);
+                passed(&packets, state, BY_DEFAULT, why);
+                passed(&packets, state, None, why);
             }
         }
     }
@@ -121,7 +195,7 @@ fn datagrams_of_a_tunnel_with_a_wrong_checksum_are_never_merged() {
             for packet in &mut packets {
                 *packet.last_mut().unwrap() ^= 1;
             }
-            passed(&packets, ChecksumState::None, NotTaken::BadChecksum);
+            passed(&packets, ChecksumState::None, None, NotTaken::BadChecksum);
         }
     }
 }
@@ -135,7 +209,7 @@ fn datagrams_of_a_tunnel_whose_inner_checksum_is_partial_are_never_merged() {
             let packets = built(&train, Field::Preload);
             let start = train[0].layout(&packets[0]).inner.transport;
             let state = ChecksumState::Partial { start, offset: 16 };
-            passed(&packets, state, NotTaken::NoChecksum);
+            passed(&packets, state, None, NotTaken::NoChecksum);
         }
     }
 }
@@ -151,7 +225,7 @@ fn packets_in_gre_are_passed_on() {
         for ipv6 in [false, true] {
             let packets = built(&train(&between, ipv6), Field::Final);
             for state in FINAL {
-                passed(&packets, state, NotTaken::Protocol);
+                passed(&packets, state, BY_DEFAULT, NotTaken::Protocol);
             }
         }
     }

@@ -31,13 +31,10 @@
 //!
 //! Packets of a flow, which is addresses, ports and protocol, leave in the order in which they
 //! came: a packet that does not continue what is held of its flow pushes it out first. That
-//! includes those that Linux lets overtake (IPv4 options, wrong checksums). A fragment has no ports
-//! and pushes out everything. Packets of different flows may change places.
-//!
-//! The exception is a packet whose headers contradict themselves, so that [`Layout::parse`] has an
-//! error for it: it belongs to no flow, and is passed on at once, also ahead of what is held.
-//! Headers that are not in one piece ([`Packet::head`]) are no contradiction; such a packet has
-//! a flow that cannot be told, and pushes out everything.
+//! includes those that Linux lets overtake (IPv4 options, wrong checksums). Where the flow cannot
+//! be told, everything is pushed out: by a fragment, which has no ports, by headers that are not in
+//! one piece ([`Packet::head`]), and by headers of IP, TCP or UDP that contradict themselves, so
+//! that [`Layout::parse`] has an error for them. Packets of different flows may change places.
 //!
 //! # Checksums
 //!

@@ -103,7 +103,9 @@ impl Parsed {
                 Err(ParseError::HeadersNotContiguous) => {
                     return Self::of_any_flow(NotTaken::Shared);
                 }
-                Err(_malformed) => return Self::stranger(NotTaken::Protocol),
+                Err(error) if is_of_no_flow(error) => return Self::stranger(NotTaken::Protocol),
+                // It may be of any: nobody knows what its sender, or who damaged it, meant.
+                Err(_malformed) => return Self::of_any_flow(NotTaken::Protocol),
             },
         };
         if layout.fragment {
@@ -118,7 +120,7 @@ impl Parsed {
         };
         if (layout.network | layout.transport | layout.payload) % 2 == 1 {
             // No headers of these kinds, but a layout that came with the packet may say so.
-            return Self::stranger(NotTaken::Protocol);
+            return Self::of_any_flow(NotTaken::Protocol);
         }
         let shape = Shape::new(kind, layout.network, layout.transport, layout.payload);
         let Some(head) = head.get(..shape.header_bytes()) else {
@@ -183,6 +185,22 @@ impl Parsed {
     pub(super) fn transport_sum(&self, head: &[u8]) -> Sum {
         transport_sum(head, self.shape, self.ip_end)
     }
+}
+
+/// Whether a packet with this error is plainly neither TCP nor UDP over IP.
+const fn is_of_no_flow(error: ParseError) -> bool {
+    matches!(
+        error,
+        ParseError::EthernetTruncated
+            | ParseError::IpoibTruncated
+            | ParseError::VlanTruncated
+            | ParseError::IpTruncated
+            | ParseError::IpVersionUnknown
+            | ParseError::ArpTruncated
+            | ParseError::ArpAddressTypes
+            | ParseError::IcmpTruncated
+            | ParseError::Icmpv6Truncated
+    )
 }
 
 /// Sum of the pseudo-header and the transport header of `head`, checksum field included.

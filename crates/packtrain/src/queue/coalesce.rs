@@ -268,9 +268,9 @@ fn is_opaque(packet: &Packet) -> bool {
 }
 
 /// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its
-/// flow in there; a fragment's flow cannot be told, and all is pushed out by it. So it is with one
-/// that nobody has looked into, where not all kinds are merged: it must not be held there. One that
-/// contradicts itself is of no flow.
+/// flow in there; a fragment's flow cannot be told, and all is pushed out by it, as by one that
+/// contradicts itself. So it is with one that nobody has looked into, where not all kinds are
+/// merged: it must not be held there.
 fn is_merged(packet: &Packet, kinds: Features) -> bool {
     let kind = match packet.meta().layout {
         None => return !is_opaque(packet) || kinds.contains(ALL_KINDS),

@@ -304,6 +304,16 @@ pub const FAULTS: &[Fault] = &[
         "|| (!kind.is_tcp() && is_of_tunnel(&self.core.config, array(head, transport)))",
         "",
     ),
+    (
+        "parse.rs",
+        "Err(_malformed) => return Self::of_any_flow(NotTaken::Protocol),",
+        "Err(_malformed) => return Self::stranger(NotTaken::Protocol),",
+    ),
+    (
+        "parse.rs",
+        "Err(error) if is_of_no_flow(error) =>",
+        "Err(error) if is_of_no_flow(error) && false =>",
+    ),
     ("table.rs", "ring.head = next;", ""),
     ("table.rs", "        ring.live += 1;\n", ""),
     (

@@ -136,22 +136,22 @@ fn faults(frame: &Frame) -> Vec<Fault> {
     all
 }
 
-/// Its ports are not believed either, since nobody knows where its transport header is. So it does
-/// not push out what may be of its flow, and it waits for nothing.
+/// Its ports are not believed, since nobody knows where its transport header is; but it may be of
+/// any flow. So it goes after all that is held, and waits for nothing.
 #[test]
-fn a_packet_whose_headers_contradict_themselves_overtakes_what_is_held() {
+fn a_packet_whose_headers_contradict_themselves_goes_after_what_is_held() {
     for first in [tcp4(0), tcp6(0), udp4(0), udp6(0)] {
         let frames = train(&first, &[30; 4]);
         for (error, spoil) in faults(&first) {
-            let mut stranger = frames[2].verified();
-            spoil(&frames[2], &mut stranger.bytes);
-            let bytes = stranger.bytes.len() as u32;
-            let parsed = Layout::parse(LinkType::RawIp, &stranger.bytes, bytes);
+            let mut malformed = frames[2].verified();
+            spoil(&frames[2], &mut malformed.bytes);
+            let bytes = malformed.bytes.len() as u32;
+            let parsed = Layout::parse(LinkType::RawIp, &malformed.bytes, bytes);
             assert_eq!(parsed, Err(error), "else it is none");
-            // The others go on as if it had never been there.
+            // Before and after it, the others are merged as if it had never been there.
             let rest = [&frames[..2], &train(&frames[2], &[30, 30])].concat();
             let mut input: Vec<Wire> = rest.iter().map(Frame::verified).collect();
-            input.insert(2, stranger);
+            input.insert(2, malformed);
             for semantics in [Semantics::Reversible, Semantics::Stream] {
                 for mode in MODES {
                     let config = Config {
@@ -162,10 +162,11 @@ fn a_packet_whose_headers_contradict_themselves_overtakes_what_is_held() {
                     for steps in [at_once, vec![Step::Burst(input.clone())]] {
                         let (output, _) = run(config, steps);
                         let at = || std::format!("{error}, {mode:?}, {semantics:?}");
-                        assert_eq!(output.len(), 2, "{}", at());
-                        assert_eq!(output[0].1, Done::Passed(NotTaken::Protocol), "{}", at());
-                        assert_eq!(output[0].0.ids, [2], "{}", at());
-                        assert_eq!(output[1].0.ids, [0, 1, 3, 4], "{}", at());
+                        assert_eq!(output.len(), 3, "{}", at());
+                        assert_eq!(output[0].0.ids, [0, 1], "{}", at());
+                        assert_eq!(output[1].1, Done::Passed(NotTaken::Protocol), "{}", at());
+                        assert_eq!(output[1].0.ids, [2], "{}", at());
+                        assert_eq!(output[2].0.ids, [3, 4], "{}", at());
                     }
                     is_passed_at_once(config, &input);
                 }
@@ -174,15 +175,48 @@ fn a_packet_whose_headers_contradict_themselves_overtakes_what_is_held() {
     }
 }
 
-/// The third packet is handed on by the call that it came with, and nothing else is.
+/// The third packet is handed on by the call that it came with, after what is held.
 fn is_passed_at_once(config: Config, input: &[Wire]) {
     let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
     let mut output = vec![];
-    for (packet, expected) in input[..3].iter().zip([0, 0, 1]) {
+    for (packet, expected) in input[..3].iter().zip([0, 0, 2]) {
         coalescer.push(0, packet.clone(), &mut |wire, _| output.push(wire));
         assert_eq!(output.len(), expected);
     }
-    assert_eq!(output[0].bytes, input[2].bytes);
-    let held = if config.mode == Mode::Sorted { 2 } else { 1 };
-    assert_eq!(coalescer.held(), held);
+    assert_eq!(output[1].bytes, input[2].bytes);
+    assert_eq!(coalescer.held(), 0);
+}
+
+/// What is plainly neither TCP nor UDP is of no flow that is held, however malformed.
+#[test]
+fn a_malformed_packet_of_another_protocol_ends_no_run() {
+    let others: [(ParseError, Vec<u8>); 4] = [
+        (ParseError::EthernetTruncated, vec![2; 13]),
+        (
+            ParseError::VlanTruncated,
+            [vec![2; 12], vec![0x81, 0, 0]].concat(),
+        ),
+        (
+            ParseError::ArpTruncated,
+            [vec![2; 12], vec![8, 6, 0, 1]].concat(),
+        ),
+        (ParseError::IcmpTruncated, {
+            let mut bytes = train(&tcp4(0).ethernet(), &[8])[0].bytes();
+            bytes.truncate(14 + 20 + 3);
+            bytes[16..18].copy_from_slice(&[0, 23]);
+            bytes[23] = 1;
+            bytes
+        }),
+    ];
+    let frames = train(&tcp4(0).ethernet(), &[30; 2]);
+    for (error, bytes) in others {
+        let parsed = Layout::parse(LinkType::Ethernet, &bytes, bytes.len() as u32);
+        assert_eq!(parsed, Err(error), "else it is another");
+        let other = Wire::new(bytes, ChecksumState::None);
+        let input = vec![frames[0].verified(), other, frames[1].verified()];
+        let config = config(Semantics::Reversible, LinkType::Ethernet);
+        let (output, _) = run(config, vec![Step::Burst(input)]);
+        assert_eq!(output.len(), 2, "{error}");
+        assert_eq!(output[1].0.ids, [0, 2], "{error}");
+    }
 }

@@ -75,8 +75,8 @@ pub const IP_LENGTH_MAX: usize = 65_535;
 /// The longest packet that is not a jumbogram: an IPv6 header, a full payload, and tags.
 pub const PACKET_BYTES_MAX: usize = L2_HEADER_BYTES_MAX + IPV6_HEADER_BYTES + IP_LENGTH_MAX;
 
-/// UDP datagrams that are merged into one GSO packet. `UDP_MAX_SEGMENTS` is 64 before Linux 6.10,
-/// and 128 since (and in some stable backports): 64 passes everywhere, and what comes with up to
+/// UDP datagrams that are merged into one GSO packet. `UDP_MAX_SEGMENTS` is 64 before Linux 6.9,
+/// and 128 since (and in stable series): 64 passes everywhere, and what comes with up to
 /// [`crate::segment::UDP_SEGMENTS_MAX`] is taken.
 pub const UDP_GSO_SEGMENTS_MAX: usize = 64;
 

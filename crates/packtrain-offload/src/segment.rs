@@ -81,8 +81,8 @@ mod check;
 mod outer;
 mod plan;
 
-/// Most segments of one UDP GSO packet that is cut: `UDP_MAX_SEGMENTS` since Linux 6.10 (and in
-/// some stable backports). No more are merged than [`limits::UDP_GSO_SEGMENTS_MAX`].
+/// Most segments of one UDP GSO packet that is cut: `UDP_MAX_SEGMENTS` since Linux 6.9 (commit
+/// 1382e3b6a350, also in 6.8.8, 6.1 and other stable series). No more are merged than [`limits::UDP_GSO_SEGMENTS_MAX`].
 pub const UDP_SEGMENTS_MAX: u32 = 128;
 /// Most segments of one TCP GSO packet: 64 KiB in pieces of [`TCP_GSO_SIZE_MIN`]. It bounds the
 /// work that one packet can ask for.

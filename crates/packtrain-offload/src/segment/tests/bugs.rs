@@ -116,7 +116,7 @@ fn hdr_len_is_not_believed() {
     }
 }
 
-/// Linux sends up to 128 datagrams in one since 6.10; who stops at 64 loses them. (That kernels
+/// Linux sends up to 128 datagrams in one since 6.9; who stops at 64 loses them. (That kernels
 /// before refuse what wireguard-go and tun-rs merge, up to 128, is for who merges.)
 #[test]
 fn up_to_128_datagrams_are_cut() {

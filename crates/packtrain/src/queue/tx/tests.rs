@@ -419,7 +419,7 @@ fn accurate_ecn_is_cut_in_software_whatever_the_device_can_do() {
     assert_all_free(&arena);
 }
 
-/// Linux sends up to 128 datagrams in one packet; before 6.10 it took 64.
+/// Linux sends up to 128 datagrams in one packet; before 6.9 it took 64.
 #[test]
 fn more_datagrams_than_every_kernel_takes_are_cut_in_software() {
     let arena = arena();

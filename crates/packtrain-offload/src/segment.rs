@@ -74,15 +74,18 @@ use crate::layout::{IpProtocol, Layout, TunnelLayout};
 use crate::limits::{self, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES};
 use crate::offload::{ChecksumState, Ecn, Gso, GsoKind};
 
+pub use self::mtu::{Remedy, TooBig, fits_mtu};
 use self::outer::Outer;
 use self::plan::{Ip, fold, narrow, window};
 
 mod check;
+mod mtu;
 mod outer;
 mod plan;
 
 /// Most segments of one UDP GSO packet that is cut: `UDP_MAX_SEGMENTS` since Linux 6.9 (commit
-/// 1382e3b6a350, also in 6.8.8, 6.1 and other stable series). No more are merged than [`limits::UDP_GSO_SEGMENTS_MAX`].
+/// 1382e3b6a350, also in 6.8.8, 6.1 and other stable series). No more are merged than
+/// [`limits::UDP_GSO_SEGMENTS_MAX`].
 pub const UDP_SEGMENTS_MAX: u32 = 128;
 /// Most segments of one TCP GSO packet: 64 KiB in pieces of [`TCP_GSO_SIZE_MIN`]. It bounds the
 /// work that one packet can ask for.
@@ -452,10 +455,8 @@ impl Segmenter {
 
     /// Bytes of the longest segment's IP packet, IP header included; in a tunnel, of the outer one.
     ///
-    /// This is what to compare with an MTU, and not the length of the GSO packet
-    /// (`skb_gso_validate_network_len()` in Linux). One that is above it and may not be fragmented
-    /// is dropped and answered, so that the sender learns of it (RFC 1191 §4, RFC 8201 §3); it is
-    /// not cut smaller in silence.
+    /// This is what to compare with an MTU, and not the length of the GSO packet: see
+    /// [`fits_mtu`](Self::fits_mtu).
     #[must_use]
     pub const fn ip_bytes_max(&self) -> u32 {
         let outermost = match self.outer {

@@ -466,4 +466,24 @@ pub const FAULTS: &[Fault] = &[
     ("fragment.rs", "option.kind & 0x80 != 0", "true"),
     ("fragment.rs", "to[1] = to.len() as u8;", ""),
     ("fragment.rs", "rest.fill(OPTION_END);", ""),
+    (
+        "segment/mtu.rs",
+        "if ip_bytes <= mtu {",
+        "if ip_bytes < mtu {",
+    ),
+    (
+        "segment/mtu.rs",
+        "Some(flags) if flags & DF == 0 =>",
+        "Some(_) =>",
+    ),
+    (
+        "segment/mtu.rs",
+        "ip.begin(), self.ip_bytes_max(), mtu)",
+        "ip.begin(), self.payload_bytes, mtu)",
+    ),
+    (
+        "segment/mtu.rs",
+        "self.outer.as_ref().map_or(&self.ip, |outer| &outer.ip)",
+        "&self.ip",
+    ),
 ];

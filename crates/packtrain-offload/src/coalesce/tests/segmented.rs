@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::offload::{Gso, GsoKind};
+use crate::segment::{Remedy, TooBig};
 use crate::test_packets::frame::timestamps;
 use crate::test_packets::{ACK, ECE, Ext, FIN, Field, PSH, Spec};
 use core::num::NonZeroU16;
@@ -213,6 +214,47 @@ fn g9_cwr_on_every_segment_is_not_merged() {
             assert_eq!(all, [flags, flags, flags, last]);
             check_restored(&config, &input, &output);
             check_order(&output);
+        }
+    }
+}
+
+/// LRO of FreeBSD, and then forwarding: five segments of 1448 bytes that were merged are the same
+/// five on a link with their MTU, and too big for one with less, which their sender learns. They
+/// are not cut smaller in silence.
+#[test]
+fn what_was_merged_is_too_big_for_a_smaller_mtu_and_not_cut_to_it() {
+    for first in [frame::tcp4(0), frame::tcp6(0)] {
+        let first = Frame {
+            options: timestamps(1, 2),
+            ..first
+        };
+        let frames = frame::train(&first, &[1448; 5]);
+        let ip_bytes = frames[0].bytes().len() as u32;
+        for semantics in [Semantics::Reversible, Semantics::Stream] {
+            let config = config(semantics, first.link);
+            let input: Vec<Wire> = frames.iter().map(Frame::verified).collect();
+            let (output, _) = run(config, vec![Step::Burst(input)]);
+            let [(wire, done)] = &output[..] else {
+                panic!("{output:?}")
+            };
+            let merged = merged(done);
+            let (gso, bytes) = (merged.gso.unwrap(), wire.bytes.len() as u32);
+            let cut = Segmenter::new(&wire.bytes, &merged.layout, gso, bytes).unwrap();
+            assert_eq!(cut.fits_mtu(&wire.bytes, ip_bytes), Ok(()));
+            let lengths: Vec<usize> = (0..cut.segments()).map(|i| cut.payload(i).len()).collect();
+            assert_eq!(lengths, [1448; 5]);
+            let remedy = if first.ipv6 {
+                Remedy::Icmpv6
+            } else {
+                Remedy::Icmp
+            };
+            let too_big = TooBig {
+                mtu: 1400,
+                ip_bytes,
+                remedy,
+            };
+            assert_eq!(cut.fits_mtu(&wire.bytes, 1400), Err(too_big));
+            assert_eq!(cut.segments(), 5);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Bugs of other segmentation code, each once: what went wrong gives the test its name.
 
 use super::*;
+use crate::fragment::Fragmenter;
 use crate::virtio_net::{Accept, FLAG_NEEDS_CSUM, GSO_TCPV4, VnetHeader, describe, validate};
 
 /// Every kind, with and without options, extension headers, tags and link headers.
@@ -321,15 +322,17 @@ fn accurate_ecn_is_not_described_as_cwr() {
 }
 
 /// google/gvisor#14011 and FDio/vpp#3184: forwarding compared the length of the GSO packet with the
-/// MTU. Nearly 64 KiB in segments of 1 less than the MTU, the MTU, and 1 more: the first two pass.
+/// MTU. Nearly 64 KiB in segments of 1 less than the MTU, the MTU, and 1 more: the first two pass,
+/// and the last is dropped with what its sender has to be told; or it may be fragmented.
 #[test]
 fn the_mtu_is_compared_with_segments_and_not_with_the_whole() {
     const MTU: u32 = 1500;
-    for spec in shapes(60_000) {
+    for (spec, df) in both_ways(60_000) {
         // UDP has so many datagrams at most.
         let payload = if spec.tcp { 60_000 } else { 64 * 1400 / 2 };
         let spec = Spec {
             payload: vec![7; payload],
+            df,
             ..spec
         };
         let packet = spec.build(Field::Preload);
@@ -339,13 +342,93 @@ fn the_mtu_is_compared_with_segments_and_not_with_the_whole() {
             let ip_bytes = MTU.wrapping_add_signed(above);
             let segmenter = segmenter(&spec, &packet, (ip_bytes - headers) as u16).unwrap();
             assert!(packet.len() as u32 > MTU && segmenter.segments() > 20);
-            assert_eq!(segmenter.ip_bytes_max(), ip_bytes);
-            assert_eq!(segmenter.ip_bytes_max() <= MTU, fits);
             let longest = cut(&segmenter, &packet, true)
                 .iter()
                 .map(|(segment, _)| segment.len() as u32 - u32::from(layout.network))
                 .max();
             assert_eq!(longest, Some(ip_bytes));
+            let expected = if fits {
+                Ok(())
+            } else {
+                Err(too_big(&spec, ip_bytes, MTU))
+            };
+            assert_eq!(segmenter.fits_mtu(&packet, MTU), expected, "{spec:?}");
         }
     }
+}
+
+/// Every kind, with DF and without.
+fn both_ways(payload: usize) -> impl Iterator<Item = (Spec, bool)> {
+    shapes(payload)
+        .into_iter()
+        .flat_map(|spec| [(spec.clone(), true), (spec, false)])
+}
+
+fn too_big(spec: &Spec, ip_bytes: u32, mtu: u32) -> TooBig {
+    let remedy = match (spec.ipv6, spec.df) {
+        (true, _) => Remedy::Icmpv6,
+        (false, true) => Remedy::Icmp,
+        (false, false) => Remedy::Fragment,
+    };
+    TooBig {
+        mtu,
+        ip_bytes,
+        remedy,
+    }
+}
+
+/// The same for packets that are none, with padding behind them: DF and IPv6 decide what is owed to
+/// the sender, and what may be fragmented is.
+#[test]
+fn the_mtu_is_compared_with_single_packets_without_their_padding() {
+    const MTU: u32 = 1400;
+    for (spec, df) in both_ways(0) {
+        let spec = Spec { df, ..spec };
+        let headers = {
+            let packet = spec.build(Field::Final);
+            let layout = layout_of(spec.link, &packet);
+            u32::from(layout.payload - layout.network)
+        };
+        for (ip_bytes, fits) in [(MTU - 1, true), (MTU, true), (MTU + 1, false)] {
+            let spec = Spec {
+                payload: vec![7; (ip_bytes - headers) as usize],
+                ..spec.clone()
+            };
+            let mut packet = spec.build(Field::Final);
+            packet.extend([0; 9]);
+            let layout = layout_of(spec.link, &packet);
+            let expected = if fits {
+                Ok(())
+            } else {
+                Err(too_big(&spec, ip_bytes, MTU))
+            };
+            assert_eq!(fits_mtu(&packet, &layout, MTU), expected, "{spec:?}");
+            let fragments = Fragmenter::new(
+                &packet,
+                &layout,
+                MTU,
+                ChecksumState::None,
+                packet.len() as u32,
+            )
+            .map(|fragmenter| fragmenter.fragments());
+            match expected {
+                Ok(()) if !spec.ipv6 => assert_eq!(fragments, Ok(1)),
+                Err(too_big) if too_big.remedy == Remedy::Fragment => {
+                    assert_eq!(fragments, Ok(2));
+                }
+                _ => assert!(fragments.is_err()),
+            }
+        }
+    }
+    // An ARP packet has no sender that understands ICMP.
+    let arp = [vec![2; 12], vec![8, 6, 0, 1, 8, 0, 6, 4], vec![0; 22]].concat();
+    let layout = layout_of(LinkType::Ethernet, &arp);
+    assert_eq!(fits_mtu(&arp, &layout, 28), Ok(()));
+    let dropped = fits_mtu(&arp, &layout, 27).unwrap_err();
+    assert_eq!((dropped.remedy, dropped.ip_bytes), (Remedy::Drop, 28));
+    assert_eq!(dropped.reason(), "mtu_not_ip");
+    assert_eq!(
+        dropped.to_string(),
+        "28 bytes are longer than the MTU of 27: mtu_not_ip"
+    );
 }

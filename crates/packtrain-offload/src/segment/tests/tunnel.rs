@@ -32,7 +32,12 @@ impl Carried {
         let longest = expected
             .iter()
             .map(|s| s.build(Field::Final).len() - outermost);
-        assert_eq!(longest.max(), Some(segmenter.ip_bytes_max() as usize));
+        let longest = longest.max().unwrap() as u32;
+        assert_eq!(longest, segmenter.ip_bytes_max());
+        assert_eq!(segmenter.fits_mtu(&packet, longest), Ok(()));
+        let too_big = segmenter.fits_mtu(&packet, longest - 1).unwrap_err();
+        // The outer packet's sender is told.
+        assert_eq!(too_big.remedy == Remedy::Icmpv6, self.ipv6);
         let complete = cut(&segmenter, &packet, true);
         let partial = cut(&segmenter, &packet, false);
         let inner_start = self.layout(&packet).inner_start as usize;

@@ -376,6 +376,7 @@ fn reasons(report: &Report, style: Style) -> String {
         ("handed on because", each(flushes)),
         ("not merged because", each(not_taken)),
         ("passed through", each(oddities)),
+        ("taken from in front of offloads", each(unfinished)),
     ];
     for (title, counts) in groups {
         if counts.is_empty() {
@@ -413,9 +414,12 @@ fn oddities(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
     vec![
         ("cut_short", seen.cut_short),
         ("other_link", seen.other_link),
-        ("unfinished", seen.unfinished),
         ("not_cut", seen.not_cut),
     ]
+}
+
+fn unfinished(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
+    vec![("unfinished", seen.unfinished)]
 }
 
 fn object(counts: Vec<(&'static str, u64)>) -> Value {
@@ -501,7 +505,8 @@ fn row(index: usize, seen: &InterfaceReport) -> Value {
         "gro_packets": stats.supers,
         "gro_wire_packets": stats.merged,
         "absorbed": stats.absorbed,
-        "bad_checksums": stats.bad_checksums.saturating_sub(seen.unfinished),
+        "bad_checksums": stats.bad_checksums,
+        "unfinished": seen.unfinished,
         "sorted_windows": stats.sorted_windows,
         "gro_flush": object(flushes(seen)),
         "not_taken": object(not_taken(seen)),

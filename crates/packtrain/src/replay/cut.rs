@@ -8,7 +8,7 @@ use packtrain_offload::checksum;
 use packtrain_offload::coalesce::{Merged, Semantics};
 use packtrain_offload::fragment::IdSource;
 use packtrain_offload::layout::{Layout, Network, Transport};
-use packtrain_offload::offload::{Gso, GsoKind, LinkType};
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_offload::segment::{Segmenter, TCP_GSO_SIZE_MIN};
 use packtrain_offload::verify::{Verdict, verify_ipv4_header, verify_transport};
 use std::num::NonZeroU16;
@@ -55,11 +55,14 @@ impl Cutter {
                 .and_then(|gso| segments(packet, &merged.layout, gso));
             let mut cut = cut.unwrap_or_default().into_iter();
             for number in numbers {
-                let Some(bytes) = cut.next() else {
+                let Some(mut bytes) = cut.next() else {
                     totals.differing += 1;
                     order.gone(number);
                     continue;
                 };
+                if order.is_unfinished(number) {
+                    unfinish(&mut bytes, &merged.layout);
+                }
                 totals.restored += 1;
                 totals.differing += u64::from(!order.is(number, &bytes));
                 order.as_is(number, bytes);
@@ -142,8 +145,7 @@ impl Cutter {
         let (number, _) = frame.numbers();
         let packet = frame.bytes();
         let layout = Layout::parse(link, packet, packet.len() as u32).ok();
-        let is_unfinished = layout.is_some_and(|layout| is_unfinished(packet, &layout));
-        seen.unfinished += u64::from(is_unfinished);
+        let is_unfinished = frame.is_unfinished();
         if let Some(layout) = layout
             && let Some(mtu) = self.too_long(&layout)
         {
@@ -218,29 +220,62 @@ fn segments(packet: &[u8], layout: &Layout, gso: Gso) -> Option<Vec<Vec<u8>>> {
     cut.collect()
 }
 
-/// Whether the transport checksum is the sum of the pseudo-header: what a stack stores for a device
-/// that finishes it.
-fn is_unfinished(packet: &[u8], layout: &Layout) -> bool {
-    let offset = match layout.transport_kind {
-        Transport::Tcp => 16,
-        Transport::Udp => 6,
-        _ => return false,
+/// The state that the transport checksum of a captured packet is in: unfinished if it is the sum of
+/// the pseudo-header, which a stack stores for a device that finishes it.
+pub(super) fn checksum_of(packet: &[u8], layout: &Layout) -> ChecksumState {
+    if layout.fragment || layout.source_routed {
+        return ChecksumState::None;
+    }
+    let (Some(offset), Some(sum)) = (checksum_offset(layout), pseudo_sum(packet, layout)) else {
+        return ChecksumState::None;
     };
-    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
+    let field = packet.get(usize::from(layout.transport + offset)..);
+    if field.and_then(|field| field.first_chunk()) != Some(&sum.to_be_bytes())
+        || verify_transport(packet, layout).is_valid()
+    {
+        return ChecksumState::None;
+    }
+    ChecksumState::Partial {
+        start: layout.transport,
+        offset,
+    }
+}
+
+/// Makes a checksum what it was before it was finished. `merged` is the layout of the packet that
+/// this one was cut from.
+fn unfinish(packet: &mut [u8], merged: &Layout) {
+    let layout = Layout {
+        ip_end: packet.len() as u32,
+        ..*merged
+    };
+    let (Some(offset), Some(sum)) = (checksum_offset(&layout), pseudo_sum(packet, &layout)) else {
+        return;
+    };
+    let at = usize::from(layout.transport + offset);
+    if let Some(field) = packet.get_mut(at..at + 2) {
+        field.copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// Where the transport checksum is, behind the begin of its header.
+const fn checksum_offset(layout: &Layout) -> Option<u16> {
+    match layout.transport_kind {
+        Transport::Tcp => Some(16),
+        Transport::Udp => Some(6),
+        _ => None,
+    }
+}
+
+/// The sum of the pseudo-header.
+fn pseudo_sum(packet: &[u8], layout: &Layout) -> Option<u16> {
+    let network = usize::from(layout.network);
     let addresses = match layout.kind {
         Network::Ipv4 => network + 12..network + 20,
         Network::Ipv6 => network + 8..network + 40,
-        _ => return false,
+        _ => return None,
     };
-    let field = packet.get(transport + offset..transport + offset + 2);
-    let (Some(&[high, low]), Some(addresses)) = (field, packet.get(addresses)) else {
-        return false;
-    };
-    if layout.fragment || layout.source_routed {
-        return false;
-    }
-    let mut sum = checksum::sum(addresses);
+    let mut sum = checksum::sum(packet.get(addresses)?);
     sum.add_u16(u16::from(layout.protocol.0));
     sum.add_u32(layout.ip_end - u32::from(layout.transport));
-    sum.fold() == u16::from_be_bytes([high, low]) && !verify_transport(packet, layout).is_valid()
+    Some(sum.fold())
 }

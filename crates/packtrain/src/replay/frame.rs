@@ -9,14 +9,16 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct Frame {
     bytes: Vec<u8>,
+    checksum: ChecksumState,
     first: u64,
     more: Vec<u64>,
 }
 
 impl Frame {
-    pub(super) const fn new(number: u64, bytes: Vec<u8>) -> Self {
+    pub(super) const fn new(number: u64, bytes: Vec<u8>, checksum: ChecksumState) -> Self {
         Self {
             bytes,
+            checksum,
             first: number,
             more: Vec::new(),
         }
@@ -28,6 +30,11 @@ impl Frame {
 
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
+    }
+
+    /// Whether its checksum was left to a device, as it was captured.
+    pub(super) const fn is_unfinished(&self) -> bool {
+        matches!(self.checksum, ChecksumState::Partial { .. })
     }
 
     /// The numbers of the packets in it, in order.
@@ -54,7 +61,7 @@ impl Packet for Frame {
     }
 
     fn checksum(&self) -> ChecksumState {
-        ChecksumState::None
+        self.checksum
     }
 
     fn sum(&self, range: Range<u32>) -> Sum {

@@ -25,9 +25,15 @@
 //! # What is passed through as it is
 //!
 //! Packets that the capture does not have whole, packets of other link types than Ethernet, raw IP
-//! and IPoIB, and whatever the coalescer does not take: see [`NotTaken`]. A packet that was
-//! captured on its way to the offloads of its own host, with a checksum that is not finished, is
-//! one of these; it is counted apart from wrong ones.
+//! and IPoIB, and whatever the coalescer does not take: see [`NotTaken`].
+//!
+//! # Unfinished checksums
+//!
+//! A packet that was captured on its way to the offloads of its own host has the sum of its
+//! pseudo-header for a checksum. That is how it is recognised, it is counted, and merged like one
+//! with a right checksum: nobody can have damaged it yet. Merged or cut to an MTU it gets a
+//! finished one, as it would have on its way; [`Segment::Original`] gives the unfinished one back.
+//! Of packets with a wrong checksum one in 65 536 is taken for such a packet.
 //!
 //! # Bounds
 //!
@@ -52,7 +58,7 @@ use packtrain_offload::coalesce::{
     Coalescer, Config, Done, Finish, Mode, NotTaken, Owned, Semantics,
 };
 use packtrain_offload::layout::Layout;
-use packtrain_offload::offload::LinkType;
+use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::fmt;
 use std::io::{Read, Write};
 
@@ -327,8 +333,14 @@ impl<W: Write> Replay<W> {
         let is_whole = arrival.original_bytes as usize == data.len();
         seen.cut_short += u64::from(!is_whole);
         seen.other_link += u64::from(lane.link.is_none());
-        let number = self.order.push(arrival, &data);
-        let frame = Frame::new(number, data);
+        let checksum = match &layout {
+            Some(layout) if is_whole => cut::checksum_of(&data, layout),
+            _ => ChecksumState::None,
+        };
+        let unfinished = checksum != ChecksumState::None;
+        seen.unfinished += u64::from(unfinished);
+        let number = self.order.push(arrival, &data, unfinished);
+        let frame = Frame::new(number, data, checksum);
         let mut sink = Sink {
             link: lane.link.unwrap_or_default(),
             order: &mut self.order,

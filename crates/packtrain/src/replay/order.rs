@@ -65,6 +65,8 @@ struct Place {
     arrival: Arrival,
     print: Fingerprint,
     bytes: usize,
+    /// Its checksum is the sum of the pseudo-header.
+    unfinished: bool,
     state: State,
 }
 
@@ -106,13 +108,14 @@ pub(super) struct Order {
 
 impl Order {
     /// Makes a place for the next packet of the input, and numbers it.
-    pub(super) fn push(&mut self, arrival: Arrival, data: &[u8]) -> u64 {
+    pub(super) fn push(&mut self, arrival: Arrival, data: &[u8], unfinished: bool) -> u64 {
         let number = self.base + self.places.len() as u64;
         self.bytes += data.len();
         self.places.push_back(Place {
             arrival,
             print: Fingerprint::of(data),
             bytes: data.len(),
+            unfinished,
             state: State::Waiting,
         });
         number
@@ -150,6 +153,11 @@ impl Order {
         if let Some(place) = self.place(number) {
             place.state = State::Gone;
         }
+    }
+
+    /// Whether the packet came with a checksum that was not finished.
+    pub(super) fn is_unfinished(&mut self, number: u64) -> bool {
+        self.place(number).is_some_and(|place| place.unfinished)
     }
 
     /// Whether these are the bytes that the packet had.

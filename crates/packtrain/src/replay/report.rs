@@ -118,7 +118,7 @@ pub struct InterfaceReport {
     /// Packets of a link type that is not looked into.
     pub other_link: u64,
     /// Packets with a checksum that was never finished: captured in front of the offloads of the
-    /// host that sent them.
+    /// host that sent them. They are merged like others.
     pub unfinished: u64,
     /// Packets longer than the MTU that could not be cut: UDP, wrong checksums, SYN or RST, more
     /// segments than a packet is cut into. Merged ones count once, or each datagram of them.

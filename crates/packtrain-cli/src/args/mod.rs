@@ -202,8 +202,8 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=524_288))]
     pub flows: u32,
-    /// What is cut again: nothing (`off`), what was merged into what it was (`original`), or TCP
-    /// longer than an MTU, in bytes with the IP header [default: off]
+    /// What is cut again: nothing (`off`), what was merged into what it was (`original`), or what
+    /// is longer than an MTU, in bytes with the IP header: TCP, and IPv4 without DF [default: off]
     #[arg(long, value_name = "off|original|MTU", default_value = "off",
           value_parser = segment, hide_default_value = true)]
     pub segment: Segment,

@@ -5,8 +5,8 @@ use super::frame::Frame;
 use super::order::{Order, Out};
 use super::report::{InterfaceReport, Totals};
 use packtrain_offload::checksum;
-use packtrain_offload::coalesce::{Merged, Semantics};
-use packtrain_offload::fragment::IdSource;
+use packtrain_offload::coalesce::{Merged, Packet as _, Semantics};
+use packtrain_offload::fragment::{Fragmenter, IdSource};
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_offload::segment::{Segmenter, TCP_GSO_SIZE_MIN};
@@ -91,11 +91,19 @@ impl Cutter {
     }
 
     /// A merged packet that is longer than the MTU, if it can be cut: TCP to the MTU, UDP into its
-    /// datagrams.
+    /// datagrams, and these into fragments where they may be.
     fn cut_merged(&mut self, packet: &[u8], merged: &Merged, mtu: u32) -> Option<Vec<Vec<u8>>> {
         let layout = &merged.layout;
         if layout.transport_kind == Transport::Udp {
-            return segments(packet, layout, merged.gso?);
+            let datagrams = segments(packet, layout, merged.gso?)?;
+            let fitting = datagrams.into_iter().flat_map(|datagram| {
+                let layout = Layout {
+                    ip_end: datagram.len() as u32,
+                    ..*layout
+                };
+                fragments(&datagram, &layout, mtu).unwrap_or_else(|| vec![datagram])
+            });
+            return Some(fitting.collect());
         }
         let mut gso = gso_for(mtu, kind_of(layout)?, layout)?;
         if let Some(merged) = merged.gso {
@@ -145,11 +153,10 @@ impl Cutter {
         let (number, _) = frame.numbers();
         let packet = frame.bytes();
         let layout = Layout::parse(link, packet, packet.len() as u32).ok();
-        let is_unfinished = frame.is_unfinished();
         if let Some(layout) = layout
             && let Some(mtu) = self.too_long(&layout)
         {
-            if let Some(out) = self.cut_single(packet, &layout, mtu, is_unfinished) {
+            if let Some(out) = self.cut_single(packet, &layout, mtu, frame.checksum()) {
                 totals.cut(1, out.len() as u64);
                 order.ready(number, out.into_iter().map(Out::Whole).collect());
                 return;
@@ -161,23 +168,33 @@ impl Cutter {
         order.ready(number, vec![Out::Whole(frame.into_bytes())]);
     }
 
-    /// A captured TCP packet that is longer than the MTU, if it can be cut and its checksum does
-    /// not speak against it.
+    /// A captured packet that is longer than the MTU, if it can be cut: TCP whose checksum does not
+    /// speak against it into segments, and what may be fragmented into fragments, as who forwards
+    /// it would, whatever its checksum.
     fn cut_single(
         &mut self,
         packet: &[u8],
         layout: &Layout,
         mtu: u32,
-        is_unfinished: bool,
+        checksum: ChecksumState,
     ) -> Option<Vec<Vec<u8>>> {
-        let kind = kind_of(layout)?;
-        if !is_unfinished && !verify_transport(packet, layout).is_valid() {
-            return None;
-        }
         if verify_ipv4_header(packet, layout) == Verdict::Invalid {
             return None;
         }
-        self.segments_with_ids(packet, layout, gso_for(mtu, kind, layout)?, 1)
+        let is_unfinished = checksum != ChecksumState::None;
+        if let Some(kind) = kind_of(layout)
+            && (is_unfinished || verify_transport(packet, layout).is_valid())
+            && let Some(gso) = gso_for(mtu, kind, layout)
+            && let Some(segments) = self.segments_with_ids(packet, layout, gso, 1)
+        {
+            return Some(segments);
+        }
+        if !is_unfinished {
+            return fragments(packet, layout, mtu);
+        }
+        let mut finished = packet.to_vec();
+        complete_partial(&mut finished, layout, checksum)?;
+        fragments(&finished, layout, mtu)
     }
 
     /// The MTU, if the packet's IP datagram is longer than that.
@@ -218,6 +235,29 @@ fn segments(packet: &[u8], layout: &Layout, gso: Gso) -> Option<Vec<Vec<u8>>> {
         Some(bytes)
     });
     cut.collect()
+}
+
+/// The fragments of `packet`, if it is IPv4, longer than the MTU, and may be fragmented. They keep
+/// its identification, which is what it is for: its sender does not use it again (RFC 6864 §4.3),
+/// and none that is given out here goes to a fragment.
+fn fragments(packet: &[u8], layout: &Layout, mtu: u32) -> Option<Vec<Vec<u8>>> {
+    let bytes = packet.len() as u32;
+    let cut = Fragmenter::new(packet, layout, mtu, ChecksumState::None, bytes).ok()?;
+    let cut = (0..cut.fragments()).map(|index| {
+        let mut bytes = vec![0; cut.wire_bytes(index)];
+        cut.write_fragment(index, packet, &mut bytes).ok()?;
+        Some(bytes)
+    });
+    cut.collect()
+}
+
+/// Finishes the checksum of a packet, of which padding is no part.
+fn complete_partial(packet: &mut [u8], layout: &Layout, state: ChecksumState) -> Option<()> {
+    let ChecksumState::Partial { start, offset } = state else {
+        return None;
+    };
+    let datagram = packet.get_mut(..layout.ip_end as usize)?;
+    checksum::complete_partial(datagram, [], start, offset).map(drop)
 }
 
 /// The state that the transport checksum of a captured packet is in: unfinished if it is the sum of

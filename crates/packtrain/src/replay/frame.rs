@@ -32,11 +32,6 @@ impl Frame {
         self.bytes
     }
 
-    /// Whether its checksum was left to a device, as it was captured.
-    pub(super) const fn is_unfinished(&self) -> bool {
-        matches!(self.checksum, ChecksumState::Partial { .. })
-    }
-
     /// The numbers of the packets in it, in order.
     pub(super) fn numbers(&self) -> (u64, &[u64]) {
         (self.first, &self.more)

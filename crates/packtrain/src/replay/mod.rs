@@ -76,7 +76,7 @@ pub enum Segment {
     /// What was merged, into what it was merged from.
     Original,
     /// TCP packets whose IP datagram is longer than so many bytes, merged or captured as they are;
-    /// and merged UDP, into its datagrams.
+    /// merged UDP, into its datagrams; and IPv4 that is still longer and may be fragmented.
     Mtu(u32),
 }
 

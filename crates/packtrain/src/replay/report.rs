@@ -120,8 +120,9 @@ pub struct InterfaceReport {
     /// Packets with a checksum that was never finished: captured in front of the offloads of the
     /// host that sent them. They are merged like others.
     pub unfinished: u64,
-    /// Packets longer than the MTU that could not be cut: UDP, wrong checksums, SYN or RST, more
-    /// segments than a packet is cut into. Merged ones count once, or each datagram of them.
+    /// Packets longer than the MTU that could not be cut, and not fragmented, since they have DF or
+    /// are IPv6: UDP, wrong checksums, SYN or RST, more segments than a packet is cut into. Merged
+    /// ones count once, or each datagram of them.
     pub not_cut: u64,
     /// What the coalescer counted.
     pub stats: Stats,

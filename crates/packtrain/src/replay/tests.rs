@@ -493,6 +493,99 @@ fn data_behind_an_ack_is_cut_to_the_mtu() {
     assert_eq!(report.interfaces[0].not_cut, 0);
 }
 
+/// A UDP datagram over IPv4.
+fn udp4(id: u16, df: bool, payload: &[u8]) -> Vec<u8> {
+    let ip = etherparse::Ipv4Header {
+        identification: id,
+        dont_fragment: df,
+        time_to_live: 64,
+        protocol: etherparse::IpNumber::UDP,
+        source: [198, 18, 0, 1],
+        destination: [198, 18, 0, 2],
+        ..Default::default()
+    };
+    let mut bytes = Vec::new();
+    PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ip(etherparse::IpHeaders::Ipv4(ip, Default::default()))
+        .udp(7000, 53)
+        .write(&mut bytes, payload)
+        .expect("a packet");
+    bytes
+}
+
+/// What a receiver makes of IPv4 fragments and of whole packets: by source, destination, protocol
+/// and identification, as IP payloads in the order in which they are complete.
+fn reassembled(packets: &[Captured]) -> Vec<Vec<u8>> {
+    let mut pools = etherparse::defrag::IpDefragPool::<(), ()>::new();
+    let mut whole = Vec::new();
+    for packet in packets {
+        let sliced = SlicedPacket::from_ethernet(&packet.data).expect("a packet");
+        let Some(NetSlice::Ipv4(ip)) = &sliced.net else {
+            panic!("not IPv4")
+        };
+        let header = ip.header().to_header();
+        assert_eq!(header.header_checksum, header.calc_header_checksum());
+        if !header.is_fragmenting_payload() {
+            whole.push(ip.payload().payload.to_vec());
+        } else if let Some(done) = pools.process_sliced_packet(&sliced, (), ()).expect("room") {
+            whole.push(done.payload);
+        }
+    }
+    whole
+}
+
+/// Datagrams alone and merged, some with unfinished checksums: fragments that come together again,
+/// those of each by an identification of its own; with DF each stays whole, and is counted.
+#[test]
+fn datagrams_that_may_be_fragmented_are_and_come_together_again() {
+    for mtu in [68, 576, 1000] {
+        for (df, gap) in [(false, 1), (false, 1_000_000), (true, 1), (true, 1_000_000)] {
+            let mut packets: Vec<_> = (0..6_u16)
+                .map(|n| {
+                    let payload: Vec<u8> = (0..1400).map(|at| (at * 7 + n) as u8).collect();
+                    let at = 1_000 + u64::from(n) * gap;
+                    Captured::new(at, 0, udp4(500 + n, df, &payload))
+                })
+                .collect();
+            let datagrams: Vec<_> = packets.iter().map(|p| p.data[34..].to_vec()).collect();
+            for packet in packets.iter_mut().step_by(2) {
+                unfinish_transport(&mut packet.data);
+            }
+            let (out, report) = cut(&packets, mtu, Semantics::Reversible);
+            let seen = &report.interfaces[0];
+            assert_eq!(seen.stats.supers, u64::from(gap == 1));
+            if df {
+                assert_eq!((out.len() as u64, seen.not_cut), (6, 6));
+                continue;
+            }
+            assert_eq!(seen.not_cut, 0, "MTU {mtu}");
+            let longest = out.iter().map(|packet| packet.data.len() as u32 - 14);
+            assert!(longest.max() <= Some(mtu) && out.len() >= 12);
+            assert_eq!(report.expanded, out.len() as u64 - 6);
+            assert_eq!(reassembled(&out), datagrams);
+            let mut ids = ids(&out);
+            ids.dedup();
+            assert_eq!(ids, [500, 501, 502, 503, 504, 505]);
+        }
+    }
+}
+
+/// What TCP cannot be cut into segments for is fragmented as by anybody who forwards it: its
+/// checksum is none of theirs. A wrong IPv4 header is.
+#[test]
+fn what_cannot_be_segmented_is_fragmented_where_it_may_be() {
+    let mut wrong = tcp_df(1, 1, 9, 0, &[2; 3000], false);
+    wrong[2000] ^= 4;
+    let captured = [Captured::new(1_000, 0, wrong.clone())];
+    let (out, report) = cut(&captured, 1500, Semantics::Reversible);
+    assert_eq!((out.len(), report.interfaces[0].not_cut), (3, 0));
+    assert_eq!(reassembled(&out), [wrong[34..].to_vec()]);
+    wrong[22] ^= 1;
+    let captured = [Captured::new(1_000, 0, wrong)];
+    let (out, report) = cut(&captured, 1500, Semantics::Reversible);
+    assert_eq!((out, report.interfaces[0].not_cut), (captured.to_vec(), 1));
+}
+
 fn ids(packets: &[Captured]) -> Vec<u16> {
     let id = |packet: &Captured| u16::from_be_bytes([packet.data[18], packet.data[19]]);
     packets.iter().map(id).collect()

@@ -1,6 +1,6 @@
 //! `packtrain replay`: opens files, and prints what the library found.
 
-use crate::args::{Coalesce, FlowMode, ReplayArgs};
+use crate::args::{Coalesce, FlowMode, ReplayArgs, User0};
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
@@ -88,6 +88,7 @@ fn options(args: &ReplayArgs) -> Options {
     options.flows = args.flows;
     options.segment = args.segment;
     // At most a year.
+    options.user0 = args.user0.map(User0::link);
     options.hold_ns = u64::try_from(args.hold.as_nanos()).unwrap_or(u64::MAX);
     options
 }
@@ -460,6 +461,11 @@ fn fields(
                 Segment::Mtu(mtu) => Value::from(mtu),
             },
             "hold_ns": options.hold_ns,
+            "user0": args.user0.map(|user0| match user0 {
+                User0::Ethernet => "ethernet",
+                User0::Ip => "ip",
+                User0::Ipoib => "ipoib",
+            }),
         },
         "format": match report.format {
             Format::Pcap { .. } => "pcap",

@@ -12,6 +12,7 @@ use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
+use packtrain_offload::offload::LinkType;
 use std::time::Duration;
 
 /// Joins network ports in user space: batches, offloads, and an account of every packet.
@@ -210,6 +211,10 @@ pub struct ReplayArgs {
     /// How long packets may be held, in capture time: 20us, 1ms
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     pub hold: Duration,
+    /// What packets of link type 147 (USER0) begin with, which is everybody's own choice; without
+    /// it they are passed through. packtrain writes IPoIB so
+    #[arg(long, value_name = "LINK", value_enum)]
+    pub user0: Option<User0>,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
@@ -237,6 +242,30 @@ pub enum FlowMode {
     Hash,
     Sorted,
     Auto,
+}
+
+/// What packets of a private link type begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(
+    missing_docs,
+    reason = "clap would print it for each of the three words"
+)]
+pub enum User0 {
+    Ethernet,
+    Ip,
+    Ipoib,
+}
+
+impl User0 {
+    /// As the library has it.
+    #[must_use]
+    pub const fn link(self) -> LinkType {
+        match self {
+            Self::Ethernet => LinkType::Ethernet,
+            Self::Ip => LinkType::RawIp,
+            Self::Ipoib => LinkType::Ipoib,
+        }
+    }
 }
 
 /// Reads `off`, `original` or an MTU.

@@ -66,7 +66,8 @@ impl LinkCode {
     pub const ETHERNET: Self = Self(1);
     /// An IPv4 or IPv6 packet with no link header; the version nibble tells which.
     pub const RAW: Self = Self(101);
-    /// Reserved for private use; here the bare 4-byte header of IP over InfiniBand.
+    /// Reserved for private use: whoever reads such a capture has to know what is in it. What
+    /// packtrain writes so has the bare 4-byte header of IP over InfiniBand.
     pub const USER0: Self = Self(147);
     /// An IPv4 packet with no link header.
     pub const IPV4: Self = Self(228);

@@ -25,7 +25,7 @@
 //! # What is passed through as it is
 //!
 //! Packets that the capture does not have whole, packets of other link types than Ethernet, raw IP
-//! and IPoIB, and whatever the coalescer does not take: see [`NotTaken`].
+//! and what [`Options::user0`] says, and whatever the coalescer does not take: see [`NotTaken`].
 //!
 //! # Unfinished checksums
 //!
@@ -94,10 +94,15 @@ pub struct Options {
     pub segment: Segment,
     /// How long a window is open, in nanoseconds of capture time.
     pub hold_ns: u64,
+    /// What packets of the link type [`LinkCode::USER0`] begin with, which is everybody's own
+    /// choice; `None` passes them through. packtrain writes packets with the 4-byte header of IP
+    /// over InfiniBand so ([`LinkType::Ipoib`]): `LINKTYPE_IPOIB` wants 40 bytes in front of it
+    /// that they do not have.
+    pub user0: Option<LinkType>,
 }
 
 impl Default for Options {
-    /// `Reversible`, `Auto`, 1024 flows, 50 µs, nothing cut.
+    /// `Reversible`, `Auto`, 1024 flows, 50 µs, nothing cut, `USER0` not looked into.
     fn default() -> Self {
         Self {
             coalesce: Some(Semantics::Reversible),
@@ -105,6 +110,7 @@ impl Default for Options {
             flows: 1024,
             segment: Segment::Off,
             hold_ns: 50_000,
+            user0: None,
         }
     }
 }
@@ -299,7 +305,7 @@ impl<W: Write> Replay<W> {
         };
         Ok(Lane {
             to: to as u32,
-            link: link_type(interface.link),
+            link: link_type(interface.link, self.options.user0),
             coalescer: None,
             since: None,
         })
@@ -521,11 +527,11 @@ fn coalescer(
 }
 
 /// What packets of a link type of captures begin with, where that is known here.
-const fn link_type(link: LinkCode) -> Option<LinkType> {
+const fn link_type(link: LinkCode, user0: Option<LinkType>) -> Option<LinkType> {
     match link {
         LinkCode::ETHERNET => Some(LinkType::Ethernet),
         LinkCode::RAW | LinkCode::IPV4 | LinkCode::IPV6 => Some(LinkType::RawIp),
-        LinkCode::USER0 => Some(LinkType::Ipoib),
+        LinkCode::USER0 => user0,
         _ => None,
     }
 }

@@ -250,6 +250,43 @@ fn merged_records_have_the_first_time_and_right_checksums() {
     assert_eq!(report.transmitted, 10);
 }
 
+/// What begins with the same bytes as something else may be anything, unless somebody knows.
+#[test]
+fn a_private_link_type_is_looked_into_only_as_told() {
+    let interface = Interface {
+        link: LinkCode::USER0,
+        snaplen: 0,
+        name: None,
+    };
+    let headers: [(LinkType, &[u8]); 2] =
+        [(LinkType::Ipoib, &[8, 0, 0, 0]), (LinkType::RawIp, &[])];
+    for (link, header) in headers {
+        let mut writer = Writer::new(Vec::new(), NANO, &[interface]).expect("a writer");
+        for packet in train(1, 10, 1_000, 10, 0) {
+            let data = [header, &packet.data[14..]].concat();
+            let written = writer.write(0, packet.at, data.len() as u32, [&data]);
+            written.expect("a record");
+        }
+        let input = writer.finish().expect("the end");
+        for user0 in [None, Some(LinkType::Ipoib), Some(LinkType::RawIp)] {
+            let options = Options {
+                user0,
+                ..Options::default()
+            };
+            let (output, report) = replayed(&input, options);
+            let seen = &report.interfaces[0];
+            let merged = user0 == Some(link);
+            assert_eq!(seen.other_link, if user0.is_none() { 10 } else { 0 });
+            assert_eq!(
+                seen.emitted(),
+                if merged { 1 } else { 10 },
+                "{link:?}, {user0:?}"
+            );
+            assert!(merged || parsed(&output) == parsed(&input));
+        }
+    }
+}
+
 #[test]
 fn a_window_ends_after_the_hold_time() {
     // 10 µs apart: 5 packets arrive within 50 µs of the first, itself included.

@@ -11,11 +11,13 @@ use std::collections::HashMap;
 mod test_packets;
 
 use libfuzzer_sys::fuzz_target;
-use packtrain_fuzz::{Input, plain_sum};
+use packtrain_fuzz::{
+    Input, checksum_field, checksum_offset, plain_sum, pseudo_header, write_checksums,
+};
 use packtrain_offload::coalesce::{
     Coalescer, Config, Done, Finish, Merged, Mode, NotTaken, Owned, Semantics,
 };
-use packtrain_offload::layout::{Layout, Network, Transport};
+use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::segment::{Fill, Segmenter};
 use packtrain_offload::virtio_net::{Accept, describe, validate};
@@ -178,67 +180,24 @@ fn build(kind: u8, link: LinkType, flow: &mut Flow, input: &mut Input<'_>) -> Ve
 /// Makes the checksums right, and says who vouches for them.
 fn finish(wire: &mut Wire, link: LinkType, state: u8) {
     let bytes = &mut wire.bytes;
+    write_checksums(bytes, link);
     let Ok(layout) = Layout::parse(link, bytes, bytes.len() as u32) else {
         return;
     };
-    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
-    if layout.kind == Network::Ipv4 {
-        bytes[network + 10..network + 12].fill(0);
-        let sum = !plain_sum(&[&bytes[network..transport]]);
-        bytes[network + 10..network + 12].copy_from_slice(&sum.to_be_bytes());
-    }
-    let Some(offset) = offset(&layout) else {
+    let Some(offset) = checksum_offset(&layout).filter(|_| !layout.source_routed) else {
         return;
     };
-    if layout.source_routed {
-        return;
-    }
-    let at = transport + usize::from(offset);
-    let pseudo = pseudo_header(bytes, &layout);
     if state == 0x20 {
-        let preload = plain_sum(&[&pseudo]);
+        let at = usize::from(layout.transport) + usize::from(offset);
+        let preload = plain_sum(&[&pseudo_header(bytes, &layout)]);
         bytes[at..at + 2].copy_from_slice(&preload.to_be_bytes());
         wire.checksum = ChecksumState::Partial {
             start: layout.transport,
             offset,
         };
-        return;
-    }
-    bytes[at..at + 2].fill(0);
-    let sum = plain_sum(&[&pseudo, &bytes[transport..layout.ip_end as usize]]);
-    bytes[at..at + 2].copy_from_slice(&field(sum, offset).to_be_bytes());
-    if state == 0x10 {
+    } else if state == 0x10 {
         wire.checksum = ChecksumState::Unnecessary;
     }
-}
-
-/// Where the checksum is in the transport header.
-fn offset(layout: &Layout) -> Option<u16> {
-    match layout.transport_kind {
-        Transport::Tcp => Some(16),
-        Transport::Udp => Some(6),
-        _ => None,
-    }
-}
-
-fn field(sum: u16, offset: u16) -> u16 {
-    if sum == 0xffff && offset == 6 {
-        0xffff
-    } else {
-        !sum
-    }
-}
-
-fn pseudo_header(bytes: &[u8], layout: &Layout) -> Vec<u8> {
-    let network = usize::from(layout.network);
-    let addresses = match layout.kind {
-        Network::Ipv4 => network + 12..network + 20,
-        _ => network + 8..network + 40,
-    };
-    let mut pseudo = bytes[addresses].to_vec();
-    pseudo.extend(layout.l4_len().to_be_bytes());
-    pseudo.extend([0, 0, 0, layout.protocol.0]);
-    pseudo
 }
 
 fn check(config: &Config, sent: &[Wire], out: &[(Wire, Done)]) {
@@ -265,7 +224,7 @@ fn check(config: &Config, sent: &[Wire], out: &[(Wire, Done)]) {
 /// Addresses, ports and protocol.
 fn flow_of(link: LinkType, bytes: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::parse(link, bytes, bytes.len() as u32).ok()?;
-    offset(&layout).filter(|_| !layout.fragment)?;
+    checksum_offset(&layout).filter(|_| !layout.fragment)?;
     let mut flow = pseudo_header(bytes, &layout);
     // Without the length.
     let addresses = flow.len() - 8;
@@ -283,7 +242,7 @@ fn check_merged(config: &Config, sent: &[Wire], wire: &Wire, merged: &Merged) {
     let count = usize::from(merged.pieces) + usize::from(merged.absorbed);
     assert_eq!(count, wire.ids.len());
     let transport = usize::from(layout.transport);
-    let offset = offset(&layout).expect("TCP or UDP");
+    let offset = checksum_offset(&layout).expect("TCP or UDP");
     let at = transport + usize::from(offset);
     let pseudo = plain_sum(&[&pseudo_header(&wire.bytes, &layout)]);
     if config.finish == Finish::Partial {
@@ -339,7 +298,7 @@ fn finished(wire: &Wire) -> Vec<u8> {
         let start = usize::from(start);
         let at = start + usize::from(offset);
         let sum = plain_sum(&[&bytes[start..]]);
-        bytes[at..at + 2].copy_from_slice(&field(sum, offset).to_be_bytes());
+        bytes[at..at + 2].copy_from_slice(&checksum_field(sum, offset).to_be_bytes());
     }
     bytes
 }

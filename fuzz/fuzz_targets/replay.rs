@@ -4,10 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use packtrain::capture::Reader;
+use packtrain::capture::{LinkCode, Reader};
 use packtrain::replay::{Options, Report, Segment, run};
-use packtrain_fuzz::Input;
+use packtrain_fuzz::{Input, reached, write_checksums};
 use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_offload::offload::LinkType;
 
 /// A record that owns its bytes, without its interface: sections are joined.
 type Owned = (u64, u32, Vec<u8>);
@@ -29,6 +30,41 @@ fn records(capture: &[u8]) -> Vec<Owned> {
     }
 }
 
+/// The same capture with right checksums in its packets: nothing else is merged, and no input that
+/// was changed at random has them.
+fn with_checksums(capture: &[u8]) -> Vec<u8> {
+    let mut right = capture.to_vec();
+    let Ok(mut reader) = Reader::new(capture) else {
+        return right;
+    };
+    loop {
+        let start = reader.offset() as usize;
+        let (data, link) = match reader.next_record() {
+            Ok(Some(record)) => (record.data.to_vec(), record.link),
+            Ok(None) => return right,
+            Err(error) if error.is_fatal() => return right,
+            Err(_) => continue,
+        };
+        let link = match link {
+            LinkCode::ETHERNET => LinkType::Ethernet,
+            LinkCode::USER0 => LinkType::Ipoib,
+            _ => LinkType::RawIp,
+        };
+        let bytes = data.len();
+        let block = &mut right[start..reader.offset() as usize];
+        // Where the header of a record begins with its data, that is another input, too.
+        let at = (0..=block.len() - bytes).find(|at| block[*at..].starts_with(&data));
+        let at = at.expect("the record is in its block");
+        write_checksums(&mut block[at..at + bytes], link);
+    }
+}
+
+/// Packets that are in others.
+fn merged(report: &Report) -> u64 {
+    let interfaces = report.interfaces.iter();
+    interfaces.map(|seen| seen.stats.merged).sum()
+}
+
 fn replayed(capture: &[u8], options: &Options) -> Option<(Vec<u8>, Report)> {
     let reader = Reader::new(capture).ok()?;
     let mut out = Vec::new();
@@ -47,11 +83,21 @@ fuzz_target!(|data: &[u8]| {
     options.flows = u32::from(flows) + 1;
     options.hold_ns = u64::from(hold) << 8;
     options.segment = Segment::Original;
-    let capture = input.rest();
+    let given = input.rest();
+    let right;
+    let capture = if how & 8 == 0 {
+        right = with_checksums(given);
+        &right
+    } else {
+        given
+    };
 
     let Some((out, report)) = replayed(capture, &options) else {
         return;
     };
+    if merged(&report) > 0 {
+        reached("merged and restored");
+    }
     let before = records(capture);
     // A classic record has 32 bits of seconds.
     let fits = |record: &Owned| record.0 >> 32 < 1_000_000_000;
@@ -65,6 +111,12 @@ fuzz_target!(|data: &[u8]| {
         if let Some((out, report)) = replayed(capture, &options) {
             let written: u64 = report.interfaces.iter().map(|seen| seen.records).sum();
             assert_eq!(records(&out).len() as u64, written, "{report:?}");
+            if merged(&report) > 0 {
+                reached(match options.coalesce {
+                    Some(Semantics::Stream) => "merged as a stream",
+                    _ => "merged and written",
+                });
+            }
         }
     }
 });

@@ -1,5 +1,9 @@
 //! What the fuzz targets check with, written apart from the code that they check.
 
+use std::env;
+use std::sync::OnceLock;
+
+use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::LinkType;
 
 /// Takes settings from the front of a fuzz input; zeros when there is nothing left.
@@ -51,6 +55,67 @@ pub fn plain_sum(pieces: &[&[u8]]) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     sum as u16
+}
+
+/// Makes the checksums of IPv4, TCP and UDP right, where `bytes` are such a packet.
+pub fn write_checksums(bytes: &mut [u8], link: LinkType) {
+    let Ok(layout) = Layout::parse(link, bytes, bytes.len() as u32) else {
+        return;
+    };
+    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
+    if layout.kind == Network::Ipv4 {
+        bytes[network + 10..network + 12].fill(0);
+        let sum = !plain_sum(&[&bytes[network..transport]]);
+        bytes[network + 10..network + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+    let Some(offset) = checksum_offset(&layout).filter(|_| !layout.source_routed) else {
+        return;
+    };
+    let at = transport + usize::from(offset);
+    let pseudo = pseudo_header(bytes, &layout);
+    bytes[at..at + 2].fill(0);
+    let sum = plain_sum(&[&pseudo, &bytes[transport..layout.ip_end as usize]]);
+    bytes[at..at + 2].copy_from_slice(&checksum_field(sum, offset).to_be_bytes());
+}
+
+/// Where the checksum is in the transport header.
+pub fn checksum_offset(layout: &Layout) -> Option<u16> {
+    match layout.transport_kind {
+        Transport::Tcp => Some(16),
+        Transport::Udp => Some(6),
+        _ => None,
+    }
+}
+
+/// What is in the field at `offset` for a sum.
+pub fn checksum_field(sum: u16, offset: u16) -> u16 {
+    if sum == 0xffff && offset == 6 {
+        0xffff
+    } else {
+        !sum
+    }
+}
+
+/// What is summed of a packet beside its datagram.
+pub fn pseudo_header(bytes: &[u8], layout: &Layout) -> Vec<u8> {
+    let network = usize::from(layout.network);
+    let addresses = match layout.kind {
+        Network::Ipv4 => network + 12..network + 20,
+        _ => network + 8..network + 40,
+    };
+    let mut pseudo = bytes[addresses].to_vec();
+    pseudo.extend(layout.l4_len().to_be_bytes());
+    pseudo.extend([0, 0, 0, layout.protocol.0]);
+    pseudo
+}
+
+/// Notes that an input got as far as `what`. `cargo xtask fuzz` has the seeds say so, and fails
+/// where those of a target do not reach what it is there for.
+pub fn reached(what: &str) {
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    if *ASKED.get_or_init(|| env::var_os("PACKTRAIN_FUZZ_REACHED").is_some()) {
+        eprintln!("reached: {what}");
+    }
 }
 
 /// Two bytes in network order.

@@ -4,7 +4,7 @@
 //! does, so both are installed only here.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +16,17 @@ const CARGO_FUZZ_VERSION: &str = "0.13.2";
 /// capture file with several blocks.
 const MAX_INPUT_BYTES: u32 = 4096;
 
+/// What the seeds of a target have to reach, as `reached` in `fuzz/src/lib.rs` says it: without it
+/// the target runs, and tests nothing of what it is there for.
+const REACHED: &[(&str, &[&str])] = &[(
+    "replay",
+    &[
+        "merged and restored",
+        "merged and written",
+        "merged as a stream",
+    ],
+)];
+
 /// Runs every target in `fuzz/fuzz_targets` for `seconds`, and stops at the first that fails.
 pub fn run(root: &Path, seconds: u32) -> Result<()> {
     let targets = targets(&root.join("fuzz/fuzz_targets"))?;
@@ -23,6 +34,7 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
     ensure_cargo_fuzz(root)?;
     // First of all, so that what fails below is a finding.
     run_command(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
+    check_seeds(root, &targets)?;
     for target in &targets {
         println!("fuzz: {target}: {seconds} s");
         let mut command = cargo_fuzz(root);
@@ -44,6 +56,70 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
         println!("fuzz: {target}: {} inputs, no failure", executed(&log));
     }
     Ok(())
+}
+
+/// Runs the seeds of the targets in [`REACHED`] alone, and sees whether they reach what they are for.
+fn check_seeds(root: &Path, targets: &[String]) -> Result<()> {
+    for (target, wanted) in REACHED {
+        if !targets.iter().any(|name| name == target) {
+            bail!("there is no fuzz target {target}, whose seeds are to be looked at");
+        }
+        let folder = root.join("fuzz/corpus").join(target);
+        let seeds = seeds(&folder)?;
+        let mut command = cargo_fuzz(root);
+        command
+            .args(["run", target])
+            .args(&seeds)
+            .env("PACKTRAIN_FUZZ_REACHED", "1");
+        let output = command.output().context("cannot start rustup")?;
+        let log = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            eprint!("{log}");
+            bail!("fuzz target {target} failed on one of its seeds");
+        }
+        let missing = missing(&log, wanted);
+        if !missing.is_empty() {
+            bail!(
+                "no seed in {} reaches: {}; add one that does, or see why none does any more",
+                folder.display(),
+                missing.join(", ")
+            );
+        }
+        println!(
+            "fuzz: {target}: {} seeds reach: {}",
+            seeds.len(),
+            wanted.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// The seeds in `folder`, sorted. What libFuzzer found on this machine lies beside them.
+fn seeds(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut seeds = Vec::new();
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("seed-") {
+            seeds.push(entry.path());
+        }
+    }
+    if seeds.is_empty() {
+        bail!("{} holds no seed", folder.display());
+    }
+    seeds.sort();
+    Ok(seeds)
+}
+
+/// Those of `wanted` that no line of `log` says was reached.
+fn missing<'a>(log: &str, wanted: &[&'a str]) -> Vec<&'a str> {
+    let said: Vec<_> = log
+        .lines()
+        .filter_map(|line| line.strip_prefix("reached: "))
+        .collect();
+    let is_missing = |what: &&str| !said.contains(what);
+    wanted.iter().copied().filter(is_missing).collect()
 }
 
 /// How many inputs libFuzzer says that it ran.
@@ -132,4 +208,17 @@ fn run_command(command: &mut Command) -> Result<()> {
         bail!("{program}: {status}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_seed_reached_is_missing() {
+        let log = "Running: seed-a\nreached: one\nExecuted seed-a\nreached: two or\n";
+        assert_eq!(missing(log, &["one"]), [""; 0]);
+        assert_eq!(missing(log, &["two", "one", "three"]), ["two", "three"]);
+        assert_eq!(missing("", &["one"]), ["one"]);
+    }
 }

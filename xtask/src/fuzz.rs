@@ -18,14 +18,35 @@ const MAX_INPUT_BYTES: u32 = 4096;
 
 /// What the seeds of a target have to reach, as `reached` in `fuzz/src/lib.rs` says it: without it
 /// the target runs, and tests nothing of what it is there for.
-const REACHED: &[(&str, &[&str])] = &[(
-    "replay",
-    &[
-        "merged and restored",
-        "merged and written",
-        "merged as a stream",
-    ],
-)];
+const REACHED: &[(&str, &[&str])] = &[
+    ("coalesce", &["merged", "one by one", "runs", "a queue"]),
+    (
+        "crowd",
+        &[
+            "merged",
+            "one by one",
+            "fetching ahead",
+            "a queue of thousands",
+        ],
+    ),
+    (
+        "replay",
+        &[
+            "merged and restored",
+            "merged and written",
+            "merged as a stream",
+        ],
+    ),
+    (
+        "sort",
+        &[
+            "one key of many",
+            "few keys of many",
+            "more keys of many",
+            "hundreds of keys",
+        ],
+    ),
+];
 
 /// Runs every target in `fuzz/fuzz_targets` for `seconds`, and stops at the first that fails.
 pub fn run(root: &Path, seconds: u32) -> Result<()> {
@@ -53,7 +74,10 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
                  with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed and a test"
             );
         }
-        println!("fuzz: {target}: {} inputs, no failure", executed(&log));
+        let inputs = executed(&log)
+            .filter(|&inputs| inputs > 0)
+            .with_context(|| format!("fuzz target {target} ran no input:\n{log}"))?;
+        println!("fuzz: {target}: {inputs} inputs, no failure");
     }
     Ok(())
 }
@@ -123,11 +147,10 @@ fn missing<'a>(log: &str, wanted: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// How many inputs libFuzzer says that it ran.
-fn executed(log: &str) -> &str {
+fn executed(log: &str) -> Option<u64> {
     let name = "stat::number_of_executed_units:";
-    log.lines()
-        .find_map(|line| line.strip_prefix(name))
-        .map_or("an unknown number of", str::trim)
+    let said = log.lines().find_map(|line| line.strip_prefix(name))?;
+    said.trim().parse().ok()
 }
 
 /// `cargo fuzz` with the nightly compiler.
@@ -220,5 +243,13 @@ mod tests {
         assert_eq!(missing(log, &["one"]), [""; 0]);
         assert_eq!(missing(log, &["two", "one", "three"]), ["two", "three"]);
         assert_eq!(missing("", &["one"]), ["one"]);
+    }
+
+    #[test]
+    fn a_run_without_a_number_of_inputs_is_none() {
+        let line = "stat::number_of_executed_units:";
+        assert_eq!(executed(&format!("INFO: a\n{line} 134\nb")), Some(134));
+        assert_eq!(executed(&format!("{line} many")), None);
+        assert_eq!(executed("Done 134 runs in 2 second(s)"), None);
     }
 }

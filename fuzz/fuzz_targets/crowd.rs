@@ -1,0 +1,13 @@
+//! As `coalesce`, with thousands of flows held before the train begins: so many that what belongs to
+//! them is fetched ahead, and that a queue of them is sorted. Apart, since it takes a hundred times
+//! as long.
+
+#![no_main]
+
+mod train;
+
+use libfuzzer_sys::fuzz_target;
+// `test_packets` has them from the root of its crate.
+use packtrain_offload::{checksum, coalesce, layout, offload};
+
+fuzz_target!(|data: &[u8]| train::run(data, true));

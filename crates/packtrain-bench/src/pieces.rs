@@ -85,6 +85,33 @@ impl Pieces {
     }
 }
 
+/// Where pieces are copied to, one after the other. It begins a page for every side: where a vector
+/// happened to lie had made 20 ns for the same loop in one run and 48 in another.
+#[derive(Debug)]
+pub struct Destination {
+    memory: Vec<u8>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Destination {
+    /// For pieces of `bytes` bytes.
+    pub fn new(bytes: usize) -> Self {
+        let memory = vec![0; bytes + ALIGN];
+        let start = memory.as_ptr().align_offset(ALIGN).min(ALIGN);
+        Self {
+            memory,
+            start,
+            bytes,
+        }
+    }
+
+    /// The room for one piece.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.bytes]
+    }
+}
+
 /// A function of one piece, as a side.
 pub struct Summing<F> {
     pieces: Pieces,
@@ -123,7 +150,7 @@ impl<F: Fn(&[u8]) -> u16> Side for Summing<F> {
 /// A function that copies one piece and sums it, as a side.
 pub struct Copying<F> {
     pieces: Pieces,
-    to: Vec<u8>,
+    to: Destination,
     copy: F,
 }
 
@@ -133,7 +160,7 @@ impl<F: Fn(&mut [u8], &[u8]) -> u16> Copying<F> {
     pub fn new(bytes: usize, copy: F) -> Self {
         Self {
             pieces: Pieces::new(bytes, Place::Warm),
-            to: vec![0; bytes],
+            to: Destination::new(bytes),
             copy,
         }
     }
@@ -149,7 +176,7 @@ impl<F: Fn(&mut [u8], &[u8]) -> u16> Side for Copying<F> {
             let mut sink = 0_u64;
             for _ in 0..pieces.passes {
                 for piece in black_box(pieces.block()).chunks_exact(stride) {
-                    let to = black_box(&mut self.to[..]);
+                    let to = black_box(self.to.bytes_mut());
                     sink = sink.wrapping_add(u64::from((self.copy)(to, &piece[..bytes])));
                 }
             }

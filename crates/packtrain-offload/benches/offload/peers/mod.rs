@@ -147,7 +147,7 @@ impl Peers {
         vec![
             self.plain("C, memcpy then sum", then).goal(goal),
             self.plain("C, one pass", once),
-            self.plain("limit: C, memcpy only", only),
+            self.plain("limit: C, copy only", only),
         ]
     }
 

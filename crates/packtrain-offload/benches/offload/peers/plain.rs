@@ -3,7 +3,7 @@
 use super::library::{Item, PlainShim};
 use packtrain_bench::clock::Laps;
 use packtrain_bench::keys::{Grouper, Grouping, is_grouped};
-use packtrain_bench::pieces::Pieces;
+use packtrain_bench::pieces::{Destination, Pieces};
 use packtrain_bench::{Place, Sample, Side};
 use std::hint::black_box;
 use std::path::Path;
@@ -92,18 +92,18 @@ struct Copying {
     plain: Rc<Plain>,
     copy: Copy,
     pieces: Pieces,
-    to: Vec<u8>,
+    to: Destination,
 }
 
 impl Side for Copying {
     fn sample(&mut self, seed: u64) -> Sample {
         self.pieces.refresh(seed);
-        let mut laps = Laps::new();
+        let (to, mut laps) = (self.to.bytes_mut(), Laps::new());
         laps.time(|| {
             black_box(match self.copy {
-                Copy::ThenSum => self.plain.copy_then_sum(&mut self.to, &self.pieces),
-                Copy::Once => self.plain.copy_sum_once(&mut self.to, &self.pieces),
-                Copy::Only => self.plain.copy(&mut self.to, &self.pieces),
+                Copy::ThenSum => self.plain.copy_then_sum(to, &self.pieces),
+                Copy::Once => self.plain.copy_sum_once(to, &self.pieces),
+                Copy::Only => self.plain.copy(to, &self.pieces),
             })
         });
         Sample::new(laps.per(self.pieces.calls()))
@@ -115,7 +115,7 @@ pub fn copying(plain: Rc<Plain>, copy: Copy, bytes: usize) -> Box<dyn Side> {
         plain,
         copy,
         pieces: Pieces::new(bytes, Place::Warm),
-        to: vec![0; bytes],
+        to: Destination::new(bytes),
     })
 }
 
@@ -123,7 +123,9 @@ impl Plain {
     /// Compiles and loads the loops, and sees whether the sums are sums.
     pub fn find(directory: &Path) -> Result<Self, String> {
         let plain = Self::load(directory)?;
-        for bytes in [1, 2, 7, 63, 64, 65, 127, 129, 1500, 9000] {
+        for bytes in [
+            1, 2, 7, 63, 64, 65, 127, 128, 129, 191, 192, 193, 1500, 9000,
+        ] {
             let mut pieces = Pieces::new(bytes, Place::Warm);
             pieces.passes = 1;
             let block = pieces.block().chunks_exact(pieces.stride);
@@ -137,6 +139,18 @@ impl Plain {
             ];
             if sums != [right; 4] {
                 return Err(format!("plain.c: wrong sums of {bytes} bytes: {sums:?}"));
+            }
+            // The last piece is what is left there.
+            let last = (pieces.count - 1) * pieces.stride;
+            let copies = [Self::copy, Self::copy_sum_once].map(|copy| {
+                to.fill(0);
+                copy(&plain, &mut to, &pieces);
+                to == pieces.block()[last..last + bytes]
+            });
+            if copies != [true; 2] {
+                return Err(format!(
+                    "plain.c: wrong copies of {bytes} bytes: {copies:?}"
+                ));
             }
         }
         Ok(plain)

@@ -62,10 +62,19 @@ static __attribute__((noinline)) uint16_t sum_adc(const uint8_t *at, size_t left
 	return fold(tail(at, left, sum));
 }
 
+#ifdef __AVX512BW__
+/* Which bytes of a vector are there when so many are left: a rest in one load, and no loop over
+ * its words. */
+static inline __mmask64 first(size_t left)
+{
+	return left < 64 ? (1ull << left) - 1 : ~0ull;
+}
+#endif
+
 /* The halves of 64-bit words added up in vectors, two at a time; or what the compiler makes of it. */
 static inline uint16_t sum_wide(const uint8_t *at, size_t left)
 {
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
 	const __m512i low = _mm512_set1_epi64(0xffffffff);
 	__m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
 	for (; left >= 128; at += 128, left -= 128) {
@@ -75,8 +84,18 @@ static inline uint16_t sum_wide(const uint8_t *at, size_t left)
 		c = _mm512_add_epi64(c, _mm512_and_si512(y, low));
 		d = _mm512_add_epi64(d, _mm512_srli_epi64(y, 32));
 	}
+	if (left) {
+		__m512i x = _mm512_maskz_loadu_epi8(first(left), at);
+		a = _mm512_add_epi64(a, _mm512_and_si512(x, low));
+		b = _mm512_add_epi64(b, _mm512_srli_epi64(x, 32));
+	}
+	if (left > 64) {
+		__m512i y = _mm512_maskz_loadu_epi8(first(left - 64), at + 64);
+		c = _mm512_add_epi64(c, _mm512_and_si512(y, low));
+		d = _mm512_add_epi64(d, _mm512_srli_epi64(y, 32));
+	}
 	a = _mm512_add_epi64(_mm512_add_epi64(a, b), _mm512_add_epi64(c, d));
-	return fold(tail(at, left, _mm512_reduce_add_epi64(a)));
+	return fold(_mm512_reduce_add_epi64(a));
 #else
 	uint64_t sum = 0;
 	for (; left >= 4; at += 4, left -= 4) {
@@ -93,19 +112,30 @@ static inline uint16_t copy_sum_once(uint8_t *to, const uint8_t *at, size_t left
 {
 #ifdef __AVX512BW__
 	const __m512i low = _mm512_set1_epi64(0xffffffff);
-	__m512i a = _mm512_setzero_si512(), b = a;
-	while (left) {
-		size_t now = left < 64 ? left : 64;
-		__mmask64 mask = ~0ull >> (64 - now);
-		__m512i x = _mm512_maskz_loadu_epi8(mask, at);
-		_mm512_mask_storeu_epi8(to, mask, x);
+	__m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
+	for (; left >= 128; at += 128, to += 128, left -= 128) {
+		__m512i x = _mm512_loadu_si512(at), y = _mm512_loadu_si512(at + 64);
+		_mm512_storeu_si512(to, x);
+		_mm512_storeu_si512(to + 64, y);
 		a = _mm512_add_epi64(a, _mm512_and_si512(x, low));
 		b = _mm512_add_epi64(b, _mm512_srli_epi64(x, 32));
-		at += now;
-		to += now;
-		left -= now;
+		c = _mm512_add_epi64(c, _mm512_and_si512(y, low));
+		d = _mm512_add_epi64(d, _mm512_srli_epi64(y, 32));
 	}
-	return fold(_mm512_reduce_add_epi64(_mm512_add_epi64(a, b)));
+	if (left) {
+		__m512i x = _mm512_maskz_loadu_epi8(first(left), at);
+		_mm512_mask_storeu_epi8(to, first(left), x);
+		a = _mm512_add_epi64(a, _mm512_and_si512(x, low));
+		b = _mm512_add_epi64(b, _mm512_srli_epi64(x, 32));
+	}
+	if (left > 64) {
+		__m512i y = _mm512_maskz_loadu_epi8(first(left - 64), at + 64);
+		_mm512_mask_storeu_epi8(to + 64, first(left - 64), y);
+		c = _mm512_add_epi64(c, _mm512_and_si512(y, low));
+		d = _mm512_add_epi64(d, _mm512_srli_epi64(y, 32));
+	}
+	a = _mm512_add_epi64(_mm512_add_epi64(a, b), _mm512_add_epi64(c, d));
+	return fold(_mm512_reduce_add_epi64(a));
 #else
 	memcpy(to, at, left);
 	return sum_wide(to, left);
@@ -119,16 +149,24 @@ static inline uint16_t copy_then_sum(uint8_t *to, const uint8_t *at, size_t byte
 	return sum_wide(to, bytes);
 }
 
-/* The least that can be done with data: what memory allows. */
+/* The least that can be done with data: what memory allows. Nothing is made of what was read, but
+ * the compiler cannot know that: to bring it together takes longer than to read little. */
 static inline uint16_t read_only(const uint8_t *at, size_t left)
 {
-#ifdef __AVX512F__
-	__m512i a = _mm512_setzero_si512(), b = a;
+#ifdef __AVX512BW__
 	for (; left >= 128; at += 128, left -= 128) {
-		a = _mm512_xor_si512(a, _mm512_loadu_si512(at));
-		b = _mm512_xor_si512(b, _mm512_loadu_si512(at + 64));
+		__m512i x = _mm512_loadu_si512(at), y = _mm512_loadu_si512(at + 64);
+		__asm__ volatile("" : : "v"(x), "v"(y));
 	}
-	return tail(at, left, _mm512_reduce_or_epi64(_mm512_or_si512(a, b)));
+	if (left) {
+		__m512i x = _mm512_maskz_loadu_epi8(first(left), at);
+		__asm__ volatile("" : : "v"(x));
+	}
+	if (left > 64) {
+		__m512i y = _mm512_maskz_loadu_epi8(first(left - 64), at + 64);
+		__asm__ volatile("" : : "v"(y));
+	}
+	return 0;
 #else
 	uint64_t all = 0;
 	for (; left >= 8; at += 8, left -= 8) {
@@ -140,9 +178,26 @@ static inline uint16_t read_only(const uint8_t *at, size_t left)
 #endif
 }
 
-static inline uint16_t copy_only(uint8_t *to, const uint8_t *at, size_t bytes)
+/* The same for copying, without a call of `memcpy()`. */
+static inline uint16_t copy_only(uint8_t *to, const uint8_t *at, size_t left)
 {
-	memcpy(to, at, bytes);
+#ifdef __AVX512BW__
+	for (; left >= 128; at += 128, to += 128, left -= 128) {
+		__m512i x = _mm512_loadu_si512(at), y = _mm512_loadu_si512(at + 64);
+		_mm512_storeu_si512(to, x);
+		_mm512_storeu_si512(to + 64, y);
+	}
+	if (left) {
+		__m512i x = _mm512_maskz_loadu_epi8(first(left), at);
+		_mm512_mask_storeu_epi8(to, first(left), x);
+	}
+	if (left > 64) {
+		__m512i y = _mm512_maskz_loadu_epi8(first(left - 64), at + 64);
+		_mm512_mask_storeu_epi8(to + 64, first(left - 64), y);
+	}
+#else
+	memcpy(to, at, left);
+#endif
 	__asm__ volatile("" ::: "memory");
 	return 0;
 }

@@ -26,6 +26,8 @@ struct List {
     tests: &'static [&'static str],
     /// Tests that take seconds when not optimised: they are asked after all others.
     slow: &'static [&'static str],
+    /// What is there in the place of faults that keep a test from ending.
+    hangs: &'static [&'static str],
 }
 
 const LISTS: &[List] = &[
@@ -49,6 +51,7 @@ const LISTS: &[List] = &[
             "::linux_tcp::no_more_pieces_than_can_be_cut",
             "::table::hash_collisions_of_other_seeds",
         ],
+        hangs: coalesce::HANGS,
     },
     List {
         name: "segment",
@@ -56,19 +59,26 @@ const LISTS: &[List] = &[
         faults: &[segment::FAULTS],
         tests: &["segment::", "fragment::", "checksum::", "virtio_net::"],
         slow: &[],
+        hangs: &[],
     },
 ];
 
-/// Tests that take longer hang, because of the fault: that is seen too. Ten times what they take
-/// without one, as long as nothing else runs.
+/// Tests that take longer hang. Ten times what they take without a fault, as long as nothing else
+/// runs: so it may be the machine, and only where a fault is known to do that it counts as seen.
 const SECONDS_MAX: [&str; 2] = ["150", "600"];
 /// For the tests without a fault, whose dependencies are compiled first.
 const FIRST_SECONDS_MAX: [&str; 2] = ["600"; 2];
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Status of timeout(1) when it has ended what it ran.
+const TIMED_OUT: i32 = 124;
+/// Status of cargo when a test failed or something did not compile.
+const FAILED: i32 = 101;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Seen,
     Survived,
+    TimedOut,
     /// Nobody would commit such a fault.
     DoesNotCompile,
 }
@@ -160,24 +170,30 @@ fn stale(root: &Path, list: &List) -> Vec<String> {
 
 /// Says how many faults of a list were not seen.
 fn run_list(root: &Path, copy: &Path, list: &List, faults: &[&Fault]) -> Result<usize> {
-    if verdict(root, copy, list, FIRST_SECONDS_MAX)? != Verdict::Survived {
-        bail!("the tests of {} fail without a fault", list.name);
+    match verdict(root, copy, list, FIRST_SECONDS_MAX)? {
+        Verdict::Survived => {}
+        Verdict::TimedOut => bail!("the tests of {} take too long here", list.name),
+        _ => bail!("the tests of {} fail without a fault", list.name),
     }
-    let mut missed = 0;
+    let (mut missed, mut hung) = (0, 0);
     for (file, from, to) in faults {
         let path = copy.join(list.folder).join(file);
         let source = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         fs::write(&path, source.replacen(from, to, 1))?;
         let verdict = verdict(root, copy, list, SECONDS_MAX)?;
         fs::write(&path, source)?;
-        missed += usize::from(verdict != Verdict::Seen);
-        let verdict = match verdict {
-            Verdict::Seen => "seen",
-            Verdict::Survived => "SURVIVED",
-            Verdict::DoesNotCompile => "DOES NOT COMPILE",
+        hung += usize::from(verdict == Verdict::TimedOut);
+        let (is_seen, verdict) = match verdict {
+            Verdict::Seen => (true, "seen"),
+            Verdict::TimedOut if list.hangs.contains(from) => (true, "seen, as it hangs"),
+            Verdict::TimedOut => (false, "TIMED OUT"),
+            Verdict::Survived => (false, "SURVIVED"),
+            Verdict::DoesNotCompile => (false, "DOES NOT COMPILE"),
         };
+        missed += usize::from(!is_seen);
         println!("{verdict}: {file}: {from} -> {to}");
     }
+    println!("{}: {} faults, {hung} timed out", list.name, faults.len());
     Ok(missed)
 }
 
@@ -187,16 +203,34 @@ fn verdict(root: &Path, copy: &Path, list: &List, seconds: [&str; 2]) -> Result<
     // before a compiler would be done otherwise.
     for ((opt_level, skipped), seconds) in [("0", list.slow), ("1", &[])].into_iter().zip(seconds) {
         let ran = cargo_test(root, copy, (opt_level, seconds), list.tests, skipped)?;
-        if !ran.status.success() {
-            let errors = String::from_utf8_lossy(&ran.stderr);
-            return Ok(if errors.contains("could not compile") {
-                Verdict::DoesNotCompile
-            } else {
-                Verdict::Seen
-            });
+        let [said, errors] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
+        if let Some(verdict) = judge(ran.status.code(), &said, &errors)? {
+            return Ok(verdict);
         }
     }
     Ok(Verdict::Survived)
+}
+
+/// What a run of the tests says; nothing if all passed.
+///
+/// Fails if the run ended in a way that no fault explains: then the machine has too little memory
+/// or room, or what should run is not there.
+fn judge(status: Option<i32>, said: &str, errors: &str) -> Result<Option<Verdict>> {
+    let is_machines = ["SIGKILL", "No space left on device"].map(|text| errors.contains(text));
+    Ok(match status {
+        Some(0) => None,
+        Some(TIMED_OUT) => Some(Verdict::TimedOut),
+        Some(FAILED) if is_machines == [false; 2] => {
+            if errors.contains("could not compile") {
+                Some(Verdict::DoesNotCompile)
+            } else if said.contains("test result: FAILED") || errors.contains("(signal: ") {
+                Some(Verdict::Seen)
+            } else {
+                bail!("no test failed, but the run of them:\n{errors}")
+            }
+        }
+        _ => bail!("the tests ended with {status:?}, which is no fault's doing:\n{errors}"),
+    })
 }
 
 fn cargo_test(
@@ -238,6 +272,54 @@ mod tests {
     }
 
     #[test]
+    fn faults_that_hang_are_in_the_list() {
+        for list in LISTS {
+            for hang in list.hangs {
+                let mut faults = list.faults.iter().copied().flatten();
+                assert!(faults.any(|(_, from, _)| from == hang), "{hang}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_test_that_fails_has_seen_a_fault() {
+        let failed = "test result: FAILED. 1 passed; 1 failed";
+        let verdicts = [
+            (0, "test result: ok.", "", None),
+            (FAILED, failed, "", Some(Verdict::Seen)),
+            (
+                FAILED,
+                "",
+                "(signal: 6, SIGABRT: process abort)",
+                Some(Verdict::Seen),
+            ),
+            (
+                FAILED,
+                "",
+                "error: could not compile",
+                Some(Verdict::DoesNotCompile),
+            ),
+            (TIMED_OUT, "", "", Some(Verdict::TimedOut)),
+        ];
+        for (status, said, errors, verdict) in verdicts {
+            assert_eq!(judge(Some(status), said, errors).unwrap(), verdict);
+        }
+        for (status, errors) in [
+            (
+                Some(FAILED),
+                "could not compile `a` (signal: 9, SIGKILL: kill)",
+            ),
+            (Some(FAILED), "error: No space left on device (os error 28)"),
+            (Some(FAILED), "error: failed to load manifest"),
+            (Some(137), ""),
+            (Some(127), "cargo: not found"),
+            (None, ""),
+        ] {
+            assert!(judge(status, "", errors).is_err(), "{status:?} {errors}");
+        }
+    }
+
+    #[test]
     fn the_documentation_says_how_many_faults_there_are() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let text = fs::read_to_string(root.join("docs/mutants.md")).unwrap();
@@ -266,6 +348,7 @@ mod tests {
             faults: &[FAULTS],
             tests: &[],
             slow: &[],
+            hangs: &[],
         };
         let stale = stale(Path::new(env!("CARGO_MANIFEST_DIR")), &list);
         let whys = ["No such file", "not there any more", "times", "no fault"];

@@ -41,7 +41,7 @@ pub trait Coalescer {
 pub struct InFrames<C> {
     coalescer: C,
     frames: Frames,
-    /// Buffers come back in no order: neighbours in a burst are none in memory.
+    /// [Shuffled](shuffle).
     order: Vec<Frame>,
     used: usize,
     loaded: Vec<Frame>,
@@ -53,10 +53,12 @@ impl<C: Coalescer> InFrames<C> {
     /// With frames for the traffic of `schedule`.
     pub fn new(coalescer: C, schedule: &Schedule) -> Self {
         let count = schedule.frames();
+        let mut order: Vec<Frame> = (0..count as Frame).collect();
+        shuffle(&mut order);
         Self {
             coalescer,
             frames: Frames::new(count, &schedule.train()),
-            order: shuffled(count),
+            order,
             used: 0,
             loaded: Vec::with_capacity(count),
             received: 0,
@@ -93,13 +95,13 @@ impl<C: Coalescer> Engine for InFrames<C> {
     }
 }
 
-fn shuffled(frames: usize) -> Vec<Frame> {
-    let mut order: Vec<Frame> = (0..frames as Frame).collect();
+/// The order in which buffers are used, of every side: they come back in no order, and neighbours
+/// in a burst are none in memory.
+pub fn shuffle<T>(buffers: &mut [T]) {
     let mut random = Random::new(2);
-    for i in (1..frames).rev() {
-        order.swap(i, random.below(i as u64 + 1) as usize);
+    for i in (1..buffers.len()).rev() {
+        buffers.swap(i, random.below(i as u64 + 1) as usize);
     }
-    order
 }
 
 /// Which packets arrive in which order, and when everything is flushed.
@@ -117,6 +119,8 @@ pub struct Schedule {
     turns: u32,
     /// Packets between two flushes.
     pub hold: usize,
+    /// Packets that are in use at most, if they are less than these.
+    held_max: Option<usize>,
     /// Packets of a sample.
     pub packets: usize,
     /// Whether all packets of the sample are there, and out of the caches, before the clock starts.
@@ -138,6 +142,7 @@ impl Schedule {
                 at_once: flows,
                 turns: 1,
                 hold,
+                held_max: None,
                 packets: hold.max(PACKETS / hold * hold),
                 cold: false,
             }
@@ -175,6 +180,23 @@ impl Schedule {
         }
     }
 
+    /// The same bursts between the same flushes, all of one flow. What of it is held goes when it
+    /// has 64 KB.
+    pub const fn of_one_flow(self) -> Self {
+        Self {
+            held_max: Some(2 * BURST),
+            flows: 1,
+            at_once: 1,
+            turns: 1,
+            ..self
+        }
+    }
+
+    /// Flows that can be held at the same time: what a table is made for.
+    pub fn flows_held(&self) -> usize {
+        self.hold.min(self.flows as usize)
+    }
+
     /// The packets.
     pub fn train(&self) -> Train {
         Train::new(self.kind, self.ethernet, self.flows)
@@ -190,7 +212,7 @@ impl Schedule {
         if self.cold {
             self.packets
         } else {
-            self.hold.max(BURST)
+            self.held_max.unwrap_or(self.hold).max(BURST)
         }
     }
 }

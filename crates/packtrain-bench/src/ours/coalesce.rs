@@ -1,6 +1,6 @@
 //! Coalescing.
 
-use crate::coalesce::{Engine, Merging, Schedule};
+use crate::coalesce::{Engine, Merging, Schedule, shuffle};
 use crate::contest::Side;
 use crate::prefetch;
 use crate::trains::{Kind, Train};
@@ -143,6 +143,7 @@ impl InFrames {
         for packet in &mut free {
             packet.0.data[at..at + train.payload().len()].copy_from_slice(train.payload());
         }
+        shuffle(&mut free);
         let checksum = if verify {
             ChecksumState::None
         } else {

@@ -175,10 +175,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// With room for `packets` flows.
-    pub fn new(packets: usize, verify: bool) -> Self {
+    /// With room for `flows` flows.
+    pub fn new(flows: usize, verify: bool) -> Self {
         Self {
-            flows: HashMap::with_capacity(packets),
+            flows: HashMap::with_capacity(flows),
             verify,
         }
     }

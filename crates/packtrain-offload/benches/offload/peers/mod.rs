@@ -265,7 +265,7 @@ pub fn rust_side(work: Work, name: &str) -> Result<Box<dyn Side>, String> {
             let verify = matches!(work, Work::Burst { verify: true, .. });
             Ok(match name {
                 "hashbrown GRO" => {
-                    let table = gro::Table::new(schedule.hold, verify);
+                    let table = gro::Table::new(schedule.flows_held(), verify);
                     Box::new(Merging::new(InFrames::new(table, &schedule), schedule))
                 }
                 _ => {

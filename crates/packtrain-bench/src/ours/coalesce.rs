@@ -2,6 +2,7 @@
 
 use crate::coalesce::{Engine, Merging, Schedule, shuffle};
 use crate::contest::Side;
+use crate::memory::LINE_BYTES;
 use crate::prefetch;
 use crate::trains::{Kind, Train};
 use crate::work::{Mode, WINDOW, Work};
@@ -198,13 +199,13 @@ impl Engine for InFrames {
     }
 }
 
-pub fn merging(work: Work) -> Result<Box<dyn Side>, String> {
-    let schedule = Schedule::of(work).ok_or("merges nothing")?;
-    // A table for all flows that there can be at once, as its user would size it.
+/// The coalescer of a work. A table for all flows that there can be at once, as its user would
+/// size it.
+fn config(work: Work) -> Config {
     let (semantics, mode, flows) = match work {
         Work::Acks { flows } => (Semantics::Stream, Mode::Hash, flows),
         Work::Windows { mode, .. } => (Semantics::Reversible, mode, WINDOW as u32),
-        _ => (Semantics::Reversible, Mode::Hash, schedule.flows),
+        _ => (Semantics::Reversible, Mode::Hash, work.flows()),
     };
     let mut config = Config::new(semantics, LinkType::Ethernet, flows.max(64));
     config.mode = match mode {
@@ -213,9 +214,30 @@ pub fn merging(work: Work) -> Result<Box<dyn Side>, String> {
         Mode::Auto => coalesce::Mode::Auto,
     };
     config.queue = WINDOW as u32;
+    config
+}
+
+pub fn merging(work: Work) -> Result<Box<dyn Side>, String> {
+    let schedule = Schedule::of(work).ok_or("merges nothing")?;
     let verify = matches!(work, Work::Burst { verify: true, .. });
-    let engine = InFrames::new(config, &schedule, verify)?;
+    let engine = InFrames::new(config(work), &schedule, verify)?;
     Ok(Box::new(Merging::new(engine, schedule)))
+}
+
+/// One flow in the place of the many of `work`, in the same bursts and held as long.
+pub fn one_flow(work: Work) -> Result<Box<dyn Side>, String> {
+    let schedule = Schedule::of(work).ok_or("merges nothing")?.of_one_flow();
+    let engine = InFrames::new(config(work), &schedule, false)?;
+    Ok(Box::new(Merging::new(engine, schedule)))
+}
+
+/// Bytes of the cache lines that `work` touches between two flushes: the table, and of each packet
+/// the line that is about it and those with its headers.
+pub fn touched_bytes(work: Work) -> Result<usize, String> {
+    let schedule = Schedule::of(work).ok_or("merges nothing")?;
+    let headers = schedule.train().header_bytes();
+    let packet = LINE_BYTES + headers.next_multiple_of(LINE_BYTES);
+    Ok(config(work).needs().bytes::<Gathered>() + schedule.hold * packet)
 }
 
 /// Room in front of a packet for a virtio-net header.

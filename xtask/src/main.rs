@@ -1,5 +1,5 @@
 //! Build chores: `cargo xtask tidy`, `cargo xtask full`, `cargo xtask fuzz`,
-//! `cargo xtask mutants`.
+//! `cargo xtask mutants`, `cargo xtask figures`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::tidy::tree::Tree;
 
+mod figures;
 mod fuzz;
 mod mutants;
 mod tidy;
@@ -19,6 +20,8 @@ usage: cargo xtask tidy                  check the rules of the source tree
        cargo xtask mutants [LIST [TEXT..]]
                                          plant faults (those with a TEXT in them), one by one: which
                                          does no test see?
+       cargo xtask figures [--quick] [NAME..]
+                                         run the benches whose output is in docs/performance
        cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
 
 /// Seconds a fuzz target runs when nothing else is asked for.
@@ -42,6 +45,8 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
+        ["figures", "--quick", names @ ..] => figures::run(&root, true, names),
+        ["figures", names @ ..] => figures::run(&root, false, names),
         ["mutants"] => mutants::run(&root, None, &[]),
         ["mutants", list, texts @ ..] => mutants::run(&root, Some(list), texts),
         ["help" | "--help" | "-h"] => {

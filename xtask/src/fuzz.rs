@@ -82,7 +82,8 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs the seeds of the targets in [`REACHED`] alone, and sees whether they reach what they are for.
+/// Runs the seeds of the targets in [`REACHED`] alone, and sees whether they reach what they are
+/// for.
 fn check_seeds(root: &Path, targets: &[String]) -> Result<()> {
     for (target, wanted) in REACHED {
         if !targets.iter().any(|name| name == target) {

@@ -407,9 +407,9 @@ fn ended(tracer: &mut Child, run: &Child, out: &Receiver<String>, seen: &mut Str
     status
 }
 
-/// What bpftrace sees of a run that is there already, by a script with two histograms, and what the
-/// run itself has counted in the end.
-fn trace_of(args: &[&str], script: &[&str]) -> (String, Value) {
+/// What bpftrace sees of a run that is there already, by a script with so many histograms, and what
+/// the run itself has counted in the end.
+fn trace_of(args: &[&str], script: &[&str], maps: usize) -> (String, Value) {
     let mut run = start(&mut command(PACKTRAIN, args));
     wait_for_line(&mut run, "packets/s");
     let pid = run.id().to_string();
@@ -422,7 +422,7 @@ fn trace_of(args: &[&str], script: &[&str]) -> (String, Value) {
     // It prints on SIGUSR1, and would be ended by it before it is ready.
     let complete = |seen: &str| {
         let found = histograms(seen);
-        found.len() == 2 && found.values().all(|rows| !rows.is_empty())
+        found.len() == maps && found.values().all(|rows| !rows.is_empty())
     };
     while !complete(&seen) {
         if begin.elapsed() > PATIENCE {
@@ -451,25 +451,44 @@ fn the_tracer_sees_the_batches_of_a_live_process() {
     if !can_trace() {
         return;
     }
-    let (seen, document) = trace_of(&ENDLESS, &[SCRIPT]);
+    let (seen, document) = trace_of(&ENDLESS, &[SCRIPT], 3);
     let traced = histograms(&seen);
     let queue = &document["ports"]["null1"]["txq00"];
     let drain = &queue["batches"]["drain"];
-    // It attached later and detached earlier than the program counted.
-    for name in ["start", "drain"] {
+    let poll = &document["ports"]["null0"]["rxq00"]["batches"]["poll"];
+    // It attached later and detached earlier than the program counted. A queue starts to send once
+    // for each time that it gives packets to its device here.
+    for (name, counted) in [("start", drain), ("process", poll), ("drain", drain)] {
         let events = traced[name].values().sum::<u64>();
-        let counted = drain["count"].as_u64().expect("a count");
+        let count = counted["count"].as_u64().expect("a count");
         assert!(
-            0 < events && events <= counted,
-            "{name}: {events} of {counted}: {seen}"
+            0 < events && events <= count,
+            "{name}: {events} of {count}: {seen}"
         );
+        // Bursts of a source that always has more are full: of 64 packets.
+        assert_eq!(counted["p50"], 64);
     }
-    // Bursts of a source that always has more are full: of 64 packets.
-    assert_eq!(drain["p50"], 64);
+    // Of no size more than the program has counted.
+    for (name, counted) in [("process", poll), ("drain", drain)] {
+        let counted = buckets(counted);
+        for (&least, &count) in &traced[name] {
+            // A bucket may begin below the row that its sizes are in.
+            let below = counted.range(..=least).next_back();
+            let from = below.map_or(least, |(&least, _)| least);
+            let all: u64 = counted
+                .range(from..least + 10)
+                .map(|(_, count)| count)
+                .sum();
+            assert!(
+                count <= all,
+                "{name}: {count} of {all} from {least} on: {seen}"
+            );
+        }
+    }
     let keys = |name: &str| traced[name].keys().copied().collect::<Vec<_>>();
     assert_eq!(
-        (keys("start"), keys("drain")),
-        (vec![10], vec![60]),
+        (keys("start"), keys("process"), keys("drain")),
+        (vec![10], vec![60], vec![60]),
         "{seen}"
     );
 }
@@ -486,7 +505,7 @@ fn the_tracer_sees_polls_and_merged_packets_of_a_live_process() {
     }
     let mut args = ENDLESS;
     (args[1], args[2]) = ("null:source,coalesce=on", "sim:");
-    let (seen, document) = trace_of(&args, &["-e", SCRIPT]);
+    let (seen, document) = trace_of(&args, &["-e", SCRIPT], 2);
     let traced = histograms(&seen);
     let batches = &document["ports"]["null0"]["rxq00"]["batches"];
     for name in ["poll", "coalesce"] {

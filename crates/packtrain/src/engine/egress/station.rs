@@ -407,9 +407,73 @@ impl Observer {
             (self.seen.timed_packets, self.seen.timed_ns) = (packets, ns);
         }
         let rule: Rule = self.dispatcher.observe(end, &self.seen);
+        // Whoever tells has the role, and so writes the counters of the queue.
+        let changes = self.dispatcher.changes();
+        egress.counters.dispatch_changes.set(changes);
         egress.publish_rule(rule);
         self.seen = Observation::default();
         self.turns = 0;
         self.told_at = end;
+    }
+}
+
+#[cfg(all(test, not(packtrain_loom)))]
+mod tests {
+    use super::*;
+    use crate::driver::{Accepted, Capabilities, Refused, Token, TxPacket};
+    use crate::engine::alarm::Alarm;
+    use crate::packet::{Arena, ArenaConfig};
+    use crate::plan::FitLimits;
+    use crate::stats::{QueueId, TxCounters};
+
+    #[derive(Debug)]
+    struct Sink;
+
+    impl TxDescriptors for Sink {
+        fn encap(
+            &mut self,
+            _packet: &mut TxPacket<'_>,
+            _token: Token,
+        ) -> Result<Accepted, Refused> {
+            Ok(Accepted::Complete)
+        }
+
+        fn doorbells(&self) -> u64 {
+            0
+        }
+    }
+
+    /// All time goes into draining and a CPU is free: deferring is tried, and gains nothing. What
+    /// is counted is what producers would see of it, the word that they ask.
+    #[test]
+    fn changes_of_the_rule_are_counted_as_producers_see_them() {
+        for (dispatch, least) in [(Dispatch::Adaptive, 2), (Dispatch::Direct, 0)] {
+            let capabilities = Capabilities::default();
+            let counters = Arc::new(TxCounters::new(QueueId { port: 1, queue: 0 }));
+            let queue = TxQueue::new(
+                Sink,
+                Arena::new(ArenaConfig::small()).unwrap(),
+                capabilities.tx,
+                FitLimits::new(&capabilities, None),
+                None,
+                Arc::clone(&counters),
+                Arc::default(),
+            );
+            let alarm = Arc::new(Alarm::new().unwrap());
+            let egress = Egress::new(queue, Arc::default(), dispatch, 4, alarm, false);
+            let mut observer = Observer::new(dispatch);
+            let (mut now, mut before, mut seen) = (Instant::default(), egress.rule(), 0);
+            for _ in 0..5_000 {
+                let end = now.after(Duration::from_micros(100));
+                observer.add(256, 256);
+                observer.tell(&egress, 256, now, end);
+                now = end;
+                let rule = egress.rule();
+                seen += u64::from(rule.to_bits() != before.to_bits());
+                before = rule;
+                assert_eq!(counters.snapshot().dispatch_changes, seen, "{dispatch}");
+            }
+            assert!(seen >= least, "{dispatch}: {seen}");
+        }
     }
 }

@@ -259,7 +259,7 @@ impl From<Incompatible> for BenchError {
 /// error here but in [`Outcome::unclosed`].
 pub fn run(options: &Options, mut tell: impl FnMut(Progress<'_>)) -> Result<Outcome, BenchError> {
     let mut outcome = Outcome {
-        places: places(),
+        places: places(options.grid.producers.iter().copied().min().unwrap_or(0)),
         ..Outcome::default()
     };
     let mut ports = Ports::default();
@@ -375,6 +375,7 @@ impl Sweep<'_> {
         rate: Option<u64>,
         settings: &Settings,
     ) -> Result<Option<Sample>, BenchError> {
+        let settings = &schedule::in_cell(settings, cell);
         let stop = &self.options.stop;
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -422,9 +423,10 @@ impl Sweep<'_> {
     }
 }
 
-/// What `none`, `auto` and a list come to on this machine. The list has the last CPU: interrupts
+/// What `none`, `auto` and a list come to on this machine, with as many `senders` as the cell with
+/// the fewest has: what differs there is measured in all. The list has the last CPU: interrupts
 /// and other programs tend to be on the first.
-fn places() -> Vec<Place> {
+fn places(senders: usize) -> Vec<Place> {
     let mut placements = vec![Placement::None, Placement::Auto];
     if let Ok(cpu) = clock::last_cpu() {
         let cpu = CpuId(u16::try_from(cpu).unwrap_or(u16::MAX));
@@ -434,6 +436,7 @@ fn places() -> Vec<Place> {
     for placement in placements {
         let settings = Settings {
             placement: placement.clone(),
+            senders,
             ..Settings::default()
         };
         let placed = settings.place(1, false);

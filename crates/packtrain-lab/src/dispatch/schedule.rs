@@ -171,6 +171,16 @@ pub fn adaptive() -> Settings {
     }
 }
 
+/// A setting as it runs in a cell, whose producers want a core each: to bind the worker where it
+/// displaces one is what S1 warns of.
+#[must_use]
+pub fn in_cell(settings: &Settings, cell: &Cell) -> Settings {
+    Settings {
+        senders: cell.producers,
+        ..settings.clone()
+    }
+}
+
 /// The order in which the settings of a cell run in one repeat: another one each time, so that what
 /// one leaves behind, and what else the machine does, meets all of them.
 #[must_use]
@@ -258,6 +268,17 @@ mod tests {
         assert_eq!(all.last(), Some(&adaptive()));
         for (i, one) in all.iter().enumerate() {
             assert!(!all[..i].contains(one));
+        }
+    }
+
+    #[test]
+    fn placement_is_told_of_the_producers_of_each_cell() {
+        for cell in grid().cells(PortKind::Null) {
+            for settings in settings(&[8], &[Placement::None, Placement::Auto]) {
+                let told = in_cell(&settings, &cell);
+                assert_eq!(told.senders, cell.producers, "{cell}");
+                assert_eq!(Settings { senders: 0, ..told }, settings);
+            }
         }
     }
 

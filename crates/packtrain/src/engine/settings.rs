@@ -11,6 +11,7 @@ use crate::policy::placement::{
     FEW_CPUS, Placed, Placement, Queue, Wanted, Why, place, place_unseen,
 };
 use crate::policy::topology::{CpuId, CpuList, Topology, TopologyError};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// How the queues of a run are worked, and how its threads wait and where they run. The defaults
@@ -26,7 +27,10 @@ pub struct Settings {
     /// Which CPU works which queues.
     pub placement: Placement,
     /// Threads of the application that will send by [`TxHandle`](super::TxHandle)s and are as busy
-    /// as the workers: `placement=auto` leaves each of them a core, or binds nothing.
+    /// as the workers: `placement=auto` leaves each of them a core, or binds nothing. It is asked
+    /// at the start and when the CPUs that may be used change, and not when a handle is made or
+    /// dropped: nobody knows of a handle whether its thread will ever be busy, and a thread that
+    /// has several is one.
     pub senders: usize,
 }
 
@@ -186,14 +190,29 @@ pub(super) fn for_producers(workers: usize) -> u32 {
     (cpus() + 1).saturating_sub(workers) as u32
 }
 
-/// Room for `workers` workers to spin in. Whoever makes their packets, or takes them, has as many
-/// CPUs as they have: on few CPUs that leaves none.
+/// Room for `workers` workers to spin in.
 pub(super) fn room(workers: usize) -> Room {
-    let cpus = cpus();
-    let ours = if cpus <= FEW_CPUS {
+    // Of a machine that hides its CPUs as much is known as the mask says.
+    machine().map_or_else(
+        |_hidden| room_in(cpus(), workers),
+        |topology| room_on(&topology, workers),
+    )
+}
+
+/// Room on the cores of a machine: who spins on one hardware thread takes from its sibling a third
+/// of what it does (S1).
+fn room_on(topology: &Topology, workers: usize) -> Room {
+    let cores: BTreeSet<_> = topology.allowed().map(|cpu| cpu.core).collect();
+    room_in(cores.len(), workers)
+}
+
+/// Whoever makes packets for workers, or takes them, has as many cores as they have: on few that
+/// leaves none.
+fn room_in(cores: usize, workers: usize) -> Room {
+    let ours = if cores <= FEW_CPUS {
         1
     } else {
-        cpus.saturating_sub(workers)
+        cores.saturating_sub(workers)
     };
     Room {
         cpus: ours as u32,
@@ -387,6 +406,40 @@ mod tests {
 
         let (cpus, none) = start("none");
         assert_eq!((cpus, none.placed.why), (vec![None; 3], Why::Unbound));
+    }
+
+    /// S1's machine has four cores of two threads: with four workers no core is left for those who
+    /// send to them, and a worker that spins slows its sibling down.
+    #[test]
+    fn room_to_spin_is_counted_in_cores() {
+        let smt = |allowed: &str| {
+            let allowed: CpuList = allowed.parse().unwrap();
+            let cpu = |id| Cpu {
+                id: CpuId(id),
+                core: CpuId(id % 4),
+                l2: CpuId(id % 4),
+                llc: CpuId(0),
+                node: 0,
+                package: 0,
+                allowed: allowed.contains(CpuId(id)),
+            };
+            Topology::new((0..8).map(cpu).collect())
+        };
+        for (topology, workers, cpus, spins) in [
+            (smt("0-7"), 4, 0, false),
+            (smt("0-7"), 3, 1, false),
+            (smt("0-7"), 2, 2, true),
+            (smt("0-7"), 1, 3, true),
+            // Three cores, of which one has both its threads.
+            (smt("0-2,4"), 1, 2, true),
+            (smt("0-2,4"), 2, 1, false),
+            // Two cores of four threads are few.
+            (smt("0-1,4-5"), 1, 1, false),
+            (cores(8, "0-7"), 4, 4, true),
+        ] {
+            let room = room_on(&topology, workers);
+            assert_eq!((room.cpus, room.for_spinning()), (cpus, spins), "{workers}");
+        }
     }
 
     #[test]

@@ -97,7 +97,8 @@ pub enum Wait {
 /// The CPUs that there are for the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Room {
-    /// CPUs that this process may use.
+    /// CPUs that workers may keep busy without being in anybody's way: cores, where a core has
+    /// several.
     pub cpus: u32,
     /// Workers that it runs.
     pub workers: u32,

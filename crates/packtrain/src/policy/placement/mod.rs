@@ -100,7 +100,9 @@ pub struct Queue {
 pub struct Wanted<'a> {
     /// The queues.
     pub queues: &'a [Queue],
-    /// CPUs on which something else runs: other queues, threads of the application, interrupts.
+    /// CPUs on which something else is known to run. The engine knows of the threads that other
+    /// sessions of its process bound; whoever else is bound, or takes interrupts, it does not know,
+    /// and `placement=list(…)` is for who does.
     pub busy: &'a CpuList,
     /// Threads of the application that need a core too, and are not among `busy`.
     pub application: usize,

@@ -9,6 +9,9 @@
 
 use packtrain_bench::statistics::{self, Estimate};
 
+/// Repeats without which nothing is called the worst: of two each half has one.
+const WORST_REPEATS: usize = 4;
+
 /// Which of two figures is the better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
@@ -31,7 +34,10 @@ pub struct Regret {
     pub best: usize,
     /// The worst.
     pub worst: usize,
-    /// Whether it is worse than even the worst, beyond the noise.
+    /// Whether it is worse than even the worst, beyond the noise: than the one that the other half
+    /// of the repeats chooses, and by the median of all repeats, which have to be four at least. One
+    /// half alone may choose a setting that is the worst in no other, and so
+    /// the best setting of all would be called the worst.
     pub is_worst: bool,
 }
 
@@ -70,13 +76,15 @@ pub fn regret(adaptive: &[f64], fixed: &[Vec<f64>], better: Better) -> Option<Re
         Better::Lower => 1.0 / ratio - 1.0,
     };
     let all: Vec<usize> = (0..repeats).collect();
+    let worst = worst_of(&fixed, &all);
+    let is_below = median_of(&adaptive, &all) < median_of(&fixed[worst], &all);
     Some(Regret {
         regret: loss(beside_best.median),
         low: loss(beside_best.high),
         high: loss(beside_best.low),
         best: best_of(&fixed, &all),
-        worst: worst_of(&fixed, &all),
-        is_worst: beside_worst.high < 1.0,
+        worst,
+        is_worst: repeats >= WORST_REPEATS && is_below && beside_worst.high < 1.0,
     })
 }
 
@@ -157,6 +165,31 @@ mod tests {
         assert!(regret(&[49.0; 4], &fixed, Better::Higher).unwrap().is_worst);
         assert!(!regret(&[50.0; 4], &fixed, Better::Higher).unwrap().is_worst);
         assert!(regret(&[101.0; 4], &fixed, Better::Lower).unwrap().is_worst);
+    }
+
+    /// What is the worst in the even repeats is the best in the odd ones, and the other way round.
+    /// So the adaptive setting is always compared with what happens to be the better one, and has
+    /// more than each of them all the same.
+    #[test]
+    fn who_is_better_than_all_is_not_the_worst() {
+        let fixed = vec![
+            vec![10.0, 100.0, 10.0, 100.0, 10.0, 100.0],
+            vec![100.0, 10.0, 100.0, 10.0, 100.0, 10.0],
+        ];
+        let found = regret(&[70.0; 6], &fixed, Better::Higher).unwrap();
+        assert!(!found.is_worst, "{found:?}");
+        // Slower than both in each repeat it is.
+        let found = regret(&[9.0; 6], &fixed, Better::Higher).unwrap();
+        assert!(found.is_worst, "{found:?}");
+    }
+
+    #[test]
+    fn two_repeats_call_nobody_the_worst() {
+        for (repeats, is_worst) in [(2, false), (3, false), (4, true)] {
+            let fixed = vec![vec![50.0; repeats], vec![100.0; repeats]];
+            let found = regret(&vec![49.0; repeats], &fixed, Better::Higher).unwrap();
+            assert_eq!(found.is_worst, is_worst, "{repeats}");
+        }
     }
 
     #[test]

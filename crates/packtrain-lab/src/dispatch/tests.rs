@@ -108,7 +108,7 @@ fn of_a_repeat_that_was_stopped_no_cell_keeps_a_sample() {
     }
 }
 
-/// A row with these figures in each of two repeats.
+/// A row with these figures in each of four repeats.
 fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64) -> Row {
     let latency = packtrain::stats::Histogram::default();
     latency.record(latency_ns);
@@ -123,7 +123,7 @@ fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64) -> Row {
         cell,
         settings,
         offered: None,
-        samples: vec![sample.clone(), sample],
+        samples: vec![sample; 4],
         regret: None,
     }
 }

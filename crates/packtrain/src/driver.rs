@@ -454,6 +454,13 @@ pub trait TxDescriptors: Send {
         Armed::Idle
     }
 
+    /// As [`TxDescriptors::arm`], but for a wake-up when `packets` that were [`Accepted::Pending`]
+    /// are completed and not reclaimed, or fewer and the device has nothing left. `None` from a
+    /// device that cannot count: then it is looked at after a while, or armed as usual.
+    fn arm_for(&mut self, _packets: usize) -> Option<Armed> {
+        None
+    }
+
     /// Whether the device may keep what it has for as long as it likes, since the wire is at fault:
     /// the link is down, or the receiver asks it to pause. It is not taken for hung meanwhile.
     fn is_blocked(&self) -> bool {
@@ -700,6 +707,10 @@ impl<T: TxDescriptors> TxDescriptors for Box<T> {
 
     fn arm(&mut self) -> Armed {
         (**self).arm()
+    }
+
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        (**self).arm_for(packets)
     }
 
     fn is_blocked(&self) -> bool {

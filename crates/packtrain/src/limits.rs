@@ -53,6 +53,15 @@ pub const TX_POLL_AFTER: Duration = Duration::from_millis(100);
 /// can be. iflib needs two ticks of half a second for it, Linux 5 s by default; and it has to be
 /// less than the time that a run takes to drain, so that a hung device does not outlive it.
 pub const TX_HUNG_AFTER: Duration = Duration::from_secs(1);
+/// A full device goes on once this fraction of its slots is free, or nearly: a quarter of a ring,
+/// as drivers do (mechanisms-linux.md 6.5), and at least two packets of the worst kind.
+pub const TX_ROOM_FRACTION: usize = 4;
+/// Wire packets that a device with more to send than it can is to be done with before somebody is
+/// woken to give it more: a burst, so that a context switch for it is a sixty-fourth for each.
+pub const TX_REST_PACKETS: u64 = BURST_PACKETS_MAX as u64;
+/// How long a device that has packets, and cannot count what it is done with, is left alone at
+/// most: a thousand looks a second cost no CPU, and a rate that was learned may be out of date.
+pub const TX_REST_MAX: Duration = Duration::from_millis(1);
 /// Packets up to this length that have a large frame for themselves are copied to a small one: as
 /// iflib does with what is alone in its buffer (`IFLIB_RX_COPY_THRESH`).
 pub const RX_COPY_BREAK_BYTES: usize = 128;
@@ -86,6 +95,8 @@ const _: () = assert!(LARGE_FRAME_BYTES >= HEADROOM_BYTES + PACKET_BYTES_MAX);
 const _: () = assert!(SMALL_FRAME_BYTES >= HEADROOM_BYTES + offload::HEADER_BYTES_MAX);
 const _: () = assert!(SEGMENTS_MAX > PACKET_BYTES_MAX.div_ceil(SMALL_FRAME_BYTES - HEADROOM_BYTES));
 const _: () = assert!(RX_COPY_BREAK_BYTES <= SMALL_FRAME_BYTES - HEADROOM_BYTES);
+const _: () = assert!(2 * TX_ROOM_FRACTION <= RING_FRACTION_PER_PACKET);
+const _: () = assert!(TX_REST_MAX.as_nanos() < TX_POLL_AFTER.as_nanos());
 const _: () = assert!(TX_POLL_AFTER.as_nanos() < TX_HUNG_AFTER.as_nanos());
 const _: () = assert!(TX_BYTES_START >= PACKET_BYTES_MAX as u64 && TX_BYTES_START < TX_BYTES_MAX);
 const _: () = assert!(LARGE_FRAME_BYTES.is_multiple_of(4096));

@@ -14,8 +14,8 @@ const MAX_CODE_LINES: usize = 260;
 const LONGER: &[(&str, usize, &str)] = &[
     (
         "sim",
-        1500,
-        "it is the simulated hardware as well, and its faults",
+        1650,
+        "it is the simulated hardware as well, its faults, and its time",
     ),
     (
         "pcap",

@@ -125,6 +125,10 @@ impl<T: TxDescriptors> TxDescriptors for MeterTx<T> {
         self.inner.arm()
     }
 
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        self.inner.arm_for(packets)
+    }
+
     fn is_blocked(&self) -> bool {
         self.inner.is_blocked()
     }

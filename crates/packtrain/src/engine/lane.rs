@@ -135,7 +135,7 @@ impl<T: TxDescriptors> TxLane<T> {
             // It looks now: what it does itself is nothing to be told of.
             self.egress.wait_no_more(&self.own);
         }
-        self.visit.retry_at = None;
+        (self.visit.retry_at, self.visit.rests) = (None, false);
         self.visit.woken |= self.woken.take();
         let recheck = self.recheck.take();
         self.asked.set(false);
@@ -180,7 +180,7 @@ impl<T: TxDescriptors> TxLane<T> {
     }
 
     pub(super) fn arm(&self) -> Armed {
-        let armed = self.egress.arm(&self.asked);
+        let armed = self.egress.arm(self.visit.rests, &self.asked);
         self.recheck.set(armed == Armed::WorkPending);
         armed
     }

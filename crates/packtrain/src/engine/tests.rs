@@ -11,5 +11,6 @@ mod kept;
 mod memory;
 mod moderation;
 mod resets;
+mod slow;
 mod steps;
 mod threads;

@@ -136,6 +136,10 @@ macro_rules! any_port {
                 match self { $(Self::$variant(tx) => tx.arm(),)* }
             }
 
+            fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+                match self { $(Self::$variant(tx) => tx.arm_for(packets),)* }
+            }
+
             fn is_blocked(&self) -> bool {
                 match self { $(Self::$variant(tx) => tx.is_blocked(),)* }
             }

@@ -220,6 +220,8 @@ fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim
         segments,
         gso_segments: segments,
         delay: options.completion_delay,
+        rate: options.rate,
+        interrupts: options.interrupts,
         reorder: options.shuffled,
         ..usual
     };

@@ -23,7 +23,7 @@ mod tests;
 
 pub use keys::{KEYS, Key};
 
-use super::sim::{CompletionDelay, Far};
+use super::sim::{CompletionDelay, Far, Interrupts};
 use crate::capture::Format;
 use crate::driver::{Coalesce, Features, SettingError, Wishes};
 use keys::{KINDS, NOT_BUILT, nearest};
@@ -172,6 +172,10 @@ pub struct SimOptions {
     pub far: Far,
     /// When a sent packet is reported as done.
     pub completion_delay: CompletionDelay,
+    /// Packets that each TX queue sends in a second; `None` for as fast as they come.
+    pub rate: Option<u64>,
+    /// When a sent packet wakes who waits, with a rate.
+    pub interrupts: Interrupts,
     /// Sent packets are reported in an order drawn from the seed.
     pub shuffled: bool,
     /// Each TX queue stands still from the start until it is reset.
@@ -446,6 +450,10 @@ impl PortKind {
             (Self::Sim(sim), "completion-delay") => {
                 sim.completion_delay = value::completion_delay(value)?;
             }
+            (Self::Sim(sim), "rate") => sim.rate = Some(number(value, keys::RATES)?),
+            (Self::Sim(sim), "interrupts") => {
+                sim.interrupts = *one_of(value, value::INTERRUPTS)?;
+            }
             (Self::Sim(sim), "lose-completions") => {
                 sim.lose_completions = Some(number(value, keys::FAULTS)?);
             }
@@ -529,6 +537,11 @@ impl PortKind {
                 }
                 let delay = value::completion_delay_text(sim.completion_delay);
                 keys.some("completion-delay", delay)?;
+                keys.some("rate", sim.rate)?;
+                if sim.interrupts != Interrupts::default() {
+                    let name = value::name_of(&sim.interrupts, value::INTERRUPTS);
+                    keys.some("interrupts", name)?;
+                }
                 keys.flag("shuffled", sim.shuffled)?;
                 keys.flag("hang", sim.hang)?;
                 keys.some("lose-completions", sim.lose_completions)?;

@@ -9,6 +9,7 @@ mod in_flight;
 mod limit;
 mod prepare;
 mod reset;
+mod room;
 mod service;
 mod source;
 mod watchdog;
@@ -30,6 +31,7 @@ use doorbell::Doorbell;
 use in_flight::InFlight;
 use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
+use room::{Done, Room};
 use source::Source;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,6 +61,9 @@ pub struct TxQueue<T> {
     bytes: ByteLimit,
     doorbell: Doorbell,
     watchdog: Watchdog,
+    room: Room,
+    /// What the device gave back since the start.
+    done: Done,
     troubles: TroubleLog,
     /// Something was noted in it that nobody has taken yet.
     trouble_news: bool,
@@ -126,6 +131,8 @@ impl<T: TxDescriptors> TxQueue<T> {
             bytes: ByteLimit::default(),
             doorbell: Doorbell::default(),
             watchdog: Watchdog::default(),
+            room: Room::default(),
+            done: Done::default(),
             troubles: TroubleLog::default(),
             trouble_news: false,
             stalled: None,
@@ -316,6 +323,14 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn stall(&mut self, stall: Stall) -> Sent {
         if self.stalled.replace(stall).is_none() {
             self.count_stall(stall);
+            self.room.end();
+        }
+        if matches!(stall, Stall::NoDescriptor | Stall::ByteLimit) {
+            let wanted = self.wanted() as u64;
+            let in_flight = self.in_flight.len() as u64;
+            self.room.fill(self.now, in_flight, wanted);
+        } else {
+            self.room.end();
         }
         Sent::Stalled(stall)
     }
@@ -323,6 +338,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn restart(&mut self) {
         if self.stalled.take().is_some() {
             self.counters.restarts.add(1);
+            self.room.end();
         }
     }
 

@@ -202,11 +202,10 @@ impl<T> Egress<T> {
     }
 
     /// Whether the device of an idle ring shall wake the worker when it has completed packets. Not
-    /// while applications put them there and go on: that would be a wake-up for every few packets,
-    /// and who sends collects them. The worker looks in by the clock then.
+    /// while the run goes on: that would be a wake-up for every few packets, and nobody waits for
+    /// them. Who sends collects them, and the worker looks in by the clock.
     pub(super) fn wants_completions(&self) -> bool {
-        let by_handle = self.stats.shown.by_handle.get() > 0;
-        self.in_flight() > 0 && !(by_handle && self.is_shared() && !self.is_shut())
+        self.in_flight() > 0 && self.is_shut()
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -637,9 +636,9 @@ impl<T: TxDescriptors> Egress<T> {
     }
 
     /// Asks the device for a wake-up, if anything waits for it and nobody else is at it: another
-    /// producer tells the worker when it leaves anything, or was only looking. `asked`: whether the
-    /// device was.
-    pub(super) fn arm(&self, asked: &Cell<bool>) -> Armed {
+    /// producer tells the worker when it leaves anything, or was only looking. `looks`: the worker
+    /// will look by its clock. `asked`: whether the device was asked.
+    pub(super) fn arm(&self, looks: bool, asked: &Cell<bool>) -> Armed {
         let (claim, stall) = match self.ring.status() {
             Status::Idle if !self.wants_completions() => return Armed::Idle,
             Status::Idle => (Claim::Free, None),
@@ -652,7 +651,8 @@ impl<T: TxDescriptors> Egress<T> {
         let Some(mut consumer) = self.ring.try_consume(claim) else {
             return Armed::WorkPending;
         };
-        let (armed, ready) = consumer.with_state(|station| (station.arm(), station.is_ready()));
+        let (armed, ready) =
+            consumer.with_state(|station| (station.arm(looks), station.is_ready()));
         asked.set(armed == Armed::Idle);
         let said = match stall {
             Some(cause) if !ready => Turn::Stalled(cause),

@@ -45,6 +45,8 @@ pub(in crate::engine) struct Visit {
     pub(in crate::engine) watch: Watch,
     /// When to come again though nothing wakes it.
     pub(in crate::engine) retry_at: Option<Instant>,
+    /// That is when the device is to be looked at, and it wakes nobody before.
+    pub(in crate::engine) rests: bool,
     /// Why the run cannot go on.
     pub(in crate::engine) error: Option<DeviceError>,
     /// It is the visit at the start of a step: the queue does what is due.
@@ -113,6 +115,7 @@ impl<T: TxDescriptors> Station<T> {
         let result = match (&mut visit, &self.queue) {
             (Some(visit), Some(queue)) => {
                 visit.retry_at = queue.retry_at(now());
+                visit.rests = queue.rests();
                 // The first error is the one to tell.
                 result.and_then(|sent| visit.watch.set(queue).map(|()| sent))
             }
@@ -173,7 +176,8 @@ impl<T: TxDescriptors> Station<T> {
             self.by_handle = visit.is_none();
         }
         // Of a worker's step there is more to come, and it rings once for all of it.
-        let more = visit.is_some() && own.is_some();
+        let is_worker = visit.is_some();
+        let more = is_worker && own.is_some();
         let due = match visit {
             Some(visit) => {
                 visit.owes |= more;
@@ -186,7 +190,12 @@ impl<T: TxDescriptors> Station<T> {
             None => queue.in_flight() > 0 || !queue.is_ready(),
         };
         if due {
+            let before = queue.counters().reclaimed.get();
             queue.service(now())?;
+            if is_worker && queue.counters().reclaimed.get() != before {
+                // What was asked for has been found.
+                queue.note_wakeup();
+            }
         }
         if queue.is_stopped() {
             // It stays in the ring, which is stalled for as long, also while it is empty.
@@ -311,12 +320,13 @@ impl<T: TxDescriptors> Station<T> {
         self.failed.is_some()
     }
 
-    /// Asks the device for a wake-up.
-    pub(super) fn arm(&mut self) -> Armed {
+    /// Asks the device for a wake-up. `looks`: the worker will look by its clock.
+    pub(super) fn arm(&mut self, looks: bool) -> Armed {
         if self.failed.is_some() {
             return Armed::WorkPending;
         }
-        self.queue.as_mut().map_or(Armed::Idle, TxQueue::arm)
+        let queue = self.queue.as_mut();
+        queue.map_or(Armed::Idle, |queue| queue.arm_and_look(looks))
     }
 
     /// Counts what is here and in `items` as lost for `reason`.

@@ -70,6 +70,9 @@ pub struct TxState {
     /// Accepted packets stay with the device until `complete` allows it to report them.
     pub keeps: bool,
     pub complete: usize,
+    /// It can wake who sleeps for a number of completions, and for how many it was asked to.
+    pub counts: bool,
+    pub armed_for: Option<usize>,
     pub kept: VecDeque<Token>,
     pub removed: bool,
     /// The system has no memory for a packet.
@@ -367,6 +370,19 @@ impl TxDescriptors for FakeTx {
         } else {
             Armed::Idle
         }
+    }
+
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        let mut state = self.state.lock().unwrap();
+        if !state.counts {
+            return None;
+        }
+        state.armed_for = Some(packets);
+        Some(if state.complete.min(state.kept.len()) >= packets {
+            Armed::WorkPending
+        } else {
+            Armed::Idle
+        })
     }
 
     fn reset(

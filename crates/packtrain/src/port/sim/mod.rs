@@ -51,6 +51,19 @@ pub enum CompletionDelay {
     Packets(u32),
 }
 
+/// What a device with a rate can say of its completions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interrupts {
+    /// When as many packets are done as it was asked for, as NICs with interrupt moderation.
+    #[default]
+    Counted,
+    /// When any is done.
+    Each,
+}
+
+/// Most packets a second that a rate may be: ten times what a CPU sends.
+pub const RATE_MAX: u64 = 100_000_000;
+
 /// What one endpoint is and how it misbehaves.
 ///
 /// In every mode, a `reclaim` without a packet since the one before counts as one step of
@@ -98,6 +111,12 @@ pub struct SimConfig {
     pub min_packet_bytes: usize,
     /// When sent packets are reported.
     pub delay: CompletionDelay,
+    /// Packets that each queue sends in a second of real time, and is done with no sooner; then it
+    /// raises an interrupt. `None` for as fast as they come. What is transmitted arrives at the
+    /// other end at once all the same.
+    pub rate: Option<u64>,
+    /// What it says of completions, with a rate.
+    pub interrupts: Interrupts,
     /// Reports them in random order among those that are due.
     pub reorder: bool,
     /// Pause frames: the other end stops sending while this one has no buffer posted. Without them
@@ -131,6 +150,8 @@ impl Default for SimConfig {
             contiguous_headers: false,
             min_packet_bytes: 0,
             delay: CompletionDelay::None,
+            rate: None,
+            interrupts: Interrupts::Counted,
             reorder: false,
             flow_control: false,
             corrupt_every: 0,
@@ -164,7 +185,17 @@ impl SimConfig {
                 )));
             }
         }
-        Ok(())
+        let Some(rate) = self.rate else {
+            return Ok(());
+        };
+        let why = if !(1..=RATE_MAX).contains(&rate) {
+            format!("rate is {rate}, and must be from 1 to {RATE_MAX}")
+        } else if self.delay != CompletionDelay::None {
+            "sent packets are reported at a rate or after a delay: leave one of them out".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(DeviceError::Unsupported(format!("{}: {why}", self.name)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The transmitting half of a simulated queue, and the hardware behind it.
 
 use super::wire::{Arrival, End, RxState, TxWaiter, Wire, Word, take_one};
-use super::{CompletionDelay, Rng, SimConfig};
+use super::{CompletionDelay, Interrupts, Rng, SimConfig};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Interest, Link, Refused, Reset, Token,
     TxDescriptors, TxMemory, TxPacket,
@@ -9,15 +9,17 @@ use crate::driver::{
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Packet, VlanTag};
 use crate::stats::DropReason;
+use crate::time::{Clock, Instant, MonotonicClock};
 use packtrain_offload::checksum::Sum;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::segment::{Fill, SegmentError, Segmenter, finish_partial};
 use std::collections::VecDeque;
 use std::iter;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The transmitting half of one queue.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub struct SimTx {
     due: VecDeque<Sent>,
     /// Steps of the unit that the completion delay counts.
     clock: u64,
+    /// Of a device with a rate. Boxed as `engine` is.
+    pace: Option<Box<Pace>>,
     /// Nothing was handed over since the last `reclaim`.
     quiet: bool,
     /// Sent, and never to be reported.
@@ -48,6 +52,17 @@ pub struct SimTx {
     engine: Box<Engine>,
     doorbells: u64,
     syscalls: u64,
+}
+
+/// The time of a device with a rate.
+#[derive(Debug)]
+struct Pace {
+    /// What the wire takes for a packet, and when the last is sent.
+    each: Duration,
+    busy_until: Instant,
+    clock: MonotonicClock,
+    /// The completion interrupt was set.
+    interrupts: bool,
 }
 
 /// A packet in the TX ring.
@@ -67,6 +82,8 @@ struct Sent {
     token: Token,
     descriptors: usize,
     due: u64,
+    /// With a rate: when it is on the wire.
+    at: Instant,
 }
 
 impl SimTx {
@@ -78,7 +95,16 @@ impl SimTx {
         seed: u64,
     ) -> Self {
         let ring = wire.end(side).config.tx_ring;
+        let rate = wire.end(side).config.rate;
         Self {
+            pace: rate.map(|rate| {
+                Box::new(Pace {
+                    each: Duration::from_nanos(1_000_000_000 / rate),
+                    busy_until: Instant::default(),
+                    clock: MonotonicClock::new(),
+                    interrupts: false,
+                })
+            }),
             wire,
             side,
             destination,
@@ -189,10 +215,15 @@ impl SimTx {
                 n
             }
         };
+        let at = self.pace.as_mut().map_or(Instant::default(), |pace| {
+            pace.busy_until = pace.busy_until.max(pace.clock.now()).after(pace.each);
+            pace.busy_until
+        });
         self.sent.push_back(Sent {
             token: entry.token,
             descriptors: entry.descriptors,
             due: self.clock + u64::from(after),
+            at,
         });
         Some(entry)
     }
@@ -206,6 +237,7 @@ impl SimTx {
                 token: entry.token,
                 descriptors: entry.descriptors,
                 due: 0,
+                at: Instant::default(),
             });
         }
         self.visible = 0;
@@ -213,10 +245,44 @@ impl SimTx {
             token,
             descriptors: 0,
             due: 0,
+            at: Instant::default(),
         }));
         for sent in &mut self.sent {
-            sent.due = 0;
+            (sent.due, sent.at) = (0, Instant::default());
         }
+    }
+
+    /// The time, where packets need some.
+    fn now(&self) -> Instant {
+        let pace = self.pace.as_ref();
+        pace.map_or(Instant::default(), |pace| pace.clock.now())
+    }
+
+    /// The completion interrupt of a device with a rate: once `packets` are completed, or all.
+    fn interrupt_after(&mut self, packets: usize) -> Armed {
+        let more = packets.saturating_sub(self.due.len()).min(self.sent.len());
+        let Some(last) = more.checked_sub(1).and_then(|index| self.sent.get(index)) else {
+            return if self.due.is_empty() {
+                Armed::Idle
+            } else {
+                Armed::WorkPending
+            };
+        };
+        let (at, now) = (last.at, self.now());
+        if at <= now {
+            return Armed::WorkPending;
+        }
+        if take_one(&self.wire.end(self.side).lose_interrupts) {
+            return Armed::Idle;
+        }
+        if let Some(waiter) = self.waiter() {
+            waiter.raise_in(at.since(now));
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.interrupts = true;
+        }
+        self.syscalls += 1;
+        Armed::Idle
     }
 
     /// The device does nothing until it is reset.
@@ -296,10 +362,13 @@ impl TxDescriptors for SimTx {
     }
 
     fn reclaim(&mut self, completed: &mut Completed) {
-        if let Some(waiter) = self.waiter()
-            && waiter.lower()
-        {
-            self.syscalls += 1;
+        let pace = self.pace.as_mut();
+        let interrupts = pace.is_some_and(|pace| std::mem::take(&mut pace.interrupts));
+        if let Some(waiter) = self.waiter() {
+            if interrupts {
+                waiter.calm();
+            }
+            self.syscalls += u64::from(waiter.lower()) + u64::from(interrupts);
         }
         if self.wire.link(self.side) == Link::Removed {
             self.give_all_back();
@@ -312,7 +381,9 @@ impl TxDescriptors for SimTx {
         if counts_reclaims || std::mem::replace(&mut self.quiet, true) {
             self.clock += 1;
         }
-        while let Some(sent) = self.sent.pop_front_if(|sent| sent.due <= self.clock) {
+        let now = self.now();
+        let is_due = |sent: &mut Sent| sent.due <= self.clock && sent.at <= now;
+        while let Some(sent) = self.sent.pop_front_if(is_due) {
             self.due.push_back(sent);
         }
         while !self.due.is_empty() {
@@ -341,6 +412,9 @@ impl TxDescriptors for SimTx {
         if self.is_hung() {
             return Armed::Idle;
         }
+        if self.pace.is_some() {
+            return self.interrupt_after(1);
+        }
         if !self.sent.is_empty() || !self.due.is_empty() {
             if take_one(&self.wire.end(self.side).lose_interrupts) {
                 return Armed::Idle;
@@ -350,6 +424,18 @@ impl TxDescriptors for SimTx {
             return Armed::WorkPending;
         }
         Armed::Idle
+    }
+
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        // Without a rate, what was sent is completed by looking.
+        if self.pace.is_none() {
+            return Some(self.arm());
+        }
+        let counts = self.config().interrupts == Interrupts::Counted;
+        (counts && !self.starved && !self.is_hung()).then(|| {
+            self.pump();
+            self.interrupt_after(packets)
+        })
     }
 
     fn is_blocked(&self) -> bool {
@@ -378,13 +464,15 @@ impl TxDescriptors for SimTx {
         self.visible = 0;
         self.free = self.config().tx_ring;
         self.paused = false;
+        if let Some(pace) = &mut self.pace {
+            pace.busy_until = Instant::default();
+        }
         self.wire.end(self.side).set_hung(self.queue, false);
         Ok(Reset::Done)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.waiter()
-            .map(|waiter| (waiter.event.as_fd(), Interest::Read))
+        self.waiter().map(|waiter| (waiter.fd(), Interest::Read))
     }
 
     fn doorbells(&self) -> u64 {

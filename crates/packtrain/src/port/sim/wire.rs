@@ -4,12 +4,14 @@ use super::{SimConfig, SimCounters};
 use crate::driver::{Attach, DeviceCounters, Features, Link, RxBuffers};
 use crate::limits::QUEUES_MAX;
 use crate::packet::{Packet, VlanTag};
-use crate::port::sys::event::Event;
+use crate::port::sys::event::{Event, Timer};
 use packtrain_offload::offload::{ChecksumState, Gso};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -163,7 +165,11 @@ impl Attached {
                 state: Mutex::new(RxState::new(config.rx_ring - 1, large)),
             });
             waiters.push(TxWaiter {
-                event: Event::new()?,
+                interrupt: if config.rate.is_some() {
+                    Interrupt::Timed(Timer::new()?)
+                } else {
+                    Interrupt::AtOnce(Event::new()?)
+                },
                 armed: AtomicBool::new(false),
                 signalled: AtomicBool::new(false),
             });
@@ -179,17 +185,51 @@ impl Attached {
 /// Where a transmitter waits.
 #[derive(Debug)]
 pub(super) struct TxWaiter {
-    pub(super) event: Event,
+    interrupt: Interrupt,
     /// Wants to know of posted buffers. Set under the receiver's lock.
     pub(super) armed: AtomicBool,
     pub(super) signalled: AtomicBool,
 }
 
+/// How a transmitter is woken: by others, or when the time of a completion has come.
+#[derive(Debug)]
+enum Interrupt {
+    AtOnce(Event),
+    Timed(Timer),
+}
+
 impl TxWaiter {
+    /// What becomes readable.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        match &self.interrupt {
+            Interrupt::AtOnce(event) => event.as_fd(),
+            Interrupt::Timed(timer) => timer.as_fd(),
+        }
+    }
+
+    /// The completion that is waited for is due in so much time. Only of a device with a rate.
+    pub(super) fn raise_in(&self, time: Duration) {
+        match &self.interrupt {
+            Interrupt::AtOnce(_) => debug_assert!(false, "without a rate there is no time"),
+            Interrupt::Timed(timer) => timer.set(time),
+        }
+    }
+
+    /// It is not waited for any more.
+    pub(super) fn calm(&self) {
+        match &self.interrupt {
+            Interrupt::AtOnce(event) => event.clear(),
+            Interrupt::Timed(timer) => timer.clear(),
+        }
+    }
+
     /// Makes the descriptor readable, once.
     pub(super) fn raise(&self) {
         if !self.signalled.swap(true, Ordering::AcqRel) {
-            self.event.notify();
+            match &self.interrupt {
+                Interrupt::AtOnce(event) => event.notify(),
+                Interrupt::Timed(timer) => timer.set(Duration::ZERO),
+            }
         }
     }
 
@@ -199,7 +239,7 @@ impl TxWaiter {
         if !self.signalled.load(Ordering::Acquire) {
             return false;
         }
-        self.event.clear();
+        self.calm();
         self.signalled.store(false, Ordering::SeqCst);
         true
     }

@@ -16,6 +16,7 @@ pub(super) const SEGMENTS: RangeInclusive<usize> = 1..=SEGMENTS_MAX;
 pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FRAME_BYTES_MAX;
 pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
 pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
+pub(super) const RATES: RangeInclusive<u64> = 1..=sim::RATE_MAX;
 /// Faults that one device is told to have.
 pub(super) const FAULTS: RangeInclusive<u64> = 1..=4096;
 /// Without 0, which means "no VLAN", and 4095, which is reserved (IEEE 802.1Q table 9-2).
@@ -170,6 +171,18 @@ pub const KEYS: &[Key] = &[
         "completion-delay",
         "Nflushes|Nreclaims|Npackets (N from 1 to 4096)",
         "report sent packets so much later",
+    ),
+    only(
+        SIM,
+        "rate",
+        "1..100000000",
+        "packets that each TX queue sends in a second",
+    ),
+    only(
+        SIM,
+        "interrupts",
+        "counted|each",
+        "with a rate: woken once many packets are sent, or one",
     ),
     only(SIM, "shuffled", "", "report sent packets in random order"),
     only(

@@ -287,6 +287,8 @@ fn keys_of_one_kind() {
         rings: Some(512),
         far: Far::Echo,
         completion_delay: CompletionDelay::Flushes(3),
+        rate: Some(9),
+        interrupts: Interrupts::Each,
         shuffled: true,
         hang: true,
         lose_completions: Some(5),
@@ -295,7 +297,7 @@ fn keys_of_one_kind() {
     };
     let spec = parse(
         "sim:rings=512,segs=8,seed=7,far=echo,completion-delay=3flushes,shuffled,link=ip,hang,\
-         lose-completions=5,lose-wakeups=6",
+         lose-completions=5,lose-wakeups=6,rate=9,interrupts=each",
     );
     assert_eq!(spec.kind, PortKind::Sim(sim));
     assert_eq!(
@@ -317,6 +319,7 @@ fn ranges_end_where_help_says() {
         ("null:source", "count", "1", &max, "18446744073709551616"),
         ("null:source", "flows", "1", "64512", "64513"),
         ("sim:", "rings", "8", "4096", "4097"),
+        ("sim:", "rate", "1", "100000000", "100000001"),
         ("sim:", "lose-completions", "1", "4096", "4097"),
         ("sim:", "lose-wakeups", "1", "4096", "4097"),
     ];

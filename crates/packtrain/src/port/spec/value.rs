@@ -1,6 +1,8 @@
 //! The values of a port spec: escapes, numbers, times, names, and how each is written again.
 
-use super::{CompletionDelay, DELAY_MAX, Far, INTERFACE_NAME_BYTES_MAX, Pace, SpecError, keys};
+use super::{
+    CompletionDelay, DELAY_MAX, Far, INTERFACE_NAME_BYTES_MAX, Interrupts, Pace, SpecError, keys,
+};
 use crate::capture::Format;
 use crate::driver::{Coalesce, Features, RxBuffers};
 use crate::limits::QUEUES_MAX;
@@ -35,6 +37,8 @@ pub(super) const FORMATS: Words<Format> = &[
 ];
 pub(super) const LINKS: Words<LinkType> =
     &[("ethernet", LinkType::Ethernet), ("ip", LinkType::RawIp)];
+pub(super) const INTERRUPTS: Words<Interrupts> =
+    &[("counted", Interrupts::Counted), ("each", Interrupts::Each)];
 pub(super) const FARS: Words<Far> = &[("discard", Far::Discard), ("echo", Far::Echo)];
 const TIME_UNITS: Words<u64> = &[
     ("ns", 1),

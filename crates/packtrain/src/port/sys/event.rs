@@ -1,10 +1,12 @@
-//! A counter that a thread can wait for together with sockets: `eventfd(2)`.
+//! What a thread can wait for together with sockets: a counter, `eventfd(2)`, and a time,
+//! `timerfd_create(2)`.
 
-#![allow(unsafe_code, reason = "eventfd is a raw system call")]
+#![allow(unsafe_code, reason = "eventfd and timerfd are raw system calls")]
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// Readable from `notify` until `clear`.
 #[derive(Debug)]
@@ -49,6 +51,64 @@ impl AsFd for Event {
     }
 }
 
+/// Readable once its time has come, until `clear`.
+#[derive(Debug)]
+pub(crate) struct Timer(OwnedFd);
+
+impl Timer {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when no descriptor is left.
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: a plain call; the result is checked before use.
+        let raw = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `raw` was just returned to us and nobody else has it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(raw) }))
+    }
+
+    /// Readable when `time` is over, and not before. One system call.
+    pub(crate) fn set(&self, time: Duration) {
+        // Zero would never come.
+        self.settime(time.max(Duration::from_nanos(1)));
+    }
+
+    /// Unreadable, and not set any more. One system call.
+    pub(crate) fn clear(&self) {
+        self.settime(Duration::ZERO);
+    }
+
+    fn settime(&self, time: Duration) {
+        let zero = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let new = libc::itimerspec {
+            it_interval: zero,
+            it_value: libc::timespec {
+                tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+                tv_nsec: time.subsec_nanos().into(),
+            },
+        };
+        let fd = self.0.as_raw_fd();
+        // SAFETY: the descriptor is ours, `new` lives as long as the call, the old one is not asked
+        // for.
+        let set = unsafe { libc::timerfd_settime(fd, 0, &raw const new, std::ptr::null_mut()) };
+        debug_assert_eq!(set, 0, "a valid time for a timer");
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Whether `fd` becomes what `interest` says within `patience`. One system call.
 ///
 /// # Errors
@@ -58,9 +118,8 @@ impl AsFd for Event {
 pub(crate) fn is_ready(
     fd: BorrowedFd<'_>,
     interest: crate::driver::Interest,
-    patience: std::time::Duration,
+    patience: Duration,
 ) -> io::Result<bool> {
-    use std::os::fd::AsRawFd;
     let events = match interest {
         crate::driver::Interest::Read => libc::POLLIN,
         crate::driver::Interest::Write => libc::POLLOUT,
@@ -82,7 +141,6 @@ pub(crate) fn is_ready(
 mod tests {
     use super::*;
     use crate::driver::Interest;
-    use std::time::Duration;
 
     fn readable(event: &Event) -> bool {
         is_ready(event.as_fd(), Interest::Read, Duration::ZERO).unwrap()
@@ -99,5 +157,20 @@ mod tests {
         assert!(!readable(&event));
         event.clear();
         assert!(!readable(&event));
+    }
+
+    #[test]
+    fn a_timer_is_readable_from_its_time_to_clear() {
+        let timer = Timer::new().unwrap();
+        let ready = |patience| is_ready(timer.as_fd(), Interest::Read, patience).unwrap();
+        let long = Duration::from_secs(3600);
+        timer.set(long);
+        assert!(!ready(Duration::ZERO));
+        for time in [Duration::ZERO, Duration::from_micros(10)] {
+            timer.set(time);
+            assert!(ready(long));
+            timer.clear();
+            assert!(!ready(Duration::ZERO));
+        }
     }
 }

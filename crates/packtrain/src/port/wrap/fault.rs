@@ -658,6 +658,10 @@ impl<T: TxDescriptors> TxDescriptors for FaultTx<T> {
         self.inner.arm()
     }
 
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        self.inner.arm_for(packets)
+    }
+
     fn is_blocked(&self) -> bool {
         self.inner.is_blocked()
     }

@@ -9,9 +9,10 @@
 //! The rules compare one interval with the next, and hold where an interval is at least as long as
 //! a packet is in the device. Linux has that from interrupts; whoever looks each few microseconds
 //! does not, and would take what is under way for what is too much. So looks are taken together
-//! until as much time is over as a packet needs that finds the device empty.
+//! until as much time is over as a packet needs that finds the device empty, and as passes between
+//! two looks of somebody who sleeps meanwhile.
 
-use crate::limits::{TX_BYTES_HOLD, TX_BYTES_MAX, TX_BYTES_START, TX_LATENCY_MAX};
+use crate::limits::{TX_BYTES_HOLD, TX_BYTES_MAX, TX_BYTES_START, TX_LATENCY_MAX, TX_REST_MAX};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -33,6 +34,11 @@ pub(super) struct ByteLimit {
     first: Option<First>,
     /// From a look at a packet that found the device empty to its completion.
     latency: Option<Duration>,
+    /// An interval is to be this long: who waits for room does not look before it is over.
+    interval: Duration,
+    /// The last look, and how long nobody had looked before it.
+    looked: Option<Instant>,
+    gap: Duration,
     /// The least that was too much since `shrunk_at`.
     slack: Option<u64>,
     shrunk_at: Option<Instant>,
@@ -74,6 +80,9 @@ impl ByteLimit {
             began: None,
             first: None,
             latency: None,
+            interval: Duration::ZERO,
+            looked: None,
+            gap: Duration::ZERO,
             slack: None,
             shrunk_at: None,
         }
@@ -110,11 +119,20 @@ impl ByteLimit {
 
     /// Somebody looks what the device is done with. The clock may have jumped, also back.
     pub(super) fn look(&mut self, now: Instant) {
+        if self.looked != Some(now) {
+            self.gap = now.since(self.looked.unwrap_or(now));
+            self.looked = Some(now);
+        }
         self.began = Some(self.began.map_or(now, |began| began.min(now)));
         self.shrunk_at = Some(self.shrunk_at.map_or(now, |at| at.min(now)));
         if let Some(first) = &mut self.first {
             first.seen = Some(first.seen.map_or(now, |seen| seen.min(now)));
         }
+    }
+
+    /// Who waits for room looks no more often than this.
+    pub(super) const fn look_every(&mut self, interval: Duration) {
+        self.interval = interval;
     }
 
     /// The device is done with so many bytes. Call it once for all that one look has found.
@@ -126,7 +144,8 @@ impl ByteLimit {
         self.learn_latency(now);
         let began = self.began.unwrap_or(now);
         // Whether it has run empty is not to be seen any more once it has packets again.
-        if self.in_device() == 0 || now.since(began) >= self.latency.unwrap_or_default() {
+        let interval = self.interval.max(self.latency.unwrap_or_default());
+        if self.in_device() == 0 || now.since(began) >= interval {
             self.judge(now, over);
             self.began = Some(now);
         }
@@ -138,6 +157,10 @@ impl ByteLimit {
         };
         self.first = None;
         let sample = now.since(first.seen.unwrap_or(now)).min(TX_LATENCY_MAX);
+        if self.gap > TX_REST_MAX && self.latency.is_none_or(|latency| sample > latency) {
+            // Nobody waited for it, and it may have been done for long.
+            return;
+        }
         // Down at once and up slowly: what was in the way once is not the device's.
         let latency = self.latency.unwrap_or(sample);
         self.latency = Some(match sample.checked_sub(latency) {

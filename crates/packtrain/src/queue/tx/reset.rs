@@ -52,6 +52,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.put_back(&mut done);
         self.count_lost(&mut done);
         self.bytes.empty();
+        self.room.forget();
         self.doorbell.rung();
         self.front_defragged = false;
         self.watchdog.begin_again(self.now);

@@ -4,7 +4,7 @@
 use super::watchdog::{Seen, Verdict};
 use super::{Source, TxQueue};
 use crate::driver::{Armed, DeviceError, Interest, Token, TxDescriptors};
-use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS};
+use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS, TX_ROOM_FRACTION};
 use crate::stats::{DropReason, Stall, Trouble, TroubleLog, TroubleReport};
 use crate::time::Instant;
 use std::os::fd::BorrowedFd;
@@ -39,6 +39,14 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.poll()?;
         } else if quiet || few_free || self.unasked >= TX_RECLAIM_PACKETS {
             self.reclaim();
+        }
+        if self.stalled.is_none() {
+            // Nothing waits for them. A few are collected in time; of many the memory is missed.
+            if self.in_flight.len() > self.in_flight.slots() / TX_ROOM_FRACTION {
+                self.room.keep(now);
+            } else {
+                self.room.end();
+            }
         }
         let pending = self.is_pending();
         let seen = Seen {
@@ -179,15 +187,19 @@ impl<T: TxDescriptors> TxQueue<T> {
         if freed > 0 {
             self.counters.reclaims.add(1);
         }
+        let in_flight = self.in_flight.len() as u64;
+        self.room.look(self.now, self.done, in_flight);
+        self.bytes.look_every(self.room.interval());
         freed
     }
 
     /// Frees the packets whose tokens are in `completed`.
     pub(super) fn free_completed(&mut self) -> usize {
-        let (mut freed, mut bytes) = (0, 0);
+        let (mut freed, mut wire_packets, mut bytes) = (0, 0, 0);
         for token in self.completed.drain() {
-            if let Some((_packet, sent)) = self.in_flight.take(token) {
+            if let Some((packet, sent)) = self.in_flight.take(token) {
                 freed += 1;
+                wire_packets += u64::from(packet.meta().wire_packets);
                 bytes += u64::from(sent);
             } else {
                 self.counters.bad_completions.add(1);
@@ -195,6 +207,8 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         if freed > 0 {
             self.counters.reclaimed.add(freed as u64);
+            self.done.packets += freed as u64;
+            self.done.wire_packets += wire_packets;
             self.bytes.complete(self.now, bytes);
         }
         freed
@@ -246,9 +260,37 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.stalled = None;
     }
 
-    /// Asks for a wake-up if the device has packets, or some wait for it. Rings the doorbell
-    /// before: nobody sleeps on packets of which the device does not know.
+    /// How many packets the device is to be done with before somebody is woken. A quarter of its
+    /// slots has room for several packets of any kind, since one takes at most a twelfth of a ring,
+    /// and what is left keeps it busy meanwhile. Of fewer packets than slots it is half of them,
+    /// and of those that are as many bytes as it may have, a little less: the limit grows where
+    /// more than half have gone from one look to the next.
+    pub(super) fn wanted(&self) -> usize {
+        let in_flight = self.in_flight.len();
+        let wanted = match self.stalled {
+            Some(Stall::NoDescriptor) => {
+                (self.in_flight.slots() / TX_ROOM_FRACTION).min(in_flight / 2)
+            }
+            Some(Stall::ByteLimit) => (3 * in_flight).div_ceil(8),
+            // What it has is collected, and nobody waits for room.
+            None | Some(Stall::Flush) => in_flight / 2,
+            // It is not completions that it lacks.
+            Some(_) => 1,
+        };
+        wanted.max(1)
+    }
+
+    /// Asks for a wake-up if the device has packets, or some wait for it; not before it is done
+    /// with enough of them. One that cannot count is not asked if [`TxQueue::retry_at`] says when
+    /// to look. Rings the doorbell before: nobody sleeps on packets of which the device does not
+    /// know.
     pub fn arm(&mut self) -> Armed {
+        self.arm_and_look(true)
+    }
+
+    /// As [`TxQueue::arm`]. `looks`: whoever sleeps was told by [`TxQueue::retry_at`] when to look,
+    /// and does not watch the device.
+    pub(crate) fn arm_and_look(&mut self, looks: bool) -> Armed {
         if self.doorbell.is_owed()
             && let Err(error) = self.ring()
         {
@@ -261,28 +303,55 @@ impl<T: TxDescriptors> TxQueue<T> {
         if !waits && self.in_flight.is_empty() {
             return Armed::Idle;
         }
-        let armed = self.device.arm();
+        let wanted = self.wanted();
+        let mut counted = None;
+        if wanted > 1 {
+            counted = self.device.arm_for(wanted);
+            self.room.counts = counted.is_some();
+        }
+        if counted.is_none() && looks && self.rests() {
+            self.watchdog.sleep(false);
+            return Armed::Idle;
+        }
+        let armed = counted.unwrap_or_else(|| self.device.arm());
         self.watchdog.sleep(armed == Armed::Idle);
         armed
     }
 
+    /// Whether the device is full and left alone for now, and not asked to wake anybody.
+    pub(crate) fn rests(&self) -> bool {
+        self.stalled.is_some() && self.rests_until(self.now).is_some()
+    }
+
+    fn rests_until(&self, now: Instant) -> Option<Instant> {
+        // One that counts says by itself when it has room, and one that was asked what it has done.
+        let says = match self.stalled {
+            Some(_) => self.room.counts,
+            None => self.watchdog.is_waiting(),
+        };
+        self.room.rests_until(now).filter(|_| !says)
+    }
+
     /// What becomes ready when the device can go on, or has completed something; `None` for a
-    /// device that never makes anybody wait, and while the system lacks memory or the queue is
-    /// stopped: [`TxQueue::retry_at`] says when to try again then.
+    /// device that never makes anybody wait, while one that cannot count is left alone, and while
+    /// the system lacks memory or the queue is stopped: [`TxQueue::retry_at`] says when to try
+    /// again then.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         let stopped = self.stopped && self.in_flight.is_empty();
         let wake = self.device.wake();
-        wake.filter(|_| self.stalled != Some(Stall::NoMemory) && !stopped)
+        wake.filter(|_| self.stalled != Some(Stall::NoMemory) && !stopped && !self.rests())
     }
 
     /// When to step again though nothing wakes the worker: the system had no memory just now, a
-    /// doorbell is due, or a device with work is asked whether its wake-up was lost.
+    /// doorbell is due, the device has been left alone for long enough, or one with work is asked
+    /// whether its wake-up was lost.
     #[must_use]
     pub fn retry_at(&self, now: Instant) -> Option<Instant> {
         let waits = self.stalled == Some(Stall::NoMemory);
         let memory = waits.then(|| now.after(MEMORY_RETRY));
         let watchdog = self.is_pending().then(|| self.watchdog.poll_at());
-        [memory, self.doorbell.due_at(now), watchdog]
+        let rest = self.rests_until(now);
+        [memory, self.doorbell.due_at(now), rest, watchdog]
             .into_iter()
             .flatten()
             .min()

@@ -35,9 +35,9 @@ pub struct Regret {
     /// The worst.
     pub worst: usize,
     /// Whether it is worse than even the worst, beyond the noise: than the one that the other half
-    /// of the repeats chooses, and by the median of all repeats, which have to be four at least. One
-    /// half alone may choose a setting that is the worst in no other, and so
-    /// the best setting of all would be called the worst.
+    /// of the repeats chooses, and by the median of all repeats, which have to be four at least.
+    /// One half alone may choose a setting that is the worst in no other, and so the best setting
+    /// of all would be called the worst.
     pub is_worst: bool,
 }
 

@@ -23,6 +23,11 @@ pub(super) struct Cost {
 impl Cost {
     /// Of all workers and producers of this process, now.
     pub(super) fn now() -> Result<Self, LabError> {
+        Self::of(|_name| true)
+    }
+
+    /// Of those whose names are `wanted`.
+    fn of(wanted: impl Fn(&str) -> bool) -> Result<Self, LabError> {
         let failed = LabError::from_io("read /proc/self/task");
         let mut cost = Self::default();
         for entry in fs::read_dir("/proc/self/task").map_err(&failed)? {
@@ -39,6 +44,9 @@ impl Cost {
                 (_, true) => &mut cost.producers,
                 _ => continue,
             };
+            if !wanted(name) {
+                continue;
+            }
             let number = |key| field(&status, key).and_then(|text| text.parse::<u64>().ok());
             let numbers = [
                 "Pid:",
@@ -86,7 +94,8 @@ mod tests {
 
     #[test]
     fn a_thread_is_charged_to_its_kind_while_it_runs() {
-        let before = Cost::now().unwrap();
+        // Its own name: what other tests had run, and is gone, would be missing.
+        let name = format!("{PRODUCER}alone");
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let work = move || {
@@ -99,12 +108,12 @@ mod tests {
             // It waits: a voluntary switch, and it is still there to be looked at.
             assert!(ended.recv().is_err());
         };
-        let thread = thread::Builder::new().name(format!("{PRODUCER}test"));
+        let thread = thread::Builder::new().name(name.clone());
         let thread = thread.spawn(work).unwrap();
         told.recv().unwrap();
         // It may not have gone to sleep yet.
         let seen = (0..60_000).any(|_| {
-            let cost = Cost::now().unwrap().since(&before);
+            let cost = Cost::of(|other| other == name).unwrap();
             thread::sleep(Duration::from_millis(1));
             cost.producers > Duration::ZERO && cost.switches > 0
         });

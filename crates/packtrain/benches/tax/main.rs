@@ -5,8 +5,8 @@
 //! writes `target/bench/tax.json`. Both sides make their packets in the arena, and end when the
 //! device has put all of them on the wire. A round has a sample of each, one right after the other
 //! in turning order; differences are taken within a round. A sample is the fastest of 8 pieces of
-//! some hundred microseconds, since the machine is not ours alone. The thread that sends is on a
-//! CPU of its own choice; the framework's worker is there too, and works when it is asked to.
+//! some hundred microseconds, since the machine is not ours alone. The scheduler
+//! says who is on which CPU; the framework's worker is there too, and works when it is asked to.
 
 mod sides;
 
@@ -148,10 +148,6 @@ impl Row {
 fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let dispatches = [Dispatch::Adaptive, Dispatch::Direct];
     let mut hand = ByHand::new()?;
-    let mut ours = Vec::new();
-    for dispatch in dispatches {
-        ours.push(Framework::new(dispatch)?);
-    }
     let mut conditions = Conditions::of_host();
     conditions.add("samples", format!(
         "{} rounds of the fastest of {PIECES} pieces of {PACKETS} packets of {FRAME_BYTES} bytes",
@@ -164,6 +160,12 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     );
     let mut rows = Vec::new();
     for batch in BATCHES {
+        // Anew for each: what the policy learned of single packets it would keep for a while, and
+        // the rows are of loads that do not change.
+        let mut ours = Vec::new();
+        for dispatch in dispatches {
+            ours.push(Framework::new(dispatch)?);
+        }
         let mut players: Vec<&mut dyn Sender> = vec![&mut hand];
         players.extend(ours.iter_mut().map(|one| one as &mut dyn Sender));
         let found = compete(&mut players, batch, arguments.rounds)?;
@@ -180,9 +182,9 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
             print_row(&row);
             rows.push(row);
         }
-    }
-    for one in ours {
-        one.finish()?;
+        for one in ours {
+            one.finish()?;
+        }
     }
     println!("\niflib took about {IFLIB_PERCENT} % of the throughput of minimal packets (S1)");
     let file = arguments.json.clone();

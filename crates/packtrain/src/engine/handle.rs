@@ -10,6 +10,7 @@ use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use std::fmt;
 use std::future::poll_fn;
+use std::hint::spin_loop;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -349,6 +350,13 @@ impl TxHandle {
 /// then producer and consumer take turns on one CPU while another has nothing to do.
 const YIELDS: u32 = 16;
 
+/// If nobody else ran meanwhile, which took less than this, the consumer is on another CPU, and is
+/// left alone for so many [`spin_loop`]s: a microsecond or two. It makes space for a burst at a
+/// time, which takes it some ten; without the pauses all looks are over in five, and what comes
+/// then, to be written down as one that waits, interrupts its CPU (`membarrier(2)`).
+const ALONE: Duration = Duration::from_micros(2);
+const PAUSES: u32 = 30;
+
 /// How a blocking send tries.
 #[derive(Clone, Copy)]
 enum Attempt<'a> {
@@ -374,7 +382,13 @@ fn block_on_space<R>(
         if left().is_some_and(|left| left.is_zero()) {
             break;
         }
+        let begin = Instant::now();
         thread::yield_now();
+        if begin.elapsed() < ALONE {
+            for _ in 0..PAUSES {
+                spin_loop();
+            }
+        }
         if let Some(done) = attempt(Attempt::IfSpace) {
             return done;
         }

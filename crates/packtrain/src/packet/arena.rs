@@ -138,13 +138,19 @@ struct Free {
     lines: Vec<u32>,
 }
 
+/// How many segments refer to a frame. In a cache line of its own: who takes frames and who frees
+/// them are often two threads, of which each has others in hand.
+#[derive(Debug)]
+#[repr(align(64))]
+struct References(AtomicU32);
+
 /// Shared state of one arena, at a fixed address that lines and caches point to.
 pub(super) struct Core {
     mapping: Mapping,
     config: ArenaConfig,
     lines: NonNull<Line>,
     /// References to each frame by segments; zero while it is free. Small ones first.
-    references: Box<[AtomicU32]>,
+    references: Box<[References]>,
     free: Mutex<Free>,
     /// Threads that have a cache bound to this arena. Counted down as the last thing a thread does
     /// with the core: outside of the mutex, for unlocking touches it once more.
@@ -249,7 +255,7 @@ impl Arena {
         };
         let mut references = Vec::new();
         references.try_reserve_exact(frames as usize)?;
-        references.extend((0..frames).map(|_| AtomicU32::new(0)));
+        references.extend((0..frames).map(|_| References(AtomicU32::new(0))));
         // Last, since nothing frees it on an error.
         let layout = lines_layout(config.lines);
         // SAFETY: the layout is not empty.
@@ -319,7 +325,7 @@ impl Arena {
                 let slot = (base + index) as usize;
                 assert!(!seen[slot], "frame {slot} is on the free stack twice");
                 seen[slot] = true;
-                let references = core.references[slot].load(Ordering::Acquire);
+                let references = core.references[slot].0.load(Ordering::Acquire);
                 assert_eq!(references, 0, "frame {slot} is free and in use");
             }
         }
@@ -333,7 +339,7 @@ impl Arena {
             let slots = &core.references[range.start as usize..range.end as usize];
             slots
                 .iter()
-                .filter(|r| r.load(Ordering::Acquire) != 0)
+                .filter(|r| r.0.load(Ordering::Acquire) != 0)
                 .count() as u32
         };
         let frames = core.config.small_frames + core.config.large_frames;
@@ -404,7 +410,7 @@ impl Core {
             FrameClass::Small => 0,
             FrameClass::Large => self.config.small_frames,
         };
-        &self.references[(base + frame.index()) as usize]
+        &self.references[(base + frame.index()) as usize].0
     }
 
     /// One more segment refers to `frame`.

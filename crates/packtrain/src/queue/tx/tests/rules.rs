@@ -38,6 +38,57 @@ fn a_device_is_told_before_it_has_too_many_descriptors_that_it_does_not_know() {
     assert_eq!(bench.end(), 0);
 }
 
+/// iflib defers the doorbell by how full its ring is: each packet rings where that is little
+/// (mechanisms-bsd.md 1.14, case 9). Here it goes by what the caller has, whatever the device has.
+#[test]
+fn how_often_a_device_is_told_does_not_depend_on_how_much_it_has() {
+    // One descriptor each.
+    let spec = Spec {
+        payload: 20,
+        ..PLAIN
+    };
+    let full = TX_DOORBELL_DESCRIPTORS_MAX;
+    for in_flight in [0, 100, 150, 600] {
+        let mut bench = bench(1024);
+        for _ in 0..in_flight / 50 {
+            bench.add_many(&spec, 50);
+            let Bench { queue, burst, .. } = &mut bench;
+            assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+        }
+        assert_eq!(bench.queue.in_flight(), in_flight);
+        let mut told = bench.line().flushes;
+        let mut rung = |bench: &Bench| {
+            let flushes = bench.queue.device().flushes;
+            flushes - std::mem::replace(&mut told, flushes)
+        };
+        for packets in [1, 1, 1, 1, 1, 7] {
+            bench.add_many(&spec, packets);
+            let Bench { queue, burst, .. } = &mut bench;
+            assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
+            assert_eq!(rung(&bench), 1, "{packets} behind {in_flight}");
+        }
+        // Of a few, of as many as may wait, and of one more than twice as many.
+        for (packets, before) in [(5, 0), (full, 0), (2 * full + 1, 2)] {
+            for _ in 0..packets {
+                bench.add(&spec);
+                let Bench { queue, burst, .. } = &mut bench;
+                assert_eq!(queue.transmit_more(burst).unwrap(), Sent::All);
+            }
+            assert_eq!(rung(&bench), before, "{packets} behind {in_flight}");
+            for owed in [1, 0] {
+                bench.queue.ring_if_owed().unwrap();
+                assert_eq!(rung(&bench), owed, "{packets} behind {in_flight}");
+            }
+        }
+        assert_eq!(bench.line().untold_most, full);
+        let sent = 12 + 5 + 3 * full + 1;
+        assert_eq!(bench.queue.in_flight(), in_flight + sent);
+        let counted = bench.queue.counters().snapshot().doorbells;
+        assert_eq!(counted, bench.line().flushes);
+        assert_eq!(bench.end(), 0);
+    }
+}
+
 #[test]
 fn no_packet_waits_for_the_doorbell_longer_than_stated() {
     let mut bench = bench(512);

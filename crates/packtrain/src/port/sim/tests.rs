@@ -4,6 +4,7 @@ use crate::driver::{
     Armed, Completed, Driver, RxBuffers, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
 use crate::driver_conformance;
+use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, Burst, Ingress, Packet, VlanTag};
 use crate::plan::FitLimits;
 use crate::port::sys::event::is_ready;
@@ -355,6 +356,50 @@ fn a_ring_of_n_takes_n_minus_1_packets_and_counts_the_others_as_lost() {
         frames(10, 200),
         "it goes on with fresh buffers"
     );
+    a.close();
+    b.close();
+}
+
+/// iflib posts half a ring at first, and all of it after the first receive (mechanisms-bsd.md 3.8,
+/// case 7). Here it is all that the ring takes, one descriptor less than it has, each time.
+#[test]
+fn as_many_buffers_are_posted_as_a_ring_takes_and_never_more() {
+    const RING: u32 = 256;
+    let config = SimConfig {
+        rx_ring: RING as usize,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = stations(SimConfig::default(), config);
+    let before = b.arena.config().small_frames;
+    let posted = |b: &Station, held: usize| {
+        let census = b.arena.census();
+        assert_eq!(census.small_free + census.small_used, before, "one is lost");
+        census.small_used - held as u32
+    };
+    assert_eq!(posted(&b, 0), RING - 1, "attached");
+    // As few and as many as a receive takes, and more than there are buffers.
+    for (sent, arrive) in [(1, 1), (64, 64), (0, 0), (255, 255), (300, 255)] {
+        for part in frames(sent, 200).chunks(BURST_PACKETS_MAX) {
+            a.send(part);
+            a.tx.reclaim();
+            assert_eq!(posted(&b, 0), RING - 1, "as many as before are the ring's");
+        }
+        let (mut kept, mut passes) = (Vec::new(), 0);
+        while kept.len() < arrive || passes == 0 {
+            let mut burst = Burst::new();
+            b.rx.poll(Instant::default(), &mut burst, 64).unwrap();
+            kept.extend(std::iter::from_fn(|| burst.pop()));
+            passes += 1;
+            assert_eq!(posted(&b, kept.len()), RING - 1, "{sent}, pass {passes}");
+            assert!(b.rx.device_mut().refill(&b.arena));
+            assert_eq!(posted(&b, kept.len()), RING - 1, "asked once more");
+        }
+        assert_eq!((kept.len(), passes), (arrive, arrive.div_ceil(64).max(1)));
+        drop(kept);
+        assert_eq!(posted(&b, 0), RING - 1, "what came back is not posted, too");
+    }
+    assert_eq!(counters(&b).tx_dropped, 300 - 255);
+    assert_eq!(b.rx.counters().snapshot().alloc_fail, 0);
     a.close();
     b.close();
 }

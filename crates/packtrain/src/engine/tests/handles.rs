@@ -382,7 +382,7 @@ fn a_threshold_sends_by_itself_once_there_are_enough() {
 
 /// Fills queue and ring of a device that takes nothing with packets from `next` on, until the
 /// worker finds no place for any either; says what the next one would be.
-fn fill(world: &mut World<Forward>, handle: &mut TxHandle, mut next: u32) -> u32 {
+pub fn fill(world: &mut World<Forward>, handle: &mut TxHandle, mut next: u32) -> u32 {
     loop {
         let before = next;
         next = fill_once(world, handle, next);

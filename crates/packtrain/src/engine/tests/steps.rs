@@ -1,10 +1,14 @@
 //! A worker step by step.
 
-use super::fake::{End, FakeWorker, Item, World, planned, world};
+use super::fake::{End, FakeWorker, Item, World, dispatched, plan_of, planned, world};
+use super::handles::{POLICIES, fill};
 use crate::driver::{Armed, DeviceError, Features, Input, Interest};
 use crate::engine::{Command, Commanded, Forward, Handler, Next, Port, TxQueues};
-use crate::limits::{TX_POLL_AFTER, TX_REST_MAX};
+use crate::limits::{
+    BURST_PACKETS_MAX, TX_POLL_AFTER, TX_REST_MAX, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX,
+};
 use crate::packet::Burst;
+use crate::policy::dispatch::Dispatch;
 use crate::stats::{DropReason, HistogramSnapshot};
 use crate::time::Instant;
 use proptest::prelude::*;
@@ -129,6 +133,98 @@ fn a_stalled_egress_pushes_back_and_lets_the_worker_sleep() {
     assert_eq!(world.closed().ledger.held, 0);
 }
 
+/// mechanisms-bsd.md 6.10, case 6: OpenBSD signals pressure from 6145 packets on, and drops from
+/// 10,241 on. Here no backlog could come to that: what is not received stays in the device.
+#[test]
+fn without_any_room_a_burst_of_each_queue_is_received_at_most_and_none_dropped() {
+    for dispatch in POLICIES {
+        for queues in [1, 4] {
+            for filled in [false, true] {
+                pushes_back(dispatch, queues, filled);
+            }
+        }
+    }
+}
+
+/// To a device without room; `filled`: all places in front of it are an application's.
+fn pushes_back(dispatch: Dispatch, queues: usize, filled: bool) {
+    const OFFERED: usize = 20_000;
+    let name = format!("{dispatch}, {queues}, filled: {filled}");
+    let plan = plan_of([queues, 1]);
+    let world = dispatched(&plan, [queues, 1], ENDLESS, None, dispatch, || Forward);
+    let mut world = world.unwrap();
+    let (sources, device) = (world.a.clone(), world.b[0].clone());
+    device.tx().room = 0;
+    // A ring, what was taken out of it, and what the queue has as it came and as the device is to
+    // see it.
+    let places = TX_RING_PACKETS + BURST_PACKETS_MAX + 2 * TX_STAGED_PACKETS_MAX;
+    let first = queues << 20;
+    let mut own = 0;
+    if filled {
+        let mut handle = world.handles.queue(Port::B, 0).unwrap();
+        own = fill(&mut world, &mut handle, first as u32) as usize - first;
+        assert!((TX_RING_PACKETS..=places).contains(&own), "{name}: {own}");
+    }
+    let each = (OFFERED / queues) as u32;
+    for (index, queue) in (0u32..).zip(&sources) {
+        queue.arrive((0..each).map(|n| index << 20 | n));
+    }
+    settle(&mut world, 0);
+    // Who gives the first burst to the device itself knows then; who leaves it to the next step has
+    // one of each queue by then.
+    let bursts = match dispatch {
+        _ if filled => 0,
+        Dispatch::Deferred | Dispatch::Abdicate => queues,
+        _ => 1,
+    };
+    let early = bursts * BURST_PACKETS_MAX;
+    let waits = |world: &World<Forward>, received: usize, sent: usize| {
+        let left: usize = sources.iter().map(|a| a.rx().items.len()).sum();
+        assert_eq!(left, OFFERED - received, "{name}");
+        let ledger = world.closed().ledger;
+        let all = [ledger.received, ledger.transmitted, ledger.held].map(|n| n as usize);
+        assert_eq!(all, [received, sent, received + own - sent], "{name}");
+        assert!(world.arena.census().small_free > 0, "there are buffers");
+    };
+    waits(&world, early, 0);
+    for _ in 0..100 {
+        world.worker(0).step(NOW).unwrap();
+        assert_eq!(world.worker(0).arm(), Armed::Idle, "{name}");
+    }
+    waits(&world, early, 0);
+
+    // As much as goes out is received, and what finds a place.
+    device.make_room(own + early);
+    settle(&mut world, 0);
+    assert_eq!(device.tx().sent.len(), own + early, "{name}");
+    let received = world.closed().ledger.received as usize;
+    let bound = early + places + queues * BURST_PACKETS_MAX;
+    assert!(received <= bound, "{name}: {received}");
+    waits(&world, received, own + early);
+
+    device.make_room(usize::MAX);
+    assert_eq!(settle(&mut world, 0), Next::Arm, "{name}");
+    waits(&world, OFFERED, OFFERED + own);
+    let sent = device.tx().sent.clone();
+    let of = |index: usize| {
+        sent.iter()
+            .copied()
+            .filter(move |&n| n >> 20 == index as u32)
+    };
+    assert!(of(queues).eq((first as u32..).take(own)), "{name}");
+    for index in 0..queues {
+        let begin = (index << 20) as u32;
+        assert!(of(index).eq(begin..begin + each), "{name}: {index}");
+    }
+    let end = world.closed();
+    assert_eq!((end.ledger.dropped, end.drops.total()), (0, 0), "{name}");
+    let rx = &end.ports[0].rx;
+    assert!(
+        rx.iter()
+            .all(|rx| (rx.bad_packets, rx.alloc_fail) == (0, 0))
+    );
+}
+
 /// A TAP stays writable while the kernel has no memory: only time can be waited for.
 #[test]
 fn without_memory_in_the_system_a_worker_waits_by_time() {
@@ -203,7 +299,7 @@ fn queue_i_sends_to_queue_i_modulo_the_other_ports() {
 }
 
 fn maps_queues(from: usize, to: usize, per_direction: bool) {
-    let mut plan = super::fake::plan_of([from, to]);
+    let mut plan = plan_of([from, to]);
     if per_direction {
         plan.attach[0].rx = Features::TSO4;
     }

@@ -1,0 +1,188 @@
+//! Captures that are odd, long or broken, as files.
+
+use super::*;
+use crate::capture::Record;
+
+/// As every receiver captures it: padded to 60 bytes. Without the padding it is no less whole.
+#[test]
+fn padding_that_is_cut_off_leaves_a_whole_packet() {
+    let mut padded = tcp(1, 1, 1, 0, &[]);
+    padded.resize(60, 0);
+    let packets = [Captured::new(1_000, 0, padded)];
+    let options = Options {
+        coalesce: Some(Semantics::Stream),
+        ..Options::default()
+    };
+    let (output, _) = replayed(&file(NANO, &packets), options);
+    let out = parsed(&output);
+    assert_eq!(out, [Captured::new(1_000, 0, tcp(1, 1, 1, 0, &[]))]);
+    let (again, report) = replayed(&output, options);
+    assert!(again == output);
+    assert_eq!(report.interfaces[0].cut_short, 0);
+}
+
+#[test]
+fn records_longer_than_the_capture_says_stay_so() {
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 64,
+        name: None,
+    };
+    for format in [NANO, Format::PcapNg] {
+        let writer = Writer::new(Vec::new(), format, &[interface]).expect("a writer");
+        let mut writer = writer.without_cutting();
+        for packet in train(1, 5, 1_000, 10, 0) {
+            let written = writer.write(0, packet.at, packet.original, [&packet.data]);
+            written.expect("a record");
+        }
+        let input = writer.finish().expect("the end");
+        assert!(parsed(&input).iter().all(|packet| packet.data.len() > 1000));
+        for (coalesce, segment) in [
+            (Some(Semantics::Reversible), Segment::Original),
+            (None, Segment::Off),
+        ] {
+            let options = Options {
+                coalesce,
+                segment,
+                ..Options::default()
+            };
+            let (output, _) = replayed(&input, options);
+            assert!(output == input, "{format:?} {segment:?}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_that_ends_in_the_middle_gives_what_it_has() {
+    let packets = train(1, 8, 1_000, 10, 0);
+    let input = file(NANO, &packets);
+    let (output, report) = replayed(&input[..input.len() - 3], Options::default());
+    assert!(
+        matches!(
+            report.stopped,
+            Some(crate::capture::CaptureError::Truncated { .. })
+        ),
+        "{report:?}"
+    );
+    let out = parsed(&output);
+    assert_eq!(checked_payload(&out[0].data), vec![0x5a; 7000]);
+}
+
+#[test]
+fn sections_are_joined_by_what_their_interfaces_are() {
+    let one = file(Format::PcapNg, &train(1, 5, 1_000, 10, 0));
+    let two = file(Format::PcapNg, &train(1, 5, 1_050, 10, 2));
+    let (output, report) = replayed(&[one, two].concat(), Options::default());
+    assert_eq!(report.interfaces.len(), 3);
+    let out = parsed(&output);
+    assert_eq!(
+        out.iter()
+            .map(|packet| packet.interface)
+            .collect::<Vec<_>>(),
+        [0, 2],
+        "nothing is merged across sections"
+    );
+    assert_eq!(report.interfaces[0].stats.packets, 5);
+}
+
+/// A flow after the other, all at the same instant: no window ever ends by time.
+struct Endless {
+    sent: u32,
+    until: u32,
+    pending: Vec<u8>,
+}
+
+impl Read for Endless {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.pending.is_empty() && self.sent < self.until {
+            let data = udp((self.sent % 5000) as u16, &[7; 100]);
+            self.sent += 1;
+            let length = (data.len() as u32).to_le_bytes();
+            self.pending = [&[0; 8][..], &length, &length, &data].concat();
+        }
+        let bytes = out.len().min(self.pending.len());
+        out[..bytes].copy_from_slice(&self.pending[..bytes]);
+        self.pending.drain(..bytes);
+        Ok(bytes)
+    }
+}
+
+#[test]
+fn memory_is_bounded_whatever_the_capture() {
+    let header = file(NANO, &[]);
+    let until = 3 * SPAN_MAX as u32;
+    let endless = Endless {
+        sent: 0,
+        until,
+        pending: header,
+    };
+    let mut reader = Reader::new(endless).expect("a capture");
+    let options = Options {
+        flows: 100_000,
+        mode: Mode::Hash,
+        ..Options::default()
+    };
+    let mut replay = Replay::new(&mut reader, None::<Vec<u8>>, options).expect("a replay");
+    let mut most = 0;
+    loop {
+        let next = reader.next_record().expect("a record");
+        let next = next.map(|record| Arrival::of(&record, replay.now, NANO));
+        replay.keep_up(&reader).expect("no output");
+        let Some((arrival, data)) = next else { break };
+        replay.take(arrival, data);
+        most = most.max(replay.order.span());
+        replay.write_out().expect("no output");
+    }
+    assert!(most > 1000 && most <= SPAN_MAX + 1, "{most}");
+    let report = replay.finish().expect("the end");
+    assert!(report.is_closed(), "{report:?}");
+    let flows = report.interfaces[0].flows();
+    assert!((4950..=5050).contains(&flows), "{flows}");
+}
+
+#[test]
+fn a_record_without_time_has_that_of_the_one_before() {
+    let record = Record {
+        timestamp_ns: None,
+        interface: 3,
+        link: LinkCode::ETHERNET,
+        original_bytes: 9,
+        data: &[1, 2],
+    };
+    let (arrival, data) = Arrival::of(&record, 55, Format::PcapNg);
+    assert_eq!((arrival.timestamp_ns, arrival.original_bytes), (55, 9));
+    assert_eq!(data, [1, 2]);
+}
+
+#[test]
+fn a_wild_time_costs_nothing_but_itself() {
+    let mut input = file(NANO, &train(1, 3, 1_000, 10, 0));
+    // Seconds and nanoseconds of the first record.
+    input[24..32].fill(0xff);
+    let (output, report) = replayed(&input, Options::default());
+    assert_eq!((parsed(&output).len(), report.received), (2, 3));
+}
+
+#[test]
+fn interfaces_of_all_sections_are_bounded() {
+    let section = |name: usize| {
+        let interface = Interface {
+            link: LinkCode::ETHERNET,
+            snaplen: name as u32 + 1,
+            name: None,
+        };
+        let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+        writer.write(0, 5, 1, [[7]]).expect("a record");
+        writer.finish().expect("the end")
+    };
+    let replay = |sections| {
+        let input: Vec<u8> = (0..sections).flat_map(section).collect();
+        let reader = Reader::new(&input[..]).expect("a capture");
+        run(reader, None::<Vec<u8>>, &Options::default()).map(|report| report.interfaces.len())
+    };
+    assert_eq!(replay(3), Ok(3));
+    assert_eq!(
+        replay(MAX_INTERFACES + 1),
+        Err(ReplayError::TooManyInterfaces)
+    );
+}

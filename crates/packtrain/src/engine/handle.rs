@@ -381,11 +381,11 @@ fn block_on_space<R>(
     }
     let end = Instant::now().checked_add(timeout);
     let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-    for _ in 0..YIELDS {
+    'yields: for _ in 0..YIELDS {
         let begin = Instant::now();
         while begin.elapsed() < LOOKS {
             if left().is_some_and(|left| left.is_zero()) {
-                break;
+                break 'yields;
             }
             for _ in 0..PAUSES {
                 spin_loop();

@@ -116,7 +116,7 @@ impl<T: TxDescriptors> Path for Egress<T> {
     }
 
     fn may_send(&self) -> bool {
-        self.has_room() || self.is_shut()
+        self.has_room() || self.is_left() || self.is_shut()
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Whoever submits asks the [`Rule`] that holds what to do with the batch. Under direct dispatch,
 //! who finds the ring idle becomes its consumer and gives the batch to the queue as it is, past the
-//! ring's slots; who finds it busy leaves the batch in the ring. What the device does not take, and
-//! what a producer leaves when its budget is used up, is the worker's affair: it is told by its
-//! alarm, and only a worker that sleeps costs a system call.
+//! ring's slots; who finds it busy leaves the batch in the ring. What a producer leaves when its
+//! budget is used up the next one takes. What no other takes, and what the device does not take, is
+//! the worker's affair: it is told by its alarm, and only a worker that sleeps costs a system call.
 
 mod missed;
 pub(super) mod space;
@@ -19,13 +19,13 @@ use super::control::Command;
 use crate::driver::{Armed, DeviceError, Features, TxDescriptors};
 use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::{Burst, Packet};
-use crate::policy::dispatch::{self, Dispatch, Rule, Seen, Sight};
+use crate::policy::dispatch::{Dispatch, Rule, Seen, Sight};
 use crate::queue::TxQueue;
 use crate::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Status, Turn};
 use crate::stats::{
     Counter, DropCounters, DropReason, Histogram, QueueId, SubmitCounters, TxCounters,
 };
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Barrier, Ordering, Padded};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Barrier, Ordering, Padded, spin};
 use crate::time::Instant;
 use crate::trace;
 use missed::Missed;
@@ -36,6 +36,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use std::thread;
+
+/// How often a producer that leaves a ring to others looks whether one has taken it, before it
+/// wakes the worker: for some three microseconds, where a wakeup is five and more.
+const LOOKS: u32 = if cfg!(any(packtrain_loom, miri)) {
+    1
+} else {
+    64
+};
 
 /// No more packets are taken: the run ends, or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +141,8 @@ impl<T> Drop for Inside<'_, T> {
 }
 
 impl<T> Egress<T> {
-    fn publish_rule(&self, rule: Rule) {
+    /// What producers do from now on.
+    pub(super) fn publish_rule(&self, rule: Rule) {
         let bits = rule.to_bits();
         if self.rule.load(Ordering::Relaxed) != bits {
             self.rule.store(bits, Ordering::Relaxed);
@@ -180,6 +189,11 @@ impl<T> Egress<T> {
 
     pub(super) fn has_room(&self) -> bool {
         self.ring.len() < self.ring.capacity()
+    }
+
+    /// Whether a producer may take the ring from one that left it, full as it is.
+    pub(super) fn is_left(&self) -> bool {
+        self.status() == Status::Abdicated && self.rule().producers_drain()
     }
 
     /// Whether a producer may go on: the device takes packets, as far as is known, and there is
@@ -410,14 +424,14 @@ impl<T: TxDescriptors> Egress<T> {
             batch,
         });
         let budget = action.budget as usize;
-        let mut claim = match action.claim {
-            dispatch::Claim::Never => Claim::Never,
-            dispatch::Claim::Free => Claim::Free,
-            dispatch::Claim::Any => Claim::Any,
+        let mut claim = match action.drain {
+            true if rule.restarts() => Claim::Any,
+            true => Claim::Free,
+            false => Claim::Never,
         };
         // Idle means empty, so there is nothing in the ring that must go before this batch.
         if seen == Seen::Idle
-            && claim != Claim::Never
+            && action.drain
             && let Some(consumer) = self.ring.try_consume(Claim::Free)
         {
             counters.direct.add(1);
@@ -509,10 +523,25 @@ impl<T: TxDescriptors> Egress<T> {
             Exit::Stalled(_) => self.tell_worker(producer, now),
             Exit::Abdicated => {
                 producer.counters.abdications.add(1);
-                self.tell_worker(producer, now);
+                if !self.is_taken_over() {
+                    self.tell_worker(producer, now);
+                }
             }
         }
         self.space.tell_after(exit, took);
+    }
+
+    /// Whether another producer takes the ring that was just left to it, in less time than the
+    /// worker takes to wake up. One that is awake is told at once, and is one more to take it.
+    #[cold]
+    fn is_taken_over(&self) -> bool {
+        if self.handles() < 2 || !self.rule().producers_drain() || !self.alarm.is_asleep() {
+            return false;
+        }
+        (0..LOOKS).any(|_| {
+            spin();
+            self.ring.status() != Status::Abdicated
+        })
     }
 
     /// The first packet that a device keeps, though nobody knew that it does: the worker looks in

@@ -11,7 +11,7 @@ use crate::engine::{
 };
 use crate::packet::{Arena, ArenaConfig, Burst};
 use crate::plan::FitLimits;
-use crate::policy::dispatch::Dispatch;
+use crate::policy::dispatch::{Dispatch, Rule};
 use crate::queue::TxQueue;
 use crate::stats::{QueueId, TxCounters};
 use crate::time::Instant;
@@ -207,8 +207,11 @@ impl World {
 
     /// An application that sends these, each on its own.
     fn producer(&self, numbers: &'static [u8]) -> thread::JoinHandle<Producer> {
+        self.send(self.egress.producer(false), numbers)
+    }
+
+    fn send(&self, producer: Producer, numbers: &'static [u8]) -> thread::JoinHandle<Producer> {
         let egress = Arc::clone(&self.egress);
-        let producer = egress.producer(false);
         thread::spawn(move || {
             for &number in numbers {
                 let mut burst = burst(&[number]);
@@ -259,6 +262,37 @@ fn what_is_left_to_a_worker_that_falls_asleep_wakes_it() {
         world.run(|world, _| world.hardware.sent() == 2);
         world.egress.retire(&producer.join().unwrap());
         assert_eq!(world.hardware.state.lock().unwrap().sent, [1, 2]);
+    });
+}
+
+/// S4: a worker that sleeps goes on sleeping, whoever of two finds the other one draining, or in the
+/// middle of putting a packet into the ring.
+#[test]
+fn direct_dispatch_wakes_nobody_however_producers_meet() {
+    model(4, || {
+        let mut world = World::new(Dispatch::Direct, 3, 0);
+        let (one, other) = (world.egress.producer(false), world.egress.producer(false));
+        while world.worker.step(NOW).unwrap() == Next::Again || world.worker.arm() != Armed::Idle {}
+        let senders = [world.send(one, &[1, 2]), world.send(other, &[3])];
+        for sender in senders {
+            world.egress.retire(&sender.join().unwrap());
+        }
+        assert_eq!(world.hardware.sent(), 3);
+        assert_eq!(world.egress.stats().snapshot().producers.wakeups, 0);
+    });
+}
+
+/// A producer whose budget is used up leaves the ring to the next one, or wakes the worker.
+#[test]
+fn what_a_producer_leaves_to_the_next_one_is_never_left_to_nobody() {
+    model(2, || {
+        let mut world = World::new(Dispatch::Direct, 3, 3);
+        world.egress.publish_rule(Rule::direct(1));
+        let senders = [world.producer(&[1, 2]), world.producer(&[3])];
+        world.run(|world, _| world.hardware.sent() == 3);
+        for sender in senders {
+            world.egress.retire(&sender.join().unwrap());
+        }
     });
 }
 

@@ -3,7 +3,9 @@
 //! Draining directly costs no wakeup and no packet crosses from one CPU's cache to another's. It
 //! loses where a producer could have made packets during the time in which it drains, and another
 //! CPU is free to drain: then two CPUs do what one did. It also loses where producers contend and
-//! no CPU is free: then it pays to let packets gather, and to drain many at once. Whether either
+//! what they send fills the ring: then it pays to take turns, in which each drains as many as the
+//! ring holds. Who takes over finds what it made itself while it waited, in the caches of its own
+//! CPU. Whether either
 //! pays depends on caches and scheduling, which no counter shows. So where it may pay, and only
 //! there, it is tried for a moment. If more packets went out, what there was before is looked at
 //! once more: what is better than both the time before and the time after is better, and stays.
@@ -22,7 +24,7 @@
 //! soon as there is something to compare it with, once in [`TRIAL_EVERY_MIN`].
 
 use super::rule::Rule;
-use super::{BUDGET, BUDGET_MAX, BUDGET_MIN};
+use super::{BUDGET, BUDGET_MIN};
 use std::time::Duration;
 
 /// Time from one trial to the next, at least; but for one of a mode that was left because it was
@@ -71,8 +73,6 @@ const BETTER: (u128, u128) = (51, 50);
 const PACKETS_PER_WAKEUP: u64 = 128;
 /// The same in the first window of a trial, in which the worker comes to work.
 const PACKETS_PER_WAKEUP_FIRST: u64 = 16;
-/// Packets that gather before a producer drains, where producers contend.
-const GATHERED: u32 = 128;
 /// Producers contend where one batch in so many finds somebody draining.
 const CONTENDED: u64 = 8;
 /// Share of the time, in 1/64, that draining takes before it is worth giving away.
@@ -182,12 +182,13 @@ fn is_less(rate: u64, other: u64) -> bool {
 enum Mode {
     Direct,
     Deferred,
-    /// The worker drains what nobody else does; a producer that finds many packets drains.
-    Gathered,
+    /// As `Direct`, and each producer drains as many as the ring holds before it leaves it to the
+    /// next one.
+    Turns,
 }
 
 impl Mode {
-    const ALL: [Self; 3] = [Self::Gathered, Self::Deferred, Self::Direct];
+    const ALL: [Self; 3] = [Self::Turns, Self::Deferred, Self::Direct];
 }
 
 /// When a mode is tried, while another one is in force.
@@ -256,6 +257,8 @@ impl Trial {
 pub(super) struct Adaptive {
     mode: Mode,
     budget: u16,
+    /// Packets that the ring holds.
+    capacity: u16,
     trial: Option<Trial>,
     window: Window,
     /// Begin of the window, and the last `now`; none before the first observation.
@@ -275,8 +278,6 @@ pub(super) struct Adaptive {
     strange: u8,
     /// The last observation had a pause in it.
     paused: bool,
-    /// Producers take the ring back from the worker: in the first window after it drained.
-    retakes: bool,
     /// Windows in a row that speak against `mode`.
     against: u8,
     /// Windows in a row in which the load was not the one of the last comparison.
@@ -294,10 +295,12 @@ const fn nanos(duration: Duration) -> u64 {
 }
 
 impl Adaptive {
-    pub(super) const fn new() -> Self {
+    /// For a ring that holds so many packets.
+    pub(super) fn new(capacity: u32) -> Self {
         Self {
             mode: Mode::Direct,
             budget: BUDGET,
+            capacity: capacity.try_into().unwrap_or(u16::MAX),
             trial: None,
             window: Window::EMPTY,
             times: None,
@@ -309,7 +312,6 @@ impl Adaptive {
             crowded: false,
             strange: 0,
             paused: false,
-            retakes: false,
             against: 0,
             changed: 0,
             hasty: 0,
@@ -333,12 +335,9 @@ impl Adaptive {
 
     const fn rule(&self) -> Rule {
         match self.current() {
-            // A worker that has the ring keeps it until it is empty, which it may never be while
-            // producers are as fast. Then nothing would have changed but the name.
-            Mode::Direct if self.retakes => Rule::threshold(1, self.budget),
             Mode::Direct => Rule::direct(self.budget),
             Mode::Deferred => Rule::deferred(self.budget),
-            Mode::Gathered => Rule::threshold(GATHERED, self.budget),
+            Mode::Turns => Rule::direct(self.capacity),
         }
     }
 
@@ -366,14 +365,12 @@ impl Adaptive {
         if ns >= WINDOW_NS && long {
             let window = std::mem::replace(&mut self.window, Window::EMPTY);
             self.times = Some((now, now));
-            let before = self.current();
             if self.is_of_the_kind(&window, now) {
                 match self.trial {
                     Some(trial) => self.step_trial(trial, now, ns, &window),
                     None => self.step(now, ns, &window),
                 }
             }
-            self.retakes = before != Mode::Direct && self.current() == Mode::Direct;
         }
         self.rule()
     }
@@ -415,7 +412,7 @@ impl Adaptive {
             if let Some(trial) = self.trial.take() {
                 self.lose(trial.of, now);
             }
-            if self.mode == Mode::Gathered {
+            if self.mode == Mode::Turns {
                 self.change(Mode::Direct, now);
             }
         }
@@ -444,7 +441,7 @@ impl Adaptive {
             Mode::Direct => (false, false),
             Mode::Deferred => (!window.spare || window.sleeps_between(), below(3, 4)),
             // Producers that contend send more or less by who runs beside whom.
-            Mode::Gathered => (!window.several || window.sleeps_between(), below(1, 2)),
+            Mode::Turns => (!window.several || window.sleeps_between(), below(1, 2)),
         };
         if is(&mut self.against, ends || slow) {
             let (mode, every) = (self.mode, self.due[self.mode as usize].every);
@@ -477,7 +474,7 @@ impl Adaptive {
 
     /// Whether `mode` may send more than what is in force. To drain directly may, always. Where the
     /// device takes more: to defer if a CPU is free for it and producers either spend their time in
-    /// draining, or wait for one that does; to gather if they are in each other's way.
+    /// draining, or wait for one that does; to take turns if they are in each other's way.
     fn may_pay(&self, mode: Mode, window: &Window, ns: u64) -> bool {
         if mode == self.mode {
             return false;
@@ -490,8 +487,8 @@ impl Adaptive {
                 let drains = draining.saturating_mul(64) >= u128::from(ns) * DRAINING_WORTH;
                 window.spare && (drains || window.contends(2))
             }
-            Mode::Gathered if self.mode == Mode::Deferred => self.crowded && window.several,
-            Mode::Gathered => window.contends(CONTENDED) && window.several,
+            Mode::Turns if self.mode == Mode::Deferred => self.crowded && window.several,
+            Mode::Turns => window.contends(CONTENDED) && window.several,
         }
     }
 
@@ -505,7 +502,7 @@ impl Adaptive {
             _ if trial.tried.is_some() => false,
             Mode::Direct => false,
             Mode::Deferred => !window.spare || window.wakes_for(per_wakeup),
-            Mode::Gathered => window.wakes_for(per_wakeup),
+            Mode::Turns => window.wakes_for(per_wakeup),
         };
         if fails {
             let slow = is_less(rate(window.packets, ns), self.usual);
@@ -618,9 +615,9 @@ impl Adaptive {
             return;
         }
         let packets = self.wakeup_ns.saturating_mul(WAKEUPS_PER_BUDGET) / self.drain_ns;
-        let bounded = packets.clamp(u64::from(BUDGET_MIN), u64::from(BUDGET_MAX));
-        let wanted = bounded.next_power_of_two();
+        let (least, most) = (u64::from(BUDGET_MIN), u64::from(BUDGET));
         let now = u64::from(self.budget);
+        let wanted = packets.clamp(least, most).next_power_of_two();
         if wanted >= now * 4 || wanted * 4 <= now {
             self.budget = wanted as u16;
         }

@@ -7,7 +7,9 @@
 //! one run to the next, and steady once packets were dispatched directly (S4). So here
 //!
 //! - a wakeup is asked for on the edge from empty only, never for each packet;
-//! - whoever finds the queue idle drains it, unless it is known that another way is faster.
+//! - whoever finds the queue idle drains it, unless it is known that another way is faster;
+//! - who has drained for others long enough leaves the queue to the next of them, and to the worker
+//!   only if none comes in the time that a wakeup would take.
 //!
 //! A producer holds a [`Rule`], one word that it loads from an atomic, and asks it about each
 //! batch. Whoever is the consumer of the ring holds the [`Dispatcher`], tells it what happened, and
@@ -19,7 +21,7 @@ mod rule;
 mod tests;
 
 pub use adaptive::{Observation, TRIAL_EVERY_MAX, TRIAL_EVERY_MIN};
-pub use rule::{Action, Claim, Rule, Seen, Sight};
+pub use rule::{Action, Rule, Seen, Sight};
 
 use super::SettingError;
 use super::setting::Parts;
@@ -28,15 +30,15 @@ use adaptive::Adaptive;
 use std::fmt;
 use std::str::FromStr;
 
-/// Packets that a producer drains on behalf of everybody before it hands over, but for its own
-/// batch, which it may always send. A hand-over costs a wakeup, which is two context switches: at
-/// one for each 256 packets they are under 1 % of the packets. iflib's `TX_BATCH_SIZE` is 32, and
-/// no bound, because its consumer leaves only while another producer is under way.
+/// Packets that a producer drains on behalf of everybody before it leaves the ring to the next one,
+/// but for its own batch, which it may always send. If no other producer comes, that costs a
+/// wakeup, which is two context switches: at one for each 256 packets they are under 1 % of the
+/// packets. iflib's `TX_BATCH_SIZE` is 32, and no bound, because its consumer leaves only while
+/// another producer is under way.
 pub const BUDGET: u16 = 256;
-/// The least budget that `adaptive` chooses: what one burst has.
+/// The least budget that `adaptive` chooses, of a device that takes long for each packet: what one
+/// burst has.
 pub const BUDGET_MIN: u16 = 64;
-/// The largest budget that `adaptive` chooses.
-pub const BUDGET_MAX: u16 = 1024;
 /// The largest `n` of `threshold(n)`. A ring with fewer slots is drained when it is full.
 pub const THRESHOLD_MAX: u32 = 65_536;
 
@@ -45,7 +47,8 @@ const TAKES: &str = "direct, deferred, abdicate, threshold(n) with n from 1 to 6
 /// How a TX ring is drained: the setting `dispatch=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dispatch {
-    /// By the producer that finds it idle, up to a budget; the rest is left to the worker.
+    /// By the producer that finds it idle, up to a budget; the rest is left to the next producer, or
+    /// to the worker if none comes.
     Direct,
     /// By the worker, which is woken when the ring was empty.
     Deferred,
@@ -123,7 +126,7 @@ impl Dispatcher {
         Self {
             rule,
             changes: 0,
-            adaptive: (setting == Dispatch::Adaptive).then(Adaptive::new),
+            adaptive: (setting == Dispatch::Adaptive).then(|| Adaptive::new(capacity)),
         }
     }
 

@@ -8,10 +8,11 @@ pub enum Seen {
     Idle,
     /// Somebody drains it, and looks again before leaving (`BUSY`).
     Draining,
-    /// Left to the worker, which was asked and has not come yet (`ABDICATED`).
+    /// Left by one whose budget was used up, or to the worker, which was asked and has not come yet
+    /// (`ABDICATED`).
     Asked,
     /// Nobody drains it, since the device takes nothing (`STALLED`). The worker restarts it, once
-    /// the device can go on; a producer does only if its rule takes over from the worker.
+    /// the device can go on; a producer does only if its rule says so.
     Stalled,
 }
 
@@ -26,29 +27,18 @@ pub struct Sight {
     pub batch: u32,
 }
 
-/// Whether to become the consumer of the ring. The ring may have changed since it was looked at, so
-/// this says in which states to take it; if somebody else is faster, there is nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Claim {
-    /// In none.
-    Never,
-    /// When it is idle.
-    Free,
-    /// Unless somebody drains it: also when it was left to a worker that has not come yet, and when
-    /// it has stalled.
-    Any,
-}
-
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// Whether to become the consumer.
-    pub claim: Claim,
-    /// Whether to leave the ring to the worker, and see that it comes. Never together with a claim.
+    /// Whether to become the consumer, if nobody has the ring by then and it has not stalled, but for
+    /// a rule that [`restarts`](Rule::restarts). It may have changed since it was looked at: if
+    /// somebody else is faster, there is nothing to do.
+    pub drain: bool,
+    /// Whether to leave the ring to the worker, and see that it comes. Never together with `drain`.
     /// No system call is needed if the worker does not sleep.
     pub wake: bool,
-    /// Packets that may be drained after a claim, at least 1; what is left then is left to the
-    /// worker, which is woken.
+    /// Packets that may be drained then, at least 1; what is left then is left to the next
+    /// producer or to the worker, which is woken if no producer comes.
     pub budget: u32,
 }
 
@@ -59,19 +49,20 @@ pub struct Rule {
     from: u32,
     /// At least 1.
     budget: u16,
-    /// Whether it also takes what was left to the worker, as a ring that has stalled is.
-    takes_over: bool,
+    /// Whether a producer that drains also tries a device that took nothing a moment ago.
+    restarts: bool,
     /// Whether the worker is asked again although somebody drains, or the device stalls.
     asks_always: bool,
 }
 
 const NEVER: u32 = u32::MAX;
 const BUDGET_AT: u32 = 32;
-const TAKES_OVER: u64 = 1 << 48;
+const RESTARTS: u64 = 1 << 48;
 const ASKS_ALWAYS: u64 = 1 << 49;
 
 impl Rule {
-    /// The producer that finds the ring idle drains it.
+    /// The producer that finds the ring idle drains it, or left by one whose budget was used up, as
+    /// iflib's with `tx_abdicate=0` does.
     #[must_use]
     pub const fn direct(budget: u16) -> Self {
         Self::new(1, budget, false, false)
@@ -95,11 +86,11 @@ impl Rule {
         Self::new(depth, budget, true, false)
     }
 
-    const fn new(from: u32, budget: u16, takes_over: bool, asks_always: bool) -> Self {
+    const fn new(from: u32, budget: u16, restarts: bool, asks_always: bool) -> Self {
         Self {
             from: if from == 0 { 1 } else { from },
             budget: if budget == 0 { 1 } else { budget },
-            takes_over,
+            restarts,
             asks_always,
         }
     }
@@ -107,7 +98,7 @@ impl Rule {
     /// The rule as one word.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
-        let flags = (if self.takes_over { TAKES_OVER } else { 0 })
+        let flags = (if self.restarts { RESTARTS } else { 0 })
             | (if self.asks_always { ASKS_ALWAYS } else { 0 });
         self.from as u64 | (self.budget as u64) << BUDGET_AT | flags
     }
@@ -118,15 +109,21 @@ impl Rule {
         Self::new(
             bits as u32,
             (bits >> BUDGET_AT) as u16,
-            bits & TAKES_OVER != 0,
+            bits & RESTARTS != 0,
             bits & ASKS_ALWAYS != 0,
         )
     }
 
-    /// Packets that a producer drains before it hands over.
+    /// Packets that a producer drains before it leaves the ring to the next one.
     #[must_use]
     pub const fn budget(self) -> u16 {
         self.budget
+    }
+
+    /// Whether a producer that drains also tries a device that took nothing a moment ago.
+    #[must_use]
+    pub const fn restarts(self) -> bool {
+        self.restarts
     }
 
     /// Whether producers ever drain the ring.
@@ -146,18 +143,19 @@ impl Rule {
     #[must_use]
     pub const fn ask(self, sight: Sight) -> Action {
         let drains = self.producers_drain() && sight.depth >= self.from;
-        let (claim, wake) = match sight.seen {
+        let (drain, wake) = match sight.seen {
             // Somebody was faster with all of it.
-            _ if sight.depth == 0 => (Claim::Never, false),
-            Seen::Draining => (Claim::Never, self.asks_always),
-            Seen::Asked if drains && self.takes_over => (Claim::Any, false),
-            Seen::Asked => (Claim::Never, false),
-            Seen::Idle | Seen::Stalled if drains && self.takes_over => (Claim::Any, false),
-            Seen::Idle if drains => (Claim::Free, false),
-            Seen::Idle => (Claim::Never, true),
+            _ if sight.depth == 0 => (false, false),
+            Seen::Stalled if drains && self.restarts => (true, false),
             // The worker was told of the stall, and could do nothing for it now: the device is
             // full, or down.
-            Seen::Stalled => (Claim::Never, self.asks_always),
+            Seen::Stalled => (false, self.asks_always),
+            // Who drains may be done before the batch is in the ring: to claim nothing would be to
+            // wake the worker then.
+            _ if drains => (true, false),
+            Seen::Draining => (false, self.asks_always),
+            Seen::Asked => (false, false),
+            Seen::Idle => (false, true),
         };
         let budget = if sight.batch > self.budget as u32 {
             sight.batch
@@ -165,7 +163,7 @@ impl Rule {
             self.budget as u32
         };
         Action {
-            claim,
+            drain,
             wake,
             budget,
         }

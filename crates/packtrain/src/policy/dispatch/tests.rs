@@ -64,15 +64,23 @@ fn settings_are_refused_with_what_why_and_what_to_do() {
     assert!(error.to_string().len() < 300, "{error}");
 }
 
-/// `(seen, depth, batch)` and what follows: claim, wake, budget.
-type Row = (Seen, u32, u32, Claim, bool, u32);
+/// Seen, depth, batch, and what follows from them, with the budget.
+type Row = (Seen, u32, u32, What, u32);
+
+/// What to do with a batch.
+#[derive(Clone, Copy)]
+enum What {
+    Drain,
+    Wake,
+    Leave,
+}
 
 fn check(rule: Rule, rows: &[Row]) {
-    for &(seen, depth, batch, claim, wake, budget) in rows {
+    for &(seen, depth, batch, what, budget) in rows {
         let sight = Sight { seen, depth, batch };
         let expected = Action {
-            claim,
-            wake,
+            drain: matches!(what, What::Drain),
+            wake: matches!(what, What::Wake),
             budget,
         };
         assert_eq!(rule.ask(sight), expected, "{rule:?} {sight:?}");
@@ -82,48 +90,49 @@ fn check(rule: Rule, rows: &[Row]) {
 
 #[test]
 fn direct_drains_what_is_idle_and_wakes_nobody() {
-    use Claim::{Free, Never};
+    use What::{Drain, Leave};
     check(
         Dispatch::Direct.rule(RING),
         &[
-            (Seen::Idle, 1, 1, Free, false, 256),
-            (Seen::Idle, 32, 32, Free, false, 256),
+            (Seen::Idle, 1, 1, Drain, 256),
+            (Seen::Idle, 32, 32, Drain, 256),
             // A batch of one's own is always sent.
-            (Seen::Idle, 500, 300, Free, false, 300),
-            (Seen::Draining, 9, 1, Never, false, 256),
-            // Handed over: the worker has its turn.
-            (Seen::Asked, 300, 8, Never, false, 256),
+            (Seen::Idle, 500, 300, Drain, 300),
+            // Who drains may be done by the time the batch is in the ring.
+            (Seen::Draining, 9, 1, Drain, 256),
+            // Left by one whose budget was used up, with or without a word to the worker.
+            (Seen::Asked, 300, 8, Drain, 256),
             // The worker was told of it, and restarts it.
-            (Seen::Stalled, 1, 1, Never, false, 256),
-            (Seen::Stalled, 512, 300, Never, false, 300),
+            (Seen::Stalled, 1, 1, Leave, 256),
+            (Seen::Stalled, 512, 300, Leave, 300),
         ],
     );
 }
 
 #[test]
 fn deferred_wakes_on_the_edge_from_empty() {
-    use Claim::Never;
+    use What::{Leave, Wake};
     check(
         Dispatch::Deferred.rule(RING),
         &[
-            (Seen::Idle, 1, 1, Never, true, 256),
-            (Seen::Asked, 2, 1, Never, false, 256),
-            (Seen::Draining, 3, 1, Never, false, 256),
-            (Seen::Stalled, 4, 1, Never, false, 256),
+            (Seen::Idle, 1, 1, Wake, 256),
+            (Seen::Asked, 2, 1, Leave, 256),
+            (Seen::Draining, 3, 1, Leave, 256),
+            (Seen::Stalled, 4, 1, Leave, 256),
         ],
     );
 }
 
 #[test]
 fn abdicate_asks_whenever_nobody_was_asked() {
-    use Claim::Never;
+    use What::{Leave, Wake};
     check(
         Dispatch::Abdicate.rule(RING),
         &[
-            (Seen::Idle, 1, 1, Never, true, 256),
-            (Seen::Asked, 2, 1, Never, false, 256),
-            (Seen::Draining, 3, 1, Never, true, 256),
-            (Seen::Stalled, 4, 1, Never, true, 256),
+            (Seen::Idle, 1, 1, Wake, 256),
+            (Seen::Asked, 2, 1, Leave, 256),
+            (Seen::Draining, 3, 1, Wake, 256),
+            (Seen::Stalled, 4, 1, Wake, 256),
         ],
     );
 }
@@ -131,37 +140,38 @@ fn abdicate_asks_whenever_nobody_was_asked() {
 /// mechanisms-bsd.md 6.10, cases 1 and 2: `ifq_start()`.
 #[test]
 fn threshold_is_if_txmit() {
-    use Claim::{Any, Never};
+    use What::{Drain, Leave, Wake};
     let sixteen = Dispatch::Threshold(16);
     check(
         sixteen.rule(RING),
         &[
             // 15 packets: none sent, one wakeup pending.
-            (Seen::Idle, 1, 1, Never, true, 256),
-            (Seen::Asked, 2, 1, Never, false, 256),
-            (Seen::Asked, 15, 1, Never, false, 256),
+            (Seen::Idle, 1, 1, Wake, 256),
+            (Seen::Asked, 2, 1, Leave, 256),
+            (Seen::Asked, 15, 1, Leave, 256),
             // The 16th takes the ring from the worker that was asked.
-            (Seen::Asked, 16, 1, Any, false, 256),
-            (Seen::Idle, 16, 16, Any, false, 256),
-            (Seen::Draining, 17, 1, Never, false, 256),
-            (Seen::Stalled, 3, 1, Never, false, 256),
-            (Seen::Stalled, 16, 1, Any, false, 256),
+            (Seen::Asked, 16, 1, Drain, 256),
+            (Seen::Idle, 16, 16, Drain, 256),
+            (Seen::Draining, 15, 1, Leave, 256),
+            (Seen::Draining, 17, 1, Drain, 256),
+            (Seen::Stalled, 3, 1, Leave, 256),
+            (Seen::Stalled, 16, 1, Drain, 256),
         ],
     );
     // A ring of 8 is full at 8.
     check(
         sixteen.rule(8),
         &[
-            (Seen::Asked, 7, 1, Never, false, 256),
-            (Seen::Asked, 8, 1, Any, false, 256),
+            (Seen::Asked, 7, 1, Leave, 256),
+            (Seen::Asked, 8, 1, Drain, 256),
         ],
     );
     // S4: with 1, every packet starts the driver and none wakes anybody.
     check(
         Dispatch::Threshold(1).rule(RING),
         &[
-            (Seen::Idle, 1, 1, Any, false, 256),
-            (Seen::Asked, 1, 1, Any, false, 256),
+            (Seen::Idle, 1, 1, Drain, 256),
+            (Seen::Asked, 1, 1, Drain, 256),
         ],
     );
 }
@@ -206,12 +216,9 @@ proptest! {
         prop_assert!(action.budget >= 1 && action.budget >= batch);
         prop_assert!(action.budget <= batch.max(u32::from(u16::MAX)));
         prop_assert!(!action.wake || depth > 0);
-        prop_assert!(!action.wake || action.claim == Claim::Never);
-        if seen == Seen::Draining {
-            prop_assert_eq!(action.claim, Claim::Never);
-        }
+        prop_assert!(!action.wake || !action.drain);
         if seen == Seen::Idle && depth > 0 {
-            prop_assert!(action.wake || action.claim != Claim::Never);
+            prop_assert!(action.wake || action.drain);
         }
     }
 
@@ -221,7 +228,7 @@ proptest! {
         bits: u64, seen in any_seen(), depth: u32, more: u32, batch: u32,
     ) {
         let rule = Rule::from_bits(bits);
-        let claim = |depth| rule.ask(Sight { seen, depth, batch }).claim != Claim::Never;
-        prop_assert!(!claim(depth) || claim(depth.saturating_add(more)) || depth == 0);
+        let drains = |depth| rule.ask(Sight { seen, depth, batch }).drain;
+        prop_assert!(!drains(depth) || drains(depth.saturating_add(more)) || depth == 0);
     }
 }

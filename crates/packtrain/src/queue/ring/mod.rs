@@ -24,10 +24,10 @@
 //!
 //! | state | means | an enqueue |
 //! | --- | --- | --- |
-//! | idle | nothing pending | takes the role, or abdicates for the worker: `Wake`, once |
+//! | idle | nothing pending | takes the role, or leaves it to the worker: `Wake`, once |
 //! | busy | there is a consumer | leaves it to the consumer |
 //! | stalled | the device took no more | waits for [`Ring::kick`]; `Claim::Any` tries at once |
-//! | abdicated | a worker was or is being told | leaves it to the worker; `Claim::Any` takes it |
+//! | abdicated | left by who had it, to who comes next | takes the role, or leaves it to the worker, who was told |
 //!
 //! The states and the batch of 64 are those of FreeBSD's mp_ring (`sys/net/mp_ring.c`). Other than
 //! there, every slot is used, the budget bounds, and the cause of a stall is kept.
@@ -63,9 +63,9 @@ use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance, reache
 pub enum Claim {
     /// None: the worker drains (deferred dispatch).
     Never,
-    /// When the ring is idle (direct dispatch).
+    /// When the ring is idle, or was abdicated (direct dispatch).
     Free,
-    /// Whenever nobody has it: also when it was abdicated, or when the device stalled.
+    /// Whenever nobody has it: also when the device stalled.
     Any,
 }
 
@@ -74,8 +74,8 @@ impl Claim {
     const fn takes(self, state: State) -> bool {
         match (self, state) {
             (Self::Never, _) | (_, State::Busy | State::Kicked) => false,
-            (_, State::Idle) | (Self::Any, State::Abdicated | State::Stalled(_)) => true,
-            (Self::Free, State::Abdicated | State::Stalled(_)) => false,
+            (_, State::Idle | State::Abdicated) | (Self::Any, State::Stalled(_)) => true,
+            (Self::Free, State::Stalled(_)) => false,
         }
     }
 }
@@ -124,7 +124,7 @@ pub enum Status {
     Idle,
     /// There is a consumer, or a producer that finds the role when it publishes.
     Busy,
-    /// Something may be pending, and a worker was or is being told.
+    /// Something may be pending, and whoever left it tells a worker unless somebody takes it.
     Abdicated,
     /// The device took no more, for this cause.
     Stalled(Stall),
@@ -325,10 +325,10 @@ impl<T, S> Ring<T, S> {
     /// Takes nothing: the ring is full, or the batch is empty.
     #[cold]
     fn refuse(&self, want: u64, claim: Claim) -> Enqueued<'_, T, S> {
-        // A full ring that nobody drains is no business of a producer but with `Any`.
         let duty = match claim {
-            Claim::Any if want > 0 => self.try_consume(claim).map_or(Duty::None, Duty::Drain),
-            _ => Duty::None,
+            Claim::Never => Duty::None,
+            _ if want == 0 => Duty::None,
+            _ => self.try_consume(claim).map_or(Duty::None, Duty::Drain),
         };
         Enqueued { accepted: 0, duty }
     }

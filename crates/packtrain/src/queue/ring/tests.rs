@@ -101,7 +101,7 @@ fn every_slot_is_used_and_the_rest_handed_back() {
             assert_eq!((enqueued.accepted, batch.len()), (capacity, 3), "lap {lap}");
             assert_eq!(batch[0], capacity as u32);
             assert!(enqueued.duty.is_wake());
-            let refused = ring.enqueue(&mut batch, Claim::Free);
+            let refused = ring.enqueue(&mut batch, Claim::Never);
             assert_eq!((refused.accepted, refused.duty.is_none()), (0, true));
             assert_eq!(ring.len(), capacity);
             assert_eq!(drain(&ring, usize::MAX), Exit::Idle);
@@ -111,17 +111,30 @@ fn every_slot_is_used_and_the_rest_handed_back() {
 }
 
 #[test]
-fn a_full_ring_is_drained_by_who_takes_it_in_any_state() {
-    let ring = ring(2);
+fn a_full_ring_that_was_left_is_drained_by_who_finds_no_space() {
+    for claim in [Claim::Free, Claim::Any] {
+        let ring = ring(2);
+        assert!(put(&ring, [1, 2], Claim::Never).is_wake());
+        let mut batch = vec![3];
+        let enqueued = ring.enqueue(&mut batch, claim);
+        assert_eq!(enqueued.accepted, 0);
+        let Duty::Drain(consumer) = enqueued.duty else {
+            panic!("nobody is at work")
+        };
+        assert_eq!(consumer.drain(64, send), Exit::Idle);
+        assert!(ring.enqueue(&mut Vec::new(), claim).duty.is_none());
+    }
+}
+
+#[test]
+fn a_stall_is_left_alone_but_by_who_takes_any_state() {
+    let mut ring = ring(8);
+    with_credit(&mut ring, 1);
     assert!(put(&ring, [1, 2], Claim::Never).is_wake());
-    let mut batch = vec![3];
-    let enqueued = ring.enqueue(&mut batch, Claim::Any);
-    assert_eq!(enqueued.accepted, 0);
-    let Duty::Drain(consumer) = enqueued.duty else {
-        panic!("nobody is at work")
-    };
-    assert_eq!(consumer.drain(64, send), Exit::Idle);
-    assert!(ring.enqueue(&mut Vec::new(), Claim::Any).duty.is_none());
+    assert_eq!(drain(&ring, 64), Exit::Stalled(Stall::NoDescriptor));
+    assert!(put(&ring, [3], Claim::Free).is_none());
+    assert!(ring.try_consume(Claim::Free).is_none());
+    assert!(ring.try_consume(Claim::Any).is_some());
 }
 
 #[test]
@@ -145,13 +158,11 @@ fn a_deferred_item_wakes_the_worker_once() {
     let ring = ring(8);
     assert!(put(&ring, [1], Claim::Never).is_wake());
     assert_eq!(ring.status(), Status::Abdicated);
-    for claim in [Claim::Never, Claim::Free] {
-        assert!(put(&ring, [2], claim).is_none());
-        assert!(ring.try_consume(claim).is_none());
-    }
+    assert!(put(&ring, [2], Claim::Never).is_none());
+    assert!(ring.try_consume(Claim::Never).is_none());
     assert_eq!(drain(&ring, 64), Exit::Idle);
     assert!(put(&ring, [3], Claim::Never).is_wake());
-    let Duty::Drain(consumer) = put(&ring, [4], Claim::Any) else {
+    let Duty::Drain(consumer) = put(&ring, [4], Claim::Free) else {
         panic!("nobody is at work")
     };
     assert_eq!(consumer.drain(64, send), Exit::Idle);

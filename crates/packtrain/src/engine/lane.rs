@@ -87,6 +87,11 @@ impl<T: TxDescriptors> TxLane<T> {
         self.egress.takes()
     }
 
+    /// Whether applications have handles to it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.egress.is_shared()
+    }
+
     /// Whether packets were left to the worker.
     pub(super) fn is_left(&self) -> bool {
         self.egress.status() == Status::Abdicated

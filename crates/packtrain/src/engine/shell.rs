@@ -22,6 +22,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// [`spin_loop`](std::hint::spin_loop)s between two looks of a worker that does not sleep where
+/// applications send, too, which take a microsecond or two: each look takes away the lines that
+/// they write to.
+const PAUSES: u32 = 30;
+
 /// How long held packets may wait for a device after intake has stopped.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 /// How much a worker's CPU time and context switches may be out of date while it runs: asking takes
@@ -366,7 +371,11 @@ where
             counters.syscalls.add(syscalls);
             look_due = now.after(USAGE_AGE_MAX);
         }
-        match waits.idler.idle(now, &pressure, worker.is_relieved(now)) {
+        let wait = waits.idler.idle(now, &pressure, worker.is_relieved(now));
+        if wait != Wait::Halt && worker.is_shared() {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
+        match wait {
             Wait::Spin => {
                 std::hint::spin_loop();
                 continue;

@@ -297,6 +297,11 @@ where
             .for_each(|lane| lane.leave_cpus(for_producers));
     }
 
+    /// Whether applications have handles to a queue of this worker's.
+    pub(super) fn is_shared(&self) -> bool {
+        any(&self.a.tx, TxLane::is_shared) || any(&self.b.tx, TxLane::is_shared)
+    }
+
     /// Whether producers send what would be this worker's to send, and it receives nothing.
     pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
         fn received<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {

@@ -265,8 +265,8 @@ fn what_is_left_to_a_worker_that_falls_asleep_wakes_it() {
     });
 }
 
-/// S4: a worker that sleeps goes on sleeping, whoever of two finds the other one draining, or in the
-/// middle of putting a packet into the ring.
+/// S4: a worker that sleeps goes on sleeping, whoever of two finds the other one draining, or in
+/// the middle of putting a packet into the ring.
 #[test]
 fn direct_dispatch_wakes_nobody_however_producers_meet() {
     model(4, || {

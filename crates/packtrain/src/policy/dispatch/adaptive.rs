@@ -5,13 +5,12 @@
 //! CPU is free to drain: then two CPUs do what one did. It also loses where producers contend and
 //! what they send fills the ring: then it pays to take turns, in which each drains as many as the
 //! ring holds. Who takes over finds what it made itself while it waited, in the caches of its own
-//! CPU. Whether either
-//! pays depends on caches and scheduling, which no counter shows. So where it may pay, and only
-//! there, it is tried for a moment. If more packets went out, what there was before is looked at
-//! once more: what is better than both the time before and the time after is better, and stays.
-//! Otherwise it is not tried again for a time that doubles. A trial that gained nothing leaves
-//! things as they were, so a constant load sees one trial in each [`TRIAL_EVERY_MAX`], and between
-//! them no change.
+//! CPU. Whether either pays depends on caches and scheduling, which no counter shows. So where it
+//! may pay, and only there, it is tried for a moment. If more packets went out, what there was
+//! before is looked at once more: what is better than both the time before and the time after is
+//! better, and stays. Otherwise it is not tried again for a time that doubles. A trial that gained
+//! nothing leaves things as they were, so a constant load sees one trial in each
+//! [`TRIAL_EVERY_MAX`], and between them no change.
 //!
 //! With more producers than CPUs it is the scheduler that decides from one millisecond to the next
 //! whether they contend, and a producer that runs alone sends more than two in each other's way.

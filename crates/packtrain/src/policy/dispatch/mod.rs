@@ -30,8 +30,8 @@ use adaptive::Adaptive;
 use std::fmt;
 use std::str::FromStr;
 
-/// Packets that a producer drains on behalf of everybody before it leaves the ring to the next one,
-/// but for its own batch, which it may always send. If no other producer comes, that costs a
+/// Packets that a producer drains on behalf of everybody before it leaves the ring to the next
+/// one, but for its own batch, which it may always send. If no other producer comes, that costs a
 /// wakeup, which is two context switches: at one for each 256 packets they are under 1 % of the
 /// packets. iflib's `TX_BATCH_SIZE` is 32, and no bound, because its consumer leaves only while
 /// another producer is under way.

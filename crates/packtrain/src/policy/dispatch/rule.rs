@@ -30,9 +30,9 @@ pub struct Sight {
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// Whether to become the consumer, if nobody has the ring by then and it has not stalled, but for
-    /// a rule that [`restarts`](Rule::restarts). It may have changed since it was looked at: if
-    /// somebody else is faster, there is nothing to do.
+    /// Whether to become the consumer, if nobody has the ring by then and it has not stalled (but
+    /// for a rule that [`restarts`](Rule::restarts)). It may have changed since it was looked at:
+    /// if somebody else is faster, there is nothing to do.
     pub drain: bool,
     /// Whether to leave the ring to the worker, and see that it comes. Never together with `drain`.
     /// No system call is needed if the worker does not sleep.

@@ -40,8 +40,8 @@ pub enum Exit {
     /// The device took no more. Whoever learns that it does again calls
     /// [`kick`](super::Ring::kick).
     Stalled(Stall),
-    /// The budget is used up and something is pending. Unless somebody else takes the role the worker
-    /// has to be woken, or if this is the worker, it comes again.
+    /// The budget is used up and something is pending. Unless somebody else takes the role the
+    /// worker has to be woken, or if this is the worker, it comes again.
     Abdicated,
     /// The next item was reserved and is not published yet. The role is left to its producer,
     /// which is at it: nothing to do.

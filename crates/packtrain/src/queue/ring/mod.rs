@@ -27,7 +27,7 @@
 //! | idle | nothing pending | takes the role, or leaves it to the worker: `Wake`, once |
 //! | busy | there is a consumer | leaves it to the consumer |
 //! | stalled | the device took no more | waits for [`Ring::kick`]; `Claim::Any` tries at once |
-//! | abdicated | left by who had it, to who comes next | takes the role, or leaves it to the worker, who was told |
+//! | abdicated | left to who comes next | takes the role, or leaves it to the worker |
 //!
 //! The states and the batch of 64 are those of FreeBSD's mp_ring (`sys/net/mp_ring.c`). Other than
 //! there, every slot is used, the budget bounds, and the cause of a stall is kept.

@@ -759,7 +759,7 @@ fn trials_of_a_constant_load_get_rare() {
             dispatcher.changes() - before
         })
         .collect();
-    // A trial after 9 ms, then one 0.5, 1, 2, 4, 8, 16, 32 and 64 s later. Each goes there and back.
+    // A trial after 9 ms, then one 0.5, 1, 2, 4, 8, 16, 32 and 64 s later, each there and back.
     assert_eq!(changes, [12, 2, 0, 2, 0, 0, 0, 2]);
 }
 

@@ -80,7 +80,7 @@ pub const RX_HELD_LARGE_MAX: usize = 128;
 /// Most items that the ring in front of a TX queue holds.
 pub const RING_SLOTS_MAX: usize = 32_768;
 /// Packets that the ring in front of a TX queue holds: eight bursts, twice what a producer drains
-/// for others before it hands over.
+/// for others before it leaves the ring to the next one, and what it drains where they take turns.
 pub const TX_RING_PACKETS: usize = 512;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;

@@ -16,7 +16,7 @@ use std::task::Wake;
 pub(super) struct Alarm {
     bell: Bell,
     waker: Waker,
-    /// For the dispatch policy only: nothing that must be right depends on it.
+    /// For what is a matter of cost only: nothing that must be right depends on it.
     asleep: AtomicBool,
 }
 

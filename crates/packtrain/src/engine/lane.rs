@@ -92,7 +92,7 @@ impl<T: TxDescriptors> TxLane<T> {
         self.egress.is_shared()
     }
 
-    /// Whether packets were left to the worker.
+    /// Whether packets were left to who comes next.
     pub(super) fn is_left(&self) -> bool {
         self.egress.status() == Status::Abdicated
     }

@@ -300,10 +300,11 @@ counter_block! {
         stall_byte_limit,
         /// Times a stopped queue went on.
         restarts,
-        /// Times a consumer of the ring used up its budget and left the rest to the worker. As
-        /// `ring_full`, of all producers.
+        /// Times a consumer of the ring used up its budget and left the rest to the next producer,
+        /// or to the worker. As `ring_full`, of all producers.
         abdications,
-        /// Batches that the thread that submitted them sent itself. As `ring_full`.
+        /// Batches with which the thread that submitted them took the ring, and sent from it. As
+        /// `ring_full`.
         direct,
         /// Batches that were left in the ring, to whoever drained it or to the worker. As
         /// `ring_full`.
@@ -408,7 +409,7 @@ counter_block! {
         generated,
         /// Wire packets that went through the ring's slots, and not past them.
         ring_wire_packets,
-        /// Batches that the producer sent itself.
+        /// Batches with which the producer took the ring, and sent from it.
         direct,
         /// Batches that it left in the ring.
         deferred,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Time that a run has before it counts: caches, the scheduler and the adaptive policies settle. A
 /// policy looks at eight windows of a millisecond before a trial; where producers contend, trials
-/// of gathering and of deferring take eighteen or more with the look back, so that the second one
+/// of turns and of deferring take eighteen or more with the look back, so that the second one
 /// may reach into the time that counts.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Less of it where the runs are short: then nobody asks for exact figures.

@@ -2,14 +2,17 @@
 //!
 //! Whoever submits asks the [`Rule`] that holds what to do with the batch. Under direct dispatch,
 //! who finds the ring idle becomes its consumer and gives the batch to the queue as it is, past the
-//! ring's slots; who finds it busy leaves the batch in the ring. What a producer leaves when its
-//! budget is used up the next one takes. What no other takes, and what the device does not take, is
-//! the worker's affair: it is told by its alarm, and only a worker that sleeps costs a system call.
+//! ring's slots; who finds it busy leaves the batch in the ring, and drains it if nobody does by
+//! then. What a producer leaves when its budget is used up the next one takes. What no other takes,
+//! and what the device does not take, is the worker's affair: it is told by its alarm, and only a
+//! worker that sleeps costs a system call.
 
 mod missed;
 pub(super) mod space;
 mod station;
 mod stats;
+#[cfg(all(test, not(packtrain_loom)))]
+mod tests;
 
 pub(super) use station::Visit;
 pub use stats::EgressStats;
@@ -429,7 +432,7 @@ impl<T: TxDescriptors> Egress<T> {
             true => Claim::Free,
             false => Claim::Never,
         };
-        // Idle means empty, so there is nothing in the ring that must go before this batch.
+        // Idle means empty: there is nothing of this producer's in the ring that must go before.
         if seen == Seen::Idle
             && action.drain
             && let Some(consumer) = self.ring.try_consume(Claim::Free)
@@ -444,7 +447,7 @@ impl<T: TxDescriptors> Egress<T> {
                 return;
             }
             // The device is full: the rest waits in the ring.
-            (visit, claim) = (None, Claim::Never);
+            (visit, claim) = (None, claim.min(Claim::Free));
         }
         let wire_packets = burst.wire_packets();
         let enqueued = self.ring.enqueue(burst.batch(), claim);
@@ -460,8 +463,23 @@ impl<T: TxDescriptors> Egress<T> {
             trace::dispatch(self.id, enqueued.accepted as u64, deferred, &depth);
         }
         match enqueued.duty {
-            Duty::Drain(consumer) => {
-                counters.direct.add(u64::from(accepted));
+            Duty::Drain(mut consumer) => {
+                let mut budget = budget;
+                if !accepted {
+                    // It was full, and left: what is sent now makes space for the batch.
+                    budget -= self.make_space(&mut consumer, visit.as_deref_mut(), now);
+                    let before = burst.wire_packets();
+                    let enqueued = self.ring.enqueue(burst.batch(), Claim::Never);
+                    debug_assert!(enqueued.duty.is_none(), "the role is here");
+                    counters
+                        .ring_wire_packets
+                        .add(before - burst.wire_packets());
+                    let count = enqueued.accepted as u64;
+                    if count > 0 {
+                        trace::dispatch(self.id, count, false, &|| self.ring.len() as u64);
+                    }
+                }
+                counters.direct.add(u64::from(burst.len() < batch as usize));
                 self.drain(producer, consumer, None, budget, visit, now);
             }
             Duty::Wake => {
@@ -478,6 +496,25 @@ impl<T: TxDescriptors> Egress<T> {
                 }
             }
         }
+    }
+
+    /// Sends as much as one turn does; says how many packets that were.
+    #[cold]
+    fn make_space(
+        &self,
+        consumer: &mut Consumer<'_, Packet, Station<T>>,
+        visit: Option<&mut Visit>,
+        now: &impl Fn() -> Instant,
+    ) -> usize {
+        let mut took = 0;
+        // A stall is found again by the drain that follows.
+        let (Turn::More | Turn::Stalled(_)) = consumer.poll(BURST_PACKETS_MAX, |station, items| {
+            let before = items.len();
+            let turn = station.turn(self, None, items, visit, now);
+            took = before - items.len();
+            turn
+        });
+        took
     }
 
     /// Drains as the consumer, and sees to it that somebody comes if there is more to do.
@@ -523,9 +560,12 @@ impl<T: TxDescriptors> Egress<T> {
             Exit::Stalled(_) => self.tell_worker(producer, now),
             Exit::Abdicated => {
                 producer.counters.abdications.add(1);
+                // Who waits for space may be the one that takes it.
+                self.space.tell_after(exit, took);
                 if !self.is_taken_over() {
                     self.tell_worker(producer, now);
                 }
+                return;
             }
         }
         self.space.tell_after(exit, took);
@@ -623,7 +663,7 @@ impl<T: TxDescriptors> Egress<T> {
     }
 
     /// Frees what the device is done with, if nobody is at it and the run does not end. What has
-    /// stalled goes on with the room that this makes, where the rule has producers drain at all.
+    /// stalled, or was left, goes on, where the rule has producers drain at all.
     pub(super) fn reclaim(&self, producer: &Producer, now: &impl Fn() -> Instant) {
         if self.in_flight() == 0 {
             return;
@@ -632,8 +672,10 @@ impl<T: TxDescriptors> Egress<T> {
             return;
         };
         let before = self.moved();
-        let claim = match self.status() {
-            Status::Stalled(_) if self.rule().producers_drain() => Claim::Any,
+        let claim = match (self.status(), self.rule().producers_drain()) {
+            (Status::Stalled(_), true) => Claim::Any,
+            // Left to the worker, which sends it.
+            (Status::Abdicated, false) => return,
             _ => Claim::Free,
         };
         let Some(consumer) = self.ring.try_consume(claim) else {

@@ -1,4 +1,4 @@
-//! Direct dispatch, until the worker is seen to be faster.
+//! Direct dispatch, until another way is seen to be faster.
 //!
 //! Draining directly costs no wakeup and no packet crosses from one CPU's cache to another's. It
 //! loses where a producer could have made packets during the time in which it drains, and another
@@ -78,6 +78,8 @@ const CONTENDED: u64 = 8;
 const DRAINING_WORTH: u128 = 2;
 /// A producer drains for others so many times as long as a wakeup takes.
 const WAKEUPS_PER_BUDGET: u64 = 16;
+/// A turn lasts so long at most: meanwhile its producer makes no packets of its own.
+const TURN_NS_MAX: u64 = 1_000_000;
 /// Cost of a wakeup until one was measured.
 const WAKEUP_NS: u64 = 5_000;
 
@@ -91,7 +93,7 @@ pub struct Observation {
     pub depth: u64,
     /// Batches that producers enqueued.
     pub enqueues: u64,
-    /// Of these, the ones that found somebody draining.
+    /// Of these, the ones that were left to somebody who was draining.
     pub contended: u64,
     /// Wakeups of the worker that the ring asked for.
     pub wakeups: u64,
@@ -440,7 +442,10 @@ impl Adaptive {
             Mode::Direct => (false, false),
             Mode::Deferred => (!window.spare || window.sleeps_between(), below(3, 4)),
             // Producers that contend send more or less by who runs beside whom.
-            Mode::Turns => (!window.several || window.sleeps_between(), below(1, 2)),
+            Mode::Turns => {
+                let ends = !window.several || window.sleeps_between() || !self.has_turns();
+                (ends, below(1, 2))
+            }
         };
         if is(&mut self.against, ends || slow) {
             let (mode, every) = (self.mode, self.due[self.mode as usize].every);
@@ -486,9 +491,16 @@ impl Adaptive {
                 let drains = draining.saturating_mul(64) >= u128::from(ns) * DRAINING_WORTH;
                 window.spare && (drains || window.contends(2))
             }
+            Mode::Turns if !self.has_turns() => false,
             Mode::Turns if self.mode == Mode::Deferred => self.crowded && window.several,
             Mode::Turns => window.contends(CONTENDED) && window.several,
         }
+    }
+
+    /// Whether a ring's worth of packets is more than a budget, and does not take too long.
+    const fn has_turns(&self) -> bool {
+        let turn_ns = self.drain_ns.saturating_mul(self.capacity as u64);
+        self.capacity > self.budget && turn_ns <= TURN_NS_MAX
     }
 
     fn step_trial(&mut self, mut trial: Trial, now: u64, ns: u64, window: &Window) {

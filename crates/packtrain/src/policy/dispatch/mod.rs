@@ -31,8 +31,8 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Packets that a producer drains on behalf of everybody before it leaves the ring to the next
-/// one, but for its own batch, which it may always send. If no other producer comes, that costs a
-/// wakeup, which is two context switches: at one for each 256 packets they are under 1 % of the
+/// one, but for a batch of its own that goes past the ring. If no other producer comes, that costs
+/// a wakeup, which is two context switches: at one for each 256 packets they are under 1 % of the
 /// packets. iflib's `TX_BATCH_SIZE` is 32, and no bound, because its consumer leaves only while
 /// another producer is under way.
 pub const BUDGET: u16 = 256;
@@ -58,7 +58,8 @@ pub enum Dispatch {
     /// As `Deferred` until so many packets wait; then by the producer that sees it, at once. That
     /// is OpenBSD's `ifq_start()` with `if_txmit` of `n`.
     Threshold(u32),
-    /// As `Direct`, until it was seen that `Deferred` is faster, and as long as it is.
+    /// As `Direct`, until it was seen that another way is faster, and as long as it is: `Deferred`,
+    /// or turns of as many packets as the ring holds.
     #[default]
     Adaptive,
 }

@@ -61,8 +61,8 @@ const RESTARTS: u64 = 1 << 48;
 const ASKS_ALWAYS: u64 = 1 << 49;
 
 impl Rule {
-    /// The producer that finds the ring idle drains it, or left by one whose budget was used up, as
-    /// iflib's with `tx_abdicate=0` does.
+    /// The producer that finds the ring idle drains it, and so does one that finds it left by
+    /// another whose budget was used up, as iflib's with `tx_abdicate=0` do.
     #[must_use]
     pub const fn direct(budget: u16) -> Self {
         Self::new(1, budget, false, false)
@@ -146,14 +146,12 @@ impl Rule {
         let (drain, wake) = match sight.seen {
             // Somebody was faster with all of it.
             _ if sight.depth == 0 => (false, false),
-            Seen::Stalled if drains && self.restarts => (true, false),
+            // Who drains may be done before the batch is in the ring, and a stall over: to claim
+            // nothing would be to wake the worker then.
+            _ if drains => (true, false),
             // The worker was told of the stall, and could do nothing for it now: the device is
             // full, or down.
-            Seen::Stalled => (false, self.asks_always),
-            // Who drains may be done before the batch is in the ring: to claim nothing would be to
-            // wake the worker then.
-            _ if drains => (true, false),
-            Seen::Draining => (false, self.asks_always),
+            Seen::Draining | Seen::Stalled => (false, self.asks_always),
             Seen::Asked => (false, false),
             Seen::Idle => (false, true),
         };

@@ -33,7 +33,7 @@ pub enum Turn {
 
 /// How a consumer left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "an abdication wakes the worker, a stall waits for the device"]
+#[must_use = "what was left has to be seen to, a stall waits for the device"]
 pub enum Exit {
     /// Nothing is pending.
     Idle,
@@ -245,13 +245,13 @@ impl<'a, T, S> Consumer<'a, T, S> {
         !self.active
     }
 
-    /// Leaves for the worker.
+    /// Leaves to who comes next.
     pub(super) fn abdicate(mut self) {
         self.change(|_| State::Abdicated);
         self.active = false;
     }
 
-    /// Idle if nothing is reserved, else for the worker.
+    /// Idle if nothing is reserved, else left to who comes next.
     fn finish(mut self) -> Exit {
         let tail = self.ring.tail();
         let left = self.change(|head| {

@@ -2,7 +2,7 @@
 //!
 //! A [`Ring`] holds items (packets) and the consumer's state (the TX queue with its device).
 //! Whoever is the [`Consumer`] has `&mut` to that state, and there is one at a time: a producer
-//! that finds the ring idle and takes the role (direct dispatch), or a worker.
+//! that finds the ring idle, or left, and takes the role (direct dispatch), or a worker.
 //!
 //! # How it works
 //!
@@ -59,7 +59,7 @@ use std::slice;
 use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance, reaches};
 
 /// Which states a caller takes the consumer's role in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// None: the worker drains (deferred dispatch).
     Never,

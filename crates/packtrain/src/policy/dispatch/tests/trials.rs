@@ -286,6 +286,32 @@ fn both_are_tried_at_the_beginning() {
     assert!(seen.iter().any(|rule| defers(*rule)));
 }
 
+/// While a producer drains a ring's worth it makes nothing of its own.
+#[test]
+fn turns_that_take_long_are_not_tried() {
+    for (drain_ns, expected) in [(1_900, true), (2_000, false)] {
+        let mut dispatcher = adaptive();
+        let mut observe = contended(1_200);
+        let turns = (0..5_000).any(|ms| {
+            let seen = Observation {
+                timed_packets: 1,
+                timed_ns: drain_ns,
+                ..observe(dispatcher.rule())
+            };
+            takes_turns(dispatcher.observe(Instant::from_nanos(ms * MS), &seen))
+        });
+        assert_eq!(turns, expected, "{drain_ns} ns");
+    }
+    // Nor those of a ring that holds no more than a budget.
+    let mut dispatcher = Dispatcher::new(Dispatch::Adaptive, u32::from(BUDGET));
+    let mut observe = contended(1_200);
+    for ms in 0..5_000 {
+        let seen = observe(dispatcher.rule());
+        let rule = dispatcher.observe(Instant::from_nanos(ms * MS), &seen);
+        assert_eq!(rule, Rule::direct(BUDGET));
+    }
+}
+
 /// One producer contends with the worker only.
 #[test]
 fn one_producer_takes_no_turns() {
@@ -712,41 +738,6 @@ fn the_budget_follows_the_costs_without_hunting() {
     }
     assert_eq!(budget(u64::MAX, 1), 64);
     assert_eq!(budget(1, u64::MAX), 256);
-}
-
-/// A worker that has the ring drains it for as long as anything is in it, and a producer that is
-/// as fast sees to that: to say that producers drain again changes nothing, until one of them
-/// takes what was left to the worker.
-#[test]
-fn a_worker_that_keeps_the_ring_is_not_mistaken_for_producers_that_drain() {
-    let takes_over = |rule: Rule| {
-        let sight = Sight {
-            seen: Seen::Asked,
-            depth: 32,
-            batch: 32,
-        };
-        rule.ask(sight).drain
-    };
-    for (by_worker, expected) in [(6_000, true), (5_000, false), (4_000, false)] {
-        let (mut dispatcher, mut worker_has_it) = (adaptive(), false);
-        let deferred = (0..20_000).filter(|ms| {
-            let rule = dispatcher.rule();
-            worker_has_it = defers(rule) || (worker_has_it && !takes_over(rule));
-            let packets = if worker_has_it { by_worker } else { 5_000 };
-            let observation = Observation {
-                packets,
-                depth: packets,
-                worker_awake: worker_has_it,
-                ..saturated()
-            };
-            dispatcher.observe(Instant::from_nanos(ms * MS), &observation);
-            defers(dispatcher.rule())
-        });
-        let deferred = deferred.count();
-        assert_eq!(deferred > 19_000, expected, "{by_worker}: {deferred} ms");
-        assert_eq!(deferred < 1_000, !expected, "{by_worker}: {deferred} ms");
-        assert!(expected || !worker_has_it, "{by_worker}: it is given back");
-    }
 }
 
 #[test]

@@ -296,6 +296,25 @@ fn what_a_producer_leaves_to_the_next_one_is_never_left_to_nobody() {
     });
 }
 
+/// The same among producers alone: the worker sleeps, and runs after them if it was told.
+#[test]
+fn what_no_producer_takes_the_worker_is_told_of() {
+    model(4, || {
+        let mut world = World::new(Dispatch::Direct, 3, 3);
+        world.egress.publish_rule(Rule::direct(1));
+        let (one, other) = (world.egress.producer(false), world.egress.producer(false));
+        while world.worker.step(NOW).unwrap() == Next::Again || world.worker.arm() != Armed::Idle {}
+        let senders = [world.send(one, &[1]), world.send(other, &[2, 3])];
+        for sender in senders {
+            world.egress.retire(&sender.join().unwrap());
+        }
+        if world.hardware.sent() < 3 {
+            world.alarm.waker().wait();
+            world.run(|world, _| world.hardware.sent() == 3);
+        }
+    });
+}
+
 #[test]
 fn a_device_that_becomes_ready_wakes_a_worker_that_falls_asleep() {
     model(4, || {

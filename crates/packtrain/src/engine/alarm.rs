@@ -74,6 +74,8 @@ pub(super) struct Sleeper {
     slept: bool,
     /// Somebody makes the descriptor readable, or did; it has to be read.
     signalled: bool,
+    /// Somebody rang, which the bell has forgotten, and the worker has not looked since.
+    told: bool,
 }
 
 impl Sleeper {
@@ -82,6 +84,7 @@ impl Sleeper {
             alarm,
             slept: false,
             signalled: false,
+            told: false,
         }
     }
 
@@ -94,11 +97,22 @@ impl Sleeper {
         self.slept
     }
 
+    /// Whether somebody rang since the worker looked last. It looks now.
+    pub(super) fn was_rung(&mut self) -> bool {
+        std::mem::take(&mut self.told) || self.alarm.bell.is_rung()
+    }
+
+    /// The worker neither sleeps nor has anything to do: it looks again where it is rung for.
+    pub(super) fn listen(&mut self) {
+        self.told |= self.alarm.bell.heard();
+    }
+
     /// True when the worker may block now; it has looked at everything. False when somebody rang
     /// meanwhile.
     pub(super) fn try_sleep(&mut self) -> bool {
         if !self.slept {
             self.slept = self.alarm.bell.try_sleep();
+            self.told |= !self.slept;
             self.alarm.asleep.store(self.slept, Ordering::Relaxed);
         }
         self.slept

@@ -7,7 +7,7 @@ use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::packet::Burst;
 use crate::queue::ring::Status;
-use crate::stats::{DropReason, QueueId, Stall, TxCounters};
+use crate::stats::{Counter, DropReason, QueueId, Stall, TxCounters};
 use crate::time::Instant;
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -33,7 +33,15 @@ pub struct TxLane<T: TxDescriptors> {
     woken: Cell<bool>,
     lookout: Lookout,
     relief: Relief,
+    /// Until when the ring need not be looked at, since it had nothing for the worker and who
+    /// leaves it anything says so.
+    quiet_until: Cell<Option<Instant>>,
 }
+
+/// A worker that does not sleep looks this often at a ring where applications send and that it was
+/// told nothing of: packets that the device is done with may be all there is, and each look takes
+/// away the lines that producers write with every packet.
+const GLANCE_EVERY: Duration = Duration::from_millis(1);
 
 /// When to look in on a device that applications give packets to: they tell nobody, and if it never
 /// gives them back and they send no more, nobody else notices.
@@ -48,7 +56,7 @@ struct Lookout {
 
 impl Lookout {
     /// Once a step.
-    fn look(&mut self, now: Instant, wanted: bool, packets: u64) {
+    fn look(&mut self, now: Instant, wanted: bool, packets: &Counter) {
         if !wanted {
             self.due = None;
             return;
@@ -56,6 +64,7 @@ impl Lookout {
         if self.due.is_some_and(|due| now < due) {
             return;
         }
+        let packets = packets.get();
         self.wait = if self.due.is_none() || packets != self.packets {
             TX_POLL_AFTER
         } else {
@@ -79,12 +88,18 @@ impl<T: TxDescriptors> TxLane<T> {
             woken: Cell::new(false),
             lookout: Lookout::default(),
             relief: Relief::default(),
+            quiet_until: Cell::new(None),
         }
     }
 
-    /// Whether the queue takes packets from the worker.
+    /// Whether the queue takes packets from the worker, as far as it knows.
     pub(super) fn takes(&self) -> bool {
-        self.egress.takes()
+        self.is_quiet() || self.egress.takes()
+    }
+
+    /// Whether the ring had nothing for the worker, and nobody has rung since.
+    fn is_quiet(&self) -> bool {
+        self.quiet_until.get().is_some()
     }
 
     /// Whether applications have handles to it.
@@ -94,7 +109,7 @@ impl<T: TxDescriptors> TxLane<T> {
 
     /// Whether packets were left to who comes next.
     pub(super) fn is_left(&self) -> bool {
-        self.egress.status() == Status::Abdicated
+        !self.is_quiet() && self.egress.status() == Status::Abdicated
     }
 
     /// After a stop: whether anything is still held or in flight, or somebody is submitting.
@@ -119,9 +134,12 @@ impl<T: TxDescriptors> TxLane<T> {
 
     /// Whether producers send what gathers in the ring.
     pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
-        let by_others = self.egress.is_drained_by_producers();
-        self.relief
-            .look(now, self.counters.packets.get(), by_others)
+        // Else its counters are not even looked at: who sends writes them with every packet.
+        self.egress.gathers() && {
+            let by_others = self.egress.was_drained_by_producer();
+            self.relief
+                .look(now, self.counters.packets.get(), by_others)
+        }
     }
 
     /// Offloads that the device is still trusted with.
@@ -134,8 +152,14 @@ impl<T: TxDescriptors> TxLane<T> {
         self.egress.stats().snapshot().held
     }
 
-    /// Sends on what waits, and frees what the device is done with.
-    pub(super) fn serve(&mut self, now: Instant) -> Result<(), DeviceError> {
+    /// Sends on what waits, and frees what the device is done with. `told`: somebody rang for the
+    /// worker since its last step, or it slept.
+    pub(super) fn serve(&mut self, now: Instant, told: bool) -> Result<(), DeviceError> {
+        let quiet = self.quiet_until.take().filter(|until| now < *until);
+        if !told && quiet.is_some() && !self.recheck.get() {
+            self.quiet_until.set(quiet);
+            return Ok(());
+        }
         if self.waits.take() {
             // It looks now: what it does itself is nothing to be told of.
             self.egress.wait_no_more(&self.own);
@@ -145,15 +169,23 @@ impl<T: TxDescriptors> TxLane<T> {
         let recheck = self.recheck.take();
         self.asked.set(false);
         self.egress.serve(&self.own, recheck, &mut self.visit, now);
+        let rests = matches!(self.egress.status(), Status::Idle | Status::Busy);
+        if rests && self.egress.is_shared() {
+            let until = now.after(GLANCE_EVERY);
+            let until = self.visit.retry_at.map_or(until, |retry| retry.min(until));
+            self.quiet_until.set(Some(until));
+        }
         // Where there was no need to serve, it does not make the next visit one that does.
         self.visit.serves = false;
         let wanted = self.egress.wants_lookout(self.visit.retry_at.is_some());
-        self.lookout.look(now, wanted, self.counters.packets.get());
+        self.lookout.look(now, wanted, &self.counters.packets);
         self.visit.error.take().map_or(Ok(()), Err)
     }
 
     /// Takes packets from the front of `burst`. What the device or the ring do not take stays.
     pub(super) fn forward(&mut self, now: Instant, burst: &mut Burst) -> Result<(), DeviceError> {
+        // What is left there is told to nobody.
+        self.quiet_until.set(None);
         self.egress.forward(&self.own, burst, &mut self.visit, now);
         self.visit.error.take().map_or(Ok(()), Err)
     }
@@ -173,6 +205,7 @@ impl<T: TxDescriptors> TxLane<T> {
 
     /// Does `command` to the queue. False for a device that cannot do that.
     pub(super) fn command(&mut self, command: Command, now: Instant) -> Result<bool, DeviceError> {
+        self.quiet_until.set(None);
         self.egress.command(command, now)
     }
 

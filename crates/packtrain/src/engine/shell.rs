@@ -23,8 +23,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// [`spin_loop`](std::hint::spin_loop)s between two looks of a worker that does not sleep where
-/// applications send, too, which take a microsecond or two: each look takes away the lines that
-/// they write to.
+/// applications send, too, which take a microsecond or two: each look is one at the devices, and a
+/// TAP is in the way of who writes to it while it is read.
 const PAUSES: u32 = 30;
 
 /// How long held packets may wait for a device after intake has stopped.
@@ -372,8 +372,11 @@ where
             look_due = now.after(USAGE_AGE_MAX);
         }
         let wait = waits.idler.idle(now, &pressure, worker.is_relieved(now));
-        if wait != Wait::Halt && worker.is_shared() {
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        if wait != Wait::Halt {
+            if worker.is_shared() {
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            }
+            worker.listen();
         }
         match wait {
             Wait::Spin => {

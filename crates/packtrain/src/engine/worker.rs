@@ -223,7 +223,10 @@ where
             self.a.tx.iter().for_each(TxLane::shut);
             self.b.tx.iter().for_each(TxLane::shut);
         }
-        let more = self.serve(now).and_then(|()| self.run_both(now, slept));
+        let told = self.sleeper.was_rung() || slept;
+        let more = self
+            .serve(now, told)
+            .and_then(|()| self.run_both(now, slept));
         self.counters.held.set(self.received_and_held());
         // What is left in a ring is this worker's as soon as nobody has it.
         if more? || any(&self.a.tx, TxLane::is_left) || any(&self.b.tx, TxLane::is_left) {
@@ -235,10 +238,18 @@ where
         Ok(self.next_at().map_or(Next::Arm, Next::SleepUntil))
     }
 
-    /// What packets wait for in front of a device goes first.
-    fn serve(&mut self, now: Instant) -> Result<(), RunError> {
-        let serve_a = self.a.tx.iter_mut().try_for_each(|lane| lane.serve(now));
-        let serve_b = self.b.tx.iter_mut().try_for_each(|lane| lane.serve(now));
+    /// What packets wait for in front of a device goes first. `told`: somebody rang, or may have.
+    fn serve(&mut self, now: Instant, told: bool) -> Result<(), RunError> {
+        let serve_a = self
+            .a
+            .tx
+            .iter_mut()
+            .try_for_each(|lane| lane.serve(now, told));
+        let serve_b = self
+            .b
+            .tx
+            .iter_mut()
+            .try_for_each(|lane| lane.serve(now, told));
         serve_a.map_err(|error| RunError::of(Port::A, error))?;
         serve_b.map_err(|error| RunError::of(Port::B, error))
     }
@@ -370,6 +381,12 @@ where
             letter.answer(done);
         }
         Ok(())
+    }
+
+    /// Before it steps again without having slept, and without work: what it was rung for until now
+    /// it looks at in the next step, and so does its caller.
+    pub(super) fn listen(&mut self) {
+        self.sleeper.listen();
     }
 
     /// Asks every queue that can go on for a wake-up; says whether one has work already. If none

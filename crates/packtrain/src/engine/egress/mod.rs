@@ -156,10 +156,14 @@ impl<T> Egress<T> {
         Rule::from_bits(self.rule.load(Ordering::Relaxed))
     }
 
-    /// Whether producers leave packets here until enough have gathered, and one of them was the
-    /// last to drain.
-    pub(super) fn is_drained_by_producers(&self) -> bool {
-        self.rule().counts_depth() && self.stats.shown.by_handle.get() > 0
+    /// Whether producers leave packets here until enough have gathered.
+    pub(super) fn gathers(&self) -> bool {
+        self.rule().counts_depth()
+    }
+
+    /// Whether one of them was the last to drain.
+    pub(super) fn was_drained_by_producer(&self) -> bool {
+        self.stats.shown.by_handle.get() > 0
     }
 
     /// CPUs for the worker while producers have theirs: one for each handle that exists.

@@ -265,6 +265,31 @@ fn what_is_left_to_a_worker_that_falls_asleep_wakes_it() {
     });
 }
 
+/// One that polls looks at the ring where somebody rang only: here, where time stands still, never
+/// without.
+#[test]
+fn what_is_left_to_a_worker_that_polls_is_rung_for() {
+    for (dispatch, budget) in [(Dispatch::Deferred, None), (Dispatch::Direct, Some(1))] {
+        model(2, move || {
+            let mut world = World::new(dispatch, 3, 2);
+            if let Some(budget) = budget {
+                world.egress.publish_rule(Rule::direct(budget));
+            }
+            let senders = [world.producer(&[1]), world.producer(&[2])];
+            while world.hardware.sent() < 2 {
+                let next = world.worker.step(NOW).unwrap();
+                if next != Next::Again {
+                    world.worker.listen();
+                }
+                thread::yield_now();
+            }
+            for sender in senders {
+                world.egress.retire(&sender.join().unwrap());
+            }
+        });
+    }
+}
+
 /// S4: a worker that sleeps goes on sleeping, whoever of two finds the other one draining, or in
 /// the middle of putting a packet into the ring.
 #[test]

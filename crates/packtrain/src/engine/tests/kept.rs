@@ -394,3 +394,37 @@ fn who_looks_where_nothing_waits_wakes_nobody() {
     assert_eq!(wakeups(&world), before);
     world.closed();
 }
+
+/// Each look takes away the lines that producers write with every packet, and the packets that a
+/// device is done with are whose who sends next.
+#[test]
+fn a_worker_that_polls_leaves_a_ring_alone_that_it_is_not_rung_for() {
+    let mut world = keeping();
+    let mut handle = world.handles.queue(Port::B, 0).unwrap();
+    let begin = now();
+    // As the shell does where it does not sleep.
+    let look = |world: &mut World<Forward>, at: Duration| {
+        let worker = world.worker(0);
+        assert_ne!(worker.step(begin.after(at)).unwrap(), Next::Again);
+        worker.listen();
+        world.b[0].tx().kept.len()
+    };
+    let us = Duration::from_micros;
+    look(&mut world, us(0));
+    handle.try_send(&mut burst(&world.arena, [1])).unwrap();
+    // The first one that the device keeps: the worker is told, and finds nothing complete. It
+    // looks once more, since it cannot know whether it was rung for before the look or after it.
+    assert_eq!(look(&mut world, us(10)), 1);
+    assert_eq!(look(&mut world, us(11)), 1);
+    world.b[0].tx().complete = 1;
+    assert_eq!(look(&mut world, us(20)), 1, "nobody rang");
+    assert_eq!(look(&mut world, us(1_010)), 1, "nor by now");
+    assert_eq!(look(&mut world, us(1_011)), 0, "but once a millisecond");
+    // Where the device takes no more, the worker is told, and looks at once and every time.
+    world.b[0].tx().room = 0;
+    handle.try_send(&mut burst(&world.arena, [2])).unwrap();
+    assert_eq!(look(&mut world, us(1_020)), 0);
+    world.b[0].tx().room = 1;
+    assert_eq!(look(&mut world, us(1_030)), 1, "it was watching");
+    assert_eq!(world.b[0].tx().sent, [1, 2]);
+}

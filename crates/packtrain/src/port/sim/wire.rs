@@ -547,8 +547,10 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, I> {
     }
 }
 
-/// What the hardware counts. Both ends' threads add, so these are locked additions.
+/// What the hardware counts. Both ends' threads add, so these are locked additions. In lines of
+/// their own: who looks for packets reads what is beside them.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(super) struct Counts {
     rx_packets: AtomicU64,
     rx_bytes: AtomicU64,

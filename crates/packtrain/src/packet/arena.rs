@@ -1,14 +1,16 @@
 //! Where packets live: frames for bytes, lines for handles, all allocated at start.
 //!
-//! Free frames and lines are kept on stacks, so the one freed last, still in the cache, is used
-//! next. Each thread keeps a short stack of its own and trades with the shared one in batches, so
-//! the lock below is taken once for many packets. Nothing here allocates after `Arena::new`.
+//! Each thread keeps a short stack of free frames and lines, so the one freed last, still in the
+//! cache, is used next. What one thread takes and another frees goes by way of a shared set, in
+//! batches, so the lock below is taken once for many packets. Nothing here allocates after
+//! `Arena::new`.
 
 #![allow(
     unsafe_code,
     reason = "hands out pieces of one mapping and owns packets' lines"
 )]
 
+use super::free::FreeSet;
 use super::line::{FrameId, Line, NO_LINE};
 use super::sys::Mapping;
 use crate::limits::{HEADROOM_BYTES, LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SMALL_FRAME_BYTES};
@@ -106,7 +108,7 @@ impl FrameClass {
 /// Where every frame and line of an arena is, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Census {
-    /// Free small frames, on the shared stack or in a thread's cache.
+    /// Free small frames, in the shared set or in a thread's cache.
     pub small_free: u32,
     /// Small frames that a packet refers to.
     pub small_used: u32,
@@ -130,12 +132,11 @@ pub struct Arena {
     owner: Arc<Owner>,
 }
 
-/// The pieces whose owner is one of: the shared stacks, a thread's cache, a packet.
-#[derive(Default)]
+/// The pieces that no thread's cache has, and no packet.
 struct Free {
-    small: Vec<u32>,
-    large: Vec<u32>,
-    lines: Vec<u32>,
+    small: FreeSet,
+    large: FreeSet,
+    lines: FreeSet,
 }
 
 /// How many segments refer to a frame. In a cache line of its own: who takes frames and who frees
@@ -158,7 +159,7 @@ pub(super) struct Core {
 }
 
 // SAFETY: `lines` points to memory that this core owns; each line is reached only through the one
-// `Packet` that owns it or through the stacks behind the mutex.
+// `Packet` that owns it, or by who has taken its index out of the set behind the mutex.
 unsafe impl Send for Core {}
 // SAFETY: as above.
 unsafe impl Sync for Core {}
@@ -225,15 +226,6 @@ fn lines_layout(lines: u32) -> MemoryLayout {
     MemoryLayout::array::<Line>(lines.max(1) as usize).expect("at most 2^32 lines of 128 bytes")
 }
 
-/// A full stack of free pieces.
-fn stack(pieces: u32) -> io::Result<Vec<u32>> {
-    let mut free = Vec::new();
-    free.try_reserve_exact(pieces as usize)?;
-    // Highest first, so that the lowest addresses are used first.
-    free.extend((0..pieces).rev());
-    Ok(free)
-}
-
 impl Arena {
     /// Makes an arena and touches all its memory.
     ///
@@ -249,9 +241,9 @@ impl Arena {
         let mapping = Mapping::new((small_bytes + large_bytes).max(1))?;
         let frames = config.small_frames + config.large_frames;
         let free = Free {
-            small: stack(config.small_frames)?,
-            large: stack(config.large_frames)?,
-            lines: stack(config.lines)?,
+            small: FreeSet::all_below(config.small_frames)?,
+            large: FreeSet::all_below(config.large_frames)?,
+            lines: FreeSet::all_below(config.lines)?,
         };
         let mut references = Vec::new();
         references.try_reserve_exact(frames as usize)?;
@@ -319,21 +311,19 @@ impl Arena {
         self.flush_cache();
         let core = self.core();
         let free = core.lock();
-        for (stack, base) in [(&free.small, 0), (&free.large, core.config.small_frames)] {
-            let mut seen = vec![false; stack.len().max(core.references.len())];
-            for &index in stack {
-                let slot = (base + index) as usize;
-                assert!(!seen[slot], "frame {slot} is on the free stack twice");
-                seen[slot] = true;
-                let references = core.references[slot].0.load(Ordering::Acquire);
-                assert_eq!(references, 0, "frame {slot} is free and in use");
+        for (set, pieces, base) in [
+            (&free.small, core.config.small_frames, 0),
+            (
+                &free.large,
+                core.config.large_frames,
+                core.config.small_frames,
+            ),
+        ] {
+            for index in (0..pieces).filter(|&index| set.has(index)) {
+                let references = &core.references[(base + index) as usize].0;
+                let references = references.load(Ordering::Acquire);
+                assert_eq!(references, 0, "frame {index} is free and in use");
             }
-        }
-        let mut seen = vec![false; core.config.lines as usize];
-        for &index in &free.lines {
-            let slot = &mut seen[index as usize];
-            assert!(!*slot, "line {index} is on the free stack twice");
-            *slot = true;
         }
         let used = |range: std::ops::Range<u32>| {
             let slots = &core.references[range.start as usize..range.end as usize];
@@ -353,7 +343,7 @@ impl Arena {
         }
     }
 
-    /// Gives this thread's cached frames and lines back to the shared stacks.
+    /// Gives this thread's cached frames and lines back to the shared sets.
     pub fn flush_cache(&self) {
         flush_thread_cache(self.owner.core);
     }
@@ -387,7 +377,7 @@ impl Core {
     }
 
     fn lock(&self) -> MutexGuard<'_, Free> {
-        // A panic elsewhere leaves the stacks whole: each operation on them is one push or pop.
+        // A panic elsewhere leaves the sets whole: no operation on them panics.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -401,7 +391,7 @@ impl Core {
             }
         };
         debug_assert!(offset + frame.class().frame_bytes() <= self.mapping.bytes());
-        // SAFETY: frame ids come from the stacks, so the offset is within the mapping.
+        // SAFETY: frame ids come from the sets, so the offset is within the mapping.
         unsafe { self.mapping.base().add(offset) }
     }
 
@@ -435,26 +425,26 @@ impl Core {
             return;
         }
         match frame.class() {
-            FrameClass::Small => self.put(Stack::Small, frame.index()),
-            FrameClass::Large => self.put(Stack::Large, frame.index()),
+            FrameClass::Small => self.put(Kind::Small, frame.index()),
+            FrameClass::Large => self.put(Kind::Large, frame.index()),
         }
     }
 
     /// A free frame with one reference, or `None` when the class is used up.
     pub(super) fn take_frame(&self, class: FrameClass) -> Option<FrameId> {
-        let stack = match class {
-            FrameClass::Small => Stack::Small,
-            FrameClass::Large => Stack::Large,
+        let kind = match class {
+            FrameClass::Small => Kind::Small,
+            FrameClass::Large => Kind::Large,
         };
-        let frame = FrameId::new(class, self.take(stack)?);
+        let frame = FrameId::new(class, self.take(kind)?);
         self.references(frame).store(1, Ordering::Relaxed);
         Some(frame)
     }
 
     /// A free line.
     pub(super) fn take_line(&self) -> Option<NonNull<Line>> {
-        let index = self.take(Stack::Lines)?;
-        // SAFETY: indices on the stack are within the allocation.
+        let index = self.take(Kind::Lines)?;
+        // SAFETY: indices of the set are within the allocation.
         Some(unsafe { self.lines.add(index as usize) })
     }
 
@@ -481,44 +471,48 @@ impl Core {
             pocket
         });
         if kept != Ok(true) {
-            self.put(Stack::Lines, index);
+            self.put(Kind::Lines, index);
         }
     }
 
-    fn take(&self, stack: Stack) -> Option<u32> {
+    fn take(&self, kind: Kind) -> Option<u32> {
         let here = NonNull::from(self);
-        let cached = CACHE.try_with(|cache| cache.borrow_mut().take(here, stack));
-        cached.unwrap_or_else(|_ending| self.lock().stack(stack).pop())
+        let cached = CACHE.try_with(|cache| cache.borrow_mut().take(here, kind));
+        cached.unwrap_or_else(|_ending| {
+            let mut one = [0];
+            let taken = self.lock().of(kind).take(&mut one);
+            (taken > 0).then_some(one[0])
+        })
     }
 
-    fn put(&self, stack: Stack, index: u32) {
+    fn put(&self, kind: Kind, index: u32) {
         let here = NonNull::from(self);
         if CACHE
-            .try_with(|cache| cache.borrow_mut().put(here, stack, index))
+            .try_with(|cache| cache.borrow_mut().put(here, kind, index))
             .is_err()
         {
             // The thread is ending and its cache is gone already. What is given back here may be
             // the last thing that kept the core.
             self.bind();
-            self.lock().stack(stack).push(index);
+            self.lock().of(kind).extend(&[index]);
             self.bound_caches.fetch_sub(1, Ordering::Release);
         }
     }
 }
 
 #[derive(Clone, Copy)]
-enum Stack {
+enum Kind {
     Small,
     Large,
     Lines,
 }
 
 impl Free {
-    const fn stack(&mut self, stack: Stack) -> &mut Vec<u32> {
-        match stack {
-            Stack::Small => &mut self.small,
-            Stack::Large => &mut self.large,
-            Stack::Lines => &mut self.lines,
+    const fn of(&mut self, kind: Kind) -> &mut FreeSet {
+        match kind {
+            Kind::Small => &mut self.small,
+            Kind::Large => &mut self.large,
+            Kind::Lines => &mut self.lines,
         }
     }
 }
@@ -541,27 +535,23 @@ impl<const DEPTH: usize> Pocket<DEPTH> {
         len: 0,
     };
 
-    fn take(&mut self, core: &Core, stack: Stack) -> Option<u32> {
+    fn take(&mut self, core: &Core, kind: Kind) -> Option<u32> {
         if self.len == 0 {
             let mut free = core.lock();
-            let shared = free.stack(stack);
+            let shared = free.of(kind);
             let wanted = shared.len().min((DEPTH / 2).max(1));
-            let from = shared.len() - wanted;
-            self.indices[..wanted].copy_from_slice(&shared[from..]);
-            shared.truncate(from);
-            self.len = wanted;
+            self.len = shared.take(&mut self.indices[..wanted]);
+            debug_assert_eq!(self.len, wanted, "there were so many");
         }
         self.len = self.len.checked_sub(1)?;
         Some(self.indices[self.len])
     }
 
-    fn put(&mut self, core: &Core, stack: Stack, index: u32) {
+    fn put(&mut self, core: &Core, kind: Kind, index: u32) {
         if self.len == DEPTH {
             // The oldest half goes back: the youngest is what the cache still holds.
             let half = DEPTH.div_ceil(2);
-            core.lock()
-                .stack(stack)
-                .extend_from_slice(&self.indices[..half]);
+            core.lock().of(kind).extend(&self.indices[..half]);
             self.indices.copy_within(half.., 0);
             self.len = DEPTH - half;
         }
@@ -569,8 +559,8 @@ impl<const DEPTH: usize> Pocket<DEPTH> {
         self.len += 1;
     }
 
-    fn flush(&mut self, shared: &mut Vec<u32>) {
-        shared.extend_from_slice(&self.indices[..self.len]);
+    fn flush(&mut self, shared: &mut FreeSet) {
+        shared.extend(&self.indices[..self.len]);
         self.len = 0;
     }
 }
@@ -594,21 +584,21 @@ thread_local! {
 }
 
 impl Cache {
-    fn take(&mut self, core: NonNull<Core>, stack: Stack) -> Option<u32> {
+    fn take(&mut self, core: NonNull<Core>, kind: Kind) -> Option<u32> {
         let core = self.bind(core);
-        match stack {
-            Stack::Small => self.small.take(core, stack),
-            Stack::Large => self.large.take(core, stack),
-            Stack::Lines => self.lines.take(core, stack),
+        match kind {
+            Kind::Small => self.small.take(core, kind),
+            Kind::Large => self.large.take(core, kind),
+            Kind::Lines => self.lines.take(core, kind),
         }
     }
 
-    fn put(&mut self, core: NonNull<Core>, stack: Stack, index: u32) {
+    fn put(&mut self, core: NonNull<Core>, kind: Kind, index: u32) {
         let core = self.bind(core);
-        match stack {
-            Stack::Small => self.small.put(core, stack, index),
-            Stack::Large => self.large.put(core, stack, index),
-            Stack::Lines => self.lines.put(core, stack, index),
+        match kind {
+            Kind::Small => self.small.put(core, kind, index),
+            Kind::Large => self.large.put(core, kind, index),
+            Kind::Lines => self.lines.put(core, kind, index),
         }
     }
 

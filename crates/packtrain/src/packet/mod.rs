@@ -8,6 +8,7 @@
 
 mod arena;
 mod burst;
+mod free;
 mod iter;
 mod line;
 mod merge;

@@ -1,0 +1,178 @@
+//! The free pieces that are nobody's: of which those with the lowest addresses are used first.
+
+use std::io;
+
+const BITS: usize = 64;
+
+/// A set of indices below a bound, given out lowest first.
+///
+/// Where one thread takes frames and another frees them, all that are on their way are used in
+/// turn, and none of them is in a near cache when its turn comes. In the order of their addresses
+/// the processor fetches the next ones ahead. A stack loses that order sooner or later, since
+/// pieces come back out of order, and never finds it again; a set has no other.
+#[derive(Debug, Default)]
+pub(super) struct FreeSet {
+    /// A bit for each index.
+    words: Vec<u64>,
+    /// A bit for each word in which there is any.
+    summary: Vec<u64>,
+    /// Words of the summary in front of this one are empty.
+    from: usize,
+    len: usize,
+}
+
+impl FreeSet {
+    /// All indices below `pieces`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for it.
+    pub(super) fn all_below(pieces: u32) -> io::Result<Self> {
+        let pieces = pieces as usize;
+        let words = ones(pieces)?;
+        Ok(Self {
+            summary: ones(words.len())?,
+            words,
+            from: 0,
+            len: pieces,
+        })
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds `indices`, none of which is there.
+    pub(super) fn extend(&mut self, indices: &[u32]) {
+        for &index in indices {
+            let (word, bit) = place(index as usize);
+            let new = self.words[word] & bit == 0;
+            debug_assert!(new, "{index} was freed twice");
+            self.len += usize::from(new);
+            self.words[word] |= bit;
+            let (word, bit) = place(word);
+            self.summary[word] |= bit;
+            self.from = self.from.min(word);
+        }
+    }
+
+    /// Takes the lowest out, as many as there are and as fit into the end of `indices`: the lowest
+    /// is the last. Says how many they are.
+    pub(super) fn take(&mut self, indices: &mut [u32]) -> usize {
+        let count = indices.len().min(self.len);
+        let mut places = indices.iter_mut().rev().take(count);
+        while places.len() > 0 {
+            let Some(summary) = self.summary.get_mut(self.from).filter(|bits| **bits != 0) else {
+                self.from += 1;
+                continue;
+            };
+            let at = self.from * BITS + summary.trailing_zeros() as usize;
+            let word = &mut self.words[at];
+            for place in &mut places {
+                *place = (at * BITS) as u32 + word.trailing_zeros();
+                *word &= *word - 1;
+                if *word == 0 {
+                    *summary &= *summary - 1;
+                    break;
+                }
+            }
+        }
+        self.len -= count;
+        count
+    }
+
+    /// Whether `index` is there.
+    pub(super) fn has(&self, index: u32) -> bool {
+        let (word, bit) = place(index as usize);
+        self.words.get(word).is_some_and(|word| word & bit != 0)
+    }
+}
+
+/// The word of an index, and its bit there.
+const fn place(index: usize) -> (usize, u64) {
+    (index / BITS, 1 << (index % BITS))
+}
+
+/// So many bits that are set, the others of the last word are not.
+fn ones(bits: usize) -> io::Result<Vec<u64>> {
+    let mut words = Vec::new();
+    words.try_reserve_exact(bits.div_ceil(BITS))?;
+    words.resize(bits / BITS, u64::MAX);
+    if !bits.is_multiple_of(BITS) {
+        words.push((1 << (bits % BITS)) - 1);
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// Takes up to `count` out of `set`, lowest first.
+    fn taken(set: &mut FreeSet, count: usize) -> Vec<u32> {
+        let mut indices = vec![0; count];
+        let n = set.take(&mut indices);
+        indices.drain(..count - n);
+        indices.reverse();
+        indices
+    }
+
+    #[test]
+    fn the_lowest_come_first_and_the_last_is_the_lowest() {
+        let mut set = FreeSet::all_below(200).expect("memory");
+        let mut indices = [0; 3];
+        assert_eq!(set.take(&mut indices), 3);
+        assert_eq!(indices, [2, 1, 0]);
+        assert_eq!(taken(&mut set, 130), (3..133).collect::<Vec<_>>());
+        set.extend(&[64, 1, 70]);
+        assert_eq!(taken(&mut set, 5), [1, 64, 70, 133, 134]);
+        assert_eq!(taken(&mut set, 100), (135..200).collect::<Vec<_>>());
+        assert_eq!((taken(&mut set, 1).len(), set.len()), (0, 0));
+        set.extend(&[199]);
+        assert_eq!(taken(&mut set, 1), [199]);
+    }
+
+    #[test]
+    fn too_few_are_at_the_end() {
+        let mut set = FreeSet::all_below(2).expect("memory");
+        let mut indices = [7; 4];
+        assert_eq!(set.take(&mut indices), 2);
+        assert_eq!(indices, [7, 7, 1, 0]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        /// Of any size, whatever is taken and given back in whatever order.
+        #[test]
+        fn is_a_set_that_gives_its_lowest(
+            pieces in prop_oneof![0_u32..300, 4_000_u32..9_000],
+            steps in prop::collection::vec((any::<bool>(), 0_usize..400, any::<u64>()), 0..40),
+        ) {
+            let mut set = FreeSet::all_below(pieces).expect("memory");
+            let mut model: BTreeSet<u32> = (0..pieces).collect();
+            let mut out = Vec::new();
+            for (takes, count, seed) in steps {
+                if takes {
+                    let expected: Vec<_> = model.iter().copied().take(count).collect();
+                    let got = taken(&mut set, count);
+                    prop_assert_eq!(&got, &expected);
+                    expected.iter().for_each(|index| _ = model.remove(index));
+                    out.extend(got);
+                } else {
+                    let count = count.min(out.len());
+                    let by = seed as usize % out.len().max(1);
+                    out.rotate_left(by);
+                    let back: Vec<_> = out.drain(..count).collect();
+                    set.extend(&back);
+                    model.extend(back);
+                }
+                prop_assert_eq!(set.len(), model.len());
+                let probe = seed as u32 % pieces.max(1);
+                prop_assert_eq!(set.has(probe), model.contains(&probe));
+            }
+        }
+    }
+}

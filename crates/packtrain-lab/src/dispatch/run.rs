@@ -40,6 +40,15 @@ pub(super) struct Span {
     pub(super) window: Duration,
 }
 
+impl Span {
+    /// Twice as long where producers are in each other's way: the adaptive setting has two ways to
+    /// try there, each of which is compared with the time before and the time after it.
+    fn warm_up_of(&self, cell: &Cell) -> Duration {
+        let contend = cell.producers > 1 && !cell.load.is_paced();
+        self.warm_up * if contend { 2 } else { 1 }
+    }
+}
+
 /// What one run came to, in its window of time.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
@@ -252,7 +261,7 @@ impl Run<'_> {
     ) -> Result<(Option<Sample>, Vec<Produced>), BenchError> {
         let clock = MonotonicClock::new();
         let start = clock.now().after(START_AFTER);
-        let begin = start.after(self.span.warm_up);
+        let begin = start.after(self.span.warm_up_of(self.cell));
         let times = Times {
             start,
             begin,

@@ -3,10 +3,12 @@
 //! Draining directly costs no wakeup and no packet crosses from one CPU's cache to another's. It
 //! loses where a producer could have made packets during the time in which it drains, and another
 //! CPU is free to drain: then two CPUs do what one did. It also loses where producers contend and
-//! what they send fills the ring: then it pays to take turns, in which each drains as many as the
-//! ring holds. Who takes over finds what it made itself while it waited, in the caches of its own
-//! CPU. Whether either pays depends on caches and scheduling, which no counter shows. So where it
-//! may pay, and only there, it is tried for a moment. If more packets went out, what there was
+//! what they send fills the ring. Then it pays to take turns, in which each drains as many as the
+//! ring holds: who takes over finds what it made itself while it waited, in the caches of its own
+//! CPU. Or to leave all of it to the worker, though no CPU is free: it takes that of a producer,
+//! and producers only make packets, each time in the same order of memory. Whether any of it pays
+//! depends on caches and scheduling, which no counter shows. So where it may pay, and only there,
+//! it is tried for a moment. If more packets went out, what there was
 //! before is looked at once more: what is better than both the time before and the time after is
 //! better, and stays. Otherwise it is not tried again for a time that doubles. A trial that gained
 //! nothing leaves things as they were, so a constant load sees one trial in each
@@ -160,6 +162,12 @@ impl Window {
     /// Whether one batch in so many found somebody draining.
     const fn contends(&self, one_in: u64) -> bool {
         self.contended > 0 && self.contended >= self.enqueues / one_in
+    }
+
+    /// Whether there is a CPU for the worker: nobody else's, or that of a producer that would wait
+    /// for another one anyway.
+    const fn has_cpu(&self) -> bool {
+        self.spare || self.several
     }
 
     /// Whether the device is what all wait for: most of what was found was left.
@@ -440,7 +448,7 @@ impl Adaptive {
         };
         let (ends, slow) = match self.mode {
             Mode::Direct => (false, false),
-            Mode::Deferred => (!window.spare || window.sleeps_between(), below(3, 4)),
+            Mode::Deferred => (!window.has_cpu() || window.sleeps_between(), below(3, 4)),
             // Producers that contend send more or less by who runs beside whom.
             Mode::Turns => {
                 let ends = !window.several || window.sleeps_between() || !self.has_turns();
@@ -478,7 +486,8 @@ impl Adaptive {
 
     /// Whether `mode` may send more than what is in force. To drain directly may, always. Where the
     /// device takes more: to defer if a CPU is free for it and producers either spend their time in
-    /// draining, or wait for one that does; to take turns if they are in each other's way.
+    /// draining, or wait for one that does; to defer or to take turns if several are in each
+    /// other's way.
     fn may_pay(&self, mode: Mode, window: &Window, ns: u64) -> bool {
         if mode == self.mode {
             return false;
@@ -489,7 +498,8 @@ impl Adaptive {
             Mode::Deferred => {
                 let draining = u128::from(window.packets) * u128::from(self.drain_ns);
                 let drains = draining.saturating_mul(64) >= u128::from(ns) * DRAINING_WORTH;
-                window.spare && (drains || window.contends(2))
+                let alone = window.spare && (drains || window.contends(2));
+                alone || (window.several && window.contends(CONTENDED))
             }
             Mode::Turns if !self.has_turns() => false,
             Mode::Turns if self.mode == Mode::Deferred => self.crowded && window.several,
@@ -512,7 +522,7 @@ impl Adaptive {
         let fails = match trial.of {
             _ if trial.tried.is_some() => false,
             Mode::Direct => false,
-            Mode::Deferred => !window.spare || window.wakes_for(per_wakeup),
+            Mode::Deferred => !window.has_cpu() || window.wakes_for(per_wakeup),
             Mode::Turns => window.wakes_for(per_wakeup),
         };
         if fails {

@@ -97,7 +97,7 @@ impl<T: TxDescriptors> TxLane<T> {
         self.is_quiet() || self.egress.takes()
     }
 
-    /// Whether the ring had nothing for the worker, and nobody has rung since.
+    /// Whether the ring had nothing for the worker, and nobody had rung since as the step began.
     fn is_quiet(&self) -> bool {
         self.quiet_until.get().is_some()
     }
@@ -169,8 +169,7 @@ impl<T: TxDescriptors> TxLane<T> {
         let recheck = self.recheck.take();
         self.asked.set(false);
         self.egress.serve(&self.own, recheck, &mut self.visit, now);
-        let rests = matches!(self.egress.status(), Status::Idle | Status::Busy);
-        if rests && self.egress.is_shared() {
+        if self.egress.tells() {
             let until = now.after(GLANCE_EVERY);
             let until = self.visit.retry_at.map_or(until, |retry| retry.min(until));
             self.quiet_until.set(Some(until));
@@ -230,7 +229,7 @@ impl<T: TxDescriptors> TxLane<T> {
             self.egress.wait(&self.own, alarm);
             self.waits.set(true);
         }
-        !self.takes()
+        !self.egress.takes()
     }
 
     /// What becomes ready when the device can go on, if anything waits for that.

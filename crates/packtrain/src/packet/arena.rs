@@ -298,7 +298,7 @@ impl Arena {
         self.owner.core()
     }
 
-    /// Counts where everything is, and checks that every piece is in exactly one place.
+    /// Counts where everything is, and checks that no frame is in use that is free.
     ///
     /// Exact only while no other thread allocates or frees, and only for threads that have ended
     /// or called [`Arena::flush_cache`]; meant for tests and for the end of a run.
@@ -320,9 +320,9 @@ impl Arena {
             ),
         ] {
             for index in (0..pieces).filter(|&index| set.has(index)) {
-                let references = &core.references[(base + index) as usize].0;
-                let references = references.load(Ordering::Acquire);
-                assert_eq!(references, 0, "frame {index} is free and in use");
+                let slot = (base + index) as usize;
+                let references = core.references[slot].0.load(Ordering::Acquire);
+                assert_eq!(references, 0, "frame {slot} is free and in use");
             }
         }
         let used = |range: std::ops::Range<u32>| {
@@ -377,7 +377,7 @@ impl Core {
     }
 
     fn lock(&self) -> MutexGuard<'_, Free> {
-        // A panic elsewhere leaves the sets whole: no operation on them panics.
+        // A panic leaves the sets whole: what is freed twice was there before.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -43,13 +43,16 @@ impl FreeSet {
     }
 
     /// Adds `indices`, none of which is there.
+    ///
+    /// # Panics
+    ///
+    /// When one is, which is a defect of packtrain itself.
     pub(super) fn extend(&mut self, indices: &[u32]) {
         for &index in indices {
             let (word, bit) = place(index as usize);
-            let new = self.words[word] & bit == 0;
-            debug_assert!(new, "{index} was freed twice");
-            self.len += usize::from(new);
+            assert_eq!(self.words[word] & bit, 0, "{index} was freed twice");
             self.words[word] |= bit;
+            self.len += 1;
             let (word, bit) = place(word);
             self.summary[word] |= bit;
             self.from = self.from.min(word);
@@ -142,6 +145,15 @@ mod tests {
         let mut indices = [7; 4];
         assert_eq!(set.take(&mut indices), 2);
         assert_eq!(indices, [7, 7, 1, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "70 was freed twice")]
+    fn what_is_there_cannot_be_added() {
+        let mut set = FreeSet::all_below(100).expect("memory");
+        taken(&mut set, 80);
+        set.extend(&[70]);
+        set.extend(&[3, 70]);
     }
 
     // Nothing here is unsafe, and Miri would take a minute for it.

@@ -215,6 +215,14 @@ impl<T> Egress<T> {
         self.handles.load(Ordering::Acquire) > 0
     }
 
+    /// Whether the worker, which has looked, is told of all that it has to do here from now on: the
+    /// ring is empty, or somebody is at it who says so if anything is left.
+    pub(super) fn tells(&self) -> bool {
+        let busy = || self.status() == Status::Busy;
+        let rests = self.status() == Status::Idle || (busy() && self.missed.came(busy));
+        rests && self.is_shared() && !self.is_shut()
+    }
+
     /// Whether there may be packets in the device of which the worker was told nothing: somebody
     /// has to look whether they come back. `watches`: it looks after those that are there now.
     pub(super) fn wants_lookout(&self, watches: bool) -> bool {

@@ -230,6 +230,16 @@ impl World {
         thread::spawn(move || (0..packets).for_each(|_| hardware.make_room()))
     }
 
+    /// The shell of a worker that polls, until so many packets were sent.
+    fn poll_until(&mut self, sent: usize) {
+        while self.hardware.sent() < sent {
+            if self.worker.step(NOW).unwrap() != Next::Again {
+                self.worker.listen();
+            }
+            thread::yield_now();
+        }
+    }
+
     /// The shell: steps, and sleeps for as long as nobody wakes it, until `done` of what the last
     /// step said.
     fn run(&mut self, mut done: impl FnMut(&Self, Next) -> bool) {
@@ -276,13 +286,7 @@ fn what_is_left_to_a_worker_that_polls_is_rung_for() {
                 world.egress.publish_rule(Rule::direct(budget));
             }
             let senders = [world.producer(&[1]), world.producer(&[2])];
-            while world.hardware.sent() < 2 {
-                let next = world.worker.step(NOW).unwrap();
-                if next != Next::Again {
-                    world.worker.listen();
-                }
-                thread::yield_now();
-            }
+            world.poll_until(2);
             for sender in senders {
                 world.egress.retire(&sender.join().unwrap());
             }
@@ -386,6 +390,34 @@ fn a_stall_that_somebody_looked_at_is_the_workers_to_watch() {
         };
         let hardware = world.hardware(1);
         world.run(|world, _| world.hardware.sent() == 2);
+        world.egress.retire(&collector.join().unwrap());
+        hardware.join().unwrap();
+    });
+}
+
+/// The same where the worker polls, and finds the role taken at just that moment.
+#[test]
+fn a_stall_that_somebody_looked_at_is_seen_by_a_worker_that_polls() {
+    model(2, || {
+        let mut world = World::new(Dispatch::Direct, 1, 2);
+        world.hardware.state.lock().unwrap().keeps = true;
+        let own = world.egress.producer(false);
+        let mut packets = burst(&[1, 2]);
+        world.egress.submit(&own, &mut packets, &|| NOW).unwrap();
+        // What it was told of until now it has seen.
+        for _ in 0..2 {
+            world.worker.step(NOW).unwrap();
+            world.worker.listen();
+        }
+        let collector = {
+            let egress = Arc::clone(&world.egress);
+            thread::spawn(move || {
+                egress.reclaim(&own, &|| NOW);
+                own
+            })
+        };
+        let hardware = world.hardware(1);
+        world.poll_until(2);
         world.egress.retire(&collector.join().unwrap());
         hardware.join().unwrap();
     });

@@ -424,6 +424,7 @@ fn a_worker_that_polls_leaves_a_ring_alone_that_it_is_not_rung_for() {
     world.b[0].tx().room = 0;
     handle.try_send(&mut burst(&world.arena, [2])).unwrap();
     assert_eq!(look(&mut world, us(1_020)), 0);
+    assert_eq!(look(&mut world, us(1_025)), 0);
     world.b[0].tx().room = 1;
     assert_eq!(look(&mut world, us(1_030)), 1, "it was watching");
     assert_eq!(world.b[0].tx().sent, [1, 2]);

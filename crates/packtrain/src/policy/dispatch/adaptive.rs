@@ -164,8 +164,7 @@ impl Window {
         self.contended > 0 && self.contended >= self.enqueues / one_in
     }
 
-    /// Whether there is a CPU for the worker: nobody else's, or that of a producer that would wait
-    /// for another one anyway.
+    /// Whether there is a CPU for the worker: nobody else's, or that of one of several producers.
     const fn has_cpu(&self) -> bool {
         self.spare || self.several
     }

@@ -10,7 +10,7 @@
 
 #![allow(unsafe_code, reason = "membarrier is a raw system call")]
 
-use super::fence;
+use super::{fence, in_program_order};
 use std::sync::OnceLock;
 
 /// Whether the kernel does the work of the light side. Asked once, before any thread relies on it.
@@ -31,11 +31,17 @@ impl Barrier {
         Self { by_kernel }
     }
 
+    /// Whether the side in a hurry has no fence: only the compiler must not reorder.
+    #[inline(always)]
+    pub(crate) const fn is_light(self) -> bool {
+        self.by_kernel
+    }
+
     /// Between the write and the read of the side in a hurry.
     #[inline(always)]
     pub(crate) fn light(self) {
         if self.by_kernel {
-            std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+            in_program_order();
         } else {
             fence();
         }

@@ -40,7 +40,15 @@ unsafe fn move_values<T>(from: *const T, to: *mut T, count: usize) {
             return;
         }
         let mut done = 0;
-        for step in [8, 4, 2, 1] {
+        if count & 8 != 0 {
+            from.copy_to_nonoverlapping(to, 8);
+            done = 8;
+        }
+        // A burst of eight needs no look at each of the others.
+        if done == count {
+            return;
+        }
+        for step in [4, 2, 1] {
             if count & step != 0 {
                 from.add(done).copy_to_nonoverlapping(to.add(done), step);
                 done += step;

@@ -60,6 +60,12 @@ pub(crate) fn fence() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
+/// Keeps the compiler from moving anything from before it to behind it, or the other way round.
+#[inline(always)]
+pub(crate) fn in_program_order() {
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
 /// Says that this thread waits for another one, for a moment.
 #[inline]
 pub(crate) fn spin() {

@@ -6,7 +6,7 @@
 )]
 
 use super::places::{Places, Slot};
-use super::word::{Head, NOWHERE, Stamp, State, after, distance};
+use super::word::{Head, Stamp, State, after, distance};
 use super::{Owner, Ring};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::stats::Stall;
@@ -229,7 +229,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
         self.active = Stamp(stamp).items_at(tail).is_some()
             && ring
                 .gap
-                .compare_exchange(tail, NOWHERE, Ordering::AcqRel, Ordering::Acquire)
+                .compare_exchange(tail, ring.no_gap(), Ordering::AcqRel, Ordering::Acquire)
                 .is_ok();
         !self.active
     }
@@ -316,6 +316,10 @@ impl<T, S> Ring<T, S> {
                 items => first = items,
             }
             (seen, known) = (after(tail, first), first);
+            if first > 1 && known >= enough {
+                owner.seen = seen;
+                return (known, first);
+            }
         }
         // A look takes the line with the stamp from its producer, so what else is in that line is
         // looked at, too, as long as it may be single items.

@@ -51,12 +51,15 @@ pub use consumer::{Consumer, Drained, Exit, Turn};
 
 use crate::limits::RING_SLOTS_MAX;
 use crate::stats::Stall;
-use crate::sync::{AtomicU64, Barrier, Ordering, Padded, UnsafeCell, write_cells};
+use crate::sync::{
+    AtomicU64, Barrier, Ordering, Padded, UnsafeCell, in_program_order, write_cells,
+};
 use places::Places;
 use std::error::Error;
 use std::fmt;
+use std::hint;
 use std::slice;
-use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, after, distance, reaches};
+use word::{Head, NOWHERE, STAMP_ITEMS_MAX, Stamp, State, UNFENCED, after, distance, reaches};
 
 /// Which states a caller takes the consumer's role in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,7 +200,8 @@ pub struct Ring<T, S> {
     places: Places<T>,
     capacity: u64,
     /// Where a consumer left the role to the producer that has reserved this position, or
-    /// [`NOWHERE`]. Beside what never changes: every producer reads it, and it is hardly written.
+    /// [`no_gap`](Self::no_gap). Beside what never changes: every producer reads it, and it is
+    /// hardly written.
     gap: AtomicU64,
     barrier: Barrier,
 }
@@ -226,6 +230,15 @@ fn swap(word: &AtomicU64, head: Head, next: Head) -> Result<u64, u64> {
     word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire)
 }
 
+/// What the word for a gap holds while there is none. Where the kernel does not fence for the
+/// producers it is not what they take for that, so each of them looks again behind a fence.
+const fn no_gap(barrier: Barrier) -> u64 {
+    match barrier.is_light() {
+        true => NOWHERE,
+        false => UNFENCED,
+    }
+}
+
 /// Space that a producer reserved, and whether it is the consumer as well.
 struct Reserved {
     at: u64,
@@ -245,6 +258,7 @@ impl<T, S> Ring<T, S> {
         if !(1..=RING_SLOTS_MAX).contains(&capacity) {
             return Err(RingError::Capacity(capacity));
         }
+        let barrier = Barrier::new();
         Ok(Self {
             producers: Padded(Producers {
                 head: AtomicU64::new(Head::new(0, State::Idle).0),
@@ -254,8 +268,8 @@ impl<T, S> Ring<T, S> {
             owner: Padded(UnsafeCell::new(Owner { seen: 0, state })),
             places: Places::new(capacity),
             capacity: capacity as u64,
-            gap: AtomicU64::new(NOWHERE),
-            barrier: Barrier::new(),
+            gap: AtomicU64::new(no_gap(barrier)),
+            barrier,
         })
     }
 
@@ -344,6 +358,7 @@ impl<T, S> Ring<T, S> {
             let count = if reaches(at, want, limit.load(Ordering::Acquire)) {
                 want
             } else {
+                hint::cold_path();
                 match self.look_for_room(at) {
                     Some(0) => return None,
                     Some(room) => room.min(want),
@@ -355,10 +370,12 @@ impl<T, S> Ring<T, S> {
                 }
             };
             // Two swaps in the code, so that which state comes next is a branch: a producer that
-            // finds a consumer need not wait for that to be worked out.
+            // finds a consumer need not wait for that to be worked out. The compiler would make
+            // one of them, if nothing kept it from that.
             let (swapped, claimed, edge) = if head.is(State::Busy) {
                 (swap(word, head, head.forward(count)), false, false)
             } else {
+                in_program_order();
                 let (next, claimed, edge) = Self::edge(head, count, claim);
                 (swap(word, head, next), claimed, edge)
             };
@@ -444,22 +461,22 @@ impl<T, S> Ring<T, S> {
     /// Lets the consumer see a batch that was written.
     #[inline(always)]
     fn stamp(&self, reserved: &Reserved) {
-        let mut at = reserved.at;
-        let mut left = reserved.count;
-        loop {
+        let Reserved { mut at, count, .. } = *reserved;
+        let mut left = count;
+        while left > STAMP_ITEMS_MAX {
             // A stamp for one item would say that it is not in the slots.
-            let items = match left {
-                ..=STAMP_ITEMS_MAX => left,
-                _ => STAMP_ITEMS_MAX.min(left - 2),
-            };
-            let stamp = &self.places.place(at).stamp;
-            stamp.store(Stamp::new(at, items).0, Ordering::Release);
-            left -= items;
-            if left == 0 {
-                break;
-            }
+            let items = STAMP_ITEMS_MAX.min(left - 2);
+            self.stamp_one(at, items);
             at = after(at, items);
+            left -= items;
         }
+        self.stamp_one(at, left);
+    }
+
+    #[inline(always)]
+    fn stamp_one(&self, at: u64, items: u64) {
+        let stamp = &self.places.place(at).stamp;
+        stamp.store(Stamp::new(at, items).0, Ordering::Release);
     }
 
     /// What the caller has to do, now that all is published.
@@ -470,9 +487,8 @@ impl<T, S> Ring<T, S> {
         }
         // The stamps are written, now the gap is read. A consumer that waits for a stamp writes
         // the gap and then reads the stamp.
-        self.barrier.light();
-        let gap = self.gap.load(Ordering::Acquire);
-        if gap != NOWHERE && self.take_gap(gap, reserved) {
+        in_program_order();
+        if self.gap.load(Ordering::Acquire) != NOWHERE && self.take_gap(reserved) {
             let consumer = Consumer::new(self);
             if claim == Claim::Never {
                 consumer.abdicate();
@@ -488,15 +504,23 @@ impl<T, S> Ring<T, S> {
         }
     }
 
-    /// Takes the role that a consumer left at `gap`, if that was reserved by the caller and the
+    /// Takes the role that a consumer left at a gap, if that was reserved by the caller and the
     /// consumer has not taken it back.
     #[cold]
-    fn take_gap(&self, gap: u64, reserved: &Reserved) -> bool {
-        distance(reserved.at, gap) < reserved.count
+    fn take_gap(&self, reserved: &Reserved) -> bool {
+        self.barrier.light();
+        let gap = self.gap.load(Ordering::Acquire);
+        gap != self.no_gap()
+            && distance(reserved.at, gap) < reserved.count
             && self
                 .gap
-                .compare_exchange(gap, NOWHERE, Ordering::AcqRel, Ordering::Acquire)
+                .compare_exchange(gap, self.no_gap(), Ordering::AcqRel, Ordering::Acquire)
                 .is_ok()
+    }
+
+    /// What the word for a gap holds while there is none.
+    const fn no_gap(&self) -> u64 {
+        no_gap(self.barrier)
     }
 
     /// Takes the consumer's role if nobody has it and `claim` allows it. A worker does so with

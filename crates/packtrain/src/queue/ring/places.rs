@@ -7,6 +7,7 @@
 
 use super::word::{Stamp, after, index};
 use crate::sync::{AtomicU64, Lines, Ordering, UnsafeCell};
+use std::hint;
 use std::mem::MaybeUninit;
 use std::slice;
 
@@ -86,18 +87,19 @@ impl<T> Places<T> {
     pub(super) fn batch(&self, at: u64, count: usize) -> [&[Slot<T>]; 2] {
         debug_assert!(count <= self.slots.len());
         let start = index(at, self.mask);
-        let first = self.mask + 1 - start;
+        let end = start + count;
         // SAFETY: an index is below the number of slots, the first part ends there at most, and
         // nobody reserves or takes more than the capacity, which is not above that number.
         unsafe {
-            if count <= first {
-                [self.slots.get_unchecked(start..start + count), &[]]
-            } else {
-                [
-                    self.slots.get_unchecked(start..),
-                    self.slots.get_unchecked(..count - first),
-                ]
+            if end <= self.mask + 1 {
+                return [self.slots.get_unchecked(start..end), &[]];
             }
+            hint::cold_path();
+            let back = end - (self.mask + 1);
+            [
+                self.slots.get_unchecked(start..self.mask + 1),
+                self.slots.get_unchecked(..back),
+            ]
         }
     }
 
@@ -107,44 +109,51 @@ impl<T> Places<T> {
     #[inline(always)]
     pub(super) fn in_runs(
         &self,
-        at: u64,
+        mut at: u64,
         count: usize,
-        first: u64,
+        mut first: u64,
         mut work: impl FnMut(&[Slot<T>]),
     ) {
-        let parts = if first > 1 && count as u64 <= first {
-            self.batch(at, count)
-        } else if first == 1 && count == 1 {
-            [slice::from_ref(&self.place(at).single), &[]]
-        } else {
-            return self.by_stamps(at, count, &mut work);
-        };
-        for part in parts {
-            work(part);
+        let mut left = count;
+        while left > 0 {
+            let [front, back] = self.run(at, left, first);
+            work(front);
+            if !back.is_empty() {
+                work(back);
+            }
+            let run = front.len() + back.len();
+            if run == left {
+                break;
+            }
+            at = after(at, run as u64);
+            left -= run;
+            first = 0;
         }
     }
 
-    /// Not inlined, so that the ways above are.
+    /// The slots of what is published at `at` and behind it side by side, of at most `most` items;
+    /// in two parts where they go over the end.
+    #[inline(always)]
+    fn run(&self, at: u64, most: usize, first: u64) -> [&[Slot<T>]; 2] {
+        if first > 1 && most as u64 <= first {
+            self.batch(at, most)
+        } else if first == 1 {
+            [slice::from_ref(&self.place(at).single), &[]]
+        } else {
+            self.run_by_stamp(at, most)
+        }
+    }
+
+    /// Not inlined, so that the ways above are. It gets no closure: what that captures would be
+    /// in memory for them, too.
     #[inline(never)]
-    fn by_stamps(&self, mut at: u64, count: usize, work: &mut impl FnMut(&[Slot<T>])) {
-        let mut left = count;
-        while left > 0 {
-            // Whoever found that it is published read this with acquire.
-            let place = self.place(at);
-            let run = match Stamp(place.stamp.load(Ordering::Relaxed)).items_at(at) {
-                Some(1) => {
-                    work(slice::from_ref(&place.single));
-                    1
-                }
-                // Without a stamp it is within a batch of which some have been taken.
-                items => {
-                    let run = left.min(items.unwrap_or(1) as usize);
-                    self.batch(at, run).into_iter().for_each(&mut *work);
-                    run
-                }
-            };
-            at = after(at, run as u64);
-            left -= run;
+    fn run_by_stamp(&self, at: u64, most: usize) -> [&[Slot<T>]; 2] {
+        // Whoever found that it is published read this with acquire.
+        let place = self.place(at);
+        match Stamp(place.stamp.load(Ordering::Relaxed)).items_at(at) {
+            Some(1) => [slice::from_ref(&place.single), &[]],
+            // Without a stamp it is within a batch of which some have been taken.
+            items => self.batch(at, most.min(items.unwrap_or(1) as usize)),
         }
     }
 

@@ -8,6 +8,8 @@ const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 
 /// No position, where one is asked for.
 pub(super) const NOWHERE: u64 = u64::MAX;
+/// No position either, and a reader has to look again behind a fence.
+pub(super) const UNFENCED: u64 = NOWHERE - 1;
 
 /// `position + items`. Positions count items since the ring was made, in units of 128, so that
 /// sums and differences wrap by themselves: after 2^57 items, four years at 10^9 a second. Slots

@@ -2,6 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 mod trials;
+mod worlds;
 
 const RING: u32 = 512;
 

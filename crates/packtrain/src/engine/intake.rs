@@ -56,13 +56,10 @@ impl Intake {
         if self.limit == u64::MAX {
             return wanted;
         }
-        let take = |left: u64| Some(left - left.min(wanted as u64));
-        match self
-            .left
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
-        {
-            Ok(before) | Err(before) => before.min(wanted as u64) as usize,
-        }
+        let wanted = wanted as u64;
+        let take = |left: u64| left - left.min(wanted);
+        let before = self.left.update(Ordering::AcqRel, Ordering::Acquire, take);
+        before.min(wanted) as usize
     }
 
     /// Says that of `claimed` packets `used` were received, and gives back the others; stops when
@@ -86,7 +83,7 @@ impl Intake {
     pub fn one_finished(&self) {
         let before = self
             .finite
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
+            .try_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
         if before == Ok(1) {
             self.stop();
         }

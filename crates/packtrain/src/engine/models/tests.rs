@@ -371,23 +371,32 @@ fn a_stall_that_a_producer_leaves_is_the_workers_to_watch() {
     });
 }
 
+/// A device that has one of two packets and takes no more, since it keeps what it has.
+fn stalled() -> (World, Producer) {
+    let world = World::new(Dispatch::Direct, 1, 2);
+    world.hardware.state.lock().unwrap().keeps = true;
+    let own = world.egress.producer(false);
+    let mut packets = burst(&[1, 2]);
+    world.egress.submit(&own, &mut packets, &|| NOW).unwrap();
+    (world, own)
+}
+
+/// Who only wants buffers back.
+fn reclaim(world: &World, own: Producer) -> thread::JoinHandle<Producer> {
+    let egress = Arc::clone(&world.egress);
+    thread::spawn(move || {
+        egress.reclaim(&own, &|| NOW);
+        own
+    })
+}
+
 /// Who only wants buffers back has the role of the consumer for a moment, in which the worker falls
 /// asleep, and leaves the stall as it was.
 #[test]
 fn a_stall_that_somebody_looked_at_is_the_workers_to_watch() {
     model(2, || {
-        let mut world = World::new(Dispatch::Direct, 1, 2);
-        world.hardware.state.lock().unwrap().keeps = true;
-        let own = world.egress.producer(false);
-        let mut packets = burst(&[1, 2]);
-        world.egress.submit(&own, &mut packets, &|| NOW).unwrap();
-        let collector = {
-            let egress = Arc::clone(&world.egress);
-            thread::spawn(move || {
-                egress.reclaim(&own, &|| NOW);
-                own
-            })
-        };
+        let (mut world, own) = stalled();
+        let collector = reclaim(&world, own);
         let hardware = world.hardware(1);
         world.run(|world, _| world.hardware.sent() == 2);
         world.egress.retire(&collector.join().unwrap());
@@ -399,23 +408,13 @@ fn a_stall_that_somebody_looked_at_is_the_workers_to_watch() {
 #[test]
 fn a_stall_that_somebody_looked_at_is_seen_by_a_worker_that_polls() {
     model(2, || {
-        let mut world = World::new(Dispatch::Direct, 1, 2);
-        world.hardware.state.lock().unwrap().keeps = true;
-        let own = world.egress.producer(false);
-        let mut packets = burst(&[1, 2]);
-        world.egress.submit(&own, &mut packets, &|| NOW).unwrap();
+        let (mut world, own) = stalled();
         // What it was told of until now it has seen.
         for _ in 0..2 {
             world.worker.step(NOW).unwrap();
             world.worker.listen();
         }
-        let collector = {
-            let egress = Arc::clone(&world.egress);
-            thread::spawn(move || {
-                egress.reclaim(&own, &|| NOW);
-                own
-            })
-        };
+        let collector = reclaim(&world, own);
         let hardware = world.hardware(1);
         world.poll_until(2);
         world.egress.retire(&collector.join().unwrap());

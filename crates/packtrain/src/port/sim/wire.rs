@@ -65,7 +65,7 @@ impl End {
 pub(super) fn take_one(times: &AtomicU64) -> bool {
     let less = |n: u64| n.checked_sub(1);
     let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-    times.load(fetch) != 0 && times.fetch_update(set, fetch, less).is_ok()
+    times.load(fetch) != 0 && times.try_update(set, fetch, less).is_ok()
 }
 
 impl Wire {

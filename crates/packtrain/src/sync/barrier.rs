@@ -31,6 +31,12 @@ impl Barrier {
         Self { by_kernel }
     }
 
+    /// As where the kernel refuses.
+    #[cfg(test)]
+    pub(crate) const fn without_kernel() -> Self {
+        Self { by_kernel: false }
+    }
+
     /// Whether the side in a hurry has no fence: only the compiler must not reorder.
     #[inline(always)]
     pub(crate) const fn is_light(self) -> bool {

@@ -76,23 +76,3 @@ pub(crate) unsafe fn write_cells<T>(cells: &[UnsafeCell<MaybeUninit<T>>], from: 
         cell.with_mut(|cell| unsafe { (*cell).write(from.add(i).read()) });
     }
 }
-
-/// Moves the values of all of `cells` to where `to` is.
-///
-/// # Safety
-///
-/// The cells are the caller's alone and hold values, and there is room for them.
-// SAFETY: the section above.
-#[inline(always)]
-pub(crate) unsafe fn read_cells<T>(cells: &[UnsafeCell<MaybeUninit<T>>], to: *mut T) {
-    #[cfg(not(packtrain_loom))]
-    // SAFETY: as above.
-    unsafe {
-        move_values(cells.as_ptr().cast::<T>(), to, cells.len());
-    }
-    #[cfg(packtrain_loom)]
-    for (i, cell) in cells.iter().enumerate() {
-        // SAFETY: as the caller says.
-        cell.with(|cell| unsafe { to.add(i).write((*cell).assume_init_read()) });
-    }
-}

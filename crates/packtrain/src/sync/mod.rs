@@ -9,7 +9,7 @@ mod cells;
 mod lines;
 
 pub(crate) use barrier::Barrier;
-pub(crate) use cells::{read_cells, write_cells};
+pub(crate) use cells::write_cells;
 pub(crate) use lines::Lines;
 
 use std::ops::Deref;
@@ -60,7 +60,7 @@ pub(crate) fn fence() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Keeps the compiler from moving anything from before it to behind it, or the other way round.
+/// Keeps the compiler from moving reads and writes across it.
 #[inline(always)]
 pub(crate) fn in_program_order() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);

@@ -10,7 +10,7 @@ use super::word::{Head, Stamp, State, after, distance};
 use super::{Owner, Ring};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::stats::Stall;
-use crate::sync::{Ordering, read_cells, spin};
+use crate::sync::{Ordering, spin};
 
 /// How often the consumer looks at a gap before it leaves. A producer that runs publishes within
 /// some ten nanoseconds; one that was preempted takes longer than anybody should wait.
@@ -316,6 +316,7 @@ impl<T, S> Ring<T, S> {
                 items => first = items,
             }
             (seen, known) = (after(tail, first), first);
+            // What follows would find the same: the way of a batch that is as long as asked for.
             if first > 1 && known >= enough {
                 owner.seen = seen;
                 return (known, first);
@@ -352,31 +353,6 @@ impl<T, S> Drop for Drained<'_, T, S> {
     fn drop(&mut self) {
         // Release: whoever sees that slots are empty must not be overtaken by the reads.
         self.ring.tail.store(self.next, Ordering::Release);
-    }
-}
-
-impl<T, S> Drained<'_, T, S> {
-    /// Moves items to the end of `to`, as many as there are and fit into its capacity: nothing is
-    /// allocated. Says how many.
-    #[inline(always)]
-    pub fn append_to(&mut self, to: &mut Vec<T>) -> usize {
-        let count = self.len().min(to.capacity() - to.len());
-        let len = to.len();
-        let mut room = to.spare_capacity_mut().as_mut_ptr().cast::<T>();
-        let places = &self.ring.places;
-        places.in_runs(self.next, count, self.first, |slots| {
-            // SAFETY: the slots up to `end` are published, and ours to take; the vector has room
-            // for `count`, which is how many there are in all.
-            unsafe {
-                read_cells(slots, room);
-                room = room.add(slots.len());
-            }
-        });
-        // SAFETY: as many were written.
-        unsafe { to.set_len(len + count) };
-        self.next = after(self.next, count as u64);
-        self.first = 0;
-        count
     }
 }
 

@@ -20,7 +20,8 @@
 //!   consumer leaves the role to that producer, which looks for that when it has published: it is
 //!   the consumer from then on, or sees to it that a worker is. Each of the two writes and then
 //!   reads what the other wrote. The fence that this takes is on the consumer's side alone
-//!   (`membarrier(2)`): gaps are rare, and publishing is not.
+//!   (`membarrier(2)`): gaps are rare, and publishing is not. Where the kernel refuses that, every
+//!   producer has one.
 //!
 //! | state | means | an enqueue |
 //! | --- | --- | --- |
@@ -487,6 +488,7 @@ impl<T, S> Ring<T, S> {
         }
         // The stamps are written, now the gap is read. A consumer that waits for a stamp writes
         // the gap and then reads the stamp.
+        // Without the kernel's help this never says that there is none.
         in_program_order();
         if self.gap.load(Ordering::Acquire) != NOWHERE && self.take_gap(reserved) {
             let consumer = Consumer::new(self);
@@ -508,6 +510,7 @@ impl<T, S> Ring<T, S> {
     /// consumer has not taken it back.
     #[cold]
     fn take_gap(&self, reserved: &Reserved) -> bool {
+        // Read again: what was read before counts only where the kernel fences.
         self.barrier.light();
         let gap = self.gap.load(Ordering::Acquire);
         gap != self.no_gap()

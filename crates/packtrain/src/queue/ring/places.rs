@@ -122,6 +122,7 @@ impl<T> Places<T> {
                 work(back);
             }
             let run = front.len() + back.len();
+            // Nearly always: nothing has to be worked out for another one.
             if run == left {
                 break;
             }

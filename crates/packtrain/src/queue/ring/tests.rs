@@ -26,6 +26,13 @@ fn ring(capacity: usize) -> TestRing {
     Ring::new(capacity, device).unwrap()
 }
 
+/// As where the kernel runs no fence for producers.
+fn without_kernel<T, S>(mut ring: Ring<T, S>) -> Ring<T, S> {
+    ring.barrier = Barrier::without_kernel();
+    ring.gap = AtomicU64::new(ring.no_gap());
+    ring
+}
+
 fn send(device: &mut Device, drained: &mut Drained<'_, u32, Device>) -> Turn {
     let count = device.credit.min(drained.len());
     device.sent.extend(drained.by_ref().take(count));
@@ -386,7 +393,12 @@ impl<'a> Preempted<'a> {
 
 #[test]
 fn the_consumer_stops_at_a_gap_and_its_producer_goes_on() {
-    let mut ring = ring(8);
+    for ring in [ring(8), without_kernel(ring(8))] {
+        stops_at_a_gap(ring);
+    }
+}
+
+fn stops_at_a_gap(mut ring: TestRing) {
     let Duty::Drain(consumer) = put(&ring, [1], Claim::Free) else {
         panic!("the ring is idle")
     };
@@ -504,26 +516,6 @@ fn a_batch_may_be_longer_than_a_stamp_and_a_turn() {
         assert_eq!(drain(&ring, 777), Exit::Idle);
         assert_eq!(ring.state_mut().sent, (0..777).collect::<Vec<_>>());
     }
-}
-
-#[test]
-fn items_are_appended_as_far_as_there_is_room() {
-    let ring = ring(5);
-    // Somewhere, so that they lie in two parts.
-    assert!(put(&ring, 0..4, Claim::Never).is_wake());
-    assert_eq!(drain(&ring, 64), Exit::Idle);
-    let mut consumer = ring.try_consume(Claim::Any).unwrap();
-    assert!(put(&ring, 10..15, Claim::Never).is_none());
-    let mut to = Vec::with_capacity(4);
-    to.push(9);
-    let room = to.capacity() - 1;
-    let said = consumer.poll(64, |_, drained| {
-        assert_eq!(drained.append_to(&mut to), room.min(5));
-        Turn::More
-    });
-    assert_eq!(said, Turn::More);
-    assert_eq!(to, [9, 10, 11, 12]);
-    assert_eq!(consumer.drain(64, send), Exit::Idle);
 }
 
 #[test]

@@ -52,7 +52,17 @@ struct Sink {
 fn turn(sink: &mut Sink, drained: &mut Drained<'_, u32, Sink>) -> Turn {
     assert!(drained.len() <= 64);
     let count = sink.credit.get().min(drained.len()).min(sink.most);
-    sink.sent.extend(drained.by_ref().take(count));
+    // Some one by one, and if they are all that there are, the others as they lie.
+    let all = count == drained.len();
+    let singly = if all {
+        sink.sent.len() % (count + 1)
+    } else {
+        count
+    };
+    sink.sent.extend(drained.by_ref().take(singly));
+    if all {
+        drained.take_each(|item| sink.sent.push(item));
+    }
     sink.credit.set(sink.credit.get() - count);
     if sink.credit.get() == 0 && drained.len() > 0 {
         Turn::Stalled(Stall::NoDescriptor)

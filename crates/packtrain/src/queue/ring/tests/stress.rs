@@ -132,15 +132,20 @@ impl Shared {
     }
 }
 
-fn run(capacity: usize, seed: u64) {
+fn run(capacity: usize, seed: u64, by_kernel: bool) {
     let descriptors = Arc::new(AtomicUsize::new(0));
     let nic = Nic {
         descriptors: Arc::clone(&descriptors),
         next: [0; CLAIMS.len()],
         wrong: None,
     };
+    let ring = Ring::new(capacity, nic).unwrap();
     let mut shared = Shared {
-        ring: Ring::new(capacity, nic).unwrap(),
+        ring: if by_kernel {
+            ring
+        } else {
+            without_kernel(ring)
+        },
         bell: Bell::new(),
         worker: thread::current(),
         done: AtomicBool::new(false),
@@ -182,6 +187,12 @@ fn run(capacity: usize, seed: u64) {
 fn every_item_comes_out_once_and_in_order() {
     for (capacity, seed) in [(1, 0x51), (7, 0x52), (64, 0x53), (512, 0x54)] {
         // A ring of one slot is all about waiting for another thread.
-        run(capacity, seed);
+        run(capacity, seed, true);
     }
+}
+
+/// Each producer has a fence, as where `membarrier(2)` is refused.
+#[test]
+fn so_it_does_where_the_kernel_does_not_help() {
+    run(64, 0x55, false);
 }

@@ -314,7 +314,6 @@ pub const FAULTS: &[Fault] = &[
         "Err(error) if is_of_no_flow(error) =>",
         "Err(error) if is_of_no_flow(error) && false =>",
     ),
-    ("table.rs", "ring.head = next;", ""),
     ("table.rs", "        ring.live += 1;\n", ""),
     (
         "table.rs",

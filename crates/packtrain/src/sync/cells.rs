@@ -1,4 +1,4 @@
-//! Values that move into cells, and out of them, many at once.
+//! Values that move into cells, many at once.
 
 #![allow(unsafe_code, reason = "values are moved by pointer")]
 

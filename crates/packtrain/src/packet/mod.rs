@@ -283,7 +283,14 @@ impl Packet {
     }
 
     /// Takes `bytes` bytes off the front; the packet becomes empty when there are fewer.
+    #[inline]
     pub fn trim_front(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.cut_front(bytes);
+        }
+    }
+
+    fn cut_front(&mut self, bytes: usize) {
         let mut left = bytes.min(self.bytes()) as u32;
         self.head_mut().bytes -= left;
         for index in 0..self.segment_count() {
@@ -303,8 +310,15 @@ impl Packet {
 
     /// Shortens the packet to `bytes` bytes; does nothing when it is shorter. Segments that become
     /// empty are given back.
+    #[inline]
     pub fn truncate(&mut self, bytes: usize) {
-        let mut excess = self.bytes().saturating_sub(bytes) as u32;
+        if bytes < self.bytes() {
+            self.cut_back(self.bytes() - bytes);
+        }
+    }
+
+    fn cut_back(&mut self, bytes: usize) {
+        let mut excess = bytes as u32;
         self.head_mut().bytes -= excess;
         while excess > 0 {
             let Some(last) = self.segment_count().checked_sub(1) else {

@@ -82,8 +82,10 @@ impl Posted {
     /// where every other does.
     fn frame(&self, arena: &Arena, class: FrameClass) -> Option<Packet> {
         let mut frame = arena.packet(class).ok()?;
-        frame.prepend(self.front).ok()?;
-        frame.truncate(0);
+        if self.front > 0 {
+            frame.prepend(self.front).ok()?;
+            frame.truncate(0);
+        }
         Some(frame)
     }
 
@@ -183,7 +185,9 @@ fn read_into<'a, const N: usize, E>(
     if used < N {
         return Ok(None);
     }
-    pieces[0][..front].fill(0);
+    if front > 0 {
+        pieces[0][..front].fill(0);
+    }
     let bytes = read(&mut pieces)?;
     Ok(Some(Filled {
         bytes,

@@ -2,7 +2,8 @@
 //!
 //! Packets are written into one TUN, routed by the kernel, and read out of another. On the way it
 //! cuts them, if the second takes no GSO packets (`skb_gso_segment()`), or merges them, if the
-//! first has `IFF_NAPI` (`napi_gro_receive()`). With Ethernet headers: [`ethernet`], [`veth`].
+//! first has `IFF_NAPI` (`napi_gro_receive()`). With Ethernet headers: [`bridge`], [`ethernet`],
+//! [`veth`].
 
 use crate::test_packets::frame::{Field, Frame, finish, tcp4, timestamps, train};
 use crate::test_packets::wire::Wire;
@@ -21,6 +22,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+mod bridge;
 mod ethernet;
 mod veth;
 
@@ -339,7 +341,12 @@ fn ours(frames: &[Frame]) -> Vec<Piece> {
 
 /// What we make of it.
 fn merged(packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Piece> {
-    let mut config = Config::new(Semantics::Reversible, LinkType::RawIp, 64);
+    merged_behind(LinkType::RawIp, packets)
+}
+
+/// The same, behind a header of this kind.
+fn merged_behind(link: LinkType, packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Piece> {
+    let mut config = Config::new(Semantics::Reversible, link, 64);
     config.mode = Mode::Hash;
     let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).expect("its storage");
     let mut out = vec![];
@@ -614,6 +621,146 @@ fn of_flow(pieces: &[Piece], port: u16) -> Vec<Piece> {
     pieces.iter().filter(is).cloned().collect()
 }
 
+/// Compares what the kernel makes of packets with what we do, flow by flow; or, where it does
+/// otherwise by our choice, with `known`.
+fn compare(
+    mut pass: impl FnMut() -> Vec<(VnetHeader, Vec<u8>)>,
+    ours: &[Piece],
+    known: Option<&[u32]>,
+    what: &str,
+) {
+    const PORTS: [u16; 2] = [4000, 4001];
+    if let Some(known) = known {
+        let theirs = kernels(&mut pass, |theirs| payloads(theirs) == known);
+        assert_eq!(
+            payloads(&theirs),
+            known,
+            "{what}: not what the kernel was known to do"
+        );
+        assert_ne!(
+            shapes(&theirs),
+            shapes(ours),
+            "{what}: no difference any more"
+        );
+        return;
+    }
+    let theirs = kernels(&mut pass, |theirs| {
+        let alike = |port| shapes(&of_flow(theirs, port)) == shapes(&of_flow(ours, port));
+        PORTS.into_iter().all(alike)
+    });
+    for port in PORTS {
+        let (theirs, ours) = (of_flow(&theirs, port), of_flow(ours, port));
+        assert_eq!(shapes(&theirs), shapes(&ours), "{what}: the kernel, and we");
+        assert!(theirs == ours, "{what}: the kernel's bytes, and ours");
+    }
+}
+
+/// A case of UDP.
+struct Datagrams {
+    case: Case,
+    /// Number of one that has no checksum: its field is 0.
+    without: Option<usize>,
+}
+
+fn datagrams(
+    name: &'static str,
+    ipv6: bool,
+    sizes: &[usize],
+    change: impl Fn(&mut [Frame]),
+) -> Datagrams {
+    let mut frames = train(&frame(ipv6, false), sizes);
+    change(&mut frames);
+    let case = Case {
+        name,
+        frames,
+        kernel: None,
+    };
+    Datagrams {
+        case,
+        without: None,
+    }
+}
+
+fn udp_cases(ipv6: bool) -> Vec<Datagrams> {
+    let case =
+        |name, sizes: &[usize], change: &dyn Fn(&mut [Frame])| datagrams(name, ipv6, sizes, change);
+    let mut all = vec![
+        case("u1 same size", &[100; 4], &|_| ()),
+        case("u2 shorter", &[100, 100, 50], &|_| ()),
+        case("u2 after a shorter", &[100, 50, 100, 100], &|_| ()),
+        case("u3 longer", &[50, 100, 100], &|_| ()),
+        case("u4 64 at most", &[20; 70], &|_| ()),
+        case("up to the limit", &[1400; 50], &|_| ()),
+        case("one byte", &[1; 3], &|_| ()),
+        case("TTL", &[100; 3], &|f| f[1].ttl -= 1),
+        case("ECN", &[100; 3], &|f| f[1].tos = 2),
+        case("two flows", &[100; 6], &|f| {
+            for (n, f) in f.iter_mut().enumerate() {
+                f.ports.0 += n as u16 % 2;
+                f.id = 8 + n as u16 / 2;
+            }
+        }),
+    ];
+    // These two overtake what is held in the kernel. Here they push it out.
+    let same_id = |f: &mut [Frame]| f.iter_mut().for_each(|f| f.id = 8);
+    let mut empty = case("empty", &[100, 0, 100], &same_id);
+    empty.case.kernel = Some(&[0, 200]);
+    let mut without = case("no checksum", &[100, 140, 100], &same_id);
+    without.without = Some(1);
+    without.case.kernel = Some(&[140, 200]);
+    all.extend([empty, without]);
+    if !ipv6 {
+        let ids = |name, fragment, ids: &'static [u16]| {
+            case(
+                name,
+                &vec![100; ids.len()],
+                &move |frames: &mut [Frame]| {
+                    for (frame, id) in frames.iter_mut().zip(ids) {
+                        (frame.id, frame.fragment) = (*id, fragment);
+                    }
+                },
+            )
+        };
+        all.extend([
+            ids("counting without DF", 0, &[8, 9, 10]),
+            ids("wrapping", 0x4000, &[0xFFFF, 0, 1]),
+            ids("backwards", 0x4000, &[9, 8]),
+            ids("a gap", 0, &[8, 10, 11]),
+        ]);
+    }
+    all
+}
+
+/// A train of two flows of datagrams.
+fn random_datagrams(numbers: &mut Numbers) -> Vec<Frame> {
+    let ipv6 = numbers.below(2) == 1;
+    let mut flows = [frame(ipv6, false), frame(ipv6, false)];
+    flows[1].ports.0 += 1;
+    let mut frames = vec![];
+    for number in 0..20 {
+        let next = &mut flows[numbers.below(4) / 3];
+        match numbers.below(40) {
+            0 => next.ttl -= 1,
+            1 => next.tos ^= 2,
+            2 => next.id = next.id.wrapping_add(7),
+            3 => next.fragment ^= 0x4000,
+            _ => {}
+        }
+        let mut this = next.clone();
+        let bytes = [100, 100, 100, 100, 100, 100, 100, 99, 8, 101][numbers.below(10)];
+        this.payload = (0..bytes).map(|i| (i * 7 + number * 13) as u8).collect();
+        next.id = next.id.wrapping_add(1);
+        frames.push(this);
+    }
+    frames
+}
+
+/// Takes the checksum of a datagram away.
+fn without_checksum(packet: &mut [u8]) {
+    let at = usize::from(layout(packet).transport) + 6;
+    packet[at..at + 2].fill(0);
+}
+
 #[test]
 fn the_kernel_merges_random_trains_as_we_do() {
     in_namespace("oracle::the_kernel_merges_random_trains_as_we_do", || {
@@ -626,25 +773,8 @@ fn the_kernel_merges_random_trains_as_we_do() {
         let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
         for _ in 0..100 {
             let frames = random_train(&mut numbers);
-            let ours = ours(&frames);
-            let theirs = kernels(
-                || router.pass(&frames),
-                |theirs| {
-                    let alike =
-                        |port| shapes(&of_flow(theirs, port)) == shapes(&of_flow(&ours, port));
-                    [4000, 4001].into_iter().all(alike)
-                },
-            );
-            for port in [4000, 4001] {
-                let (theirs, ours) = (of_flow(&theirs, port), of_flow(&ours, port));
-                let briefs: String = frames.iter().map(brief).collect();
-                assert_eq!(
-                    shapes(&theirs),
-                    shapes(&ours),
-                    "the kernel, and we, of\n{briefs}"
-                );
-                assert_eq!(theirs, ours, "the kernel's bytes, and ours");
-            }
+            let briefs: String = frames.iter().map(brief).collect();
+            compare(|| router.pass(&frames), &ours(&frames), None, &briefs);
         }
     });
 }
@@ -676,31 +806,7 @@ fn the_kernel_merges_as_we_do() {
             kernel,
         } in all
         {
-            let ours = ours(&frames);
-            let theirs = kernels(
-                || router.pass(&frames),
-                |theirs| match kernel {
-                    None => shapes(theirs) == shapes(&ours),
-                    Some(kernel) => payloads(theirs) == kernel,
-                },
-            );
-            let Some(kernel) = kernel else {
-                assert_eq!(shapes(&theirs), shapes(&ours), "{name}: the kernel, and we");
-                for (theirs, ours) in theirs.iter().zip(&ours) {
-                    assert_eq!(theirs.1, ours.1, "{name}: the kernel's bytes, and ours");
-                }
-                continue;
-            };
-            assert_eq!(
-                payloads(&theirs),
-                kernel,
-                "{name}: not what the kernel was known to do"
-            );
-            assert_ne!(
-                shapes(&theirs),
-                shapes(&ours),
-                "{name}: no difference any more"
-            );
+            compare(|| router.pass(&frames), &ours(&frames), kernel, name);
         }
     });
 }

@@ -13,12 +13,10 @@
 use super::*;
 use crate::test_packets::{self, Ext, Spec};
 use crate::world::{
-    PacketSocket, add_to_bridge, create_bridge, create_veth, set_feature, set_up, wait_until,
-    wait_until_running,
+    PacketSocket, create_veth, set_feature, set_up, wait_until, wait_until_running,
 };
 
 const TAP: &str = "oracle-tap";
-const BRIDGE: &str = "oracle-bridge";
 const NEAR: &str = "oracle-near";
 const FAR: &str = "oracle-far";
 /// What a veth could leave to its peer.
@@ -66,26 +64,15 @@ impl Cable {
 
     /// `None` where the kernel has no bridge.
     fn from_tap() -> Option<Self> {
-        if let Err(error) = create_bridge(BRIDGE) {
-            println!("SKIP: the kernel makes no bridge: {error}");
+        if !bridge::create() {
             return None;
-        }
-        // Packet filters, where there are any, shall not see what passes.
-        for family in ["iptables", "ip6tables", "arptables"] {
-            let path = format!("/proc/sys/net/bridge/bridge-nf-call-{family}");
-            std::fs::write(path, "0").unwrap_or(());
         }
         let mut cable = Self::from_socket();
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
         cable.way = Way::Tap(File::from(raw_tun(TAP, flags).expect(TAP)));
-        for name in [TAP, NEAR] {
-            add_to_bridge(BRIDGE, name);
-        }
-        for name in [BRIDGE, TAP] {
-            set_up(name, true);
-        }
-        // A bridge begins to forward to a port a little after the port's link runs.
-        let probe = [&[2; 6][..], &[6; 6], &[0x88, 0xb5], &[0; 46]].concat();
+        set_up(TAP, true);
+        bridge::join([TAP, NEAR]);
+        let probe = bridge::probe();
         wait_until("the bridge to forward", || {
             cable.send(&VnetHeader::default(), &probe);
             std::iter::from_fn(|| cable.far.receive()).any(|(bytes, _)| bytes[VNET..] == probe)

@@ -58,11 +58,12 @@ impl ArenaConfig {
 }
 
 impl ArenaConfig {
-    /// Bytes of frames and lines together.
+    /// Bytes of frames, of the counts of who refers to them, and of lines together.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
-        self.small_frames as u64 * SMALL_FRAME_BYTES as u64
-            + self.large_frames as u64 * LARGE_FRAME_BYTES as u64
+        let counted = size_of::<References>() as u64;
+        self.small_frames as u64 * (SMALL_FRAME_BYTES as u64 + counted)
+            + self.large_frames as u64 * (LARGE_FRAME_BYTES as u64 + counted)
             + self.lines as u64 * size_of::<Line>() as u64
     }
 

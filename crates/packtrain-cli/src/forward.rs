@@ -64,15 +64,16 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
             print::message("note: neither port has any input, so nothing will move\n");
         }
     }
+    let captures = joint.ports.each_ref().map(AnyPort::capture);
     let [a, b] = joint.ports;
     let mut session = Session::forward_with(a, b, &joint.plan, args.count, &settings)
         .map_err(|error| Failure::of_device(None, &error))?;
-    let mut live = Live::new(names.clone(), args.stats_interval, args.quiet);
+    let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
     let settings = json::settings(&args.settings, &joint.sides, session.placed());
     let ended = watch(&mut session, args, &stop, &mut live);
     let report = session.finish();
     live.finish(&report.snapshot);
-    let failure = failure(&names, &ended, &report);
+    let failure = failure(&names, &ended, &report).or_else(|| live.stopped());
     if args.json {
         let error = failure.as_ref().map(|failure| failure.line.as_str());
         json::write(document(
@@ -130,6 +131,7 @@ fn watch(
             let snapshot = session.snapshot();
             live.refused(&snapshot);
             live.troubles(&snapshot);
+            live.captures();
             look = elapsed + LOOK_INTERVAL;
         }
         if elapsed >= cpus {

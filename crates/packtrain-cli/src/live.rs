@@ -1,10 +1,12 @@
 //! What a run says on standard error while it goes on.
 
+use crate::exit::{Exit, Failure};
 use crate::table::scaled;
 use crate::{plan, print};
 use packtrain::driver::{Features, Link};
 use packtrain::engine::Snapshot;
 use packtrain::policy::placement::Placed;
+use packtrain::port::wrap::CaptureStatus;
 use packtrain::stats::Trouble;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -16,6 +18,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Live {
     names: [String; 2],
+    /// Captures of the ports, until it was said that one has stopped.
+    captures: [Option<CaptureStatus>; 2],
+    /// The first that has stopped, and why.
+    stopped: Option<String>,
     /// How often statistics are due; `None` for never.
     interval: Option<Duration>,
     terminal: bool,
@@ -32,12 +38,19 @@ pub struct Live {
 impl Live {
     /// For a run that starts now. Statistics come every `interval`; when nobody says, every second
     /// on a terminal, unless `quiet`, and never elsewhere. Events are always said.
-    pub fn new(names: [String; 2], interval: Option<Duration>, quiet: bool) -> Self {
+    pub fn new(
+        names: [String; 2],
+        captures: [Option<CaptureStatus>; 2],
+        interval: Option<Duration>,
+        quiet: bool,
+    ) -> Self {
         let terminal = stderr().is_terminal();
         let usual = (terminal && !quiet).then_some(Duration::from_secs(1));
         let interval = interval.or(usual);
         Self {
             names,
+            captures,
+            stopped: None,
             interval,
             terminal,
             due: interval.unwrap_or_default(),
@@ -117,6 +130,30 @@ impl Live {
         }
     }
 
+    /// Says which captures have stopped since the last call. The packets go on.
+    pub fn captures(&mut self) {
+        for index in 0..2 {
+            let capture = &mut self.captures[index];
+            let Some(note) = capture.as_ref().and_then(CaptureStatus::note) else {
+                continue;
+            };
+            let records = capture.take().map_or(0, |capture| capture.records());
+            let name = &self.names[index];
+            let line = format!(
+                "{name}: {note}; the file has at most {records} records; make room, or choose \
+                 another file"
+            );
+            self.event(&format!("{line}\n"));
+            self.stopped.get_or_insert(line);
+        }
+    }
+
+    /// The failure of a run of which a capture has stopped.
+    pub fn stopped(&self) -> Option<Failure> {
+        let line = self.stopped.as_ref()?;
+        Some(Failure::new(Exit::Port, line.clone()))
+    }
+
     /// Says which links have changed since the last call.
     pub fn links(&mut self, links: [Link; 2]) {
         for (index, link) in links.into_iter().enumerate() {
@@ -147,6 +184,7 @@ impl Live {
         self.drawn = 0;
         self.refused(snapshot);
         self.troubles(snapshot);
+        self.captures();
     }
 
     fn event(&mut self, text: &str) {

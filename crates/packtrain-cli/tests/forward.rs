@@ -7,6 +7,7 @@ use program::{
     wait_for_line,
 };
 use serde_json::Value;
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 /// Everything that came in went out, and nothing else happened.
@@ -116,6 +117,33 @@ fn a_capture_is_copied_packet_by_packet() {
     assert_eq!(ports["second.pcap"]["txq00"]["bytes"], 500 * 1514);
     let again = packtrain(&["forward", &format!("pcap:{second}"), "null:", "--json"]);
     assert_moved(&again.json(), 500);
+}
+
+/// Its file is a pipe of which nobody reads more than the beginning.
+#[test]
+fn a_capture_that_stops_is_told_and_costs_no_packet() {
+    let scratch = Scratch::new("capture-stops");
+    let pipe = scratch.file("pipe.pcapng");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || {
+            let mut file = std::fs::File::open(pipe).expect("the pipe");
+            file.read_exact(&mut [0; 1000]).expect("a header and more");
+        }
+    });
+    let port = format!("null:capture={pipe}");
+    let source = "null:source,count=1000,bytes=1514";
+    let ran = packtrain(&["forward", source, &port, "--json", "--quiet"]);
+    reader.join().expect("it read");
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    let document = ran.json();
+    assert_moved(&document, 1000);
+    let error = document["run"]["error"].as_str().expect("a sentence");
+    assert!(error.contains("the capture stopped"), "{error}");
+    assert!(ran.err.contains(error), "{ran:?}");
+    assert_eq!(document["run"]["ended"], "end");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::pcap::{Pcap, PcapRx, PcapTx};
 use super::sim::{Sim, SimRx, SimTx};
 use super::tap::{Tap, TapRx, TapTx};
 use super::wrap::{
-    Capture, CaptureRx, CaptureTx, Fault, FaultRx, FaultTx, Trace, TraceRx, TraceTx, Vlan, VlanRx,
-    VlanTx,
+    Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultRx, FaultTx, Trace, TraceRx, TraceTx,
+    Vlan, VlanRx, VlanTx,
 };
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
@@ -176,4 +176,15 @@ any_port! {
     Capture: Box<Capture<AnyPort>>, Box<CaptureRx<AnyRx>>, Box<CaptureTx<AnyTx>>;
     Trace: Box<Trace<AnyPort>>, Box<TraceRx<AnyRx>>, Box<TraceTx<AnyTx>>;
     Vlan: Box<Vlan<AnyPort>>, Box<VlanRx<AnyRx>>, Box<VlanTx<AnyTx>>;
+}
+
+impl AnyPort {
+    /// How the capture of a port that was opened with `capture=` is doing; `None` without one.
+    #[must_use]
+    pub fn capture(&self) -> Option<CaptureStatus> {
+        match self {
+            Self::Capture(capture) => Some(capture.status()),
+            _ => None,
+        }
+    }
 }

@@ -11,8 +11,8 @@ use packtrain_bench::statistics;
 use packtrain_lab::dispatch::{self, BenchError, Options, Outcome, Progress, Row, Sample};
 use packtrain_lab::{LabError, Missing, rootless};
 use serde_json::{Map, Value, json};
-use std::fs;
-use std::io::{IsTerminal, stderr};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, stderr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,9 @@ pub fn run(args: &BenchDispatchArgs) -> Result<(), Failure> {
         seed: args.seed,
         stop: stop.flag(),
     };
+    if let Some(path) = &args.output {
+        check(path)?;
+    }
     let begin = Instant::now();
     let mut told = Told::new(refused);
     let result = dispatch::run(&options, |progress| told.progress(progress));
@@ -81,13 +84,26 @@ fn failed(error: &BenchError) -> Failure {
     Failure::new(exit, format!("the bench cannot go on: {error}"))
 }
 
+/// Whether the document can be written to this file, as far as that shows before the measurement,
+/// which takes minutes. What the file has stays there until then.
+fn check(path: &Path) -> Result<(), Failure> {
+    // A pipe would be at its end for who reads it.
+    if fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir()) {
+        return Ok(());
+    }
+    let opened = File::options().append(true).create(true).open(path);
+    opened.map(drop).map_err(|error| unwritten(path, &error))
+}
+
 fn write(path: &Path, document: &Map<String, Value>) -> Result<(), Failure> {
     let text = format!("{}\n", Value::Object(document.clone()));
-    fs::write(path, text).map_err(|error| {
-        let path = path.display();
-        let line = format!("cannot write {path}: {error}; choose another file for --output");
-        Failure::new(Exit::Port, line)
-    })
+    fs::write(path, text).map_err(|error| unwritten(path, &error))
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    let line = format!("cannot write {path}: {error}; choose another file for --output");
+    Failure::new(Exit::Port, line)
 }
 
 /// What is said on standard error.

@@ -109,20 +109,36 @@ pub const KEYS: &[Key] = &[
         "off|fixed(usecs,frames)|adaptive",
         "when its RX queues wake a thread; over --moderation",
     ),
-    common("capture", "FILE", "write every packet to a pcapng file"),
+    common(
+        "capture",
+        "FILE",
+        "write every packet that passes to a pcapng file",
+    ),
     common("trace", "", "print every packet"),
-    common("drop", "0..1", "probability that a packet is lost"),
-    common("duplicate", "0..1", "probability that a packet comes twice"),
-    common("corrupt", "0..1", "probability that a packet is damaged"),
+    common(
+        "drop",
+        "0..1",
+        "probability that a packet it receives is lost",
+    ),
+    common(
+        "duplicate",
+        "0..1",
+        "probability that a packet it receives comes twice",
+    ),
+    common(
+        "corrupt",
+        "0..1",
+        "probability that a packet it receives is damaged",
+    ),
     common(
         "reorder",
         "0..1",
-        "probability that a packet comes after its successor",
+        "probability that a packet it receives comes after the next",
     ),
     common(
         "delay",
         "TIME (200us, 5ms, at most 60s)",
-        "hold each packet back",
+        "how much later it receives each packet; one under way at the end is lost",
     ),
     common(
         "seed",

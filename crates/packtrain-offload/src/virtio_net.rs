@@ -225,12 +225,12 @@ impl fmt::Debug for Accept {
 }
 
 macro_rules! vnet_errors {
-    ($($(#[$doc:meta])+ $variant:ident => $label:literal,)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident => $label:literal,)+) => {
         /// Why a packet was refused for what its virtio-net header says. One variant per rule.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum VnetError {
-            $($(#[$doc])+ $variant,)+
+            $($(#[doc = $doc])+ $variant,)+
         }
 
         impl VnetError {
@@ -242,6 +242,13 @@ macro_rules! vnet_errors {
             pub const fn reason(self) -> &'static str {
                 match self {
                     $(Self::$variant => $label,)+
+                }
+            }
+
+            /// The rule, as it stands above: a space, and a sentence.
+            const fn rule(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($doc),+),)+
                 }
             }
         }
@@ -256,7 +263,8 @@ vnet_errors! {
     PacketTooShort => "vnet_packet_too_short",
     /// Longer than any IP packet with its link header.
     PacketTooLong => "vnet_packet_too_long",
-    /// A raw IP link, and the first four bits are neither 4 nor 6.
+    /// A raw IP link, and the first four bits are neither 4 nor 6. As when the header has another
+    /// length than was said, or there is none, or packet information (no `IFF_NO_PI`) besides.
     RawIpVersion => "vnet_raw_ip_version",
     /// `hdr_len` is larger than the packet.
     HdrLen => "vnet_hdr_len",
@@ -284,7 +292,7 @@ vnet_errors! {
     GsoSizeZero => "vnet_gso_size_zero",
     /// `gso_size` 0xFFFF, which Linux keeps for itself (`GSO_BY_FRAGS`).
     GsoSizeReserved => "vnet_gso_size_reserved",
-    /// A TCP `gso_size` below [`TCP_GSO_SIZE_MIN`].
+    /// A TCP `gso_size` below 8 (`TCP_GSO_SIZE_MIN`).
     GsoSizeTooSmall => "vnet_gso_size_too_small",
     /// The headers of a GSO packet are truncated, contradict each other or the packet's length, or
     /// are not TCP or UDP over IP.
@@ -321,8 +329,10 @@ vnet_errors! {
 
 impl fmt::Display for VnetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("virtio-net header refused: ")?;
-        f.write_str(self.reason())
+        f.write_str("virtio-net header refused, ")?;
+        f.write_str(self.reason())?;
+        f.write_str(":")?;
+        f.write_str(self.rule())
     }
 }
 

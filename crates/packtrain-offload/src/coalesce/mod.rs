@@ -124,7 +124,8 @@ pub struct Config {
     pub mode: Mode,
     /// What packets start with.
     pub link: LinkType,
-    /// Packets held at once: entries of the table, 1 to [`Config::FLOWS_MAX`].
+    /// Packets held at once: entries of the table, 1 to [`Config::FLOWS_MAX`]; less counts as 1,
+    /// and more as that.
     pub flows: u32,
     /// Packets queued at once in sorted mode, 1 to [`sort::ITEMS_MAX`]; none are needed for
     /// [`Mode::Hash`].
@@ -343,6 +344,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         parts.check(&needs)?;
         parts.sets.fill(Set::EMPTY);
         let config = Config {
+            flows: clamp(config.flows) as u32,
             max_bytes: config.max_bytes.min(IP_LENGTH_MAX as u32),
             ack_limit: config.ack_limit.max(1),
             ..config

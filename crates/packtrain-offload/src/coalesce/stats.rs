@@ -36,8 +36,17 @@ macro_rules! reasons {
         }
 
         $(#[$counts_doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, PartialEq, Eq)]
         pub struct $counts([u64; $enum::ALL.len()]);
+
+        /// The names of those that are not 0, each with its count.
+        impl fmt::Debug for $counts {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let counted = self.iter().filter(|(_, count)| *count > 0);
+                f.write_str(stringify!($counts))?;
+                f.debug_map().entries(counted).finish()
+            }
+        }
 
         impl Default for $counts {
             fn default() -> Self {

@@ -451,3 +451,20 @@ fn tcp_and_udp_of_the_same_ports_are_two_flows() {
         assert_eq!(output.len(), 2);
     }
 }
+
+/// Also what was not asked for in a possible number, and what is printed of it.
+#[test]
+fn a_table_of_no_flows_has_one() {
+    let config = hash_mode(0);
+    let coalescer = Coalescer::<Wire, _>::new(config, Owned::for_config(&config)).unwrap();
+    assert_eq!(coalescer.config().flows, 1);
+    let two = vec![packet(1, 0), packet(1, 1), packet(2, 0)];
+    let (output, stats) = run(config, vec![Step::Burst(two)]);
+    assert_eq!(output.len(), 2);
+    let flushes = std::format!("{:?}", stats.flushes);
+    assert!(flushes.starts_with("FlushCounts{"), "{flushes}");
+    assert!(
+        flushes.contains(": 1") && !flushes.contains(": 0"),
+        "{flushes}"
+    );
+}

@@ -268,7 +268,9 @@ proptest! {
         loads in prop::collection::vec((number(), number(), number()), 5),
     ) {
         let mut moderator = Moderator::new(Moderation::Adaptive);
-        decisions(&mut moderator, 1_000, |_, ix| loads[ix]);
+        // A load near the limit of a light one takes a second to be told from it, and what a step
+        // took away is tried once more.
+        decisions(&mut moderator, 4_000, |_, ix| loads[ix]);
         let before = moderator.changes();
         // Its clock begins anew, which must not matter either.
         decisions(&mut moderator, 2_000, |_, ix| loads[ix]);

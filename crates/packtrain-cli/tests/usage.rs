@@ -417,3 +417,16 @@ fn colour_is_for_terminals_and_for_those_who_want_it() {
         );
     }
 }
+
+/// Not after the minutes that the measurement takes: nothing was measured.
+#[test]
+fn a_bench_whose_document_cannot_be_written_does_not_begin() {
+    let path = "/nonexistent/dispatch.json";
+    let ran = packtrain(&["bench", "dispatch", "--quick", "--output", path]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{ran:?}");
+    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    assert!(
+        ran.err.contains(path) && ran.err.contains("--output"),
+        "{ran:?}"
+    );
+}

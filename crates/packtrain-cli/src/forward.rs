@@ -8,16 +8,17 @@ use crate::print::{self, Style};
 use crate::signals::Stop;
 use crate::table::{Align, Table, grouped};
 use crate::{json, plan};
-use packtrain::driver::{DeviceCounters, DeviceError, Link};
+use packtrain::driver::{DeviceError, Link};
 use packtrain::engine::{Ledger, Port, PortSnapshot, Report, Session, WorkerSnapshot};
 use packtrain::port::AnyPort;
+use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 use serde_json::{Map, Value, json};
 use std::thread;
 use std::time::Duration;
 
 /// How often links and refused features are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How often it is looked at which CPUs may be used.
 const CPUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a signal, or the end of the input, may go unnoticed.
@@ -65,13 +66,16 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         }
     }
     let captures = joint.ports.each_ref().map(AnyPort::capture);
+    let faults = joint.ports.each_ref().map(AnyPort::faults);
     let [a, b] = joint.ports;
     let mut session = Session::forward_with(a, b, &joint.plan, args.count, &settings)
         .map_err(|error| Failure::of_device(None, &error))?;
     let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
     let settings = json::settings(&args.settings, &joint.sides, session.placed());
     let ended = watch(&mut session, args, &stop, &mut live);
+    live.links(session.links());
     let report = session.finish();
+    let faults = faults.map(|counters| Some(counters?.get()));
     live.finish(&report.snapshot);
     let failure = failure(&names, &ended, &report).or_else(|| live.stopped());
     if args.json {
@@ -80,11 +84,12 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
             &names,
             [plan_json, settings],
             &report,
+            &faults,
             ended.word(&report),
             error,
         ))?;
     } else {
-        print::output(&text(&names, &report, Style::stdout()))?;
+        print::output(&text(&names, &report, &faults, Style::stdout()))?;
     }
     failure.map_or(Ok(()), Err)
 }
@@ -171,6 +176,7 @@ fn document(
     names: &[String; 2],
     [plan, settings]: [Value; 2],
     report: &Report,
+    faults: &[Option<Faults>; 2],
     ended: &str,
     error: Option<&str>,
 ) -> Map<String, Value> {
@@ -193,11 +199,10 @@ fn document(
         }),
     );
     let mut ports = Map::new();
-    for ((name, port), device) in names.iter().zip(&snapshot.ports).zip(&report.devices) {
-        ports.insert(
-            name.clone(),
-            json::port(port, device.as_ref(), report.began),
-        );
+    for (index, name) in names.iter().enumerate() {
+        let (device, faults) = (report.devices[index].as_ref(), faults[index].as_ref());
+        let port = json::port(&snapshot.ports[index], device, faults, report.began);
+        ports.insert(name.clone(), port);
     }
     document.insert("ports".into(), ports.into());
     document.insert("drops".into(), json::drops(&snapshot.drops));
@@ -206,14 +211,26 @@ fn document(
 }
 
 /// The final account for people.
-fn text(names: &[String; 2], report: &Report, style: Style) -> String {
+fn text(
+    names: &[String; 2],
+    report: &Report,
+    faults: &[Option<Faults>; 2],
+    style: Style,
+) -> String {
     let snapshot = &report.snapshot;
     let mut text = String::new();
     for (name, port) in names.iter().zip(&snapshot.ports) {
         text.push_str(&queues(name, port, style));
     }
     text.push_str(&batches(names, &snapshot.ports, style));
-    text.push_str(&devices(names, &report.devices, style));
+    let devices = report.devices.each_ref().map(Option::as_ref);
+    let devices = devices.map(|device| Some(json::device_values(device?).to_vec()));
+    let title = "the device's own counters";
+    text.push_str(&per_port(title, names, devices, style));
+    let faults = faults.each_ref().map(Option::as_ref);
+    let faults = faults.map(|faults| Some(json::fault_values(faults?).to_vec()));
+    let title = "faults asked for, packets";
+    text.push_str(&per_port(title, names, faults, style));
     text.push_str(&workers(&snapshot.workers, style));
     text.push_str(&drops(&snapshot.drops, style));
     text.push_str(&conservation_line(&snapshot.ledger, style));
@@ -379,17 +396,22 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
     table.render(0, style) + "\n"
 }
 
-/// What the kernel counted on its side of the ports.
-fn devices(names: &[String; 2], devices: &[Option<DeviceCounters>; 2], style: Style) -> String {
+/// What is counted once for a port, of those ports that count it.
+fn per_port(
+    title: &str,
+    names: &[String; 2],
+    values: [Option<Vec<(&'static str, u64)>>; 2],
+    style: Style,
+) -> String {
     let known: Vec<_> = names
         .iter()
-        .zip(devices)
-        .filter_map(|(name, device)| Some((name, json::device_values(device.as_ref()?))))
+        .zip(values)
+        .filter_map(|(name, values)| Some((name, values?)))
         .collect();
     let columns = known
         .iter()
         .map(|(name, _)| ((*name).clone(), Align::Right));
-    let title = ("the device's own counters".to_owned(), Align::Left);
+    let title = (title.to_owned(), Align::Left);
     let mut table = Table::new([title].into_iter().chain(columns));
     let Some((_, first)) = known.first() else {
         return String::new();

@@ -12,6 +12,7 @@ use packtrain::engine::{Interrupts, Ledger, PortSnapshot, WorkerSnapshot};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
 use packtrain::policy::placement::Placed;
+use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, TroubleReport};
 use packtrain::time::Instant;
 use packtrain_lab::claim::Claim;
@@ -139,9 +140,14 @@ pub fn claims(experiment: &str, claims: &[Claim]) -> Value {
     claims.iter().map(claim).collect()
 }
 
-/// One port's counters by queue, and what the other side of the port counted (`null` when nobody
-/// does). Times are given since `began`.
-pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>, began: Instant) -> Value {
+/// One port's counters by queue, what the other side of the port counted (`null` when nobody does),
+/// and the faults that were asked for (`null` when none were). Times are given since `began`.
+pub fn port(
+    snapshot: &PortSnapshot,
+    device: Option<&DeviceCounters>,
+    faults: Option<&Faults>,
+    began: Instant,
+) -> Value {
     let mut port = Map::new();
     for (index, (queue, sizes)) in snapshot.rx.iter().zip(&snapshot.rx_batches).enumerate() {
         let mut counters = grouped(queue.values());
@@ -158,6 +164,8 @@ pub fn port(snapshot: &PortSnapshot, device: Option<&DeviceCounters>, began: Ins
     }
     let device = device.map_or(Value::Null, |device| counters(device_values(device)).into());
     port.insert("device".into(), device);
+    let faults = faults.map_or(Value::Null, |faults| counters(fault_values(faults)).into());
+    port.insert("faults".into(), faults);
     port.insert("refused".into(), features(snapshot.refused));
     Value::Object(port)
 }
@@ -267,6 +275,17 @@ pub fn device_values(device: &DeviceCounters) -> [(&'static str, u64); 8] {
         ("tx_bytes", device.tx_bytes),
         ("tx_dropped", device.tx_dropped),
         ("tx_errors", device.tx_errors),
+    ]
+}
+
+/// Name and value of how often each fault came up.
+pub fn fault_values(faults: &Faults) -> [(&'static str, u64); 5] {
+    [
+        ("dropped", faults.dropped),
+        ("duplicated", faults.duplicated),
+        ("corrupted", faults.corrupted),
+        ("delayed", faults.delayed),
+        ("reordered", faults.reordered),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Standard output and standard error, when somebody reads them and when nobody does.
 
 use crate::exit::{Exit, Failure};
+use packtrain::advice;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 
 /// How to emphasise text, or not to.
@@ -94,15 +95,9 @@ pub fn columns() -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// A text from outside on one line, without what a terminal would obey.
-pub fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(shown).collect()
-}
-
 /// Says in one line why the program fails.
 pub fn error_line(line: &str) {
     // A name from the command line may contain anything.
-    let line = printable(line);
+    let line = advice::printable(line);
     message(&format!("{} {line}\n", Style::stderr().bad("packtrain:")));
 }

@@ -264,7 +264,7 @@ fn ratio(seen: &InterfaceReport) -> f64 {
 }
 
 fn title(index: usize, seen: &InterfaceReport) -> String {
-    let name = seen.name.as_deref().map(print::printable);
+    let name = seen.name.as_deref().map(advice::printable);
     name.unwrap_or_else(|| index.to_string())
 }
 

@@ -94,6 +94,38 @@ fn drops_are_named() {
     assert_eq!(account["received"], 1000);
     assert_eq!(account["dropped"], lost);
     assert_eq!(account["transmitted"], 1000 - lost);
+    let ports = &document["ports"];
+    assert_eq!(ports["null0"]["faults"]["dropped"], lost);
+    assert!(ports["null1"]["faults"].is_null());
+}
+
+/// Beside what the other port got, counted by its own queue.
+#[test]
+fn faults_are_counted_also_within_other_wrappers() {
+    let scratch = Scratch::new("faults");
+    let capture = scratch.file("all.pcapng");
+    let faults = "duplicate=0.25,corrupt=0.25,reorder=0.25,seed=5";
+    let source = format!("null:source,count=1000,{faults},capture={capture}");
+    let ran = packtrain(&["forward", &source, "null:", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    let count = |name: &str| {
+        let count = &document["ports"]["null0"]["faults"][name];
+        count.as_u64().expect("a count")
+    };
+    for name in ["duplicated", "corrupted", "reordered"] {
+        assert!((150..350).contains(&count(name)), "{name}: {}", count(name));
+    }
+    assert_eq!((count("dropped"), count("delayed")), (0, 0));
+    let got = document["ports"]["null1"]["txq00"]["packets"].as_u64();
+    assert_eq!(got, Some(1000 + count("duplicated")));
+    let text = packtrain(&["forward", &source, "null:", "--quiet"]);
+    let line = |name: &str| {
+        let line = text.out.lines().find(|line| line.starts_with(name));
+        line.expect("a row").to_owned()
+    };
+    assert!(line("duplicated").ends_with(&count("duplicated").to_string()));
+    assert!(line("corrupted").ends_with(&count("corrupted").to_string()));
 }
 
 #[test]

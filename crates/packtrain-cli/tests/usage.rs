@@ -175,10 +175,15 @@ fn a_key_of_a_port_is_stronger_than_the_option_and_the_plan_says_who_said_what()
 #[test]
 fn a_file_that_cannot_be_made_is_4() {
     let scratch = Scratch::new("nowhere");
-    let nowhere = format!("pcap:{},write", scratch.file("no/such/directory.pcap"));
-    let ran = packtrain(&["forward", "null:", &nowhere, "-q"]);
-    assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{ran:?}");
-    assert!(ran.error_line().contains("make its directory"), "{ran:?}");
+    let nowhere = scratch.file("no/such/directory.pcap");
+    for port in [
+        format!("pcap:{nowhere},write"),
+        format!("null:capture={nowhere}"),
+    ] {
+        let ran = packtrain(&["forward", "null:", &port, "-q"]);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{ran:?}");
+        assert!(ran.error_line().contains("make its directory"), "{ran:?}");
+    }
 }
 
 #[test]

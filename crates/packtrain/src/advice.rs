@@ -1,7 +1,7 @@
 //! What a person can do about what the system said: the end of an error line.
 //!
-//! Every text begins with `; ` and goes behind the error; it is empty where there is nothing to
-//! say.
+//! Every piece of advice begins with `; ` and goes behind the error; it is empty where there is
+//! nothing to say.
 
 use std::io;
 
@@ -31,4 +31,12 @@ pub const fn on_file(kind: io::ErrorKind, write: bool) -> &'static str {
         io::ErrorKind::StorageFull => "; make room, or name a file elsewhere",
         _ => "",
     }
+}
+
+/// A text from outside, a file's name or what is in it, on one line and without what a terminal
+/// would obey.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
 }

@@ -6,8 +6,8 @@ use super::pcap::{Pcap, PcapRx, PcapTx};
 use super::sim::{Sim, SimRx, SimTx};
 use super::tap::{Tap, TapRx, TapTx};
 use super::wrap::{
-    Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultRx, FaultTx, Trace, TraceRx, TraceTx,
-    Vlan, VlanRx, VlanTx,
+    Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, FaultTx, Trace,
+    TraceRx, TraceTx, Vlan, VlanRx, VlanTx,
 };
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
@@ -184,7 +184,28 @@ impl AnyPort {
     pub fn capture(&self) -> Option<CaptureStatus> {
         match self {
             Self::Capture(capture) => Some(capture.status()),
-            _ => None,
+            _ => self.wrapped()?.capture(),
+        }
+    }
+
+    /// How often each fault has come up on a port that was opened with `drop=`, `duplicate=`,
+    /// `corrupt=`, `reorder=` or `delay=`; `None` without any of them.
+    #[must_use]
+    pub fn faults(&self) -> Option<FaultCounters> {
+        match self {
+            Self::Fault(fault) => Some(fault.counters()),
+            _ => self.wrapped()?.faults(),
+        }
+    }
+
+    /// What a wrapper is around.
+    fn wrapped(&self) -> Option<&Self> {
+        match self {
+            Self::Fault(outer) => Some(outer.inner()),
+            Self::Capture(outer) => Some(outer.inner()),
+            Self::Trace(outer) => Some(outer.inner()),
+            Self::Vlan(outer) => Some(outer.inner()),
+            Self::Tap(_) | Self::Pcap(_) | Self::Null(_) | Self::Sim(_) => None,
         }
     }
 }

@@ -71,6 +71,15 @@ impl OpenError {
             text: format!("{}{error}{hint}", prefix(spec, error)),
         }
     }
+
+    /// The file that `capture=` names cannot be made. The port itself is open.
+    fn capture(spec: &PortSpec, error: &io::Error) -> Self {
+        let hint = advice::on_file(error.kind(), true);
+        Self {
+            kind: OpenErrorKind::Open,
+            text: format!("{spec}: cannot write the capture: {error}{hint}"),
+        }
+    }
 }
 
 /// The port that an error is about, unless the error names the same file by itself.
@@ -107,8 +116,8 @@ pub fn open(spec: &PortSpec, link: LinkType) -> Result<AnyPort, OpenError> {
         PortKind::Null(options) => Ok(AnyPort::Null(open_null(options))),
         PortKind::Sim(options) => open_sim(spec, options, link).map(AnyPort::Sim),
     };
-    port.and_then(|port| wrap(port, spec))
-        .map_err(|error| OpenError::device(spec, &error))
+    let port = port.map_err(|error| OpenError::device(spec, &error))?;
+    wrap(port, spec)
 }
 
 /// Opens two ports to be joined: one that leaves its link type open takes the other's.
@@ -239,7 +248,7 @@ fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim
 
 /// Puts the wrappers around a port, those that change packets innermost, so that a capture shows
 /// what the engine sees.
-fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, DeviceError> {
+fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, OpenError> {
     let wrappers = &spec.wrappers;
     let mut port = port;
     if wrappers.has_faults() {
@@ -264,11 +273,8 @@ fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, DeviceError> {
     }
     if let Some(path) = &wrappers.capture {
         let capture = Capture::create(port, path, CaptureOptions::default());
-        let failed = |source| DeviceError::Failed {
-            action: "write the capture file",
-            source,
-        };
-        port = AnyPort::Capture(Box::new(capture.map_err(failed)?));
+        let capture = capture.map_err(|error| OpenError::capture(spec, &error))?;
+        port = AnyPort::Capture(Box::new(capture));
     }
     Ok(port)
 }

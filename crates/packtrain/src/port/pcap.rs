@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::advice;
 use crate::capture::{
     CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
 };
@@ -223,11 +224,10 @@ const CREATE: &str = "create the capture";
 const READ: &str = "read the capture";
 const WRITE: &str = "write the capture";
 
-/// The file's name without what would move a terminal's cursor: it is shown wherever ports are.
+/// The file's name, which is shown wherever ports are.
 fn name_of(path: &Path) -> String {
     let file = path.file_name().unwrap_or(path.as_os_str());
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    file.to_string_lossy().chars().map(shown).collect()
+    advice::printable(&file.to_string_lossy())
 }
 
 /// What a packet of this link type begins with; `None` for a link that cannot be forwarded.

@@ -118,6 +118,12 @@ impl Sink {
 }
 
 impl<D: Driver> Capture<D> {
+    /// What it is around.
+    #[must_use]
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
     /// Captures to a new file; one of that name is replaced.
     ///
     /// # Errors

@@ -144,6 +144,12 @@ impl<D: Driver> Fault<D> {
         }
     }
 
+    /// What it is around.
+    #[must_use]
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
     /// A handle to read the counts.
     #[must_use]
     pub fn counters(&self) -> FaultCounters {

@@ -202,6 +202,12 @@ fn field<const N: usize>(headers: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl<D: Driver> Trace<D> {
+    /// What it is around.
+    #[must_use]
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
     /// Traces to `output`, which is given whole lines and flushed after each batch.
     #[must_use]
     pub fn new(inner: D, output: Output) -> Self {

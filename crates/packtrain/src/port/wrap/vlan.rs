@@ -76,6 +76,12 @@ pub struct Vlan<D> {
 }
 
 impl<D: Driver> Vlan<D> {
+    /// What it is around.
+    #[must_use]
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
     /// One 802.1Q tag of VLAN `id` (0 to 4095).
     #[must_use]
     pub const fn single(inner: D, id: u16) -> Self {

@@ -6,7 +6,7 @@ use packtrain::policy::dispatch::Dispatch;
 
 /// What the adaptive setting may lose of the throughput of the best fixed one, as a fraction.
 pub const THROUGHPUT_REGRET_MAX: f64 = 0.03;
-/// By how much its 99th percentile of latency may be above the least, as a fraction.
+/// By how much its 99th percentile of latency may be above that of the best fixed one, as a fraction.
 pub const LATENCY_REGRET_MAX: f64 = 0.10;
 /// Context switches for each device frame that it may take at saturation.
 pub const SWITCHES_PER_FRAME_MAX: f64 = 0.02;
@@ -51,7 +51,7 @@ fn cell(row: &Row, rows: &[Row]) -> Option<Claim> {
     let regret = row.regret?;
     let best = super::named(&rows.get(regret.best)?.settings);
     let measured = format!(
-        "{} ({} to {}) below {best}",
+        "a regret of {} ({} to {}), beside {best}",
         percent(regret.regret),
         percent(regret.low),
         percent(regret.high)
@@ -63,20 +63,17 @@ fn cell(row: &Row, rows: &[Row]) -> Option<Claim> {
             false => Verdict::NotReproduced,
         };
         let most = percent(LATENCY_REGRET_MAX);
-        ("p99 latency", format!("at most {most} above"), verdict)
+        ("p99 latency", format!("at most {most}"), verdict)
     } else {
         let near = regret.regret <= THROUGHPUT_REGRET_MAX || regret.is_noise();
         let most = percent(THROUGHPUT_REGRET_MAX);
-        let expected = format!("at most {most} below, or within the noise");
+        let expected = format!("at most {most}, or within the noise");
         ("throughput", expected, Verdict::of(near))
     };
     Some(Claim {
         claim: format!("adaptive comes near the best {what}: {}", row.cell),
         expected,
-        measured: match what {
-            "throughput" => measured,
-            _ => measured.replace("below", "above"),
-        },
+        measured,
         verdict,
         must: false,
     })

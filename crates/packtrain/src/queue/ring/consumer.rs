@@ -301,26 +301,29 @@ impl<T, S> Ring<T, S> {
     }
 
     /// Items known to be published from `tail` on, looking on if these are not `enough`; and how
-    /// many the first stamp is for, or 0 if that was not read now. For the consumer.
+    /// many the first stamp is for, or 0 if there is none at `tail`. For the consumer.
     #[inline(always)]
     fn published(&self, owner: &mut Owner<S>, tail: u64, enough: u64) -> (u64, u64) {
+        let first = self.items_at(tail);
+        // The way of a batch that is as long as asked for. What is known besides, if anything, is
+        // found again. Of this batch some may be left, and then its stamp is behind the tail.
+        if first > 1 && first >= enough {
+            owner.seen = after(tail, first);
+            return (first, first);
+        }
+        (self.look_on(owner, tail, first, enough), first)
+    }
+
+    /// The same where the first stamp, which is for `first` items, does not say it all.
+    #[inline(always)]
+    fn look_on(&self, owner: &mut Owner<S>, tail: u64, first: u64, enough: u64) -> u64 {
         let mut seen = owner.seen;
         let mut known = distance(tail, seen);
-        if known >= enough {
-            return (known, 0);
-        }
-        let mut first = 0;
         if known == 0 {
-            match self.items_at(tail) {
-                0 => return (0, 0),
-                items => first = items,
+            if first == 0 {
+                return 0;
             }
             (seen, known) = (after(tail, first), first);
-            // What follows would find the same: the way of a batch that is as long as asked for.
-            if first > 1 && known >= enough {
-                owner.seen = seen;
-                return (known, first);
-            }
         }
         // A look takes the line with the stamp from its producer, so what else is in that line is
         // looked at, too, as long as it may be single items.
@@ -333,7 +336,7 @@ impl<T, S> Ring<T, S> {
             known += items;
         }
         owner.seen = seen;
-        (known, first)
+        known
     }
 
     /// How many items the stamp of a position is for; 0 where there is none.

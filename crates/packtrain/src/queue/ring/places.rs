@@ -5,7 +5,7 @@
     reason = "indices are below a power of two by their mask, which is not checked again"
 )]
 
-use super::word::{Stamp, after, index};
+use super::word::{Stamp, after, index, index_times};
 use crate::sync::{AtomicU64, Lines, Ordering, UnsafeCell};
 use std::hint;
 use std::mem::MaybeUninit;
@@ -25,6 +25,9 @@ pub(super) struct Place<T> {
 const LINE_PLACES: usize = 4;
 #[cfg(not(packtrain_loom))]
 const _: () = assert!(LINE_PLACES * size_of::<Place<u64>>() == 64);
+
+/// Bytes of a place whose item is a word, as a power of two.
+const PLACE_LOG: u32 = 4;
 
 /// Lines that follow each other are this many lines apart, eight of them, then come those beside
 /// them. What is in memory behind a line is so nothing to come: a processor that reads lines in a
@@ -70,14 +73,26 @@ impl<T> Places<T> {
     /// Which place a position has.
     #[inline(always)]
     fn place_index(&self, at: u64) -> usize {
+        self.place_times::<0>(at)
+    }
+
+    /// The same times two to the power of `LOG`.
+    #[inline(always)]
+    fn place_times<const LOG: u32>(&self, at: u64) -> usize {
         // Bits go up only, so it makes no difference that those above the mask go last.
-        let all = index(at, usize::MAX);
-        (all ^ ((all << LINE_STRIDE_LOG) & SPREAD)) & self.mask
+        let all = index_times::<LOG>(at);
+        (all ^ ((all << LINE_STRIDE_LOG) & (SPREAD << LOG))) & (self.mask << LOG)
     }
 
     /// The place of a position.
     #[inline(always)]
     pub(super) fn place(&self, at: u64) -> &Place<T> {
+        if size_of::<Place<T>>() == 1 << PLACE_LOG {
+            // In bytes from the first one: a shift less, twice for each batch.
+            let bytes = self.place_times::<PLACE_LOG>(at);
+            // SAFETY: so many bytes are a place whose index is below their number.
+            return unsafe { &*self.places.as_ptr().byte_add(bytes) };
+        }
         // SAFETY: the mask is that of an index below their number, a power of two.
         unsafe { self.places.get_unchecked(self.place_index(at)) }
     }

@@ -37,6 +37,14 @@ pub(super) const fn index(position: u64, mask: usize) -> usize {
     (position >> LOW_BITS) as usize & mask
 }
 
+/// The index of a position times two to the power of `LOG`, without a mask.
+#[inline(always)]
+pub(super) const fn index_times<const LOG: u32>(position: u64) -> usize {
+    const { assert!(LOG <= LOW_BITS) };
+    // There is nothing below the position itself.
+    (position >> (LOW_BITS - LOG)) as usize
+}
+
 /// Who is, or should be, the consumer. In one word with the head, so that whoever reserves space
 /// learns in the same step whether somebody is going to look at what it adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +209,11 @@ mod tests {
         assert_eq!(distance(last, after(0, 2)), 3);
         assert!(distance(after(0, 2), after(0, 1)) > 1 << 40);
         assert_eq!((index(last, 7), index(after(last, 1), 7)), (7, 0));
+        assert_eq!(
+            index_times::<0>(after(0, 5)),
+            index(after(0, 5), usize::MAX)
+        );
+        assert_eq!(index_times::<4>(after(0, 5)), 5 * 16);
         for (items, reached) in [(2, true), (3, true), (4, false)] {
             assert_eq!(reaches(last, items, after(0, 2)), reached);
         }

@@ -6,7 +6,7 @@ use packtrain::policy::dispatch::Dispatch;
 
 /// What the adaptive setting may lose of the throughput of the best fixed one, as a fraction.
 pub const THROUGHPUT_REGRET_MAX: f64 = 0.03;
-/// By how much its 99th percentile of latency may be above that of the best fixed one, as a fraction.
+/// By how much its 99th percentile of latency may be above that of the best, as a fraction.
 pub const LATENCY_REGRET_MAX: f64 = 0.10;
 /// Context switches for each device frame that it may take at saturation.
 pub const SWITCHES_PER_FRAME_MAX: f64 = 0.02;

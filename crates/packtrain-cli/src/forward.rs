@@ -73,7 +73,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
     let settings = json::settings(&args.settings, &joint.sides, session.placed());
     let ended = watch(&mut session, args, &stop, &mut live);
-    live.links(session.links());
+    let ended = look_at_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();
     let faults = faults.map(|counters| Some(counters?.get()));
     live.finish(&report.snapshot);
@@ -128,11 +128,9 @@ fn watch(
             return Ended::Duration;
         }
         if elapsed >= look {
-            let links = session.links();
-            if let Some(gone) = links.iter().position(|link| *link == Link::Removed) {
-                return Ended::Removed(gone);
+            if let Some(removed) = look_at_links(session, live) {
+                return removed;
             }
-            live.links(links);
             let snapshot = session.snapshot();
             live.refused(&snapshot);
             live.troubles(&snapshot);
@@ -152,6 +150,14 @@ fn watch(
         thread::sleep(nap.min(left));
         nap = (nap * 2).min(NAP_MAX);
     }
+}
+
+/// Tells which links have changed. Says so where a device is gone.
+fn look_at_links(session: &mut Session<AnyPort, AnyPort>, live: &mut Live) -> Option<Ended> {
+    let links = session.links();
+    live.links(links);
+    let gone = links.iter().position(|link| *link == Link::Removed)?;
+    Some(Ended::Removed(gone))
 }
 
 /// What went wrong, the worst first.
@@ -226,11 +232,12 @@ fn text(
     let devices = report.devices.each_ref().map(Option::as_ref);
     let devices = devices.map(|device| Some(json::device_values(device?).to_vec()));
     let title = "the device's own counters";
-    text.push_str(&per_port(title, names, devices, style));
+    // Losses are listed always: that there are none is worth knowing.
+    let always = |counter: &str| counter.ends_with("dropped");
+    text.push_str(&per_port(title, names, devices, always, style));
     let faults = faults.each_ref().map(Option::as_ref);
     let faults = faults.map(|faults| Some(json::fault_values(faults?).to_vec()));
-    let title = "faults asked for, packets";
-    text.push_str(&per_port(title, names, faults, style));
+    text.push_str(&per_port("faults, packets", names, faults, |_| true, style));
     text.push_str(&workers(&snapshot.workers, style));
     text.push_str(&drops(&snapshot.drops, style));
     text.push_str(&conservation_line(&snapshot.ledger, style));
@@ -396,11 +403,13 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
     table.render(0, style) + "\n"
 }
 
-/// What is counted once for a port, of those ports that count it.
+/// What is counted once for a port, of those ports that count it. What is 0 everywhere is left out
+/// unless it is one of those that are listed `always`.
 fn per_port(
     title: &str,
     names: &[String; 2],
     values: [Option<Vec<(&'static str, u64)>>; 2],
+    always: impl Fn(&str) -> bool,
     style: Style,
 ) -> String {
     let known: Vec<_> = names
@@ -418,8 +427,7 @@ fn per_port(
     };
     for (row, (counter, _)) in first.iter().enumerate() {
         let values = known.iter().map(|(_, values)| values[row].1);
-        // Losses are listed always: that there are none is worth knowing.
-        if counter.ends_with("dropped") || values.clone().any(|value| value > 0) {
+        if always(counter) || values.clone().any(|value| value > 0) {
             table.row(
                 [(*counter).to_owned()]
                     .into_iter()

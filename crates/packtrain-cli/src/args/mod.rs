@@ -401,7 +401,12 @@ fn time(text: &str) -> Result<Duration, String> {
         Ok(number) if number.is_finite() && number.to_string().chars().all(digits) => {
             number * scale
         }
-        _ => return Err("write 20us, 500ms, 10s, 2m, 1h; a bare number is seconds".to_owned()),
+        _ => {
+            return Err(
+                "write a number and a unit: 10s, 500ms, 2m, 1h; a bare number is seconds"
+                    .to_owned(),
+            );
+        }
     };
     let time = Duration::from_secs_f64(seconds.min(2.0 * SECONDS_MAX));
     // Of the time and not of the number: a part of a nanosecond is none.

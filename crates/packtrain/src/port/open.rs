@@ -278,3 +278,38 @@ fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, OpenError> {
     }
     Ok(port)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_capture_fails_with_is_not_taken_for_the_port_behind_it() {
+        let spec: PortSpec = "tap:a,capture=/none/x".parse().expect("a spec");
+        for (kind, advice) in [
+            (io::ErrorKind::NotFound, "make its directory first"),
+            (io::ErrorKind::PermissionDenied, "check who may use"),
+        ] {
+            let error = OpenError::capture(&spec, &kind.into());
+            assert_eq!(error.kind(), OpenErrorKind::Open);
+            let line = error.to_string();
+            assert!(
+                line.starts_with("tap:a,capture=/none/x: cannot write the capture: "),
+                "{line}"
+            );
+            assert!(line.contains(advice), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_capture_whose_device_is_full_is_told_so() {
+        let spec: PortSpec = "null:capture=/dev/full".parse().expect("a spec");
+        let line = open(&spec, LinkType::Ethernet)
+            .expect_err("it is full")
+            .to_string();
+        assert!(
+            line.ends_with("; make room, or name a file elsewhere"),
+            "{line}"
+        );
+    }
+}

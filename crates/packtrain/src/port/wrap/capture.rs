@@ -2,7 +2,7 @@
 
 use super::wire::{self, Scratch};
 use super::{Output, PassBad, info_of, lock, stopped};
-use crate::capture::{Format, Interface, WriteError, Writer};
+use crate::capture::{Format, Interface, IoFault, WriteError, Writer};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
     Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxDescriptors,
@@ -149,8 +149,13 @@ impl<D: Driver> Capture<D> {
             snaplen: options.snaplen,
             name: Some(name),
         });
-        let writer = Writer::new(output, Format::PcapNg, &[received, transmitted])
-            .map_err(io::Error::other)?;
+        let writer =
+            Writer::new(output, Format::PcapNg, &[received, transmitted]).map_err(|error| {
+                match error {
+                    WriteError::Io(IoFault { kind, .. }) => io::Error::new(kind, error),
+                    other => io::Error::other(other),
+                }
+            })?;
         let sink = Sink {
             writer,
             link,

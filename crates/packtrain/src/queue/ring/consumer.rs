@@ -319,6 +319,9 @@ impl<T, S> Ring<T, S> {
     fn look_on(&self, owner: &mut Owner<S>, tail: u64, first: u64, enough: u64) -> u64 {
         let mut seen = owner.seen;
         let mut known = distance(tail, seen);
+        if known >= enough {
+            return known;
+        }
         if known == 0 {
             if first == 0 {
                 return 0;

@@ -386,6 +386,7 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
         "preempted",
         "CPU ms",
         "system calls",
+        "nice",
     ];
     let columns = columns.map(|name| (name, Align::Right));
     let mut table = Table::new([("worker", Align::Left)].into_iter().chain(columns));
@@ -398,7 +399,9 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
             worker.cpu_ns / 1_000_000,
             worker.syscalls,
         ];
-        table.row([index.to_string()].into_iter().chain(values.map(grouped)));
+        let values = values.map(grouped).into_iter();
+        let cells = [index.to_string()].into_iter().chain(values);
+        table.row(cells.chain([worker.nice.to_string()]));
     }
     table.render(0, style) + "\n"
 }

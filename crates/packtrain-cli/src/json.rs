@@ -193,6 +193,7 @@ pub fn worker(worker: &WorkerSnapshot) -> Value {
         "involuntary_switches": worker.involuntary_switches,
         "cpu_seconds": worker.cpu_ns as f64 / 1e9,
         "syscalls": worker.syscalls,
+        "nice": worker.nice,
     })
 }
 
@@ -353,6 +354,7 @@ pub fn settings(args: &SettingArgs, sides: &[Side; 2], placed: &Placed) -> Value
         "moderation": settings.moderation.to_string(),
         "ports": ports.collect::<Map<_, _>>(),
         "idle": settings.idle.to_string(),
+        "priority": settings.priority.to_string(),
         "placement": settings.placement.to_string(),
         "cpus": cpus.collect::<Vec<_>>(),
         "why": placed.why.to_string(),

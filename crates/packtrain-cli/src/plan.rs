@@ -12,6 +12,7 @@ use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, FitLimits};
 use packtrain::policy::SettingError;
 use packtrain::policy::placement::Placed;
+use packtrain::policy::priority::Priority;
 use packtrain::policy::topology::CpuId;
 use packtrain_offload::coalesce::Mode;
 
@@ -44,16 +45,23 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
 ///
 /// Which it is, and what there is instead.
 pub fn check(settings: &Settings) -> Result<(), Failure> {
+    if let (Priority::Nice(_), Err(error)) = (settings.priority, settings.try_priority()) {
+        let line = settings.priority.refused(&error).to_string();
+        return Err(Failure::new(Exit::Privilege, line));
+    }
     let wrong = |error: SettingError| Failure::new(Exit::Usage, error.to_string());
     settings.check().map_err(wrong)
 }
 
 /// What threads do, and where they run, in a line.
 pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
-    let (idle, placement) = (&settings.idle, &settings.placement);
+    let (idle, priority, placement) = (&settings.idle, &settings.priority, &settings.placement);
     let cpus = cpus(placed);
+    // A system without a thread to spare says so soon enough.
+    let nice = settings.try_priority();
+    let nice = nice.map_or_else(|_error| String::new(), |nice| format!(", nice {nice}"));
     format!(
-        "idle: {idle}; placement: {placement}, {}{cpus}\n",
+        "idle: {idle}; priority: {priority}{nice}; placement: {placement}, {}{cpus}\n",
         placed.why
     )
 }

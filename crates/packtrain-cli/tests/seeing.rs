@@ -73,7 +73,7 @@ fn people_get_a_line_for_each_histogram_and_worker() {
     assert!(lines.iter().any(|line| line == &drain), "{}", ran.out);
     // Nothing was sent the other way.
     assert!(!ran.out.contains("null0 txq00"), "{}", ran.out);
-    let heading = "worker  sleeps  wakeups  switches  preempted  CPU ms  system calls";
+    let heading = "worker  sleeps  wakeups  switches  preempted  CPU ms  system calls  nice";
     assert!(ran.out.contains(heading), "{}", ran.out);
 }
 
@@ -110,6 +110,56 @@ fn switches(thread: &Path) -> (u64, u64) {
         count("voluntary_ctxt_switches:"),
         count("nonvoluntary_ctxt_switches:"),
     )
+}
+
+/// The nice value of a thread as the kernel has it: field 19 of its `stat` (proc(5)).
+fn nice(thread: &Path) -> i64 {
+    let stat = fs::read_to_string(thread.join("stat")).expect("the thread is there");
+    let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+    let field = fields.split_whitespace().nth(16);
+    field.expect("a nice value").parse().unwrap()
+}
+
+#[test]
+fn a_worker_has_the_priority_that_the_run_says() {
+    let own = nice(Path::new("/proc/thread-self"));
+    for (args, expected) in [
+        (&["--priority", "nice(7)"][..], 7.max(own)),
+        (&["--priority", "none"], own),
+        (&["--idle", "poll"], own),
+        // As far as the system allows it.
+        (&[], own - 5),
+    ] {
+        let mut run = vec!["forward", "null:", "null:", "--json"];
+        run.extend(args);
+        let run = start(&mut command(PACKTRAIN, &run));
+        let thread = worker(&run);
+        let begin = Instant::now();
+        // It takes its priority a moment after its name.
+        let mut seen = nice(&thread);
+        while seen != expected && begin.elapsed() < Duration::from_secs(2) {
+            thread::sleep(Duration::from_millis(1));
+            seen = nice(&thread);
+        }
+        signal(&run, "INT");
+        let document = finish(run).json();
+        let said = &document["run"]["workers"][0]["nice"];
+        assert_eq!(said, seen, "{args:?}");
+        let is_default = args.is_empty();
+        assert!(
+            seen == expected || is_default && seen == own,
+            "{seen}, {args:?}"
+        );
+        let setting = document["settings"]["priority"].as_str().expect("a word");
+        assert_eq!(
+            setting,
+            if args.len() == 2 && args[0] == "--priority" {
+                args[1]
+            } else {
+                "auto"
+            }
+        );
+    }
 }
 
 #[test]

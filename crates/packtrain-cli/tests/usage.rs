@@ -296,6 +296,39 @@ fn a_missing_privilege_is_3_and_says_how_to_get_it() {
 }
 
 #[test]
+fn a_priority_that_the_system_refuses_is_said_before_anything_is_opened() {
+    let unprivileged = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
+    let args = [
+        "forward",
+        "pcap:/nonexistent",
+        "null:",
+        "--priority",
+        "nice(-20)",
+    ];
+    let as_nobody: Vec<_> = ["-c", unprivileged, PACKTRAIN]
+        .into_iter()
+        .chain(args)
+        .collect();
+    let mut ran = packtrain(&args);
+    if ran.code == Some(4) {
+        // As root the test has to become somebody else first.
+        ran = finish(start(&mut command("sh", &as_nobody)));
+    }
+    if !ran.err.starts_with("packtrain:") {
+        println!(
+            "SKIP: packtrain cannot be run without privilege here: {}",
+            ran.err
+        );
+        return;
+    }
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.error_line().contains("CAP_SYS_NICE"), "{ran:?}");
+    let ran = packtrain(&["forward", "null:", "null:", "--priority", "high"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.error_line().contains("none, nice(n)"), "{ran:?}");
+}
+
+#[test]
 fn help_and_version() {
     let version = packtrain(&["--version"]);
     assert_eq!(version.code, Some(0));

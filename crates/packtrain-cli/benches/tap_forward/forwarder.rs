@@ -1,5 +1,6 @@
 //! The programs that are compared, as child processes that open their interfaces by name.
 
+use packtrain::policy::priority::AHEAD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -121,10 +122,17 @@ impl Contestant {
 
     /// Starts it in the network namespace of the calling thread, and waits until it is ready.
     pub fn start(&self) -> Result<Process, Error> {
-        let path = match self {
-            Self::Packtrain { path, .. } | Self::Baseline { path, .. } => path,
+        let (path, mut command) = match self {
+            Self::Packtrain { path, .. } => (path, Command::new(path)),
+            // It goes ahead of the TCP programs as packtrain's threads do by themselves: what is
+            // compared is not who asked the scheduler.
+            Self::Baseline { path, .. } => {
+                let mut nice = Command::new("nice");
+                nice.arg("-n").arg(format!("-{AHEAD}")).arg(path);
+                (path, nice)
+            }
         };
-        let mut child = Command::new(path)
+        let mut child = command
             .args(self.arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -10,6 +10,7 @@ use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
+use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
 use packtrain_offload::offload::LinkType;
@@ -327,6 +328,11 @@ pub struct SettingArgs {
     /// Which CPU works a queue: none, list(0,2-3), auto
     #[arg(long, value_name = "WHERE", default_value_t)]
     pub placement: Placement,
+    /// Whether a thread goes before others that want its CPU: none (as started), nice(n) with n from
+    /// -20 to 19, auto (five nice levels ahead as far as the system allows it, but not with
+    /// --idle poll)
+    #[arg(long, value_name = "HOW", default_value_t)]
+    pub priority: Priority,
 }
 
 impl SettingArgs {
@@ -337,6 +343,7 @@ impl SettingArgs {
             moderation: self.moderation.unwrap_or_default(),
             idle: self.idle,
             placement: self.placement.clone(),
+            priority: self.priority,
             // Who sends is in the kernels, or at the other end of the wire.
             senders: 0,
         }

@@ -31,7 +31,6 @@ use packtrain::engine::{Ledger, RunError, Settings};
 use packtrain::plan::Incompatible;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
-use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain::policy::topology::{CpuId, CpuList};
 use packtrain::stats::DropSnapshot;
@@ -196,6 +195,7 @@ pub fn named(settings: &Settings) -> String {
         idle,
         placement,
         moderation: _,
+        priority: _,
         senders: _,
     } = settings;
     format!("{dispatch}, {idle}, {placement}")
@@ -393,8 +393,7 @@ impl Sweep<'_> {
             dispatch: Dispatch::Direct,
             idle: Idle::Halt,
             placement: Placement::None,
-            moderation: Moderation::default(),
-            senders: 0,
+            ..Settings::default()
         };
         let mut capacities = HashMap::new();
         let mut rates = Vec::new();

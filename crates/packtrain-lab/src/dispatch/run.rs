@@ -219,8 +219,7 @@ impl Run<'_> {
         let (stats, handles) = (joined.stats, joined.handles);
         let paired = plan.worker_per_direction();
         let placed = settings.place(joined.workers.len(), paired);
-        let idle = self.settings.idle;
-        let running = Running::start_with(joined.workers, joined.intake, idle, &placed.cpus);
+        let running = Running::start_with(joined.workers, joined.intake, settings, &placed.cpus);
         let running = running.map_err(LabError::from_io("start a worker"))?;
         let measured = self.measure(&stats, &handles);
         // Whatever went wrong: the workers end, and what they say comes first.

@@ -4,7 +4,6 @@ use super::load::Load;
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
-use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain_bench::random::{Random, mix};
 use std::fmt;
@@ -148,9 +147,9 @@ pub fn settings(thresholds: &[u32], placements: &[Placement]) -> Vec<Settings> {
                     dispatch,
                     idle,
                     placement: placement.clone(),
-                    // Nothing is received here.
-                    moderation: Moderation::default(),
-                    senders: 0,
+                    // Nothing is received here, and nobody has to choose how a thread that waits
+                    // so stands among others.
+                    ..Settings::default()
                 });
             }
         }
@@ -166,8 +165,7 @@ pub fn adaptive() -> Settings {
         dispatch: Dispatch::Adaptive,
         idle: Idle::Adaptive,
         placement: Placement::Auto,
-        moderation: Moderation::default(),
-        senders: 0,
+        ..Settings::default()
     }
 }
 

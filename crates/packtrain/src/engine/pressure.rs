@@ -96,8 +96,10 @@ impl Gauge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::settings::take_priority;
     use crate::engine::sys::{affinity, bind_to};
     use crate::policy::idle::{Idle, Idler, Room, Wait};
+    use crate::policy::priority::Priority;
     use crate::time::{Clock, MonotonicClock};
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -150,10 +152,17 @@ mod tests {
     }
 
     /// A worker that spins, and another thread that has as much to do on the same CPU: the worker
-    /// finds that out and stops spinning, as `idle=adaptive` promises. Nothing but this CPU is
-    /// contended, and the policy is told that there is room.
+    /// finds that out and stops spinning, as `idle=adaptive` promises, also where it goes ahead of
+    /// the other one. Nothing but this CPU is contended, and the policy is told that there is room.
     #[test]
     fn a_spinning_worker_gives_way_to_who_wants_its_cpu() {
+        for priority in [Priority::None, Priority::Auto] {
+            assert_eq!(spins_beside_another(priority), Duration::ZERO, "{priority}");
+        }
+    }
+
+    /// How long a worker would spin in the end, at most, that has met another busy thread.
+    fn spins_beside_another(priority: Priority) -> Duration {
         const PATIENCE: Duration = Duration::from_secs(60);
         let cpu = *affinity().unwrap().as_slice().last().unwrap();
         let done = AtomicBool::new(false);
@@ -166,6 +175,7 @@ mod tests {
             });
             let worker = scope.spawn(|| {
                 bind_to(&[cpu]).unwrap();
+                take_priority(priority, Idle::Adaptive).unwrap();
                 let room = Room {
                     cpus: 8,
                     workers: 1,
@@ -192,7 +202,7 @@ mod tests {
                 done.store(true, Ordering::Relaxed);
                 bound
             });
-            assert_eq!(worker.join().unwrap(), Duration::ZERO);
-        });
+            worker.join().unwrap()
+        })
     }
 }

@@ -131,7 +131,7 @@ where
         let start = Instant::now();
         let began = MonotonicClock::new().now();
         let (workers, intake) = (joined.workers, joined.intake);
-        let running = Running::start_with(workers, intake, settings.idle, cpus)
+        let running = Running::start_with(workers, intake, settings, cpus)
             .map_err(failed("start a worker thread"))?;
         Ok(Self {
             a,

@@ -1,6 +1,6 @@
 //! What users choose about queues and threads, and what came of it.
 
-use super::sys::affinity;
+use super::sys::{affinity, nice, set_nice};
 use super::taken::{Claim, Taken};
 use crate::driver::QueueWishes;
 use crate::policy::SettingError;
@@ -10,9 +10,11 @@ use crate::policy::moderation::Moderation;
 use crate::policy::placement::{
     FEW_CPUS, Placed, Placement, Queue, Wanted, Why, place, place_unseen,
 };
+use crate::policy::priority::Priority;
 use crate::policy::topology::{CpuId, CpuList, Topology, TopologyError};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::{io, thread};
 
 /// How the queues of a run are worked, and how its threads wait and where they run. The defaults
 /// adapt themselves. What a port's own wishes say of its queues is stronger.
@@ -26,6 +28,8 @@ pub struct Settings {
     pub idle: Idle,
     /// Which CPU works which queues.
     pub placement: Placement,
+    /// How a worker's thread stands among the others that want its CPU.
+    pub priority: Priority,
     /// Threads of the application that will send by [`TxHandle`](super::TxHandle)s and are as busy
     /// as the workers: `placement=auto` leaves each of them a core, or binds nothing. It is asked
     /// at the start and when the CPUs that may be used change, and not when a handle is made or
@@ -44,18 +48,40 @@ impl Settings {
         )
     }
 
-    /// Refuses what this machine cannot do: a list with a CPU that may not be used.
+    /// Refuses what this machine cannot do: a list with a CPU that may not be used, a nice value
+    /// that the system does not allow.
     ///
     /// # Errors
     ///
     /// Which it is, and what there is instead.
     pub fn check(&self) -> Result<(), SettingError> {
+        if let Priority::Nice(_) = self.priority {
+            self.try_priority()
+                .map_err(|error| self.priority.refused(&error))?;
+        }
         match machine() {
             Ok(topology) => self.placement.check(&topology),
             // Of a machine that hides its CPUs nothing is known; a list is tried as it is, and the
             // session does not start if the system refuses it.
             Err(_hidden) => Ok(()),
         }
+    }
+
+    /// The nice value that a worker's thread has which the calling thread starts.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when it does not allow the one that was asked for by number, or gives no thread
+    /// to find it out with.
+    pub fn try_priority(&self) -> io::Result<i8> {
+        thread::scope(|scope| {
+            let trial = thread::Builder::new()
+                .spawn_scoped(scope, || take_priority(self.priority, self.idle))?;
+            match trial.join() {
+                Ok(nice) => nice,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
     }
 
     /// Where the threads of `workers` workers would run, and why. With `paired`, worker i and
@@ -170,6 +196,25 @@ impl Follower {
             (None, None) => Vec::new(),
         });
         seats.collect()
+    }
+}
+
+/// Gives the calling thread, which is to be a worker's, its priority. Returns its nice value.
+///
+/// # Errors
+///
+/// The system's, when it does not allow a value that was asked for by number.
+pub(super) fn take_priority(priority: Priority, idle: Idle) -> io::Result<i8> {
+    // No thread has none: it takes a filter of system calls to refuse the question.
+    let now = nice().unwrap_or_default();
+    let Some(wanted) = priority.nice(idle, now) else {
+        return Ok(now);
+    };
+    match set_nice(wanted) {
+        Ok(()) => Ok(wanted),
+        Err(error) if matches!(priority, Priority::Nice(_)) => Err(error),
+        // As far as the system allows it.
+        Err(_refused) => Ok(now),
     }
 }
 

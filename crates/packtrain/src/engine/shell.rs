@@ -8,17 +8,19 @@ use super::handler::Handler;
 use super::intake::Intake;
 use super::pressure::Gauge;
 use super::seat::{Seat, Told};
-use super::settings::{for_producers, room};
+use super::settings::{Settings, for_producers, room, take_priority};
 use super::sys::{Poll, THREAD_USAGE_SYSCALLS, thread_usage, wake_in_time};
 use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::policy::idle::{Idle, Idler, Pressure, Room, Wait};
+use crate::policy::priority::Priority;
 use crate::policy::topology::CpuId;
 use crate::stats::DropReason;
 use crate::time::{Clock, Instant, MonotonicClock};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -88,11 +90,11 @@ impl Running {
         H: Handler + 'static,
     {
         let cpus = vec![None; workers.len()];
-        Self::start_with(workers, intake, Idle::default(), &cpus)
+        Self::start_with(workers, intake, &Settings::default(), &cpus)
     }
 
-    /// As [`Running::start`]; the threads wait as `idle` says, and each is bound to its CPU of
-    /// `cpus`, if it has one there.
+    /// As [`Running::start`]; the threads wait and go before others as `settings` says, and each is
+    /// bound to its CPU of `cpus`, if it has one there.
     ///
     /// # Errors
     ///
@@ -100,7 +102,7 @@ impl Running {
     pub fn start_with<RA, TA, RB, TB, H>(
         workers: Vec<Worker<RA, TA, RB, TB, H>>,
         intake: Arc<Intake>,
-        idle: Idle,
+        settings: &Settings,
         cpus: &[Option<CpuId>],
     ) -> io::Result<Self>
     where
@@ -111,7 +113,7 @@ impl Running {
         H: Handler + 'static,
     {
         let room = room(workers.len());
-        Self::start_in(room, workers, intake, idle, cpus)
+        Self::start_in(room, workers, intake, settings, cpus)
     }
 
     /// As [`Running::start_with`], with this much room to spin in.
@@ -119,7 +121,7 @@ impl Running {
         room: Room,
         workers: Vec<Worker<RA, TA, RB, TB, H>>,
         intake: Arc<Intake>,
-        idle: Idle,
+        settings: &Settings,
         cpus: &[Option<CpuId>],
     ) -> io::Result<Self>
     where
@@ -139,6 +141,11 @@ impl Running {
         };
         let cpus = cpus.iter().copied().chain(std::iter::repeat(None));
         let for_producers = for_producers(workers.len());
+        let ways = Ways {
+            idle: settings.idle,
+            priority: settings.priority,
+            room,
+        };
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
             let stop = StopAtEnd(Arc::clone(&running.stop));
             let seat = Arc::new(Seat::new(Told {
@@ -149,7 +156,7 @@ impl Running {
             let own = Arc::clone(&seat);
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || drive(worker, &stop.0, Waits::new(idle, room), &own))?;
+                .spawn(move || drive(worker, &stop.0, &own, ways))?;
             running.threads.push(thread);
             running.seats.push(seat);
         }
@@ -242,6 +249,24 @@ impl Drop for Running {
     }
 }
 
+/// How the threads are, all of them.
+#[derive(Clone, Copy, Debug)]
+struct Ways {
+    idle: Idle,
+    priority: Priority,
+    room: Room,
+}
+
+/// Readies the calling thread to be a worker's: its CPU, its priority, how exact it sleeps. Returns
+/// its nice value.
+fn settle(seat: &Seat, priority: Priority, idle: Idle) -> Result<i8, RunError> {
+    let failed = |action| move |source| RunError::from(DeviceError::Failed { action, source });
+    seat.take()
+        .map_err(failed("bind a worker's thread to its CPU"))?;
+    wake_in_time();
+    take_priority(priority, idle).map_err(failed("give a worker's thread its priority"))
+}
+
 /// How a worker's thread waits.
 #[derive(Debug)]
 struct Waits {
@@ -274,8 +299,8 @@ impl Waits {
 fn drive<RA, TA, RB, TB, H>(
     mut worker: Worker<RA, TA, RB, TB, H>,
     stop: &Stop,
-    waits: Waits,
     seat: &Seat,
+    settings: Ways,
 ) -> Result<(), RunError>
 where
     RA: RxDescriptors,
@@ -284,12 +309,12 @@ where
     TB: TxDescriptors,
     H: Handler,
 {
-    let bound = seat.take().map_err(|source| {
-        let action = "bind a worker's thread to its CPU";
-        RunError::from(DeviceError::Failed { action, source })
+    let ready = settle(seat, settings.priority, settings.idle);
+    let result = ready.and_then(|nice| {
+        worker.counters().nice.store(nice, Ordering::Relaxed);
+        let waits = Waits::new(settings.idle, settings.room);
+        work(&mut worker, stop, waits, seat)
     });
-    wake_in_time();
-    let result = bound.and_then(|()| work(&mut worker, stop, waits, seat));
     worker.abandon(match result {
         Ok(()) => DropReason::Shutdown,
         Err(_) => DropReason::DeviceReset,

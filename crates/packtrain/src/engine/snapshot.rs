@@ -9,6 +9,7 @@ use crate::stats::{
     TxBatchesSnapshot, TxCounters, TxSnapshot,
 };
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The counters of one port.
 #[derive(Debug)]
@@ -115,6 +116,8 @@ pub struct WorkerSnapshot {
     pub cpu_ns: u64,
     /// System calls to wait and to ask, without those of the ports.
     pub syscalls: u64,
+    /// Nice value of its thread, as it was given at the start.
+    pub nice: i8,
 }
 
 impl WorkerSnapshot {
@@ -127,6 +130,7 @@ impl WorkerSnapshot {
             involuntary_switches: worker.involuntary_switches.get(),
             cpu_ns: worker.cpu_ns.get(),
             syscalls: worker.syscalls.get(),
+            nice: worker.nice.load(Ordering::Relaxed),
         }
     }
 }

@@ -205,6 +205,17 @@ pub(super) fn bind_to(cpus: &[CpuId]) -> io::Result<()> {
     }
 }
 
+/// The nice value of this thread (getpriority(2): in Linux each thread has its own).
+pub(super) fn nice() -> io::Result<i8> {
+    // The kernel has none that are not in an `i8`.
+    Ok(rustix::process::getpriority_process(None)? as i8)
+}
+
+/// Gives this thread another nice value (setpriority(2)).
+pub(super) fn set_nice(nice: i8) -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, nice.into())?)
+}
+
 /// The kernel ends this thread's sleeps within a microsecond of their time, and not within the 50
 /// that it usually takes the liberty of (`timer_slack_ns`, prctl(2)): signals are held back for
 /// less. Where it refuses, sleeps are as long as they were.

@@ -15,6 +15,7 @@ use crate::stats::{Counter, DropReason, QueueId};
 use crate::time::Instant;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI8;
 use std::task::Waker;
 
 /// What a step asks of whoever drives it.
@@ -55,6 +56,8 @@ pub struct WorkerCounters {
     pub cpu_ns: Counter,
     /// System calls of the outer shell (waiting and being woken), and of looking after them.
     pub syscalls: Counter,
+    /// Nice value of its thread, as it was given at the start. 0 where no thread was started for it.
+    pub nice: AtomicI8,
 }
 
 /// The queues of one port that one worker owns. The RX queue at index i sends to the TX queue at

@@ -1,6 +1,6 @@
 //! Decisions that depend on what is going on: when a TX ring is drained and by whom
 //! ([`dispatch`]), when an RX queue signals ([`moderation`]), what a worker does with nothing to
-//! do ([`idle`]), and which CPU works a queue ([`placement`]).
+//! do ([`idle`]), which CPU works a queue ([`placement`]), and who goes first there ([`priority`]).
 //!
 //! Each is a state machine `(state, now, observation) -> action`. There is no thread, clock, float
 //! or system call inside: `now` is passed in, observations are counts, and so a policy does the
@@ -16,6 +16,7 @@ pub mod dispatch;
 pub mod idle;
 pub mod moderation;
 pub mod placement;
+pub mod priority;
 mod setting;
 pub mod topology;
 

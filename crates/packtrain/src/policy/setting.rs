@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 /// Why a setting was not understood: one line that says what, why, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,9 +81,31 @@ impl<'a> Parts<'a> {
         name: &str,
         range: RangeInclusive<u32>,
     ) -> Result<u32, SettingError> {
-        // Digits only: `FromStr` of integers would also take a sign.
-        let digits = !argument.is_empty() && argument.bytes().all(|byte| byte.is_ascii_digit());
-        let value = digits.then(|| argument.parse().ok()).flatten();
+        self.within(argument, argument, name, range)
+    }
+
+    /// The same for one that may have a minus sign.
+    pub(super) fn signed(
+        &self,
+        argument: &str,
+        name: &str,
+        range: RangeInclusive<i8>,
+    ) -> Result<i8, SettingError> {
+        let digits = argument.strip_prefix('-').unwrap_or(argument);
+        self.within(argument, digits, name, range)
+    }
+
+    /// An argument without its sign is `digits`.
+    fn within<T: FromStr + PartialOrd + fmt::Display>(
+        &self,
+        argument: &str,
+        digits: &str,
+        name: &str,
+        range: RangeInclusive<T>,
+    ) -> Result<T, SettingError> {
+        // Digits only: `FromStr` of integers would also take a plus sign.
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let value = is_number.then(|| argument.parse().ok()).flatten();
         value.filter(|value| range.contains(value)).ok_or_else(|| {
             let (least, most) = (range.start(), range.end());
             self.error(&format!(

@@ -2,14 +2,17 @@
 
 use super::fake::{End, Queue, World, world};
 use crate::driver::{DeviceError, Input};
-use crate::engine::{Forward, Port, Running, Session};
+use crate::engine::{Forward, Handler, Port, Running, Session, Settings};
+use crate::packet::Burst;
 use crate::plan::{Side, plan};
 use crate::policy::idle::{Idle, Room};
+use crate::policy::priority::{AHEAD, Priority};
 use crate::port::{open_pair, spec::PortSpec};
 use crate::stats::DropReason;
+use rustix::process::{getpriority_process, setpriority_process};
 use std::fs::File;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 const ENDLESS: [Input; 2] = [Input::Endless; 2];
@@ -86,7 +89,11 @@ fn a_thread_with_nothing_to_do_waits_as_it_was_told() {
         assert_eq!(workers.len(), 1);
         let counters = Arc::clone(workers[0].counters());
         let intake = world.intake.clone();
-        let running = Running::start_in(room, workers, intake, idle, &[None]).unwrap();
+        let settings = Settings {
+            idle,
+            ..Settings::default()
+        };
+        let running = Running::start_in(room, workers, intake, &settings, &[None]).unwrap();
         for number in 0..3 {
             let before = counters.steps.get();
             if idle == Idle::Poll {
@@ -107,6 +114,65 @@ fn a_thread_with_nothing_to_do_waits_as_it_was_told() {
             Idle::Adaptive => assert!((1..=8).contains(&sleeps), "{what}"),
         }
     }
+}
+
+/// Says what nice value its thread has.
+struct Nice(mpsc::Sender<i32>);
+
+impl Handler for Nice {
+    fn handle(&mut self, _now: crate::time::Instant, _from: Port, _burst: &mut Burst) {
+        let nice = getpriority_process(None).unwrap();
+        self.0.send(nice).unwrap();
+    }
+}
+
+/// What this thread's nice value would be for a thread that asks for `nice`, and whether it may.
+fn may_have(nice: i32) -> bool {
+    let trial = std::thread::spawn(move || setpriority_process(None, nice).is_ok());
+    trial.join().unwrap()
+}
+
+/// The handler asks the kernel, and the snapshot says the same. Without the privilege `auto`
+/// changes nothing, and a number that the system does not allow is refused before anything starts.
+#[test]
+fn a_thread_has_the_priority_that_it_was_given() {
+    let own = getpriority_process(None).unwrap();
+    let ahead = own - i32::from(AHEAD);
+    let ahead = if may_have(ahead) { ahead } else { own };
+    for (priority, idle, expected) in [
+        (Priority::Auto, Idle::Adaptive, ahead),
+        (Priority::Auto, Idle::Halt, ahead),
+        (Priority::Auto, Idle::Poll, own),
+        (Priority::None, Idle::Halt, own),
+        (Priority::Nice(19), Idle::Adaptive, 19),
+        (Priority::Nice(-20), Idle::Adaptive, -20),
+    ] {
+        let settings = Settings {
+            priority,
+            idle,
+            ..Settings::default()
+        };
+        if !may_have(expected) {
+            let refused = settings.check().unwrap_err().to_string();
+            assert!(refused.contains("CAP_SYS_NICE"), "{refused}");
+            continue;
+        }
+        settings.check().unwrap();
+        assert_eq!(i32::from(settings.try_priority().unwrap()), expected);
+        let (tell, told) = mpsc::channel();
+        let mut world = world([1, 1], ENDLESS, None, || Nice(tell.clone())).unwrap();
+        let workers = world.workers.take().expect("started once");
+        let intake = world.intake.clone();
+        let running = Running::start_with(workers, intake, &settings, &[None]).unwrap();
+        world.a[0].arrive([1]);
+        let what = format!("{priority} {idle}");
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(expected), "{what}");
+        running.stop();
+        running.join().unwrap();
+        let end = world.closed();
+        assert_eq!(i32::from(end.workers[0].nice), expected, "{what}");
+    }
+    assert_eq!(getpriority_process(None).unwrap(), own, "of the starter");
 }
 
 /// A stop at any moment, also between a step and the sleep after it, is seen at once. Slept over,

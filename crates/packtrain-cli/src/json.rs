@@ -355,6 +355,7 @@ pub fn settings(args: &SettingArgs, sides: &[Side; 2], placed: &Placed) -> Value
         "ports": ports.collect::<Map<_, _>>(),
         "idle": settings.idle.to_string(),
         "priority": settings.priority.to_string(),
+        "nice": settings.try_priority().ok(),
         "placement": settings.placement.to_string(),
         "cpus": cpus.collect::<Vec<_>>(),
         "why": placed.why.to_string(),

@@ -15,6 +15,7 @@ use packtrain::policy::placement::Placed;
 use packtrain::policy::priority::Priority;
 use packtrain::policy::topology::CpuId;
 use packtrain_offload::coalesce::Mode;
+use std::io::ErrorKind;
 
 /// Opens the ports, prints the plan and lets go of them again.
 ///
@@ -45,12 +46,15 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
 ///
 /// Which it is, and what there is instead.
 pub fn check(settings: &Settings) -> Result<(), Failure> {
-    if let (Priority::Nice(_), Err(error)) = (settings.priority, settings.try_priority()) {
-        let line = settings.priority.refused(&error).to_string();
-        return Err(Failure::new(Exit::Privilege, line));
-    }
     let wrong = |error: SettingError| Failure::new(Exit::Usage, error.to_string());
-    settings.check().map_err(wrong)
+    settings.check().map_err(wrong)?;
+    match (settings.priority, settings.try_priority()) {
+        (Priority::Nice(_), Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
+            Err(Failure::new(Exit::Privilege, error.to_string()))
+        }
+        // Without a thread to try it with there is none for a worker: it is said then.
+        _ => Ok(()),
+    }
 }
 
 /// What threads do, and where they run, in a line.

@@ -123,12 +123,19 @@ fn nice(thread: &Path) -> i64 {
 #[test]
 fn a_worker_has_the_priority_that_the_run_says() {
     let own = nice(Path::new("/proc/thread-self"));
+    // What a program can have here, each level tried with the tool for it; it goes on without.
+    let ahead = (own - 5).max(-20);
+    let tried = (ahead..own).find(|nice| {
+        let by = (nice - own).to_string();
+        let mut shell = Command::new("nice");
+        let said = shell.args(["-n", &by, "nice"]).output().expect("coreutils");
+        String::from_utf8_lossy(&said.stdout).trim() == nice.to_string()
+    });
     for (args, expected) in [
-        (&["--priority", "nice(7)"][..], 7.max(own)),
+        (&["--priority", "nice(19)"][..], 19),
         (&["--priority", "none"], own),
         (&["--idle", "poll"], own),
-        // As far as the system allows it.
-        (&[], own - 5),
+        (&[], tried.unwrap_or(own)),
     ] {
         let mut run = vec!["forward", "null:", "null:", "--json"];
         run.extend(args);
@@ -137,7 +144,7 @@ fn a_worker_has_the_priority_that_the_run_says() {
         let begin = Instant::now();
         // It takes its priority a moment after its name.
         let mut seen = nice(&thread);
-        while seen != expected && begin.elapsed() < Duration::from_secs(2) {
+        while seen != expected && begin.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(1));
             seen = nice(&thread);
         }
@@ -145,11 +152,8 @@ fn a_worker_has_the_priority_that_the_run_says() {
         let document = finish(run).json();
         let said = &document["run"]["workers"][0]["nice"];
         assert_eq!(said, seen, "{args:?}");
-        let is_default = args.is_empty();
-        assert!(
-            seen == expected || is_default && seen == own,
-            "{seen}, {args:?}"
-        );
+        assert_eq!(seen, expected, "{args:?}");
+        assert_eq!(document["settings"]["nice"], expected, "{args:?}");
         let setting = document["settings"]["priority"].as_str().expect("a word");
         assert_eq!(
             setting,

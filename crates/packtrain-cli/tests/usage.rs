@@ -297,7 +297,11 @@ fn a_missing_privilege_is_3_and_says_how_to_get_it() {
 
 #[test]
 fn a_priority_that_the_system_refuses_is_said_before_anything_is_opened() {
-    let unprivileged = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
+    let ran = packtrain(&["forward", "null:", "null:", "--priority", "high"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.error_line().contains("none, nice(n)"), "{ran:?}");
+    let unprivileged = "exec prlimit --nice=0:0 \
+                        setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
     let args = [
         "forward",
         "pcap:/nonexistent",
@@ -323,9 +327,6 @@ fn a_priority_that_the_system_refuses_is_said_before_anything_is_opened() {
     }
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.error_line().contains("CAP_SYS_NICE"), "{ran:?}");
-    let ran = packtrain(&["forward", "null:", "null:", "--priority", "high"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.error_line().contains("none, nice(n)"), "{ran:?}");
 }
 
 #[test]

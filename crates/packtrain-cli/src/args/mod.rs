@@ -299,7 +299,7 @@ pub struct ForwardArgs {
     /// Prints statistics on standard error this often [default: 1s on a terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub stats_interval: Option<Duration>,
-    /// Who drains the queues, how threads wait, and where they run.
+    /// Who drains the queues; how threads wait, where they run, and whether they go first.
     #[command(flatten)]
     pub settings: SettingArgs,
     /// Prints one JSON document instead of tables
@@ -328,8 +328,8 @@ pub struct SettingArgs {
     /// Which CPU works a queue: none, list(0,2-3), auto
     #[arg(long, value_name = "WHERE", default_value_t)]
     pub placement: Placement,
-    /// Whether a thread goes before others that want its CPU: none (as started), nice(n) with n from
-    /// -20 to 19, auto (five nice levels ahead as far as the system allows it, but not with
+    /// Whether a thread goes before others that want its CPU: none (as started), nice(n) with n
+    /// from -20 to 19, auto (five nice levels ahead as far as the system allows it, but not with
     /// --idle poll)
     #[arg(long, value_name = "HOW", default_value_t)]
     pub priority: Priority,
@@ -358,7 +358,7 @@ pub struct PlanArgs {
     pub a: String,
     /// The second port
     pub b: String,
-    /// Who drains the queues, how threads wait, and where they run.
+    /// Who drains the queues; how threads wait, where they run, and whether they go first.
     #[command(flatten)]
     pub settings: SettingArgs,
     /// Prints one JSON document instead of tables

@@ -147,8 +147,8 @@ pub fn settings(thresholds: &[u32], placements: &[Placement]) -> Vec<Settings> {
                     dispatch,
                     idle,
                     placement: placement.clone(),
-                    // Nothing is received here, and nobody has to choose how a thread that waits
-                    // so stands among others.
+                    // Nothing is received here. Who halts goes ahead of others and who polls does
+                    // not, as by default.
                     ..Settings::default()
                 });
             }

@@ -153,7 +153,8 @@ mod tests {
 
     /// A worker that spins, and another thread that has as much to do on the same CPU: the worker
     /// finds that out and stops spinning, as `idle=adaptive` promises, also where it goes ahead of
-    /// the other one. Nothing but this CPU is contended, and the policy is told that there is room.
+    /// the other one (as far as this test may). Nothing but this CPU is contended, and the policy
+    /// is told that there is room.
     #[test]
     fn a_spinning_worker_gives_way_to_who_wants_its_cpu() {
         for priority in [Priority::None, Priority::Auto] {

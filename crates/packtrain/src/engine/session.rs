@@ -14,6 +14,7 @@ use crate::packet::Arena;
 use crate::plan::Plan;
 use crate::policy::SettingError;
 use crate::policy::placement::Placed;
+use crate::policy::priority::Priority;
 use crate::time::{Clock, MonotonicClock};
 use std::io;
 use std::sync::Arc;
@@ -121,6 +122,10 @@ where
         let wrong = |error: SettingError| DeviceError::Unsupported(error.to_string());
         settings.check().map_err(wrong)?;
         let failed = |action| move |source| DeviceError::Failed { action, source };
+        if let Priority::Nice(_) = settings.priority {
+            let tried = settings.try_priority();
+            tried.map_err(failed("give a worker's thread its priority"))?;
+        }
         let arena = memory(plan).map_err(failed("map memory for packets"))?;
         let joined = join_with(&mut a, &mut b, plan, &arena, packets, settings, handler)?;
         let paired = plan.worker_per_direction();

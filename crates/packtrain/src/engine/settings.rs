@@ -10,7 +10,7 @@ use crate::policy::moderation::Moderation;
 use crate::policy::placement::{
     FEW_CPUS, Placed, Placement, Queue, Wanted, Why, place, place_unseen,
 };
-use crate::policy::priority::Priority;
+use crate::policy::priority::{NICE, Priority};
 use crate::policy::topology::{CpuId, CpuList, Topology, TopologyError};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,7 +28,8 @@ pub struct Settings {
     pub idle: Idle,
     /// Which CPU works which queues.
     pub placement: Placement,
-    /// How a worker's thread stands among the others that want its CPU.
+    /// How a worker's thread stands among the others that want its CPU. Not for workers that are
+    /// driven from a loop of one's own.
     pub priority: Priority,
     /// Threads of the application that will send by [`TxHandle`](super::TxHandle)s and are as busy
     /// as the workers: `placement=auto` leaves each of them a core, or binds nothing. It is asked
@@ -48,17 +49,13 @@ impl Settings {
         )
     }
 
-    /// Refuses what this machine cannot do: a list with a CPU that may not be used, a nice value
-    /// that the system does not allow.
+    /// Refuses what this machine cannot do: a list with a CPU that may not be used. What
+    /// [`Settings::try_priority`] refuses is not in here.
     ///
     /// # Errors
     ///
     /// Which it is, and what there is instead.
     pub fn check(&self) -> Result<(), SettingError> {
-        if let Priority::Nice(_) = self.priority {
-            self.try_priority()
-                .map_err(|error| self.priority.refused(&error))?;
-        }
         match machine() {
             Ok(topology) => self.placement.check(&topology),
             // Of a machine that hides its CPUs nothing is known; a list is tried as it is, and the
@@ -67,12 +64,13 @@ impl Settings {
         }
     }
 
-    /// The nice value that a worker's thread has which the calling thread starts.
+    /// The nice value of a worker's thread that the calling thread would start. It is tried out in
+    /// a thread that ends at once.
     ///
     /// # Errors
     ///
-    /// The system's, when it does not allow the one that was asked for by number, or gives no thread
-    /// to find it out with.
+    /// The system's: `PermissionDenied` with what to do, when it does not allow the one that was
+    /// asked for by number; another one when it gives no thread to find it out with.
     pub fn try_priority(&self) -> io::Result<i8> {
         thread::scope(|scope| {
             let trial = thread::Builder::new()
@@ -205,17 +203,21 @@ impl Follower {
 ///
 /// The system's, when it does not allow a value that was asked for by number.
 pub(super) fn take_priority(priority: Priority, idle: Idle) -> io::Result<i8> {
-    // No thread has none: it takes a filter of system calls to refuse the question.
-    let now = nice().unwrap_or_default();
-    let Some(wanted) = priority.nice(idle, now) else {
-        return Ok(now);
-    };
-    match set_nice(wanted) {
-        Ok(()) => Ok(wanted),
-        Err(error) if matches!(priority, Priority::Nice(_)) => Err(error),
-        // As far as the system allows it.
-        Err(_refused) => Ok(now),
+    if let Priority::Nice(asked) = priority {
+        let asked = asked.clamp(*NICE.start(), *NICE.end());
+        return match set_nice(asked) {
+            Ok(()) => Ok(asked),
+            Err(error) => Err(io::Error::new(error.kind(), priority.refused(&error))),
+        };
     }
+    let Ok(now) = nice() else {
+        // It takes a filter of system calls to refuse the question: the thread stays as it is.
+        return Ok(0);
+    };
+    let wanted = priority.nice(idle, now).unwrap_or(now);
+    // As far as the system allows it.
+    let taken = (wanted..now).find(|&nice| set_nice(nice).is_ok());
+    Ok(taken.unwrap_or(now))
 }
 
 /// The CPUs of this machine, of which this thread may use some.

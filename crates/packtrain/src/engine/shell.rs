@@ -93,12 +93,14 @@ impl Running {
         Self::start_with(workers, intake, &Settings::default(), &cpus)
     }
 
-    /// As [`Running::start`]; the threads wait and go before others as `settings` says, and each is
+    /// As [`Running::start`]; the threads wait and go before others as `idle` and `priority` of
+    /// `settings` say (what else is in there is of queues, or was decided before), and each is
     /// bound to its CPU of `cpus`, if it has one there.
     ///
     /// # Errors
     ///
-    /// As [`Running::start`].
+    /// As [`Running::start`]. A CPU or a nice value that the system refuses ends all workers:
+    /// [`Running::join`] says so.
     pub fn start_with<RA, TA, RB, TB, H>(
         workers: Vec<Worker<RA, TA, RB, TB, H>>,
         intake: Arc<Intake>,
@@ -300,7 +302,7 @@ fn drive<RA, TA, RB, TB, H>(
     mut worker: Worker<RA, TA, RB, TB, H>,
     stop: &Stop,
     seat: &Seat,
-    settings: Ways,
+    ways: Ways,
 ) -> Result<(), RunError>
 where
     RA: RxDescriptors,
@@ -309,10 +311,10 @@ where
     TB: TxDescriptors,
     H: Handler,
 {
-    let ready = settle(seat, settings.priority, settings.idle);
+    let ready = settle(seat, ways.priority, ways.idle);
     let result = ready.and_then(|nice| {
         worker.counters().nice.store(nice, Ordering::Relaxed);
-        let waits = Waits::new(settings.idle, settings.room);
+        let waits = Waits::new(ways.idle, ways.room);
         work(&mut worker, stop, waits, seat)
     });
     worker.abandon(match result {

@@ -116,7 +116,8 @@ pub struct WorkerSnapshot {
     pub cpu_ns: u64,
     /// System calls to wait and to ask, without those of the ports.
     pub syscalls: u64,
-    /// Nice value of its thread, as it was given at the start.
+    /// Nice value of its thread, as it was given at the start; 0 until then, and where no thread
+    /// was started for it.
     pub nice: i8,
 }
 

@@ -56,8 +56,9 @@ pub struct WorkerCounters {
     pub cpu_ns: Counter,
     /// System calls of the outer shell (waiting and being woken), and of looking after them.
     pub syscalls: Counter,
-    /// Nice value of its thread, as it was given at the start. 0 where no thread was started for it.
-    pub nice: AtomicI8,
+    /// Nice value of its thread, as it was given at the start. 0 where no thread was started for
+    /// it.
+    pub(super) nice: AtomicI8,
 }
 
 /// The queues of one port that one worker owns. The RX queue at index i sends to the TX queue at

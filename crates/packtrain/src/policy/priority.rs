@@ -2,10 +2,11 @@
 //!
 //! A worker is the stage that everybody else waits for: where it gets the same share as each of
 //! them, senders fill the devices' queues while it does not run, and receivers wait. iflib's
-//! tasks run before any user thread (`PI_SOFT`, `taskqgroup_cpu_create`), as Linux's softirq does.
-//! In user space that would go too far: a flood would leave applications nothing (receive
-//! livelock). `auto` goes [`AHEAD`] levels ahead of who started the worker, which is three quarters
-//! of a CPU that both want, and a quarter for the other one.
+//! tasks run before any user thread (`PI_SOFT`, `taskqgroup_cpu_create`), and so does what Linux
+//! does in a softirq before it leaves the rest to `ksoftirqd`. In user space that would go too far:
+//! a flood would leave applications nothing (receive livelock). `auto` goes [`AHEAD`] levels ahead
+//! of who started the worker, which is three quarters of a CPU that both want, and a quarter for
+//! the other one.
 
 use super::SettingError;
 use super::idle::Idle;
@@ -16,33 +17,34 @@ use std::str::FromStr;
 
 /// Nice levels that `auto` goes ahead of the thread that starts a worker. Each is a weight of 1.25
 /// times (`sched_prio_to_weight`), so two threads that want one CPU have 75 and 25 % of it. With
-/// ten levels the other one would have a tenth; a worker that spins could then not see any more
-/// that it waits.
+/// ten levels the other one would have a tenth.
 pub const AHEAD: i8 = 5;
 /// What the kernel has (setpriority(2)): the least one is the first to run.
 pub const NICE: RangeInclusive<i8> = -20..=19;
 
 const TAKES: &str = "none, nice(n) with n from -20 to 19, or auto";
 
-/// The nice value of workers' threads: the setting `priority=`. The kernel compares it among threads
-/// of one control group, and with autogroups (sched(7)) of one session.
+/// The nice value of workers' threads: the setting `priority=`. The kernel compares it among
+/// threads of one control group, and with autogroups (sched(7)) of one session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
     /// That of the thread that starts the worker.
     None,
     /// This one. It is an error if the system does not allow it.
     Nice(i8),
-    /// [`AHEAD`] of the thread that starts the worker, as far as the system allows it: below that
-    /// of the starter it takes `CAP_SYS_NICE` or `RLIMIT_NICE`. As `None` for who polls
+    /// [`AHEAD`] of the thread that starts the worker, or as many levels as the system allows: to
+    /// lower a nice value takes `CAP_SYS_NICE` or `RLIMIT_NICE`. As `None` for who polls
     /// (`idle=poll`): what never sleeps is not in a hurry, and would take three quarters of a
     /// CPU for looking.
+    ///
+    /// Threads and programs that a handler starts inherit the value of its worker, as always.
     #[default]
     Auto,
 }
 
 impl Priority {
-    /// What a worker's thread should have, which has the nice value `now` from who started it; `None`
-    /// to leave it there.
+    /// What a worker's thread should have, which has the nice value `now` from who started it;
+    /// `None` to leave it there.
     #[must_use]
     pub fn nice(self, idle: Idle, now: i8) -> Option<i8> {
         let wanted = match self {
@@ -59,7 +61,7 @@ impl Priority {
     #[must_use]
     pub fn refused(self, why: &dyn fmt::Display) -> SettingError {
         SettingError::new(format!(
-            "priority '{self}' is refused by the system: {why}; to go ahead of others takes \
+            "priority '{self}' is refused by the system: {why}; to lower a nice value takes \
              CAP_SYS_NICE, or a limit of `ulimit -e`; write auto, which goes ahead as far as it \
              may, or a higher number"
         ))
@@ -137,7 +139,7 @@ mod tests {
             (Priority::Auto, adaptive, 0, Some(-5)),
             (Priority::Auto, halt, 0, Some(-5)),
             (Priority::Auto, poll, 0, None),
-            // Who was started with nice(1) stays behind who was not.
+            // Who was started with `nice -n 10` stays behind who was not.
             (Priority::Auto, adaptive, 10, Some(5)),
             (Priority::Auto, adaptive, -17, Some(-20)),
             (Priority::Auto, adaptive, -20, None),

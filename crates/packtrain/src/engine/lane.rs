@@ -2,10 +2,11 @@
 
 use super::control::Command;
 use super::egress::{Egress, Producer, Visit};
-use super::relief::Relief;
+use super::relief::Helpers;
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::packet::Burst;
+use crate::policy::idle::Relief;
 use crate::queue::ring::Status;
 use crate::stats::{Counter, DropReason, QueueId, Stall, TxCounters};
 use crate::time::Instant;
@@ -32,7 +33,7 @@ pub struct TxLane<T: TxDescriptors> {
     /// Its device woke the worker.
     woken: Cell<bool>,
     lookout: Lookout,
-    relief: Relief,
+    helpers: Helpers,
     /// Until when the ring need not be looked at, since it had nothing for the worker and who
     /// leaves it anything says so.
     quiet_until: Cell<Option<Instant>>,
@@ -87,7 +88,7 @@ impl<T: TxDescriptors> TxLane<T> {
             asked: Cell::new(false),
             woken: Cell::new(false),
             lookout: Lookout::default(),
-            relief: Relief::default(),
+            helpers: Helpers::default(),
             quiet_until: Cell::new(None),
         }
     }
@@ -132,14 +133,29 @@ impl<T: TxDescriptors> TxLane<T> {
         self.egress.leave_cpus(for_producers);
     }
 
-    /// Whether producers send what gathers in the ring.
-    pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
+    /// How much of its work producers do.
+    pub(super) fn relief(&mut self, now: Instant) -> Relief {
         // Else its counters are not even looked at: who sends writes them with every packet.
-        self.egress.gathers() && {
-            let by_others = self.egress.was_drained_by_producer();
-            self.relief
-                .look(now, self.counters.packets.get(), by_others)
+        if !self.egress.gathers() {
+            return Relief::None;
         }
+        self.have_drained(now);
+        self.helpers.relief(now, self.egress.idle_cpus() > 0)
+    }
+
+    /// Whether a producer drained what had gathered, since the last look.
+    fn have_drained(&mut self, now: Instant) -> bool {
+        let by_others = self.egress.was_drained_by_producer();
+        self.helpers
+            .look(now, self.counters.packets.get(), by_others)
+    }
+
+    /// Whether what is in the ring is a producer's to send.
+    fn is_theirs(&mut self, now: Instant) -> bool {
+        self.egress.gathers()
+            && self.have_drained(now)
+            && self.egress.status() == Status::Abdicated
+            && !self.egress.is_shut()
     }
 
     /// Offloads that the device is still trusted with.
@@ -153,11 +169,22 @@ impl<T: TxDescriptors> TxLane<T> {
     }
 
     /// Sends on what waits, and frees what the device is done with. `told`: somebody rang for the
-    /// worker since its last step, or it slept.
-    pub(super) fn serve(&mut self, now: Instant, told: bool) -> Result<(), DeviceError> {
+    /// worker since its last step, or it slept. `napped`: it
+    /// slept for as long as it wanted, since producers do most of its work.
+    pub(super) fn serve(
+        &mut self,
+        now: Instant,
+        told: bool,
+        napped: bool,
+    ) -> Result<(), DeviceError> {
         let quiet = self.quiet_until.take().filter(|until| now < *until);
         if !told && quiet.is_some() && !self.recheck.get() {
             self.quiet_until.set(quiet);
+            return Ok(());
+        }
+        if napped && !self.recheck.get() && self.is_theirs(now) {
+            // Until the next nap is over, or whatever else makes it step.
+            self.quiet_until.set(Some(now));
             return Ok(());
         }
         if self.waits.take() {

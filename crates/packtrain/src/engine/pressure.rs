@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::engine::settings::take_priority;
     use crate::engine::sys::{affinity, bind_to};
-    use crate::policy::idle::{Idle, Idler, Room, Wait};
+    use crate::policy::idle::{Idle, Idler, Relief, Room, Wait};
     use crate::policy::priority::Priority;
     use crate::time::{Clock, MonotonicClock};
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,7 +195,7 @@ mod tests {
                         pressure = gauge.look(now).0;
                         look_due = now.after(Duration::from_millis(10));
                     }
-                    if idler.idle(now, &pressure, false) == Wait::Halt {
+                    if idler.idle(now, &pressure, Relief::None) == Wait::Halt {
                         idler.busy(now);
                     }
                 }

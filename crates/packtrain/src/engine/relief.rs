@@ -1,10 +1,17 @@
 //! Whether others do a worker's work, so that it need not sleep to be woken again at once.
 
+use crate::policy::idle::Relief;
 use crate::time::Instant;
 use std::time::Duration;
 
 /// So long after producers sent a packet, they are taken to go on.
 const GOES_ON: Duration = Duration::from_millis(1);
+/// A worker that is in their way looks again after so many packets: a nap is two context switches,
+/// and so they stay under 0.01 for each packet.
+const PACKETS_PER_NAP: u64 = 256;
+/// The shortest nap, and the longest: what producers leave when they stop waits for two of them.
+const NAP_MIN: Duration = Duration::from_micros(250);
+const NAP_MAX: Duration = GOES_ON;
 /// So long after something was received, a worker with nothing to do sleeps: its device wakes it,
 /// and whoever is woken runs sooner than one that let others run.
 const HEARD: Duration = Duration::from_secs(1);
@@ -13,20 +20,37 @@ const HEARD: Duration = Duration::from_secs(1);
 /// again, and each time they leave the first packets after that to the worker. A worker that sleeps
 /// then is woken for each few packets, and takes the CPU from those that would have drained them.
 #[derive(Debug, Default)]
-pub(super) struct Relief {
+pub(super) struct Helpers {
     sent: u64,
+    looked: Option<Instant>,
     last: Option<Instant>,
+    nap: Duration,
 }
 
-impl Relief {
+impl Helpers {
     /// Looks at the packets sent in all, and at whether the last of them were sent by a producer
-    /// that drained what had gathered.
+    /// that drained what had gathered; says whether one did since the last look.
     pub(super) fn look(&mut self, now: Instant, sent: u64, by_others: bool) -> bool {
-        let changed = std::mem::replace(&mut self.sent, sent) != sent;
-        if changed && by_others {
-            self.last = Some(now);
+        let packets = sent.wrapping_sub(std::mem::replace(&mut self.sent, sent));
+        if packets == 0 || !by_others {
+            return false;
         }
-        self.last.is_some_and(|last| now.since(last) < GOES_ON)
+        let before = self.looked.replace(now).unwrap_or(now);
+        let each = now.since(before).as_nanos() / u128::from(packets);
+        let nap = u64::try_from(each * u128::from(PACKETS_PER_NAP)).unwrap_or(u64::MAX);
+        self.nap = Duration::from_nanos(nap).clamp(NAP_MIN, NAP_MAX);
+        self.last = Some(now);
+        true
+    }
+
+    /// How much of the work producers do. `has_cpu`: there is one for the worker.
+    pub(super) fn relief(&self, now: Instant, has_cpu: bool) -> Relief {
+        match self.last {
+            Some(last) if now.since(last) >= GOES_ON + self.nap => Relief::None,
+            None => Relief::None,
+            Some(_) if has_cpu => Relief::Most,
+            Some(_) => Relief::InTheWay(self.nap),
+        }
     }
 }
 
@@ -57,22 +81,48 @@ mod tests {
 
     #[test]
     fn there_is_relief_for_as_long_as_others_send() {
-        let mut relief = Relief::default();
-        // Time in microseconds, packets sent, by others; the answer.
-        for (us, sent, by_others, expected) in [
-            (0, 0, true, false),
-            (10, 5, false, false),
-            (20, 5, true, false),
-            (30, 6, true, true),
-            (1_029, 6, true, true),
-            (1_030, 6, true, false),
-            (1_031, 7, true, true),
+        let mut helpers = Helpers::default();
+        // Time in microseconds, packets sent, by others; whether one drained, and whether they are
+        // taken to go on.
+        for (us, sent, by_others, drained, goes_on) in [
+            (0, 0, true, false, false),
+            (10, 5, false, false, false),
+            (20, 5, true, false, false),
+            (30, 6, true, true, true),
+            (40, 6, true, false, true),
+            (1_279, 6, true, false, true),
+            (1_280, 6, true, false, false),
+            // 1.3 ms for a packet: the longest nap.
+            (1_330, 7, true, true, true),
             // The worker's own are none of theirs.
-            (1_500, 8, false, true),
-            (2_031, 9, false, false),
+            (1_500, 8, false, false, true),
+            (3_329, 8, true, false, true),
+            (3_330, 9, false, false, false),
         ] {
-            let said = relief.look(at(us), sent, by_others);
-            assert_eq!(said, expected, "after {us} us");
+            assert_eq!(helpers.look(at(us), sent, by_others), drained, "{us} us");
+            let relief = helpers.relief(at(us), true);
+            assert_eq!(relief == Relief::Most, goes_on, "{us} us");
+        }
+    }
+
+    /// Two context switches for a nap are under one in a hundred packets.
+    #[test]
+    fn naps_are_as_long_as_so_many_packets_take() {
+        for (packets_per_ms, expected) in [
+            (10_000, NAP_MIN),
+            (1_000, Duration::from_micros(256)),
+            (800, Duration::from_micros(320)),
+            (300, Duration::from_nanos(853_248)),
+            (10, NAP_MAX),
+        ] {
+            let mut helpers = Helpers::default();
+            assert!(helpers.look(at(0), 1, true));
+            assert!(helpers.look(at(1_000), 1 + packets_per_ms, true));
+            assert_eq!(
+                helpers.relief(at(1_000), false),
+                Relief::InTheWay(expected),
+                "{packets_per_ms}"
+            );
         }
     }
 

@@ -398,9 +398,9 @@ where
             counters.syscalls.add(syscalls);
             look_due = now.after(USAGE_AGE_MAX);
         }
-        let wait = waits.idler.idle(now, &pressure, worker.is_relieved(now));
+        let wait = waits.idler.idle(now, &pressure, worker.relief(now));
         if wait != Wait::Halt {
-            if worker.is_shared() {
+            if worker.is_shared() && !matches!(wait, Wait::Nap(_)) {
                 (0..PAUSES).for_each(|_| std::hint::spin_loop());
             }
             worker.listen();
@@ -413,6 +413,14 @@ where
             Wait::Yield => {
                 thread::yield_now();
                 counters.syscalls.add(1);
+                continue;
+            }
+            Wait::Nap(nap) => {
+                let left = until.map_or(nap, |time| time.since(clock.now()));
+                worker.nap();
+                counters.sleeps.add(1);
+                counters.syscalls.add(1);
+                thread::sleep(nap.min(left));
                 continue;
             }
             Wait::Halt => {}

@@ -10,6 +10,7 @@ use super::relief::Heard;
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
+use crate::policy::idle::Relief;
 use crate::queue::{Coalesce, RxQueue};
 use crate::stats::{Counter, DropReason, QueueId};
 use crate::time::Instant;
@@ -136,6 +137,8 @@ impl<R: RxDescriptors> RxLane<R> {
 pub struct Worker<RA, TA: TxDescriptors, RB, TB: TxDescriptors, H> {
     sleeper: Sleeper,
     heard: Heard,
+    /// It slept since the last step, and nobody woke it.
+    napped: bool,
     inbox: Inbox,
     a: Lanes<RA, TA>,
     b: Lanes<RB, TB>,
@@ -175,6 +178,7 @@ where
         Self {
             sleeper: Sleeper::new(alarm),
             heard: Heard::default(),
+            napped: false,
             inbox: Inbox::default(),
             a,
             b,
@@ -228,8 +232,9 @@ where
             self.b.tx.iter().for_each(TxLane::shut);
         }
         let told = self.sleeper.was_rung() || slept;
+        let napped = std::mem::take(&mut self.napped);
         let more = self
-            .serve(now, told)
+            .serve(now, told, napped)
             .and_then(|()| self.run_both(now, slept));
         self.counters.held.set(self.received_and_held());
         // What is left in a ring is this worker's as soon as nobody has it.
@@ -242,18 +247,19 @@ where
         Ok(self.next_at().map_or(Next::Arm, Next::SleepUntil))
     }
 
-    /// What packets wait for in front of a device goes first. `told`: somebody rang, or may have.
-    fn serve(&mut self, now: Instant, told: bool) -> Result<(), RunError> {
+    /// What packets wait for in front of a device goes first. `told`: somebody rang, or may have;
+    /// `napped`: see [`Worker::nap`].
+    fn serve(&mut self, now: Instant, told: bool, napped: bool) -> Result<(), RunError> {
         let serve_a = self
             .a
             .tx
             .iter_mut()
-            .try_for_each(|lane| lane.serve(now, told));
+            .try_for_each(|lane| lane.serve(now, told, napped));
         let serve_b = self
             .b
             .tx
             .iter_mut()
-            .try_for_each(|lane| lane.serve(now, told));
+            .try_for_each(|lane| lane.serve(now, told, napped));
         serve_a.map_err(|error| RunError::of(Port::A, error))?;
         serve_b.map_err(|error| RunError::of(Port::B, error))
     }
@@ -317,18 +323,25 @@ where
         any(&self.a.tx, TxLane::is_shared) || any(&self.b.tx, TxLane::is_shared)
     }
 
-    /// Whether producers send what would be this worker's to send, and it receives nothing.
-    pub(super) fn is_relieved(&mut self, now: Instant) -> bool {
+    /// How much of this worker's work producers do: nothing, where it receives.
+    pub(super) fn relief(&mut self, now: Instant) -> Relief {
         fn received<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {
             let counts = lanes.iter().map(|lane| lane.queue.received());
             counts.fold(0, u64::wrapping_add)
         }
         let received = received(&self.a.rx).wrapping_add(received(&self.b.rx));
         let heard = self.heard.look(now, received);
-        let (a, b) = (self.a.tx.iter_mut(), self.b.tx.iter_mut());
-        // Every queue is looked at, also after one has said so.
-        let relieved = a.fold(false, |any, lane| any | lane.is_relieved(now));
-        b.fold(relieved, |any, lane| any | lane.is_relieved(now)) && !heard
+        fn of<T: TxDescriptors>(
+            lanes: &mut [TxLane<T>],
+            now: Instant,
+        ) -> impl Iterator<Item = Relief> {
+            let shared = lanes.iter_mut().filter(|lane| lane.is_shared());
+            shared.map(move |lane| lane.relief(now))
+        }
+        // Every queue is looked at, whatever the others say.
+        let reliefs = of(&mut self.a.tx, now).chain(of(&mut self.b.tx, now));
+        let relief = reliefs.reduce(Relief::and).unwrap_or_default();
+        if heard { Relief::None } else { relief }
     }
 
     /// Wire packets in the worker's queues, and in the rings in front of them. What a device holds
@@ -385,6 +398,12 @@ where
             letter.answer(done);
         }
         Ok(())
+    }
+
+    /// It sleeps for some time, and nobody wakes it, since producers do most of its work. In the
+    /// next step it leaves to them what they are about to do.
+    pub(super) const fn nap(&mut self) {
+        self.napped = true;
     }
 
     /// Before it steps again without having slept, and without work: what it was rung for until now

@@ -167,7 +167,7 @@ impl<T> Egress<T> {
     }
 
     /// CPUs for the worker while producers have theirs: one for each handle that exists.
-    fn idle_cpus(&self) -> u32 {
+    pub(super) fn idle_cpus(&self) -> u32 {
         let for_producers = self.for_producers.load(Ordering::Relaxed);
         for_producers.saturating_sub(self.handles())
     }

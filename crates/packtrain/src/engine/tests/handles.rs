@@ -6,6 +6,7 @@ use crate::engine::{Closed, Forward, Next, Port, Running, SendError, TrySendErro
 use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::{Arena, Burst, Packet};
 use crate::policy::dispatch::Dispatch;
+use crate::policy::idle::Relief;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use std::future::Future;
@@ -378,6 +379,55 @@ fn a_threshold_sends_by_itself_once_there_are_enough() {
         assert_eq!(world.b[0].tx().sent.len(), number as usize + 1);
     }
     assert_eq!(world.closed().ports[1].tx[0].wakeups, 0);
+}
+
+/// Producers drain what gathers again and again. A worker without a CPU of its own looks after the
+/// rest only when they have stopped.
+#[test]
+fn what_gathers_is_the_producers_as_long_as_they_go_on() {
+    let mut world = one(Dispatch::Threshold(8));
+    let (mut handle, _other) = (to_b(&world), to_b(&world));
+    let at = |us: u64| Instant::from_nanos(us * 1_000);
+    settle(world.worker(0));
+    world.worker(0).leave_cpus(2);
+    let mut send = |world: &World<Forward>, numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
+        }
+        world.b[0].tx().sent.len()
+    };
+    assert_eq!(world.worker(0).relief(at(1)), Relief::None);
+    assert_eq!(send(&world, 0..12), 8);
+    let Relief::InTheWay(nap) = world.worker(0).relief(at(100)) else {
+        panic!("a producer has just drained the ring");
+    };
+    world.worker(0).leave_cpus(3);
+    assert_eq!(world.worker(0).relief(at(101)), Relief::Most);
+    world.worker(0).leave_cpus(2);
+    assert_eq!(send(&world, 12..20), 16);
+
+    let end = at(100).after(nap);
+    world.worker(0).nap();
+    assert_ne!(world.worker(0).step(end).unwrap(), Next::Again);
+    assert_eq!(world.b[0].tx().sent.len(), 16, "the next one drains it");
+    assert_eq!(send(&world, 20..22), 16);
+    // Two are left when nobody sends any more, and the next step sends them.
+    let end = end.after(nap);
+    world.worker(0).nap();
+    world.worker(0).step(end).unwrap();
+    assert_eq!(world.b[0].tx().sent, (0..22).collect::<Vec<_>>());
+    // A worker that did not nap serves at once: it was woken, or looked for work.
+    assert_eq!(send(&world, 22..34), 30);
+    world.worker(0).step(end.after(nap)).unwrap();
+    assert_eq!(world.b[0].tx().sent.len(), 34);
+    assert_eq!(world.worker(0).relief(end.after(16 * nap)), Relief::None);
+    // Nor does one leave anything behind that is to end.
+    assert_eq!(send(&world, 34..46), 42);
+    world.intake.stop();
+    world.worker(0).nap();
+    world.worker(0).step(end.after(20 * nap)).unwrap();
+    assert_eq!(world.b[0].tx().sent.len(), 46);
+    world.closed();
 }
 
 /// Fills queue and ring of a device that takes nothing with packets from `next` on, until the

@@ -5,7 +5,9 @@
 //! CPU is free to drain: then two CPUs do what one did. It also loses where producers contend and
 //! what they send fills the ring. Then it pays to take turns, in which each drains as many as the
 //! ring holds: who takes over finds what it made itself while it waited, in the caches of its own
-//! CPU. Or to leave all of it to the worker, though no CPU is free: it takes that of a producer,
+//! CPU. Or to let packets gather and send many at a time, as who drains a packet alone takes the
+//! lines that the next producer is just writing. Or to leave all of it to the worker, though no CPU
+//! is free: it takes that of a producer,
 //! and producers only make packets, each time in the same order of memory. Whether any of it pays
 //! depends on caches and scheduling, which no counter shows. So where it may pay, and only there,
 //! it is tried for a moment. If more packets went out, what there was
@@ -82,6 +84,8 @@ const DRAINING_WORTH: u128 = 2;
 const WAKEUPS_PER_BUDGET: u64 = 16;
 /// A turn lasts so long at most: meanwhile its producer makes no packets of its own.
 const TURN_NS_MAX: u64 = 1_000_000;
+/// Packets that gather before a producer drains them, where that is tried.
+const GATHER: u32 = 32;
 /// Cost of a wakeup until one was measured.
 const WAKEUP_NS: u64 = 5_000;
 
@@ -193,10 +197,18 @@ enum Mode {
     /// As `Direct`, and each producer drains as many as the ring holds before it leaves it to the
     /// next one.
     Turns,
+    /// Packets gather, and the producer that sees [`GATHER`] of them drains. What is left when
+    /// nobody sends any more is the worker's.
+    Gather,
 }
 
 impl Mode {
-    const ALL: [Self; 3] = [Self::Turns, Self::Deferred, Self::Direct];
+    const ALL: [Self; 4] = [Self::Turns, Self::Gather, Self::Deferred, Self::Direct];
+
+    /// Whether it is for producers that are in each other's way, and for nobody else.
+    const fn is_for_many(self) -> bool {
+        matches!(self, Self::Turns | Self::Gather)
+    }
 }
 
 /// When a mode is tried, while another one is in force.
@@ -346,6 +358,7 @@ impl Adaptive {
             Mode::Direct => Rule::direct(self.budget),
             Mode::Deferred => Rule::deferred(self.budget),
             Mode::Turns => Rule::direct(self.capacity),
+            Mode::Gather => Rule::threshold(GATHER, self.budget),
         }
     }
 
@@ -420,7 +433,7 @@ impl Adaptive {
             if let Some(trial) = self.trial.take() {
                 self.lose(trial.of, now);
             }
-            if self.mode == Mode::Turns {
+            if self.mode.is_for_many() {
                 self.change(Mode::Direct, now);
             }
         }
@@ -449,8 +462,8 @@ impl Adaptive {
             Mode::Direct => (false, false),
             Mode::Deferred => (!window.has_cpu() || window.sleeps_between(), below(3, 4)),
             // Producers that contend send more or less by who runs beside whom.
-            Mode::Turns => {
-                let ends = !window.several || window.sleeps_between() || !self.has_turns();
+            Mode::Turns | Mode::Gather => {
+                let ends = !window.several || window.sleeps_between() || !self.has(self.mode);
                 (ends, below(1, 2))
             }
         };
@@ -500,16 +513,23 @@ impl Adaptive {
                 let alone = window.spare && (drains || window.contends(2));
                 alone || (window.several && window.contends(CONTENDED))
             }
-            Mode::Turns if !self.has_turns() => false,
-            Mode::Turns if self.mode == Mode::Deferred => self.crowded && window.several,
-            Mode::Turns => window.contends(CONTENDED) && window.several,
+            _ if !self.has(mode) => false,
+            _ if self.mode == Mode::Deferred => self.crowded && window.several,
+            _ => window.contends(CONTENDED) && window.several,
         }
     }
 
-    /// Whether a ring's worth of packets is more than a budget, and does not take too long.
-    const fn has_turns(&self) -> bool {
-        let turn_ns = self.drain_ns.saturating_mul(self.capacity as u64);
-        self.capacity > self.budget && turn_ns <= TURN_NS_MAX
+    /// Whether the ring is one for `mode`: for turns, a ring's worth of packets is more than a
+    /// budget and does not take too long; to let packets gather, it has space for others besides.
+    const fn has(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Direct | Mode::Deferred => true,
+            Mode::Turns => {
+                let turn_ns = self.drain_ns.saturating_mul(self.capacity as u64);
+                self.capacity > self.budget && turn_ns <= TURN_NS_MAX
+            }
+            Mode::Gather => self.capacity as u32 >= 2 * GATHER,
+        }
     }
 
     fn step_trial(&mut self, mut trial: Trial, now: u64, ns: u64, window: &Window) {
@@ -522,7 +542,7 @@ impl Adaptive {
             _ if trial.tried.is_some() => false,
             Mode::Direct => false,
             Mode::Deferred => !window.has_cpu() || window.wakes_for(per_wakeup),
-            Mode::Turns => window.wakes_for(per_wakeup),
+            Mode::Turns | Mode::Gather => window.wakes_for(per_wakeup),
         };
         if fails {
             let slow = is_less(rate(window.packets, ns), self.usual);

@@ -4,7 +4,7 @@
 //! CPU, and the speed of its sibling. The adaptive setting looks at how soon work came after it had
 //! ended: it spins for the time in which most of the work comes, if that costs less than halting,
 //! and then halts. It does not spin on a CPU that something else wants: it halts, or, where it
-//! would be woken at once, lets others run.
+//! would be woken at once by those that do its work, naps.
 
 #[cfg(test)]
 mod tests;
@@ -90,6 +90,8 @@ pub enum Wait {
     /// Let others run, then look again. Not to be asleep when it is asked for saves who asks the
     /// cost of a wakeup.
     Yield,
+    /// Sleep for so long, then look again. Nobody wakes it before, nor pays for that.
+    Nap(Duration),
     /// Sleep until woken.
     Halt,
 }
@@ -131,6 +133,33 @@ impl Pressure {
         waiting: 0,
         halt_ns: 0,
     };
+}
+
+/// How much of a worker's work others do: producers that drain, when so much has gathered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Relief {
+    /// None.
+    #[default]
+    None,
+    /// Most of it; and they ask for the rest so often that a worker would be woken as soon as it
+    /// sleeps.
+    Most,
+    /// The same, and there is no CPU on which it would not be in their way. To look after the rest
+    /// each time that this has passed is enough.
+    InTheWay(Duration),
+}
+
+impl Relief {
+    /// Of a worker with two queues: to nap is enough only if it is for both, since nobody wakes it
+    /// for one of them.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, Self::None) => Self::None,
+            (Self::InTheWay(one), Self::InTheWay(other)) => Self::InTheWay(one.min(other)),
+            _ => Self::Most,
+        }
+    }
 }
 
 /// What decides for one worker.
@@ -187,18 +216,18 @@ impl Idler {
         Duration::from_nanos(self.spin_ns >> (2 * self.strikes))
     }
 
-    /// A step found nothing: what now? `relieved`: others do most of its work, and ask it for the
-    /// rest so often that it would be woken as soon as it sleeps.
-    pub fn idle(&mut self, now: Instant, pressure: &Pressure, relieved: bool) -> Wait {
+    /// A step found nothing: what now?
+    pub fn idle(&mut self, now: Instant, pressure: &Pressure, relief: Relief) -> Wait {
         let now = now.as_nanos();
         self.feel(now, pressure);
         match self.setting {
             Idle::Halt => Wait::Halt,
             Idle::Poll if self.spin_bound().is_zero() => Wait::Yield,
             Idle::Poll => Wait::Spin,
-            Idle::Adaptive => match self.spin_or_halt(now) {
-                Wait::Halt if relieved => Wait::Yield,
-                wait => wait,
+            Idle::Adaptive => match (self.spin_or_halt(now), relief) {
+                (_, Relief::InTheWay(nap)) => Wait::Nap(nap),
+                (Wait::Halt, Relief::Most) => Wait::Yield,
+                (wait, _) => wait,
             },
         }
     }

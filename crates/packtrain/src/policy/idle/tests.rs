@@ -19,7 +19,7 @@ fn adaptive() -> Idler {
 /// 100 ns. Returns the time at the end.
 fn gaps(idler: &mut Idler, mut now: u64, gap: u64, times: usize) -> u64 {
     for _ in 0..times {
-        idler.idle(at(now), &Pressure::UNKNOWN, false);
+        idler.idle(at(now), &Pressure::UNKNOWN, Relief::None);
         now += gap;
         idler.busy(at(now));
         now += 100;
@@ -64,38 +64,59 @@ fn what_each_setting_does_where() {
         (Adaptive, 0, 0, 0, Wait::Halt),
     ] {
         let mut idler = Idler::new(setting, Room { cpus, workers });
-        let said = idler.idle(at(5), &waits(waiting), false);
+        let said = idler.idle(at(5), &waits(waiting), Relief::None);
         assert_eq!(said, expected, "{setting} {cpus} {workers} {waiting}");
     }
 }
 
-/// Only the adaptive setting, and only instead of a halt.
+/// Only the adaptive setting. Where there is a CPU for it, only instead of a halt.
 #[test]
-fn who_is_relieved_lets_others_run_instead_of_sleeping() {
+fn who_is_relieved_does_not_wait_to_be_woken() {
     let one = Room {
         cpus: 1,
         workers: 1,
     };
-    for (setting, room, expected) in [
-        (Idle::Halt, one, Wait::Halt),
-        (Idle::Adaptive, one, Wait::Yield),
-        (Idle::Adaptive, ROOM, Wait::Spin),
-        (Idle::Poll, ROOM, Wait::Spin),
+    let nap = Duration::from_micros(300);
+    for (setting, room, relief, expected) in [
+        (Idle::Halt, one, Relief::Most, Wait::Halt),
+        (Idle::Halt, ROOM, Relief::InTheWay(nap), Wait::Halt),
+        (Idle::Adaptive, one, Relief::Most, Wait::Yield),
+        (Idle::Adaptive, ROOM, Relief::Most, Wait::Spin),
+        (Idle::Adaptive, one, Relief::InTheWay(nap), Wait::Nap(nap)),
+        (Idle::Adaptive, ROOM, Relief::InTheWay(nap), Wait::Nap(nap)),
+        (Idle::Poll, ROOM, Relief::Most, Wait::Spin),
+        (Idle::Poll, ROOM, Relief::InTheWay(nap), Wait::Spin),
     ] {
         let mut idler = Idler::new(setting, room);
-        let said = idler.idle(at(5), &Pressure::UNKNOWN, true);
-        assert_eq!(said, expected, "{setting} {room:?}");
+        let said = idler.idle(at(5), &Pressure::UNKNOWN, relief);
+        assert_eq!(said, expected, "{setting} {room:?} {relief:?}");
     }
     let mut idler = adaptive();
     let bound = SPIN_START.as_nanos() as u64;
-    for (ns, relieved, expected) in [
-        (0, true, Wait::Spin),
-        (bound, true, Wait::Yield),
-        (bound + 1, false, Wait::Halt),
-        (bound + 2, true, Wait::Yield),
+    for (ns, relief, expected) in [
+        (0, Relief::Most, Wait::Spin),
+        (bound, Relief::Most, Wait::Yield),
+        (bound + 1, Relief::None, Wait::Halt),
+        (bound + 2, Relief::Most, Wait::Yield),
+        (bound + 3, Relief::InTheWay(nap), Wait::Nap(nap)),
     ] {
-        let said = idler.idle(at(ns), &Pressure::UNKNOWN, relieved);
+        let said = idler.idle(at(ns), &Pressure::UNKNOWN, relief);
         assert_eq!(said, expected, "{ns}");
+    }
+}
+
+#[test]
+fn a_worker_naps_only_if_that_is_enough_for_all_its_queues() {
+    let nap = |us| Relief::InTheWay(Duration::from_micros(us));
+    for (one, other, expected) in [
+        (Relief::None, Relief::None, Relief::None),
+        (Relief::None, Relief::Most, Relief::Most),
+        (Relief::Most, nap(100), Relief::Most),
+        (Relief::None, nap(100), Relief::Most),
+        (nap(300), nap(100), nap(100)),
+    ] {
+        assert_eq!(one.and(other), expected, "{one:?} {other:?}");
+        assert_eq!(other.and(one), expected, "{other:?} {one:?}");
     }
 }
 
@@ -113,14 +134,14 @@ fn spins_for_its_bound_and_then_halts_until_there_is_work() {
         (1, Wait::Halt),
     ] {
         assert_eq!(
-            idler.idle(at(ns), &Pressure::UNKNOWN, false),
+            idler.idle(at(ns), &Pressure::UNKNOWN, Relief::None),
             expected,
             "{ns}"
         );
     }
     idler.busy(at(9 * bound));
     assert_eq!(
-        idler.idle(at(9 * bound), &Pressure::UNKNOWN, false),
+        idler.idle(at(9 * bound), &Pressure::UNKNOWN, Relief::None),
         Wait::Spin
     );
 }
@@ -148,7 +169,7 @@ fn learns_how_long_to_spin() {
                 halt_ns: halt,
                 ..Pressure::UNKNOWN
             };
-            idler.idle(at(0), &measured, false);
+            idler.idle(at(0), &measured, Relief::None);
             idler.busy(at(gap));
         }
         let bound = idler.spin_bound().as_nanos();
@@ -202,9 +223,9 @@ fn others_who_want_the_cpu_get_it() {
         (0, u32::MAX, [0, start / 4, start]),
     ] {
         let mut idler = adaptive();
-        idler.idle(at(0), &pressure(involuntary, waiting), false);
+        idler.idle(at(0), &pressure(involuntary, waiting), Relief::None);
         for (holds, expected) in (0..).zip(bounds) {
-            idler.idle(at(holds * hold), &Pressure::UNKNOWN, false);
+            idler.idle(at(holds * hold), &Pressure::UNKNOWN, Relief::None);
             let bound = idler.spin_bound().as_nanos() as u64;
             assert_eq!(bound, expected, "{involuntary} {waiting} {holds}");
         }
@@ -212,29 +233,36 @@ fn others_who_want_the_cpu_get_it() {
     // Who comes again and again is spared for longer.
     let mut idler = adaptive();
     for ms in 0..100 {
-        idler.idle(at(ms * 1_000 * US), &pressure(1, 0), false);
+        idler.idle(at(ms * 1_000 * US), &pressure(1, 0), Relief::None);
     }
-    idler.idle(at(99_000 * US + 6 * hold), &Pressure::UNKNOWN, false);
+    idler.idle(at(99_000 * US + 6 * hold), &Pressure::UNKNOWN, Relief::None);
     assert_eq!(idler.spin_bound(), Duration::ZERO);
-    idler.idle(at(99_000 * US + 8 * hold), &Pressure::UNKNOWN, false);
+    idler.idle(at(99_000 * US + 8 * hold), &Pressure::UNKNOWN, Relief::None);
     assert_eq!(idler.spin_bound(), SPIN_START);
 }
 
 #[test]
 fn a_smaller_room_ends_spinning() {
     let mut idler = adaptive();
-    assert_eq!(idler.idle(at(0), &Pressure::UNKNOWN, false), Wait::Spin);
+    assert_eq!(
+        idler.idle(at(0), &Pressure::UNKNOWN, Relief::None),
+        Wait::Spin
+    );
     idler.set_room(Room {
         cpus: 1,
         workers: 2,
     });
-    assert_eq!(idler.idle(at(1), &Pressure::UNKNOWN, false), Wait::Halt);
+    assert_eq!(
+        idler.idle(at(1), &Pressure::UNKNOWN, Relief::None),
+        Wait::Halt
+    );
 }
 
 #[test]
 fn a_clock_that_stands_still_does_not_make_it_spin_for_good() {
     let mut idler = adaptive();
-    let spins = (0..).take_while(|_| idler.idle(at(7), &Pressure::UNKNOWN, false) == Wait::Spin);
+    let spins =
+        (0..).take_while(|_| idler.idle(at(7), &Pressure::UNKNOWN, Relief::None) == Wait::Spin);
     assert_eq!(spins.count(), SPINS_MAX as usize);
 }
 
@@ -271,7 +299,7 @@ proptest! {
             }
             let since = *since.get_or_insert(now);
             let pressure = Pressure { involuntary, waiting, halt_ns };
-            let said = idler.idle(at(now), &pressure, false);
+            let said = idler.idle(at(now), &pressure, Relief::None);
             prop_assert!(idler.spin_bound() <= SPIN_MAX);
             if said == Wait::Spin {
                 prop_assert!(now >= since && now - since < SPIN_MAX.as_nanos() as u64);

@@ -246,6 +246,98 @@ fn producers_that_contend_take_turns() {
     assert!((1..=20).contains(&trials), "{trials}");
 }
 
+/// Whether a producer drains only what has gathered.
+fn gathers(rule: Rule) -> bool {
+    rule.counts_depth()
+}
+
+/// Two producers in each other's way: what is sent, by whether packets gather. Less in turns, and
+/// where it is deferred.
+fn gathering(sent: u64) -> impl FnMut(Rule) -> Observation {
+    move |rule| {
+        let packets = match rule {
+            _ if gathers(rule) => sent,
+            _ if defers(rule) || takes_turns(rule) => 900,
+            _ => 1_000,
+        };
+        Observation {
+            packets,
+            depth: packets,
+            enqueues: 1_000,
+            contended: 200,
+            producers: 2,
+            idle_cpus: 0,
+            ..saturated()
+        }
+    }
+}
+
+#[test]
+fn packets_of_producers_that_contend_gather() {
+    let share = |ring, observe: &mut dyn FnMut(Rule) -> Observation| {
+        let mut dispatcher = Dispatcher::new(Dispatch::Adaptive, ring);
+        let rules = (0..20_000).map(|ms| {
+            let seen = observe(dispatcher.rule());
+            dispatcher.observe(Instant::from_nanos(ms * MS), &seen)
+        });
+        rules.filter(|rule| gathers(*rule)).count()
+    };
+    assert!(share(RING, &mut gathering(1_200)) >= 19_000);
+    let trials = share(RING, &mut gathering(1_000));
+    assert!((1..=400).contains(&trials), "{trials}");
+    // A ring in which nothing else would have space.
+    assert_eq!(share(63, &mut gathering(1_200)), 0);
+    let mut world = gathering(1_200);
+    let mut changed = |change: fn(&mut Observation)| {
+        share(RING, &mut |rule| {
+            let mut seen = world(rule);
+            change(&mut seen);
+            seen
+        })
+    };
+    assert_eq!(changed(|seen| seen.producers = 1), 0);
+    assert_eq!(changed(|seen| seen.contended = 0), 0);
+    assert_eq!(
+        changed(|seen| seen.depth = 500_000),
+        0,
+        "the device is full"
+    );
+    // Who wakes the worker for every few packets has nothing from it.
+    let trials = changed(|seen| seen.wakeups = 100);
+    assert!((1..=20).contains(&trials), "{trials}");
+}
+
+#[test]
+fn packets_gather_only_as_long_as_producers_contend() {
+    let lone = |seen: &mut Observation| seen.contended = 0;
+    let last = |seen: &mut Observation| seen.producers = 1;
+    let slow = |seen: &mut Observation| (seen.packets, seen.depth) = (500, 500);
+    let sleepy = |seen: &mut Observation| seen.wakeups = 20;
+    let rows: [(&str, &dyn Fn(&mut Observation)); 4] = [
+        ("nobody else sends", &lone),
+        ("there is nobody else", &last),
+        ("it sends less than half", &slow),
+        ("the worker is woken for each few packets", &sleepy),
+    ];
+    for (what, change) in rows {
+        let mut dispatcher = adaptive();
+        let mut world = gathering(1_200);
+        let mut observe = |from: u64, to: u64, changed: bool| {
+            for ms in from..to {
+                let mut seen = world(dispatcher.rule());
+                if changed {
+                    change(&mut seen);
+                }
+                dispatcher.observe(Instant::from_nanos(ms * MS), &seen);
+            }
+            gathers(dispatcher.rule())
+        };
+        assert!(observe(0, 1_000, false));
+        assert!(observe(1_000, 1_003, true), "{what}: that may be chance");
+        assert!(!observe(1_003, 1_005, true), "{what}");
+    }
+}
+
 /// With more producers than CPUs, one of them has a CPU for itself now and then, and then sends
 /// twice as much as two that contend, whatever the dispatch.
 #[test]
@@ -302,11 +394,11 @@ fn what_may_pay_is_tried_alternately() {
     assert!(in_turns > 0 && deferred > 0, "{in_turns} {deferred}");
 }
 
-/// The first one need not wait for long, nor the second one for the first one's next turn.
+/// The first one need not wait for long, nor another one for the first one's next turn.
 #[test]
-fn both_are_tried_at_the_beginning() {
+fn all_are_tried_at_the_beginning() {
     let mut dispatcher = adaptive();
-    let seen: Vec<_> = (0..60)
+    let seen: Vec<_> = (0..85)
         .map(|ms| {
             let observation = Observation {
                 contended: 3_000,
@@ -317,6 +409,7 @@ fn both_are_tried_at_the_beginning() {
         })
         .collect();
     assert!(seen.iter().any(|rule| takes_turns(*rule)));
+    assert!(seen.iter().any(|rule| gathers(*rule)));
     assert!(seen.iter().any(|rule| defers(*rule)));
 }
 
@@ -342,7 +435,7 @@ fn turns_that_take_long_are_not_tried() {
     for ms in 0..5_000 {
         let seen = observe(dispatcher.rule());
         let rule = dispatcher.observe(Instant::from_nanos(ms * MS), &seen);
-        assert!(defers(rule) || rule == Rule::direct(BUDGET));
+        assert!(defers(rule) || gathers(rule) || rule == Rule::direct(BUDGET));
     }
 }
 

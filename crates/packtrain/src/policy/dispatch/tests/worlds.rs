@@ -86,7 +86,7 @@ proptest! {
         prop_assert!(sent * 100 >= best * 97, "{} of {}", sent, best);
     }
 
-    /// Once the trials are as far apart as they get: one trial of each of the two other modes,
+    /// Once the trials are as far apart as they get: one trial of each of the three other modes,
     /// there and back, in that time.
     #[test]
     fn a_constant_load_changes_nothing(

@@ -62,8 +62,8 @@ pub struct Options {
     pub repeats: usize,
     /// The time that counts, of each run.
     pub window: Duration,
-    /// The time before it, of each run; twice as long where several producers send as fast as they
-    /// can.
+    /// The time before it, of each run; three times as long where several producers send as fast as
+    /// they can.
     pub warm_up: Duration,
     /// Of the order in which settings run.
     pub seed: u64,

@@ -41,11 +41,11 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Twice as long where producers are in each other's way: the adaptive setting has two ways to
-    /// try there, each of which is compared with the time before and the time after it.
+    /// Three times as long where producers are in each other's way: the adaptive setting has as
+    /// many ways to try there, each of which is compared with the time before and the time after.
     fn warm_up_of(&self, cell: &Cell) -> Duration {
         let contend = cell.producers > 1 && !cell.load.is_paced();
-        self.warm_up * if contend { 2 } else { 1 }
+        self.warm_up * if contend { 3 } else { 1 }
     }
 }
 

@@ -21,6 +21,12 @@
 //! So times with contention are compared with others of the same kind only, and what is tried there
 //! with the mean of the time before and the time after.
 //!
+//! A load that is the same in each millisecond is one that somebody paces, most likely: it would
+//! gain nothing, and what a trial leaves undone makes its packets late. A producer that sends as
+//! fast as it can is slowed down by this and that, and never so steady on the machines that were
+//! looked at. But on a quiet one it might be. So the first trial under a steady load comes later,
+//! and not never.
+//!
 //! Each mode has times of its own at which it is tried, so that of two that may pay neither waits
 //! for the other to be tried again. A mode that was kept, and sends much less than when it was last
 //! compared, is left; but something else may have had a CPU for a moment, so it is tried again as
@@ -50,6 +56,10 @@ const TRIAL_WINDOWS: u8 = 3;
 const CROWDED_WINDOWS: u8 = 8;
 /// Windows before the first trial, so that there is something to compare with: their average.
 const SETTLED_WINDOWS: u8 = 8;
+/// A load is steady if of the windows before a trial all but the best and the worst are within
+/// one part in so many. (Of loads that were paced half are within one in 200, of those that were
+/// not nine in ten are not within one in 40, the best and the worst included.)
+const STEADY_PART: u64 = 128;
 /// Deferring that sends less at first has so many windows more, and is then measured again: a
 /// worker that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
 /// Where several producers contend the worker was at work before, wherever it is.
@@ -290,6 +300,8 @@ pub(super) struct Adaptive {
     usual: u64,
     /// Throughput when `mode` was last compared with the other.
     compared: u64,
+    /// The throughput of each of the last windows.
+    recent: [u64; SETTLED_WINDOWS as usize],
     /// Windows since `mode` was chosen, up to `SETTLED_WINDOWS`.
     settled: u8,
     /// Whether producers contend, in the windows that are compared.
@@ -328,6 +340,7 @@ impl Adaptive {
             wakeup_ns: WAKEUP_NS,
             usual: 0,
             compared: 0,
+            recent: [0; _],
             settled: 0,
             crowded: false,
             strange: 0,
@@ -447,6 +460,8 @@ impl Adaptive {
         let sum = u128::from(self.usual) * known + u128::from(rate);
         self.usual = u64::try_from(sum / (known + 1)).unwrap_or(u64::MAX);
         self.settled = (self.settled + 1).min(SETTLED_WINDOWS);
+        self.recent.rotate_left(1);
+        self.recent[self.recent.len() - 1] = rate;
         self.adapt_budget();
 
         let is = |streak: &mut u8, what: bool| {
@@ -493,7 +508,22 @@ impl Adaptive {
                 .filter(|&mode| now >= self.due[mode as usize].at && self.may_pay(mode, window, ns))
                 .min_by_key(|&mode| self.due[mode as usize].at);
             self.trial = next.map(|mode| Trial::new(mode, None));
+            if let Some(mode) = next
+                && self.mode == Mode::Direct
+                && self.due[mode as usize].every == nanos(TRIAL_EVERY_MIN)
+                && self.is_steady()
+            {
+                self.lose(mode, now);
+            }
         }
+    }
+
+    /// Whether the same was sent in each of the last windows.
+    fn is_steady(&self) -> bool {
+        let mut recent = self.recent;
+        recent.sort_unstable();
+        let [_, inner @ .., _] = recent;
+        inner[inner.len() - 1] - inner[0] < self.usual / STEADY_PART
     }
 
     /// Whether `mode` may send more than what is in force. To drain directly may, always. Where the

@@ -39,7 +39,8 @@ impl Alarm {
         slept
     }
 
-    /// Whether the worker was asleep, or about to be, a moment ago.
+    /// Whether the worker was asleep, or about to be, a moment ago. Also one that naps, and is not
+    /// woken when somebody rings.
     pub(super) fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)
     }
@@ -105,6 +106,16 @@ impl Sleeper {
     /// The worker neither sleeps nor has anything to do: it looks again where it is rung for.
     pub(super) fn listen(&mut self) {
         self.told |= self.alarm.bell.heard();
+    }
+
+    /// The worker sleeps for a bounded time, and whoever rings does not wake it.
+    pub(super) fn nap(&self) {
+        self.alarm.asleep.store(true, Ordering::Relaxed);
+    }
+
+    /// The worker has napped.
+    pub(super) fn rise(&self) {
+        self.alarm.asleep.store(false, Ordering::Relaxed);
     }
 
     /// True when the worker may block now; it has looked at everything. False when somebody rang

@@ -35,7 +35,7 @@ pub struct TxLane<T: TxDescriptors> {
     lookout: Lookout,
     helpers: Helpers,
     /// Until when the ring need not be looked at, since it had nothing for the worker and who
-    /// leaves it anything says so.
+    /// leaves it anything says so; or as of now, since what is there is a producer's.
     quiet_until: Cell<Option<Instant>>,
 }
 
@@ -98,7 +98,8 @@ impl<T: TxDescriptors> TxLane<T> {
         self.is_quiet() || self.egress.takes()
     }
 
-    /// Whether the ring had nothing for the worker, and nobody had rung since as the step began.
+    /// Whether the ring had nothing for the worker, and nobody had rung since as the step began; or
+    /// what it had was left to a producer in this step.
     fn is_quiet(&self) -> bool {
         self.quiet_until.get().is_some()
     }
@@ -136,7 +137,7 @@ impl<T: TxDescriptors> TxLane<T> {
     /// How much of its work producers do.
     pub(super) fn relief(&mut self, now: Instant) -> Relief {
         // Else its counters are not even looked at: who sends writes them with every packet.
-        if !self.egress.gathers() {
+        if !self.egress.gathers() || self.is_stalled() {
             return Relief::None;
         }
         self.have_drained(now);
@@ -150,11 +151,18 @@ impl<T: TxDescriptors> TxLane<T> {
             .look(now, self.counters.packets.get(), by_others)
     }
 
-    /// Whether what is in the ring is a producer's to send.
+    /// Whether the device took no more: then the worker is the one to go on.
+    fn is_stalled(&self) -> bool {
+        matches!(self.egress.status(), Status::Stalled(_))
+    }
+
+    /// Whether what is in the ring is a producer's to send, and nothing else is to be done.
     fn is_theirs(&mut self, now: Instant) -> bool {
         self.egress.gathers()
             && self.have_drained(now)
             && self.egress.status() == Status::Abdicated
+            && self.retry_at().is_none_or(|due| now < due)
+            && !self.recheck.get()
             && !self.egress.is_shut()
     }
 
@@ -182,7 +190,7 @@ impl<T: TxDescriptors> TxLane<T> {
             self.quiet_until.set(quiet);
             return Ok(());
         }
-        if napped && !self.recheck.get() && self.is_theirs(now) {
+        if napped && self.is_theirs(now) {
             // Until the next nap is over, or whatever else makes it step.
             self.quiet_until.set(Some(now));
             return Ok(());
@@ -232,6 +240,7 @@ impl<T: TxDescriptors> TxLane<T> {
     /// Does `command` to the queue. False for a device that cannot do that.
     pub(super) fn command(&mut self, command: Command, now: Instant) -> Result<bool, DeviceError> {
         self.quiet_until.set(None);
+        self.recheck.set(true);
         self.egress.command(command, now)
     }
 

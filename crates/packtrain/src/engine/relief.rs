@@ -1,17 +1,20 @@
-//! Whether others do a worker's work, so that it need not sleep to be woken again at once.
+//! Whether others do a worker's work, so that it need not sleep and be woken again at once.
 
 use crate::policy::idle::Relief;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// So long after producers sent a packet, they are taken to go on.
+/// So long after a producer was seen to drain, and a nap more, they are taken to go on.
 const GOES_ON: Duration = Duration::from_millis(1);
 /// A worker that is in their way looks again after so many packets: a nap is two context switches,
-/// and so they stay under 0.01 for each packet.
+/// and so they stay under 0.01 for each packet. Where so many take longer than [`NAP_MAX`] it does
+/// not nap.
 const PACKETS_PER_NAP: u64 = 256;
 /// The shortest nap, and the longest: what producers leave when they stop waits for two of them.
 const NAP_MIN: Duration = Duration::from_micros(250);
-const NAP_MAX: Duration = GOES_ON;
+const NAP_MAX: Duration = Duration::from_millis(1);
+/// How fast packets are sent is found out over so long at least.
+const RATE_OVER: Duration = Duration::from_micros(100);
 /// So long after something was received, a worker with nothing to do sleeps: its device wakes it,
 /// and whoever is woken runs sooner than one that let others run.
 const HEARD: Duration = Duration::from_secs(1);
@@ -22,9 +25,12 @@ const HEARD: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Helpers {
     sent: u64,
-    looked: Option<Instant>,
+    /// When a producer was last seen to have drained.
     last: Option<Instant>,
-    nap: Duration,
+    /// When the time was taken, and packets sent by then.
+    timed: Option<(Instant, u64)>,
+    /// How long [`PACKETS_PER_NAP`] took; not known at first.
+    time: Option<Duration>,
 }
 
 impl Helpers {
@@ -35,21 +41,27 @@ impl Helpers {
         if packets == 0 || !by_others {
             return false;
         }
-        let before = self.looked.replace(now).unwrap_or(now);
-        let each = now.since(before).as_nanos() / u128::from(packets);
-        let nap = u64::try_from(each * u128::from(PACKETS_PER_NAP)).unwrap_or(u64::MAX);
-        self.nap = Duration::from_nanos(nap).clamp(NAP_MIN, NAP_MAX);
         self.last = Some(now);
+        let (begin, before) = *self.timed.get_or_insert((now, sent));
+        if now.since(begin) >= RATE_OVER {
+            let ns = now.since(begin).as_nanos() * u128::from(PACKETS_PER_NAP);
+            let ns = ns / u128::from(sent.wrapping_sub(before).max(1));
+            self.time = Some(Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)));
+            self.timed = Some((now, sent));
+        }
         true
     }
 
     /// How much of the work producers do. `has_cpu`: there is one for the worker.
     pub(super) fn relief(&self, now: Instant, has_cpu: bool) -> Relief {
-        match self.last {
-            Some(last) if now.since(last) >= GOES_ON + self.nap => Relief::None,
-            None => Relief::None,
-            Some(_) if has_cpu => Relief::Most,
-            Some(_) => Relief::InTheWay(self.nap),
+        let nap = self.time.map(|time| time.max(NAP_MIN));
+        let nap = nap.filter(|nap| *nap <= NAP_MAX);
+        let goes_on = GOES_ON + nap.unwrap_or_default();
+        match (self.last, nap) {
+            (None, _) => Relief::None,
+            (Some(last), _) if now.since(last) >= goes_on => Relief::None,
+            (Some(_), Some(nap)) if !has_cpu => Relief::InTheWay(nap),
+            (Some(_), _) => Relief::Most,
         }
     }
 }
@@ -90,14 +102,13 @@ mod tests {
             (20, 5, true, false, false),
             (30, 6, true, true, true),
             (40, 6, true, false, true),
-            (1_279, 6, true, false, true),
-            (1_280, 6, true, false, false),
-            // 1.3 ms for a packet: the longest nap.
+            (1_029, 6, true, false, true),
+            (1_030, 6, true, false, false),
             (1_330, 7, true, true, true),
             // The worker's own are none of theirs.
             (1_500, 8, false, false, true),
-            (3_329, 8, true, false, true),
-            (3_330, 9, false, false, false),
+            (2_329, 8, true, false, true),
+            (2_330, 9, false, false, false),
         ] {
             assert_eq!(helpers.look(at(us), sent, by_others), drained, "{us} us");
             let relief = helpers.relief(at(us), true);
@@ -109,20 +120,29 @@ mod tests {
     #[test]
     fn naps_are_as_long_as_so_many_packets_take() {
         for (packets_per_ms, expected) in [
-            (10_000, NAP_MIN),
-            (1_000, Duration::from_micros(256)),
-            (800, Duration::from_micros(320)),
-            (300, Duration::from_nanos(853_248)),
-            (10, NAP_MAX),
+            (10_000, Relief::InTheWay(NAP_MIN)),
+            (1_000, Relief::InTheWay(Duration::from_micros(256))),
+            (800, Relief::InTheWay(Duration::from_micros(320))),
+            (256, Relief::InTheWay(NAP_MAX)),
+            // A nap would be as long as the packets take that gather: what it finds is theirs again
+            // and again.
+            (255, Relief::Most),
+            (10, Relief::Most),
         ] {
             let mut helpers = Helpers::default();
             assert!(helpers.look(at(0), 1, true));
+            assert_eq!(helpers.relief(at(0), false), Relief::Most, "not known");
             assert!(helpers.look(at(1_000), 1 + packets_per_ms, true));
-            assert_eq!(
-                helpers.relief(at(1_000), false),
-                Relief::InTheWay(expected),
-                "{packets_per_ms}"
-            );
+            // Two looks in a row say nothing of how fast it goes.
+            assert!(helpers.look(at(1_001), 2 + packets_per_ms, true));
+            let relief = helpers.relief(at(1_001), false);
+            assert_eq!(relief, expected, "{packets_per_ms}");
+            assert_eq!(helpers.relief(at(1_001), true), Relief::Most);
+            let Relief::InTheWay(nap) = expected else {
+                continue;
+            };
+            let end = at(1_001).after(GOES_ON).after(nap);
+            assert_eq!(helpers.relief(end, false), Relief::None);
         }
     }
 

@@ -415,22 +415,19 @@ where
                 counters.syscalls.add(1);
                 continue;
             }
-            Wait::Nap(nap) => {
-                let left = until.map_or(nap, |time| time.since(clock.now()));
-                worker.nap();
-                counters.sleeps.add(1);
-                counters.syscalls.add(1);
-                thread::sleep(nap.min(left));
-                continue;
-            }
-            Wait::Halt => {}
+            Wait::Nap(_) | Wait::Halt => {}
         }
         // A stop within the step: also one that nobody rang for, of another worker.
         let stopped_within = !stopped && stop.intake.is_stopped();
-        if stopped_within || worker.arm() == Armed::WorkPending {
+        let (armed, nap) = match wait {
+            _ if stopped_within => continue,
+            Wait::Nap(nap) => (worker.nap(), Some(now.after(nap))),
+            _ => (worker.arm(), None),
+        };
+        if armed == Armed::WorkPending {
             continue;
         }
-        let until = until.into_iter().chain(drain_until).min();
+        let until = until.into_iter().chain(drain_until).chain(nap).min();
         let timeout = until.map(|time| time.since(clock.now()));
         counters.sleeps.add(1);
         let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| worker.interests(visit);

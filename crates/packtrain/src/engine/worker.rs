@@ -137,7 +137,7 @@ impl<R: RxDescriptors> RxLane<R> {
 pub struct Worker<RA, TA: TxDescriptors, RB, TB: TxDescriptors, H> {
     sleeper: Sleeper,
     heard: Heard,
-    /// It slept since the last step, and nobody woke it.
+    /// It [napped](Worker::nap) since the last step.
     napped: bool,
     inbox: Inbox,
     a: Lanes<RA, TA>,
@@ -233,9 +233,12 @@ where
         }
         let told = self.sleeper.was_rung() || slept;
         let napped = std::mem::take(&mut self.napped);
+        if napped {
+            self.sleeper.rise();
+        }
         let more = self
             .serve(now, told, napped)
-            .and_then(|()| self.run_both(now, slept));
+            .and_then(|()| self.run_both(now, slept || napped));
         self.counters.held.set(self.received_and_held());
         // What is left in a ring is this worker's as soon as nobody has it.
         if more? || any(&self.a.tx, TxLane::is_left) || any(&self.b.tx, TxLane::is_left) {
@@ -400,10 +403,22 @@ where
         Ok(())
     }
 
-    /// It sleeps for some time, and nobody wakes it, since producers do most of its work. In the
-    /// next step it leaves to them what they are about to do.
-    pub(super) const fn nap(&mut self) {
+    /// It is going to sleep for a bounded time, since producers do most of its work: they do not
+    /// wake it, and in the next step it leaves to them what they are about to do. Its devices do:
+    /// asks those that it receives from for a wake-up. If one has work already it is not to sleep.
+    pub(super) fn nap(&mut self) -> Armed {
+        let stopped = self.intake.is_stopped();
+        let alarm = Waker::from(Arc::clone(self.sleeper.alarm()));
+        let pending = [
+            arm_rx(&mut self.a.rx, &self.b.tx, stopped, &alarm),
+            arm_rx(&mut self.b.rx, &self.a.tx, stopped, &alarm),
+        ];
+        if pending.contains(&true) {
+            return Armed::WorkPending;
+        }
+        self.sleeper.nap();
         self.napped = true;
+        Armed::Idle
     }
 
     /// Before it steps again without having slept, and without work: what it was rung for until now

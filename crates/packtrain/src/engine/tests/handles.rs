@@ -2,7 +2,9 @@
 
 use super::fake::{FakeWorker, Queue, World, dispatched, plan_of};
 use crate::driver::{Armed, Input};
-use crate::engine::{Closed, Forward, Next, Port, Running, SendError, TrySendError, TxHandle};
+use crate::engine::{
+    Closed, Command, Forward, Next, Port, Running, SendError, TrySendError, TxHandle, TxQueues,
+};
 use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::{Arena, Burst, Packet};
 use crate::policy::dispatch::Dispatch;
@@ -381,52 +383,95 @@ fn a_threshold_sends_by_itself_once_there_are_enough() {
     assert_eq!(world.closed().ports[1].tx[0].wakeups, 0);
 }
 
-/// Producers drain what gathers again and again. A worker without a CPU of its own looks after the
-/// rest only when they have stopped.
-#[test]
-fn what_gathers_is_the_producers_as_long_as_they_go_on() {
+/// Two producers drain what gathers again and again, 256 packets a millisecond and more: `drained`
+/// of them so far. A worker without a CPU of its own naps.
+fn helped() -> (World<Forward>, TxHandle, TxHandle, Duration) {
     let mut world = one(Dispatch::Threshold(8));
-    let (mut handle, _other) = (to_b(&world), to_b(&world));
-    let at = |us: u64| Instant::from_nanos(us * 1_000);
+    let (mut handle, other) = (to_b(&world), to_b(&world));
     settle(world.worker(0));
     world.worker(0).leave_cpus(2);
-    let mut send = |world: &World<Forward>, numbers: std::ops::Range<u32>| {
-        for number in numbers {
-            assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
-        }
-        world.b[0].tx().sent.len()
-    };
-    assert_eq!(world.worker(0).relief(at(1)), Relief::None);
-    assert_eq!(send(&world, 0..12), 8);
-    let Relief::InTheWay(nap) = world.worker(0).relief(at(100)) else {
-        panic!("a producer has just drained the ring");
+    assert_eq!(world.worker(0).relief(us(1)), Relief::None);
+    for (time, end) in [(100, 8), (300, 72)] {
+        let sent = world.b[0].tx().sent.len() as u32;
+        assert_eq!(gather(&world, &mut handle, sent..end), end as usize);
+        assert_ne!(world.worker(0).relief(us(time)), Relief::None);
+    }
+    let Relief::InTheWay(nap) = world.worker(0).relief(us(300)) else {
+        panic!("it has no CPU but theirs");
     };
     world.worker(0).leave_cpus(3);
-    assert_eq!(world.worker(0).relief(at(101)), Relief::Most);
+    assert_eq!(world.worker(0).relief(us(301)), Relief::Most);
     world.worker(0).leave_cpus(2);
-    assert_eq!(send(&world, 12..20), 16);
+    (world, handle, other, nap)
+}
 
-    let end = at(100).after(nap);
-    world.worker(0).nap();
+fn us(us: u64) -> Instant {
+    Instant::from_nanos(us * 1_000)
+}
+
+/// Sends these one by one; says how many have gone out by then.
+fn gather(world: &World<Forward>, handle: &mut TxHandle, numbers: std::ops::Range<u32>) -> usize {
+    for number in numbers {
+        assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
+    }
+    world.b[0].tx().sent.len()
+}
+
+/// A worker without a CPU of its own looks after the rest only when producers have stopped.
+#[test]
+fn what_gathers_is_the_producers_as_long_as_they_go_on() {
+    let (mut world, mut handle, _other, nap) = helped();
+    let sent = |world: &World<Forward>| world.b[0].tx().sent.len();
+    assert_eq!(gather(&world, &mut handle, 72..84), 80);
+    let end = us(300).after(nap);
+    assert_eq!(world.worker(0).nap(), Armed::Idle);
     assert_ne!(world.worker(0).step(end).unwrap(), Next::Again);
-    assert_eq!(world.b[0].tx().sent.len(), 16, "the next one drains it");
-    assert_eq!(send(&world, 20..22), 16);
-    // Two are left when nobody sends any more, and the next step sends them.
+    assert_eq!(sent(&world), 80, "the next producer drains it");
+    assert_eq!(gather(&world, &mut handle, 84..86), 80);
+    // They are left when nobody sends any more, and the next step sends them.
     let end = end.after(nap);
-    world.worker(0).nap();
+    assert_eq!(world.worker(0).nap(), Armed::Idle);
     world.worker(0).step(end).unwrap();
-    assert_eq!(world.b[0].tx().sent, (0..22).collect::<Vec<_>>());
+    assert_eq!(world.b[0].tx().sent, (0..86).collect::<Vec<_>>());
     // A worker that did not nap serves at once: it was woken, or looked for work.
-    assert_eq!(send(&world, 22..34), 30);
+    assert_eq!(gather(&world, &mut handle, 86..98), 94);
     world.worker(0).step(end.after(nap)).unwrap();
-    assert_eq!(world.b[0].tx().sent.len(), 34);
+    assert_eq!(sent(&world), 98);
     assert_eq!(world.worker(0).relief(end.after(16 * nap)), Relief::None);
     // Nor does one leave anything behind that is to end.
-    assert_eq!(send(&world, 34..46), 42);
+    assert_eq!(gather(&world, &mut handle, 98..110), 106);
     world.intake.stop();
-    world.worker(0).nap();
+    assert_eq!(world.worker(0).nap(), Armed::Idle);
     world.worker(0).step(end.after(20 * nap)).unwrap();
-    assert_eq!(world.b[0].tx().sent.len(), 46);
+    assert_eq!(sent(&world), 110);
+    world.closed();
+}
+
+/// Nobody else restarts a device that is full, or receives.
+#[test]
+fn a_worker_with_work_of_its_own_does_not_nap() {
+    let (mut world, mut handle, _other, nap) = helped();
+    // Something has arrived: not within a second.
+    world.a[0].arrive([1_000]);
+    assert_eq!(world.worker(0).nap(), Armed::WorkPending);
+    settle(world.worker(0));
+    assert_eq!(gather(&world, &mut handle, 73..81), 81);
+    assert_eq!(world.worker(0).relief(us(301).after(nap)), Relief::None);
+
+    let (mut world, mut handle, _other, nap) = helped();
+    world.b[0].tx().room = 0;
+    assert_eq!(gather(&world, &mut handle, 72..84), 72);
+    assert_eq!(world.worker(0).relief(us(301)), Relief::None, "it stalls");
+    // A command is carried out with the step, and all that it lets go on.
+    world.b[0].make_room(100);
+    let queues = TxQueues::Port(Port::B);
+    let now = us(301).after(nap);
+    for command in [Command::Pause, Command::Resume] {
+        let done = world.worker(0).command(queues, command, now).unwrap();
+        assert_eq!((done.done, done.unsupported), (1, 0));
+    }
+    world.worker(0).step(now).unwrap();
+    assert_eq!(world.b[0].tx().sent.len(), 84);
     world.closed();
 }
 

@@ -7,14 +7,13 @@
 //! ring holds: who takes over finds what it made itself while it waited, in the caches of its own
 //! CPU. Or to let packets gather and send many at a time, as who drains a packet alone takes the
 //! lines that the next producer is just writing. Or to leave all of it to the worker, though no CPU
-//! is free: it takes that of a producer,
-//! and producers only make packets, each time in the same order of memory. Whether any of it pays
-//! depends on caches and scheduling, which no counter shows. So where it may pay, and only there,
-//! it is tried for a moment. If more packets went out, what there was
-//! before is looked at once more: what is better than both the time before and the time after is
-//! better, and stays. Otherwise it is not tried again for a time that doubles. A trial that gained
-//! nothing leaves things as they were, so a constant load sees one trial in each
-//! [`TRIAL_EVERY_MAX`], and between them no change.
+//! is free: it takes that of a producer, and producers only make packets, each time in the same
+//! order of memory. Whether any of it pays depends on caches and scheduling, which no counter
+//! shows. So where it may pay, and only there, it is tried for a moment. If more packets went out,
+//! what there was before is looked at once more: what is better than both the time before and the
+//! time after is better, and stays. Otherwise it is not tried again for a time that doubles. A
+//! trial that gained nothing leaves things as they were, so a constant load sees one trial of each
+//! way in each [`TRIAL_EVERY_MAX`], and between them no change.
 //!
 //! With more producers than CPUs it is the scheduler that decides from one millisecond to the next
 //! whether they contend, and a producer that runs alone sends more than two in each other's way.
@@ -81,8 +80,8 @@ const STREAK: u8 = 4;
 /// Deferring stays if it is better by more than 51/50. Draining directly stays unless it is worse
 /// by more: where both are equal, it has the lower latency.
 const BETTER: (u128, u128) = (51, 50);
-/// Wakeups that deferring may need at most: one for so many packets. A wakeup is two context
-/// switches, and so they stay under 0.02 for each packet.
+/// Wakeups that a way other than direct dispatch may need at most: one for so many packets. A
+/// wakeup is two context switches, and so they stay under 0.02 for each packet.
 const PACKETS_PER_WAKEUP: u64 = 128;
 /// The same in the first window of a trial, in which the worker comes to work.
 const PACKETS_PER_WAKEUP_FIRST: u64 = 16;
@@ -107,7 +106,8 @@ pub struct Observation {
     /// Sum over all drains of the packets that were in the ring when the drain began. What is above
     /// `packets` was left there, because the device took no more or the budget ended.
     pub depth: u64,
-    /// Batches that producers enqueued.
+    /// Batches that producers enqueued, but for those that were left for the worker, or to gather:
+    /// turns, and batches that were left to somebody who was draining.
     pub enqueues: u64,
     /// Of these, the ones that were left to somebody who was draining.
     pub contended: u64,
@@ -371,7 +371,7 @@ impl Adaptive {
             Mode::Direct => Rule::direct(self.budget),
             Mode::Deferred => Rule::deferred(self.budget),
             Mode::Turns => Rule::direct(self.capacity),
-            Mode::Gather => Rule::threshold(GATHER, self.budget),
+            Mode::Gather => Rule::gather(GATHER, self.budget),
         }
     }
 
@@ -432,7 +432,8 @@ impl Adaptive {
     /// Whether `window` can be compared with those before. Where several in a row cannot, what
     /// follows is compared with them.
     fn is_of_the_kind(&mut self, window: &Window, now: u64) -> bool {
-        // A worker that drains all the time is always found draining.
+        // A worker that drains all the time is always found draining. (Where packets gather few
+        // batches are turns, so a little contention looks like much, and none like none.)
         if self.current() == Mode::Deferred || window.contends(CONTENDED) == self.crowded {
             self.strange = 0;
             return true;
@@ -509,8 +510,7 @@ impl Adaptive {
                 .min_by_key(|&mode| self.due[mode as usize].at);
             self.trial = next.map(|mode| Trial::new(mode, None));
             if let Some(mode) = next
-                && self.mode == Mode::Direct
-                && self.due[mode as usize].every == nanos(TRIAL_EVERY_MIN)
+                && self.due[mode as usize].at == 0
                 && self.is_steady()
             {
                 self.lose(mode, now);
@@ -528,8 +528,8 @@ impl Adaptive {
 
     /// Whether `mode` may send more than what is in force. To drain directly may, always. Where the
     /// device takes more: to defer if a CPU is free for it and producers either spend their time in
-    /// draining, or wait for one that does; to defer or to take turns if several are in each
-    /// other's way.
+    /// draining, or wait for one that does; to defer, to take turns or to let packets gather if
+    /// several are in each other's way.
     fn may_pay(&self, mode: Mode, window: &Window, ns: u64) -> bool {
         if mode == self.mode {
             return false;

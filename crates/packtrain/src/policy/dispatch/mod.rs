@@ -59,7 +59,7 @@ pub enum Dispatch {
     /// is OpenBSD's `ifq_start()` with `if_txmit` of `n`.
     Threshold(u32),
     /// As `Direct`, until it was seen that another way is faster, and as long as it is: `Deferred`,
-    /// or turns of as many packets as the ring holds.
+    /// turns of as many packets as the ring holds, or `Threshold(32)`.
     #[default]
     Adaptive,
 }

@@ -86,6 +86,12 @@ impl Rule {
         Self::new(depth, budget, true, false)
     }
 
+    /// As `threshold`, and a producer leaves a device that took nothing to the worker.
+    #[must_use]
+    pub const fn gather(depth: u32, budget: u16) -> Self {
+        Self::new(depth, budget, false, false)
+    }
+
     const fn new(from: u32, budget: u16, restarts: bool, asks_always: bool) -> Self {
         Self {
             from: if from == 0 { 1 } else { from },

@@ -4,7 +4,8 @@
 //! CPU, and the speed of its sibling. The adaptive setting looks at how soon work came after it had
 //! ended: it spins for the time in which most of the work comes, if that costs less than halting,
 //! and then halts. It does not spin on a CPU that something else wants: it halts, or, where it
-//! would be woken at once by those that do its work, naps.
+//! would be woken at once, lets others run. Where others do its work and it has no CPU but theirs
+//! it naps, whatever came how soon.
 
 #[cfg(test)]
 mod tests;
@@ -53,7 +54,8 @@ pub enum Idle {
     Halt,
     /// It looks again, without end.
     Poll,
-    /// It looks again for a bounded time that it has learned, and then sleeps.
+    /// It looks again for a bounded time that it has learned, and then sleeps. Where producers do
+    /// its work ([`Relief`]) it lets them run, or naps.
     #[default]
     Adaptive,
 }
@@ -90,7 +92,8 @@ pub enum Wait {
     /// Let others run, then look again. Not to be asleep when it is asked for saves who asks the
     /// cost of a wakeup.
     Yield,
-    /// Sleep for so long, then look again. Nobody wakes it before, nor pays for that.
+    /// Sleep for so long at most, then look again. Devices that it receives from wake it, and
+    /// nobody else, nor pays for that.
     Nap(Duration),
     /// Sleep until woken.
     Halt,

@@ -40,16 +40,35 @@ pub(super) fn run(
     dispatcher: &mut Dispatcher,
     from_ms: u64,
     count: u64,
+    observe: impl FnMut(bool) -> Observation,
+) -> Vec<bool> {
+    run_at(at, dispatcher, from_ms..from_ms + count, observe)
+}
+
+/// The same, of a load that is as much in each of them.
+pub(super) fn run_steady(
+    dispatcher: &mut Dispatcher,
+    from_ms: u64,
+    count: u64,
+    observe: impl FnMut(bool) -> Observation,
+) -> Vec<bool> {
+    let at = |ms| Instant::from_nanos(ms * MS);
+    run_at(at, dispatcher, from_ms..from_ms + count, observe)
+}
+
+fn run_at(
+    at: impl Fn(u64) -> Instant,
+    dispatcher: &mut Dispatcher,
+    times: std::ops::Range<u64>,
     mut observe: impl FnMut(bool) -> Observation,
 ) -> Vec<bool> {
     let mut deferred = defers(dispatcher.rule());
-    let mut all = Vec::new();
-    for ms in from_ms..from_ms + count {
+    let observed = times.map(|ms| {
         let rule = dispatcher.observe(at(ms), &observe(deferred));
         deferred = defers(rule);
-        all.push(deferred);
-    }
-    all
+        deferred
+    });
+    observed.collect()
 }
 
 pub(super) fn adaptive() -> Dispatcher {
@@ -287,10 +306,12 @@ fn gathering(sent: u64) -> impl FnMut(Rule) -> Observation {
             _ if defers(rule) || takes_turns(rule) => 900,
             _ => 1_000,
         };
+        // Of those that gather, who drains is a turn for each 32.
+        let turns = if gathers(rule) { packets / 32 } else { 800 };
         Observation {
             packets,
             depth: packets,
-            enqueues: 1_000,
+            enqueues: turns + 200,
             contended: 200,
             producers: 2,
             idle_cpus: 0,
@@ -457,7 +478,7 @@ fn turns_that_take_long_are_not_tried() {
         assert_eq!(turns, expected, "{drain_ns} ns");
     }
     // Nor those of a ring that holds no more than a budget.
-    let mut dispatcher = Dispatcher::new(Dispatch::Adaptive, u32::from(BUDGET));
+    let mut dispatcher = Dispatcher::new(Dispatch::Adaptive, 128);
     let mut observe = contended(1_200);
     for ms in 0..5_000 {
         let seen = observe(dispatcher.rule());

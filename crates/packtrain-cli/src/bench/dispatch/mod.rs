@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Time that a run has before it counts: caches, the scheduler and the adaptive policies settle. A
 /// policy looks at eight windows of a millisecond before a trial. Where producers contend, trials
-/// of turns and of deferring take eighteen or more with the look back, and there is twice the time.
+/// of turns, of gathering and of deferring take eighteen or more with the look back, and there is
+/// three times as much of it.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Less of it where the runs are short: then nobody asks for exact figures.
 const WARM_UP_SHARE: u32 = 2;

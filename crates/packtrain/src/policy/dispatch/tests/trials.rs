@@ -361,11 +361,12 @@ fn packets_gather_only_as_long_as_producers_contend() {
     let last = |seen: &mut Observation| seen.producers = 1;
     let slow = |seen: &mut Observation| (seen.packets, seen.depth) = (500, 500);
     let sleepy = |seen: &mut Observation| seen.wakeups = 20;
-    let rows: [(&str, &dyn Fn(&mut Observation)); 4] = [
-        ("nobody else sends", &lone),
-        ("there is nobody else", &last),
-        ("it sends less than half", &slow),
-        ("the worker is woken for each few packets", &sleepy),
+    type Change = fn(&mut Observation);
+    let rows: [(&str, Change); 4] = [
+        ("nobody else sends", lone),
+        ("there is nobody else", last),
+        ("it sends less than half", slow),
+        ("the worker is woken for each few packets", sleepy),
     ];
     for (what, change) in rows {
         let mut dispatcher = adaptive();

@@ -177,8 +177,8 @@ impl<T: TxDescriptors> TxLane<T> {
     }
 
     /// Sends on what waits, and frees what the device is done with. `told`: somebody rang for the
-    /// worker since its last step, or it slept. `napped`: it
-    /// slept for as long as it wanted, since producers do most of its work.
+    /// worker since its last step, or it slept. `napped`: it slept for as long as it wanted, since
+    /// producers do most of its work.
     pub(super) fn serve(
         &mut self,
         now: Instant,

@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
+mod crowds;
 mod trials;
 mod worlds;
 

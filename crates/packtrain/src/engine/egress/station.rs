@@ -21,6 +21,7 @@ const OBSERVE_AFTER: u64 = 256;
 /// And after so long, if the worker comes: it is perhaps woken for each packet of a load that has
 /// become light, which the policy is to know before there were 256 of them.
 const OBSERVE_EVERY: Duration = Duration::from_millis(16);
+const NEVER: u64 = u64::MAX;
 
 /// The state in the ring.
 #[derive(Debug)]
@@ -141,10 +142,6 @@ impl<T: TxDescriptors> Station<T> {
         visit: Option<&mut Visit>,
         now: &impl Fn() -> Instant,
     ) -> Result<Sent, DeviceError> {
-        if !self.observer.learns {
-            let sent = self.send(egress, own, items, visit, now);
-            return sent.map(|(sent, _)| sent);
-        }
         let waiting = items.len() as u64 + own.as_ref().map_or(0, |own| own.len() as u64);
         // A worker's clock costs nothing: it has read it for the whole step.
         let is_late = visit.is_some() && self.observer.is_late(now());
@@ -362,12 +359,13 @@ impl<T: TxDescriptors> Station<T> {
 #[derive(Debug)]
 struct Observer {
     dispatcher: Dispatcher,
-    /// False for the fixed settings, which need to be told nothing.
-    learns: bool,
+    /// Packets after which to tell; [`NEVER`] for the fixed settings, which need to be told
+    /// nothing. They count all the same: to ask for each packet whether to count it costs more.
+    tell_after: u64,
     seen: Observation,
-    turns: u32,
+    turns: u64,
     /// Of these, the ones that sent nothing.
-    empty: u32,
+    empty: u64,
     /// Packets of turns that sent several, less one for each: so a packet that is sent alone, which
     /// is most of what direct dispatch does, counts one number.
     more: u64,
@@ -382,7 +380,10 @@ impl Observer {
     fn new(dispatch: Dispatch) -> Self {
         Self {
             dispatcher: Dispatcher::new(dispatch, TX_RING_PACKETS as u32),
-            learns: dispatch == Dispatch::Adaptive,
+            tell_after: match dispatch {
+                Dispatch::Adaptive => OBSERVE_AFTER,
+                _ => NEVER,
+            },
             seen: Observation::default(),
             turns: 0,
             empty: 0,
@@ -395,12 +396,12 @@ impl Observer {
 
     /// Whether this turn is one to take the time of.
     const fn is_due(&self) -> bool {
-        self.turns as u64 + self.more >= OBSERVE_AFTER
+        self.turns + self.more >= self.tell_after
     }
 
     /// Whether what there is to tell is old.
     fn is_late(&self, now: Instant) -> bool {
-        self.turns > 0 && now.since(self.told_at) >= OBSERVE_EVERY
+        self.tell_after != NEVER && self.turns > 0 && now.since(self.told_at) >= OBSERVE_EVERY
     }
 
     const fn add(&mut self, waiting: u64, packets: u64) {
@@ -422,9 +423,9 @@ impl Observer {
         let signs = egress.signs.read();
         let [left, wakeups] = [0, 1].map(|i| signs[i].wrapping_sub(self.before[i]));
         self.before = signs;
-        self.seen.packets = u64::from(self.turns - self.empty) + self.more;
+        self.seen.packets = self.turns - self.empty + self.more;
         self.seen.depth = self.seen.packets + self.left;
-        self.seen.enqueues = u64::from(self.turns) + left;
+        self.seen.enqueues = self.turns + left;
         self.seen.contended = left;
         self.seen.wakeups = wakeups;
         self.seen.wakeup_ns = egress.signs.wakeup_ns();

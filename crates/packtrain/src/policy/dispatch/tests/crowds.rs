@@ -67,8 +67,8 @@ fn gathering(sent: u64) -> impl FnMut(Rule) -> Observation {
             _ if defers(rule) || takes_turns(rule) => 900,
             _ => 1_000,
         };
-        // Of those that gather, who drains is a turn for each 32.
-        let turns = if gathers(rule) { packets / 32 } else { 800 };
+        // Of those that gather, who drains is a turn for each 128.
+        let turns = if gathers(rule) { packets / 128 } else { 800 };
         Observation {
             packets,
             depth: packets,
@@ -95,7 +95,7 @@ fn packets_of_producers_that_contend_gather() {
     let trials = share(RING, &mut gathering(1_000));
     assert!((1..=400).contains(&trials), "{trials}");
     // A ring in which nothing else would have space.
-    assert_eq!(share(63, &mut gathering(1_200)), 0);
+    assert_eq!(share(255, &mut gathering(1_200)), 0);
     let mut world = gathering(1_200);
     let mut changed = |change: fn(&mut Observation)| {
         share(RING, &mut |rule| {

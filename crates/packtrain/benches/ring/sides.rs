@@ -107,7 +107,11 @@ impl Polled {
         for item in 1..=total {
             let enqueued = self.0.enqueue(&mut Some(item), Claim::Never);
             assert!(enqueued.duty.is_none());
-            result += Self::take(&mut consumer, 1);
+            let said = consumer.poll(1, |(), drained| {
+                result += drained.next().unwrap_or(0);
+                Turn::More
+            });
+            assert_eq!(said, Turn::More);
         }
         assert_eq!(consumer.leave(Turn::More), Exit::Idle);
         result

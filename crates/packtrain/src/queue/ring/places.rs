@@ -147,6 +147,21 @@ impl<T> Places<T> {
         }
     }
 
+    /// The slot of the item that is published at `at`; `first` as above.
+    #[inline(always)]
+    pub(super) fn slot(&self, at: u64, first: u64) -> &Slot<T> {
+        if first == 1 {
+            return &self.place(at).single;
+        }
+        let [front, _] = if first > 1 {
+            self.batch(at, 1)
+        } else {
+            self.run_by_stamp(at, 1)
+        };
+        // SAFETY: one of one.
+        unsafe { front.get_unchecked(0) }
+    }
+
     /// The slots of what is published at `at` and behind it side by side, of at most `most` items;
     /// in two parts where they go over the end.
     #[inline(always)]

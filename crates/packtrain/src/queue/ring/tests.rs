@@ -507,6 +507,38 @@ fn batches_of_each_kind_move_at_the_front() {
     assert_eq!(ring.state_mut().sent, [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
+/// Some of them by `next`, the others by `take_each`, in turns of each length: what a batch has left
+/// is never taken for an item alone, nor one of those for a batch's.
+#[test]
+fn items_come_in_order_however_they_are_taken() {
+    let batches: [&[u32]; 6] = [&[1, 2, 3, 4, 5], &[6], &[7, 8], &[9], &[10], &[11, 12, 13]];
+    for (most, by_next) in (1..=13).flat_map(|most| (0..=most).map(move |one| (most, one))) {
+        let ring = ring(16);
+        for batch in batches {
+            let (Duty::Wake | Duty::None) = put(&ring, batch.to_vec(), Claim::Never) else {
+                unreachable!("it was not claimed");
+            };
+        }
+        let mut consumer = ring.try_consume(Claim::Any).unwrap();
+        let mut left = true;
+        while left {
+            let said = consumer.poll(most, |device, items| {
+                left = items.len() > 0;
+                device.sent.extend(items.by_ref().take(by_next));
+                items.take_each(|item| device.sent.push(item));
+                Turn::More
+            });
+            assert_eq!(said, Turn::More);
+        }
+        let sent = consumer.with_state(|device| std::mem::take(&mut device.sent));
+        assert!(
+            sent.iter().copied().eq(1..=13),
+            "{most} {by_next}: {sent:?}"
+        );
+        assert_eq!(consumer.leave(Turn::More), Exit::Idle);
+    }
+}
+
 #[test]
 fn a_batch_may_be_longer_than_a_stamp_and_a_turn() {
     let mut ring = ring(1000);

@@ -116,6 +116,31 @@ fn packets_of_producers_that_contend_gather() {
     assert!((1..=20).contains(&trials), "{trials}");
 }
 
+/// Of a device that takes long for each packet a budget is half of what gathers: the rest would be
+/// left to nobody, since the next producer that sees as much comes after as many more.
+#[test]
+fn who_drains_what_has_gathered_drains_all_of_it() {
+    let mut world = gathering(1_200);
+    let mut dispatcher = adaptive();
+    for ms in 0..1_000 {
+        let mut seen = world(dispatcher.rule());
+        (seen.timed_packets, seen.timed_ns) = (100, 100 * 1_900);
+        seen.wakeup_ns = 5_000;
+        dispatcher.observe(at(ms), &seen);
+    }
+    let rule = dispatcher.rule();
+    assert!(gathers(rule));
+    let drains = |depth| {
+        rule.ask(Sight {
+            seen: Seen::Asked,
+            depth,
+            batch: 1,
+        })
+    };
+    let least = (1..=512).find(|depth| drains(*depth).drain).unwrap();
+    assert!(drains(least).budget >= least, "{least}: {rule:?}");
+}
+
 #[test]
 fn packets_gather_only_as_long_as_producers_contend() {
     let lone = |seen: &mut Observation| seen.contended = 0;

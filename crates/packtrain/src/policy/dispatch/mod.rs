@@ -59,7 +59,7 @@ pub enum Dispatch {
     /// is OpenBSD's `ifq_start()` with `if_txmit` of `n`.
     Threshold(u32),
     /// As `Direct`, until it was seen that another way is faster, and as long as it is: `Deferred`,
-    /// turns of as many packets as the ring holds, or `Threshold(32)`.
+    /// turns of as many packets as the ring holds, or 128 packets that gather.
     #[default]
     Adaptive,
 }

@@ -374,7 +374,7 @@ impl Adaptive {
             Mode::Deferred => Rule::deferred(self.budget),
             Mode::Turns => Rule::direct(self.capacity),
             // Less than what has gathered would leave the rest to nobody.
-            Mode::Gather => Rule::gather(GATHER as u32, self.budget.max(GATHER)),
+            Mode::Gather => Rule::gather(GATHER.into(), self.budget.max(GATHER)),
         }
     }
 

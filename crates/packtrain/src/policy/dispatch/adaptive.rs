@@ -20,9 +20,9 @@
 //! So times with contention are compared with others of the same kind only, and what is tried there
 //! with the mean of the time before and the time after.
 //!
-//! A load that is the same in most milliseconds is one that somebody paces, most likely: it would
-//! gain nothing, and what a trial leaves undone makes its packets late. A producer that sends as
-//! fast as it can is slowed down by this and that, and never so steady on the machines that were
+//! A load that is the same in half of the milliseconds is one that somebody paces, most likely: it
+//! would gain nothing, and what a trial leaves undone makes its packets late. A producer that sends
+//! as fast as it can is slowed down by this and that, and never so steady on the machines that were
 //! looked at. But on a quiet one it might be. So the first trial under a steady load comes later,
 //! and not never.
 //!
@@ -373,7 +373,7 @@ impl Adaptive {
             Mode::Direct => Rule::direct(self.budget),
             Mode::Deferred => Rule::deferred(self.budget),
             Mode::Turns => Rule::direct(self.capacity),
-            // Less than what has gathered would leave the rest to nobody.
+            // With less than what has gathered each drain would end in asking for the worker.
             Mode::Gather => Rule::gather(GATHER.into(), self.budget.max(GATHER)),
         }
     }
@@ -521,7 +521,7 @@ impl Adaptive {
         }
     }
 
-    /// Whether the same was sent in most of the last windows.
+    /// Whether the same was sent in half of the last windows, those in the middle.
     fn is_steady(&self) -> bool {
         let mut recent = self.recent;
         recent.sort_unstable();

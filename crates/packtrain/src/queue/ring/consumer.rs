@@ -67,7 +67,8 @@ pub struct Drained<'a, T, S> {
     /// The next one. The ring's tail follows when this is dropped, also by a panic.
     next: u64,
     end: u64,
-    /// Items of the first stamp, as far as it is known without a look, else 0.
+    /// What is left of the first stamp's items, as far as it is known without a look, else 0. 1 is
+    /// an item alone: of a batch's last one it is not known.
     first: u64,
 }
 
@@ -329,8 +330,8 @@ impl<T, S> Ring<T, S> {
             (seen, known) = (after(tail, first), first);
         }
         // A look takes the line with the stamp from its producer, so what else is in that line is
-        // looked at, too, as long as it may be single items. Only at its start: who begins within
-        // a line is as fast as its producer, and would find nothing more each time.
+        // looked at, too, as long as it may be single items. Only at its start: within a line, no
+        // further than asked for. Who is as fast as its producer would find nothing more each time.
         let whole_line = first == 1 && Places::<T>::is_line_start(tail);
         while known < enough || (whole_line && !Places::<T>::is_line_start(seen)) {
             let items = self.items_at(seen);

@@ -147,7 +147,8 @@ impl<T> Places<T> {
         }
     }
 
-    /// The slot of the item that is published at `at`; `first` as above.
+    /// The slot of the item that is published at `at`; `first` as above, or how many are left of a
+    /// batch, if that is more than one.
     #[inline(always)]
     pub(super) fn slot(&self, at: u64, first: u64) -> &Slot<T> {
         if first == 1 {

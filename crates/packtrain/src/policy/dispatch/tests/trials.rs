@@ -226,7 +226,7 @@ fn keeps_what_sends_more_and_leaves_what_does_not() {
 #[test]
 fn of_a_steady_load_the_first_trial_comes_later() {
     // Of the eight windows before a trial, so many are slow.
-    for (slow, first_trial) in [(0, 520), (1, 520), (2, 520), (4, 8)] {
+    for (slow, first_trial) in [(0, 520), (1, 520), (2, 520), (3, 8), (4, 8)] {
         let mut dispatcher = adaptive();
         let deferred: Vec<_> = (0..1_000_u64)
             .map(|ms| {

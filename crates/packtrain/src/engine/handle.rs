@@ -2,6 +2,7 @@
 
 use super::egress::{Closed, Egress, Producer};
 use super::handler::Port;
+use super::patience::{Looks, Patience};
 use crate::driver::TxDescriptors;
 use crate::packet::{Arena, Burst, Packet};
 use crate::time::{Clock, MonotonicClock};
@@ -82,6 +83,8 @@ trait Path: Send + Sync {
     /// It waits no more, whether it was told or not.
     fn wait_no_more(&self, producer: &Producer);
     fn may_send(&self) -> bool;
+    /// Packets that were taken out of the ring in front of the queue, since it was made.
+    fn taken(&self) -> u64;
 }
 
 impl<T: TxDescriptors> Path for Egress<T> {
@@ -117,6 +120,10 @@ impl<T: TxDescriptors> Path for Egress<T> {
 
     fn may_send(&self) -> bool {
         self.has_room() || self.is_left() || self.is_shut()
+    }
+
+    fn taken(&self) -> u64 {
+        Self::taken(self)
     }
 }
 
@@ -195,6 +202,7 @@ pub struct TxHandle {
     producer: Producer,
     arena: Arena,
     clock: MonotonicClock,
+    patience: Patience,
 }
 
 impl fmt::Debug for TxHandle {
@@ -238,6 +246,7 @@ impl TxHandle {
             path: Arc::clone(path),
             arena: arena.clone(),
             clock: MonotonicClock::new(),
+            patience: Patience::default(),
         }
     }
 
@@ -278,46 +287,14 @@ impl TxHandle {
         burst: &mut Burst,
         timeout: Duration,
     ) -> Result<usize, SendError> {
-        let before = burst.len();
-        let mut waits = false;
-        let done = block_on_space(timeout, |attempt| {
-            if matches!(attempt, Attempt::IfSpace) && !self.path.may_send() {
-                return None;
-            }
-            match self.try_send(burst) {
-                Ok(_all) => return Some(Ok(before)),
-                Err(TrySendError::Closed) => return Some(Err(SendError::Closed)),
-                Err(TrySendError::Full { .. }) => {}
-            }
-            if let Attempt::OrWait(waker) = attempt {
-                waits = true;
-                self.poll_space(waker);
-            }
-            None
-        });
-        if waits {
-            // Else it might be told in the place of one that waits.
-            self.path.wait_no_more(&self.producer);
-        }
-        done
+        block_on_space(self, burst, timeout)
     }
 
     /// Whether there is space for at least one packet, or else has the task of `cx` woken when
     /// there may be. What is ready now may be full again when another producer was faster. After
     /// the end of the run it is ready: sending says so.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.path.may_send() || self.poll_space(cx.waker()) {
-            // Or it might be told in the place of one that waits.
-            self.path.wait_no_more(&self.producer);
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    }
-
-    /// Has `waker` woken when there may be space. True if there is already.
-    fn poll_space(&self, waker: &Waker) -> bool {
-        self.path.wait(&self.producer, waker)
+        poll_space(self, &Burst::new(), cx)
     }
 
     /// As [`TxHandle::try_send`], and waits for space without blocking the thread. It needs no
@@ -327,14 +304,7 @@ impl TxHandle {
     ///
     /// When the run ends.
     pub async fn send(&mut self, burst: &mut Burst) -> Result<usize, Closed> {
-        let before = burst.len();
-        loop {
-            match self.try_send(burst) {
-                Ok(_all) => return Ok(before),
-                Err(TrySendError::Closed) => return Err(Closed),
-                Err(TrySendError::Full { .. }) => poll_fn(|cx| self.poll_ready(cx)).await,
-            }
-        }
+        wait_for_space(self, burst).await
     }
 
     /// Frees packets that the device is done with, if nobody else works the queue now. Sending does
@@ -346,72 +316,131 @@ impl TxHandle {
     }
 }
 
-/// How often a thread that finds no space lets others run before it sleeps.
-///
-/// The consumer is at work, or has to get a CPU: to be there when it has made space is cheaper than
-/// to be woken, for both. A thread that is woken is also often put on the CPU of who woke it, and
-/// then producer and consumer take turns on one CPU while another has nothing to do.
-const YIELDS: u32 = 4;
+/// What can wait for space: a handle to one queue, or to all of a port.
+pub(super) trait Waits {
+    fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError>;
+    /// Whether there is space for any of `burst`, or it need not be waited for.
+    fn has_space(&self, burst: &Burst) -> bool;
+    /// How to look for space for `burst`.
+    fn looks(&mut self, burst: &Burst) -> Looks;
+    /// Has `waker` woken when there may be space for any of `burst`. True if there is already.
+    fn wait(&self, burst: &Burst, waker: &Waker) -> bool;
+    /// Nothing waits any more, told or not: it might be told in the place of one that waits.
+    fn wait_no_more(&self);
+}
 
-/// How long it looks for space before each of them: a consumer that has a CPU makes space for a
-/// burst in this time, and to let other producers run, who find no space either, would be nothing
-/// but context switches. With 15 us four producers had 0.022 for each frame on a TAP, and with this
-/// 0.004 to 0.008.
-const LOOKS: Duration = Duration::from_micros(25);
+impl Waits for TxHandle {
+    fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+        Self::try_send(self, burst)
+    }
+
+    fn has_space(&self, _burst: &Burst) -> bool {
+        self.path.may_send()
+    }
+
+    fn looks(&mut self, _burst: &Burst) -> Looks {
+        let now = self.clock.now();
+        self.patience.looks(now, || self.path.taken())
+    }
+
+    fn wait(&self, _burst: &Burst, waker: &Waker) -> bool {
+        self.path.wait(&self.producer, waker)
+    }
+
+    fn wait_no_more(&self) {
+        self.path.wait_no_more(&self.producer);
+    }
+}
 
 /// [`spin_loop`]s between two looks, which take a microsecond or two: each look costs the consumer
 /// a cache line.
 const PAUSES: u32 = 30;
 
-/// How a blocking send tries.
-#[derive(Clone, Copy)]
-enum Attempt<'a> {
-    Now,
-    /// Only where there is space by now: it was full a moment ago.
-    IfSpace,
-    /// With a waker to be made known to whoever makes space.
-    OrWait(&'a Waker),
-}
-
-/// Tries until it is done or the time is over. Before it waits it tries once more with a waker,
-/// which has to be known to whoever makes space by then.
-fn block_on_space<R>(
+/// Sends all of `burst` and says how many that was, or waits for space until the time is over. It
+/// looks for space ([`Patience`]), lets others run, a few times, and sleeps.
+///
+/// The consumer is at work, or has to get a CPU: to be there when it has made space is cheaper than
+/// to be woken, for both. A thread that is woken is also often put on the CPU of who woke it, and
+/// then producer and consumer take turns on one CPU while another has nothing to do.
+fn block_on_space(
+    sender: &mut impl Waits,
+    burst: &mut Burst,
     timeout: Duration,
-    mut attempt: impl FnMut(Attempt<'_>) -> Option<Result<R, SendError>>,
-) -> Result<R, SendError> {
-    if let Some(done) = attempt(Attempt::Now) {
+) -> Result<usize, SendError> {
+    let all = burst.len();
+    // `None`: there is not enough space.
+    let send = |sender: &mut _, burst: &mut Burst| match Waits::try_send(sender, burst) {
+        Ok(_all) => Some(Ok(all)),
+        Err(TrySendError::Closed) => Some(Err(SendError::Closed)),
+        Err(TrySendError::Full { .. }) => None,
+    };
+    if let Some(done) = send(sender, burst) {
         return done;
     }
     let end = Instant::now().checked_add(timeout);
     let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-    'yields: for _ in 0..YIELDS {
+    let looks = sender.looks(burst);
+    'yields: for _ in 0..looks.times {
         let begin = Instant::now();
-        while begin.elapsed() < LOOKS {
+        while begin.elapsed() < looks.time {
             if left().is_some_and(|left| left.is_zero()) {
                 break 'yields;
             }
             for _ in 0..PAUSES {
                 spin_loop();
             }
-            if let Some(done) = attempt(Attempt::IfSpace) {
+            if sender.has_space(burst)
+                && let Some(done) = send(sender, burst)
+            {
                 return done;
             }
         }
         thread::yield_now();
     }
     let waker = UNPARK.with(Waker::clone);
-    loop {
-        // The first attempt makes the waker known, the second one looks once more.
-        for how in [Attempt::OrWait(&waker), Attempt::Now] {
-            if let Some(done) = attempt(how) {
-                return done;
-            }
+    let mut waits = false;
+    let done = loop {
+        if let Some(done) = send(sender, burst) {
+            break done;
+        }
+        // It has to be known to whoever makes space by the time of the last attempt before it
+        // sleeps.
+        waits = true;
+        sender.wait(burst, &waker);
+        if let Some(done) = send(sender, burst) {
+            break done;
         }
         match left() {
             None => thread::park(),
-            Some(left) if left.is_zero() => return Err(SendError::TimedOut),
+            Some(left) if left.is_zero() => break Err(SendError::TimedOut),
             Some(left) => thread::park_timeout(left),
         }
+    };
+    if waits {
+        sender.wait_no_more();
+    }
+    done
+}
+
+/// Sends all of `burst` and says how many that was; its task sleeps where there is no space.
+async fn wait_for_space(sender: &mut impl Waits, burst: &mut Burst) -> Result<usize, Closed> {
+    let all = burst.len();
+    loop {
+        match sender.try_send(burst) {
+            Ok(_all) => return Ok(all),
+            Err(TrySendError::Closed) => return Err(Closed),
+            Err(TrySendError::Full { .. }) => poll_fn(|cx| poll_space(sender, burst, cx)).await,
+        }
+    }
+}
+
+/// Ready where there is space for any of `burst`, or the task of `cx` is woken when there may be.
+fn poll_space(sender: &impl Waits, burst: &Burst, cx: &mut Context<'_>) -> Poll<()> {
+    if sender.has_space(burst) || sender.wait(burst, cx.waker()) {
+        sender.wait_no_more();
+        Poll::Ready(())
+    } else {
+        Poll::Pending
     }
 }
 
@@ -510,27 +539,7 @@ impl TxFlows {
         burst: &mut Burst,
         timeout: Duration,
     ) -> Result<usize, SendError> {
-        let before = burst.len();
-        let mut waits = false;
-        let done = block_on_space(timeout, |attempt| {
-            if matches!(attempt, Attempt::IfSpace) && !self.has_space(burst) {
-                return None;
-            }
-            match self.try_send(burst) {
-                Ok(_all) => return Some(Ok(before)),
-                Err(TrySendError::Closed) => return Some(Err(SendError::Closed)),
-                Err(TrySendError::Full { .. }) => {}
-            }
-            if let Attempt::OrWait(waker) = attempt {
-                waits = true;
-                self.poll_space(burst, waker);
-            }
-            None
-        });
-        if waits {
-            self.wait_no_more();
-        }
-        done
+        block_on_space(self, burst, timeout)
     }
 
     /// As [`TxFlows::try_send`], and waits for space without blocking the thread.
@@ -539,23 +548,7 @@ impl TxFlows {
     ///
     /// When the run ends.
     pub async fn send(&mut self, burst: &mut Burst) -> Result<usize, Closed> {
-        let before = burst.len();
-        loop {
-            match self.try_send(burst) {
-                Ok(_all) => return Ok(before),
-                Err(TrySendError::Closed) => return Err(Closed),
-                Err(TrySendError::Full { .. }) => {}
-            }
-            poll_fn(|cx| {
-                if self.has_space(burst) || self.poll_space(burst, cx.waker()) {
-                    self.wait_no_more();
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            })
-            .await;
-        }
+        wait_for_space(self, burst).await
     }
 
     /// As [`TxHandle::reclaim`], of all queues.
@@ -564,32 +557,45 @@ impl TxFlows {
             handle.reclaim();
         }
     }
+}
 
-    /// Whether there is space for any of `burst`, which is by queue, or it need not be waited for.
-    fn has_space(&self, burst: &Burst) -> bool {
-        let mut queues = burst.iter().map(|packet| self.queue_of(packet));
-        queues.any(|queue| self.queues[queue].0.path.may_send())
+/// Of a burst which is by queue, as [`TxFlows::try_send`] leaves it.
+impl Waits for TxFlows {
+    fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+        Self::try_send(self, burst)
     }
 
-    /// Has `waker` woken when there may be space for any of `burst`, which is by queue. True if
-    /// there is already.
-    pub(super) fn poll_space(&self, burst: &Burst, waker: &Waker) -> bool {
+    fn has_space(&self, burst: &Burst) -> bool {
+        let mut queues = burst.iter().map(|packet| self.queue_of(packet));
+        queues.any(|queue| self.queues[queue].0.has_space(burst))
+    }
+
+    /// The longest of the queues that something waits for.
+    fn looks(&mut self, burst: &Burst) -> Looks {
+        let mut longest = Looks::SHORT;
+        for packet in burst.iter() {
+            let queue = self.queue_of(packet);
+            longest = longest.max(self.queues[queue].0.looks(burst));
+        }
+        longest
+    }
+
+    fn wait(&self, burst: &Burst, waker: &Waker) -> bool {
         let (mut last, mut ready) = (None, burst.is_empty());
         // At every queue that something waits for, also where one has space: the one that goes on
         // first waits for no other, and who sleeps is woken by nobody it is not known to.
         for packet in burst.iter() {
             let queue = self.queue_of(packet);
             if last.replace(queue) != Some(queue) {
-                ready |= self.queues[queue].0.poll_space(waker);
+                ready |= self.queues[queue].0.wait(burst, waker);
             }
         }
         ready
     }
 
-    /// Nothing waits any more, told or not.
     fn wait_no_more(&self) {
         for (handle, _) in &self.queues {
-            handle.path.wait_no_more(&handle.producer);
+            handle.wait_no_more();
         }
     }
 }

@@ -12,6 +12,7 @@ mod lane;
 mod ledger;
 #[cfg(packtrain_loom)]
 mod models;
+mod patience;
 mod pressure;
 mod relief;
 mod seat;

@@ -194,6 +194,10 @@ impl<T> Egress<T> {
         self.ring.status()
     }
 
+    pub(super) fn taken(&self) -> u64 {
+        self.ring.taken()
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.ring.len() < self.ring.capacity()
     }

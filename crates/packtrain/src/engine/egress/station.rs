@@ -497,6 +497,11 @@ mod tests {
             for _ in 0..10_000 {
                 let end = now.after(Duration::from_micros(100));
                 observer.add(256, 256);
+                // Fixed settings need to be told nothing, which costs.
+                let asks = dispatch == Dispatch::Adaptive;
+                assert_eq!(observer.is_due(), asks, "{dispatch}");
+                let later = end.after(Duration::from_secs(1));
+                assert_eq!(observer.is_late(later), asks, "{dispatch}");
                 observer.tell(&egress, 256, now, end);
                 now = end;
                 let rule = egress.rule();

@@ -3,6 +3,7 @@
 use super::fake::{World, world};
 use super::handles::{PATIENCE, block_on, burst, poll, settle, unpark, wait_for};
 use crate::driver::Input;
+use crate::engine::handle::Waits;
 use crate::engine::{Closed, Forward, Port, SendError, TrySendError, TxFlows};
 use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::Burst;
@@ -326,7 +327,7 @@ fn who_waits_is_known_to_every_queue_also_where_one_has_space() {
         Err(TrySendError::Full { accepted: 0 })
     );
     open(&mut world, 0);
-    assert!(flows.poll_space(&packets, &waker), "the first has space");
+    assert!(flows.wait(&packets, &waker), "the first has space");
     let before = woken.1.load(Ordering::Relaxed);
     open(&mut world, 1);
     assert!(woken.1.load(Ordering::Relaxed) > before, "nobody said so");

@@ -296,6 +296,13 @@ impl<T, S> Ring<T, S> {
         self.len() == 0
     }
 
+    /// Items that were taken since it was made (modulo 2^57): those of a turn when it ends, as that
+    /// makes space. Others may change it meanwhile.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        distance(0, self.tail.load(Ordering::Relaxed))
+    }
+
     /// Who works it. Others may change it meanwhile.
     #[must_use]
     pub fn status(&self) -> Status {

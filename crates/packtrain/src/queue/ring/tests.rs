@@ -111,8 +111,10 @@ fn every_slot_is_used_and_the_rest_handed_back() {
             let refused = ring.enqueue(&mut batch, Claim::Never);
             assert_eq!((refused.accepted, refused.duty.is_none()), (0, true));
             assert_eq!(ring.len(), capacity);
+            assert_eq!(ring.taken(), lap * capacity as u64);
             assert_eq!(drain(&ring, usize::MAX), Exit::Idle);
             assert!(ring.is_empty());
+            assert_eq!(ring.taken(), (lap + 1) * capacity as u64);
         }
     }
 }
@@ -507,8 +509,8 @@ fn batches_of_each_kind_move_at_the_front() {
     assert_eq!(ring.state_mut().sent, [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
-/// Some of them by `next`, the others by `take_each`, in turns of each length: what a batch has left
-/// is never taken for an item alone, nor one of those for a batch's.
+/// Some of them by `next`, the others by `take_each`, in turns of each length: what a batch has
+/// left is never taken for an item alone, nor one of those for a batch's.
 #[test]
 fn items_come_in_order_however_they_are_taken() {
     let batches: [&[u32]; 6] = [&[1, 2, 3, 4, 5], &[6], &[7, 8], &[9], &[10], &[11, 12, 13]];

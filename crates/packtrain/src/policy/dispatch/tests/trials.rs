@@ -225,14 +225,23 @@ fn keeps_what_sends_more_and_leaves_what_does_not() {
 /// may also be a machine without any noise: then what is better is found half a second later.
 #[test]
 fn of_a_steady_load_the_first_trial_comes_later() {
-    // Of the eight windows before a trial, so many are slow.
-    for (slow, first_trial) in [(0, 520), (1, 520), (2, 520), (3, 8), (4, 8)] {
+    // Of the eight windows before a trial, so many are slow, by so many of 10000 packets.
+    for (slow, slower, first_trial) in [
+        (0, 0, 520),
+        (1, 100, 520),
+        (2, 100, 520),
+        (3, 100, 8),
+        (4, 100, 8),
+        // 1 in 213, and 1 in 169.
+        (4, 47, 520),
+        (4, 59, 8),
+    ] {
         let mut dispatcher = adaptive();
         let deferred: Vec<_> = (0..1_000_u64)
             .map(|ms| {
                 let is_deferred = defers(dispatcher.rule());
-                let slower = if ms % 8 < slow { 10 } else { 0 };
-                let seen = with_rates(1_000 - slower, 2_000 - 2 * slower)(is_deferred);
+                let slower = if ms % 8 < slow { slower } else { 0 };
+                let seen = with_rates(10_000 - slower, 20_000 - 2 * slower)(is_deferred);
                 defers(dispatcher.observe(Instant::from_nanos(ms * MS), &seen))
             })
             .collect();

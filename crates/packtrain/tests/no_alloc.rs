@@ -28,6 +28,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 struct Counting;
@@ -530,6 +531,11 @@ fn a_sender_waits_for_space_without_allocating() {
     let mut wait = || {
         let timed_out = handle.send_blocking(&mut burst, Duration::from_micros(100));
         assert_eq!(timed_out, Err(SendError::TimedOut));
+        assert!(
+            handle
+                .poll_ready(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     };
     wait();
     let before = ALLOCATIONS.get();

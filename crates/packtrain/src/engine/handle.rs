@@ -83,8 +83,9 @@ trait Path: Send + Sync {
     /// It waits no more, whether it was told or not.
     fn wait_no_more(&self, producer: &Producer);
     fn may_send(&self) -> bool;
-    /// Packets that were taken out of the ring in front of the queue, since it was made.
-    fn taken(&self) -> u64;
+    /// Packets that were taken out of the ring in front of the queue since it was made; none where
+    /// the device takes no more.
+    fn items_taken(&self) -> Option<u64>;
 }
 
 impl<T: TxDescriptors> Path for Egress<T> {
@@ -122,8 +123,8 @@ impl<T: TxDescriptors> Path for Egress<T> {
         self.has_room() || self.is_left() || self.is_shut()
     }
 
-    fn taken(&self) -> u64 {
-        Self::taken(self)
+    fn items_taken(&self) -> Option<u64> {
+        Self::items_taken(self)
     }
 }
 
@@ -294,7 +295,13 @@ impl TxHandle {
     /// there may be. What is ready now may be full again when another producer was faster. After
     /// the end of the run it is ready: sending says so.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        poll_space(self, &Burst::new(), cx)
+        if self.path.may_send() || self.path.wait(&self.producer, cx.waker()) {
+            // Or it might be told in the place of one that waits.
+            self.path.wait_no_more(&self.producer);
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 
     /// As [`TxHandle::try_send`], and waits for space without blocking the thread. It needs no
@@ -340,7 +347,7 @@ impl Waits for TxHandle {
 
     fn looks(&mut self, _burst: &Burst) -> Looks {
         let now = self.clock.now();
-        self.patience.looks(now, || self.path.taken())
+        self.patience.looks(now, self.path.items_taken())
     }
 
     fn wait(&self, _burst: &Burst, waker: &Waker) -> bool {
@@ -551,6 +558,13 @@ impl TxFlows {
         wait_for_space(self, burst).await
     }
 
+    /// The queues of a burst which is by queue.
+    fn queues_of(&self, burst: &Burst) -> impl Iterator<Item = usize> {
+        let mut last = None;
+        let queues = burst.iter().map(|packet| self.queue_of(packet));
+        queues.filter(move |&queue| last.replace(queue) != Some(queue))
+    }
+
     /// As [`TxHandle::reclaim`], of all queues.
     pub fn reclaim(&mut self) {
         for (handle, _) in &mut self.queues {
@@ -566,29 +580,24 @@ impl Waits for TxFlows {
     }
 
     fn has_space(&self, burst: &Burst) -> bool {
-        let mut queues = burst.iter().map(|packet| self.queue_of(packet));
+        let mut queues = self.queues_of(burst);
         queues.any(|queue| self.queues[queue].0.has_space(burst))
     }
 
-    /// The longest of the queues that something waits for.
+    /// The longest of the queues that have no space.
     fn looks(&mut self, burst: &Burst) -> Looks {
-        let mut longest = Looks::SHORT;
-        for packet in burst.iter() {
-            let queue = self.queue_of(packet);
-            longest = longest.max(self.queues[queue].0.looks(burst));
-        }
-        longest
+        let handles = self.queues.iter_mut().map(|(handle, _)| handle);
+        let full = handles.filter(|handle| !handle.has_space(burst));
+        let longest = full.map(|handle| handle.looks(burst)).max();
+        longest.unwrap_or(Looks::SHORT)
     }
 
     fn wait(&self, burst: &Burst, waker: &Waker) -> bool {
-        let (mut last, mut ready) = (None, burst.is_empty());
+        let mut ready = burst.is_empty();
         // At every queue that something waits for, also where one has space: the one that goes on
         // first waits for no other, and who sleeps is woken by nobody it is not known to.
-        for packet in burst.iter() {
-            let queue = self.queue_of(packet);
-            if last.replace(queue) != Some(queue) {
-                ready |= self.queues[queue].0.wait(burst, waker);
-            }
+        for queue in self.queues_of(burst) {
+            ready |= self.queues[queue].0.wait(burst, waker);
         }
         ready
     }

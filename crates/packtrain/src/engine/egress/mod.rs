@@ -194,8 +194,13 @@ impl<T> Egress<T> {
         self.ring.status()
     }
 
-    pub(super) fn taken(&self) -> u64 {
-        self.ring.taken()
+    /// Packets as they were submitted, and not as a device counts them, since the run began. None
+    /// where it takes no more.
+    pub(super) fn items_taken(&self) -> Option<u64> {
+        match self.status() {
+            Status::Stalled(_) => None,
+            _ => Some(self.ring.taken()),
+        }
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -1,12 +1,14 @@
 //! Handles to all queues of a port: each flow has one queue, and full queues stop no others.
 
-use super::fake::{World, world};
+use super::fake::{World, dispatched, plan_of, world};
 use super::handles::{PATIENCE, block_on, burst, poll, settle, unpark, wait_for};
 use crate::driver::Input;
 use crate::engine::handle::Waits;
-use crate::engine::{Closed, Forward, Port, SendError, TrySendError, TxFlows};
+use crate::engine::patience::Looks;
+use crate::engine::{Closed, Forward, Port, SendError, TrySendError, TxFlows, TxHandle};
 use crate::limits::{BURST_PACKETS_MAX, TX_RING_PACKETS};
 use crate::packet::Burst;
+use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
 use crate::test_packets::{Segment, tcp4};
 use packtrain_offload::layout::Layout;
@@ -109,6 +111,22 @@ fn headers_in_pieces_change_no_flows_queue() {
     assert!(used.iter().filter(|used| **used).count() > 1, "{used:?}");
 }
 
+/// Sends so many fillers, for which there is space.
+fn fill(world: &World<Forward>, handle: &mut TxHandle, total: usize) {
+    let mut total = total;
+    while total > 0 {
+        let some = total.min(BURST_PACKETS_MAX);
+        let mut filler = burst(&world.arena, [FILLER]);
+        while filler.len() < some {
+            // All of them are in one buffer: there are not enough of those.
+            let more = filler.front().unwrap().try_clone().unwrap();
+            filler.push(more).unwrap();
+        }
+        assert_eq!(handle.try_send(&mut filler), Ok(some));
+        total -= some;
+    }
+}
+
 /// Two queues whose devices take nothing, with so many free slots in the rings in front of them.
 fn full(free: [usize; 2]) -> (World<Forward>, TxFlows) {
     let world = world([2, 2], ENDLESS, None, || Forward).unwrap();
@@ -116,19 +134,8 @@ fn full(free: [usize; 2]) -> (World<Forward>, TxFlows) {
         world.b[queue].tx().room = 0;
         let mut handle = world.handles.queue(Port::B, queue).unwrap();
         // The first one finds the ring idle and waits behind it.
-        let mut left = 1;
-        let mut total = 1 + TX_RING_PACKETS - free;
-        while total > 0 {
-            let mut filler = burst(&world.arena, [FILLER]);
-            while filler.len() < left {
-                // All of them are in one buffer: there are not enough of those.
-                let more = filler.front().unwrap().try_clone().unwrap();
-                filler.push(more).unwrap();
-            }
-            assert_eq!(handle.try_send(&mut filler), Ok(left));
-            total -= left;
-            left = total.min(BURST_PACKETS_MAX);
-        }
+        fill(&world, &mut handle, 1);
+        fill(&world, &mut handle, TX_RING_PACKETS - free);
     }
     let flows = world.handles.flows(Port::B);
     (world, flows)
@@ -336,4 +343,39 @@ fn who_waits_is_known_to_every_queue_also_where_one_has_space() {
     assert_eq!(sent(&world, 1), second);
     settle(world.worker(0));
     assert_eq!(world.closed().ledger.held, 0);
+}
+
+/// The ring of one queue is taken and filled again, 64 packets in about 40 us; nobody takes what is
+/// in that of the other one.
+#[test]
+fn who_waits_looks_longer_for_space_that_comes_slowly() {
+    let plan = plan_of([2, 2]);
+    let world = dispatched(&plan, [2, 2], ENDLESS, None, Dispatch::Deferred, || Forward);
+    let mut world = world.unwrap();
+    let mut flows = world.handles.flows(Port::B);
+    let [mut slow, mut stuck] = [0, 1].map(|queue| world.handles.queue(Port::B, queue).unwrap());
+    fill(&world, &mut stuck, TX_RING_PACKETS);
+    fill(&world, &mut slow, TX_RING_PACKETS);
+    let nothing = Burst::new();
+    let mut looks = [Looks::SHORT; 3];
+    // Again until the sleeps were about as long as they should be.
+    wait_for("it looks no longer", || {
+        for _ in 0..4 {
+            thread::sleep(Duration::from_micros(300));
+            settle(world.worker(0));
+            fill(&world, &mut slow, TX_RING_PACKETS);
+        }
+        looks = [
+            slow.looks(&nothing),
+            stuck.looks(&nothing),
+            flows.looks(&nothing),
+        ];
+        looks[0] > Looks::SHORT && looks[2] > Looks::SHORT
+    });
+    assert_eq!(looks[1], Looks::SHORT);
+    // A device that takes no more: there is nothing to look for.
+    world.b[0].tx().room = 0;
+    settle(world.worker(0));
+    assert_eq!(slow.looks(&nothing), Looks::SHORT);
+    assert_eq!(flows.looks(&nothing), Looks::SHORT);
 }

@@ -56,9 +56,11 @@ const CROWDED_WINDOWS: u8 = 8;
 /// Windows before the first trial, so that there is something to compare with: their average.
 const SETTLED_WINDOWS: u8 = 8;
 /// A load is steady if of the windows before a trial those in the middle, half of them, are within
-/// one part in so many. What disturbs a paced load takes from one window and gives to the next. (Of
-/// 99 paced loads all were, and of 96 that were not none was; the nearest of these, one in 149.)
-const STEADY_PART: u64 = 192;
+/// one part in so many. What disturbs a paced load takes from one window and gives to the next. (On
+/// an Intel Xeon all of 99 paced loads were, and of 96 that were not none was, the nearest one in
+/// 149. On a noisy AMD EPYC 49 of 56 paced ones were, from one in 320 to one in 150 000; of 46 that
+/// were not none was, the nearest one in 210.)
+const STEADY_PART: u64 = 256;
 /// Deferring that sends less at first has so many windows more, and is then measured again: a
 /// worker that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
 /// Where several producers contend the worker was at work before, wherever it is.

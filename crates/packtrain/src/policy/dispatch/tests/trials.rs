@@ -232,9 +232,9 @@ fn of_a_steady_load_the_first_trial_comes_later() {
         (2, 100, 520),
         (3, 100, 8),
         (4, 100, 8),
-        // 1 in 213, and 1 in 169.
-        (4, 47, 520),
-        (4, 59, 8),
+        // 1 in 277, and 1 in 237.
+        (4, 36, 520),
+        (4, 42, 8),
     ] {
         let mut dispatcher = adaptive();
         let deferred: Vec<_> = (0..1_000_u64)

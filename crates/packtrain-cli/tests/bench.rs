@@ -83,6 +83,8 @@ const SMALL: &[&str] = &[
     "4",
     "--repeats",
     "2",
+    "--again",
+    "2",
     "--time",
     "3ms",
 ];
@@ -148,6 +150,12 @@ fn every_setting_has_its_row_and_every_packet_is_accounted_for() {
     for row in rows {
         let adaptive = row["dispatch"] == "adaptive";
         assert_eq!(row.get("regret").is_some(), adaptive, "{row}");
+        // Whether there was a second look is up to the machine.
+        let again = row["again"].as_array().expect("figures").len();
+        assert!([0, 2].contains(&again), "{row}");
+        if adaptive {
+            assert!(row["regret_first"].is_null() || again > 0, "{row}");
+        }
         assert_eq!(row["offered_kpps"].is_null(), row["load"] == "saturation");
         assert_eq!(row["repeats"], 2);
     }
@@ -195,6 +203,7 @@ fn what_cannot_be_measured_is_a_usage_error() {
         (&["--frames", "15"], "16..=1514"),
         (&["--thresholds", "0"], "1..=65536"),
         (&["--repeats", "1"], "2..=1000"),
+        (&["--again", "1"], "2 to 1000, or 0"),
         (&["--time", "1us"], "1ms to 60s"),
         (&["--seed", "x"], "--seed"),
     ];

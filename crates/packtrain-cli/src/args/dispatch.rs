@@ -66,6 +66,10 @@ pub struct BenchDispatchArgs {
     #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(2..=1000))]
     pub repeats: Option<usize>,
+    /// How often what missed its goal runs again, four times as long, beside the three settings that
+    /// were the best; it is judged by that alone. 2 to 1000, or 0 for never [default: 24]
+    #[arg(long, value_name = "N", value_parser = again)]
+    pub again: Option<usize>,
     /// How long each run is measured: 50ms, 1s [default: 50ms]
     #[arg(long, value_name = "TIME", value_parser = run_time)]
     pub time: Option<Duration>,
@@ -81,6 +85,13 @@ pub struct BenchDispatchArgs {
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+fn again(text: &str) -> Result<usize, String> {
+    let takes = || "write 2 to 1000, or 0 for never".to_owned();
+    let again: usize = text.parse().map_err(|_| takes())?;
+    let is_valid = again == 0 || (2..=1000).contains(&again);
+    is_valid.then_some(again).ok_or_else(takes)
 }
 
 fn run_time(text: &str) -> Result<Duration, String> {
@@ -144,6 +155,11 @@ impl BenchDispatchArgs {
         self.repeats.unwrap_or(if self.quick { 2 } else { 6 })
     }
 
+    /// How often what missed its goal is looked at again.
+    pub fn again(&self) -> usize {
+        self.again.unwrap_or(if self.quick { 0 } else { 24 })
+    }
+
     /// How long each run is measured.
     pub fn time(&self) -> Duration {
         let default = if self.quick { 30 } else { 50 };
@@ -177,6 +193,16 @@ mod tests {
         // One producer has the two usual sizes, the other ones the first of them.
         assert_eq!((measured(1), measured(4)), (2, 1));
         assert!(cells.iter().all(|cell| cell.load == Load::Bulk));
+    }
+
+    #[test]
+    fn looks_again_are_none_or_enough_to_compare() {
+        for (text, expected) in [("0", 0), ("2", 2), ("1000", 1000)] {
+            assert_eq!(again(text), Ok(expected));
+        }
+        for text in ["1", "1001", "-1", "often"] {
+            assert!(again(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -50,11 +50,16 @@ fn percent(fraction: f64) -> String {
 fn cell(row: &Row, rows: &[Row]) -> Option<Claim> {
     let regret = row.regret?;
     let best = super::named(&rows.get(regret.best)?.settings);
+    let again = row.first.map(|first| {
+        let (first, repeats) = (percent(first.regret), row.again.len());
+        format!("; looked at again {repeats} times, {first} at first")
+    });
     let measured = format!(
-        "a regret of {} ({} to {}), beside {best}",
+        "a regret of {} ({} to {}), beside {best}{}",
         percent(regret.regret),
         percent(regret.low),
-        percent(regret.high)
+        percent(regret.high),
+        again.unwrap_or_default()
     );
     let (what, expected, verdict) = if row.cell.load.is_paced() {
         let verdict = match regret.regret <= LATENCY_REGRET_MAX {
@@ -127,7 +132,7 @@ fn no_wakeup(outcome: &Outcome) -> Option<Claim> {
             && row.cell.producers == 1
             && row.cell.load.batch() == 1
     });
-    let samples: Vec<&Sample> = direct.flat_map(|row| &row.samples).collect();
+    let samples: Vec<&Sample> = direct.flat_map(Row::all_samples).collect();
     let wakeups: u64 = samples.iter().map(|sample| sample.wakeups).sum();
     let packets: u64 = samples.iter().map(|sample| sample.packets).sum();
     (packets > 0).then(|| Claim {

@@ -6,8 +6,10 @@
 //! threads of an application that send through [`TxHandle`](packtrain::engine::TxHandle)s beside
 //! the port's worker. A *repeat* runs all cells, in each all settings in an order of its own
 //! ([`schedule`]), so that what is compared was measured at about the same time. The *regret*
-//! of the adaptive setting is what it loses against the best fixed one ([`regret`]).
+//! of the adaptive setting is what it loses against the best fixed one ([`regret`]). Where that is
+//! more than it may be, there is a second look.
 
+mod again;
 mod claims;
 pub mod load;
 pub mod meter;
@@ -16,6 +18,7 @@ mod producer;
 pub mod regret;
 mod run;
 pub mod schedule;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -25,31 +28,22 @@ pub use producer::FRAME_BYTES_MIN;
 pub use run::Sample;
 
 use crate::error::LabError;
-use load::Load;
 use packtrain::driver::DeviceError;
 use packtrain::engine::{Ledger, RunError, Settings};
 use packtrain::plan::Incompatible;
 use packtrain::policy::dispatch::Dispatch;
-use packtrain::policy::idle::Idle;
 use packtrain::policy::placement::Placement;
 use packtrain::policy::topology::{CpuId, CpuList};
 use packtrain::stats::DropSnapshot;
 use packtrain_bench::{clock, statistics};
 use ports::Ports;
-use regret::{Better, Regret};
-use run::{Ran, Span, once};
+use regret::Regret;
 use schedule::{Cell, Grid, PortKind};
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// Runs from which the capacity of a port is taken.
-const CAPACITY_RUNS: usize = 3;
-
-/// One in so many runs is taken again, at most, because others had the machine.
-const RETAKEN_PART: usize = 4;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use sweep::Sweep;
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -60,7 +54,10 @@ pub struct Options {
     pub thresholds: Vec<u32>,
     /// How often everything is run: at least 2, since one half chooses for the other.
     pub repeats: usize,
-    /// The time that counts, of each run.
+    /// How often what missed its goal is run again, beside the settings that were the best ones;
+    /// fewer than 2 is never.
+    pub again: usize,
+    /// The time that counts, of each run; four times as long in the second look.
     pub window: Duration,
     /// The time before it, of each run; three times as long where several producers send as fast as
     /// they can.
@@ -80,6 +77,9 @@ pub enum Progress<'a> {
     Begin(usize, Duration),
     /// So many of them are done.
     Done(usize),
+    /// So many situations are looked at again: so many runs more, which are counted from 0 and take
+    /// about so long.
+    Again(usize, usize, Duration),
 }
 
 /// A placement, and what it comes to on this machine.
@@ -106,8 +106,13 @@ pub struct Row {
     pub offered: Option<u64>,
     /// One for each repeat that is complete.
     pub samples: Vec<Sample>,
-    /// On the adaptive row: what it loses, in throughput or in the 99th percentile of latency.
+    /// Those of the second look, if the row was part of one.
+    pub again: Vec<Sample>,
+    /// On the adaptive row: what it loses, in throughput or in the 99th percentile of latency; by
+    /// the second look if there was one.
     pub regret: Option<Regret>,
+    /// What it lost in the first look, if there was a second one.
+    pub first: Option<Regret>,
 }
 
 impl Row {
@@ -115,6 +120,11 @@ impl Row {
     #[must_use]
     pub fn is_adaptive(&self) -> bool {
         self.settings.dispatch == Dispatch::Adaptive
+    }
+
+    /// The runs of both looks.
+    pub fn all_samples(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().chain(&self.again)
     }
 
     /// A figure of each repeat.
@@ -131,11 +141,21 @@ impl Row {
     /// 99th percentile of latency in microseconds.
     #[must_use]
     pub fn judged(&self) -> Vec<f64> {
-        if self.cell.load.is_paced() {
-            self.figures(|sample| sample.latency_us(0.99))
-        } else {
-            self.figures(Sample::kpps)
-        }
+        self.judged_of(&self.samples)
+    }
+
+    /// The same of each repeat of the second look.
+    #[must_use]
+    pub fn judged_again(&self) -> Vec<f64> {
+        self.judged_of(&self.again)
+    }
+
+    fn judged_of(&self, samples: &[Sample]) -> Vec<f64> {
+        let figure: fn(&Sample) -> f64 = match self.cell.load.is_paced() {
+            true => |sample| sample.latency_us(0.99),
+            false => Sample::kpps,
+        };
+        samples.iter().map(figure).collect()
     }
 }
 
@@ -150,6 +170,8 @@ pub struct Outcome {
     pub places: Vec<Place>,
     /// Repeats that are complete.
     pub repeats: usize,
+    /// Those of the second look; 0 where there was nothing to look at again.
+    pub again: usize,
     /// Runs, with those that found out what the ports take.
     pub runs: usize,
     /// Runs that were taken again, since others had the machine meanwhile.
@@ -285,142 +307,14 @@ pub fn run(options: &Options, mut tell: impl FnMut(Progress<'_>)) -> Result<Outc
     let measured: Vec<_> = measured.map(|place| place.placement.clone()).collect();
     let settings = schedule::settings(&options.thresholds, &measured);
 
-    let span = Span {
-        warm_up: options.warm_up,
-        window: options.window,
-    };
     let sweep = Sweep {
         options,
         ports,
         cells,
         settings,
-        span,
     };
     sweep.run(&mut outcome, &mut tell)?;
-    // Of an interrupted repeat nothing counts, in no cell: all have as many samples.
-    for row in &mut outcome.rows {
-        row.samples.truncate(outcome.repeats);
-    }
-    for cell in outcome.rows.chunk_by_mut(|a, b| a.cell == b.cell) {
-        judge(cell);
-    }
     Ok(outcome)
-}
-
-/// Packets a second to be offered in each cell, and how long a run takes.
-type Rates = (Vec<Option<u64>>, Duration);
-
-/// What has to run, and where.
-struct Sweep<'a> {
-    options: &'a Options,
-    ports: Ports,
-    cells: Vec<Cell>,
-    settings: Vec<Settings>,
-    span: Span,
-}
-
-impl Sweep<'_> {
-    fn run(
-        &self,
-        outcome: &mut Outcome,
-        tell: &mut impl FnMut(Progress<'_>),
-    ) -> Result<(), BenchError> {
-        let Some((rates, a_run)) = self.rates(outcome)? else {
-            outcome.stopped = true;
-            return Ok(());
-        };
-        let runs = self.options.repeats * self.cells.len() * self.settings.len();
-        tell(Progress::Begin(runs, a_run * runs as u32));
-        for (cell, &offered) in self.cells.iter().zip(&rates) {
-            for settings in &self.settings {
-                outcome.rows.push(Row {
-                    cell: *cell,
-                    settings: settings.clone(),
-                    offered,
-                    samples: Vec::with_capacity(self.options.repeats),
-                    regret: None,
-                });
-            }
-        }
-        let mut done = 0;
-        for repeat in 0..self.options.repeats {
-            for (index, (cell, &rate)) in self.cells.iter().zip(&rates).enumerate() {
-                let all = self.settings.len();
-                for which in schedule::order(self.options.seed, repeat, index, all) {
-                    let settings = &self.settings[which];
-                    let mut sample = self.once(outcome, cell, rate, settings)?;
-                    let is_disturbed = sample.as_ref().is_some_and(Sample::is_disturbed);
-                    if is_disturbed && outcome.retaken < done / RETAKEN_PART {
-                        outcome.retaken += 1;
-                        sample = self.once(outcome, cell, rate, settings)?;
-                    }
-                    let Some(sample) = sample else {
-                        outcome.stopped = true;
-                        return Ok(());
-                    };
-                    outcome.rows[index * all + which].samples.push(sample);
-                    done += 1;
-                    tell(Progress::Done(done));
-                }
-            }
-            outcome.repeats = repeat + 1;
-        }
-        Ok(())
-    }
-
-    /// Runs once and books it; `None` if the bench is to stop before the run or in it.
-    fn once(
-        &self,
-        outcome: &mut Outcome,
-        cell: &Cell,
-        rate: Option<u64>,
-        settings: &Settings,
-    ) -> Result<Option<Sample>, BenchError> {
-        let settings = &schedule::in_cell(settings, cell);
-        let stop = &self.options.stop;
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let Ran { sample, is_whole } = once(&self.ports, cell, rate, settings, self.span, stop)?;
-        outcome.book(cell, settings, &sample);
-        Ok(is_whole.then_some(sample))
-    }
-
-    /// Packets a second to be offered in each cell, and how long a run takes; `None` if the bench
-    /// is to stop before that is known.
-    fn rates(&self, outcome: &mut Outcome) -> Result<Option<Rates>, BenchError> {
-        let settings = Settings {
-            dispatch: Dispatch::Direct,
-            idle: Idle::Halt,
-            placement: Placement::None,
-            ..Settings::default()
-        };
-        let mut capacities = HashMap::new();
-        let mut rates = Vec::new();
-        let (mut time, mut runs) = (Duration::ZERO, 0);
-        for cell in &self.cells {
-            let full = Cell {
-                load: Load::Saturation,
-                ..*cell
-            };
-            let needed = matches!(cell.load, Load::Percent(_)) || runs == 0;
-            if needed && !capacities.contains_key(&full) {
-                let mut found = Vec::new();
-                for _ in 0..CAPACITY_RUNS {
-                    let begin = Instant::now();
-                    let Some(sample) = self.once(outcome, &full, None, &settings)? else {
-                        return Ok(None);
-                    };
-                    (time, runs) = (time + begin.elapsed(), runs + 1);
-                    found.push(sample.kpps() * 1e3);
-                }
-                capacities.insert(full, statistics::median(&found) as u64);
-            }
-            let capacity = capacities.get(&full).copied().unwrap_or_default();
-            rates.push(cell.load.rate(capacity));
-        }
-        Ok(Some((rates, time / runs.max(1))))
-    }
 }
 
 /// What `none`, `auto` and a list come to on this machine, with as many `senders` as the cell with
@@ -451,18 +345,4 @@ fn places(senders: usize) -> Vec<Place> {
         });
     }
     places
-}
-
-/// Works out the regret of a cell's adaptive row.
-fn judge(rows: &mut [Row]) {
-    let Some((adaptive, fixed)) = rows.split_last_mut() else {
-        return;
-    };
-    let better = if adaptive.cell.load.is_paced() {
-        Better::Lower
-    } else {
-        Better::Higher
-    };
-    let fixed: Vec<_> = fixed.iter().map(Row::judged).collect();
-    adaptive.regret = regret::regret(&adaptive.judged(), &fixed, better);
 }

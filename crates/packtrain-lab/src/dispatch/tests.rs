@@ -1,13 +1,19 @@
 //! The whole way, with few and short runs: what has to be there is there, whatever the figures.
 
+use super::run::{Span, once};
+use super::sweep::CAPACITY_RUNS;
 use super::*;
 use crate::claim::Verdict;
+use load::Load;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 fn options(grid: Grid) -> Options {
     Options {
         grid,
         thresholds: vec![4],
         repeats: 2,
+        again: 0,
         window: Duration::from_millis(4),
         warm_up: Duration::from_millis(1),
         seed: 1,
@@ -35,6 +41,7 @@ fn every_setting_runs_in_every_cell_and_every_run_closes() {
         Progress::Done(done) => told.push(done),
         Progress::Begin(runs, _) => assert!(told.is_empty() && runs > 0),
         Progress::LeftOut(port, why) => panic!("{port}: {why}"),
+        Progress::Again(..) => panic!("nobody asked for it"),
     });
     let outcome = outcome.unwrap();
     let places = outcome
@@ -108,8 +115,61 @@ fn of_a_repeat_that_was_stopped_no_cell_keeps_a_sample() {
     }
 }
 
+/// What missed its goal is looked at again, and nothing else; which that is depends on the machine.
+#[test]
+fn what_missed_its_goal_is_looked_at_again() {
+    let loads = [Load::Trickle, Load::Percent(20), Load::Saturation];
+    let mut options = options(grid(&[PortKind::Sim, PortKind::Null], &loads));
+    options.again = 3;
+    let (mut runs, mut done) = (None, 0);
+    let outcome = run(&options, |progress| match progress {
+        Progress::Again(cells, all, _) => runs = Some((cells, all)),
+        Progress::Done(so_far) => done = so_far,
+        _ => {}
+    });
+    let outcome = outcome.unwrap();
+    let (mut cells, mut compared, mut all) = (0, 0, 0);
+    for cell in outcome.cells() {
+        let ran = cell.iter().filter(|row| !row.again.is_empty()).count();
+        let (adaptive, fixed) = cell.split_last().unwrap();
+        assert!(cell.iter().all(|row| [0, 3].contains(&row.again.len())));
+        assert!(fixed.iter().all(|row| row.first.is_none()));
+        let most = match adaptive.cell.load.is_paced() {
+            true => LATENCY_REGRET_MAX,
+            false => THROUGHPUT_REGRET_MAX,
+        };
+        // What a stalled machine sent nothing of cannot be compared, in either look.
+        let first = adaptive.first.or(adaptive.regret);
+        let missed = first.is_some_and(|first| first.regret > most);
+        assert_eq!(missed, ran > 0, "{}", adaptive.cell);
+        assert!(adaptive.first.is_none() || ran > 0, "{}", adaptive.cell);
+        if ran > 0 {
+            (cells, all) = (cells + 1, all + 3 * ran);
+            // Three fixed ones, and of two repeats nobody is called the worst.
+            assert_eq!((ran, adaptive.again.len()), (4, 3));
+            if adaptive.first.is_some() {
+                compared += 1;
+                assert!(!fixed[adaptive.regret.unwrap().best].again.is_empty());
+            }
+            // They are measured for longer.
+            let least = options.window * 4;
+            assert!(adaptive.again.iter().all(|sample| sample.elapsed >= least));
+        }
+    }
+    assert_eq!(runs, (cells > 0).then_some((cells, all)));
+    assert_eq!(outcome.again, if cells > 0 { 3 } else { 0 });
+    if cells > 0 {
+        assert_eq!(done, all);
+    }
+    let claims = claims(&outcome);
+    let again = claims
+        .iter()
+        .filter(|one| one.measured.contains("again 3 times"));
+    assert_eq!(again.count(), compared);
+}
+
 /// A row with these figures in each of four repeats.
-fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64) -> Row {
+pub(super) fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64) -> Row {
     let latency = packtrain::stats::Histogram::default();
     latency.record(latency_ns);
     let sample = Sample {
@@ -124,7 +184,9 @@ fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64) -> Row {
         settings,
         offered: None,
         samples: vec![sample; 4],
+        again: Vec::new(),
         regret: None,
+        first: None,
     }
 }
 
@@ -146,7 +208,7 @@ fn claims_say_what_is_too_slow() {
             .collect();
         // 4 % less throughput, and 20 % more latency, than all others.
         rows.push(row(cell, schedule::adaptive(), adaptive, 1200));
-        judge(&mut rows);
+        again::judge(&mut rows);
         outcome.rows.extend(rows);
     }
     let claims = claims(&outcome);

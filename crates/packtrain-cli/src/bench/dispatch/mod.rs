@@ -8,6 +8,7 @@ use crate::print::Style;
 use crate::signals::Stop;
 use crate::{json, print};
 use packtrain_bench::statistics;
+use packtrain_lab::dispatch::regret::Regret;
 use packtrain_lab::dispatch::{self, BenchError, Options, Outcome, Progress, Row, Sample};
 use packtrain_lab::{LabError, Missing, rootless};
 use serde_json::{Map, Value, json};
@@ -42,6 +43,7 @@ pub fn run(args: &BenchDispatchArgs) -> Result<(), Failure> {
         grid,
         thresholds: args.thresholds(),
         repeats: args.repeats(),
+        again: args.again(),
         window: args.time(),
         warm_up: WARM_UP.min(args.time() * WARM_UP_SHARE),
         seed: args.seed,
@@ -92,8 +94,14 @@ fn check(path: &Path) -> Result<(), Failure> {
     if fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir()) {
         return Ok(());
     }
+    let is_new = fs::symlink_metadata(path).is_err();
     let opened = File::options().append(true).create(true).open(path);
-    opened.map(drop).map_err(|error| unwritten(path, &error))
+    let checked = match opened {
+        // A bench that fails leaves nothing behind.
+        Ok(_) if is_new => fs::remove_file(path),
+        opened => opened.map(drop),
+    };
+    checked.map_err(|error| unwritten(path, &error))
 }
 
 fn write(path: &Path, document: &Map<String, Value>) -> Result<(), Failure> {
@@ -141,6 +149,16 @@ impl Told {
                 let time = in_words(time);
                 print::message(&format!("{runs} runs, which take about {time}\n"));
             }
+            Progress::Again(cells, runs, time) => {
+                self.clear();
+                (self.runs, self.tenths) = (runs, 0);
+                let time = in_words(time);
+                let (s, it) = if cells == 1 { ("", "is") } else { ("s", "are") };
+                print::message(&format!(
+                    "{cells} situation{s} {it} looked at again: {runs} runs more, which take about \
+                     {time}\n"
+                ));
+            }
             Progress::Done(done) if self.terminal => {
                 print::message(&format!("\r{done} of {} runs ", self.runs));
             }
@@ -186,6 +204,7 @@ fn document(outcome: &Outcome, options: &Options, took: Duration) -> Map<String,
         "settings".into(),
         json!({
             "repeats": options.repeats,
+            "again": options.again,
             "time_ms": rounded(options.window.as_secs_f64() * 1e3),
             "warm_up_ms": rounded(options.warm_up.as_secs_f64() * 1e3),
             "seed": options.seed,
@@ -204,6 +223,7 @@ fn document(outcome: &Outcome, options: &Options, took: Duration) -> Map<String,
     let left_out = left_out.map(|(port, why)| json!({ "port": port.to_string(), "why": why }));
     document.insert("left_out".into(), left_out.collect());
     document.insert("repeats".into(), outcome.repeats.into());
+    document.insert("again".into(), outcome.again.into());
     document.insert("runs".into(), outcome.runs.into());
     document.insert("retaken".into(), outcome.retaken.into());
     document.insert("seconds".into(), rounded(took.as_secs_f64()));
@@ -247,8 +267,8 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
         "ctxt_per_s": median(Sample::switches_per_second),
         "ctxt_per_frame": median(Sample::switches_per_frame),
         "wakeups_per_s": median(Sample::wakeups_per_second),
-        "disturbed": row.samples.iter().filter(|sample| sample.is_disturbed()).count(),
-        "unsent": row.samples.iter().map(|sample| sample.unsent).sum::<u64>(),
+        "disturbed": row.all_samples().filter(|sample| sample.is_disturbed()).count(),
+        "unsent": row.all_samples().map(|sample| sample.unsent).sum::<u64>(),
         "repeats": row.samples.len(),
     });
     let Some(map) = keys.as_object_mut() else {
@@ -266,10 +286,9 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
         map.insert(format!("{name}_low"), end(spread.map(|one| one.low)));
         map.insert(format!("{name}_high"), end(spread.map(|one| one.high)));
     }
-    map.insert(
-        "figures".into(),
-        row.judged().into_iter().map(rounded).collect(),
-    );
+    let each = |figures: Vec<f64>| figures.into_iter().map(rounded).collect();
+    map.insert("figures".into(), each(row.judged()));
+    map.insert("again".into(), each(row.judged_again()));
     if row.is_adaptive() {
         let of = if cell.load.is_paced() {
             "p99_us"
@@ -278,18 +297,12 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
         };
         let name = |which: usize| fixed.get(which).map(|row| dispatch::named(&row.settings));
         let regret = row.regret;
-        map.insert(
-            "regret".into(),
-            json!(regret.map(|one| rounded(one.regret))),
-        );
-        map.insert(
-            "regret_low".into(),
-            json!(regret.map(|one| rounded(one.low))),
-        );
-        map.insert(
-            "regret_high".into(),
-            json!(regret.map(|one| rounded(one.high))),
-        );
+        for (name, regret) in [("regret", regret), ("regret_first", row.first)] {
+            let of = |end: fn(&Regret) -> f64| json!(regret.map(|one| rounded(end(&one))));
+            map.insert(name.into(), of(|one| one.regret));
+            map.insert(format!("{name}_low"), of(|one| one.low));
+            map.insert(format!("{name}_high"), of(|one| one.high));
+        }
         map.insert("regret_of".into(), of.into());
         map.insert("best".into(), json!(regret.and_then(|one| name(one.best))));
         map.insert(
@@ -307,6 +320,21 @@ mod tests {
     use packtrain_lab::dispatch::schedule::{self, Cell, PortKind};
 
     #[test]
+    fn a_check_leaves_no_file_and_changes_none() {
+        let name = format!("packtrain-check-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir(&folder).unwrap();
+        let (new, old) = (folder.join("new"), folder.join("old"));
+        fs::write(&old, "kept").unwrap();
+        assert!(check(&new).is_ok() && check(&old).is_ok());
+        assert!(!new.exists());
+        assert_eq!(fs::read_to_string(&old).unwrap(), "kept");
+        assert!(check(&folder.join("none/new")).is_err());
+        assert!(check(&folder).is_err());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn what_was_never_measured_is_null_and_not_0() {
         let of = |samples| {
             row(
@@ -320,7 +348,9 @@ mod tests {
                     settings: schedule::adaptive(),
                     offered: None,
                     samples,
+                    again: Vec::new(),
                     regret: None,
+                    first: None,
                 },
                 &[],
             )

@@ -53,13 +53,22 @@ fn head(outcome: &Outcome) -> String {
          regret is what adaptive loses against the best fixed setting\n",
         outcome.runs, outcome.retaken, outcome.repeats
     );
-    let samples = || outcome.rows.iter().flat_map(|row| &row.samples);
+    let samples = || outcome.rows.iter().flat_map(Row::all_samples);
     let disturbed = samples().filter(|sample| sample.is_disturbed()).count();
     if disturbed > 0 {
         text.push_str(&format!(
             "{disturbed} of {} runs were disturbed all the same: the figures are partly those of \
              other programs\n",
             samples().count()
+        ));
+    }
+    if outcome.again > 0 {
+        let looked = outcome.rows.iter().filter(|row| row.first.is_some());
+        text.push_str(&format!(
+            "where it was more than it may be there was a second look: {} situations, {} times \
+             each, and the regret is of that alone\n",
+            looked.count(),
+            outcome.again
         ));
     }
     for place in &outcome.places {
@@ -105,6 +114,7 @@ fn table(cells: &[&[Row]], style: Style) -> String {
         ("adaptive", Align::Right),
         ("regret", Align::Right),
         ("95 %", Align::Right),
+        ("at first", Align::Right),
         ("cpus", Align::Right),
         ("switches/frame", Align::Right),
     ]);
@@ -127,6 +137,7 @@ fn table(cells: &[&[Row]], style: Style) -> String {
             short(figure(adaptive)),
             or(regret.map(|regret| percent(regret.regret))),
             or(regret.map(|one| format!("{} .. {}", percent(one.low), percent(one.high)))),
+            or(adaptive.first.map(|first| percent(first.regret))),
             format!("{:.2}", adaptive.median(Sample::cpus)),
             format!("{:.4}", adaptive.median(Sample::switches_per_frame)),
         ]);

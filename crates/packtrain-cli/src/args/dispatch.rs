@@ -66,8 +66,8 @@ pub struct BenchDispatchArgs {
     #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(2..=1000))]
     pub repeats: Option<usize>,
-    /// How often what missed its goal runs again, four times as long, beside the three settings that
-    /// were the best; it is judged by that alone. 2 to 1000, or 0 for never [default: 24]
+    /// How often what missed its goal runs again, four times as long, beside the three settings
+    /// that were the best; it is judged by that alone. 2 to 1000, or 0 for never [default: 24]
     #[arg(long, value_name = "N", value_parser = again)]
     pub again: Option<usize>,
     /// How long each run is measured: 50ms, 1s [default: 50ms]

@@ -64,10 +64,11 @@ fn head(outcome: &Outcome) -> String {
     }
     if outcome.again > 0 {
         let looked = outcome.rows.iter().filter(|row| row.first.is_some());
+        let looked = looked.count();
+        let s = if looked == 1 { "" } else { "s" };
         text.push_str(&format!(
-            "where it was more than it may be there was a second look: {} situations, {} times \
-             each, and the regret is of that alone\n",
-            looked.count(),
+            "where it was more than it may be there was a second look: {looked} situation{s}, {} \
+             times each, and the regret is of that alone\n",
             outcome.again
         ));
     }

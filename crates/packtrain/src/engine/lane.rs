@@ -34,6 +34,8 @@ pub struct TxLane<T: TxDescriptors> {
     woken: Cell<bool>,
     lookout: Lookout,
     helpers: Helpers,
+    /// The last visit found packets in the ring.
+    found: bool,
     /// Until when the ring need not be looked at, since it had nothing for the worker and who
     /// leaves it anything says so; or as of now, since what is there is a producer's.
     quiet_until: Cell<Option<Instant>>,
@@ -89,6 +91,7 @@ impl<T: TxDescriptors> TxLane<T> {
             woken: Cell::new(false),
             lookout: Lookout::default(),
             helpers: Helpers::default(),
+            found: false,
             quiet_until: Cell::new(None),
         }
     }
@@ -102,6 +105,16 @@ impl<T: TxDescriptors> TxLane<T> {
     /// what it had was left to a producer in this step.
     fn is_quiet(&self) -> bool {
         self.quiet_until.get().is_some()
+    }
+
+    /// Whether the step found packets in the ring.
+    pub(super) const fn found(&self) -> bool {
+        self.found
+    }
+
+    /// Handles that applications have to it.
+    pub(super) fn handles(&self) -> u32 {
+        self.egress.handles()
     }
 
     /// Whether applications have handles to it.
@@ -186,6 +199,7 @@ impl<T: TxDescriptors> TxLane<T> {
         napped: bool,
     ) -> Result<(), DeviceError> {
         let quiet = self.quiet_until.take().filter(|until| now < *until);
+        self.found = false;
         if !told && quiet.is_some() && !self.recheck.get() {
             self.quiet_until.set(quiet);
             return Ok(());
@@ -203,7 +217,7 @@ impl<T: TxDescriptors> TxLane<T> {
         self.visit.woken |= self.woken.take();
         let recheck = self.recheck.take();
         self.asked.set(false);
-        self.egress.serve(&self.own, recheck, &mut self.visit, now);
+        self.found = self.egress.serve(&self.own, recheck, &mut self.visit, now);
         if self.egress.tells() {
             let until = now.after(GLANCE_EVERY);
             let until = self.visit.retry_at.map_or(until, |retry| retry.min(until));

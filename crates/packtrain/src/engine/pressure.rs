@@ -178,8 +178,9 @@ mod tests {
                 bind_to(&[cpu]).unwrap();
                 take_priority(priority, Idle::Adaptive).unwrap();
                 let room = Room {
-                    cpus: 8,
+                    cores: 8,
                     workers: 1,
+                    producers: None,
                 };
                 let mut idler = Idler::new(Idle::Adaptive, room);
                 let mut gauge = Gauge::new();

@@ -19,6 +19,16 @@ const RATE_OVER: Duration = Duration::from_micros(100);
 /// and whoever is woken runs sooner than one that let others run.
 const HEARD: Duration = Duration::from_secs(1);
 
+/// The applications that submit to a worker's queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Others {
+    /// How much of its work they do.
+    pub relief: Relief,
+    /// How many threads they are, as each handle counts as one; `None` where nobody knows who makes
+    /// the packets, as the worker receives some, or has none.
+    pub producers: Option<u32>,
+}
+
 /// What a worker saw of one TX queue. Where packets gather, producers drain the ring again and
 /// again, and each time they leave the first packets after that to the worker. A worker that sleeps
 /// then is woken for each few packets, and takes the CPU from those that would have drained them.

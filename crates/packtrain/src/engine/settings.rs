@@ -7,9 +7,7 @@ use crate::policy::SettingError;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Room};
 use crate::policy::moderation::Moderation;
-use crate::policy::placement::{
-    FEW_CPUS, Placed, Placement, Queue, Wanted, Why, place, place_unseen,
-};
+use crate::policy::placement::{Placed, Placement, Queue, Wanted, Why, place, place_unseen};
 use crate::policy::priority::{NICE, Priority};
 use crate::policy::topology::{CpuId, CpuList, Topology, TopologyError};
 use std::collections::BTreeSet;
@@ -246,24 +244,17 @@ pub(super) fn room(workers: usize) -> Room {
     )
 }
 
-/// Room on the cores of a machine: who spins on one hardware thread takes from its sibling a third
-/// of what it does (S1).
+/// Room on the cores of a machine.
 fn room_on(topology: &Topology, workers: usize) -> Room {
     let cores: BTreeSet<_> = topology.allowed().map(|cpu| cpu.core).collect();
     room_in(cores.len(), workers)
 }
 
-/// Whoever makes packets for workers, or takes them, has as many cores as they have: on few that
-/// leaves none.
-fn room_in(cores: usize, workers: usize) -> Room {
-    let ours = if cores <= FEW_CPUS {
-        1
-    } else {
-        cores.saturating_sub(workers)
-    };
+const fn room_in(cores: usize, workers: usize) -> Room {
     Room {
-        cpus: ours as u32,
+        cores: cores as u32,
         workers: workers as u32,
+        producers: None,
     }
 }
 
@@ -472,20 +463,24 @@ mod tests {
             };
             Topology::new((0..8).map(cpu).collect())
         };
-        for (topology, workers, cpus, spins) in [
-            (smt("0-7"), 4, 0, false),
-            (smt("0-7"), 3, 1, false),
-            (smt("0-7"), 2, 2, true),
-            (smt("0-7"), 1, 3, true),
+        for (topology, workers, cores, spins) in [
+            (smt("0-7"), 4, 4, false),
+            (smt("0-7"), 3, 4, false),
+            (smt("0-7"), 2, 4, true),
+            (smt("0-7"), 1, 4, true),
             // Three cores, of which one has both its threads.
-            (smt("0-2,4"), 1, 2, true),
-            (smt("0-2,4"), 2, 1, false),
+            (smt("0-2,4"), 1, 3, true),
+            (smt("0-2,4"), 2, 3, false),
             // Two cores of four threads are few.
-            (smt("0-1,4-5"), 1, 1, false),
-            (cores(8, "0-7"), 4, 4, true),
+            (smt("0-1,4-5"), 1, 2, false),
+            (cores(8, "0-7"), 4, 8, true),
         ] {
             let room = room_on(&topology, workers);
-            assert_eq!((room.cpus, room.for_spinning()), (cpus, spins), "{workers}");
+            assert_eq!(
+                (room.cores, room.for_spinning()),
+                (cores, spins),
+                "{workers}"
+            );
         }
     }
 

@@ -273,6 +273,7 @@ fn settle(seat: &Seat, priority: Priority, idle: Idle) -> Result<i8, RunError> {
 #[derive(Debug)]
 struct Waits {
     setting: Idle,
+    room: Room,
     idler: Idler,
     /// Whether it may spin at all: else nobody has to know who else wants the CPU.
     spins: bool,
@@ -284,6 +285,7 @@ impl Waits {
     fn new(setting: Idle, room: Room) -> Self {
         let mut waits = Self {
             setting,
+            room,
             idler: Idler::new(setting, room),
             spins: false,
             gauge: Gauge::new(),
@@ -293,8 +295,19 @@ impl Waits {
     }
 
     fn set_room(&mut self, room: Room) {
+        self.room = room;
         self.idler.set_room(room);
         self.spins = self.setting != Idle::Halt && room.for_spinning();
+    }
+
+    /// So many threads make the packets that the worker sends, as far as it knows.
+    fn set_producers(&mut self, producers: Option<u32>) {
+        if producers != self.room.producers {
+            self.set_room(Room {
+                producers,
+                ..self.room
+            });
+        }
     }
 }
 
@@ -359,7 +372,10 @@ where
     let (mut seen, mut slept_until) = (0, None);
     loop {
         if let Some(told) = seat.follow(&mut seen) {
-            waits.set_room(told.room);
+            waits.set_room(Room {
+                producers: waits.room.producers,
+                ..told.room
+            });
             worker.leave_cpus(told.for_producers);
             counters.syscalls.add(1);
         }
@@ -391,6 +407,12 @@ where
             Next::Arm => None,
             Next::SleepUntil(time) => Some(time),
         };
+        if worker.found() {
+            // All that was there has been sent.
+            waits.idler.busy(now);
+        }
+        let others = worker.others(now);
+        waits.set_producers(others.producers);
         let mut pressure = Pressure::UNKNOWN;
         if waits.spins && now >= look_due {
             let (seen, syscalls) = waits.gauge.look(now);
@@ -398,7 +420,7 @@ where
             counters.syscalls.add(syscalls);
             look_due = now.after(USAGE_AGE_MAX);
         }
-        let wait = waits.idler.idle(now, &pressure, worker.relief(now));
+        let wait = waits.idler.idle(now, &pressure, others.relief);
         if wait != Wait::Halt {
             if worker.is_shared() && !matches!(wait, Wait::Nap(_)) {
                 (0..PAUSES).for_each(|_| std::hint::spin_loop());

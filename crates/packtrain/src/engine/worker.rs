@@ -6,7 +6,7 @@ use super::error::RunError;
 use super::handler::{Handler, Port};
 use super::intake::Intake;
 use super::lane::TxLane;
-use super::relief::Heard;
+use super::relief::{Heard, Others};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
@@ -326,8 +326,13 @@ where
         any(&self.a.tx, TxLane::is_shared) || any(&self.b.tx, TxLane::is_shared)
     }
 
-    /// How much of this worker's work producers do: nothing, where it receives.
-    pub(super) fn relief(&mut self, now: Instant) -> Relief {
+    /// Whether the last step found packets that applications had left to this worker.
+    pub(super) fn found(&self) -> bool {
+        any(&self.a.tx, TxLane::found) || any(&self.b.tx, TxLane::found)
+    }
+
+    /// What those do who submit to this worker's queues: nothing, where it receives.
+    pub(super) fn others(&mut self, now: Instant) -> Others {
         fn received<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {
             let counts = lanes.iter().map(|lane| lane.queue.received());
             counts.fold(0, u64::wrapping_add)
@@ -344,7 +349,15 @@ where
         // Every queue is looked at, whatever the others say.
         let reliefs = of(&mut self.a.tx, now).chain(of(&mut self.b.tx, now));
         let relief = reliefs.reduce(Relief::and).unwrap_or_default();
-        if heard { Relief::None } else { relief }
+        if heard {
+            return Others::default();
+        }
+        let a = self.a.tx.iter().map(TxLane::handles);
+        let handles = a.chain(self.b.tx.iter().map(TxLane::handles)).sum();
+        Others {
+            relief,
+            producers: Some(handles).filter(|handles| *handles > 0),
+        }
     }
 
     /// Wire packets in the worker's queues, and in the rings in front of them. What a device holds

@@ -182,7 +182,7 @@ impl<T> Egress<T> {
     /// so.
     ///
     /// [`TxHandle`]: crate::engine::TxHandle
-    fn handles(&self) -> u32 {
+    pub(super) fn handles(&self) -> u32 {
         self.handles.load(Ordering::Relaxed)
     }
 
@@ -538,7 +538,8 @@ impl<T: TxDescriptors> Egress<T> {
         took
     }
 
-    /// Drains as the consumer, and sees to it that somebody comes if there is more to do.
+    /// Drains as the consumer, and sees to it that somebody comes if there is more to do. Says
+    /// whether anything was taken out of the ring.
     fn drain(
         &self,
         producer: &Producer,
@@ -547,9 +548,10 @@ impl<T: TxDescriptors> Egress<T> {
         budget: usize,
         visit: Option<&mut Visit>,
         now: &impl Fn() -> Instant,
-    ) {
+    ) -> bool {
         let (exit, took) = self.turns(consumer, own, budget, visit, now);
         self.left(producer, exit, took, now);
+        took
     }
 
     /// Drains; says also whether anything was taken out of the ring.
@@ -634,25 +636,26 @@ impl<T: TxDescriptors> Egress<T> {
 
     /// The worker's turn at the start of a step: what was left to it, what a device has completed,
     /// what is due by time. Once, unless the ring is somebody else's. `recheck`: also where nothing
-    /// of that can be seen.
+    /// of that can be seen. Says whether anything was taken out of the ring.
     pub(super) fn serve(
         &self,
         producer: &Producer,
         recheck: bool,
         visit: &mut Visit,
         now: Instant,
-    ) {
+    ) -> bool {
         let claim = match self.ring.status() {
             Status::Idle if self.in_flight() > 0 || recheck => Claim::Free,
-            Status::Idle | Status::Busy => return,
+            Status::Idle | Status::Busy => return false,
             Status::Abdicated | Status::Stalled(_) => Claim::Any,
         };
         let rule = self.rule();
         let budget = usize::from(rule.budget()).max(BURST_PACKETS_MAX);
-        if let Some(consumer) = self.ring.try_consume(claim) {
-            visit.serves = true;
-            self.drain(producer, consumer, None, budget, Some(visit), &|| now);
-        }
+        let Some(consumer) = self.ring.try_consume(claim) else {
+            return false;
+        };
+        visit.serves = true;
+        self.drain(producer, consumer, None, budget, Some(visit), &|| now)
     }
 
     /// The end of the worker's step: tells the device of all that it was given. Where somebody else

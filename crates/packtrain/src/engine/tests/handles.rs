@@ -390,17 +390,17 @@ fn helped() -> (World<Forward>, TxHandle, TxHandle, Duration) {
     let (mut handle, other) = (to_b(&world), to_b(&world));
     settle(world.worker(0));
     world.worker(0).leave_cpus(2);
-    assert_eq!(world.worker(0).relief(us(1)), Relief::None);
+    assert_eq!(world.worker(0).others(us(1)).relief, Relief::None);
     for (time, end) in [(100, 8), (300, 72)] {
         let sent = world.b[0].tx().sent.len() as u32;
         assert_eq!(gather(&world, &mut handle, sent..end), end as usize);
-        assert_ne!(world.worker(0).relief(us(time)), Relief::None);
+        assert_ne!(world.worker(0).others(us(time)).relief, Relief::None);
     }
-    let Relief::InTheWay(nap) = world.worker(0).relief(us(300)) else {
+    let Relief::InTheWay(nap) = world.worker(0).others(us(300)).relief else {
         panic!("it has no CPU but theirs");
     };
     world.worker(0).leave_cpus(3);
-    assert_eq!(world.worker(0).relief(us(301)), Relief::Most);
+    assert_eq!(world.worker(0).others(us(301)).relief, Relief::Most);
     world.worker(0).leave_cpus(2);
     (world, handle, other, nap)
 }
@@ -415,6 +415,46 @@ fn gather(world: &World<Forward>, handle: &mut TxHandle, numbers: std::ops::Rang
         assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
     }
     world.b[0].tx().sent.len()
+}
+
+/// A worker that sends what applications leave to it works, though it has found the end of it when
+/// its step is over: else it would sleep between packets under full load.
+#[test]
+fn a_step_that_drained_a_ring_has_found_work() {
+    let mut world = one(Dispatch::Deferred);
+    let mut handle = to_b(&world);
+    settle(world.worker(0));
+    assert!(!world.worker(0).found());
+    for number in 0..3 {
+        assert_eq!(handle.try_send(&mut burst(&world.arena, [number])), Ok(1));
+        assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Arm);
+        assert!(world.worker(0).found(), "{number}");
+        assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Arm);
+        assert!(!world.worker(0).found(), "once");
+    }
+    assert_eq!(world.b[0].tx().sent, [0, 1, 2]);
+    drop(handle);
+    world.closed();
+}
+
+/// What the room is counted by that a worker has to spin in.
+#[test]
+fn producers_are_known_where_no_device_is_one() {
+    let mut world = one(Dispatch::Deferred);
+    settle(world.worker(0));
+    let second = |seconds: u64| us(seconds * 1_000_000);
+    assert_eq!(world.worker(0).others(second(1)).producers, None, "nobody");
+    let handles = [to_b(&world), world.handles.queue(Port::A, 0).unwrap()];
+    assert_eq!(world.worker(0).others(second(1)).producers, Some(2));
+    world.a[0].arrive([1_000]);
+    settle(world.worker(0));
+    for (time, expected) in [(2, None), (3, Some(2))] {
+        let others = world.worker(0).others(second(time));
+        assert_eq!(others.producers, expected, "{time} s");
+    }
+    drop(handles);
+    assert_eq!(world.worker(0).others(second(4)).producers, None);
+    world.closed();
 }
 
 /// A worker without a CPU of its own looks after the rest only when producers have stopped.
@@ -437,7 +477,10 @@ fn what_gathers_is_the_producers_as_long_as_they_go_on() {
     assert_eq!(gather(&world, &mut handle, 86..98), 94);
     world.worker(0).step(end.after(nap)).unwrap();
     assert_eq!(sent(&world), 98);
-    assert_eq!(world.worker(0).relief(end.after(16 * nap)), Relief::None);
+    assert_eq!(
+        world.worker(0).others(end.after(16 * nap)).relief,
+        Relief::None
+    );
     // Nor does one leave anything behind that is to end.
     assert_eq!(gather(&world, &mut handle, 98..110), 106);
     world.intake.stop();
@@ -456,12 +499,19 @@ fn a_worker_with_work_of_its_own_does_not_nap() {
     assert_eq!(world.worker(0).nap(), Armed::WorkPending);
     settle(world.worker(0));
     assert_eq!(gather(&world, &mut handle, 73..81), 81);
-    assert_eq!(world.worker(0).relief(us(301).after(nap)), Relief::None);
+    assert_eq!(
+        world.worker(0).others(us(301).after(nap)).relief,
+        Relief::None
+    );
 
     let (mut world, mut handle, _other, nap) = helped();
     world.b[0].tx().room = 0;
     assert_eq!(gather(&world, &mut handle, 72..84), 72);
-    assert_eq!(world.worker(0).relief(us(301)), Relief::None, "it stalls");
+    assert_eq!(
+        world.worker(0).others(us(301)).relief,
+        Relief::None,
+        "it stalls"
+    );
     // A command is carried out with the step, and all that it lets go on.
     world.b[0].make_room(100);
     let queues = TxQueues::Port(Port::B);

@@ -75,7 +75,11 @@ fn packets_wake_a_sleeping_worker_and_stop_ends_it() {
 /// who polls never sleeps, and who adapts sleeps in the end.
 #[test]
 fn a_thread_with_nothing_to_do_waits_as_it_was_told() {
-    let [wide, tight] = [2, 1].map(|cpus| Room { cpus, workers: 1 });
+    let [wide, tight] = [4, 2].map(|cores| Room {
+        cores,
+        workers: 1,
+        producers: None,
+    });
     for (idle, room) in [
         (Idle::Halt, wide),
         (Idle::Halt, tight),

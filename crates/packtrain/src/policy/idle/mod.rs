@@ -11,6 +11,7 @@
 mod tests;
 
 use super::SettingError;
+use super::placement::FEW_CPUS;
 use super::setting::Parts;
 use crate::time::Instant;
 use std::fmt;
@@ -99,21 +100,34 @@ pub enum Wait {
     Halt,
 }
 
-/// The CPUs that there are for the workers.
+/// Who shares the machine with a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Room {
-    /// CPUs that workers may keep busy without being in anybody's way: cores, where a core has
-    /// several.
-    pub cpus: u32,
-    /// Workers that it runs.
+    /// Cores that the process may use: who spins on one hardware thread takes from its sibling a
+    /// third of what it does (S1).
+    pub cores: u32,
+    /// Workers that run on them, this one included.
     pub workers: u32,
+    /// Threads that make the packets of this worker. `None` where nobody knows how many those are:
+    /// it receives from a device.
+    pub producers: Option<u32>,
 }
 
 impl Room {
-    /// Whether a worker can spin without taking its CPU from another worker, or from everybody.
+    /// Whether a worker can spin without taking a core from another worker, or from those that make
+    /// the packets. Where it is not known how many those are they have as many cores as there are
+    /// workers; on few cores that leaves none.
     #[must_use]
     pub const fn for_spinning(self) -> bool {
-        self.cpus > 1 && self.cpus >= self.workers
+        let makers = match self.producers {
+            Some(producers) if self.workers == 1 => producers,
+            _ if self.cores <= FEW_CPUS as u32 => self.cores,
+            // Those of the other workers are known to nobody.
+            Some(producers) if producers > self.workers => producers,
+            _ => self.workers,
+        };
+        let ours = self.cores.saturating_sub(makers);
+        ours > 0 && ours >= self.workers
     }
 }
 
@@ -204,7 +218,7 @@ impl Idler {
         }
     }
 
-    /// The CPUs or the workers are others now.
+    /// The cores, the workers or the producers are others now.
     pub const fn set_room(&mut self, room: Room) {
         self.room = room;
     }

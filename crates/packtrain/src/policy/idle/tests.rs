@@ -2,8 +2,9 @@ use super::*;
 use proptest::prelude::*;
 
 const ROOM: Room = Room {
-    cpus: 4,
+    cores: 6,
     workers: 2,
+    producers: None,
 };
 const US: u64 = 1_000;
 
@@ -49,23 +50,62 @@ fn what_each_setting_does_where() {
         waiting,
         ..Pressure::UNKNOWN
     };
-    // Setting, CPUs, workers, threads that wait for the CPU; then the answer.
-    for (setting, cpus, workers, waiting, expected) in [
+    // Setting, cores, workers, threads that wait for the CPU; then the answer.
+    for (setting, cores, workers, waiting, expected) in [
         (Halt, 8, 1, 0, Wait::Halt),
         (Poll, 8, 1, 0, Wait::Spin),
         (Poll, 8, 1, 1, Wait::Yield),
-        (Poll, 1, 1, 0, Wait::Yield),
-        (Poll, 2, 3, 0, Wait::Yield),
+        (Poll, 2, 1, 0, Wait::Yield),
+        (Poll, 5, 3, 0, Wait::Yield),
         (Adaptive, 8, 1, 0, Wait::Spin),
-        (Adaptive, 2, 2, 0, Wait::Spin),
+        (Adaptive, 4, 2, 0, Wait::Spin),
         (Adaptive, 8, 1, 1, Wait::Halt),
-        (Adaptive, 1, 1, 0, Wait::Halt),
-        (Adaptive, 2, 3, 0, Wait::Halt),
+        (Adaptive, 2, 1, 0, Wait::Halt),
+        (Adaptive, 5, 3, 0, Wait::Halt),
         (Adaptive, 0, 0, 0, Wait::Halt),
     ] {
-        let mut idler = Idler::new(setting, Room { cpus, workers });
+        let room = Room {
+            cores,
+            workers,
+            producers: None,
+        };
+        let mut idler = Idler::new(setting, room);
         let said = idler.idle(at(5), &waits(waiting), Relief::None);
-        assert_eq!(said, expected, "{setting} {cpus} {workers} {waiting}");
+        assert_eq!(said, expected, "{setting} {cores} {workers} {waiting}");
+    }
+}
+
+/// Each has a core of its own: who is known, and who may be there.
+#[test]
+fn there_is_room_for_a_worker_where_nobody_else_needs_the_core() {
+    for (cores, workers, producers, expected) in [
+        // Nobody knows who makes the packets: as many as there are workers, but on few cores all.
+        (1, 1, None, false),
+        (2, 1, None, false),
+        (3, 1, None, true),
+        (3, 2, None, false),
+        (4, 2, None, true),
+        // The only worker's producers are all there are.
+        (1, 1, Some(1), false),
+        (2, 1, Some(1), true),
+        (2, 1, Some(2), false),
+        (4, 1, Some(3), true),
+        (4, 1, Some(4), false),
+        // Who sends to the other worker is not known.
+        (2, 2, Some(0), false),
+        (3, 2, Some(1), false),
+        (4, 2, Some(1), true),
+        (4, 2, Some(2), true),
+        (4, 2, Some(3), false),
+        (8, 2, Some(u32::MAX), false),
+        (0, 0, Some(0), false),
+    ] {
+        let room = Room {
+            cores,
+            workers,
+            producers,
+        };
+        assert_eq!(room.for_spinning(), expected, "{room:?}");
     }
 }
 
@@ -73,8 +113,9 @@ fn what_each_setting_does_where() {
 #[test]
 fn who_is_relieved_does_not_wait_to_be_woken() {
     let one = Room {
-        cpus: 1,
+        cores: 2,
         workers: 1,
+        producers: None,
     };
     let nap = Duration::from_micros(300);
     for (setting, room, relief, expected) in [
@@ -248,10 +289,7 @@ fn a_smaller_room_ends_spinning() {
         idler.idle(at(0), &Pressure::UNKNOWN, Relief::None),
         Wait::Spin
     );
-    idler.set_room(Room {
-        cpus: 1,
-        workers: 2,
-    });
+    idler.set_room(Room { workers: 4, ..ROOM });
     assert_eq!(
         idler.idle(at(1), &Pressure::UNKNOWN, Relief::None),
         Wait::Halt
@@ -282,12 +320,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..300)
 }
 
+fn rooms() -> impl Strategy<Value = (u32, u32, Option<u32>)> {
+    (0..9_u32, 0..4_u32, prop::option::of(0..9_u32))
+}
+
 proptest! {
     /// No spin is longer than the bound, none begins again before there was work, and none comes
     /// while others want the CPU; whatever the clock and the numbers are.
     #[test]
-    fn spinning_is_bounded(steps in steps(), cpus in 0..4_u32, workers in 0..4_u32) {
-        let room = Room { cpus, workers };
+    fn spinning_is_bounded(steps in steps(), (cores, workers, producers) in rooms()) {
+        let room = Room { cores, workers, producers };
         let mut idler = Idler::new(Idle::Adaptive, room);
         let (mut now, mut since, mut halted) = (0_u64, None, false);
         for (time, jumps, works, involuntary, waiting, halt_ns) in steps {
@@ -304,7 +346,7 @@ proptest! {
             if said == Wait::Spin {
                 prop_assert!(now >= since && now - since < SPIN_MAX.as_nanos() as u64);
                 prop_assert!(!halted && waiting == 0 && involuntary < 2);
-                prop_assert!(room.for_spinning());
+                prop_assert!(room.for_spinning() && producers.unwrap_or(0) < cores);
             }
             halted = said == Wait::Halt;
         }

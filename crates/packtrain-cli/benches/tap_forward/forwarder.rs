@@ -187,9 +187,11 @@ impl Process {
         let start = Instant::now();
         loop {
             for task in self.tasks()? {
-                // A thread may end while it is looked at.
+                // A thread may end while it is looked at. Only a worker has a number: a program may
+                // be called packtrain-old.
                 let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
-                if name.starts_with("packtrain-") {
+                let number = name.trim_end().strip_prefix("packtrain-");
+                if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
                     return Ok(());
                 }
             }

@@ -33,13 +33,13 @@ impl Better {
     }
 }
 
-/// Works out the regret of a cell's adaptive row, which is the last one.
-pub(super) fn judge(cell: &mut [Row]) {
+/// Works out the regret of a cell's adaptive row, which is the last one. It is one of so many `cells`.
+pub(super) fn judge(cell: &mut [Row], cells: usize) {
     let Some((adaptive, fixed)) = cell.split_last_mut() else {
         return;
     };
     let fixed: Vec<_> = fixed.iter().map(Row::judged).collect();
-    adaptive.regret = regret(&adaptive.judged(), &fixed, Better::of(adaptive));
+    adaptive.regret = regret(&adaptive.judged(), &fixed, Better::of(adaptive), cells);
 }
 
 /// Which rows of a cell run again, its adaptive one last; none where the goal was reached, or where
@@ -69,7 +69,7 @@ pub(super) fn rows(cell: &[Row]) -> Vec<usize> {
 
 /// Works the regret of a cell's adaptive row out again, by the runs of the second look; what it was
 /// is kept beside it. Nothing is changed where there were none.
-pub(super) fn judge_again(cell: &mut [Row]) {
+pub(super) fn judge_again(cell: &mut [Row], cells: usize) {
     let Some((adaptive, fixed)) = cell.split_last_mut() else {
         return;
     };
@@ -79,7 +79,8 @@ pub(super) fn judge_again(cell: &mut [Row]) {
         .iter()
         .map(|&index| fixed[index].judged_again())
         .collect();
-    let found = regret(&adaptive.judged_again(), &figures, Better::of(adaptive));
+    let again = adaptive.judged_again();
+    let found = regret(&again, &figures, Better::of(adaptive), cells);
     let (Some(first), Some(found)) = (adaptive.regret, found) else {
         return;
     };
@@ -122,7 +123,7 @@ mod tests {
         let mut rows: Vec<_> = all.iter().zip(fixed).map(|(one, &f)| of(one, f)).collect();
         assert_eq!(rows.len(), fixed.len());
         rows.push(of(&schedule::adaptive(), adaptive));
-        judge(&mut rows);
+        judge(&mut rows, 1);
         rows
     }
 
@@ -139,7 +140,7 @@ mod tests {
             );
             cell[index].again = again.samples;
         }
-        judge_again(cell);
+        judge_again(cell, 1);
     }
 
     #[test]
@@ -185,7 +186,7 @@ mod tests {
     fn without_a_second_look_the_first_stands() {
         let mut cell = cell(Load::Saturation, &[700, 1000], 500);
         let first = cell[2].regret;
-        judge_again(&mut cell);
+        judge_again(&mut cell, 1);
         assert_eq!((cell[2].regret, cell[2].first), (first, None));
     }
 }

@@ -54,27 +54,30 @@ fn cell(row: &Row, rows: &[Row]) -> Option<Claim> {
         let (first, repeats) = (percent(first.regret), row.again.len());
         format!("; looked at again {repeats} times, {first} at first")
     });
+    let (what, expected, most, in_noise) = if row.cell.load.is_paced() {
+        let most = percent(LATENCY_REGRET_MAX);
+        let expected = format!("at most {most}");
+        let in_noise = Verdict::Direction;
+        ("p99 latency", expected, LATENCY_REGRET_MAX, in_noise)
+    } else {
+        let most = percent(THROUGHPUT_REGRET_MAX);
+        let expected = format!("at most {most}, or within the noise");
+        let in_noise = Verdict::Reproduced;
+        ("throughput", expected, THROUGHPUT_REGRET_MAX, in_noise)
+    };
+    let (verdict, certain) = match regret.is_loss() {
+        _ if regret.regret <= most => (Verdict::Reproduced, ""),
+        None => (Verdict::Direction, ", of too few repeats to be certain"),
+        Some(false) => (in_noise, ", which may be chance"),
+        Some(true) => (Verdict::NotReproduced, ", which is no chance"),
+    };
     let measured = format!(
-        "a regret of {} ({} to {}), beside {best}{}",
+        "a regret of {} ({} to {}{certain}), beside {best}{}",
         percent(regret.regret),
         percent(regret.low),
         percent(regret.high),
         again.unwrap_or_default()
     );
-    let (what, expected, verdict) = if row.cell.load.is_paced() {
-        let verdict = match regret.regret <= LATENCY_REGRET_MAX {
-            true => Verdict::Reproduced,
-            false if regret.is_noise() => Verdict::Direction,
-            false => Verdict::NotReproduced,
-        };
-        let most = percent(LATENCY_REGRET_MAX);
-        ("p99 latency", format!("at most {most}"), verdict)
-    } else {
-        let near = regret.regret <= THROUGHPUT_REGRET_MAX || regret.is_noise();
-        let most = percent(THROUGHPUT_REGRET_MAX);
-        let expected = format!("at most {most}, or within the noise");
-        ("throughput", expected, Verdict::of(near))
-    };
     Some(Claim {
         claim: format!("adaptive comes near the best {what}: {}", row.cell),
         expected,

@@ -6,8 +6,17 @@
 //! round (two-fold cross-fitting). Both figures of a comparison come from the same repeat, so from
 //! about the same time, and what is given is the median of their ratios with its bootstrap
 //! interval.
+//!
+//! That interval is of one situation. Of 36 that lose nothing, one is outside of its 95 % by chance
+//! in most sweeps. So what an adaptive setting is said to lose for certain is the end of a wider
+//! interval: one of a kind that holds the truth in all situations of a sweep at once, in 95 of 100
+//! sweeps (Bonferroni). By the sign test, as the tails of a bootstrap of few values are not to be
+//! relied on so far out.
 
-use packtrain_bench::statistics::{self, Estimate};
+use packtrain_bench::statistics;
+
+/// Share of the sweeps in which a loss that is called certain may be more than the true one.
+const MISSED: f64 = 0.05;
 
 /// Repeats without which nothing is called the worst: of two each half has one.
 const WORST_REPEATS: usize = 4;
@@ -30,6 +39,9 @@ pub struct Regret {
     pub low: f64,
     /// Upper end.
     pub high: f64,
+    /// How much worse it is for certain: at least so much, in all situations that are compared at
+    /// once, in 95 of 100 sweeps. `None` where the repeats are too few to say.
+    pub certain: Option<f64>,
     /// The best setting by all repeats, to be named.
     pub best: usize,
     /// The worst.
@@ -42,18 +54,24 @@ pub struct Regret {
 }
 
 impl Regret {
-    /// Whether the difference to the best is within the noise.
+    /// Whether it is worse than the best beyond the noise, and so as one of all situations that are
+    /// compared. `None` where the repeats are too few to say.
     #[must_use]
-    pub fn is_noise(&self) -> bool {
-        self.low <= 0.0 && self.high >= 0.0
+    pub fn is_loss(&self) -> Option<bool> {
+        self.certain.map(|certain| certain > 0.0)
     }
 }
 
 /// The regret of `adaptive` beside `fixed`: a figure of each for every repeat, in the order of the
-/// repeats. `None` for fewer than two repeats, for no fixed setting, and where a figure is not
-/// positive or missing.
+/// repeats. It is one of so many `situations` that are compared. `None` for fewer than two repeats,
+/// for no fixed setting, and where a figure is not positive or missing.
 #[must_use]
-pub fn regret(adaptive: &[f64], fixed: &[Vec<f64>], better: Better) -> Option<Regret> {
+pub fn regret(
+    adaptive: &[f64],
+    fixed: &[Vec<f64>],
+    better: Better,
+    situations: usize,
+) -> Option<Regret> {
     let repeats = adaptive.len();
     if repeats < 2 || fixed.is_empty() || fixed.iter().any(|one| one.len() != repeats) {
         return None;
@@ -68,8 +86,10 @@ pub fn regret(adaptive: &[f64], fixed: &[Vec<f64>], better: Better) -> Option<Re
     };
     let (adaptive, fixed) = (good(adaptive), fixed.iter().map(|one| good(one)));
     let fixed: Vec<_> = fixed.collect();
-    let beside_best = beside(&adaptive, &fixed, best_of)?;
-    let beside_worst = beside(&adaptive, &fixed, worst_of)?;
+    let ratios = beside(&adaptive, &fixed, best_of);
+    let beside_best = statistics::estimate(&ratios)?;
+    let beside_worst = statistics::estimate(&beside(&adaptive, &fixed, worst_of))?;
+    let widest = statistics::median_interval(&ratios, MISSED / situations.max(1) as f64);
     // As much more as the best reaches, of what the best reaches; of latency, of what it has.
     let loss = |ratio: f64| match better {
         Better::Higher => 1.0 - ratio,
@@ -82,6 +102,7 @@ pub fn regret(adaptive: &[f64], fixed: &[Vec<f64>], better: Better) -> Option<Re
         regret: loss(beside_best.median),
         low: loss(beside_best.high),
         high: loss(beside_best.low),
+        certain: widest.map(|(_, high)| loss(high)),
         best: best_of(&fixed, &all),
         worst,
         is_worst: repeats >= WORST_REPEATS && is_below && beside_worst.high < 1.0,
@@ -92,7 +113,7 @@ pub fn regret(adaptive: &[f64], fixed: &[Vec<f64>], better: Better) -> Option<Re
 type Choose = fn(&[Vec<f64>], &[usize]) -> usize;
 
 /// The ratios of `adaptive` to the setting that the other half of the repeats chooses.
-fn beside(adaptive: &[f64], fixed: &[Vec<f64>], choose: Choose) -> Option<Estimate> {
+fn beside(adaptive: &[f64], fixed: &[Vec<f64>], choose: Choose) -> Vec<f64> {
     let half = |odd: usize| -> Vec<usize> {
         let repeats = 0..adaptive.len();
         repeats.filter(|repeat| repeat % 2 == odd).collect()
@@ -104,7 +125,7 @@ fn beside(adaptive: &[f64], fixed: &[Vec<f64>], choose: Choose) -> Option<Estima
         let repeats = halves[figures_of].iter();
         ratios.extend(repeats.map(|&repeat| adaptive[repeat] / chosen[repeat]));
     }
-    statistics::estimate(&ratios)
+    ratios
 }
 
 fn median_of(values: &[f64], repeats: &[usize]) -> f64 {
@@ -141,12 +162,12 @@ mod tests {
     #[test]
     fn a_loss_is_a_fraction_of_the_best() {
         let fixed = vec![vec![50.0; 6], vec![100.0; 6], vec![80.0; 6]];
-        let found = regret(&[95.0; 6], &fixed, Better::Higher).unwrap();
+        let found = regret(&[95.0; 6], &fixed, Better::Higher, 1).unwrap();
         assert!((found.regret - 0.05).abs() < 1e-12);
         assert_eq!((found.best, found.worst, found.is_worst), (1, 0, false));
-        assert!(!found.is_noise());
+        assert_eq!(found.is_loss(), Some(true));
         // Latency: 10 % more than the least.
-        let found = regret(&[55.0; 6], &fixed, Better::Lower).unwrap();
+        let found = regret(&[55.0; 6], &fixed, Better::Lower, 1).unwrap();
         assert!((found.regret - 0.1).abs() < 1e-12);
         assert_eq!((found.best, found.worst), (0, 1));
     }
@@ -154,17 +175,29 @@ mod tests {
     #[test]
     fn who_is_better_than_the_best_has_a_regret_below_zero() {
         let fixed = vec![vec![50.0; 4], vec![100.0; 4]];
-        let higher = regret(&[110.0; 4], &fixed, Better::Higher).unwrap();
-        let lower = regret(&[40.0; 4], &fixed, Better::Lower).unwrap();
+        let higher = regret(&[110.0; 4], &fixed, Better::Higher, 1).unwrap();
+        let lower = regret(&[40.0; 4], &fixed, Better::Lower, 1).unwrap();
         assert!(higher.regret < 0.0 && lower.regret < 0.0);
     }
 
     #[test]
     fn the_worst_is_worse_than_all_others() {
         let fixed = vec![vec![50.0; 4], vec![100.0; 4]];
-        assert!(regret(&[49.0; 4], &fixed, Better::Higher).unwrap().is_worst);
-        assert!(!regret(&[50.0; 4], &fixed, Better::Higher).unwrap().is_worst);
-        assert!(regret(&[101.0; 4], &fixed, Better::Lower).unwrap().is_worst);
+        assert!(
+            regret(&[49.0; 4], &fixed, Better::Higher, 1)
+                .unwrap()
+                .is_worst
+        );
+        assert!(
+            !regret(&[50.0; 4], &fixed, Better::Higher, 1)
+                .unwrap()
+                .is_worst
+        );
+        assert!(
+            regret(&[101.0; 4], &fixed, Better::Lower, 1)
+                .unwrap()
+                .is_worst
+        );
     }
 
     /// What is the worst in the even repeats is the best in the odd ones, and the other way round.
@@ -176,10 +209,10 @@ mod tests {
             vec![10.0, 100.0, 10.0, 100.0, 10.0, 100.0],
             vec![100.0, 10.0, 100.0, 10.0, 100.0, 10.0],
         ];
-        let found = regret(&[70.0; 6], &fixed, Better::Higher).unwrap();
+        let found = regret(&[70.0; 6], &fixed, Better::Higher, 1).unwrap();
         assert!(!found.is_worst, "{found:?}");
         // Slower than both in each repeat it is.
-        let found = regret(&[9.0; 6], &fixed, Better::Higher).unwrap();
+        let found = regret(&[9.0; 6], &fixed, Better::Higher, 1).unwrap();
         assert!(found.is_worst, "{found:?}");
     }
 
@@ -187,7 +220,7 @@ mod tests {
     fn two_repeats_call_nobody_the_worst() {
         for (repeats, is_worst) in [(2, false), (3, false), (4, true)] {
             let fixed = vec![vec![50.0; repeats], vec![100.0; repeats]];
-            let found = regret(&vec![49.0; repeats], &fixed, Better::Higher).unwrap();
+            let found = regret(&vec![49.0; repeats], &fixed, Better::Higher, 1).unwrap();
             assert_eq!(found.is_worst, is_worst, "{repeats}");
         }
     }
@@ -203,7 +236,7 @@ mod tests {
                 .map(|_| noisy(&mut random, 100.0, 0.05, 6))
                 .collect();
             let adaptive = noisy(&mut random, 100.0, 0.05, 6);
-            honest += regret(&adaptive, &fixed, Better::Higher).unwrap().regret;
+            honest += regret(&adaptive, &fixed, Better::Higher, 1).unwrap().regret;
             let best = fixed.iter().map(|one| statistics::median(one));
             let best = best.fold(0.0, f64::max);
             biased += 1.0 - statistics::median(&adaptive) / best;
@@ -213,23 +246,59 @@ mod tests {
         assert!(biased > 0.03, "{biased}");
     }
 
+    /// Of sweeps of 36 situations in which nobody loses anything, the share in which somebody is
+    /// said to; and of those that lose 10 %, the share that are.
+    #[test]
+    fn a_sweep_of_equals_is_called_a_loss_seldom_and_a_loss_mostly() {
+        let (repeats, situations, sweeps) = (24, 36, 40);
+        let mut random = Random::new(11);
+        let mut is_loss = |level: f64| {
+            let fixed: Vec<_> = (0..3)
+                .map(|_| noisy(&mut random, 100.0, 0.05, repeats))
+                .collect();
+            let adaptive = noisy(&mut random, level, 0.05, repeats);
+            let found = regret(&adaptive, &fixed, Better::Higher, situations).unwrap();
+            (found.is_loss().unwrap(), found.low > 0.0)
+        };
+        let (mut wrong, mut wrong_alone, mut right) = (0, 0, 0);
+        for _ in 0..sweeps {
+            let all: Vec<_> = (0..situations).map(|_| is_loss(100.0)).collect();
+            wrong += u32::from(all.iter().any(|one| one.0));
+            wrong_alone += u32::from(all.iter().any(|one| one.1));
+            right += u32::from(is_loss(90.0).0);
+        }
+        assert!(wrong <= 4, "{wrong} of {sweeps}");
+        // By the interval of one situation it would be in most of them.
+        assert!(wrong_alone > sweeps / 2, "{wrong_alone} of {sweeps}");
+        assert!(right >= sweeps * 9 / 10, "{right} of {sweeps}");
+    }
+
+    #[test]
+    fn too_few_repeats_are_certain_of_nothing() {
+        let fixed = vec![vec![50.0; 6], vec![100.0; 6]];
+        for (situations, is_loss) in [(1, Some(true)), (2, None), (36, None)] {
+            let found = regret(&[80.0; 6], &fixed, Better::Higher, situations).unwrap();
+            assert_eq!(found.is_loss(), is_loss, "{situations}");
+        }
+    }
+
     #[test]
     fn a_drift_that_all_share_is_no_regret() {
         // The machine becomes half as fast in the course of the repeats.
         let drift = [100.0, 90.0, 80.0, 70.0, 60.0, 50.0];
         let fixed = vec![drift.to_vec(), drift.map(|x| x * 0.9).to_vec()];
-        let found = regret(&drift, &fixed, Better::Higher).unwrap();
+        let found = regret(&drift, &fixed, Better::Higher, 1).unwrap();
         assert_eq!((found.regret, found.low, found.high), (0.0, 0.0, 0.0));
-        assert!(found.is_noise());
+        assert_eq!(found.is_loss(), Some(false));
     }
 
     #[test]
     fn too_little_is_nothing() {
-        assert_eq!(regret(&[1.0], &[vec![1.0]], Better::Higher), None);
-        assert_eq!(regret(&[1.0, 1.0], &[], Better::Higher), None);
+        assert_eq!(regret(&[1.0], &[vec![1.0]], Better::Higher, 1), None);
+        assert_eq!(regret(&[1.0, 1.0], &[], Better::Higher, 1), None);
         let short = [vec![1.0]];
-        assert_eq!(regret(&[1.0, 1.0], &short, Better::Higher), None);
+        assert_eq!(regret(&[1.0, 1.0], &short, Better::Higher, 1), None);
         let zero = [vec![0.0, 1.0]];
-        assert_eq!(regret(&[1.0, 1.0], &zero, Better::Higher), None);
+        assert_eq!(regret(&[1.0, 1.0], &zero, Better::Higher, 1), None);
     }
 }

@@ -91,7 +91,7 @@ impl Sweep<'_> {
         };
         outcome.repeats = self.look(&first, outcome, tell)?;
         for cell in outcome.rows.chunk_by_mut(|a, b| a.cell == b.cell) {
-            again::judge(cell);
+            again::judge(cell, cells);
         }
         if !outcome.stopped && self.options.again > 1 {
             self.again(outcome, a_run, tell)?;
@@ -132,7 +132,7 @@ impl Sweep<'_> {
         };
         outcome.again = self.look(&second, outcome, tell)?;
         for cell in outcome.rows.chunk_by_mut(|a, b| a.cell == b.cell) {
-            again::judge_again(cell);
+            again::judge_again(cell, self.cells.len());
         }
         Ok(())
     }

@@ -302,6 +302,8 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
             map.insert(name.into(), of(|one| one.regret));
             map.insert(format!("{name}_low"), of(|one| one.low));
             map.insert(format!("{name}_high"), of(|one| one.high));
+            let certain = regret.and_then(|one| one.certain);
+            map.insert(format!("{name}_certain"), json!(certain.map(rounded)));
         }
         map.insert("regret_of".into(), of.into());
         map.insert("best".into(), json!(regret.and_then(|one| name(one.best))));

@@ -42,9 +42,9 @@ pub fn estimate(values: &[f64]) -> Option<Estimate> {
 }
 
 /// Between which of `values` the median is of all that they are a sample of; it is elsewhere, below
-/// or above, with a probability of `miss` at most. By the sign test (Dixon and Mood 1946): each value
-/// is above the median as often as below it, whatever else they have in common. `None` where they
-/// are too few for that, as fewer than six are for 5 %.
+/// or above, with a probability of `miss` at most. By the sign test (Dixon and Mood 1946): each
+/// value is above the median as often as below it, whatever else they have in common. `None` where
+/// they are too few for that, as fewer than six are for 5 %.
 pub fn median_interval(values: &[f64], miss: f64) -> Option<(f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

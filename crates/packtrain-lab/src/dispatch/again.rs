@@ -33,7 +33,8 @@ impl Better {
     }
 }
 
-/// Works out the regret of a cell's adaptive row, which is the last one. It is one of so many `cells`.
+/// Works out the regret of a cell's adaptive row, which is the last one. The cell is one of so many
+/// `cells`.
 pub(super) fn judge(cell: &mut [Row], cells: usize) {
     let Some((adaptive, fixed)) = cell.split_last_mut() else {
         return;

@@ -191,10 +191,10 @@ pub(super) fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64)
     }
 }
 
-/// Two situations of `null:`, one at saturation and one paced, in which all fixed settings have 1000
-/// packets and 1 us. The adaptive one has `packets` and `latency_ns` in each repeat, but in the last
-/// of them what the others have, and a tenth more of it, if it is `lucky` there. They are two of so
-/// many `situations`.
+/// Two situations of `null:`, one at saturation and one paced, in which all fixed settings have
+/// 1000 packets and 1 us. The adaptive one has `packets` and `latency_ns` in each repeat, but in
+/// the last of them a tenth more and less than the others, if it is `lucky`. The two are of so many
+/// `situations`.
 fn compared(packets: u64, latency_ns: u64, lucky: bool, situations: usize) -> Outcome {
     let all = schedule::settings(&[], &[Placement::None]);
     let mut outcome = Outcome::default();

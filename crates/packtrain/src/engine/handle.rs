@@ -189,9 +189,10 @@ impl TxHandles {
 ///
 /// A handle is for one thread at a time; a clone has counters of its own, for another thread. Each
 /// that exists counts as a thread that sends, whether it does or not: `dispatch=adaptive` leaves it
-/// a CPU, and takes a queue with two for one where producers contend, and `idle=adaptive` a worker
-/// for one in their way where there are as many as CPUs. Drop what is not needed. What
-/// it sends keeps its order. Where the ring in front of the queue is idle, or was left by another
+/// a CPU, and takes a queue with two for one where producers contend, and a worker spins only where
+/// a core is left beside them, and naps in the way of as many as there are CPUs. A thread with a
+/// handle to each of several queues counts as several. Drop what is not needed. What it sends keeps
+/// its order. Where the ring in front of the queue is idle, or was left by another
 /// thread that has sent enough for others, the calling thread gives the packets to the device
 /// itself, as `dispatch=` says: what is in the ring, up to a budget. It never waits but in
 /// [`TxHandle::send_blocking`]. While there is a handle, a worker that polls pauses for a

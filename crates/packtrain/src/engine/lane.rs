@@ -34,7 +34,7 @@ pub struct TxLane<T: TxDescriptors> {
     woken: Cell<bool>,
     lookout: Lookout,
     helpers: Helpers,
-    /// The last visit found packets in the ring.
+    /// The last visit sent packets that were in the ring.
     found: bool,
     /// Until when the ring need not be looked at, since it had nothing for the worker and who
     /// leaves it anything says so; or as of now, since what is there is a producer's.
@@ -107,7 +107,8 @@ impl<T: TxDescriptors> TxLane<T> {
         self.quiet_until.get().is_some()
     }
 
-    /// Whether the step found packets in the ring.
+    /// Whether the step sent packets that were in the ring. Not where the device took no more: its
+    /// wake-up is waited for, and is not worth to look for.
     pub(super) const fn found(&self) -> bool {
         self.found
     }

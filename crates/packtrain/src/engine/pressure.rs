@@ -87,6 +87,11 @@ impl Gauge {
         (pressure, syscalls)
     }
 
+    /// Nobody has looked for a while: what happened before the next look is nobody's fault.
+    pub(super) const fn forget(&mut self) {
+        self.last = None;
+    }
+
     /// A sleep has ended so much later than it was meant to: that is what it takes to come back.
     pub(super) fn came_back(&mut self, late: Duration) {
         self.halt_ns = late.min(HALT_MAX).as_nanos().max(1) as u64;

@@ -24,8 +24,9 @@ const HEARD: Duration = Duration::from_secs(1);
 pub(super) struct Others {
     /// How much of its work they do.
     pub relief: Relief,
-    /// How many threads they are, as each handle counts as one; `None` where nobody knows who makes
-    /// the packets, as the worker receives some, or has none.
+    /// How many threads they are, as each handle counts as one, and one behind a device that the
+    /// worker receives from; `None` where nobody has a handle, so that it is not known who makes
+    /// the packets.
     pub producers: Option<u32>,
 }
 

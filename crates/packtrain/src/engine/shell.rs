@@ -12,7 +12,7 @@ use super::settings::{Settings, for_producers, room, take_priority};
 use super::sys::{Poll, THREAD_USAGE_SYSCALLS, thread_usage, wake_in_time};
 use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
-use crate::policy::idle::{Idle, Idler, Pressure, Room, Wait};
+use crate::policy::idle::{Idle, Idler, Pressure, Relief, Room, Wait};
 use crate::policy::priority::Priority;
 use crate::policy::topology::CpuId;
 use crate::stats::DropReason;
@@ -297,7 +297,19 @@ impl Waits {
     fn set_room(&mut self, room: Room) {
         self.room = room;
         self.idler.set_room(room);
-        self.spins = self.setting != Idle::Halt && room.for_spinning();
+        let spins = self.setting != Idle::Halt && room.for_spinning();
+        if spins && !self.spins {
+            self.gauge.forget();
+        }
+        self.spins = spins;
+    }
+
+    /// There are other cores, or workers. Who makes the packets is as it was.
+    fn reseat(&mut self, room: Room) {
+        self.set_room(Room {
+            producers: self.room.producers,
+            ..room
+        });
     }
 
     /// So many threads make the packets that the worker sends, as far as it knows.
@@ -308,6 +320,26 @@ impl Waits {
                 ..self.room
             });
         }
+    }
+
+    /// What to do after a step with nothing more to do, which began at `began`. `sent`: it sent
+    /// what applications had left to it. Then the time without work begins at its end: a drain may
+    /// take longer than anybody spins.
+    fn wait(
+        &mut self,
+        began: Instant,
+        sent: bool,
+        ended: impl FnOnce() -> Instant,
+        pressure: &Pressure,
+        relief: Relief,
+    ) -> Wait {
+        let since = if sent {
+            self.idler.busy(began);
+            ended()
+        } else {
+            began
+        };
+        self.idler.idle(since, pressure, relief)
     }
 }
 
@@ -372,10 +404,7 @@ where
     let (mut seen, mut slept_until) = (0, None);
     loop {
         if let Some(told) = seat.follow(&mut seen) {
-            waits.set_room(Room {
-                producers: waits.room.producers,
-                ..told.room
-            });
+            waits.reseat(told.room);
             worker.leave_cpus(told.for_producers);
             counters.syscalls.add(1);
         }
@@ -407,10 +436,6 @@ where
             Next::Arm => None,
             Next::SleepUntil(time) => Some(time),
         };
-        if worker.found() {
-            // All that was there has been sent.
-            waits.idler.busy(now);
-        }
         let others = worker.others(now);
         waits.set_producers(others.producers);
         let mut pressure = Pressure::UNKNOWN;
@@ -420,7 +445,8 @@ where
             counters.syscalls.add(syscalls);
             look_due = now.after(USAGE_AGE_MAX);
         }
-        let wait = waits.idler.idle(now, &pressure, others.relief);
+        let ended = || clock.now();
+        let wait = waits.wait(now, worker.found(), ended, &pressure, others.relief);
         if wait != Wait::Halt {
             if worker.is_shared() && !matches!(wait, Wait::Nap(_)) {
                 (0..PAUSES).for_each(|_| std::hint::spin_loop());
@@ -464,5 +490,74 @@ where
         counters.syscalls.add(syscalls);
         counters.wakeups.add(u64::from(woken));
         slept_until = until.filter(|_| !woken);
+    }
+}
+
+#[cfg(all(test, not(packtrain_loom)))]
+mod tests {
+    use super::*;
+
+    /// Two cores, of which one producer has one.
+    const SHARED: Room = Room {
+        cores: 2,
+        workers: 1,
+        producers: Some(1),
+    };
+
+    /// Under full load there are a few microseconds from the end of a drain to the next packet, and
+    /// a drain takes as long as its device does: a worker that counts it as a time without work
+    /// never spins for as long.
+    #[test]
+    fn however_long_a_drain_takes_it_is_no_time_without_work() {
+        let gap = Duration::from_micros(5);
+        for drain in [20, 100, 300, 500, 2_000].map(Duration::from_micros) {
+            let mut waits = Waits::new(Idle::Adaptive, SHARED);
+            let (mut now, mut halts) = (Instant::from_nanos(1), 0);
+            let mut next = |began, sent, ended| {
+                let (pressure, relief) = (Pressure::UNKNOWN, Relief::None);
+                waits.wait(began, sent, || ended, &pressure, relief)
+            };
+            for _ in 0..10_000 {
+                let ended = now.after(drain);
+                halts += u32::from(next(now, true, ended) == Wait::Halt);
+                // It looks in the middle of the gap, and at its end.
+                let looks = ended.after(gap / 2);
+                halts += u32::from(next(looks, false, looks) == Wait::Halt);
+                now = ended.after(gap);
+            }
+            assert_eq!(halts, 0, "{drain:?}");
+            // And the end of the load ends it, at a time that is bounded.
+            let later = now.after(drain + 2 * crate::policy::idle::SPIN_MAX);
+            assert_eq!(next(now, false, now), Wait::Spin);
+            assert_eq!(next(later, false, later), Wait::Halt);
+        }
+    }
+
+    #[test]
+    fn who_makes_the_packets_is_still_known_on_other_cpus() {
+        let mut waits = Waits::new(
+            Idle::Poll,
+            Room {
+                producers: None,
+                ..SHARED
+            },
+        );
+        let wait = |waits: &mut Waits| {
+            let now = Instant::from_nanos(1);
+            waits.wait(now, false, || now, &Pressure::UNKNOWN, Relief::None)
+        };
+        assert_eq!(wait(&mut waits), Wait::Yield, "nobody knows");
+        waits.set_producers(Some(1));
+        assert_eq!(wait(&mut waits), Wait::Spin);
+        let told = Room {
+            producers: None,
+            ..SHARED
+        };
+        waits.reseat(Room { cores: 1, ..told });
+        assert_eq!(wait(&mut waits), Wait::Yield);
+        waits.reseat(told);
+        assert_eq!(wait(&mut waits), Wait::Spin);
+        waits.set_producers(Some(2));
+        assert_eq!(wait(&mut waits), Wait::Yield);
     }
 }

@@ -326,12 +326,12 @@ where
         any(&self.a.tx, TxLane::is_shared) || any(&self.b.tx, TxLane::is_shared)
     }
 
-    /// Whether the last step found packets that applications had left to this worker.
+    /// Whether the last step sent packets that applications had left to this worker.
     pub(super) fn found(&self) -> bool {
         any(&self.a.tx, TxLane::found) || any(&self.b.tx, TxLane::found)
     }
 
-    /// What those do who submit to this worker's queues: nothing, where it receives.
+    /// What those do who submit to this worker's queues: no work of its own, where it receives.
     pub(super) fn others(&mut self, now: Instant) -> Others {
         fn received<R: RxDescriptors>(lanes: &[RxLane<R>]) -> u64 {
             let counts = lanes.iter().map(|lane| lane.queue.received());
@@ -349,14 +349,12 @@ where
         // Every queue is looked at, whatever the others say.
         let reliefs = of(&mut self.a.tx, now).chain(of(&mut self.b.tx, now));
         let relief = reliefs.reduce(Relief::and).unwrap_or_default();
-        if heard {
-            return Others::default();
-        }
         let a = self.a.tx.iter().map(TxLane::handles);
-        let handles = a.chain(self.b.tx.iter().map(TxLane::handles)).sum();
+        let handles: u32 = a.chain(self.b.tx.iter().map(TxLane::handles)).sum();
         Others {
-            relief,
-            producers: Some(handles).filter(|handles| *handles > 0),
+            relief: if heard { Relief::None } else { relief },
+            // Behind a device that it hears there is one at least.
+            producers: (handles > 0).then(|| handles.saturating_add(u32::from(heard))),
         }
     }
 

@@ -539,7 +539,7 @@ impl<T: TxDescriptors> Egress<T> {
     }
 
     /// Drains as the consumer, and sees to it that somebody comes if there is more to do. Says
-    /// whether anything was taken out of the ring.
+    /// whether anything was taken out of the ring, and the device took what it was given.
     fn drain(
         &self,
         producer: &Producer,
@@ -551,7 +551,7 @@ impl<T: TxDescriptors> Egress<T> {
     ) -> bool {
         let (exit, took) = self.turns(consumer, own, budget, visit, now);
         self.left(producer, exit, took, now);
-        took
+        took && !matches!(exit, Exit::Stalled(_))
     }
 
     /// Drains; says also whether anything was taken out of the ring.
@@ -636,7 +636,8 @@ impl<T: TxDescriptors> Egress<T> {
 
     /// The worker's turn at the start of a step: what was left to it, what a device has completed,
     /// what is due by time. Once, unless the ring is somebody else's. `recheck`: also where nothing
-    /// of that can be seen. Says whether anything was taken out of the ring.
+    /// of that can be seen. Says whether anything was taken out of the ring, and the device took
+    /// all that it was given.
     pub(super) fn serve(
         &self,
         producer: &Producer,

@@ -433,13 +433,21 @@ fn a_step_that_drained_a_ring_has_found_work() {
         assert!(!world.worker(0).found(), "once");
     }
     assert_eq!(world.b[0].tx().sent, [0, 1, 2]);
+    // In front of a full device it has not: what it took out of the ring waits as before.
+    world.b[0].tx().room = 0;
+    assert_eq!(handle.try_send(&mut burst(&world.arena, [3])), Ok(1));
+    world.worker(0).step(NOW).unwrap();
+    assert!(!world.worker(0).found(), "it stalls");
+    world.b[0].make_room(1);
+    settle(world.worker(0));
+    assert_eq!(world.b[0].tx().sent, [0, 1, 2, 3]);
     drop(handle);
     world.closed();
 }
 
 /// What the room is counted by that a worker has to spin in.
 #[test]
-fn producers_are_known_where_no_device_is_one() {
+fn producers_are_those_with_handles_and_one_behind_a_device() {
     let mut world = one(Dispatch::Deferred);
     settle(world.worker(0));
     let second = |seconds: u64| us(seconds * 1_000_000);
@@ -448,7 +456,8 @@ fn producers_are_known_where_no_device_is_one() {
     assert_eq!(world.worker(0).others(second(1)).producers, Some(2));
     world.a[0].arrive([1_000]);
     settle(world.worker(0));
-    for (time, expected) in [(2, None), (3, Some(2))] {
+    // One more is behind the device, for a second.
+    for (time, expected) in [(2, Some(3)), (3, Some(2))] {
         let others = world.worker(0).others(second(time));
         assert_eq!(others.producers, expected, "{time} s");
     }

@@ -120,6 +120,44 @@ fn a_thread_with_nothing_to_do_waits_as_it_was_told() {
     }
 }
 
+/// Of two cores one is the worker's as long as one application has a handle: it spins. Before that
+/// and after it lets others run each time, since nobody knows who makes the packets.
+#[test]
+fn a_worker_spins_on_the_core_that_a_producer_leaves() {
+    let room = Room {
+        cores: 2,
+        workers: 1,
+        producers: None,
+    };
+    let mut world = world([1, 1], ENDLESS, None, || Forward).unwrap();
+    let workers = world.workers.take().expect("started once");
+    let counters = Arc::clone(workers[0].counters());
+    let intake = world.intake.clone();
+    let settings = Settings {
+        idle: Idle::Poll,
+        ..Settings::default()
+    };
+    let running = Running::start_in(room, workers, intake, &settings, &[None]).unwrap();
+    // Of 1000 looks, how many let others run. Where somebody wants the CPU all do, for a while.
+    let yields = || {
+        let (steps, syscalls) = (counters.steps.get(), counters.syscalls.get());
+        wait_for("looks", || counters.steps.get() >= steps + 1_000);
+        counters.syscalls.get() - syscalls
+    };
+    wait_for("others to be let run", || yields() >= 900);
+    let handle = world.handles.queue(Port::B, 0).unwrap();
+    wait_for("a spin", || yields() < 500);
+    let other = handle.clone();
+    wait_for("others to be let run", || yields() >= 900);
+    drop(other);
+    wait_for("a spin", || yields() < 500);
+    drop(handle);
+    wait_for("others to be let run", || yields() >= 900);
+    running.stop();
+    running.join().unwrap();
+    world.closed();
+}
+
 /// Says what nice value its thread has.
 struct Nice(mpsc::Sender<i32>);
 

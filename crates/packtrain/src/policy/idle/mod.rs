@@ -109,7 +109,7 @@ pub struct Room {
     /// Workers that run on them, this one included.
     pub workers: u32,
     /// Threads that make the packets of this worker. `None` where nobody knows how many those are:
-    /// it receives from a device.
+    /// no application has a handle, so they come from a device.
     pub producers: Option<u32>,
 }
 

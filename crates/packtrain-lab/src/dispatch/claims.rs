@@ -1,5 +1,6 @@
 //! What the bench is to show.
 
+use super::regret::{Better, Together, together};
 use super::{Outcome, Row, Sample};
 use crate::claim::{Claim, Verdict};
 use packtrain::policy::dispatch::Dispatch;
@@ -25,6 +26,7 @@ pub fn claims(outcome: &Outcome) -> Vec<Claim> {
         cell(row, fixed).or_else(|| without_figure(row))
     });
     claims.extend(cells);
+    claims.extend(latency(outcome));
     claims.extend(never_worst(&adaptive));
     claims.extend(switches(&adaptive));
     claims.extend(no_wakeup(outcome));
@@ -83,6 +85,51 @@ fn cell(row: &Row, rows: &[Row]) -> Option<Claim> {
         expected,
         measured,
         verdict,
+        must: false,
+    })
+}
+
+/// What the adaptive setting loses of p99 in all paced situations together, and what the plainest
+/// fixed one does that is compared in the same way: the ratio of a single one may be noise alone.
+/// By the first look, in which all were measured as often.
+fn latency(outcome: &Outcome) -> Option<Claim> {
+    let paced = |cell: &&[Row]| cell[0].cell.load.is_paced();
+    let cells: Vec<&[Row]> = outcome.cells().filter(paced).collect();
+    let of = |is_one: fn(&Row) -> bool| {
+        let situation = |cell: &&[Row]| {
+            let one = cell.iter().find(|row| is_one(row))?.judged();
+            let others = cell.iter().filter(|row| !is_one(row) && !row.is_adaptive());
+            Some((one, others.map(Row::judged).collect()))
+        };
+        let situations: Option<Vec<_>> = cells.iter().map(situation).collect();
+        together(&situations?, Better::Lower)
+    };
+    let found = of(Row::is_adaptive).filter(|_| cells.len() > 1)?;
+    let text = |one: Together| {
+        let [regret, low, high] = [one.regret, one.low, one.high].map(percent);
+        format!("{regret} ({low} to {high})")
+    };
+    let plain = of(|row| super::is_plain(&row.settings)).map(|plain| {
+        let plain = text(plain);
+        format!("; {} in its place: {plain}", super::named(&super::plain()))
+    });
+    Some(Claim {
+        claim: "p99 latency of adaptive in all paced situations together".to_owned(),
+        expected: format!("a regret of at most {}", percent(LATENCY_REGRET_MAX)),
+        measured: format!(
+            "{}, by {} pairs of runs in {} situations{}",
+            text(found),
+            found.pairs,
+            cells.len(),
+            plain.unwrap_or_default()
+        ),
+        verdict: if found.regret <= LATENCY_REGRET_MAX {
+            Verdict::Reproduced
+        } else if found.low <= LATENCY_REGRET_MAX {
+            Verdict::Direction
+        } else {
+            Verdict::NotReproduced
+        },
         must: false,
     })
 }

@@ -64,6 +64,8 @@ pub struct Sample {
     pub switches: u64,
     /// Wakeups of the worker: by producers, and by the device where the worker waited for it.
     pub wakeups: u64,
+    /// How often what is in force changed, under adaptive dispatch: begins and ends of its trials.
+    pub changes: u64,
     /// CPU time that others took of this machine, as far as its clock ticks show.
     pub others: Duration,
     /// Nanoseconds from when stamped packets were due, or their sending was begun, until the device
@@ -186,6 +188,7 @@ struct Look {
     at: Instant,
     packets: u64,
     wakeups: u64,
+    changes: u64,
     cost: Cost,
     /// CPU time of everybody.
     machine: Duration,
@@ -314,6 +317,7 @@ impl Run<'_> {
                     elapsed: last.at.since(first.at),
                     packets: last.packets - first.packets,
                     wakeups: last.wakeups - first.wakeups,
+                    changes: last.changes - first.changes,
                     producers: cost.producers,
                     workers: cost.workers,
                     switches: cost.switches,
@@ -335,6 +339,7 @@ fn look(stats: &Stats, clock: &MonotonicClock) -> Result<Look, LabError> {
         process: Usage::of_process().cpu(),
         packets: tx.packets,
         wakeups: tx.wakeups,
+        changes: tx.dispatch_changes,
         cost,
     })
 }

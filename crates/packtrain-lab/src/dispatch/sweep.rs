@@ -6,9 +6,6 @@ use super::run::{Ran, Sample, Span, once};
 use super::schedule::{self, Cell};
 use super::{BenchError, Options, Outcome, Progress, Row, again};
 use packtrain::engine::Settings;
-use packtrain::policy::dispatch::Dispatch;
-use packtrain::policy::idle::Idle;
-use packtrain::policy::placement::Placement;
 use packtrain_bench::statistics;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -211,12 +208,7 @@ impl Sweep<'_> {
     /// Packets a second to be offered in each cell, and how long a run takes; `None` if the bench
     /// is to stop before that is known.
     fn rates(&self, outcome: &mut Outcome) -> Result<Option<Rates>, BenchError> {
-        let settings = Settings {
-            dispatch: Dispatch::Direct,
-            idle: Idle::Halt,
-            placement: Placement::None,
-            ..Settings::default()
-        };
+        let settings = super::plain();
         let mut capacities = HashMap::new();
         let mut rates = Vec::new();
         let (mut time, mut runs) = (Duration::ZERO, 0);

@@ -290,6 +290,9 @@ fn row(row: &Row, fixed: &[Row]) -> Value {
     map.insert("figures".into(), each(row.judged()));
     map.insert("again".into(), each(row.judged_again()));
     if row.is_adaptive() {
+        let changes = |samples: &[Sample]| samples.iter().map(|one| one.changes).collect();
+        map.insert("changes".into(), changes(&row.samples));
+        map.insert("changes_again".into(), changes(&row.again));
         let of = if cell.load.is_paced() {
             "p99_us"
         } else {

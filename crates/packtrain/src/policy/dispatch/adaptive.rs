@@ -20,11 +20,13 @@
 //! So times with contention are compared with others of the same kind only, and what is tried there
 //! with the mean of the time before and the time after.
 //!
-//! A load that is the same in half of the milliseconds is one that somebody paces, most likely: it
-//! would gain nothing, and what a trial leaves undone makes its packets late. A producer that sends
-//! as fast as it can is slowed down by this and that, and never so steady on the machines that were
-//! looked at. But on a quiet one it might be. So the first trial under a steady load comes later,
-//! and not never.
+//! A load that somebody paces would gain nothing by a trial, and what that leaves undone makes its
+//! packets late. Whatever holds it up, it makes up for: so what it has sent since some time is
+//! never more than what was due, and mostly just that, which grows with time at a constant rate. A
+//! producer that sends as fast as it can is slowed down by this and that, makes up for nothing, and
+//! was never so steady on the machines that were looked at. But on a quiet one it might be. So
+//! under a steady load the first trials come later, and not never. What does not look steady is
+//! looked at twice before the first one: a load begins with cold caches, or while others end.
 //!
 //! Each mode has times of its own at which it is tried, so that of two that may pay neither waits
 //! for the other to be tried again. A mode that was kept, and sends much less than when it was last
@@ -55,12 +57,15 @@ const TRIAL_WINDOWS: u8 = 3;
 const CROWDED_WINDOWS: u8 = 8;
 /// Windows before the first trial, so that there is something to compare with: their average.
 const SETTLED_WINDOWS: u8 = 8;
-/// A load is steady if of the windows before a trial those in the middle, half of them, are within
-/// one part in so many. What disturbs a paced load takes from one window and gives to the next. (On
-/// an Intel Xeon all of 99 paced loads were, and of 96 that were not none was, the nearest one in
-/// 149. On a noisy AMD EPYC 49 of 56 paced ones were, from one in 320 to one in 150 000; of 46 that
-/// were not none was, the nearest one in 210.)
-const STEADY_PART: u64 = 256;
+/// A load is steady if, of the moments between the windows before a trial and around them, at least
+/// so many are on one line, packets over time, and no other is above it: by no more than one part
+/// in [`STEADY_PART`] of what a window has. (On a noisy AMD EPYC, of nine moments 717 of 841 times
+/// under paced loads, of which a part was more than the port took, and 0 of 601 times under others,
+/// which had at most 5 on a line. That half of the windows have the same rate says less: 685 and 5
+/// times. A moment is on the line where the load has caught up by then, a window's rate is the
+/// usual one where it has at both of its ends.)
+const STEADY_MOMENTS: usize = 6;
+const STEADY_PART: u16 = 256;
 /// Deferring that sends less at first has so many windows more, and is then measured again: a
 /// worker that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
 /// Where several producers contend the worker was at work before, wherever it is.
@@ -304,8 +309,8 @@ pub(super) struct Adaptive {
     usual: u64,
     /// Throughput when `mode` was last compared with the other.
     compared: u64,
-    /// The throughput of each of the last windows.
-    recent: [u64; SETTLED_WINDOWS as usize],
+    /// Packets and nanoseconds of each of the last windows.
+    recent: [(u32, u32); SETTLED_WINDOWS as usize],
     /// Windows since `mode` was chosen, up to `SETTLED_WINDOWS`.
     settled: u8,
     /// Whether producers contend, in the windows that are compared.
@@ -324,6 +329,8 @@ pub(super) struct Adaptive {
     due: [Due; Mode::ALL.len()],
     /// From when on a mode that was left because it was slower than before may be tried at once.
     forgives: u64,
+    /// Whether a load that was not steady was looked at again, before the first trial.
+    looked: bool,
 }
 
 const fn nanos(duration: Duration) -> u64 {
@@ -344,7 +351,7 @@ impl Adaptive {
             wakeup_ns: WAKEUP_NS,
             usual: 0,
             compared: 0,
-            recent: [0; _],
+            recent: [(0, 0); _],
             settled: 0,
             crowded: false,
             strange: 0,
@@ -357,6 +364,7 @@ impl Adaptive {
                 every: nanos(TRIAL_EVERY_MIN),
             }; Mode::ALL.len()],
             forgives: 0,
+            looked: false,
         }
     }
 
@@ -467,7 +475,9 @@ impl Adaptive {
         self.usual = u64::try_from(sum / (known + 1)).unwrap_or(u64::MAX);
         self.settled = (self.settled + 1).min(SETTLED_WINDOWS);
         self.recent.rotate_left(1);
-        self.recent[self.recent.len() - 1] = rate;
+        // More than that is no window of a load that is looked at so closely.
+        let short = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        self.recent[self.recent.len() - 1] = (short(window.packets), short(ns));
         self.adapt_budget();
 
         let is = |streak: &mut u8, what: bool| {
@@ -516,19 +526,46 @@ impl Adaptive {
             self.trial = next.map(|mode| Trial::new(mode, None));
             if let Some(mode) = next
                 && self.due[mode as usize].at == 0
-                && self.is_steady()
             {
-                self.lose(mode, now);
+                self.before_first(now);
             }
         }
     }
 
-    /// Whether the same was sent in half of the last windows, those in the middle.
+    /// Puts off what was never tried if the load is steady, or until it was looked at once more.
+    fn before_first(&mut self, now: u64) {
+        if self.is_steady() {
+            for mode in Mode::ALL {
+                if mode != self.mode && self.due[mode as usize].at == 0 {
+                    self.lose(mode, now);
+                }
+            }
+        } else if !self.looked {
+            self.looked = true;
+            self.settle(self.mode);
+        }
+    }
+
+    /// Whether most of the moments between the last windows are on one line, and none is above it.
     fn is_steady(&self) -> bool {
-        let mut recent = self.recent;
-        recent.sort_unstable();
-        let outer = recent.len() / 4;
-        recent[recent.len() - 1 - outer] - recent[outer] < self.usual / STEADY_PART
+        const MOMENTS: usize = SETTLED_WINDOWS as usize + 1;
+        let mut moments = [(0_i128, 0_i128); MOMENTS];
+        for (i, &(packets, ns)) in self.recent.iter().enumerate() {
+            let (before, at) = moments[i];
+            moments[i + 1] = (before + i128::from(packets), at + i128::from(ns));
+        }
+        let pairs = (0..MOMENTS).flat_map(|to| (0..to).map(move |from| (from, to)));
+        let mut lines = pairs.map(|(from, to)| (moments[from], moments[to]));
+        lines.any(|(from, to)| {
+            let (packets, ns) = (to.0 - from.0, to.1 - from.1);
+            // In parts of a window, and times the time between the two that the line goes through.
+            let parts = i128::from(STEADY_PART) * i128::from(SETTLED_WINDOWS);
+            let above =
+                |one: &(i128, i128)| parts * ((one.0 - from.0) * ns - (one.1 - from.1) * packets);
+            let limit = moments[MOMENTS - 1].0 * ns;
+            let on = moments.iter().filter(|one| above(one).abs() <= limit);
+            on.count() >= STEADY_MOMENTS && moments.iter().all(|one| above(one) <= limit)
+        })
     }
 
     /// Whether `mode` may send more than what is in force. To drain directly may, always. Where the

@@ -191,7 +191,8 @@ fn a_producer_that_runs_alone_is_no_measure_for_those_that_contend() {
             .collect();
         let turns = rules.iter().filter(|rule| takes_turns(**rule)).count();
         let share = if expected { turns } else { 20_000 - turns };
-        assert!(share >= 19_500, "{in_turns}: {share} of 20000");
+        // What sends as much in each millisecond is tried half a second later.
+        assert!(share >= 19_200, "{in_turns}: {share} of 20000");
     }
     // When they contend no more, there are no turns to take.
     let mut dispatcher = adaptive();

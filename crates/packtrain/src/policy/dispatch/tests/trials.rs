@@ -225,29 +225,61 @@ fn keeps_what_sends_more_and_leaves_what_does_not() {
 /// may also be a machine without any noise: then what is better is found half a second later.
 #[test]
 fn of_a_steady_load_the_first_trial_comes_later() {
-    // Of the eight windows before a trial, so many are slow, by so many of 10000 packets.
-    for (slow, slower, first_trial) in [
-        (0, 0, 520),
-        (1, 100, 520),
-        (2, 100, 520),
-        (3, 100, 8),
-        (4, 100, 8),
-        // 1 in 277, and 1 in 237.
-        (4, 36, 520),
-        (4, 42, 8),
+    let even = [10_000; 8];
+    // What is held up in one window, and made up for in the next.
+    let held_up = |times| {
+        let mut packets = even;
+        for two in packets.chunks_mut(2).take(times) {
+            two.copy_from_slice(&[9_000, 11_000]);
+        }
+        packets
+    };
+    let lost = |packets, window: usize| {
+        let mut some = even;
+        some[window] -= packets;
+        some
+    };
+    // Packets of the first eight windows, and of each eight that follow.
+    for (what, first, later, first_trial) in [
+        ("as many in each", even, even, 520),
+        ("held up twice", held_up(2), held_up(2), 520),
+        ("held up three times", held_up(3), held_up(3), 520),
+        (
+            "four times, so five moments are on the line",
+            held_up(4),
+            held_up(4),
+            16,
+        ),
+        ("a hundredth is lost", lost(100, 4), lost(100, 4), 520),
+        ("more is lost", lost(400, 4), lost(400, 4), 16),
+        ("it may be made up for yet", lost(400, 6), lost(400, 6), 520),
+        (
+            "two moments are above the line",
+            lost(400, 1),
+            lost(400, 1),
+            16,
+        ),
+        ("only the beginning is slow", lost(400, 4), even, 528),
     ] {
         let mut dispatcher = adaptive();
         let deferred: Vec<_> = (0..1_000_u64)
             .map(|ms| {
                 let is_deferred = defers(dispatcher.rule());
-                let slower = if ms % 8 < slow { slower } else { 0 };
-                let seen = with_rates(10_000 - slower, 20_000 - 2 * slower)(is_deferred);
+                // The first observation begins the first window.
+                let window = ms.saturating_sub(1);
+                let eight = if window < 8 { &first } else { &later };
+                let direct = eight[window as usize % 8];
+                let seen = with_rates(direct, 2 * direct)(is_deferred);
                 defers(dispatcher.observe(Instant::from_nanos(ms * MS), &seen))
             })
             .collect();
         let first = deferred.iter().position(|&is| is).unwrap();
-        assert!((first_trial..first_trial + 16).contains(&first), "{first}");
-        assert!(deferred.ends_with(&[true; 400]), "it sends twice as much");
+        assert!(
+            (first_trial..first_trial + 8).contains(&first),
+            "{what}: {first}"
+        );
+        let wins = deferred.ends_with(&[true; 400]);
+        assert!(wins, "{what}: it sends twice as much");
     }
 }
 
@@ -466,7 +498,7 @@ fn a_slow_beginning_makes_no_trial_a_win() {
         ms += 1;
         let packets = match deferred {
             true => 800,
-            false if ms < 12 => 500,
+            false if ms < 20 => 500,
             false => 1_000,
         };
         sent(packets, deferred)

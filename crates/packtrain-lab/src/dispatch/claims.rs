@@ -182,13 +182,21 @@ fn no_wakeup(outcome: &Outcome) -> Option<Claim> {
             && row.cell.producers == 1
             && row.cell.load.batch() == 1
     });
-    let samples: Vec<&Sample> = direct.flat_map(Row::all_samples).collect();
-    let wakeups: u64 = samples.iter().map(|sample| sample.wakeups).sum();
-    let packets: u64 = samples.iter().map(|sample| sample.packets).sum();
+    let wakeups_of = |row: &Row| row.all_samples().map(|one| one.wakeups).sum::<u64>();
+    let packets = direct.clone().flat_map(Row::all_samples);
+    let packets: u64 = packets.map(|sample| sample.packets).sum();
+    let (mut wakeups, mut whose) = (0, String::new());
+    for (row, some) in direct.map(|row| (row, wakeups_of(row))) {
+        wakeups += some;
+        if some > 0 {
+            let setting = super::named(&row.settings);
+            whose.push_str(&format!("; {some} of {}, {setting}", row.cell));
+        }
+    }
     (packets > 0).then(|| Claim {
         claim: "one packet at a time under direct dispatch wakes nobody".to_owned(),
         expected: "0 wakeups".to_owned(),
-        measured: format!("{wakeups} wakeups, {packets} packets"),
+        measured: format!("{wakeups} wakeups, {packets} packets{whose}"),
         verdict: Verdict::of(wakeups == 0),
         must: false,
     })

@@ -303,6 +303,24 @@ fn claims_say_what_is_too_slow() {
 }
 
 #[test]
+fn who_wakes_the_worker_is_named() {
+    let mut outcome = compared(1000, 1000, false, 1);
+    let said = |outcome: &Outcome| {
+        let claims = claims(outcome);
+        let nobody = claims.iter().find(|one| one.claim.contains("wakes nobody"));
+        let nobody = nobody.unwrap();
+        (nobody.measured.clone(), nobody.verdict)
+    };
+    // Two loads, with a worker that halts and one that polls, six times 1000 packets each.
+    let none = ("0 wakeups, 24000 packets".to_owned(), Verdict::Reproduced);
+    assert_eq!(said(&outcome), none);
+    outcome.rows[0].samples[3].wakeups = 2;
+    let some = "2 wakeups, 24000 packets; 2 of null:, 1 producer, 64 bytes, saturation, direct, \
+                halt, none";
+    assert_eq!(said(&outcome), (some.to_owned(), Verdict::NotReproduced));
+}
+
+#[test]
 fn placements_that_come_to_the_same_are_measured_once() {
     let places = places(1);
     assert_eq!(places[0].placement, Placement::None);

@@ -1,6 +1,6 @@
 //! What the adaptive dispatcher does where producers are in each other's way.
 
-use super::trials::{adaptive, at, defers, run, saturated, takes_turns};
+use super::trials::{MS, adaptive, at, defers, run, saturated, takes_turns};
 use super::*;
 
 /// Producers in each other's way, and no CPU for the worker: what is sent, by whether they take
@@ -247,6 +247,25 @@ fn all_are_tried_at_the_beginning() {
     assert!(seen.iter().any(|rule| takes_turns(*rule)));
     assert!(seen.iter().any(|rule| gathers(*rule)));
     assert!(seen.iter().any(|rule| defers(*rule)));
+}
+
+/// Whoever paces a load goes on doing so: not each way is asked about anew, until one of the times
+/// does not look steady.
+#[test]
+fn of_a_load_that_once_was_steady_every_first_trial_comes_later() {
+    let mut dispatcher = adaptive();
+    let mut first = None;
+    for ms in 0..1_000 {
+        let noise = u64::saturating_sub(ms, 60) / 2 * (MS / 100);
+        let seen = Observation {
+            contended: 3_000,
+            producers: 2,
+            ..saturated()
+        };
+        let rule = dispatcher.observe(Instant::from_nanos(ms * MS + noise), &seen);
+        first = first.or((rule != Rule::direct(BUDGET)).then_some(ms));
+    }
+    assert!(matches!(first, Some(512..560)), "{first:?}");
 }
 
 /// While a producer drains a ring's worth it makes nothing of its own.

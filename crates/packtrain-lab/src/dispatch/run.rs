@@ -64,7 +64,8 @@ pub struct Sample {
     pub switches: u64,
     /// Wakeups of the worker: by producers, and by the device where the worker waited for it.
     pub wakeups: u64,
-    /// How often what is in force changed, under adaptive dispatch: begins and ends of its trials.
+    /// How often what is in force changed, under adaptive dispatch: begins and ends of its trials,
+    /// and steps of its budget.
     pub changes: u64,
     /// CPU time that others took of this machine, as far as its clock ticks show.
     pub others: Duration,

@@ -246,26 +246,12 @@ fn what_may_be_chance_is_not_called_a_miss() {
     assert_eq!(of(980, 1050, false, 36), [Reproduced, Reproduced]);
 }
 
-/// Latency of the adaptive setting in four paced situations of six repeats each, and whether that
-/// is near the best in all of them together.
+/// Latency of the adaptive setting in four paced situations of six repeats each, where all others
+/// have 1 us, and whether that is near in all of them together.
 #[test]
 fn paced_situations_are_also_judged_together() {
     use Verdict::{Direction, NotReproduced, Reproduced};
-    let rows = [
-        ([1000; 4], Reproduced, "0.0 % (0.0 % to 0.0 %)"),
-        (
-            [1050, 1050, 1050, 2000],
-            Reproduced,
-            "5.0 % (5.0 % to 5.0 %)",
-        ),
-        (
-            [1050, 1050, 2000, 2000],
-            Direction,
-            "37.7 % (5.0 % to 100.0 %)",
-        ),
-        ([2000; 4], NotReproduced, "100.0 % (100.0 % to 100.0 %)"),
-    ];
-    for (latency, verdict, measured) in rows {
+    let pooled = |latency: [u64; 4]| {
         let mut all = Outcome::default();
         for (frame_bytes, latency) in (64..).zip(latency) {
             let mut rows = compared(1000, latency, false, 4).rows;
@@ -274,14 +260,34 @@ fn paced_situations_are_also_judged_together() {
             all.rows.extend(rows);
         }
         let claims = claims(&all);
-        let found = claims.iter().find(|one| one.claim.contains("together"));
-        let found = found.unwrap();
-        assert_eq!(found.verdict, verdict, "{found:?}");
-        let expected = format!("{measured}, by 24 pairs of runs in 4 situations");
-        assert!(found.measured.starts_with(&expected), "{found:?}");
-        let plain = "; direct, halt, none in its place: 0.0 % (0.0 % to 0.0 %)";
-        assert!(found.measured.ends_with(plain), "{found:?}");
+        let mut found = claims.iter().filter(|one| one.claim.contains("together"));
+        let found = found.next().unwrap();
+        (found.verdict, found.measured.clone())
+    };
+    let rows = [
+        ([1000; 4], Reproduced, "0.0 % more (0.0 % to 0.0 %)"),
+        (
+            [1050, 1050, 1050, 2000],
+            Reproduced,
+            "5.0 % more (5.0 % to 5.0 %)",
+        ),
+        (
+            [1050, 1050, 2000, 2000],
+            Direction,
+            "37.7 % more (5.0 % to 100.0 %)",
+        ),
+        (
+            [2000; 4],
+            NotReproduced,
+            "100.0 % more (100.0 % to 100.0 %)",
+        ),
+    ];
+    for (latency, verdict, measured) in rows {
+        let measured = format!("{measured}, by 24 pairs of runs in 4 situations");
+        assert_eq!(pooled(latency), (verdict, measured));
     }
+    let none = "no figure: in a repeat nothing was sent".to_owned();
+    assert_eq!(pooled([1000, 0, 1000, 1000]), (NotReproduced, none));
     // Of one situation its own row says it.
     let one = claims(&compared(1000, 1000, false, 1));
     assert!(!one.iter().any(|claim| claim.claim.contains("together")));

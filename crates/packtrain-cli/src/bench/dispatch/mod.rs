@@ -18,10 +18,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Time that a run has before it counts: caches, the scheduler and the adaptive policies settle. A
-/// policy looks at eight windows of a millisecond before a trial. Where producers contend, trials
-/// of turns, of gathering and of deferring take eighteen or more with the look back, and there is
-/// three times as much of it.
-const WARM_UP: Duration = Duration::from_millis(50);
+/// policy looks at sixteen windows of a millisecond or a little more before its first trial, which
+/// takes up to fifteen and is begun again at most twice. Where producers contend, trials of turns,
+/// of gathering and of deferring take eighteen or more with the look back, and there is three times
+/// as much of it.
+const WARM_UP: Duration = Duration::from_millis(60);
 /// Less of it where the runs are short: then nobody asks for exact figures.
 const WARM_UP_SHARE: u32 = 2;
 

@@ -24,7 +24,7 @@
 //! packets late. Whatever holds it up, it makes up for: so what it has sent since some time is
 //! never more than what was due, and mostly just that, which grows with time at a constant rate. A
 //! producer that sends as fast as it can is slowed down by this and that, makes up for nothing, and
-//! was never so steady on the machines that were looked at. But on a quiet one it might be. So
+//! is hardly ever so steady on a machine that others use, too. On a quiet one it might be. So
 //! under a steady load the first trials come later, and not never. What does not look steady is
 //! looked at twice before the first one: a load begins with cold caches, or while others end.
 //!
@@ -59,13 +59,14 @@ const CROWDED_WINDOWS: u8 = 8;
 const SETTLED_WINDOWS: u8 = 8;
 /// A load is steady if, of the moments between the windows before a trial and around them, at least
 /// so many are on one line, packets over time, and no other is above it: by no more than one part
-/// in [`STEADY_PART`] of what a window has. (On a noisy AMD EPYC, of nine moments 717 of 841 times
-/// under paced loads, of which a part was more than the port took, and 0 of 601 times under others,
-/// which had at most 5 on a line. That half of the windows have the same rate says less: 685 and 5
-/// times. A moment is on the line where the load has caught up by then, a window's rate is the
-/// usual one where it has at both of its ends.)
+/// in [`STEADY_PART`] of what a window has. What is not compared with anything, a pause or a window
+/// of another kind, was sent all the same. (On a noisy AMD EPYC 688 of 819 times under paced loads,
+/// of which a part was more than the port took, and once of 511 times under others. That half of
+/// the windows have the same rate says less: 647 and 3 times. A moment is on the line where the
+/// load has caught up by then, a window's rate is the usual one where it has at both of its ends.)
 const STEADY_MOMENTS: usize = 6;
 const STEADY_PART: u16 = 256;
+const MOMENTS: usize = SETTLED_WINDOWS as usize + 1;
 /// Deferring that sends less at first has so many windows more, and is then measured again: a
 /// worker that is woken often begins on the CPU of who woke it, until the scheduler has moved it.
 /// Where several producers contend the worker was at work before, wherever it is.
@@ -309,8 +310,12 @@ pub(super) struct Adaptive {
     usual: u64,
     /// Throughput when `mode` was last compared with the other.
     compared: u64,
-    /// Packets and nanoseconds of each of the last windows.
-    recent: [(u32, u32); SETTLED_WINDOWS as usize],
+    /// Packets that were drained since the beginning, in whatever window.
+    sent: u64,
+    /// `sent`, and when, at the ends of the last windows, whatever became of them.
+    moments: [(u64, u64); MOMENTS],
+    /// How many of them there are since `mode` was chosen.
+    known: usize,
     /// Windows since `mode` was chosen, up to `SETTLED_WINDOWS`.
     settled: u8,
     /// Whether producers contend, in the windows that are compared.
@@ -351,7 +356,9 @@ impl Adaptive {
             wakeup_ns: WAKEUP_NS,
             usual: 0,
             compared: 0,
-            recent: [(0, 0); _],
+            sent: 0,
+            moments: [(0, 0); MOMENTS],
+            known: 0,
             settled: 0,
             crowded: false,
             strange: 0,
@@ -395,9 +402,12 @@ impl Adaptive {
             _ => {
                 self.times = Some((now, now));
                 self.window = Window::EMPTY;
+                self.known = 0;
+                self.remember(now);
                 return self.rule();
             }
         };
+        self.sent = self.sent.saturating_add(seen.packets);
         let begin = if self.is_pause(now, seen) {
             // As if it had not been: neither its time nor what came around it.
             begin + (now - self.times.map_or(now, |(_, last)| last))
@@ -412,6 +422,7 @@ impl Adaptive {
         if ns >= WINDOW_NS && long {
             let window = std::mem::replace(&mut self.window, Window::EMPTY);
             self.times = Some((now, now));
+            self.remember(now);
             if self.is_of_the_kind(&window, now) {
                 match self.trial {
                     Some(trial) => self.step_trial(trial, now, ns, &window),
@@ -431,6 +442,13 @@ impl Adaptive {
         let slow = u128::from(ns) * u128::from(self.usual) > usually * PAUSE_FACTOR;
         self.paused = !self.paused && spare && ns >= PAUSE_NS && slow;
         self.paused
+    }
+
+    /// One more moment at which what was sent is known.
+    fn remember(&mut self, now: u64) {
+        self.moments.rotate_left(1);
+        self.moments[MOMENTS - 1] = (self.sent, now);
+        self.known = (self.known + 1).min(MOMENTS);
     }
 
     fn learn_costs(&mut self, seen: &Observation) {
@@ -474,10 +492,6 @@ impl Adaptive {
         let sum = u128::from(self.usual) * known + u128::from(rate);
         self.usual = u64::try_from(sum / (known + 1)).unwrap_or(u64::MAX);
         self.settled = (self.settled + 1).min(SETTLED_WINDOWS);
-        self.recent.rotate_left(1);
-        // More than that is no window of a load that is looked at so closely.
-        let short = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        self.recent[self.recent.len() - 1] = (short(window.packets), short(ns));
         self.adapt_budget();
 
         let is = |streak: &mut u8, what: bool| {
@@ -548,12 +562,16 @@ impl Adaptive {
 
     /// Whether most of the moments between the last windows are on one line, and none is above it.
     fn is_steady(&self) -> bool {
-        const MOMENTS: usize = SETTLED_WINDOWS as usize + 1;
-        let mut moments = [(0_i128, 0_i128); MOMENTS];
-        for (i, &(packets, ns)) in self.recent.iter().enumerate() {
-            let (before, at) = moments[i];
-            moments[i + 1] = (before + i128::from(packets), at + i128::from(ns));
+        if self.known < MOMENTS {
+            return false;
         }
+        let (sent, at) = self.moments[0];
+        // What is more is no load that is looked at so closely.
+        let since =
+            |value: u64, first: u64| i128::from(u32::try_from(value - first).unwrap_or(u32::MAX));
+        let moments = self
+            .moments
+            .map(|one| (since(one.0, sent), since(one.1, at)));
         let pairs = (0..MOMENTS).flat_map(|to| (0..to).map(move |from| (from, to)));
         let mut lines = pairs.map(|(from, to)| (moments[from], moments[to]));
         lines.any(|(from, to)| {
@@ -621,6 +639,8 @@ impl Adaptive {
             let alone = window.spare && !window.several;
             if trial.of == Mode::Deferred && slow && alone && self.hasty < HASTY_MAX {
                 self.hasty += 1;
+                // It was tried: it is not put off.
+                self.due[trial.of as usize].at = now;
                 self.settle(self.mode);
             } else {
                 self.hasty = 0;
@@ -716,6 +736,7 @@ impl Adaptive {
         self.mode = mode;
         self.compared = self.usual;
         self.settled = 0;
+        self.known = self.known.min(1);
         self.against = 0;
         self.changed = 0;
     }

@@ -283,6 +283,29 @@ fn of_a_steady_load_the_first_trial_comes_later() {
     }
 }
 
+/// What held a load up may be taken for a pause, and not count for what it sends: it is made up for
+/// all the same.
+#[test]
+fn a_load_is_as_steady_with_what_looks_like_pauses() {
+    // Packets are due each 100 ns, and observed each 100 us. Every 8 ms nothing is sent for 600 us;
+    // what was due goes out in the ones that follow.
+    for at_us in [500, 2_000, 3_400, 5_000, 7_300] {
+        let mut dispatcher = adaptive();
+        let (mut all, mut first) = (0, None);
+        for us in (100..1_000_000_u64).step_by(100) {
+            let since = (us + 8_000 - at_us) % 8_000;
+            if (1..600).contains(&since) {
+                continue;
+            }
+            let packets = (us * 10 - all).min(1_500);
+            all += packets;
+            let rule = dispatcher.observe(Instant::from_nanos(us * 1_000), &sent(packets, false));
+            first = first.or(defers(rule).then_some(us / 1_000));
+        }
+        assert!(matches!(first, Some(512..560)), "{at_us}: {first:?}");
+    }
+}
+
 /// Seconds of a load that comes and goes, give or take a fifth, told each 256 packets. Directly
 /// one takes `direct` ns, deferred `deferred` ns. Says what share of the sending time was lost.
 fn regret_with_pauses(on: Duration, off: Duration, direct: u64, deferred: u64) -> f64 {
@@ -348,6 +371,29 @@ fn a_worker_in_its_producers_way_is_tried_again_at_once() {
         });
         assert_eq!(deferred.ends_with(&[true; 40]), wins, "{bad_trials}");
     }
+    // Also where what follows looks steady: it was tried before.
+    let mut dispatcher = adaptive();
+    let steady_from = 17;
+    let deferred: Vec<_> = (0..100)
+        .map(|ms| {
+            let is_deferred = defers(dispatcher.rule());
+            let in_the_way = is_deferred && ms <= steady_from;
+            let seen = Observation {
+                wakeups: if in_the_way { 300 } else { 0 },
+                ..sent(
+                    if in_the_way {
+                        2500
+                    } else {
+                        3900 + 700 * u64::from(is_deferred)
+                    },
+                    is_deferred,
+                )
+            };
+            let noise = ms.min(steady_from) / 2 * (MS / 100);
+            defers(dispatcher.observe(Instant::from_nanos(ms * MS + noise), &seen))
+        })
+        .collect();
+    assert!(deferred.ends_with(&[true; 40]));
     // A light load sends as much: there it is over at once, for the usual time.
     let mut dispatcher = adaptive();
     let deferred = run(&mut dispatcher, 1, 400, |is_deferred| Observation {
@@ -661,6 +707,6 @@ fn trials_of_a_constant_load_get_rare() {
             dispatcher.changes() - before
         })
         .collect();
-    // A trial after 9 ms, then one 0.5, 1, 2, 4, 8, 16, 32 and 64 s later, each there and back.
+    // A trial after 17 ms, then one 0.5, 1, 2, 4, 8, 16, 32 and 64 s later, each there and back.
     assert_eq!(changes, [12, 2, 0, 2, 0, 0, 0, 2]);
 }

@@ -119,7 +119,7 @@ mod tests {
         };
         let of = |settings: &packtrain::engine::Settings, figure| {
             let (packets, latency_ns) = figures(figure);
-            row(cell, settings.clone(), packets, latency_ns)
+            row(cell, settings, packets, latency_ns)
         };
         let mut rows: Vec<_> = all.iter().zip(fixed).map(|(one, &f)| of(one, f)).collect();
         assert_eq!(rows.len(), fixed.len());
@@ -133,12 +133,7 @@ mod tests {
         let which = rows(cell);
         assert_eq!(which.len(), figures.len());
         for (index, &packets) in which.into_iter().zip(figures) {
-            let again = row(
-                cell[index].cell,
-                cell[index].settings.clone(),
-                packets,
-                1000,
-            );
+            let again = row(cell[index].cell, &cell[index].settings, packets, 1000);
             cell[index].again = again.samples;
         }
         judge_again(cell, 1);

@@ -1,6 +1,7 @@
 //! What the bench is to show.
 
 use super::regret::{Better, together};
+use super::schedule;
 use super::{Outcome, Row, Sample};
 use crate::claim::{Claim, Verdict};
 use packtrain::policy::dispatch::Dispatch;
@@ -94,11 +95,11 @@ fn cell(row: &Row, rows: &[Row]) -> Option<Claim> {
 /// often.
 fn latency(outcome: &Outcome) -> Option<Claim> {
     let cells = outcome.cells().filter(|cell| cell[0].cell.load.is_paced());
-    let (mut one, mut plain, mut situations) = (Vec::new(), Vec::new(), 0);
+    let (mut adaptive, mut plain, mut situations) = (Vec::new(), Vec::new(), 0);
     for cell in cells {
         let of = |is_it: fn(&Row) -> bool| Some(cell.iter().find(|row| is_it(row))?.judged());
-        one.extend(of(Row::is_adaptive)?);
-        plain.extend(of(|row| super::is_plain(&row.settings))?);
+        adaptive.extend(of(Row::is_adaptive)?);
+        plain.extend(of(is_plain)?);
         situations += 1;
     }
     // Of one alone its own row says more.
@@ -108,20 +109,20 @@ fn latency(outcome: &Outcome) -> Option<Claim> {
     let claim = |measured, verdict| Claim {
         claim: format!(
             "p99 latency of adaptive in all paced situations together is near that of {}",
-            super::named(&super::plain())
+            super::named(&schedule::plain())
         ),
         expected: format!("at most {} more", percent(LATENCY_REGRET_MAX)),
         measured,
         verdict,
         must: false,
     };
-    if one.iter().chain(&plain).any(|&figure| figure <= 0.0) {
+    if adaptive.iter().chain(&plain).any(|&figure| figure <= 0.0) {
         let none = "no figure: in a repeat nothing was sent".to_owned();
         return Some(claim(none, Verdict::NotReproduced));
     }
-    let found = together(&one, &plain, Better::Lower)?;
+    let found = together(&adaptive, &plain, Better::Lower)?;
     let [more, low, high] = [found.regret, found.low, found.high].map(percent);
-    let pairs = one.len();
+    let pairs = adaptive.len();
     let verdict = if found.regret <= LATENCY_REGRET_MAX {
         Verdict::Reproduced
     } else if found.low <= LATENCY_REGRET_MAX {
@@ -133,6 +134,10 @@ fn latency(outcome: &Outcome) -> Option<Claim> {
         "{more} more ({low} to {high}), by {pairs} pairs of runs in {situations} situations"
     );
     Some(claim(measured, verdict))
+}
+
+fn is_plain(row: &Row) -> bool {
+    row.settings == schedule::in_cell(&schedule::plain(), &row.cell)
 }
 
 /// Of repeats in which nothing was sent there is no ratio: that is no success.

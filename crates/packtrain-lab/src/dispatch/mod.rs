@@ -32,7 +32,6 @@ use packtrain::driver::DeviceError;
 use packtrain::engine::{Ledger, RunError, Settings};
 use packtrain::plan::Incompatible;
 use packtrain::policy::dispatch::Dispatch;
-use packtrain::policy::idle::Idle;
 use packtrain::policy::placement::Placement;
 use packtrain::policy::topology::{CpuId, CpuList};
 use packtrain::stats::DropSnapshot;
@@ -222,22 +221,6 @@ pub fn named(settings: &Settings) -> String {
         senders: _,
     } = settings;
     format!("{dispatch}, {idle}, {placement}")
-}
-
-/// Direct dispatch with a worker that sleeps, wherever it is: by what it takes, capacity is known.
-fn plain() -> Settings {
-    Settings {
-        dispatch: Dispatch::Direct,
-        idle: Idle::Halt,
-        placement: Placement::None,
-        ..Settings::default()
-    }
-}
-
-/// Whether these are [`plain`], however many threads send.
-fn is_plain(settings: &Settings) -> bool {
-    let senders = settings.senders;
-    *settings == Settings { senders, ..plain() }
 }
 
 /// Why the bench could not go on.

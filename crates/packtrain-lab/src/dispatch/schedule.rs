@@ -158,6 +158,18 @@ pub fn settings(thresholds: &[u32], placements: &[Placement]) -> Vec<Settings> {
     all
 }
 
+/// The plainest of the fixed settings: direct dispatch with a worker that sleeps, wherever it is.
+/// By what it takes, the capacity of a port is known.
+#[must_use]
+pub fn plain() -> Settings {
+    Settings {
+        dispatch: Dispatch::Direct,
+        idle: Idle::Halt,
+        placement: Placement::None,
+        ..Settings::default()
+    }
+}
+
 /// What nobody has to choose.
 #[must_use]
 pub fn adaptive() -> Settings {
@@ -264,6 +276,7 @@ mod tests {
         let all = settings(&[8, 32], &[Placement::None, Placement::Auto, list]);
         assert_eq!(all.len(), 5 * 2 * 3 + 1);
         assert_eq!(all.last(), Some(&adaptive()));
+        assert!(all.contains(&plain()));
         for (i, one) in all.iter().enumerate() {
             assert!(!all[..i].contains(one));
         }

@@ -208,7 +208,7 @@ impl Sweep<'_> {
     /// Packets a second to be offered in each cell, and how long a run takes; `None` if the bench
     /// is to stop before that is known.
     fn rates(&self, outcome: &mut Outcome) -> Result<Option<Rates>, BenchError> {
-        let settings = super::plain();
+        let settings = schedule::plain();
         let mut capacities = HashMap::new();
         let mut rates = Vec::new();
         let (mut time, mut runs) = (Duration::ZERO, 0);

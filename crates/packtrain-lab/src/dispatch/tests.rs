@@ -169,7 +169,7 @@ fn what_missed_its_goal_is_looked_at_again() {
 }
 
 /// A row with these figures in each of four repeats.
-pub(super) fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64) -> Row {
+pub(super) fn row(cell: Cell, settings: &Settings, packets: u64, latency_ns: u64) -> Row {
     let latency = packtrain::stats::Histogram::default();
     latency.record(latency_ns);
     let sample = Sample {
@@ -181,7 +181,7 @@ pub(super) fn row(cell: Cell, settings: Settings, packets: u64, latency_ns: u64)
     };
     Row {
         cell,
-        settings,
+        settings: schedule::in_cell(settings, &cell),
         offered: None,
         // Fewer are certain of nothing.
         samples: vec![sample; 6],
@@ -208,11 +208,11 @@ fn compared(packets: u64, latency_ns: u64, lucky: bool, situations: usize) -> Ou
         let fixed = all.len() - 1;
         let mut rows: Vec<_> = all[..fixed]
             .iter()
-            .map(|one| row(cell, one.clone(), 1000, 1000))
+            .map(|one| row(cell, one, 1000, 1000))
             .collect();
-        let mut adaptive = row(cell, schedule::adaptive(), packets, latency_ns);
+        let mut adaptive = row(cell, &schedule::adaptive(), packets, latency_ns);
         if lucky {
-            let good = row(cell, schedule::adaptive(), 1100, 900);
+            let good = row(cell, &schedule::adaptive(), 1100, 900);
             *adaptive.samples.last_mut().unwrap() = good.samples[0].clone();
         }
         rows.push(adaptive);

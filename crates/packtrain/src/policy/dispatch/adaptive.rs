@@ -314,8 +314,6 @@ pub(super) struct Adaptive {
     sent: u64,
     /// `sent`, and when, at the ends of the last windows, whatever became of them.
     moments: [(u64, u64); MOMENTS],
-    /// How many of them there are since `mode` was chosen.
-    known: usize,
     /// Windows since `mode` was chosen, up to `SETTLED_WINDOWS`.
     settled: u8,
     /// Whether producers contend, in the windows that are compared.
@@ -358,7 +356,6 @@ impl Adaptive {
             compared: 0,
             sent: 0,
             moments: [(0, 0); MOMENTS],
-            known: 0,
             settled: 0,
             crowded: false,
             strange: 0,
@@ -402,7 +399,7 @@ impl Adaptive {
             _ => {
                 self.times = Some((now, now));
                 self.window = Window::EMPTY;
-                self.known = 0;
+                self.settled = 0;
                 self.remember(now);
                 return self.rule();
             }
@@ -448,7 +445,6 @@ impl Adaptive {
     fn remember(&mut self, now: u64) {
         self.moments.rotate_left(1);
         self.moments[MOMENTS - 1] = (self.sent, now);
-        self.known = (self.known + 1).min(MOMENTS);
     }
 
     fn learn_costs(&mut self, seen: &Observation) {
@@ -561,10 +557,8 @@ impl Adaptive {
     }
 
     /// Whether most of the moments between the last windows are on one line, and none is above it.
+    /// To be asked where these windows are all since `mode` was chosen.
     fn is_steady(&self) -> bool {
-        if self.known < MOMENTS {
-            return false;
-        }
         let (sent, at) = self.moments[0];
         // What is more is no load that is looked at so closely.
         let since =
@@ -736,7 +730,6 @@ impl Adaptive {
         self.mode = mode;
         self.compared = self.usual;
         self.settled = 0;
-        self.known = self.known.min(1);
         self.against = 0;
         self.changed = 0;
     }

@@ -549,9 +549,32 @@ impl<T: TxDescriptors> Egress<T> {
         visit: Option<&mut Visit>,
         now: &impl Fn() -> Instant,
     ) -> bool {
-        let (exit, took) = self.turns(consumer, own, budget, visit, now);
+        let (mut exit, mut took) = self.turns(consumer, own, budget, visit, now);
+        if exit == Exit::Abdicated && self.is_alone(producer) {
+            let (left, more) = self.drain_on(now);
+            (exit, took) = (left, took | more);
+        }
         self.left(producer, exit, took, now);
         took && !matches!(exit, Exit::Stalled(_))
+    }
+
+    /// Whether all that is in the ring is this producer's own, or the worker's: it is the only one
+    /// that drains. The budget is there so that nobody works for others without end.
+    #[cold]
+    fn is_alone(&self, producer: &Producer) -> bool {
+        !producer.is_worker && self.handles() < 2 && self.rule().producers_drain()
+    }
+
+    /// Goes on beyond the budget: to wake the worker for packets that this producer left in the
+    /// ring itself, while somebody was at it, would cost more than to send them. As many as the
+    /// ring has at most, since the worker may send through it too.
+    #[cold]
+    fn drain_on(&self, now: &impl Fn() -> Instant) -> (Exit, bool) {
+        match self.ring.try_consume(Claim::Any) {
+            Some(consumer) => self.turns(consumer, None, self.ring.capacity(), None, now),
+            // The worker was faster, and sees to the rest.
+            None => (Exit::Passed, false),
+        }
     }
 
     /// Drains; says also whether anything was taken out of the ring.

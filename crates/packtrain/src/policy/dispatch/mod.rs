@@ -48,7 +48,7 @@ const TAKES: &str = "direct, deferred, abdicate, threshold(n) with n from 1 to 6
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dispatch {
     /// By the producer that finds it idle, up to a budget; the rest is left to the next producer,
-    /// or to the worker if none comes.
+    /// or to the worker if none comes. The only producer that there is leaves nothing.
     Direct,
     /// By the worker, which is woken when the ring was empty.
     Deferred,

@@ -38,7 +38,8 @@ pub struct Action {
     /// No system call is needed if the worker does not sleep.
     pub wake: bool,
     /// Packets that may be drained then, at least 1; what is left then is left to the next
-    /// producer or to the worker, which is woken if no producer comes.
+    /// producer or to the worker, which is woken if no producer comes. Who is the only producer
+    /// works for nobody else, and may go on.
     pub budget: u32,
 }
 

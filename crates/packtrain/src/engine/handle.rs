@@ -194,7 +194,8 @@ impl TxHandles {
 /// handle to each of several queues counts as several. Drop what is not needed. What it sends keeps
 /// its order. Where the ring in front of the queue is idle, or was left by another
 /// thread that has sent enough for others, the calling thread gives the packets to the device
-/// itself, as `dispatch=` says: what is in the ring, up to a budget. It never waits but in
+/// itself, as `dispatch=` says: what is in the ring, up to a budget; the only handle that there is
+/// sends all of it where the worker sleeps. It never waits but in
 /// [`TxHandle::send_blocking`]. While there is a handle, a worker that polls pauses for a
 /// microsecond or two between looks, at what it receives, too.
 ///

@@ -415,7 +415,8 @@ counter_block! {
         deferred,
         /// Batches of which the ring had no space for all.
         ring_full,
-        /// Times it drained until its budget was used up.
+        /// Times it drained until its budget was used up, and left the rest to others. What an only
+        /// producer sends beyond its budget, so that the worker may sleep, is not counted.
         abdications,
         /// Times it made the worker's descriptor readable, since the worker slept.
         wakeups,

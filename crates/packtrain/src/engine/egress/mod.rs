@@ -550,7 +550,7 @@ impl<T: TxDescriptors> Egress<T> {
         now: &impl Fn() -> Instant,
     ) -> bool {
         let (mut exit, mut took) = self.turns(consumer, own, budget, visit, now);
-        if exit == Exit::Abdicated && self.is_alone(producer) {
+        if exit == Exit::Abdicated && self.would_wake_alone(producer) {
             let (left, more) = self.drain_on(now);
             (exit, took) = (left, took | more);
         }
@@ -558,19 +558,23 @@ impl<T: TxDescriptors> Egress<T> {
         took && !matches!(exit, Exit::Stalled(_))
     }
 
-    /// Whether all that is in the ring is this producer's own, or the worker's: it is the only one
-    /// that drains. The budget is there so that nobody works for others without end.
+    /// Whether this producer is the only one that could go on, but for a worker that sleeps: no
+    /// other can have left anything since that one last looked, but who is gone. A worker that is
+    /// awake is told without a system call, and may be the one that fills the ring.
     #[cold]
-    fn is_alone(&self, producer: &Producer) -> bool {
-        !producer.is_worker && self.handles() < 2 && self.rule().producers_drain()
+    fn would_wake_alone(&self, producer: &Producer) -> bool {
+        !producer.is_worker
+            && self.handles() < 2
+            && self.rule().producers_drain()
+            && self.alarm.is_asleep()
     }
 
-    /// Goes on beyond the budget: to wake the worker for packets that this producer left in the
-    /// ring itself, while somebody was at it, would cost more than to send them. As many as the
-    /// ring has at most, since the worker may send through it too.
+    /// Goes on beyond the budget, which is there so that nobody works for others without end: to
+    /// wake the worker for what was left while it was at the ring costs more than to send it. As
+    /// many as the ring has at most: the worker may wake up, and send through it too.
     #[cold]
     fn drain_on(&self, now: &impl Fn() -> Instant) -> (Exit, bool) {
-        match self.ring.try_consume(Claim::Any) {
+        match self.ring.try_consume(Claim::Free) {
             Some(consumer) => self.turns(consumer, None, self.ring.capacity(), None, now),
             // The worker was faster, and sees to the rest.
             None => (Exit::Passed, false),

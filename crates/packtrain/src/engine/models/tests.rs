@@ -381,6 +381,47 @@ fn stalled() -> (World, Producer) {
     (world, own)
 }
 
+/// What a producer finds in the ring that the worker was told of, and has not come for: it sends
+/// one packet, and goes on if it is the only one and the worker sleeps, which may wake up then.
+/// Nobody else comes: who stops has told somebody of the rest. With `room` for less, what stalls is
+/// the worker's.
+fn backlog(room: usize, producers: usize) {
+    model(2, move || {
+        let goal = 3 + producers;
+        let mut world = World::new(Dispatch::Direct, room, goal);
+        let own = world.egress.producer(false);
+        world.egress.publish_rule(Rule::deferred(1));
+        let mut packets = burst(&[1, 2, 3]);
+        world.egress.submit(&own, &mut packets, &|| NOW).unwrap();
+        world.egress.publish_rule(Rule::direct(1));
+        let first = world.send(own, &[4]);
+        let second = (producers > 1).then(|| world.producer(&[5]));
+        let hardware = (room < goal).then(|| world.hardware(goal - room));
+        world.run(|world, _| world.hardware.sent() == goal);
+        for thread in [Some(first), second].into_iter().flatten() {
+            world.egress.retire(&thread.join().unwrap());
+        }
+        if let Some(hardware) = hardware {
+            hardware.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_only_producer_goes_on_as_the_worker_wakes_up() {
+    backlog(4, 1);
+}
+
+#[test]
+fn an_only_producer_goes_on_until_the_device_is_full() {
+    backlog(3, 1);
+}
+
+#[test]
+fn a_producer_goes_on_as_another_comes() {
+    backlog(5, 2);
+}
+
 /// Who only wants buffers back.
 fn reclaim(world: &World, own: Producer) -> thread::JoinHandle<Producer> {
     let egress = Arc::clone(&world.egress);

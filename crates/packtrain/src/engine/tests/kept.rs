@@ -1,7 +1,7 @@
 //! Packets that a device keeps and applications have left there: the worker, which was told
 //! nothing of them, looks whether they come back.
 
-use super::fake::{FakeWorker, Gate, World, dispatched, plan_of, world};
+use super::fake::{FakeWorker, Gate, World, dispatched, plan_of};
 use super::handles::{PATIENCE, POLICIES, burst, start, wait_for};
 use crate::driver::{Armed, DeviceError, Input};
 use crate::engine::{Forward, Next, Port, TxHandle};
@@ -15,8 +15,9 @@ use std::thread;
 use std::time::Duration;
 
 /// A device that keeps what it gets, and sends it again after a reset.
-fn keeping() -> World<Forward> {
-    let world = world([1, 1], [Input::Endless; 2], None, || Forward).unwrap();
+fn keeping(dispatch: Dispatch) -> World<Forward> {
+    let (plan, input) = (plan_of([1, 1]), [Input::Endless; 2]);
+    let world = dispatched(&plan, [1, 1], input, None, dispatch, || Forward).unwrap();
     let mut tx = world.b[0].tx();
     (tx.keeps, tx.forgets) = (true, true);
     drop(tx);
@@ -58,7 +59,7 @@ fn now() -> Instant {
 #[test]
 fn what_a_handle_left_in_a_hung_device_is_found_and_reset() {
     for leaves in [false, true] {
-        let mut world = keeping();
+        let mut world = keeping(Dispatch::Direct);
         assert_eq!(settle(world.worker(0), now()), Next::Arm);
         let mut handle = world.handles.queue(Port::B, 0).unwrap();
         assert_eq!(settle(world.worker(0), now()), Next::Arm);
@@ -96,7 +97,7 @@ fn what_a_handle_left_in_a_hung_device_is_found_and_reset() {
 /// By the clock, since nobody waits for it.
 #[test]
 fn what_a_handle_left_is_collected_when_it_is_gone() {
-    let mut world = keeping();
+    let mut world = keeping(Dispatch::Direct);
     let mut handle = world.handles.queue(Port::B, 0).unwrap();
     handle.try_send(&mut burst(&world.arena, 0..3)).unwrap();
     settle(world.worker(0), now());
@@ -118,7 +119,7 @@ fn what_a_handle_left_is_collected_when_it_is_gone() {
 /// The worker looks in by the clock, less and less often, and is not woken for completions.
 #[test]
 fn an_application_that_sends_wakes_nobody_and_is_watched_all_the_same() {
-    let mut world = keeping();
+    let mut world = keeping(Dispatch::Direct);
     world.b[0].tx().complete = usize::MAX;
     let mut handle = world.handles.queue(Port::B, 0).unwrap();
     handle.try_send(&mut burst(&world.arena, [0])).unwrap();
@@ -150,7 +151,7 @@ fn an_application_that_sends_wakes_nobody_and_is_watched_all_the_same() {
 #[test]
 fn direct_dispatch_wakes_nobody_over_a_device_with_completions() {
     const COUNT: u32 = 2000;
-    let mut world = keeping();
+    let mut world = keeping(Dispatch::Direct);
     world.b[0].tx().complete = usize::MAX;
     let mut handle = world.handles.queue(Port::B, 0).unwrap();
     let running = start(&mut world);
@@ -181,7 +182,7 @@ fn direct_dispatch_wakes_nobody_over_a_device_with_completions() {
 /// The same as the first one, with the threads and the time of a real run.
 #[test]
 fn a_worker_that_sleeps_finds_a_hung_device() {
-    let mut world = keeping();
+    let mut world = keeping(Dispatch::Direct);
     let running = start(&mut world);
     let worker = Arc::clone(&world.stats.workers[0]);
     wait_for("the worker to sleep", || worker.sleeps.get() > 0);
@@ -287,18 +288,14 @@ fn a_worker_that_came_while_somebody_looked_is_told() {
 }
 
 /// A worker that is held up while it looks in leaves more to a producer than its budget. If that is
-/// the only one, it sends what is its own and wakes nobody; of two one works for the other, and
-/// hands over.
+/// the only one, it sends all of it rather than wake the worker; one that is awake costs nothing to
+/// tell, and may be what fills the ring. Of two producers one works for the other, and hands over.
 #[test]
 fn what_an_only_producer_finds_in_the_ring_it_sends_and_wakes_nobody() {
-    let hold_up = |world: &World<Forward>| {
-        let ((came, arrival), (go, go_on)) = (channel(), channel());
-        world.b[0].tx().gate = Some(Gate { came, go_on });
-        (arrival, go)
-    };
-    let backlog = TX_RING_PACKETS as u32;
-    for others in [0, 1] {
-        let mut world = keeping();
+    const BACKLOG: u32 = TX_RING_PACKETS as u32;
+    const END: u32 = BACKLOG + 2 + 200;
+    for (others, sleeps, expected) in [(0, true, (0, 0)), (1, true, (1, 1)), (0, false, (1, 0))] {
+        let mut world = keeping(Dispatch::Direct);
         let mut handle = world.handles.queue(Port::B, 0).unwrap();
         let _others: Vec<_> = (0..others).map(|_| handle.clone()).collect();
         handle.try_send(&mut burst(&world.arena, [0])).unwrap();
@@ -306,27 +303,36 @@ fn what_an_only_producer_finds_in_the_ring_it_sends_and_wakes_nobody() {
             panic!("it looks in by the clock")
         };
         let arena = world.arena.clone();
-        world.b[0].tx().complete = usize::MAX;
+        let device = world.b[0].clone();
+        device.tx().complete = usize::MAX;
+        let hold_up = || {
+            let ((came, arrival), (go, go_on)) = (channel(), channel());
+            device.tx().gate = Some(Gate { came, go_on });
+            (arrival, go)
+        };
         thread::scope(|scope| {
-            let (arrival, go) = hold_up(&world);
+            let (arrival, go) = hold_up();
             scope.spawn(|| world.worker(0).step(time).unwrap());
             arrival.recv_timeout(PATIENCE).unwrap();
-            for number in 1..=backlog {
+            for number in 1..=BACKLOG {
                 handle.try_send(&mut burst(&arena, [number])).unwrap();
             }
             go.send(()).unwrap();
         });
-        let left = backlog as usize + 1 - world.b[0].tx().sent.len();
-        assert!(
-            left >= usize::from(BUDGET),
-            "{left}: with one more than a budget"
-        );
+        let left = BACKLOG as usize + 1 - device.tx().sent.len();
+        let budget = usize::from(BUDGET);
+        assert!(left >= budget, "{left}: with one more than a budget");
         let before = world.stats.snapshot().ports[1].tx[0];
         thread::scope(|scope| {
-            let (arrival, go) = hold_up(&world);
-            scope.spawn(|| handle.try_send(&mut burst(&arena, [backlog + 1])));
+            let (arrival, go) = hold_up();
+            scope.spawn(|| handle.try_send(&mut burst(&arena, [BACKLOG + 1])));
             arrival.recv_timeout(PATIENCE).unwrap();
-            assert_eq!(world.worker(0).arm(), Armed::Idle, "somebody is at it");
+            // The worker forwards before it sleeps, and so there is much more than a budget.
+            world.a[0].arrive(BACKLOG + 2..END);
+            while world.worker(0).step(time).unwrap() == Next::Again {}
+            if sleeps {
+                assert_eq!(world.worker(0).arm(), Armed::Idle, "somebody is at it");
+            }
             go.send(()).unwrap();
         });
         let tx = world.stats.snapshot().ports[1].tx[0];
@@ -334,11 +340,12 @@ fn what_an_only_producer_finds_in_the_ring_it_sends_and_wakes_nobody() {
             tx.abdications - before.abdications,
             tx.wakeups - before.wakeups,
         );
-        assert_eq!(handed_over, (others, others), "{others} others");
-        if others > 0 {
+        assert_eq!(handed_over, expected, "{others} others, {sleeps}");
+        if handed_over.0 > 0 {
+            assert!(device.tx().sent.len() < END as usize, "one budget of them");
             settle(world.worker(0), now());
         }
-        assert_eq!(world.b[0].tx().sent, (0..=backlog + 1).collect::<Vec<_>>());
+        assert_eq!(device.tx().sent, (0..END).collect::<Vec<_>>());
         world.closed();
     }
 }
@@ -374,7 +381,7 @@ fn the_end_waits_for_who_only_looks() {
 /// it, and ends the run.
 #[test]
 fn what_goes_wrong_while_somebody_looks_is_told_to_the_worker() {
-    let mut world = keeping();
+    let mut world = keeping(Dispatch::Direct);
     let mut handle = world.handles.queue(Port::B, 0).unwrap();
     handle.try_send(&mut burst(&world.arena, [0])).unwrap();
     settle(world.worker(0), now());
@@ -426,7 +433,7 @@ fn a_device_that_was_asked_is_watched_while_somebody_looks() {
 /// A worker that came while packets were sent has nothing to be told of by who looks later.
 #[test]
 fn who_looks_where_nothing_waits_wakes_nobody() {
-    let mut world = keeping();
+    let mut world = keeping(Dispatch::Direct);
     let mut handle = world.handles.queue(Port::B, 0).unwrap();
     let ((came, arrival), (go, go_on)) = (channel(), channel());
     handle.try_send(&mut burst(&world.arena, [0])).unwrap();
@@ -451,7 +458,7 @@ fn who_looks_where_nothing_waits_wakes_nobody() {
 /// device is done with are whose who sends next.
 #[test]
 fn a_worker_that_polls_leaves_a_ring_alone_that_it_is_not_rung_for() {
-    let mut world = keeping();
+    let mut world = keeping(Dispatch::Direct);
     let mut handle = world.handles.queue(Port::B, 0).unwrap();
     let begin = now();
     // As the shell does where it does not sleep.

@@ -31,10 +31,10 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Packets that a producer drains on behalf of everybody before it leaves the ring to the next
-/// one, but for a batch of its own that goes past the ring. If no other producer comes, that costs
-/// a wakeup, which is two context switches: at one for each 256 packets they are under 1 % of the
-/// packets. iflib's `TX_BATCH_SIZE` is 32, and no bound, because its consumer leaves only while
-/// another producer is under way.
+/// one, but for a batch of its own that goes past the ring. If none of the other producers comes,
+/// that costs a wakeup, which is two context switches: at one for each 256 packets they are under
+/// 1 % of the packets. iflib's `TX_BATCH_SIZE` is 32, and no bound, because its consumer leaves
+/// only while another producer is under way.
 pub const BUDGET: u16 = 256;
 /// The least budget that `adaptive` chooses, of a device that takes long for each packet: what one
 /// burst has.
@@ -48,7 +48,8 @@ const TAKES: &str = "direct, deferred, abdicate, threshold(n) with n from 1 to 6
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dispatch {
     /// By the producer that finds it idle, up to a budget; the rest is left to the next producer,
-    /// or to the worker if none comes. The only producer that there is leaves nothing.
+    /// or to the worker if none comes. The only producer that there is goes on instead where it
+    /// would have to wake the worker. What a device has no room for is the worker's in any case.
     Direct,
     /// By the worker, which is woken when the ring was empty.
     Deferred,

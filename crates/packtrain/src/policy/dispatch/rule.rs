@@ -38,8 +38,8 @@ pub struct Action {
     /// No system call is needed if the worker does not sleep.
     pub wake: bool,
     /// Packets that may be drained then, at least 1; what is left then is left to the next
-    /// producer or to the worker, which is woken if no producer comes. Who is the only producer
-    /// works for nobody else, and may go on.
+    /// producer or to the worker, which is woken if no producer comes. The only producer may go on
+    /// where the worker sleeps.
     pub budget: u32,
 }
 
@@ -121,7 +121,8 @@ impl Rule {
         )
     }
 
-    /// Packets that a producer drains before it leaves the ring to the next one.
+    /// Packets that a producer drains before it leaves the ring to the next one, if there is one,
+    /// or to a worker that is awake.
     #[must_use]
     pub const fn budget(self) -> u16 {
         self.budget

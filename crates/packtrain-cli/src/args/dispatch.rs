@@ -17,7 +17,7 @@ const PRODUCERS_MAX: u64 = 64;
 const EXAMPLES: &str = "\
 Examples:
   packtrain bench dispatch --quick
-      a look, in under a minute
+      a look, in about a minute
   packtrain bench dispatch --json -o dispatch.json
       everything; the document goes to a file
   packtrain bench dispatch --ports null --producers 1,4 --loads saturation --repeats 20

@@ -317,7 +317,7 @@ counter_block! {
         /// Times that work was found by asking the device, which should have woken the worker: a
         /// lost interrupt or completion event.
         missed_wakeups,
-        /// Packets that the device did not report though it reported later ones.
+        /// Packets that the device did not report though it had reported later ones for a second.
         lost_completions,
         /// Times the device had packets and reported none for a second.
         hangs,

@@ -112,8 +112,8 @@ pub struct SimConfig {
     /// When sent packets are reported.
     pub delay: CompletionDelay,
     /// Packets that each queue sends in a second of real time, and is done with no sooner; then it
-    /// raises an interrupt. `None` for as fast as they come. What is transmitted arrives at the
-    /// other end at once all the same.
+    /// raises an interrupt. A GSO packet is one. `None` for as fast as they come. What is
+    /// transmitted arrives at the other end at once all the same.
     pub rate: Option<u64>,
     /// What it says of completions, with a rate.
     pub interrupts: Interrupts,

@@ -192,7 +192,7 @@ pub const KEYS: &[Key] = &[
         SIM,
         "rate",
         "1..100000000",
-        "packets that each TX queue sends in a second",
+        "packets that each TX queue sends in a second; a GSO packet is one",
     ),
     only(
         SIM,

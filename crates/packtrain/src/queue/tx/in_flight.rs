@@ -2,6 +2,7 @@
 
 use crate::driver::Token;
 use crate::packet::Packet;
+use crate::time::Instant;
 
 /// Packets that the device has. As many as there are slots.
 #[derive(Debug)]
@@ -10,8 +11,11 @@ pub(super) struct InFlight {
     free: Vec<u32>,
     /// Packets ever put in: their order.
     serial: u64,
-    /// Counts up at each [`InFlight::tick`].
-    age: u32,
+    /// The last in that order that came back.
+    last_back: u64,
+    /// As of the last [`InFlight::tick`]: what is before this and still there was overtaken.
+    back_at_tick: u64,
+    ticked_at: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -19,12 +23,9 @@ struct Slot {
     packet: Option<Packet>,
     bytes: u32,
     serial: u64,
-    /// The age when it was put in; [`REPORTED`] once it was found to be too old.
-    since: u32,
+    /// It was said to be overtaken for too long.
+    reported: bool,
 }
-
-/// Not reported again.
-const REPORTED: u32 = u32::MAX;
 
 impl InFlight {
     pub(super) fn new(slots: usize) -> Self {
@@ -32,7 +33,9 @@ impl InFlight {
             slots: (0..slots).map(|_| Slot::default()).collect(),
             free: (0..slots as u32).rev().collect(),
             serial: 0,
-            age: 0,
+            last_back: 0,
+            back_at_tick: 0,
+            ticked_at: Instant::default(),
         }
     }
 
@@ -68,7 +71,7 @@ impl InFlight {
             packet: Some(packet),
             bytes,
             serial: self.serial,
-            since: self.age,
+            reported: false,
         };
     }
 
@@ -76,6 +79,7 @@ impl InFlight {
     pub(super) fn take(&mut self, Token(index): Token) -> Option<(Packet, u32)> {
         let slot = self.slots.get_mut(index as usize)?;
         let packet = slot.packet.take()?;
+        self.last_back = self.last_back.max(slot.serial);
         self.free.push(index);
         Some((packet, slot.bytes))
     }
@@ -92,26 +96,24 @@ impl InFlight {
         used.filter_map(|(index, slot)| slot.packet.is_some().then_some(Token(index as u32)))
     }
 
-    /// Some time has passed, always about as much. Returns the number of packets that were there
-    /// for all the time between the last two calls; each is said once.
-    pub(super) fn tick(&mut self) -> usize {
-        let mut old = 0;
+    /// Call it about once in so long. Returns the number of packets that later ones had overtaken
+    /// at the last call already, and when that was; each is said once. However long a device needs
+    /// for all that it has, it does not lose what it only has not come to.
+    pub(super) fn tick(&mut self, now: Instant) -> (usize, Instant) {
+        let mut lost = 0;
         for slot in self.slots.iter_mut().filter(|slot| slot.packet.is_some()) {
-            // `REPORTED` is later than any age.
-            if slot.since < self.age {
-                slot.since = REPORTED;
-                old += 1;
+            if slot.serial < self.back_at_tick && !slot.reported {
+                slot.reported = true;
+                lost += 1;
             }
         }
-        self.age += 1;
-        old
+        self.back_at_tick = self.last_back;
+        (lost, std::mem::replace(&mut self.ticked_at, now))
     }
 
     /// The device had a reason to keep them: their time begins anew. Those that were said to be
     /// lost stay so, or they would be said again after each pause of the wire.
-    pub(super) fn forgive(&mut self) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.since != REPORTED) {
-            slot.since = self.age;
-        }
+    pub(super) const fn forgive(&mut self) {
+        self.back_at_tick = 0;
     }
 }

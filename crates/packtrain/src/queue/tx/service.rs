@@ -81,7 +81,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn poll(&mut self) -> Result<(), DeviceError> {
         let before = self.moved();
         let report = self.describe(Trouble::MissedWakeup);
-        self.reclaim();
+        let done = self.reclaim();
         if !self.is_ready() {
             self.counters.begin();
             let before = self.counters.packets.get();
@@ -93,8 +93,9 @@ impl<T: TxDescriptors> TxQueue<T> {
             sent?;
             rung?;
         }
-        // Who was awake all the time was owed none.
-        if self.moved() > before && self.watchdog.is_waiting() {
+        // Who was awake all the time was owed none; nor is one owed for fewer than were asked for.
+        let found = done.max(usize::from(self.moved() > before));
+        if found > 0 && self.watchdog.has_missed(found) {
             self.watchdog.wake();
             self.counters.missed_wakeups.add(1);
             self.note(report);
@@ -102,7 +103,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         Ok(())
     }
 
-    /// Packets that are in the device for long while others came back do not come back by asking.
+    /// Packets that later ones have overtaken long ago do not come back by asking.
     fn look_for_lost(&mut self) -> Result<(), DeviceError> {
         if self.device.is_blocked() {
             self.in_flight.forgive();
@@ -110,12 +111,15 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         // What is there already is not lost: a busy queue may not have asked for a while.
         self.reclaim();
-        let lost = self.in_flight.tick();
+        let (lost, since) = self.in_flight.tick(self.now);
         if lost == 0 {
             return Ok(());
         }
         self.counters.lost_completions.add(lost as u64);
-        self.recover(Trouble::LostCompletion)
+        self.recover(TroubleReport {
+            since,
+            ..self.describe(Trouble::LostCompletion)
+        })
     }
 
     fn halted(&mut self) -> Result<(), DeviceError> {
@@ -132,11 +136,10 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.counters.hangs.add(1);
             Trouble::Hung
         };
-        self.recover(cause)
+        self.recover(self.describe(cause))
     }
 
-    fn recover(&mut self, cause: Trouble) -> Result<(), DeviceError> {
-        let report = self.describe(cause);
+    fn recover(&mut self, report: TroubleReport) -> Result<(), DeviceError> {
         // Said in any case, also if the reset fails.
         self.note(report);
         let was_reset = self.reset(self.now)?.is_some();
@@ -310,11 +313,13 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.room.counts = counted.is_some();
         }
         if counted.is_none() && looks && self.rests() {
-            self.watchdog.sleep(false);
+            self.watchdog.sleep(None);
             return Armed::Idle;
         }
+        let once_done = if counted.is_some() { wanted } else { 1 };
         let armed = counted.unwrap_or_else(|| self.device.arm());
-        self.watchdog.sleep(armed == Armed::Idle);
+        self.watchdog
+            .sleep((armed == Armed::Idle).then_some(once_done));
         armed
     }
 

@@ -24,9 +24,9 @@ pub(super) struct Watchdog {
     polled_at: Instant,
     /// When to look for packets that are in the device for too long.
     aged_at: Instant,
-    /// The queue has work and waits for a wake-up. A cell, since whoever waits for descriptors has
-    /// the worker borrowed while it is told which are ready.
-    waiting: Cell<bool>,
+    /// The queue has work and waits for a wake-up, once so many packets are done. A cell, since
+    /// whoever waits for descriptors has the worker borrowed while it is told which are ready.
+    waiting: Cell<Option<usize>>,
     /// This halt was reported.
     reported: bool,
     /// There was work when last observed.
@@ -50,16 +50,16 @@ pub(super) struct Seen {
 pub(super) enum Verdict {
     /// Nothing.
     Fine,
-    /// Look whether some packets never come back while others do.
+    /// Look whether some packets never come back while later ones do.
     Age,
     /// The device stands still: said once, until it moves or is reset.
     Halted,
 }
 
 impl Watchdog {
-    /// The queue waits to be woken; true if it has work.
-    pub(super) fn sleep(&mut self, pending: bool) {
-        self.waiting.set(pending);
+    /// The queue waits to be woken; with how many packets done, if it has work.
+    pub(super) fn sleep(&mut self, once_done: Option<usize>) {
+        self.waiting.set(once_done);
     }
 
     /// Of the last progress, or of the last moment without work.
@@ -69,12 +69,19 @@ impl Watchdog {
 
     /// Whether a wake-up is owed, and none came.
     pub(super) const fn is_waiting(&self) -> bool {
-        self.waiting.get()
+        self.waiting.get().is_some()
+    }
+
+    /// Whether so many packets that were found done should have woken it, and nothing did.
+    pub(super) fn has_missed(&self, found: usize) -> bool {
+        self.waiting
+            .get()
+            .is_some_and(|once_done| found >= once_done)
     }
 
     /// A wake-up came.
     pub(super) fn wake(&self) {
-        self.waiting.set(false);
+        self.waiting.set(None);
     }
 
     /// The device was reset: it has as much time as one that was just given work, and if it stands
@@ -138,7 +145,7 @@ impl Watchdog {
 
     /// Whether the queue has waited for a wake-up for long enough to ask the device without one.
     pub(super) fn poll_is_due(&self, now: Instant) -> bool {
-        self.waiting.get() && now >= self.poll_at()
+        self.is_waiting() && now >= self.poll_at()
     }
 
     /// When a queue with work is to ask its device though nothing else happens.

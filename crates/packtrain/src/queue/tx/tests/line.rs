@@ -29,6 +29,10 @@ pub struct Line {
     /// Reports nothing.
     pub silent: bool,
     pub can_reset: bool,
+    /// Wakes who asks for that once so many packets are done.
+    pub counts: bool,
+    /// As it was asked last.
+    pub armed_for: usize,
     /// Of the packets it has at a reset, the first so many are in an unknown state.
     pub unknown: usize,
     pub flushes: u64,
@@ -113,7 +117,16 @@ impl TxDescriptors for Line {
             self.ring.len(),
             "nobody sleeps on an unrung doorbell"
         );
+        self.armed_for = 1;
         Armed::Idle
+    }
+
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        self.counts.then(|| {
+            let armed = self.arm();
+            self.armed_for = packets;
+            armed
+        })
     }
 
     fn is_blocked(&self) -> bool {

@@ -503,8 +503,43 @@ fn packets_that_never_come_back_while_others_do_are_found() {
         bench.queue.trouble().unwrap().cause,
         Trouble::LostCompletion
     );
+    let trouble = bench.queue.trouble().unwrap();
+    let overtaken = trouble.at.since(trouble.since);
+    assert!(overtaken >= TX_HUNG_AFTER, "{overtaken:?}");
     assert!(bench.line().lost.is_empty());
     assert_eq!(bench.end(), 0);
+}
+
+/// A modem behind a long ring: all that it has takes seven seconds, each packet comes back in the
+/// end, and one that counts wakes nobody in the first second.
+#[test]
+fn a_device_that_needs_long_for_what_it_has_is_not_at_fault() {
+    for counts in [true, false] {
+        let mut bench = bench(64);
+        bench.line().counts = counts;
+        let (mut at, mut most_kept, mut most_asked) = (us(0), 0, 0);
+        for done in 0..400 {
+            bench.queue.service(at).unwrap();
+            bench.add_many(&PLAIN, 1 + 79 * usize::from(done == 0));
+            let Bench { queue, burst, .. } = &mut bench;
+            queue.transmit(burst).unwrap();
+            assert_eq!(bench.queue.arm(), Armed::Idle);
+            most_kept = most_kept.max(bench.queue.in_flight());
+            most_asked = most_asked.max(bench.line().armed_for);
+            at = at.after(TX_POLL_AFTER + Duration::from_millis(10));
+            bench.line().work(1);
+            if bench.line().done.len() >= bench.line().armed_for {
+                bench.queue.count_wakeup();
+            }
+            bench.check();
+        }
+        let counters = bench.queue.counters().snapshot();
+        assert_eq!(counters.troubles().count(), 0, "{counters:?}");
+        assert_eq!((counters.reclaimed, most_kept), (399, 64));
+        assert_eq!(most_asked > 1, counts);
+        bench.line().work(usize::MAX);
+        assert_eq!(bench.end(), 0);
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn table(dog: &mut Watchdog, rows: &[(u64, Seen, Verdict)]) {
 #[test]
 fn without_work_there_is_nothing_to_watch() {
     let mut dog = Watchdog::default();
-    dog.sleep(false);
+    dog.sleep(None);
     table(
         &mut dog,
         &[
@@ -66,7 +66,7 @@ fn who_waits_for_a_wake_up_asks_now_and_then() {
     let mut dog = Watchdog::default();
     assert_eq!(dog.observe(ms(0), seen(1)), Verdict::Fine);
     assert!(!dog.poll_is_due(ms(5000)), "it does not wait");
-    dog.sleep(true);
+    dog.sleep(Some(1));
     for (at, due) in [
         (99, false),
         (100, true),
@@ -80,7 +80,7 @@ fn who_waits_for_a_wake_up_asks_now_and_then() {
     assert_eq!(dog.poll_at(), ms(300));
     dog.wake();
     assert!(!dog.poll_is_due(ms(300)), "it was woken");
-    dog.sleep(true);
+    dog.sleep(Some(1));
     assert_eq!(dog.observe(ms(250), seen(2)), Verdict::Fine);
     assert_eq!(dog.poll_at(), ms(350), "from the last progress");
 }
@@ -138,7 +138,7 @@ fn a_clock_that_was_ahead_for_a_moment_puts_nothing_off() {
             (100, seen(2), Verdict::Fine),
         ],
     );
-    dog.sleep(true);
+    dog.sleep(Some(1));
     assert_eq!(dog.poll_at(), ms(200));
     assert!(dog.poll_is_due(ms(200)));
     table(
@@ -185,7 +185,7 @@ proptest::proptest! {
             if what == 0 || still_since.is_none() {
                 (still_since, said) = (Some(at), false);
             }
-            dog.sleep(sleep);
+            dog.sleep(sleep.then_some(1));
             let verdict = dog.observe(ms(at), seen(progress));
             if verdict == Verdict::Halted {
                 let since = still_since.unwrap_or(at);

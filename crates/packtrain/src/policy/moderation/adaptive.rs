@@ -7,6 +7,9 @@ use super::{EVENTS_FINE, Observation, PROFILES, TOP};
 const LIGHT: u64 = TWO_IN_A_MICROSECOND / PROFILES[TOP] as u64;
 /// Above this it is light no more: a quarter, so that a load near the limit does not hop.
 const NOT_LIGHT: u64 = LIGHT / 4 * 5;
+/// Fewer than one in a slice: a worker that hardly sleeps. Only waking is held back, so no profile
+/// does anything to it, and what it takes is another amount for other reasons.
+const SIGNALS_FEW: u64 = 1_000_000_000 / SLICE_NS;
 /// Two in a microsecond, for one second.
 const TWO_IN_A_MICROSECOND: u64 = 2_000_000;
 /// From one search to the next in the long run, in nanoseconds, where the load is a little
@@ -53,7 +56,7 @@ impl Patience {
 /// Where the search for a profile is.
 #[derive(Clone, Copy, Debug)]
 enum Search {
-    /// Nothing is to be gained by any.
+    /// Nothing is to be gained by any: there are few packets, or hardly a signal.
     Light,
     /// The profile stays while the load is that of `sample`.
     Parked {
@@ -88,6 +91,8 @@ pub(super) struct Adaptive {
     search: Search,
     /// Packets, beside the rate below or above which the load is light.
     light: Watch,
+    /// Signals, beside those that are hardly any.
+    signals: Watch,
     /// For a load that is a little different, and for one that is another altogether.
     patience: [Patience; 2],
     /// Whether what a longer profile took away has been seen twice.
@@ -103,6 +108,7 @@ impl Adaptive {
             profile: 0,
             search: Search::Light,
             light: Watch::beside(NOT_LIGHT),
+            signals: Watch::beside(SIGNALS_FEW),
             patience: [Patience::new(0), Patience::new(1)],
             was_less: false,
             times: None,
@@ -143,6 +149,7 @@ impl Adaptive {
 
     fn decide(&mut self, now: u64, slice: &Slice) {
         self.light.see(slice.rates[PACKETS], slice.weight);
+        self.signals.see(slice.rates[EVENTS], slice.weight);
         // What a step does to the load is for the step to say.
         let is_told = !matches!(self.search, Search::Light | Search::Stepped { .. });
         if is_told && self.light.is_below() {
@@ -152,7 +159,10 @@ impl Adaptive {
         match self.search {
             Search::Light => {
                 let is_quiet = usize::from(self.light.is_quiet());
-                if self.light.is_above() && self.patience[is_quiet].permits(now) {
+                if self.signals.is_above()
+                    && self.light.is_above()
+                    && self.patience[is_quiet].permits(now)
+                {
                     self.light.turn_to(LIGHT);
                     self.begin(true);
                 }
@@ -170,7 +180,11 @@ impl Adaptive {
                 sample.add(slice);
                 self.search = Search::Begun { grew, last, sample };
                 if sample.is_enough() {
-                    self.first_step(grew, sample, last);
+                    if sample.mean(EVENTS) < SIGNALS_FEW {
+                        self.become_light();
+                    } else {
+                        self.first_step(grew, sample, last);
+                    }
                 }
             }
             Search::Stepped {
@@ -256,7 +270,11 @@ impl Adaptive {
             watches,
             again,
         };
-        let many = slice.rates[EVENTS].max(watches[EVENTS].reference) > EVENTS_FINE;
+        let signals = slice.rates[EVENTS].max(watches[EVENTS].reference);
+        if signals < SIGNALS_FEW {
+            return;
+        }
+        let many = signals > EVENTS_FINE;
         let watch = [BYTES, PACKETS, EVENTS].into_iter().find_map(|of| {
             let watch = &watches[of];
             let tells = watch.is_above() || watch.is_below();

@@ -167,6 +167,30 @@ fn dims_loads() {
     }
 }
 
+/// A worker that is never asleep has nobody wake it: what it takes varies, and no profile is why.
+#[test]
+fn without_signals_there_is_nothing_to_search() {
+    let varies = |k: u64| 1000 * (1 + k / 200 % 7);
+    let mut moderator = Moderator::new(Moderation::Adaptive);
+    for few in [0, 1] {
+        let load = |k: u64, _| (60 * varies(k), varies(k), u64::from(k % 5 == 0) * few);
+        let (profiles, _) = decisions(&mut moderator, 60_000, load);
+        assert_eq!((profiles, moderator.changes()), (vec![0], 0), "{few}");
+    }
+    // As soon as it sleeps there is; and when it does so no more, nothing is held back, once.
+    let load = |k: u64, ix| match k {
+        0..2000 => (1000, 1000, [1000, 800, 600, 450, 300][ix]),
+        _ => (60 * varies(k), varies(k), 0),
+    };
+    let (profiles, _) = decisions(&mut moderator, 60_000, load);
+    assert_eq!(profiles, [0, 1, 2, 3, 4, 0]);
+    // A profile that leaves none, since others wake the worker in time, stays.
+    let mut moderator = Moderator::new(Moderation::Adaptive);
+    let load = |k: u64, ix: usize| (60_000, 1000 + k / 2000 * varies(k), [1000, 0, 0, 0, 0][ix]);
+    let (profiles, _) = decisions(&mut moderator, 60_000, load);
+    assert_eq!(profiles, [0, 1, 2, 1]);
+}
+
 /// D7: 10 % more in each decision is not significant, and goes on for 60 decisions.
 #[test]
 fn a_load_that_grows_never_makes_it_hop() {

@@ -2,12 +2,17 @@
 //! application send: each flow keeps its order, and nothing is lost uncounted or sent twice.
 
 use super::control::command;
-use super::fake::{Queue, World, dispatched, plan_of};
-use super::handles::{PATIENCE, POLICIES, Random, block_on, burst, start, wait_for};
+use super::fake::{Queue, World, plan_of, with_settings};
+use super::handles::{PATIENCE, POLICIES, Random, block_on, burst, wait_for};
 use crate::driver::Input;
-use crate::engine::{Command, Control, Forward, Port, TrySendError, TxFlows, TxHandle, TxQueues};
+use crate::engine::sys::affinity;
+use crate::engine::{
+    Command, Control, Forward, Port, Running, Settings, TrySendError, TxFlows, TxHandle, TxQueues,
+};
 use crate::packet::Burst;
-use crate::policy::dispatch::Dispatch;
+use crate::policy::idle::Idle;
+use crate::policy::moderation::Moderation;
+use crate::policy::placement::Placement;
 use crate::stats::DropReason;
 use std::collections::BTreeMap;
 use std::thread;
@@ -122,10 +127,22 @@ fn maybe(control: &Control, random: &mut Random) -> Option<(Command, usize)> {
     Some((what, count))
 }
 
-fn world_of(dispatch: Dispatch) -> World<Forward> {
+fn world_of(settings: &Settings) -> World<Forward> {
     let queues = [QUEUES; 2];
     let input = [Input::Endless; 2];
-    dispatched(&plan_of(queues), queues, input, None, dispatch, || Forward).unwrap()
+    with_settings(&plan_of(queues), queues, input, None, settings, || Forward).unwrap()
+}
+
+/// The workers' threads, which wait as `settings` say, on the CPUs that are listed there.
+fn start(world: &mut World<Forward>, settings: &Settings) -> Running {
+    let listed = match &settings.placement {
+        Placement::List(cpus) => cpus.as_slice(),
+        _ => &[],
+    };
+    let cpus = listed.iter().copied().map(Some).cycle();
+    let cpus: Vec<_> = cpus.take(QUEUES).collect();
+    let workers = world.workers.take().expect("started once");
+    Running::start_with(workers, world.intake.clone(), settings, &cpus).unwrap()
 }
 
 /// The flows of one queue, each in order, and each packet once: sent, or refused by a link that
@@ -153,9 +170,19 @@ fn check(queue: &Queue, flows: &[u32], what: &str) {
 }
 
 /// By flow: producers leave it to their flows which queue they have.
-fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
-    let what = format!("{dispatch}, {producers} producers, by flow {by_flow}, seed {seed:#x}");
-    let mut world = world_of(dispatch);
+fn run(settings: &Settings, producers: u32, by_flow: bool, seed: u64) {
+    let Settings {
+        dispatch,
+        moderation,
+        idle,
+        placement,
+        ..
+    } = settings;
+    let what = format!(
+        "{dispatch}, {moderation}, {idle}, {placement}, {producers} producers, by flow {by_flow}, \
+         seed {seed:#x}"
+    );
+    let mut world = world_of(settings);
     let mut random = Random::new(seed);
     for queue in &world.b {
         let mut tx = queue.tx();
@@ -187,7 +214,7 @@ fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
     for (own, index) in flows.iter_mut().zip(0..) {
         own.push(WORKERS_FLOW + index);
     }
-    let running = start(&mut world);
+    let running = start(&mut world, settings);
     let control = running.control();
     for (index, ingress) in world.a.iter().enumerate() {
         let flow = WORKERS_FLOW + index as u32;
@@ -262,13 +289,31 @@ fn run(dispatch: Dispatch, producers: u32, by_flow: bool, seed: u64) {
     );
 }
 
+/// Each way to dispatch with each way to wait, and among these each way to hold back signals, each
+/// placement and each number of producers.
 fn under_every_policy(by_flow: bool, seed: u64) {
+    let held_back = Moderation::Fixed {
+        usecs: 50,
+        frames: 32,
+    };
+    let moderations = [Moderation::Off, held_back, Moderation::Adaptive];
+    let placements = [Placement::None, Placement::List(affinity().unwrap())];
+    let mut index = 0;
     // Side by side: a hang takes a second to be found.
     thread::scope(|scope| {
-        for (index, dispatch) in POLICIES.into_iter().enumerate() {
-            for producers in [2, 4] {
-                let seed = seed + (index as u64) * 16 + u64::from(producers);
-                scope.spawn(move || run(dispatch, producers, by_flow, seed));
+        for dispatch in POLICIES {
+            for idle in [Idle::Halt, Idle::Poll, Idle::Adaptive] {
+                index += 1;
+                let settings = Settings {
+                    dispatch,
+                    idle,
+                    moderation: moderations[(index + index / 3) % 3],
+                    placement: placements[index % 2].clone(),
+                    ..Settings::default()
+                };
+                let producers = [2, 4][index / 2 % 2];
+                let seed = seed + index as u64;
+                scope.spawn(move || run(&settings, producers, by_flow, seed));
             }
         }
     });

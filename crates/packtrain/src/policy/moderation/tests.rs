@@ -173,7 +173,13 @@ fn without_signals_there_is_nothing_to_search() {
     let varies = |k: u64| 1000 * (1 + k / 200 % 7);
     let mut moderator = Moderator::new(Moderation::Adaptive);
     for few in [0, 1] {
-        let load = |k: u64, _| (60 * varies(k), varies(k), u64::from(k % 5 == 0) * few);
+        let load = |k: u64, _| {
+            (
+                60 * varies(k),
+                varies(k),
+                u64::from(k.is_multiple_of(5)) * few,
+            )
+        };
         let (profiles, _) = decisions(&mut moderator, 60_000, load);
         assert_eq!((profiles, moderator.changes()), (vec![0], 0), "{few}");
     }

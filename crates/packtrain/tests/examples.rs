@@ -1,5 +1,6 @@
 //! The examples do what they say. Those that need real interfaces also run in the laboratory.
 
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::{Armed, DeviceError, Driver, Interest, Wishes};
@@ -29,6 +30,9 @@ mod reflect;
 #[path = "../examples/send.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod send;
+#[path = "../examples/send_large.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod send_large;
 #[path = "../examples/tokio_loop.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod tokio_loop;
@@ -48,6 +52,46 @@ fn two_threads_send_through_one_queue() {
         let sums = (ledger.generated, ledger.transmitted, ledger.held);
         assert_eq!(sums, (40_000, 40_000, 0), "{port}");
     }
+}
+
+/// Cut in software for a capture, which etherparse reads, and by the device.
+#[test]
+fn a_large_packet_arrives_as_datagrams() {
+    let folder = std::env::temp_dir().join(format!("packtrain-large-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("large.pcapng");
+    for (bytes, datagrams) in [(1, 1), (1400, 1), (10_000, 8), (65_000, 47)] {
+        let port = format!("pcap:{},write", file.display());
+        for port in [port.as_str(), "sim:"] {
+            let ledger = send_large::run(port, bytes).unwrap();
+            assert!(ledger.closed(), "{port} {bytes}: {ledger:?}");
+            let sums = (ledger.generated, ledger.transmitted, ledger.held);
+            assert_eq!(sums, (datagrams, datagrams, 0), "{port} {bytes}");
+        }
+        let mut received = Vec::new();
+        let mut reader = Reader::new(File::open(&file).unwrap()).unwrap();
+        while let Some(record) = reader.next_record().unwrap() {
+            received.extend(udp_payload(record.data));
+        }
+        let sent: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
+        assert!(received == sent, "{bytes}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Of a frame whose checksums are right.
+fn udp_payload(frame: &[u8]) -> Vec<u8> {
+    let frame = SlicedPacket::from_ethernet(frame).unwrap();
+    let (Some(NetSlice::Ipv4(ip)), Some(TransportSlice::Udp(udp))) = (&frame.net, &frame.transport)
+    else {
+        panic!("{frame:?}");
+    };
+    let header = ip.header().to_header();
+    assert_eq!(header.header_checksum, header.calc_header_checksum());
+    let payload = udp.payload();
+    let right = udp.to_header().calc_checksum_ipv4(&header, payload);
+    assert_eq!(udp.checksum(), right.unwrap());
+    payload.to_vec()
 }
 
 type Run = fn(&[String]) -> Result<Ledger, Box<dyn Error>>;

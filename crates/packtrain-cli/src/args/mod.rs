@@ -313,7 +313,8 @@ pub struct ForwardArgs {
 /// What `forward` and `plan` take about queues and threads.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SettingArgs {
-    /// Who drains TX queues, and when: direct, deferred, abdicate, threshold(n), adaptive; a port
+    /// Who drains TX queues, and when: direct, deferred, abdicate, threshold(n), adaptive (in a
+    /// shell, quote what has parentheses: 'threshold(8)', 'tap:a,dispatch=threshold(8)'); a port
     /// with a `dispatch=` of its own does as that says [default: adaptive]
     #[arg(long, value_name = "HOW")]
     pub dispatch: Option<Dispatch>,

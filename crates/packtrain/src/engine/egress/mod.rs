@@ -55,8 +55,8 @@ pub struct Closed;
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "the queue takes no more packets since the run ends: keep them, or send them by \
-             another session",
+            "the queue takes no more packets since the run ends: drop them; for another session, \
+             copy their bytes into its own arena",
         )
     }
 }

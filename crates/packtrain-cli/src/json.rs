@@ -20,6 +20,7 @@ use packtrain_offload::coalesce::{Mode, Semantics};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::fs;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -45,6 +46,15 @@ pub fn write(document: Map<String, Value>) -> Result<(), Failure> {
     print::output(&format!("{}\n", Value::Object(document)))
 }
 
+/// CPUs that the program was started with. A bench binds its thread to one of them later.
+static CPUS: LazyLock<usize> =
+    LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+
+/// Counts them now.
+pub fn count_cpus() {
+    LazyLock::force(&CPUS);
+}
+
 /// The machine that the figures are from.
 fn host() -> Value {
     let arch = std::env::consts::ARCH;
@@ -56,7 +66,7 @@ fn host() -> Value {
     json!({
         "machine": machine,
         "kernel": kernel.trim(),
-        "cpus": thread::available_parallelism().map_or(1, usize::from),
+        "cpus": *CPUS,
         "time": rfc3339(SystemTime::now()),
     })
 }

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),
     };
+    json::count_cpus();
     let result = match &arguments.command {
         Command::Forward(args) => forward::run(args),
         Command::Plan(args) => plan::run(args),

@@ -15,6 +15,9 @@ fn our_side_alone_is_measured() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let document = ran.json();
     assert_documented(&document, &["all", "bench offload"]);
+    // Not those of the thread that measures, which has one.
+    let cpus = std::thread::available_parallelism().expect("a count").get();
+    assert_eq!(document["host"]["cpus"], cpus);
     let rows = document["rows"].as_array().expect("rows");
     assert!(!rows.is_empty());
     for row in rows {

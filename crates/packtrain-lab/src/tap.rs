@@ -113,8 +113,13 @@ impl Tap {
         let mut descriptors = Vec::with_capacity(self.queues);
         for _ in 0..self.queues {
             let file = open_device()?;
-            sys::tun_set_iff(file.as_fd(), &self.name, flags)
-                .map_err(LabError::from_io("TUNSETIFF"))?;
+            sys::tun_set_iff(file.as_fd(), &self.name, flags).map_err(|error| {
+                match error.raw_os_error() {
+                    // Something else is in its place.
+                    Some(libc::ENOTTY) => missing(&error).into(),
+                    _ => LabError::from_io("TUNSETIFF")(error),
+                }
+            })?;
             descriptors.push(OwnedFd::from(file));
         }
         // Both are properties of the device, not of a queue.
@@ -181,7 +186,7 @@ fn missing(error: &io::Error) -> Missing {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let hint = match errno {
         libc::ENOENT => "create it (mknod /dev/net/tun c 10 200), or pass it into the container",
-        libc::ENODEV | libc::ENXIO => "load the tun module (modprobe tun)",
+        libc::ENODEV | libc::ENXIO | libc::ENOTTY => "load the tun module (modprobe tun)",
         libc::EACCES | libc::EPERM => {
             "allow read and write (chmod 666 /dev/net/tun) or run as root"
         }

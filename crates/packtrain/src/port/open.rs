@@ -11,6 +11,7 @@ use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Trace, Vlan};
 use crate::advice;
 use crate::driver::{DeviceError, Driver};
 use packtrain_offload::offload::LinkType;
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -50,12 +51,16 @@ impl OpenError {
         let file = matches!(spec.kind, PortKind::Pcap(_));
         let write = matches!(&spec.kind, PortKind::Pcap(options) if options.write);
         let tunnel = matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
+        // Nothing is behind /dev/net/tun, or something else.
+        const NO_TUNNELS: [Errno; 3] = [Errno::NODEV, Errno::NXIO, Errno::NOTTY];
+        let errno = Errno::from_io_error(source);
+        let none = errno.is_some_and(|errno| NO_TUNNELS.contains(&errno));
         let (kind, hint) = match source.kind() {
             io::ErrorKind::PermissionDenied if tunnel => (
                 OpenErrorKind::Privilege,
                 "; run as root, or with CAP_NET_ADMIN, or as the owner of a persistent device",
             ),
-            io::ErrorKind::NotFound if tunnel => (
+            kind if tunnel && (none || kind == io::ErrorKind::NotFound) => (
                 OpenErrorKind::Privilege,
                 "; the kernel needs TUN/TAP: `modprobe tun`, or give the container /dev/net/tun",
             ),
@@ -298,6 +303,20 @@ mod tests {
                 "{line}"
             );
             assert!(line.contains(advice), "{line}");
+        }
+    }
+
+    #[test]
+    fn where_there_are_no_tunnels_it_says_what_to_do() {
+        let spec: PortSpec = "tap:a".parse().expect("a spec");
+        for errno in [Errno::NOENT, Errno::NODEV, Errno::NXIO, Errno::NOTTY] {
+            let error = DeviceError::Failed {
+                action: "open it",
+                source: errno.into(),
+            };
+            let error = OpenError::device(&spec, &error);
+            assert_eq!(error.kind(), OpenErrorKind::Privilege, "{error}");
+            assert!(error.to_string().contains("`modprobe tun`"), "{error}");
         }
     }
 

@@ -5,7 +5,7 @@ use packtrain::driver::Input;
 use packtrain::engine::Settings;
 use packtrain::plan::{Plan, Side, plan};
 use packtrain::policy::placement::Placed;
-use packtrain::port::spec::{PortKind, PortSpec};
+use packtrain::port::spec::{PortKind, PortSpec, SpecError};
 use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
 use packtrain_offload::offload::LinkType;
 use std::os::unix::fs::MetadataExt;
@@ -92,8 +92,15 @@ impl Joint {
 }
 
 fn parse(text: &str) -> Result<PortSpec, Failure> {
-    text.parse()
-        .map_err(|error| Failure::new(Exit::Usage, format!("{error}")))
+    text.parse().map_err(|error: SpecError| {
+        // Which of the two: a key may be one of both. What is no port at all is quoted already.
+        let named = text.split_once(',').filter(|(port, _)| port.contains(':'));
+        let line = match named {
+            Some((port, _keys)) => format!("{port}: {error}"),
+            None => error.to_string(),
+        };
+        Failure::new(Exit::Usage, line)
+    })
 }
 
 fn open(a: &PortSpec, b: &PortSpec) -> Result<[AnyPort; 2], Failure> {

@@ -180,10 +180,14 @@ impl Adaptive {
                 sample.add(slice);
                 self.search = Search::Begun { grew, last, sample };
                 if sample.is_enough() {
-                    if sample.mean(EVENTS) < SIGNALS_FEW {
+                    let signals = sample.mean(EVENTS);
+                    if signals >= SIGNALS_FEW {
+                        self.first_step(grew, sample, last);
+                    } else if self.profile == 0 {
                         self.become_light();
                     } else {
-                        self.first_step(grew, sample, last);
+                        // That there are so few may be what it does.
+                        self.park(sample, None);
                     }
                 }
             }

@@ -31,7 +31,7 @@ impl Joint {
     /// One line for a spec that is wrong, a port that cannot be opened, two that cannot be joined.
     pub fn open(a: &str, b: &str) -> Result<Self, Failure> {
         // Both are parsed before either is opened: a typo shall not have made an interface.
-        let specs = [parse(a)?, parse(b)?];
+        let specs = [parse('A', a)?, parse('B', b)?];
         check_twice(&specs)?;
         Self::join(&specs, &specs)
     }
@@ -42,7 +42,7 @@ impl Joint {
     ///
     /// As [`Joint::open`].
     pub fn look(a: &str, b: &str) -> Result<Self, Failure> {
-        let specs = [parse(a)?, parse(b)?];
+        let specs = [parse('A', a)?, parse('B', b)?];
         check_twice(&specs)?;
         let harmless = specs.clone().map(without_writing);
         Self::join(&specs, &harmless)
@@ -91,15 +91,10 @@ impl Joint {
     }
 }
 
-fn parse(text: &str) -> Result<PortSpec, Failure> {
+fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {
     text.parse().map_err(|error: SpecError| {
-        // Which of the two: a key may be one of both. What is no port at all is quoted already.
-        let named = text.split_once(',').filter(|(port, _)| port.contains(':'));
-        let line = match named {
-            Some((port, _keys)) => format!("{port}: {error}"),
-            None => error.to_string(),
-        };
-        Failure::new(Exit::Usage, line)
+        // Which of the two: both may have the key.
+        Failure::new(Exit::Usage, format!("port {which}: {error}"))
     })
 }
 

@@ -67,7 +67,8 @@ pub struct TroubleReport {
     pub cause: Trouble,
     /// When it was found.
     pub at: Instant,
-    /// When the device last gave a packet back or took one, or was given work after it had none.
+    /// When the device last gave a packet back or took one, or was given work after it had none. Of
+    /// [`Trouble::LostCompletion`], when it had given back later ones already.
     pub since: Instant,
     /// Packets that the device had when it was found.
     pub in_flight: usize,

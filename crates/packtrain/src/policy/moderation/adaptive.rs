@@ -180,14 +180,11 @@ impl Adaptive {
                 sample.add(slice);
                 self.search = Search::Begun { grew, last, sample };
                 if sample.is_enough() {
-                    let signals = sample.mean(EVENTS);
-                    if signals >= SIGNALS_FEW {
+                    // Under a longer profile it may be this that leaves so few.
+                    if self.profile > 0 || sample.mean(EVENTS) >= SIGNALS_FEW {
                         self.first_step(grew, sample, last);
-                    } else if self.profile == 0 {
+                    } else if sample.is_full() {
                         self.become_light();
-                    } else {
-                        // That there are so few may be what it does.
-                        self.park(sample, None);
                     }
                 }
             }
@@ -275,9 +272,6 @@ impl Adaptive {
             again,
         };
         let signals = slice.rates[EVENTS].max(watches[EVENTS].reference);
-        if signals < SIGNALS_FEW {
-            return;
-        }
         let many = signals > EVENTS_FINE;
         let watch = [BYTES, PACKETS, EVENTS].into_iter().find_map(|of| {
             let watch = &watches[of];

@@ -115,11 +115,16 @@ impl Sample {
         seen.max(least)
     }
 
+    /// Whether it has as many slices as one ever needs.
+    pub(super) const fn is_full(&self) -> bool {
+        self.slices >= SAMPLE_MAX
+    }
+
     /// Whether others can be compared with this.
     pub(super) fn is_enough(&self) -> bool {
         let mean = u128::from(self.mean(PACKETS));
         let is_precise = self.variance_of_mean(PACKETS) * PRECISE_SQUARED <= mean * mean;
-        self.slices >= SAMPLE_MAX || (self.slices >= SAMPLE_MIN && is_precise)
+        self.is_full() || (self.slices >= SAMPLE_MIN && is_precise)
     }
 
     /// Whether the mean is below a limit; `None` as long as more slices may tell.

@@ -183,18 +183,48 @@ fn without_signals_there_is_nothing_to_search() {
         let (profiles, _) = decisions(&mut moderator, 60_000, load);
         assert_eq!((profiles, moderator.changes()), (vec![0], 0), "{few}");
     }
-    // As soon as it sleeps there is; and when it does so no more, the profile stays.
-    let load = |k: u64, ix| match k {
-        0..2000 => (1000, 1000, [1000, 800, 600, 450, 300][ix]),
-        _ => (60 * varies(k), varies(k), 0),
-    };
-    let (profiles, _) = decisions(&mut moderator, 60_000, load);
+    // As soon as it sleeps there is.
+    let gains = |ix: usize| [1000, 800, 600, 450, 300][ix];
+    let (profiles, _) = decisions(&mut moderator, 2000, |_, ix| (1000, 1000, gains(ix)));
     assert_eq!(profiles, [0, 1, 2, 3, 4]);
-    // A profile that leaves none, since others wake the worker in time, stays.
+    // And when it does so no more, it ends where nothing is held back.
+    let load = |k: u64, _| (60 * varies(k), varies(k), 0);
+    let (_, last) = decisions(&mut moderator, 60_000, load);
+    assert_eq!(last, Signal::NOW);
+    let before = moderator.changes();
+    decisions(&mut moderator, 60_000, load);
+    assert_eq!(moderator.changes(), before);
+}
+
+/// Under the longest profile the worker has not slept for a while; then it does again, and holding
+/// back makes the load smaller.
+#[test]
+fn a_time_without_signals_leaves_no_profile_behind() {
+    const RATES: [u64; 5] = [160, 130, 100, 80, 62];
+    for between in [60, 200, 10_000] {
+        for kpps in [35, 60, 90, 300, 1000] {
+            let mut moderator = Moderator::new(Moderation::Adaptive);
+            let gains = |ix: usize| [1000, 800, 600, 450, 300][ix];
+            decisions(&mut moderator, 2000, |_, ix| (1_000_000, 1000, gains(ix)));
+            assert_eq!(profile(moderator.signal()), 4);
+            decisions(&mut moderator, between, |_, _| (1000 * kpps, kpps, 0));
+            let waits = |_, ix: usize| {
+                let signals = [160, 60, 30, 20, 14][ix];
+                (1000 * RATES[ix], RATES[ix], signals)
+            };
+            let (_, last) = decisions(&mut moderator, 60_000, waits);
+            assert_eq!(last, Signal::NOW, "{between} ms of {kpps} kpps");
+        }
+    }
+}
+
+/// Of five slices only one has signals: what is tried first comes as soon as in other loads.
+#[test]
+fn signals_in_some_slices_are_signals() {
     let mut moderator = Moderator::new(Moderation::Adaptive);
-    let load = |k: u64, ix: usize| (60_000, 1000 + k / 2000 * varies(k), [1000, 0, 0, 0, 0][ix]);
-    let (profiles, _) = decisions(&mut moderator, 60_000, load);
-    assert_eq!(profiles, [0, 1, 2, 1]);
+    let bursts = |k: u64, _| (200_000, 200, if k % 20 < 4 { 200 } else { 0 });
+    let (profiles, _) = decisions(&mut moderator, 1_000, bursts);
+    assert!(profiles.len() > 1, "{profiles:?}");
 }
 
 /// D7: 10 % more in each decision is not significant, and goes on for 60 decisions.

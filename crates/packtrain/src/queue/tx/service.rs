@@ -95,7 +95,8 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         // Who was awake all the time was owed none; nor is one owed for fewer than were asked for.
         let found = done.max(usize::from(self.moved() > before));
-        if found > 0 && self.watchdog.has_missed(found) {
+        let has_nothing_left = self.in_flight.is_empty();
+        if found > 0 && self.watchdog.has_missed(found, has_nothing_left) {
             self.watchdog.wake();
             self.counters.missed_wakeups.add(1);
             self.note(report);

@@ -22,7 +22,7 @@ pub(super) struct Watchdog {
     /// Of the last progress, or of the last moment without work.
     progress_at: Instant,
     polled_at: Instant,
-    /// When to look for packets that are in the device for too long.
+    /// When to look for packets that later ones have overtaken.
     aged_at: Instant,
     /// The queue has work and waits for a wake-up, once so many packets are done. A cell, since
     /// whoever waits for descriptors has the worker borrowed while it is told which are ready.
@@ -72,11 +72,11 @@ impl Watchdog {
         self.waiting.get().is_some()
     }
 
-    /// Whether so many packets that were found done should have woken it, and nothing did.
-    pub(super) fn has_missed(&self, found: usize) -> bool {
-        self.waiting
-            .get()
-            .is_some_and(|once_done| found >= once_done)
+    /// Whether so many packets that were found done should have woken it, and nothing did: as many
+    /// as it waits for, or the last that the device had.
+    pub(super) fn has_missed(&self, found: usize, were_last: bool) -> bool {
+        let waiting = self.waiting.get();
+        waiting.is_some_and(|once_done| were_last || found >= once_done)
     }
 
     /// A wake-up came.

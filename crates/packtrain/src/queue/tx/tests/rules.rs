@@ -411,6 +411,27 @@ fn a_lost_wake_up_costs_a_moment_and_is_counted() {
     }
 }
 
+/// It was asked to wake the worker for five; meanwhile others have collected most of them.
+#[test]
+fn a_wake_up_for_the_last_packets_is_owed_though_they_are_few() {
+    for kept in [0, 1] {
+        let mut bench = bench(16);
+        bench.line().counts = true;
+        asleep(&mut bench, 10);
+        assert_eq!(bench.line().armed_for, 5);
+        bench.line().work(8);
+        bench.queue.reclaim();
+        bench.line().work(2 - kept);
+        let at = bench.queue.retry_at(us(0)).unwrap();
+        bench.queue.service(at).unwrap();
+        assert_eq!(bench.queue.in_flight(), kept);
+        let missed = bench.queue.counters().snapshot().missed_wakeups;
+        assert_eq!(missed, 1 - kept as u64);
+        bench.line().work(kept);
+        assert_eq!(bench.end(), 0);
+    }
+}
+
 #[test]
 fn work_that_a_wake_up_came_for_was_not_missed() {
     let mut bench = bench(16);

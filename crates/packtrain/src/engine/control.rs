@@ -1,16 +1,16 @@
 //! What is done to TX queues while a session runs: pause, resume, reset.
 //!
-//! Who has a queue's device is whoever has the role of its ring's consumer, so a command is carried
-//! out by the worker that owns the queue, in its next step. It is put into the worker's mailbox, of
-//! which the worker looks at one flag a step, and its alarm is rung: so none is slept over, and no
-//! packet pays for it.
+//! A command is carried out by the worker that has the queue, in its next step. It is put into the
+//! worker's mailbox, and the worker is notified. A worker reads one flag a step for it, so no packet
+//! pays for commands.
 
-use super::alarm::Alarm;
-use super::handler::{Handler, Port};
 use super::worker::Worker;
-use crate::driver::{RxDescriptors, TxDescriptors};
+use crate::driver::{DeviceError, TxDescriptors};
+use crate::queue::TxQueue;
+use crate::runtime::Wakeup;
 use crate::stats::QueueId;
 use crate::sync::{AtomicBool, Ordering};
+use crate::time::Instant;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,11 +24,10 @@ pub enum Command {
     /// producers are told so or wait; RX queues that send there are not polled. It is one stall for
     /// `flush`. A queue that is paused stays paused.
     ///
-    /// When the run ends meanwhile, what waits is treated as behind a device that stands still: a
-    /// worker's thread waits 2 s for it to go on, and then it is `drop.shutdown`.
+    /// The end of the run overrides a pause: what waits is sent then.
     Pause,
-    /// Goes on after [`Command::Pause`], with what has waited first. Nobody has to send anything
-    /// for that. A queue that is not paused goes on as it is.
+    /// Goes on after [`Command::Pause`], with what has waited first. A queue that is not paused
+    /// goes on as it is.
     Resume,
     /// Stops the queue in its device and starts it again, empty
     /// ([`TxQueue::reset`](crate::queue::TxQueue::reset)): what the device had not sent goes out
@@ -40,15 +39,15 @@ pub enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxQueues {
     /// All of a port.
-    Port(Port),
-    /// One of a port, counted from 0.
-    Queue(Port, usize),
+    Port(usize),
+    /// One of a port: the port and the queue, both counted from 0.
+    Queue(usize, usize),
 }
 
 impl TxQueues {
     /// The port.
     #[must_use]
-    pub const fn port(self) -> Port {
+    pub const fn port(self) -> usize {
         match self {
             Self::Port(port) | Self::Queue(port, _) => port,
         }
@@ -56,7 +55,7 @@ impl TxQueues {
 
     /// Whether a queue is one of these.
     pub(super) fn has(self, id: QueueId) -> bool {
-        let of_port = usize::from(id.port) == self.port().index();
+        let of_port = usize::from(id.port) == self.port();
         match self {
             Self::Port(_) => of_port,
             Self::Queue(_, queue) => of_port && usize::from(id.queue) == queue,
@@ -64,14 +63,47 @@ impl TxQueues {
     }
 }
 
-/// What a [`Command`] came to at the queues of one worker.
+impl Command {
+    /// Does this to one queue, which goes on with the next step.
+    pub(super) fn apply<T: TxDescriptors>(
+        self,
+        queue: &mut TxQueue<T>,
+        now: Instant,
+    ) -> Result<Commanded, DeviceError> {
+        let done = match self {
+            Self::Pause => {
+                queue.stop();
+                // What the device was given before goes on.
+                queue.ring_if_owed()?;
+                true
+            }
+            Self::Resume => {
+                queue.resume();
+                true
+            }
+            Self::Reset => queue.reset(now)?.is_some(),
+        };
+        Ok(Commanded {
+            done: done.into(),
+            unsupported: (!done).into(),
+        })
+    }
+}
+
+/// What a [`Command`] came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "a device may not be able to do it"]
-pub struct Commanded {
+pub(super) struct Commanded {
     /// Queues where it was done.
-    pub done: usize,
+    pub(super) done: usize,
     /// Queues whose device cannot do it. Nothing has changed there.
-    pub unsupported: usize,
+    pub(super) unsupported: usize,
+}
+
+impl Commanded {
+    pub(super) const fn add(&mut self, other: Self) {
+        self.done += other.done;
+        self.unsupported += other.unsupported;
+    }
 }
 
 /// Why a [`Command`] was not carried out, or not everywhere.
@@ -114,7 +146,7 @@ impl fmt::Display for CommandError {
 
 impl std::error::Error for CommandError {}
 
-/// Where the workers' queues are paused, resumed and reset from any thread. It may outlive the run.
+/// Pauses, resumes and resets the TX queues of a run, from any thread. It may outlive the run.
 #[derive(Clone, Debug)]
 pub struct Control {
     workers: Arc<[Desk]>,
@@ -124,24 +156,16 @@ pub struct Control {
 #[derive(Debug)]
 struct Desk {
     mailbox: Arc<Mailbox>,
-    alarm: Arc<Alarm>,
-    /// TX queues of both ports that it owns.
+    wakeup: Arc<Wakeup>,
+    /// The TX queues that it has.
     queues: Vec<QueueId>,
 }
 
 impl Control {
-    /// Of all the workers of a run, for a caller that drives them itself.
-    pub fn of<RA, TA, RB, TB, H>(workers: &[Worker<RA, TA, RB, TB, H>]) -> Self
-    where
-        RA: RxDescriptors,
-        TA: TxDescriptors,
-        RB: RxDescriptors,
-        TB: TxDescriptors,
-        H: Handler,
-    {
-        let desk = |worker: &Worker<_, _, _, _, _>| Desk {
+    pub(super) fn of(workers: &[Worker]) -> Self {
+        let desk = |worker: &Worker| Desk {
             mailbox: Arc::clone(&worker.inbox().0),
-            alarm: Arc::clone(worker.alarm()),
+            wakeup: Arc::clone(worker.wakeup()),
             queues: worker.tx_queues(),
         };
         Self {
@@ -164,7 +188,7 @@ impl Control {
             .wait()
     }
 
-    /// Leaves it to the workers; `None` if nobody has any of `queues`.
+    /// Posts it to the workers; `None` if none has any of `queues`.
     pub(super) fn send(&self, queues: TxQueues, command: Command) -> Option<Arc<Ticket>> {
         let owns = |desk: &&Desk| desk.queues.iter().any(|&id| queues.has(id));
         let desks = self.workers.iter().filter(owns);
@@ -176,7 +200,7 @@ impl Control {
                 ticket: Arc::clone(&ticket),
                 answer: None,
             });
-            desk.alarm.ring();
+            desk.wakeup.notify();
         }
         Some(ticket)
     }
@@ -275,7 +299,7 @@ struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Letters {
-    /// Nobody will ever look again.
+    /// The worker has ended.
     closed: bool,
     list: VecDeque<Letter>,
 }
@@ -296,12 +320,13 @@ impl Mailbox {
         }
         letters.list.push_back(letter);
         drop(letters);
-        // After the letter is there: whoever takes this back finds it.
+        // After the letter is there: the worker that clears this finds it.
         self.news.store(true, Ordering::Release);
     }
 }
 
-/// The worker's end of its mailbox. When it is dropped, whoever waits for an answer is told.
+/// The worker's end of its mailbox. When it is dropped, the threads that wait for an answer are
+/// notified.
 #[derive(Debug, Default)]
 pub(super) struct Inbox(Arc<Mailbox>);
 
@@ -314,10 +339,10 @@ impl Inbox {
 
     /// The next letter.
     pub(super) fn next(&self) -> Option<Letter> {
-        // Before the look: a letter that comes after it is news again.
+        // Before the list is read: a letter that comes after that is news again.
         self.0.news.store(false, Ordering::Relaxed);
         let letter = self.0.letters().list.pop_front()?;
-        // Until a look finds none.
+        // Until the list is empty.
         self.0.news.store(true, Ordering::Relaxed);
         Some(letter)
     }

@@ -1,15 +1,17 @@
-//! Why a run ended early, and because of which port.
+//! Why a run ended early or did not start, and because of which port.
 
-use super::handler::Port;
 use crate::driver::DeviceError;
+use crate::plan::Incompatible;
+use crate::policy::SettingError;
 use std::fmt;
+use std::io;
 
-/// A device, or what drives it, failed: the run cannot go on.
+/// A device, or the thread that drives it, failed: the run cannot go on.
 #[derive(Debug)]
 pub struct RunError {
     /// The port whose device failed; `None` when it was the engine's own thread that could not go
-    /// on (no descriptor to wait for).
-    pub port: Option<Port>,
+    /// on.
+    pub port: Option<usize>,
     /// That port's name. A worker does not know it; a [`Session`](super::Session) puts it in.
     pub name: Option<String>,
     /// What failed.
@@ -18,7 +20,7 @@ pub struct RunError {
 
 impl RunError {
     /// `port` failed.
-    pub(super) const fn of(port: Port, error: DeviceError) -> Self {
+    pub(super) const fn of(port: usize, error: DeviceError) -> Self {
         Self {
             port: Some(port),
             name: None,
@@ -42,8 +44,8 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.name, self.port) {
             (Some(name), _) => write!(f, "{name}: {}", self.error),
-            (None, Some(Port::A)) => write!(f, "first port: {}", self.error),
-            (None, Some(Port::B)) => write!(f, "second port: {}", self.error),
+            (None, Some(0)) => write!(f, "first port: {}", self.error),
+            (None, Some(_)) => write!(f, "second port: {}", self.error),
             (None, None) => self.error.fmt(f),
         }
     }
@@ -53,5 +55,53 @@ impl std::error::Error for RunError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         // The device's own words are part of this one's.
         self.error.source()
+    }
+}
+
+/// Why a run did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The ports cannot be joined.
+    Incompatible(Incompatible),
+    /// A setting asks for what this machine does not have.
+    Setting(SettingError),
+    /// A port could not be attached as planned.
+    Port(RunError),
+    /// The system gave no memory, descriptor, thread, CPU or priority.
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl StartError {
+    /// For an action of the system that failed.
+    pub(super) fn system(action: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Incompatible(error) => error.fmt(f),
+            Self::Setting(error) => error.fmt(f),
+            Self::Port(error) => error.fmt(f),
+            Self::System { action, source } => write!(f, "could not {action}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Incompatible(error) => Some(error),
+            Self::Setting(error) => Some(error),
+            Self::Port(error) => error.source(),
+            Self::System { source, .. } => Some(source),
+        }
     }
 }

@@ -1,12 +1,16 @@
-//! How much more the workers of a run may take in: until stopped, until a count, until the input
-//! ends.
+//! How much more the workers of a run may take in: until it is stopped, until a count is reached, or
+//! until the input ends.
 
+use crate::runtime::Wakeup;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Shared by the workers of one run.
 #[derive(Debug)]
-pub struct Intake {
+pub(super) struct Intake {
     stopped: AtomicBool,
+    /// All workers of the run, which a stop notifies.
+    workers: Vec<Arc<Wakeup>>,
     /// Packets that may be received in all; `u64::MAX` for no limit.
     limit: u64,
     /// Packets of the limit that no worker has claimed.
@@ -17,19 +21,17 @@ pub struct Intake {
     finite: AtomicUsize,
 }
 
-impl Default for Intake {
-    fn default() -> Self {
-        Self::new(None, 0)
-    }
-}
-
 impl Intake {
     /// Takes in at most `packets` packets (as devices hand them over; a GSO packet is one), and
     /// ends when `finite_queues` RX queues have come to their end, if there are any.
-    #[must_use]
-    pub fn new(packets: Option<u64>, finite_queues: usize) -> Self {
+    pub(super) fn new(
+        packets: Option<u64>,
+        finite_queues: usize,
+        workers: Vec<Arc<Wakeup>>,
+    ) -> Self {
         Self {
             stopped: AtomicBool::new(packets == Some(0)),
+            workers,
             limit: packets.unwrap_or(u64::MAX),
             left: AtomicU64::new(packets.unwrap_or(u64::MAX)),
             used: AtomicU64::new(0),
@@ -37,19 +39,22 @@ impl Intake {
         }
     }
 
-    /// Takes nothing in any more; what is held is sent on.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
+    /// Takes nothing in any more, and notifies all workers: they send what they hold and end.
+    pub(super) fn stop(&self) {
+        if !self.stopped.swap(true, Ordering::AcqRel) {
+            for worker in &self.workers {
+                worker.notify();
+            }
+        }
     }
 
     /// Whether intake is over.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
     /// Asks for up to `wanted` packets; returns how many may be received.
-    pub fn claim(&self, wanted: usize) -> usize {
+    pub(super) fn claim(&self, wanted: usize) -> usize {
         if self.is_stopped() {
             return 0;
         }
@@ -64,7 +69,7 @@ impl Intake {
 
     /// Says that of `claimed` packets `used` were received, and gives back the others; stops when
     /// the count is reached.
-    pub fn refund(&self, claimed: usize, used: u64) {
+    pub(super) fn refund(&self, claimed: usize, used: u64) {
         if self.limit == u64::MAX {
             return;
         }
@@ -80,7 +85,7 @@ impl Intake {
     }
 
     /// One RX queue's input is at its end.
-    pub fn one_finished(&self) {
+    pub(super) fn one_finished(&self) {
         let before = self
             .finite
             .try_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));

@@ -1,326 +1,364 @@
-//! A TX queue as its worker sees it.
+//! One direction of a run: RX queues with their coalescers and handlers, and the TX paths that
+//! they send to.
 
-use super::control::Command;
-use super::egress::{Egress, Producer, Visit};
-use super::relief::Helpers;
-use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
-use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
+use super::control::{Command, Commanded, TxQueues};
+use super::error::RunError;
+use super::handler::{Handler, RxId};
+use super::intake::Intake;
+use super::path::TxPath;
+use super::stats::LaneCounters;
+use super::worker::Part;
+use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
+use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
-use crate::policy::idle::Relief;
-use crate::queue::ring::Status;
-use crate::stats::{Counter, DropReason, QueueId, Stall, TxCounters};
+use crate::queue::{Coalesce, RxQueue};
+use crate::runtime::Interrupt;
+use crate::stats::DropReason;
 use crate::time::Instant;
-use std::cell::Cell;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 
-/// A TX queue with the ring in front of it, and its worker's part in it. When it is dropped the
-/// queue is closed: what is left is counted as lost, and applications are told.
+/// Bursts of one turn of an RX queue. A burst ends with a super-packet, so that it stays in cache;
+/// polling all the other queues after each of them would cost as much again.
+const TURN_BURSTS_MAX: usize = 8;
+
+/// An RX queue, what its packets pass through, and the packets that its TX path has not taken yet.
 #[derive(Debug)]
-pub struct TxLane<T: TxDescriptors> {
-    egress: Arc<Egress<T>>,
-    own: Producer,
-    visit: Visit,
-    counters: Arc<TxCounters>,
-    /// Whether the worker is among those that wait for space.
-    waits: Cell<bool>,
-    /// Armed, it found work: the next step looks at it, whatever can be seen.
-    recheck: Cell<bool>,
-    /// Since the last step the device was asked to wake the worker.
-    asked: Cell<bool>,
-    /// Its device woke the worker.
-    woken: Cell<bool>,
-    lookout: Lookout,
-    helpers: Helpers,
-    /// The last visit sent packets that were in the ring.
-    found: bool,
-    /// Until when the ring need not be looked at, since it had nothing for the worker and who
-    /// leaves it anything says so; or as of now, since what is there is a producer's.
-    quiet_until: Cell<Option<Instant>>,
+pub(super) struct Lane<R, H> {
+    pub(super) id: RxId,
+    pub(super) queue: RxQueue<R>,
+    pub(super) coalesce: Option<Coalesce>,
+    pub(super) handler: H,
+    pub(super) burst: Burst,
+    /// The index of its TX path.
+    pub(super) tx: usize,
+    pub(super) interrupt: Arc<Interrupt>,
+    /// The input has ended.
+    pub(super) finished: bool,
+    /// When its last turn began.
+    pub(super) turn_at: Instant,
 }
 
-/// A worker that does not sleep looks this often at a ring where applications send and that it was
-/// told nothing of: packets that the device is done with may be all there is, and each look takes
-/// away the lines that producers write with every packet.
-const GLANCE_EVERY: Duration = Duration::from_millis(1);
-
-/// When to look in on a device that applications give packets to: they tell nobody, and if it never
-/// gives them back and they send no more, nobody else notices.
-#[derive(Debug, Default)]
-struct Lookout {
-    due: Option<Instant>,
-    /// Until the next look: longer while nothing is sent.
-    wait: Duration,
-    /// Packets given to the device as of the last look.
-    packets: u64,
+/// The lanes of one direction that one worker has, and their TX paths.
+#[derive(Debug)]
+pub(super) struct Lanes<R, T: TxDescriptors, H> {
+    pub(super) rx: Vec<Lane<R, H>>,
+    pub(super) tx: Vec<TxPath<T>>,
+    /// The lane that is next to receive.
+    pub(super) turn: usize,
+    /// The ingress and the egress port.
+    pub(super) ports: [usize; 2],
+    pub(super) intake: Arc<Intake>,
+    pub(super) counters: Arc<LaneCounters>,
+    /// Wakes the worker when a shared TX path has space again.
+    pub(super) waker: Waker,
 }
 
-impl Lookout {
-    /// Once a step.
-    fn look(&mut self, now: Instant, wanted: bool, packets: &Counter) {
-        if !wanted {
-            self.due = None;
-            return;
-        }
-        if self.due.is_some_and(|due| now < due) {
-            return;
-        }
-        let packets = packets.get();
-        self.wait = if self.due.is_none() || packets != self.packets {
-            TX_POLL_AFTER
-        } else {
-            (2 * self.wait).min(TX_HUNG_AFTER)
-        };
-        self.packets = packets;
-        self.due = Some(now.after(self.wait));
-    }
-}
-
-impl<T: TxDescriptors> TxLane<T> {
-    pub(super) fn new(egress: Arc<Egress<T>>, counters: Arc<TxCounters>) -> Self {
-        Self {
-            own: egress.producer(true),
-            egress,
-            visit: Visit::default(),
-            counters,
-            waits: Cell::new(false),
-            recheck: Cell::new(false),
-            asked: Cell::new(false),
-            woken: Cell::new(false),
-            lookout: Lookout::default(),
-            helpers: Helpers::default(),
-            found: false,
-            quiet_until: Cell::new(None),
-        }
+impl<R: RxDescriptors, H: Handler> Lane<R, H> {
+    /// Whether packets have to go before more may be received: its own, or any in front of `tx`.
+    /// Packets that the coalescer holds may stay.
+    fn has_to_wait<T: TxDescriptors>(&self, tx: &TxPath<T>) -> bool {
+        let output = self.coalesce.as_ref().is_some_and(Coalesce::has_output);
+        output || !self.burst.is_empty() || !tx.accepts()
     }
 
-    /// Whether the queue takes packets from the worker, as far as it knows.
-    pub(super) fn takes(&self) -> bool {
-        self.is_quiet() || self.egress.takes()
+    fn held(&self) -> u64 {
+        self.burst.wire_packets() + self.coalesce.as_ref().map_or(0, Coalesce::held)
     }
 
-    /// Whether the ring had nothing for the worker, and nobody had rung since as the step began; or
-    /// what it had was left to a producer in this step.
-    fn is_quiet(&self) -> bool {
-        self.quiet_until.get().is_some()
-    }
-
-    /// Whether the step sent packets that were in the ring. Not where the device took no more: its
-    /// wake-up is waited for, and is not worth to look for.
-    pub(super) const fn found(&self) -> bool {
-        self.found
-    }
-
-    /// Handles that applications have to it.
-    pub(super) fn handles(&self) -> u32 {
-        self.egress.handles()
-    }
-
-    /// Whether applications have handles to it.
-    pub(super) fn is_shared(&self) -> bool {
-        self.egress.is_shared()
-    }
-
-    /// Whether packets were left to who comes next.
-    pub(super) fn is_left(&self) -> bool {
-        !self.is_quiet() && self.egress.status() == Status::Abdicated
-    }
-
-    /// After a stop: whether anything is still held or in flight, or somebody is submitting.
-    pub(super) fn is_in_use(&self) -> bool {
-        // In this order: what somebody submitted who is gone by now is seen in the ring.
-        !self.egress.is_quiet() || self.has_pending() || self.egress.in_flight() > 0
-    }
-
-    /// Whether anything waits in the ring or behind it. A paused queue is stalled without, too.
-    fn has_pending(&self) -> bool {
-        match self.egress.status() {
-            Status::Idle => false,
-            Status::Stalled(Stall::Flush) => self.held() > 0,
-            Status::Busy | Status::Abdicated | Status::Stalled(_) => true,
-        }
-    }
-
-    /// There are now so many CPUs for producers.
-    pub(super) fn leave_cpus(&self, for_producers: u32) {
-        self.egress.leave_cpus(for_producers);
-    }
-
-    /// How much of its work producers do.
-    pub(super) fn relief(&mut self, now: Instant) -> Relief {
-        // Else its counters are not even looked at: who sends writes them with every packet.
-        if !self.egress.gathers() || self.is_stalled() {
-            return Relief::None;
-        }
-        self.have_drained(now);
-        self.helpers.relief(now, self.egress.idle_cpus() > 0)
-    }
-
-    /// Whether a producer drained what had gathered, since the last look.
-    fn have_drained(&mut self, now: Instant) -> bool {
-        let by_others = self.egress.was_drained_by_producer();
-        self.helpers
-            .look(now, self.counters.packets.get(), by_others)
-    }
-
-    /// Whether the device took no more: then the worker is the one to go on.
-    fn is_stalled(&self) -> bool {
-        matches!(self.egress.status(), Status::Stalled(_))
-    }
-
-    /// Whether what is in the ring is a producer's to send, and nothing else is to be done.
-    fn is_theirs(&mut self, now: Instant) -> bool {
-        self.egress.gathers()
-            && self.have_drained(now)
-            && self.egress.status() == Status::Abdicated
-            && self.retry_at().is_none_or(|due| now < due)
-            && !self.recheck.get()
-            && !self.egress.is_shut()
-    }
-
-    /// Offloads that the device is still trusted with.
-    pub(super) fn features(&self) -> Features {
-        self.egress.features()
-    }
-
-    /// Wire packets in the ring and behind it.
-    pub(super) fn held(&self) -> u64 {
-        self.egress.stats().snapshot().held
-    }
-
-    /// Sends on what waits, and frees what the device is done with. `told`: somebody rang for the
-    /// worker since its last step, or it slept. `napped`: it slept for as long as it wanted, since
-    /// producers do most of its work.
-    pub(super) fn serve(
+    /// One turn. Returns whether anything was received: then the worker polls once more before it
+    /// sleeps, since a sleep and a wake-up cost more than a poll that finds nothing.
+    fn turn<T: TxDescriptors>(
         &mut self,
         now: Instant,
-        told: bool,
-        napped: bool,
-    ) -> Result<(), DeviceError> {
-        let quiet = self.quiet_until.take().filter(|until| now < *until);
-        self.found = false;
-        if !told && quiet.is_some() && !self.recheck.get() {
-            self.quiet_until.set(quiet);
-            return Ok(());
+        tx: &mut TxPath<T>,
+        intake: &Intake,
+        counters: &LaneCounters,
+    ) -> Result<bool, Failed> {
+        let last_turn = std::mem::replace(&mut self.turn_at, now);
+        let before = self.queue.received();
+        for _ in 0..TURN_BURSTS_MAX {
+            let received = (self.queue.received() - before) as usize;
+            let budget = BURST_PACKETS_MAX.saturating_sub(received);
+            let more = self.receive(now, budget, tx, intake, counters)?;
+            if !more || self.has_to_wait(tx) {
+                break;
+            }
         }
-        if napped && self.is_theirs(now) {
-            // Until the next nap is over, or whatever else makes it step.
-            self.quiet_until.set(Some(now));
-            return Ok(());
+        let found = self.queue.received() > before;
+        if let Some(stage) = &mut self.coalesce {
+            if found && !self.queue.is_short() {
+                // While packets come, what is held stays for the next turn, since they may continue
+                // it. What this turn could have continued and did not has waited long enough.
+                stage.flush_old(now, last_turn);
+            } else {
+                // Nothing wakes the worker for held packets.
+                stage.flush();
+            }
+            self.transmit(now, tx, counters)?;
         }
-        if self.waits.take() {
-            // It looks now: what it does itself is nothing to be told of.
-            self.egress.wait_no_more(&self.own);
+        self.queue.settle(now, found);
+        Ok(found)
+    }
+
+    /// One burst of at most `budget` packets. Returns whether a bound ended it, and not the device.
+    fn receive<T: TxDescriptors>(
+        &mut self,
+        now: Instant,
+        budget: usize,
+        tx: &mut TxPath<T>,
+        intake: &Intake,
+        counters: &LaneCounters,
+    ) -> Result<bool, Failed> {
+        if self.finished {
+            return Ok(false);
         }
-        (self.visit.retry_at, self.visit.rests) = (None, false);
-        self.visit.woken |= self.woken.take();
-        let recheck = self.recheck.take();
-        self.asked.set(false);
-        self.found = self.egress.serve(&self.own, recheck, &mut self.visit, now);
-        if self.egress.tells() {
-            let until = now.after(GLANCE_EVERY);
-            let until = self.visit.retry_at.map_or(until, |retry| retry.min(until));
-            self.quiet_until.set(Some(until));
+        let claimed = intake.claim(budget);
+        if claimed == 0 {
+            return Ok(false);
         }
-        // Where there was no need to serve, it does not make the next visit one that does.
-        self.visit.serves = false;
-        let wanted = self.egress.wants_lookout(self.visit.retry_at.is_some());
-        self.lookout.look(now, wanted, &self.counters.packets);
-        self.visit.error.take().map_or(Ok(()), Err)
-    }
-
-    /// Takes packets from the front of `burst`. What the device or the ring do not take stays.
-    pub(super) fn forward(&mut self, now: Instant, burst: &mut Burst) -> Result<(), DeviceError> {
-        // What is left there is told to nobody.
-        self.quiet_until.set(None);
-        self.egress.forward(&self.own, burst, &mut self.visit, now);
-        self.visit.error.take().map_or(Ok(()), Err)
-    }
-
-    /// The end of a step: the device is told of all that it was given.
-    pub(super) fn ring(&mut self, now: Instant) -> Result<(), DeviceError> {
-        if std::mem::take(&mut self.visit.owes) {
-            self.egress.ring(&mut self.visit, now);
+        let before = self.queue.received();
+        let polled = self.queue.poll(now, &mut self.burst, claimed);
+        intake.refund(claimed, self.queue.received() - before);
+        // What came before a failure is sent on all the same.
+        if let Some(stage) = &mut self.coalesce {
+            if !self.burst.is_empty() {
+                stage.take(now, &mut self.burst, tx.features());
+            }
+            if polled.is_err() {
+                stage.flush();
+            }
+        } else {
+            self.handle(now, counters);
         }
-        self.visit.error.take().map_or(Ok(()), Err)
-    }
-
-    /// The queue's place.
-    pub(super) fn id(&self) -> QueueId {
-        self.egress.id()
-    }
-
-    /// Does `command` to the queue. False for a device that cannot do that.
-    pub(super) fn command(&mut self, command: Command, now: Instant) -> Result<bool, DeviceError> {
-        self.quiet_until.set(None);
-        self.recheck.set(true);
-        self.egress.command(command, now)
-    }
-
-    pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.visit
-            .retry_at
-            .into_iter()
-            .chain(self.lookout.due)
-            .min()
-    }
-
-    pub(super) fn arm(&self) -> Armed {
-        let armed = self.egress.arm(self.visit.rests, &self.asked);
-        self.recheck.set(armed == Armed::WorkPending);
-        armed
-    }
-
-    /// Waits for the queue to take packets again, where that may happen without the worker: `alarm`
-    /// is woken then. False if there is nothing to wait for.
-    pub(super) fn wait(&self, alarm: &Waker) -> bool {
-        if self.egress.is_shared() {
-            self.egress.wait(&self.own, alarm);
-            self.waits.set(true);
-        }
-        !self.egress.takes()
-    }
-
-    /// What becomes ready when the device can go on, if anything waits for that.
-    pub(super) fn watched(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let waits = match self.egress.status() {
-            Status::Stalled(_) => true,
-            Status::Idle => self.egress.wants_completions(),
-            // Somebody looks at what the device was asked to tell of, and tells the worker nothing
-            // where nothing has changed.
-            Status::Busy => self.asked.get(),
-            Status::Abdicated => false,
-        };
-        let watch = &self.visit.watch;
-        let fd = watch.fd.as_ref().map(|(_, fd)| fd.as_fd())?;
-        Some((fd, watch.wanted.filter(|_| waits)?))
-    }
-
-    /// Counts a wake-up if `fd` is the descriptor that was watched. Whether it would be now may
-    /// have changed since.
-    pub(super) fn woken_by(&self, fd: RawFd) {
-        let own = self.visit.watch.fd.as_ref();
-        if own.is_some_and(|(_, own)| own.as_raw_fd() == fd) {
-            self.counters.wakeups.add(1);
-            self.woken.set(true);
+        self.transmit(now, tx, counters)?;
+        match polled {
+            Err(DeviceError::Finished) => {
+                self.finished = true;
+                intake.one_finished();
+                Ok(false)
+            }
+            other => other.map_err(Failed::Ingress),
         }
     }
 
-    /// Takes no more from applications.
-    pub(super) fn shut(&self) {
-        self.egress.shut();
+    /// Passes on the burst, whose packets were handled already, and what the coalescer hands out.
+    fn transmit<T: TxDescriptors>(
+        &mut self,
+        now: Instant,
+        tx: &mut TxPath<T>,
+        counters: &LaneCounters,
+    ) -> Result<(), Failed> {
+        loop {
+            if !self.burst.is_empty() && tx.accepts() {
+                tx.send(now, &mut self.burst).map_err(Failed::Egress)?;
+            }
+            let Some(stage) = &mut self.coalesce else {
+                return Ok(());
+            };
+            if !stage.has_output() || !self.burst.is_empty() || !tx.accepts() {
+                return Ok(());
+            }
+            stage.deliver(&mut self.burst);
+            self.handle(now, counters);
+        }
     }
 
-    pub(super) fn abandon(&self, reason: DropReason) {
-        self.egress.abandon(reason);
+    fn handle(&mut self, now: Instant, counters: &LaneCounters) {
+        if self.burst.is_empty() {
+            return;
+        }
+        if !H::COUNTED {
+            return self.handler.handle(now, self.id, &mut self.burst);
+        }
+        let before = self.burst.wire_packets();
+        self.handler.handle(now, self.id, &mut self.burst);
+        let after = self.burst.wire_packets();
+        counters.delivered.add(before.saturating_sub(after));
+        counters.generated.add(after.saturating_sub(before));
+    }
+
+    /// Counts everything in it as lost for `reason`.
+    fn abandon(&mut self, reason: DropReason) {
+        self.queue.abandon(&mut self.burst, reason);
+        if let Some(stage) = &mut self.coalesce {
+            stage.abandon(reason);
+        }
     }
 }
 
-impl<T: TxDescriptors> Drop for TxLane<T> {
-    fn drop(&mut self) {
-        self.egress.close(DropReason::Shutdown);
-        self.egress.retire(&self.own);
+/// A device failed: the one that packets come from, or the one that they go to.
+enum Failed {
+    Ingress(DeviceError),
+    Egress(DeviceError),
+}
+
+impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
+    /// The turn of each lane. When several lanes share a TX path that stalls, the first that had to
+    /// wait is the next to start: else one busy RX queue would take every free place.
+    fn turns(&mut self, now: Instant, slept: bool) -> Result<bool, Failed> {
+        let (mut more, mut waits, mut stalled) = (false, None, None);
+        let start = self.turn;
+        let Self {
+            rx,
+            tx,
+            intake,
+            counters,
+            ..
+        } = self;
+        for lane in rx.iter_mut() {
+            lane.queue.resume(slept);
+            if lane.interrupt.take() && slept {
+                lane.queue.count_wakeup();
+            }
+        }
+        for index in (start..rx.len()).chain(0..start.min(rx.len())) {
+            let lane = &mut rx[index];
+            let path = &mut tx[lane.tx];
+            // A path that has just stalled is not tried again in the same step.
+            if stalled == Some(lane.tx) {
+                waits = waits.or(Some(index));
+                continue;
+            }
+            // What the path has not taken yet goes first; until then nothing new is received, so a
+            // slow egress pushes back on the ingress instead of filling memory.
+            if lane.has_to_wait(path) {
+                lane.transmit(now, path, counters)?;
+                if lane.has_to_wait(path) {
+                    waits = waits.or(Some(index));
+                    stalled = Some(lane.tx);
+                    continue;
+                }
+            }
+            more |= lane.turn(now, path, intake, counters)?;
+            if lane.has_to_wait(path) {
+                stalled = Some(lane.tx);
+            }
+        }
+        self.turn = waits.unwrap_or(start);
+        Ok(more)
     }
+
+    fn received_and_held(&self) -> u64 {
+        self.rx.iter().map(Lane::held).sum()
+    }
+
+    fn failed(&self, failed: Failed) -> RunError {
+        match failed {
+            Failed::Ingress(error) => RunError::of(self.ports[0], error),
+            Failed::Egress(error) => RunError::of(self.ports[1], error),
+        }
+    }
+
+    /// The lanes that the next step would receive from: those whose input has not ended and whose
+    /// TX path accepts packets. For another one the worker need not be woken: its packets stay
+    /// where they are until the path has space.
+    fn receiving(&self) -> impl Iterator<Item = &Lane<R, H>> {
+        let stopped = self.intake.is_stopped();
+        self.rx.iter().filter(move |lane| {
+            !stopped && !lane.finished && !lane.has_to_wait(&self.tx[lane.tx])
+        })
+    }
+}
+
+impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
+    fn step(&mut self, now: Instant, slept: bool, stopped: bool) -> Result<bool, RunError> {
+        let egress = self.ports[1];
+        let begun = (self.tx.iter_mut()).try_for_each(|path| path.begin(now, slept, stopped));
+        begun.map_err(|error| RunError::of(egress, error))?;
+        let more = self.turns(now, slept);
+        // One doorbell for all that the step has sent. Also after a failure: the device is told of
+        // the packets that it has taken.
+        let ended = self.tx.iter_mut().map(|path| path.end(now));
+        let ended = ended.fold(Ok(()), |all, one| all.and(one));
+        let held = self.received_and_held();
+        self.counters.held.set(held);
+        if stopped && held == 0 {
+            self.tx.iter_mut().for_each(TxPath::deregister);
+        }
+        let more = more.map_err(|failed| self.failed(failed))?;
+        ended.map_err(|error| RunError::of(egress, error))?;
+        Ok(more)
+    }
+
+    fn arm(&mut self) -> Armed {
+        let stopped = self.intake.is_stopped();
+        // Every queue must be armed, also after another one has said that it has work.
+        let mut pending = false;
+        for path in &mut self.tx {
+            pending |= path.arm() == Armed::WorkPending;
+        }
+        for lane in &mut self.rx {
+            let path = &mut self.tx[lane.tx];
+            if lane.has_to_wait(path) {
+                pending |= path.wait(&self.waker);
+            } else if !stopped && !lane.finished {
+                pending |= lane.queue.arm() == Armed::WorkPending;
+            }
+        }
+        match pending {
+            true => Armed::WorkPending,
+            false => Armed::Idle,
+        }
+    }
+
+    fn next_at(&self, now: Instant) -> Option<Instant> {
+        let rx = self.receiving().filter_map(|lane| lane.queue.next_at());
+        let tx = self.tx.iter().filter_map(|path| path.next_at(now));
+        rx.chain(tx).min()
+    }
+
+    fn is_over(&self) -> bool {
+        self.received_and_held() == 0 && self.tx.iter().all(TxPath::is_over)
+    }
+
+    fn held(&self) -> u64 {
+        let tx = self.tx.iter().map(TxPath::held);
+        self.received_and_held() + tx.sum::<u64>()
+    }
+
+    fn command(
+        &mut self,
+        command: Command,
+        queues: TxQueues,
+        now: Instant,
+    ) -> Result<Option<Commanded>, RunError> {
+        let mut sum = Commanded::default();
+        for path in &mut self.tx {
+            let done = path.command(command, queues, now);
+            sum.add(done.map_err(|error| RunError::of(self.ports[1], error))?);
+        }
+        Ok(Some(sum))
+    }
+
+    fn abandon(&mut self, reason: DropReason) -> bool {
+        self.rx.iter_mut().for_each(|lane| lane.abandon(reason));
+        self.tx.iter_mut().for_each(|path| path.abandon(reason));
+        self.counters.held.set(0);
+        true
+    }
+
+    fn interests(&self, visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)) {
+        let rx = self.receiving().filter_map(|lane| lane.queue.wake());
+        let tx = self.tx.iter().filter_map(TxPath::wake);
+        rx.chain(tx).for_each(|(fd, interest)| visit(fd, interest));
+    }
+
+    fn woken_by(&mut self, fd: RawFd) {
+        for lane in &self.rx {
+            if is_fd(lane.queue.wake(), fd) {
+                lane.queue.count_wakeup();
+            }
+        }
+        for path in &mut self.tx {
+            if is_fd(path.wake(), fd) {
+                path.count_wakeup();
+            }
+        }
+    }
+}
+
+fn is_fd(wake: Option<(BorrowedFd<'_>, Interest)>, fd: RawFd) -> bool {
+    wake.is_some_and(|(own, _)| own.as_raw_fd() == fd)
 }

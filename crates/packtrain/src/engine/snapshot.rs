@@ -1,7 +1,7 @@
 //! The counters of a run, and copies of them.
 
-use super::egress::EgressStats;
 use super::ledger::Ledger;
+use super::stats::{LaneCounters, PathStats};
 use super::worker::WorkerCounters;
 use crate::driver::Features;
 use crate::stats::{
@@ -13,28 +13,39 @@ use std::sync::atomic::Ordering;
 
 /// The counters of one port.
 #[derive(Debug)]
-pub struct PortStats {
+pub(super) struct PortStats {
     /// The port's name.
-    pub name: String,
+    pub(super) name: String,
     /// By RX queue.
-    pub rx: Vec<Arc<RxCounters>>,
+    pub(super) rx: Vec<Arc<RxCounters>>,
     /// By TX queue.
-    pub tx: Vec<Arc<TxCounters>>,
-    /// By TX queue: the ring in front of it.
-    pub egress: Vec<Arc<EgressStats>>,
+    pub(super) tx: Vec<Arc<TxCounters>>,
+    /// By TX queue: the path that leads there.
+    pub(super) paths: Vec<Arc<PathStats>>,
     /// By TX queue: what was lost there.
-    pub drops: Vec<Arc<DropCounters>>,
+    pub(super) drops: Vec<Arc<DropCounters>>,
+}
+
+impl PortStats {
+    pub(super) const fn new(name: String) -> Self {
+        Self {
+            name,
+            rx: Vec::new(),
+            tx: Vec::new(),
+            paths: Vec::new(),
+            drops: Vec::new(),
+        }
+    }
 }
 
 /// All counters of a run. Readers take snapshots at any time.
 #[derive(Debug)]
-pub struct Stats {
-    /// The two ports.
-    pub ports: [PortStats; 2],
-    /// By worker.
-    pub workers: Vec<Arc<WorkerCounters>>,
-    /// By worker: what was lost before it came to a TX queue.
-    pub drops: Vec<Arc<DropCounters>>,
+pub(super) struct Stats {
+    pub(super) ports: Vec<PortStats>,
+    pub(super) workers: Vec<Arc<WorkerCounters>>,
+    pub(super) lanes: Vec<Arc<LaneCounters>>,
+    /// What was lost before it came to a TX path.
+    pub(super) drops: Vec<Arc<DropCounters>>,
 }
 
 /// A copy of one port's counters.
@@ -83,8 +94,8 @@ impl PortSnapshot {
 /// A copy of all counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The two ports.
-    pub ports: [PortSnapshot; 2],
+    /// The ports: one, or two.
+    pub ports: Vec<PortSnapshot>,
     /// Losses by reason.
     pub drops: DropSnapshot,
     /// The ledger; closed for certain only once the workers have ended.
@@ -106,8 +117,10 @@ pub struct WorkerSnapshot {
     pub steps: u64,
     /// Times it went to sleep.
     pub sleeps: u64,
-    /// Sleeps that something ended: a device, or another thread.
+    /// Sleeps that a device or another thread ended.
     pub wakeups: u64,
+    /// Packets that it took out of the rings of shared TX queues.
+    pub drained: u64,
     /// Context switches since it gave the CPU away.
     pub voluntary_switches: u64,
     /// Context switches since the CPU was taken from it.
@@ -127,6 +140,7 @@ impl WorkerSnapshot {
             steps: worker.steps.get(),
             sleeps: worker.sleeps.get(),
             wakeups: worker.wakeups.get(),
+            drained: worker.drained.get(),
             voluntary_switches: worker.voluntary_switches.get(),
             involuntary_switches: worker.involuntary_switches.get(),
             cpu_ns: worker.cpu_ns.get(),
@@ -138,38 +152,43 @@ impl WorkerSnapshot {
 
 impl Stats {
     /// A copy of everything.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> Snapshot {
         let mut all = Snapshot::default();
-        for (port, copy) in self.ports.iter().zip(&mut all.ports) {
-            copy.name.clone_from(&port.name);
-            copy.rx = port.rx.iter().map(|counters| counters.snapshot()).collect();
-            copy.tx = port.tx.iter().map(|counters| counters.snapshot()).collect();
-            for (egress, tx) in port.egress.iter().zip(&mut copy.tx) {
-                let egress = egress.snapshot();
-                egress.add_to(tx);
-                copy.refused |= egress.refused;
-                copy.troubles.push(egress.troubles);
-                all.ledger.generated += egress.producers.generated;
-                all.ledger.held += egress.held;
+        for port in &self.ports {
+            let mut copy = PortSnapshot {
+                name: port.name.clone(),
+                rx: port.rx.iter().map(|counters| counters.snapshot()).collect(),
+                tx: port.tx.iter().map(|counters| counters.snapshot()).collect(),
+                rx_batches: port.rx.iter().map(|rx| rx.batches.snapshot()).collect(),
+                tx_batches: port.tx.iter().map(|tx| tx.batches.snapshot()).collect(),
+                ..PortSnapshot::default()
+            };
+            for (path, tx) in port.paths.iter().zip(&mut copy.tx) {
+                let path = path.snapshot();
+                path.add_to(tx);
+                copy.refused |= path.refused;
+                copy.troubles.push(path.troubles);
+                all.ledger.generated += path.producers.generated;
+                all.ledger.held += path.held;
             }
             port.drops
                 .iter()
                 .for_each(|drops| all.drops.merge(&drops.snapshot()));
-            copy.rx_batches = port.rx.iter().map(|rx| rx.batches.snapshot()).collect();
-            copy.tx_batches = port.tx.iter().map(|tx| tx.batches.snapshot()).collect();
             copy.rx.iter().for_each(|rx| all.ledger.add_rx(rx));
             copy.tx.iter().for_each(|tx| all.ledger.add_tx(tx));
             all.syscalls += copy.rx_total().syscalls + copy.tx_total().syscalls;
+            all.ports.push(copy);
         }
         for drops in &self.drops {
             all.drops.merge(&drops.snapshot());
         }
         all.ledger.add_drops(&all.drops);
+        for lanes in &self.lanes {
+            all.ledger.delivered += lanes.delivered.get();
+            all.ledger.generated += lanes.generated.get();
+            all.ledger.held += lanes.held.get();
+        }
         for worker in &self.workers {
-            all.ledger.delivered += worker.delivered.get();
-            all.ledger.generated += worker.generated.get();
-            all.ledger.held += worker.held.get();
             let worker = WorkerSnapshot::of(worker);
             all.cpu_ns += worker.cpu_ns;
             all.syscalls += worker.syscalls;

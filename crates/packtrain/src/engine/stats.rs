@@ -1,16 +1,28 @@
-//! What can be known of a TX queue without being its consumer, and what its producers count.
+//! What other threads can know of a TX queue and of a lane.
 
 use crate::driver::Features;
 use crate::stats::{Counter, SubmitCounters, SubmitSnapshot, TroubleLog, TxSnapshot};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What one TX queue and the ring in front of it show to everybody.
+/// What the lanes of one direction count besides their queues. One writer: their worker.
 #[derive(Debug, Default)]
-pub struct EgressStats {
-    /// Written by the consumer of the ring before it leaves.
+#[repr(align(64))]
+pub(super) struct LaneCounters {
+    /// Wire packets that handlers took.
+    pub(super) delivered: Counter,
+    /// Wire packets that handlers made.
+    pub(super) generated: Counter,
+    /// Wire packets received and not passed to a TX path yet, as of the end of the last step.
+    pub(super) held: Counter,
+}
+
+/// What one TX path shows to other threads: the queue, and the ring in front of a shared one.
+#[derive(Debug, Default)]
+pub(super) struct PathStats {
+    /// Written by the owner of the queue: the RX worker, or the consumer of the ring.
     pub(super) shown: Shown,
     producers: Mutex<Producers>,
-    /// Written when something is found, which is never but when a device stands still.
+    /// Written when the watchdog of the queue finds something.
     troubles: Mutex<TroubleLog>,
 }
 
@@ -23,35 +35,33 @@ pub(super) struct Shown {
     pub(super) held: Counter,
     /// Packets that the device still reads from.
     pub(super) in_flight: Counter,
-    /// 1 when it was an application's thread that gave packets to the device last.
-    pub(super) by_handle: Counter,
     /// Offloads that the device is still trusted with, as [`Features::bits`].
     pub(super) features: Counter,
     /// Offloads that it refused on legal packets.
     pub(super) refused: Counter,
 }
 
-/// Those that submit to the queue, with a block of counters each.
+/// The producers of a shared queue, with a block of counters each.
 #[derive(Debug, Default)]
 struct Producers {
     here: Vec<Arc<SubmitCounters>>,
-    /// What those counted that are gone.
+    /// The sum of those that have ended.
     gone: SubmitSnapshot,
 }
 
-/// A copy of [`EgressStats`].
+/// A copy of [`PathStats`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::engine) struct EgressSnapshot {
-    pub(in crate::engine) producers: SubmitSnapshot,
+pub(super) struct PathSnapshot {
+    pub(super) producers: SubmitSnapshot,
     /// Wire packets in the ring and behind it.
-    pub(in crate::engine) held: u64,
-    pub(in crate::engine) refused: Features,
-    pub(in crate::engine) troubles: TroubleLog,
+    pub(super) held: u64,
+    pub(super) refused: Features,
+    pub(super) troubles: TroubleLog,
 }
 
-impl EgressSnapshot {
+impl PathSnapshot {
     /// Adds what the producers counted to what the queue did.
-    pub(in crate::engine) const fn add_to(&self, tx: &mut TxSnapshot) {
+    pub(super) const fn add_to(&self, tx: &mut TxSnapshot) {
         tx.ring_full += self.producers.ring_full;
         tx.abdications += self.producers.abdications;
         tx.direct += self.producers.direct;
@@ -61,9 +71,9 @@ impl EgressSnapshot {
     }
 }
 
-impl EgressStats {
+impl PathStats {
     fn producers(&self) -> MutexGuard<'_, Producers> {
-        // Numbers only: there is nothing that a panic could leave half done.
+        // Numbers only: a panic leaves nothing half done.
         self.producers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -82,32 +92,48 @@ impl EgressStats {
         (counters, producers.here.len())
     }
 
-    /// The producer of this block is gone.
+    /// The producer of this block has ended.
     pub(super) fn leave(&self, counters: &Arc<SubmitCounters>) {
         let mut producers = self.producers();
         producers.here.retain(|other| !Arc::ptr_eq(other, counters));
         producers.gone.merge(&counters.snapshot());
     }
 
-    /// Whether a producer is in the middle of a submission.
-    pub(super) fn anybody_inside(&self) -> bool {
-        self.producers().here.iter().any(|block| block.is_open())
-    }
-
-    /// Wire packets in the ring and behind it that no device has accepted.
-    pub(in crate::engine) fn snapshot(&self) -> EgressSnapshot {
-        // In this order a packet that moves meanwhile is not seen twice as taken.
+    /// A copy of everything.
+    pub(super) fn snapshot(&self) -> PathSnapshot {
+        // In this order a packet that moves meanwhile is not counted twice as taken.
         let (taken, held) = (self.shown.taken.get(), self.shown.held.get());
         let producers = self.producers();
         let mut sum = producers.gone;
         for block in &producers.here {
             sum.merge(&block.snapshot());
         }
-        EgressSnapshot {
+        PathSnapshot {
             producers: sum,
             held: sum.ring_wire_packets.saturating_sub(taken) + held,
             refused: Features::from_bits(self.shown.refused.get()),
             troubles: *self.troubles(),
         }
+    }
+}
+
+#[cfg(all(test, not(packtrain_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_producer_counted_outlives_it() {
+        let stats = PathStats::default();
+        let (first, _) = stats.enter();
+        let (second, producers) = stats.enter();
+        assert_eq!(producers, 2);
+        first.generated.add(3);
+        first.ring_wire_packets.add(3);
+        second.generated.add(4);
+        second.ring_wire_packets.add(4);
+        stats.shown.taken.add(2);
+        stats.leave(&first);
+        let snapshot = stats.snapshot();
+        assert_eq!((snapshot.producers.generated, snapshot.held), (7, 5));
     }
 }

@@ -1,0 +1,381 @@
+//! The TX worker's part of a shared TX queue: it drains what producers leave in the ring, restarts a
+//! stalled device, and looks after completions.
+
+use super::control::{Command, Commanded, TxQueues};
+use super::error::RunError;
+use super::shared::{Role, SharedTx, drain};
+use super::worker::Part;
+use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
+use crate::policy::dispatch::{BUDGET, RingState};
+use crate::queue::ring::{Attended, Drain, Kept, Release, Source, Turn};
+use crate::runtime::Interrupt;
+use crate::stats::{Counter, DropReason};
+use crate::time::Instant;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon the TX worker rechecks a slot that is reserved and not published: its producer was
+/// preempted.
+const GAP_RETRY: Duration = Duration::from_micros(50);
+
+/// The longest sleep: producers that drain directly notify nobody of completions, so a hung device
+/// is found by this clock.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// One shared TX queue of a TX worker.
+#[derive(Debug)]
+pub(super) struct TxDrain<T: TxDescriptors> {
+    shared: Arc<SharedTx<T>>,
+    /// The consumer role, kept from one step to the next.
+    kept: Option<Kept>,
+    interrupt: Arc<Interrupt>,
+    /// The descriptor of the device, duplicated: another thread may have the queue while the worker
+    /// sleeps.
+    device: Option<OwnedFd>,
+    /// What the device is to become for the worker to wake up.
+    interest: Option<Interest>,
+    /// The worker was woken or notified since it last had the role.
+    notified: bool,
+    /// The device woke the worker since it last had the role.
+    interrupted: bool,
+    /// The next step needs the role, whatever the state of the ring is.
+    recheck: bool,
+    /// When to step though nothing wakes the worker, as of the last time that it had the role.
+    retry_at: Option<Instant>,
+    gap_until: Option<Instant>,
+    slept_from: Instant,
+    stopped: bool,
+    over: bool,
+    /// Packets that the worker took out of rings.
+    drained: Arc<Counter>,
+}
+
+impl<T: TxDescriptors> TxDrain<T> {
+    /// # Errors
+    ///
+    /// The system's, if the device's descriptor cannot be duplicated.
+    pub(super) fn new(
+        shared: Arc<SharedTx<T>>,
+        interrupt: Arc<Interrupt>,
+        device: Option<OwnedFd>,
+        drained: Arc<Counter>,
+    ) -> Self {
+        Self {
+            shared,
+            kept: None,
+            interrupt,
+            device,
+            interest: None,
+            notified: false,
+            interrupted: false,
+            recheck: false,
+            retry_at: None,
+            gap_until: None,
+            slept_from: Instant::default(),
+            stopped: false,
+            over: false,
+            drained,
+        }
+    }
+
+    /// The role, for a step that begins at `now`.
+    fn claim<'a>(shared: &'a SharedTx<T>, kept: &mut Option<Kept>, needs: impl Fn(RingState) -> bool) -> Option<Role<'a, T>> {
+        if let Some(kept) = kept.take() {
+            return Some(shared.ring.resume(kept));
+        }
+        match shared.ring.attend(needs, false) {
+            Attended::Claimed(role) => Some(role),
+            Attended::Busy | Attended::NotNeeded(_) => None,
+        }
+    }
+
+    /// Notes when and for what the worker has to come back, while it has the role.
+    fn note(&mut self, role: &mut Role<'_, T>, now: Instant) {
+        let consumer = role.state();
+        let waits = !consumer.is_ready();
+        let Some(queue) = &mut consumer.queue else {
+            return;
+        };
+        let waits = (waits && !queue.is_stopped()) || (self.stopped && queue.in_flight() > 0);
+        let device = queue.next_at().filter(|_| waits);
+        self.retry_at = queue.retry_at(now).into_iter().chain(device).min();
+        self.interest = queue.wake().filter(|_| waits).map(|(_, interest)| interest);
+    }
+
+    fn keep(&mut self, role: Role<'_, T>) {
+        let (kept, wake) = role.keep();
+        self.kept = Some(kept);
+        if wake {
+            self.shared.waiters.wake_all(&self.shared.ring);
+        }
+    }
+
+    fn release(&mut self, role: Role<'_, T>, to: Release) {
+        // Of its own release the worker need not be notified.
+        if role.release(to).wake_waiters {
+            self.shared.waiters.wake_all(&self.shared.ring);
+        }
+    }
+
+    /// Releases the ring as idle. If a slot was reserved meanwhile the role is kept, and this is
+    /// false.
+    fn release_idle(&mut self, role: Role<'_, T>) -> bool {
+        match role.release_idle() {
+            Ok(released) => {
+                if released.wake_waiters {
+                    self.shared.waiters.wake_all(&self.shared.ring);
+                }
+                true
+            }
+            Err(role) => {
+                self.keep(role);
+                false
+            }
+        }
+    }
+
+    /// Drains, and releases or keeps the role. Returns whether there may be more to do.
+    fn work(&mut self, mut role: Role<'_, T>, now: Instant, lanes: u32) -> Result<bool, DeviceError> {
+        let keeps = self.shared.dispatch.keeps_until_sleep();
+        self.notified = false;
+        self.gap_until = None;
+        let interrupted = std::mem::take(&mut self.interrupted);
+        let recheck = std::mem::take(&mut self.recheck);
+        let consumer = role.state();
+        if let Some(queue) = &mut consumer.queue {
+            if interrupted {
+                queue.note_wakeup();
+            }
+            if self.stopped && queue.is_stopped() {
+                // A stop overrides a pause.
+                queue.resume();
+            }
+            let before = queue.counters().reclaimed.get();
+            if queue.in_flight() > 0 || !queue.is_ready() || recheck {
+                queue.service(now)?;
+            }
+            if queue.counters().reclaimed.get() != before {
+                // The completions that it was armed for were found without the wake-up.
+                queue.note_wakeup();
+            }
+        }
+        let mut left = BUDGET;
+        let ended = drain(&mut role, &mut left);
+        self.drained.add((BUDGET - left) as u64);
+        let consumer = role.state();
+        consumer.end();
+        if let Some(error) = consumer.take_error() {
+            return Err(error);
+        }
+        let in_flight = consumer.queue.as_ref().map_or(0, |queue| queue.in_flight());
+        self.note(&mut role, now);
+        Ok(match ended {
+            Drain::Empty if self.stopped && lanes == 0 && in_flight == 0 => {
+                // Applications are shut out and the lanes have ended. A slot that was reserved
+                // before that is found by the next step.
+                self.over = self.shared.ring.is_empty();
+                self.keep(role);
+                !self.over
+            }
+            Drain::Empty if keeps => {
+                self.keep(role);
+                left < BUDGET
+            }
+            Drain::Empty => !self.release_idle(role),
+            Drain::Budget if keeps => {
+                self.keep(role);
+                true
+            }
+            Drain::Budget => {
+                self.release(role, Release::Abdicated);
+                true
+            }
+            Drain::Stalled => {
+                self.release(role, Release::Stalled);
+                false
+            }
+            Drain::Gap => {
+                self.release(role, Release::Gap);
+                self.gap_until = Some(now.after(GAP_RETRY));
+                false
+            }
+        })
+    }
+
+    fn failed(&self, error: DeviceError) -> RunError {
+        RunError::of(self.shared.id().port.into(), error)
+    }
+
+    /// The worker is about to sleep, and has the role: asks the device for a wake-up if packets
+    /// wait for it, and releases the ring.
+    fn arm_and_release(&mut self, mut role: Role<'_, T>) -> Armed {
+        let consumer = role.state();
+        let ready = consumer.is_ready();
+        let mut armed = Armed::Idle;
+        let mut paused = false;
+        if let Some(queue) = &mut consumer.queue {
+            paused = queue.is_stopped();
+            if !paused && (!ready || (self.stopped && queue.in_flight() > 0)) {
+                armed = queue.arm();
+                self.interest = queue.wake().map(|(_, interest)| interest);
+            }
+        }
+        if armed == Armed::WorkPending {
+            self.recheck = true;
+            self.keep(role);
+            return armed;
+        }
+        if !ready || paused {
+            self.release(role, Release::Stalled);
+            return Armed::Idle;
+        }
+        match self.release_idle(role) {
+            true => Armed::Idle,
+            false => Armed::WorkPending,
+        }
+    }
+}
+
+impl<T: TxDescriptors> Part for TxDrain<T> {
+    fn step(&mut self, now: Instant, slept: bool, stopped: bool) -> Result<bool, RunError> {
+        self.slept_from = now;
+        if self.interrupt.take() {
+            self.interrupted = true;
+            self.shared.counters.wakeups.add(u64::from(slept));
+        }
+        self.notified |= slept;
+        if stopped && !self.stopped {
+            self.stopped = true;
+            self.shared.close(Source::Application);
+        }
+        if self.over {
+            return Ok(false);
+        }
+        // Before the ring: a lane deregisters after its last packet.
+        let lanes = self.shared.lanes();
+        let in_flight = self.shared.stats.shown.in_flight.get() > 0;
+        let due = self.retry_at.is_some_and(|at| now >= at);
+        let looks = self.stopped || self.recheck || (in_flight && (self.notified || due));
+        let gap = self.gap_until;
+        let needs = |state| match state {
+            RingState::Idle => looks,
+            RingState::Busy => false,
+            RingState::Gap => gap.is_none_or(|until| now >= until),
+            RingState::Abdicated | RingState::Stalled => true,
+        };
+        let shared = Arc::clone(&self.shared);
+        let Some(role) = Self::claim(&shared, &mut self.kept, needs) else {
+            return Ok(false);
+        };
+        self.work(role, now, lanes).map_err(|error| self.failed(error))
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.over {
+            return Armed::Idle;
+        }
+        let shared = Arc::clone(&self.shared);
+        if let Some(kept) = self.kept.take() {
+            return self.arm_and_release(shared.ring.resume(kept));
+        }
+        let stopped = self.stopped;
+        let needs = |state| match state {
+            RingState::Idle => stopped,
+            RingState::Stalled => true,
+            RingState::Busy | RingState::Abdicated | RingState::Gap => false,
+        };
+        // A consumer that releases the ring notifies the worker if ATTENTION is set. It is not set
+        // without a reason, since no producer claims the ring then.
+        match shared.ring.attend(needs, self.stopped || self.notified) {
+            Attended::Claimed(role) => {
+                self.notified = false;
+                self.arm_and_release(role)
+            }
+            Attended::Busy | Attended::NotNeeded(RingState::Idle) => Armed::Idle,
+            Attended::NotNeeded(RingState::Gap) if self.gap_until.is_some() => Armed::Idle,
+            Attended::NotNeeded(_) => Armed::WorkPending,
+        }
+    }
+
+    fn next_at(&self, _now: Instant) -> Option<Instant> {
+        let last = self.slept_from.after(SLEEP_MAX);
+        let due = [self.retry_at, self.gap_until, Some(last)];
+        due.into_iter().flatten().min().filter(|_| !self.over)
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn held(&self) -> u64 {
+        self.shared.stats.snapshot().held
+    }
+
+    fn command(
+        &mut self,
+        command: Command,
+        queues: TxQueues,
+        now: Instant,
+    ) -> Result<Option<Commanded>, RunError> {
+        if self.over || !queues.has(self.shared.id()) {
+            return Ok(Some(Commanded::default()));
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut role = match self.kept.take() {
+            Some(kept) => shared.ring.resume(kept),
+            None => match shared.ring.attend(|_| true, true) {
+                Attended::Claimed(role) => role,
+                Attended::Busy | Attended::NotNeeded(_) => return Ok(None),
+            },
+        };
+        let consumer = role.state();
+        let done = match &mut consumer.queue {
+            Some(queue) => command.apply(queue, now),
+            None => Ok(Commanded::default()),
+        };
+        consumer.end();
+        // The step that follows goes on from here.
+        self.keep(role);
+        done.map(Some).map_err(|error| self.failed(error))
+    }
+
+    fn abandon(&mut self, reason: DropReason) -> bool {
+        let shared = Arc::clone(&self.shared);
+        if !shared.ring.is_closed(Source::Lane) {
+            shared.close(Source::Lane);
+        }
+        let mut role = match self.kept.take() {
+            Some(kept) => shared.ring.resume(kept),
+            None => match shared.ring.attend(|_| true, true) {
+                Attended::Claimed(role) => role,
+                Attended::Busy | Attended::NotNeeded(_) => return false,
+            },
+        };
+        let drained = role.drain(shared.ring.capacity(), |consumer, items| {
+            consumer.abandon(items, reason);
+            Turn::More
+        });
+        // Slots that were reserved before the ring was closed are still published.
+        let ended = drained == Drain::Empty;
+        if ended {
+            drop(role.state().take_queue());
+        }
+        self.over = ended;
+        self.keep(role);
+        ended
+    }
+
+    fn interests(&self, visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)) {
+        if let Some((device, interest)) = self.device.as_ref().zip(self.interest) {
+            visit(device.as_fd(), interest);
+        }
+    }
+
+    fn woken_by(&mut self, fd: RawFd) {
+        if self.device.as_ref().is_some_and(|device| device.as_raw_fd() == fd) {
+            self.interrupted = true;
+            self.shared.counters.wakeups.add(1);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Sending to all TX queues of a port, each flow to one of them.
+
+use super::handle::{TrySendError, TxHandle};
+use super::shared::Closed;
+use crate::packet::{Arena, Burst, Packet};
+use packtrain_offload::flow::FlowKey;
+use packtrain_offload::layout::Layout;
+use packtrain_offload::limits::HEADER_BYTES_MAX;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+/// Sends to all TX queues of a port: packets of one flow always to the same one, so that they keep
+/// their order.
+#[derive(Debug)]
+pub struct TxFlows {
+    /// The handles, and what of a burst is for each; empty between calls.
+    queues: Vec<(TxHandle, Burst)>,
+}
+
+impl Clone for TxFlows {
+    fn clone(&self) -> Self {
+        Self::new(self.queues.iter().map(|(handle, _)| handle.clone()))
+    }
+}
+
+impl TxFlows {
+    pub(super) fn new(handles: impl Iterator<Item = TxHandle>) -> Self {
+        Self {
+            queues: handles.map(|handle| (handle, Burst::new())).collect(),
+        }
+    }
+
+    /// The queue that the flow of `packet` has. Always the same for packets of one flow
+    /// ([`FlowKey`]), whoever sends them; packets that belong to no flow that can be told have
+    /// queue 0.
+    #[must_use]
+    pub fn queue_of(&self, packet: &Packet) -> usize {
+        let first = packet.first();
+        let layout = packet.meta().layout;
+        let headers = layout.map_or(HEADER_BYTES_MAX, |layout| usize::from(layout.payload));
+        if first.len() >= headers.min(packet.bytes()) {
+            return self.queue_by(packet, first);
+        }
+        // They go on in the next segment, or may.
+        let mut copy = [0; HEADER_BYTES_MAX];
+        let bytes = packet.copy_to(&mut copy);
+        self.queue_by(packet, &copy[..bytes])
+    }
+
+    /// As [`TxFlows::queue_of`], of a packet with these headers.
+    fn queue_by(&self, packet: &Packet, headers: &[u8]) -> usize {
+        let meta = packet.meta();
+        let tag = meta.vlan.map_or(0, |tag| u32::from(tag.control & 0xfff));
+        let layout = meta
+            .layout
+            .or_else(|| Layout::parse(meta.link, headers, packet.bytes() as u32).ok());
+        let key = layout.and_then(|layout| FlowKey::new(&layout, headers, tag));
+        let count = self.queues.len().max(1) as u64;
+        // The upper bits: those of a multiplicative hash are the better ones.
+        key.map_or(0, |key| (((key.hash(0) >> 32) * count) >> 32) as usize)
+    }
+
+    /// Where packets come from.
+    #[must_use]
+    pub fn arena(&self) -> Option<&Arena> {
+        self.queues.first().map(|(handle, _)| handle.arena())
+    }
+
+    /// Takes packets from `burst`, all for which there is space, and never waits. What is left
+    /// is in the burst, by queue; packets of one flow are in order.
+    ///
+    /// # Errors
+    ///
+    /// When some could not be taken: they are still in the burst.
+    pub fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+        let before = burst.len();
+        while let Some(packet) = burst.pop() {
+            let queue = self.queue_of(&packet);
+            put(&mut self.queues[queue].1, packet);
+        }
+        let mut closed = false;
+        for (handle, part) in &mut self.queues {
+            if !part.is_empty() {
+                closed |= handle.try_send(part) == Err(TrySendError::Closed);
+            }
+            while let Some(packet) = part.pop() {
+                put(burst, packet);
+            }
+        }
+        let accepted = before - burst.len();
+        match burst.is_empty() {
+            true => Ok(accepted),
+            false if closed => Err(TrySendError::Closed),
+            false => Err(TrySendError::Full { accepted }),
+        }
+    }
+
+    /// As [`TxFlows::try_send`], and waits for space without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// When the run ends.
+    pub async fn send(&mut self, burst: &mut Burst) -> Result<usize, Closed> {
+        let all = burst.len();
+        loop {
+            match self.try_send(burst) {
+                Ok(_) => return Ok(all),
+                Err(TrySendError::Closed) => return Err(Closed),
+                Err(TrySendError::Full { .. }) => {
+                    poll_fn(|cx| match self.has_space(burst) || self.wait(burst, cx.waker()) {
+                        true => Poll::Ready(self.forget()),
+                        false => Poll::Pending,
+                    })
+                    .await;
+                }
+            }
+        }
+    }
+
+    /// As [`TxHandle::reclaim`], of all queues.
+    pub fn reclaim(&mut self) {
+        for (handle, _) in &mut self.queues {
+            handle.reclaim();
+        }
+    }
+
+    /// The queues of a burst which is by queue.
+    fn queues_of(&self, burst: &Burst) -> impl Iterator<Item = usize> {
+        let mut last = None;
+        let queues = burst.iter().map(|packet| self.queue_of(packet));
+        queues.filter(move |&queue| last.replace(queue) != Some(queue))
+    }
+
+    /// Whether a queue has space for any of `burst`, which is by queue, as
+    /// [`TxFlows::try_send`] leaves it.
+    pub(super) fn has_space(&self, burst: &Burst) -> bool {
+        let mut queues = self.queues_of(burst);
+        queues.any(|queue| self.queues[queue].0.has_space())
+    }
+
+    /// True if a queue has space for any of `burst`; else `waker` is woken when one has.
+    pub(super) fn wait(&self, burst: &Burst, waker: &Waker) -> bool {
+        // All queues that packets wait for, also after one that has space.
+        let ready = self.queues_of(burst).map(|queue| self.queues[queue].0.wait(waker));
+        ready.fold(burst.is_empty(), |any, one| any | one)
+    }
+
+    pub(super) fn forget(&self) {
+        self.queues.iter().for_each(|(handle, _)| handle.forget());
+    }
+}
+
+/// Moves a packet between bursts that together never have more than one of them holds.
+fn put(burst: &mut Burst, packet: Packet) {
+    if let Err(packet) = burst.push(packet) {
+        drop(packet);
+        unreachable!("they came from one burst");
+    }
+}

@@ -1,0 +1,721 @@
+//! A shared TX queue: the ring in front of it, and what a producer does there.
+//!
+//! The dispatch mode decides in each state of the ring ([`Dispatch::decide`]). A producer that finds
+//! the ring idle may become its consumer, and gives its burst to the queue past the ring's slots.
+//! Else it puts the burst into the ring, and notifies the TX worker where the mode says so. The
+//! rules by which no wake-up is lost are numbered in ARCHITECTURE.md.
+
+use super::space::SpaceWaiters;
+use super::stats::PathStats;
+use crate::driver::{DeviceError, Features, TxDescriptors};
+use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE};
+use crate::packet::{Burst, Packet};
+use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
+use crate::queue::ring::{
+    ConsumerGuard, Drain, Drained, Put, Release, Released, Ring, Source, Turn,
+};
+use crate::queue::{Sent, TxQueue};
+use crate::runtime::Wakeup;
+use crate::stats::{
+    Counter, DropCounters, DropReason, Histogram, QueueId, SubmitCounters, TxCounters,
+};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, spin};
+use crate::time::Instant;
+use crate::trace;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// How often a producer that abdicates under `dispatch=direct` checks whether another producer has
+/// claimed the ring, before it notifies the TX worker: about a microsecond, and a wake-up takes
+/// five or more.
+const TAKEOVER_POLLS: u32 = if cfg!(any(packtrain_loom, miri)) {
+    1
+} else {
+    64
+};
+
+/// The queue takes no more packets: the run ends, or has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the queue takes no more packets since the run ends: drop them; for another session, \
+             copy their bytes into its own arena",
+        )
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// One producer of a shared queue: a lane, or an application's handle.
+#[derive(Debug)]
+pub(super) struct Producer {
+    counters: Arc<SubmitCounters>,
+    /// How many packets it submitted at once.
+    batches: Arc<Histogram>,
+    id: u64,
+    source: Source,
+}
+
+impl Producer {
+    /// Counts the oldest `accepted` packets of a batch that goes into the ring, before the consumer
+    /// sees them.
+    fn count(&self, batch: &VecDeque<Packet>, accepted: usize) {
+        let accepted = batch.iter().take(accepted);
+        let wire_packets = accepted.map(|p| u64::from(p.meta().wire_packets)).sum();
+        self.counters.ring_wire_packets.add(wire_packets);
+        self.count_generated(wire_packets);
+    }
+
+    /// What an application submits is generated. What a lane submits was received.
+    fn count_generated(&self, wire_packets: u64) {
+        if self.source == Source::Application {
+            self.counters.generated.add(wire_packets);
+        }
+    }
+}
+
+/// One shared TX queue.
+pub(super) struct SharedTx<T> {
+    pub(super) ring: Ring<Packet, TxConsumer<T>>,
+    pub(super) dispatch: Dispatch,
+    tx_worker: Arc<Wakeup>,
+    pub(super) waiters: SpaceWaiters,
+    /// Producers that are lanes. The TX worker ends after the last one.
+    lanes: AtomicU32,
+    ids: AtomicU64,
+    pub(super) stats: Arc<PathStats>,
+    pub(super) counters: Arc<TxCounters>,
+}
+
+impl<T> fmt::Debug for SharedTx<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedTx")
+            .field("ring", &self.ring)
+            .field("dispatch", &self.dispatch)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the consumer of the ring has: the TX queue, and what was taken out of the ring for it.
+#[derive(Debug)]
+pub(super) struct TxConsumer<T> {
+    /// `None` once the run is over: the device is given back while handles may still exist.
+    pub(super) queue: Option<TxQueue<T>>,
+    stage: Burst,
+    /// The device failed while a producer drained. The TX worker ends the run.
+    failed: Option<DeviceError>,
+    drops: Arc<DropCounters>,
+    stats: Arc<PathStats>,
+}
+
+/// The consumer role of a shared queue.
+pub(super) type Role<'a, T> = ConsumerGuard<'a, Packet, TxConsumer<T>>;
+
+impl<T> SharedTx<T> {
+    /// Whether a producer may send: space is free for it, or the queue is closed and sending says
+    /// so.
+    pub(super) fn has_space(&self, own: &Producer) -> bool {
+        self.ring.has_space(own.source)
+    }
+
+    pub(super) fn id(&self) -> QueueId {
+        self.counters.id
+    }
+
+    pub(super) fn features(&self) -> Features {
+        Features::from_bits(self.stats.shown.features.get())
+    }
+
+    /// Lanes that have not deregistered.
+    pub(super) fn lanes(&self) -> u32 {
+        self.lanes.load(Ordering::Acquire)
+    }
+
+    /// A lane registers. Slots are reserved for it: applications cannot fill the ring.
+    pub(super) fn enter_lane(&self) -> Producer {
+        let lanes = self.lanes.fetch_add(1, Ordering::AcqRel) + 1;
+        self.ring.set_withheld(RING_SLOTS_PER_LANE * lanes as usize);
+        self.enter(Source::Lane)
+    }
+
+    /// A lane sends nothing more.
+    pub(super) fn leave_lane(&self, own: &Producer) {
+        self.leave(own);
+        let left = self.lanes.fetch_sub(1, Ordering::AcqRel) - 1;
+        self.ring.set_withheld(RING_SLOTS_PER_LANE * left as usize);
+        self.tx_worker.notify();
+    }
+
+    fn enter(&self, source: Source) -> Producer {
+        let (counters, producers) = self.stats.enter();
+        self.waiters.reserve(producers);
+        Producer {
+            counters,
+            batches: self.counters.batches.enqueue.writer(),
+            id: self.ids.fetch_add(1, Ordering::Relaxed),
+            source,
+        }
+    }
+
+    fn leave(&self, own: &Producer) {
+        self.waiters.remove(own.id);
+        self.stats.leave(&own.counters);
+    }
+
+    /// A producer waits for space. True if it may send after all; else `waker` is woken when it
+    /// may.
+    pub(super) fn wait(&self, own: &Producer, waker: &Waker) -> bool {
+        self.waiters.add(own.id, waker);
+        if self.ring.wait_for_space(own.source) {
+            return true;
+        }
+        // The producer that released the ring notifies the TX worker, and may have been preempted
+        // before that.
+        if matches!(
+            self.ring.state(),
+            RingState::Abdicated | RingState::Gap | RingState::Stalled
+        ) {
+            self.notify(own);
+        }
+        false
+    }
+
+    /// A producer waits no more, whether it was woken or not.
+    pub(super) fn forget(&self, own: &Producer) {
+        self.waiters.remove(own.id);
+    }
+
+    /// Closes the queue to a source, and tells the producers that wait.
+    pub(super) fn close(&self, to: Source) {
+        self.ring.close(to);
+        self.waiters.wake_all(&self.ring);
+    }
+
+    fn notify(&self, own: &Producer) {
+        if self.tx_worker.notify() {
+            own.counters.wakeups.add(1);
+        }
+    }
+}
+
+impl<T: TxDescriptors> SharedTx<T> {
+    pub(super) fn new(
+        queue: TxQueue<T>,
+        drops: Arc<DropCounters>,
+        dispatch: Dispatch,
+        slots: usize,
+        tx_worker: Arc<Wakeup>,
+        stats: Arc<PathStats>,
+    ) -> Self {
+        let counters = Arc::clone(queue.counters());
+        let mut consumer = TxConsumer {
+            queue: Some(queue.behind_ring()),
+            stage: Burst::new(),
+            failed: None,
+            drops,
+            stats: Arc::clone(&stats),
+        };
+        consumer.show();
+        let ring = Ring::new(slots, consumer);
+        Self {
+            ring: ring.unwrap_or_else(|error| unreachable!("the plan bounds the ring: {error}")),
+            dispatch,
+            tx_worker,
+            waiters: SpaceWaiters::default(),
+            lanes: AtomicU32::new(0),
+            ids: AtomicU64::new(0),
+            stats,
+            counters,
+        }
+    }
+
+    /// Takes packets from the front of `burst`, as many as there is space for.
+    pub(super) fn put(
+        &self,
+        own: &Producer,
+        burst: &mut Burst,
+        now: &impl Fn() -> Instant,
+    ) -> Result<(), Closed> {
+        let before = burst.len();
+        let result = self.dispatch(own, burst, now);
+        let accepted = before - burst.len();
+        if accepted > 0 {
+            own.batches.record(accepted as u64);
+        }
+        result
+    }
+
+    #[inline]
+    fn dispatch(
+        &self,
+        own: &Producer,
+        burst: &mut Burst,
+        now: &impl Fn() -> Instant,
+    ) -> Result<(), Closed> {
+        let batch = burst.len();
+        let depth = match self.dispatch.counts_depth() {
+            true => (self.ring.len() + batch) as u32,
+            false => 0,
+        };
+        let decide = |state| self.dispatch.decide(state, depth);
+        let count = |batch: &VecDeque<Packet>, accepted| own.count(batch, accepted);
+        let mut made_space = false;
+        loop {
+            match self.ring.put(burst.batch(), own.source, decide, count) {
+                Put::Closed => return Err(Closed),
+                Put::Full(_) => {
+                    let may = |state| decide(state) == Decision::Drain;
+                    match self.ring.claim(may).filter(|_| !made_space) {
+                        Some(role) => {
+                            self.drain(own, role, now);
+                            made_space = true;
+                        }
+                        None => {
+                            own.counters.ring_full.add(1);
+                            return Ok(());
+                        }
+                    }
+                }
+                Put::Enqueued { notify } => {
+                    let accepted = batch - burst.len();
+                    self.trace(accepted, true);
+                    own.counters.deferred.add(u64::from(accepted > 0));
+                    own.counters.ring_full.add(u64::from(!burst.is_empty()));
+                    if notify {
+                        self.notify(own);
+                    }
+                    return Ok(());
+                }
+                Put::Drain(role) => {
+                    own.counters.direct.add(1);
+                    if role.from() == RingState::Idle {
+                        self.bypass(own, role, burst, now);
+                    } else {
+                        self.drain(own, role, now);
+                    }
+                    self.trace(batch - burst.len(), false);
+                    own.counters.ring_full.add(u64::from(!burst.is_empty()));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn trace(&self, packets: usize, deferred: bool) {
+        if packets > 0 {
+            let depth = || self.ring.len() as u64;
+            trace::dispatch(self.id(), packets as u64, deferred, &depth);
+        }
+    }
+
+    /// The ring is empty, and this producer is its consumer: the burst goes to the queue past the
+    /// slots.
+    #[inline]
+    fn bypass(
+        &self,
+        own: &Producer,
+        role: Role<'_, T>,
+        burst: &mut Burst,
+        now: &impl Fn() -> Instant,
+    ) {
+        let mut drain = Draining::new(self, own, role);
+        let consumer = drain.consumer();
+        consumer.begin(now);
+        let bypassing = Bypassing::new(own, burst);
+        let mut turn = consumer.transmit(bypassing.burst);
+        drop(bypassing);
+        if !burst.is_empty() {
+            let count = |batch: &VecDeque<Packet>, accepted| own.count(batch, accepted);
+            // What finds no slot stays in the burst.
+            drain.role().put_rest(burst.batch(), own.source, count);
+            turn = Turn::Stalled;
+        }
+        drain.finish(turn, BUDGET);
+    }
+
+    /// This producer is the consumer, and its packets are in the ring.
+    fn drain(&self, own: &Producer, role: Role<'_, T>, now: &impl Fn() -> Instant) {
+        let mut drain = Draining::new(self, own, role);
+        drain.consumer().begin(now);
+        drain.finish(Turn::More, BUDGET);
+    }
+
+    /// Frees what the device has completed, if the mode lets producers drain and no other thread
+    /// does.
+    fn reclaim(&self, own: &Producer, now: &impl Fn() -> Instant) {
+        if self.stats.shown.in_flight.get() == 0 {
+            return;
+        }
+        let may = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
+        if let Some(role) = self.ring.claim(may) {
+            self.drain(own, role, now);
+        }
+    }
+
+    /// Whether another producer claims the ring that was just abdicated, in less time than the TX
+    /// worker needs to wake up.
+    #[cold]
+    fn is_taken_over(&self) -> bool {
+        (0..TAKEOVER_POLLS).any(|_| {
+            spin();
+            self.ring.state() != RingState::Abdicated
+        })
+    }
+
+    /// A producer has released the ring: notifies those that have to know.
+    #[inline]
+    fn released(&self, own: &Producer, released: Released, news: bool) {
+        if released.wake_waiters {
+            self.waiters.wake_all(&self.ring);
+        }
+        let notify = match released.state {
+            RingState::Abdicated if released.attention => true,
+            RingState::Abdicated => {
+                own.counters.abdications.add(1);
+                self.dispatch != Dispatch::Direct || !self.is_taken_over()
+            }
+            RingState::Gap => true,
+            // A full device that is still full is no news to the TX worker.
+            RingState::Stalled => news,
+            RingState::Idle | RingState::Busy => false,
+        };
+        if notify {
+            self.notify(own);
+        }
+    }
+}
+
+/// Counts what of an application's burst went to the queue past the ring, also if the device
+/// panics.
+struct Bypassing<'a> {
+    own: &'a Producer,
+    burst: &'a mut Burst,
+    before: u64,
+}
+
+impl<'a> Bypassing<'a> {
+    #[inline]
+    fn new(own: &'a Producer, burst: &'a mut Burst) -> Self {
+        let before = match own.source {
+            Source::Application => burst.wire_packets(),
+            Source::Lane => 0,
+        };
+        Self { own, burst, before }
+    }
+}
+
+impl Drop for Bypassing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.own.source == Source::Application {
+            let left = match self.burst.is_empty() {
+                true => 0,
+                false => self.burst.wire_packets(),
+            };
+            self.own.count_generated(self.before - left);
+        }
+    }
+}
+
+/// A producer that drains. If the device panics, the queue is marked as failed and the TX worker
+/// takes over.
+struct Draining<'a, T: TxDescriptors> {
+    shared: &'a SharedTx<T>,
+    own: &'a Producer,
+    /// `None` once it is released.
+    role: Option<Role<'a, T>>,
+    from: RingState,
+    /// Packets given to the device and given back by it, before.
+    moved: [u64; 2],
+}
+
+impl<'a, T: TxDescriptors> Draining<'a, T> {
+    #[inline]
+    fn new(shared: &'a SharedTx<T>, own: &'a Producer, role: Role<'a, T>) -> Self {
+        Self {
+            from: role.from(),
+            shared,
+            own,
+            role: Some(role),
+            moved: shared.moved(),
+        }
+    }
+
+    #[inline]
+    fn role(&mut self) -> &mut Role<'a, T> {
+        self.role.as_mut().expect("it is released at the end only")
+    }
+
+    #[inline]
+    fn consumer(&mut self) -> &mut TxConsumer<T> {
+        self.role().state()
+    }
+
+    /// Drains at most `budget` packets of the ring, unless the device has stalled by now, rings the
+    /// doorbell, and releases the ring.
+    #[inline]
+    fn finish(mut self, mut turn: Turn, budget: usize) {
+        let mut left = budget;
+        let mut failed;
+        let released = loop {
+            let ended = match turn {
+                Turn::Stalled => Drain::Stalled,
+                Turn::More => drain(self.role(), &mut left),
+            };
+            self.consumer().end();
+            failed = self.consumer().failed.is_some();
+            let role = self.role.take().expect("it is put back below");
+            let to = match ended {
+                Drain::Empty => match role.release_idle() {
+                    Ok(released) => break released,
+                    Err(role) => {
+                        self.role = Some(role);
+                        turn = Turn::More;
+                        continue;
+                    }
+                },
+                Drain::Gap => Release::Gap,
+                Drain::Stalled => Release::Stalled,
+                Drain::Budget => Release::Abdicated,
+            };
+            break role.release(to);
+        };
+        let moved = self.moved != self.shared.moved();
+        let news = self.from != RingState::Stalled || moved || failed;
+        self.shared.released(self.own, released, news);
+    }
+}
+
+impl<T: TxDescriptors> Drop for Draining<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(mut role) = self.role.take() {
+            role.state().fail(DeviceError::Unsupported(
+                "the driver panicked while packets were given to it".to_owned(),
+            ));
+            drop(role);
+            self.shared.waiters.wake_all(&self.shared.ring);
+            self.shared.notify(self.own);
+        }
+    }
+}
+
+/// Drains at most `left` packets, and lowers it by as many. The role stays with the caller.
+#[inline]
+pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) -> Drain {
+    let budget = *left;
+    role.drain(budget, |consumer, items| {
+        let before = items.len();
+        let turn = consumer.turn(items);
+        *left = left.saturating_sub(before - items.len());
+        turn
+    })
+}
+
+impl<T> SharedTx<T> {
+    /// Packets given to the device, and given back by it.
+    #[inline]
+    fn moved(&self) -> [u64; 2] {
+        [&self.counters.packets, &self.counters.reclaimed].map(Counter::get)
+    }
+}
+
+impl<T: TxDescriptors> TxConsumer<T> {
+    /// The consumer begins. A device that completes at once, and has taken everything, needs no
+    /// care and no clock.
+    #[inline]
+    pub(super) fn begin(&mut self, now: &impl Fn() -> Instant) {
+        if let Some(queue) = &mut self.queue
+            && (queue.in_flight() > 0 || !queue.is_ready())
+            && let Err(error) = queue.service(now())
+        {
+            self.fail(error);
+        }
+    }
+
+    /// Gives the queue a burst that is not in the ring, or none.
+    #[inline]
+    pub(super) fn transmit(&mut self, burst: &mut Burst) -> Turn {
+        match &mut self.queue {
+            Some(queue) if self.failed.is_none() => give(queue, burst, &mut self.failed),
+            Some(_) => Turn::Stalled,
+            None => Turn::More,
+        }
+    }
+
+    /// One turn: what waits here, then what is in the ring, as much as the device takes.
+    #[inline]
+    fn turn(&mut self, items: &mut Drained<'_, Packet, Self>) -> Turn {
+        let Some(queue) = &mut self.queue else {
+            return Turn::More;
+        };
+        if self.failed.is_some() || queue.is_stopped() {
+            // What is in the ring stays there, also while the queue is paused.
+            return Turn::Stalled;
+        }
+        if self.stage.is_empty() && queue.is_ready() {
+            if items.len() == 0 {
+                return Turn::More;
+            }
+            for packet in items.take(BURST_PACKETS_MAX) {
+                if let Err(packet) = self.stage.push(packet) {
+                    drop(packet);
+                    unreachable!("a turn has at most a burst, and the stage is empty");
+                }
+            }
+            self.stats.shown.taken.add(self.stage.wire_packets());
+        }
+        give(queue, &mut self.stage, &mut self.failed)
+    }
+
+    /// The consumer is about to release the ring, or to poll again: one doorbell for all that it
+    /// has sent.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if let Some(queue) = &mut self.queue
+            && let Err(error) = queue.ring_if_owed()
+        {
+            self.fail(error);
+        }
+        self.show();
+    }
+
+    /// The first error is the one to report.
+    pub(super) fn fail(&mut self, error: DeviceError) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// The error that ends the run.
+    pub(super) const fn take_error(&mut self) -> Option<DeviceError> {
+        self.failed.take()
+    }
+
+    /// Whether nothing waits behind the ring, and packets may go.
+    pub(super) fn is_ready(&self) -> bool {
+        let ready = |queue: &TxQueue<T>| queue.is_ready() && !queue.is_stopped();
+        self.failed.is_none() && self.stage.is_empty() && self.queue.as_ref().is_none_or(ready)
+    }
+
+    /// Shows what other threads can know of the queue.
+    #[inline]
+    fn show(&mut self) {
+        let shown = &self.stats.shown;
+        let Some(queue) = &mut self.queue else {
+            shown.held.set(0);
+            shown.in_flight.set(0);
+            return;
+        };
+        let ready = self.stage.is_empty() && queue.is_ready();
+        shown.held.set(match ready {
+            true => 0,
+            false => queue.held() + self.stage.wire_packets(),
+        });
+        shown.in_flight.set(queue.in_flight() as u64);
+        shown.features.set(queue.features().bits());
+        shown.refused.set(queue.refused().bits());
+        if let Some(troubles) = queue.take_troubles() {
+            *self.stats.troubles() = troubles;
+        }
+    }
+
+    /// Counts what is here and in `items` as lost for `reason`.
+    pub(super) fn abandon(&mut self, items: &mut Drained<'_, Packet, Self>, reason: DropReason) {
+        let mut lost = self.stage.wire_packets();
+        self.stage.clear();
+        for packet in items {
+            let wire_packets = u64::from(packet.meta().wire_packets);
+            self.stats.shown.taken.add(wire_packets);
+            lost += wire_packets;
+        }
+        if lost > 0 {
+            self.drops.add(reason, lost);
+        }
+        if let Some(queue) = &mut self.queue {
+            queue.abandon(reason);
+        }
+        self.failed = None;
+        self.show();
+    }
+
+    /// Gives the device back.
+    pub(super) fn take_queue(&mut self) -> Option<TxQueue<T>> {
+        let queue = self.queue.take();
+        self.show();
+        queue
+    }
+}
+
+/// Gives a burst to the queue, which keeps what the device does not take.
+#[inline]
+fn give<T: TxDescriptors>(
+    queue: &mut TxQueue<T>,
+    burst: &mut Burst,
+    failed: &mut Option<DeviceError>,
+) -> Turn {
+    match queue.transmit_more(burst) {
+        Ok(Sent::All) => Turn::More,
+        Ok(Sent::Stalled(_)) => Turn::Stalled,
+        Err(error) => {
+            *failed = Some(error);
+            Turn::Stalled
+        }
+    }
+}
+
+/// A [`SharedTx`] of any device, for handles: one indirect call for a burst.
+pub(super) trait Submit: Send + Sync {
+    fn enter(&self) -> Producer;
+    fn leave(&self, own: &Producer);
+    fn put(
+        &self,
+        own: &Producer,
+        burst: &mut Burst,
+        now: &dyn Fn() -> Instant,
+    ) -> Result<(), Closed>;
+    fn reclaim(&self, own: &Producer, now: &dyn Fn() -> Instant);
+    fn wait(&self, own: &Producer, waker: &Waker) -> bool;
+    fn forget(&self, own: &Producer);
+    fn has_space(&self, own: &Producer) -> bool;
+}
+
+impl<T: TxDescriptors> Submit for SharedTx<T> {
+    fn enter(&self) -> Producer {
+        Self::enter(self, Source::Application)
+    }
+
+    fn leave(&self, own: &Producer) {
+        Self::leave(self, own);
+    }
+
+    fn put(
+        &self,
+        own: &Producer,
+        burst: &mut Burst,
+        now: &dyn Fn() -> Instant,
+    ) -> Result<(), Closed> {
+        Self::put(self, own, burst, &|| now())
+    }
+
+    fn reclaim(&self, own: &Producer, now: &dyn Fn() -> Instant) {
+        Self::reclaim(self, own, &|| now());
+    }
+
+    fn wait(&self, own: &Producer, waker: &Waker) -> bool {
+        Self::wait(self, own, waker)
+    }
+
+    fn forget(&self, own: &Producer) {
+        Self::forget(self, own);
+    }
+
+    fn has_space(&self, own: &Producer) -> bool {
+        Self::has_space(self, own)
+    }
+}

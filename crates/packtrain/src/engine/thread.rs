@@ -1,0 +1,363 @@
+//! The threads of a run: each drives one worker, and is the only place that blocks.
+
+use super::error::{RunError, StartError};
+use super::flows::TxFlows;
+use super::handle::{SendError, TrySendError, TxHandle};
+use super::settings::Settings;
+use super::shell::Action;
+use super::sys::{
+    Poll, THREAD_USAGE_SYSCALLS, bind_to, nice, set_nice, thread_usage, wake_in_time,
+};
+use super::worker::{Worker, WorkerCounters};
+use crate::driver::{DeviceError, Interest};
+use crate::packet::Burst;
+use crate::policy::idle::Idle;
+use crate::policy::placement::Placed;
+use crate::policy::priority::{NICE, Priority};
+use crate::policy::topology::CpuId;
+use crate::runtime::Runtime;
+use crate::time::Instant;
+use std::hint::spin_loop;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{self, Duration};
+use std::io;
+
+/// How much a worker's CPU time and context switches may be out of date while it runs: to read them
+/// takes system calls.
+const USAGE_AGE_MAX: Duration = Duration::from_millis(10);
+
+/// The threads of a run.
+#[derive(Debug)]
+pub(super) struct Threads(Vec<JoinHandle<Result<(), RunError>>>);
+
+impl Threads {
+    /// Starts a thread for each worker, and returns after each has its CPU and its priority. If one
+    /// is refused, all end.
+    pub(super) fn start(
+        workers: Vec<Worker>,
+        settings: &Settings,
+        placed: &Placed,
+        runtime: &Arc<dyn Runtime>,
+    ) -> Result<Self, StartError> {
+        let mut threads = Self(Vec::with_capacity(workers.len()));
+        let (ready, told) = channel();
+        let cpus = placed.cpus.iter().copied().chain(std::iter::repeat(None));
+        for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
+            let (priority, idle) = (settings.priority, settings.idle);
+            let (ready, runtime) = (ready.clone(), Arc::clone(runtime));
+            let thread = thread::Builder::new()
+                .name(format!("packtrain-{index}"))
+                .spawn(move || match settle(cpu, priority, idle) {
+                    Ok(nice) => {
+                        worker.counters().nice.store(nice, Ordering::Relaxed);
+                        tell(&ready, Ok(()));
+                        drop(ready);
+                        drive(worker, &*runtime)
+                    }
+                    Err(error) => {
+                        tell(&ready, Err(error));
+                        Ok(())
+                    }
+                });
+            threads.0.push(thread.map_err(StartError::system("start a worker's thread"))?);
+        }
+        drop(ready);
+        told.iter().collect::<Result<(), _>>()?;
+        Ok(threads)
+    }
+
+    /// Whether a worker has ended.
+    pub(super) fn any_ended(&self) -> bool {
+        self.0.is_empty() || self.0.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Waits until all workers have ended. The first error is returned; a panic of a worker goes on
+    /// here.
+    pub(super) fn join(&mut self) -> Result<(), RunError> {
+        let mut first = Ok(());
+        let mut panicked = None;
+        for thread in self.0.drain(..) {
+            match thread.join() {
+                Ok(result) => first = first.and(result),
+                Err(panic) => panicked = panicked.or(Some(panic)),
+            }
+        }
+        if let Some(panic) = panicked {
+            std::panic::resume_unwind(panic);
+        }
+        first
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        for thread in self.0.drain(..) {
+            // The caller that wants the result calls `join`; a panic was printed by its thread.
+            if let Ok(Err(error)) = thread.join() {
+                drop(error);
+            }
+        }
+    }
+}
+
+fn tell(ready: &Sender<Result<(), StartError>>, result: Result<(), StartError>) {
+    // The starting thread gives up at the first error.
+    if let Err(unheard) = ready.send(result) {
+        drop(unheard);
+    }
+}
+
+/// Readies the calling thread for a worker: its CPU, its priority, how exactly it sleeps. Returns
+/// its nice value.
+fn settle(cpu: Option<CpuId>, priority: Priority, idle: Idle) -> Result<i8, StartError> {
+    if let Some(cpu) = cpu {
+        bind_to(&[cpu]).map_err(StartError::system("bind a worker's thread to its CPU"))?;
+    }
+    wake_in_time();
+    take_priority(priority, idle)
+        .map_err(StartError::system("give a worker's thread its priority"))
+}
+
+/// Gives the calling thread, which is to be a worker's, its priority. Returns its nice value.
+///
+/// # Errors
+///
+/// The system's, when it does not allow a value that was asked for by number.
+fn take_priority(priority: Priority, idle: Idle) -> io::Result<i8> {
+    if let Priority::Nice(asked) = priority {
+        let asked = asked.clamp(*NICE.start(), *NICE.end());
+        return match set_nice(asked) {
+            Ok(()) => Ok(asked),
+            Err(error) => Err(io::Error::new(error.kind(), priority.refused(&error))),
+        };
+    }
+    let Ok(now) = nice() else {
+        // It takes a filter of system calls to refuse the question: the thread stays as it is.
+        return Ok(0);
+    };
+    let wanted = priority.nice(idle, now).unwrap_or(now);
+    // As far as the system allows it.
+    let taken = (wanted..now).find(|&nice| set_nice(nice).is_ok());
+    Ok(taken.unwrap_or(now))
+}
+
+/// Must be called by the worker's own thread.
+fn publish_usage(counters: &WorkerCounters) {
+    let usage = thread_usage();
+    counters.cpu_ns.set(usage.cpu_ns);
+    counters.voluntary_switches.set(usage.voluntary_switches);
+    counters
+        .involuntary_switches
+        .set(usage.involuntary_switches);
+    counters.syscalls.add(THREAD_USAGE_SYSCALLS);
+}
+
+/// Runs a worker until it has ended.
+fn drive(mut worker: Worker, runtime: &dyn Runtime) -> Result<(), RunError> {
+    let counters = Arc::clone(worker.counters());
+    let mut poll = Poll::new();
+    let mut woken = Vec::new();
+    let mut usage_due = Instant::default();
+    let result = loop {
+        let now = runtime.now();
+        if now >= usage_due {
+            publish_usage(&counters);
+            usage_due = now.after(USAGE_AGE_MAX);
+        }
+        match worker.run(now) {
+            Ok(Action::Step) => {}
+            Ok(Action::Spin) => spin_loop(),
+            Ok(Action::Yield) => {
+                thread::yield_now();
+                counters.syscalls.add(1);
+            }
+            Ok(Action::Sleep { until }) => {
+                let timeout = until.map(|until| until.since(runtime.now()));
+                if let Err(source) = sleep(&mut worker, &mut poll, timeout, &mut woken) {
+                    let action = "wait for packets";
+                    break Err(RunError::from(DeviceError::Failed { action, source }));
+                }
+            }
+            Ok(Action::Done) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    publish_usage(&counters);
+    result
+}
+
+/// Blocks until a descriptor of the worker is ready, or the time is over. `woken` is kept for its
+/// memory.
+fn sleep(
+    worker: &mut Worker,
+    poll: &mut Poll,
+    timeout: Option<Duration>,
+    woken: &mut Vec<RawFd>,
+) -> io::Result<()> {
+    let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| worker.interests(visit);
+    let syscalls = poll.wait(interests, timeout, |fd| woken.push(fd))?;
+    let counters = worker.counters();
+    counters.syscalls.add(syscalls);
+    counters.wakeups.add(u64::from(!woken.is_empty()));
+    woken.drain(..).for_each(|fd| worker.woken_by(fd));
+    Ok(())
+}
+
+/// Wakes a thread that waits for space.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    /// Of the thread: made once, so that it can wait without an allocation.
+    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
+/// A thread that waits for space polls so many times for so long, and lets others run in between,
+/// before it sleeps: a consumer that is at work makes space sooner than a sleeping thread wakes up.
+const SPINS: u32 = 4;
+const SPIN_TIME: Duration = Duration::from_micros(100);
+
+/// [`spin_loop`]s between two polls: each poll takes a cache line from the consumer.
+const PAUSES: u32 = 30;
+
+/// What can wait for space: a handle to one queue, or to all of a port.
+trait Waits {
+    fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError>;
+    fn has_space(&self, burst: &Burst) -> bool;
+    fn wait(&self, burst: &Burst, waker: &Waker) -> bool;
+    fn forget(&self);
+}
+
+impl Waits for TxHandle {
+    fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+        Self::try_send(self, burst)
+    }
+
+    fn has_space(&self, _burst: &Burst) -> bool {
+        Self::has_space(self)
+    }
+
+    fn wait(&self, _burst: &Burst, waker: &Waker) -> bool {
+        Self::wait(self, waker)
+    }
+
+    fn forget(&self) {
+        Self::forget(self);
+    }
+}
+
+impl Waits for TxFlows {
+    fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+        Self::try_send(self, burst)
+    }
+
+    fn has_space(&self, burst: &Burst) -> bool {
+        Self::has_space(self, burst)
+    }
+
+    fn wait(&self, burst: &Burst, waker: &Waker) -> bool {
+        Self::wait(self, burst, waker)
+    }
+
+    fn forget(&self) {
+        Self::forget(self);
+    }
+}
+
+impl TxHandle {
+    /// As [`TxHandle::try_send`], and waits for space at most as long as `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// When the time is over or the run ends; packets that were not taken are still in the burst.
+    pub fn send_blocking(
+        &mut self,
+        burst: &mut Burst,
+        timeout: Duration,
+    ) -> Result<usize, SendError> {
+        send_blocking(self, burst, timeout)
+    }
+}
+
+impl TxFlows {
+    /// As [`TxFlows::try_send`], and waits for space at most as long as `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// When the time is over or the run ends; packets that were not taken are still in the burst.
+    pub fn send_blocking(
+        &mut self,
+        burst: &mut Burst,
+        timeout: Duration,
+    ) -> Result<usize, SendError> {
+        send_blocking(self, burst, timeout)
+    }
+}
+
+/// Sends all of `burst` and returns how many packets that was, or waits for space until the time is
+/// over: first polling, then asleep.
+fn send_blocking(
+    sender: &mut impl Waits,
+    burst: &mut Burst,
+    timeout: Duration,
+) -> Result<usize, SendError> {
+    let all = burst.len();
+    // `None`: there is not enough space.
+    let send = |sender: &mut _, burst: &mut Burst| match Waits::try_send(sender, burst) {
+        Ok(_) => Some(Ok(all)),
+        Err(TrySendError::Closed) => Some(Err(SendError::Closed)),
+        Err(TrySendError::Full { .. }) => None,
+    };
+    if let Some(done) = send(sender, burst) {
+        return done;
+    }
+    let end = time::Instant::now().checked_add(timeout);
+    let left = || end.map(|end| end.saturating_duration_since(time::Instant::now()));
+    for _ in 0..SPINS {
+        let begin = time::Instant::now();
+        while begin.elapsed() < SPIN_TIME {
+            (0..PAUSES).for_each(|_| spin_loop());
+            if sender.has_space(burst)
+                && let Some(done) = send(sender, burst)
+            {
+                return done;
+            }
+        }
+        if left().is_some_and(|left| left.is_zero()) {
+            break;
+        }
+        thread::yield_now();
+    }
+    let waker = UNPARK.with(Waker::clone);
+    let done = loop {
+        // In this order: space that is made after `wait` has returned false wakes the thread.
+        if sender.wait(burst, &waker)
+            && let Some(done) = send(sender, burst)
+        {
+            break done;
+        }
+        match left() {
+            None => thread::park(),
+            Some(left) if left.is_zero() => {
+                let accepted = all - burst.len();
+                break Err(SendError::TimedOut { accepted });
+            }
+            Some(left) => thread::park_timeout(left),
+        }
+        if let Some(done) = send(sender, burst) {
+            break done;
+        }
+    };
+    sender.forget();
+    done
+}

@@ -1,16 +1,15 @@
-//! Decisions that depend on what is going on: when a TX ring is drained and by whom
-//! ([`dispatch`]), when an RX queue signals ([`moderation`]), what a worker does with nothing to
-//! do ([`idle`]), which CPU works a queue ([`placement`]), and who goes first there ([`priority`]).
+//! The decisions at run time: what a producer does with a batch ([`dispatch`]), when an RX queue
+//! may wake its worker ([`moderation`]), what a worker without work does ([`idle`]), on which CPU
+//! it runs ([`placement`]), and with which nice value ([`priority`]).
 //!
-//! Each is a state machine `(state, now, observation) -> action`; the last two keep no state.
-//! There is no thread, clock, float or system call inside: `now` is passed in, observations are
-//! counts, and so a policy does the same in a worker, in a caller's own event loop, and in a
-//! simulation. Any observation is safe, also one that no queue could make, and a clock that stands
-//! still, jumps or goes back. Nothing here allocates after it was made, but for placement, which
-//! runs at start and when the CPUs that may be used change.
+//! Each policy is a state machine `(state, now, observation) -> action` without a thread, clock,
+//! float or system call; only [`topology`] reads files. The caller passes `now` in, and
+//! observations are counts. So a policy decides the same in a worker, in an event loop of the
+//! caller and in a simulation. Every observation is safe, and so is a clock that stops, jumps or
+//! goes back. After construction no policy allocates, except placement, which runs at start.
 //!
-//! Each has a setting that people write (`adaptive`, `fixed(50,64)`, `list(0,2-3)`): `FromStr`
-//! reads it, and `Display` writes it again as it is read.
+//! Each policy has a setting in text form (`adaptive`, `fixed(50,64)`, `list(0,2-3)`): `FromStr`
+//! parses it, and `Display` writes the same text.
 
 pub mod dispatch;
 pub mod idle;

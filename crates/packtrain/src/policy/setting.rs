@@ -1,10 +1,10 @@
-//! How settings of policies are written: a word, or a word with arguments in parentheses.
+//! The text form of the settings of policies: a word, or a word with arguments in parentheses.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Why a setting was not understood: one line that says what, why, and what to write instead.
+/// Why a setting was refused: one line that states what, why, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError(String);
 
@@ -22,11 +22,11 @@ impl SettingError {
     }
 }
 
-/// A setting taken apart: its word, and what stands in the parentheses if there are any.
+/// A parsed setting: its word, and its arguments if there are parentheses.
 pub(super) struct Parts<'a> {
-    /// Which policy it is of, for errors.
+    /// The policy, for errors.
     policy: &'static str,
-    /// All that can be written, for errors.
+    /// Every text that the policy accepts, for errors.
     takes: &'static str,
     text: &'a str,
     pub(super) word: &'a str,
@@ -60,7 +60,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// `value`, if the word stands alone.
+    /// `value`, if there are no arguments.
     pub(super) fn alone<T>(&self, value: T) -> Result<T, SettingError> {
         match self.arguments {
             None => Ok(value),
@@ -68,43 +68,22 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// What stands in the parentheses.
+    /// The text in the parentheses.
     pub(super) fn arguments(&self) -> Result<&'a str, SettingError> {
         self.arguments
             .ok_or_else(|| self.error(&format!("lacks the arguments of '{}'", self.word)))
     }
 
-    /// One argument as a number of `name` within `range`.
-    pub(super) fn number(
+    /// An argument as a number of `name` within `range`.
+    pub(super) fn number<T: FromStr + PartialOrd + fmt::Display>(
         &self,
         argument: &str,
-        name: &str,
-        range: RangeInclusive<u32>,
-    ) -> Result<u32, SettingError> {
-        self.within(argument, argument, name, range)
-    }
-
-    /// The same for one that may have a minus sign.
-    pub(super) fn signed(
-        &self,
-        argument: &str,
-        name: &str,
-        range: RangeInclusive<i8>,
-    ) -> Result<i8, SettingError> {
-        let digits = argument.strip_prefix('-').unwrap_or(argument);
-        self.within(argument, digits, name, range)
-    }
-
-    /// An argument without its sign is `digits`.
-    fn within<T: FromStr + PartialOrd + fmt::Display>(
-        &self,
-        argument: &str,
-        digits: &str,
         name: &str,
         range: RangeInclusive<T>,
     ) -> Result<T, SettingError> {
-        // Digits only: `FromStr` of integers would also take a plus sign.
-        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        // `FromStr` of integers would accept a plus sign as well.
+        let digits = argument.strip_prefix('-').unwrap_or(argument);
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
         let value = is_number.then(|| argument.parse().ok()).flatten();
         value.filter(|value| range.contains(value)).ok_or_else(|| {
             let (least, most) = (range.start(), range.end());
@@ -129,7 +108,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What the user wrote, in quotes, on one line however it was written, and not without end.
+/// The user's text in quotes, as one line of bounded length.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {

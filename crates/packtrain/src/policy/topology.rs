@@ -1,21 +1,22 @@
-//! The CPUs of a machine, as data: which share a core, a cache, a memory node, and which may be
-//! used. Read once from the system's files below a folder, so that a test can give a tree of its
-//! own; this is the only file of the policies that reads any.
+//! The CPUs that the process may use, and which of them share a core. They are read once from the
+//! system's files below a root, so that a test can make a tree of its own. This is the only file of
+//! the policies that reads files.
 
 use super::setting::Quoted;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 #[cfg(test)]
 mod tests;
 
-/// CPUs that a machine may have (`NR_CPUS` of x86 is at most 8192).
+/// The most CPUs of a machine (`NR_CPUS` of x86 is at most 8192).
 pub const CPUS_MAX: u16 = 8192;
 
-/// The number of a CPU, as the kernel counts.
+/// The kernel's number of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuId(pub u16);
 
@@ -25,15 +26,15 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// CPUs in the order in which they were written, none twice. Written as the kernel does: `0,2-3`.
+/// CPUs in a given order, none twice. The text form is the kernel's: `0,2-3`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpuList(Vec<CpuId>);
 
-/// Why a text is no list of CPUs.
+/// Why a text is not a list of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuListError {
-    /// Something between commas is neither a number nor two joined by `-`.
+    /// A part between commas is neither a number nor two numbers joined by `-`.
     NotANumber,
     /// A range ends before it begins.
     Backwards,
@@ -59,7 +60,7 @@ impl std::error::Error for CpuListError {}
 impl FromStr for CpuList {
     type Err = CpuListError;
 
-    /// The empty text is the empty list, as in the kernel's files.
+    /// An empty text is an empty list, as in the kernel's files.
     fn from_str(text: &str) -> Result<Self, CpuListError> {
         let mut seen = vec![false; usize::from(CPUS_MAX)];
         let mut cpus = Vec::new();
@@ -84,7 +85,7 @@ fn cpu_number(text: &str) -> Result<u16, CpuListError> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(CpuListError::NotANumber);
     }
-    // All digits: what does not parse is too large.
+    // A number that does not parse is too large.
     let number = text.parse().unwrap_or(u16::MAX);
     if number < CPUS_MAX {
         Ok(number)
@@ -109,9 +110,9 @@ impl fmt::Display for CpuList {
 }
 
 impl FromIterator<CpuId> for CpuList {
-    /// A CPU that comes again is left out.
+    /// Drops a CPU that is in the list already.
     fn from_iter<T: IntoIterator<Item = CpuId>>(cpus: T) -> Self {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         Self(cpus.into_iter().filter(|&cpu| seen.insert(cpu)).collect())
     }
 }
@@ -123,87 +124,38 @@ impl CpuList {
         &self.0
     }
 
-    /// Whether `cpu` is one of them.
+    /// Whether the list has `cpu`.
     #[must_use]
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.0.contains(&cpu)
     }
 }
 
-/// One CPU: a hardware thread. Groups are called by their lowest CPU.
+/// A CPU, that is a hardware thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
     /// Its number.
     pub id: CpuId,
-    /// The core it is a thread of (`topology/thread_siblings_list`).
+    /// Its core, named by the lowest of its threads (`topology/thread_siblings_list`).
     pub core: CpuId,
-    /// Who shares its second-level cache.
-    pub l2: CpuId,
-    /// Who shares its last-level cache.
-    pub llc: CpuId,
-    /// Its memory node.
-    pub node: u16,
-    /// Its socket (`topology/physical_package_id`).
-    pub package: u16,
-    /// Whether this process may use it.
-    pub allowed: bool,
 }
 
-/// How far two CPUs are from each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Distance {
-    /// Threads of one core.
-    SameCore,
-    /// They share a second-level cache.
-    SameL2,
-    /// They share the last-level cache.
-    SameLlc,
-    /// They share a memory node.
-    SameNode,
-    /// They share a socket.
-    SamePackage,
-    /// They share nothing of this.
-    Far,
-}
-
-impl Cpu {
-    /// How far it is to `other`.
-    #[must_use]
-    pub fn distance(&self, other: &Self) -> Distance {
-        if self.core == other.core {
-            Distance::SameCore
-        } else if self.l2 == other.l2 {
-            Distance::SameL2
-        } else if self.llc == other.llc {
-            Distance::SameLlc
-        } else if self.node == other.node {
-            Distance::SameNode
-        } else if self.package == other.package {
-            Distance::SamePackage
-        } else {
-            Distance::Far
-        }
-    }
-}
-
-/// The CPUs of a machine that are online, by number.
+/// The CPUs that the process may use, by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     cpus: Vec<Cpu>,
 }
 
-/// Why the topology is not known.
+/// Why the CPUs are not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyError {
     /// A file that every kernel has cannot be read.
     Unreadable(PathBuf, io::ErrorKind),
-    /// A file holds something else than it should.
+    /// A file has an unexpected content.
     Malformed(PathBuf, String),
-    /// No CPU is left that is online and may be used.
+    /// No CPU is both online and in the affinity mask.
     NoCpu,
-    /// The system does not say which CPUs the thread may use.
-    NoMask(io::ErrorKind),
 }
 
 impl fmt::Display for TopologyError {
@@ -211,7 +163,7 @@ impl fmt::Display for TopologyError {
         match self {
             Self::Unreadable(path, kind) => write!(
                 f,
-                "the CPUs of this machine are not known: {}: {kind}; mount /sys, or use \
+                "the CPUs of this machine are not known: {}: {kind}; mount /sys and /proc, or use \
                  placement=none",
                 path.display()
             ),
@@ -221,14 +173,9 @@ impl fmt::Display for TopologyError {
                 path.display(),
                 Quoted(text)
             ),
-            Self::NoMask(kind) => write!(
-                f,
-                "the CPUs that may be used are not known: sched_getaffinity: {kind}; use \
-                 placement=none"
-            ),
             Self::NoCpu => f.write_str(
-                "no CPU is both online and allowed by the affinity mask and the cpuset; look at \
-                 Cpus_allowed_list in /proc/self/status, or use placement=none",
+                "no CPU is both online and allowed by the affinity mask; see Cpus_allowed_list in \
+                 /proc/self/status, or use placement=none",
             ),
         }
     }
@@ -237,7 +184,7 @@ impl fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 impl Topology {
-    /// From data. CPUs come in the order of their numbers; of two with one number the first stays.
+    /// From data. Of two CPUs with one number the first stays.
     #[must_use]
     pub fn new(mut cpus: Vec<Cpu>) -> Self {
         cpus.sort_by_key(|cpu| cpu.id);
@@ -251,158 +198,63 @@ impl Topology {
         &self.cpus
     }
 
-    /// The ones that this process may use.
-    pub fn allowed(&self) -> impl Iterator<Item = &Cpu> {
-        self.cpus.iter().filter(|cpu| cpu.allowed)
-    }
-
-    /// The CPU of a number.
-    #[must_use]
-    pub fn cpu(&self, id: CpuId) -> Option<&Cpu> {
-        let at = self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok()?;
-        self.cpus.get(at)
-    }
-
-    /// Whether this process may use a CPU.
+    /// Whether the process may use a CPU.
     #[must_use]
     pub fn allows(&self, id: CpuId) -> bool {
-        self.cpu(id).is_some_and(|cpu| cpu.allowed)
+        self.cpus.binary_search_by_key(&id, |cpu| cpu.id).is_ok()
     }
 
-    /// Reads `sys/devices/system/{cpu,node}`, and the cpuset of this process below `sys/fs/cgroup`,
-    /// both forms of cgroups, all below `root`: `/`, or a tree made for a test. `affinity` is the
-    /// mask of the process (`sched_getaffinity(2)`), where the caller knows it.
+    /// One CPU of each core: the lowest one.
+    #[must_use]
+    pub fn cores(&self) -> Vec<CpuId> {
+        let mut seen = BTreeSet::new();
+        let firsts = self.cpus.iter().filter(|cpu| seen.insert(cpu.core));
+        firsts.map(|cpu| cpu.id).collect()
+    }
+
+    /// Reads `sys/devices/system/cpu` and `proc/thread-self/status` below `root`: `/`, or the tree
+    /// of a test. The affinity mask of the calling thread, which its threads inherit, is within the
+    /// cpuset of its control group.
     ///
     /// # Errors
     ///
-    /// Only `cpu/online` must be there and make sense. Containers hide what they like, and of the
-    /// other files none is worth as much as all the others: what cannot be read is not known, and
-    /// a CPU of which nothing is known is a core of its own.
-    pub fn read(root: &Path, affinity: Option<&CpuList>) -> Result<Self, TopologyError> {
-        let system = root.join("sys/devices/system");
-        let online = system.join("cpu/online");
-        let text = fs::read_to_string(&online)
-            .map_err(|error| TopologyError::Unreadable(online.clone(), error.kind()))?;
-        let text = text.trim_end();
-        let online: CpuList = text
-            .parse()
-            // Which of the ways to be wrong it is shows in the text.
-            .map_err(|_| TopologyError::Malformed(online, text.to_owned()))?;
-        let cpuset = cpuset(root);
-        let may_use = |cpu| {
-            affinity.is_none_or(|list| list.contains(cpu))
-                && cpuset.as_ref().is_none_or(|list| list.contains(cpu))
-        };
-        let mut cpus = Vec::with_capacity(online.0.len());
-        for &id in online.as_slice() {
-            let folder = system.join(format!("cpu/cpu{id}"));
-            let mut cpu = read_cpu(id, &folder);
-            cpu.allowed = may_use(id);
-            cpus.push(cpu);
-        }
-        let mut topology = Self::new(cpus);
-        topology.read_nodes(&system.join("node"));
-        if topology.allowed().next().is_none() {
+    /// If the online CPUs or the mask cannot be read. A CPU whose siblings cannot be read, as in
+    /// some containers, is a core of its own.
+    pub fn read(root: &Path) -> Result<Self, TopologyError> {
+        let folder = root.join("sys/devices/system/cpu");
+        let online = folder.join("online");
+        let online = parse(&online, &text(&online)?)?;
+        let status = root.join("proc/thread-self/status");
+        let fields = text(&status)?;
+        let mask = fields
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+            .ok_or_else(|| TopologyError::Malformed(status.clone(), fields.clone()))?;
+        let mask: BTreeSet<_> = parse(&status, mask.trim())?.0.into_iter().collect();
+        let usable = online.0.into_iter().filter(|id| mask.contains(id));
+        let cpus: Vec<_> = usable
+            .map(|id| {
+                let siblings = folder.join(format!("cpu{id}/topology/thread_siblings_list"));
+                let siblings = text(&siblings).and_then(|text| parse(&siblings, &text));
+                let lowest = siblings.ok().and_then(|list| list.0.into_iter().min());
+                let core = lowest.unwrap_or(id);
+                Cpu { id, core }
+            })
+            .collect();
+        if cpus.is_empty() {
             return Err(TopologyError::NoCpu);
         }
-        Ok(topology)
-    }
-
-    fn read_nodes(&mut self, folder: &Path) {
-        for node in list(&folder.join("online")).unwrap_or_default().0 {
-            // A node may have memory and no CPU.
-            let cpus = list(&folder.join(format!("node{node}/cpulist"))).unwrap_or_default();
-            for cpu in self.cpus.iter_mut().filter(|cpu| cpus.contains(cpu.id)) {
-                cpu.node = node.0;
-            }
-        }
+        Ok(Self::new(cpus))
     }
 }
 
-fn read_cpu(id: CpuId, folder: &Path) -> Cpu {
-    let topology = folder.join("topology");
-    let core = lowest(&topology.join("thread_siblings_list")).unwrap_or(id);
-    let package = number(&topology.join("physical_package_id"));
-    let mut l2 = core;
-    let mut last = (0, core);
-    // Machines have three or four levels in up to five entries; the loop ends with the last.
-    for index in 0..16 {
-        let cache = folder.join(format!("cache/index{index}"));
-        if !cache.exists() {
-            break;
-        }
-        let Some(level) = number(&cache.join("level")) else {
-            continue;
-        };
-        // Threads of a core share the first level, which says nothing new.
-        let Some(shared) = lowest(&cache.join("shared_cpu_list")) else {
-            continue;
-        };
-        if level == 2 {
-            l2 = shared;
-        }
-        if level >= 2 && level > last.0 {
-            last = (level, shared);
-        }
-    }
-    Cpu {
-        id,
-        core,
-        l2,
-        llc: last.1,
-        node: 0,
-        package: package.unwrap_or(0),
-        allowed: true,
-    }
+fn text(path: &Path) -> Result<String, TopologyError> {
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|error| TopologyError::Unreadable(path.to_owned(), error.kind()))?;
+    Ok(text.trim_end().to_owned())
 }
 
-/// The CPUs that the control group of this process leaves it; none where that is not said.
-fn cpuset(root: &Path) -> Option<CpuList> {
-    let groups = text(&root.join("proc/self/cgroup"))?;
-    let mount = root.join("sys/fs/cgroup");
-    for line in groups.lines() {
-        // `0::/path` is of the unified hierarchy, `N:cpuset:/path` of the other (cgroups(7)).
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
-        else {
-            continue;
-        };
-        let (mount, file) = if controllers.is_empty() {
-            (mount.clone(), "cpuset.cpus.effective")
-        } else if controllers.split(',').any(|name| name == "cpuset") {
-            (mount.join("cpuset"), "cpuset.effective_cpus")
-        } else {
-            continue;
-        };
-        // A group without the controller has what its nearest ancestor with it has. In a container
-        // the path is that of the host and not to be found; there the mount itself is the group.
-        let own = Path::new(path.trim_start_matches('/'));
-        // Below `..` are groups of others.
-        let is_below = own.components().all(|c| matches!(c, Component::Normal(_)));
-        for group in own.ancestors().filter(|_| is_below).chain([Path::new("")]) {
-            let cpus = list(&mount.join(group).join(file));
-            if let Some(cpus) = cpus.filter(|cpus| !cpus.0.is_empty()) {
-                return Some(cpus);
-            }
-        }
-    }
-    None
-}
-
-fn text(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(text.trim_end().to_owned())
-}
-
-fn list(path: &Path) -> Option<CpuList> {
-    text(path)?.parse().ok()
-}
-
-fn lowest(path: &Path) -> Option<CpuId> {
-    list(path)?.0.into_iter().min()
-}
-
-/// None also where firmware says nothing, and so the kernel -1.
-fn number(path: &Path) -> Option<u16> {
-    text(path)?.parse().ok()
+fn parse(path: &Path, text: &str) -> Result<CpuList, TopologyError> {
+    let list = text.parse();
+    list.map_err(|_: CpuListError| TopologyError::Malformed(path.to_owned(), text.to_owned()))
 }

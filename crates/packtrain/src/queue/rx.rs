@@ -1,5 +1,5 @@
 //! The receive side of a queue: a bounded poll, one parse a packet, every bad packet counted, and
-//! signals that may be held back.
+//! moderated wake-ups.
 
 mod throttle;
 
@@ -33,7 +33,7 @@ pub struct RxQueue<R> {
     starved: bool,
     retry_at: Instant,
     throttle: Throttle,
-    /// The device wakes the worker although its signal is held back: for so many packets.
+    /// The device counts waiting packets, so it wakes the worker during a delay as well.
     counts: bool,
 }
 
@@ -56,8 +56,8 @@ impl BadPackets for Bad<'_> {
 }
 
 impl<R: RxDescriptors> RxQueue<R> {
-    /// A queue over `device`, whose packets start with `link` and are marked with `ingress`. It
-    /// signals at once; see [`RxQueue::moderated`].
+    /// A queue over `device`, whose packets start with `link` and are marked with `ingress`. No
+    /// wake-up is delayed; see [`RxQueue::moderated`].
     #[must_use]
     pub const fn new(
         device: R,
@@ -82,7 +82,7 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
     }
 
-    /// The same queue, with its signals held back as `setting` says.
+    /// The same queue with moderated wake-ups.
     #[must_use]
     pub fn moderated(mut self, setting: Moderation) -> Self {
         self.throttle = Throttle::new(setting);
@@ -242,13 +242,13 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.device.held()
     }
 
-    /// A step begins; `slept` says whether the worker was asleep in front of it.
+    /// A step begins; `slept` states whether the worker slept before it.
     pub fn resume(&mut self, slept: bool) {
         self.throttle.resume(slept);
     }
 
-    /// The queue had its turn in this step and `found` says whether anything came. If not, its
-    /// next signal is held back, where that is what the moderation says.
+    /// The queue was polled in this step, and `found` states whether packets came. If not, its next
+    /// wake-up is delayed as the moderation policy decides.
     pub fn settle(&mut self, now: Instant, found: bool) {
         let counters = &self.counters;
         let seen = (counters.packets.get(), counters.bytes.get());
@@ -259,9 +259,9 @@ impl<R: RxDescriptors> RxQueue<R> {
         counters.moderation_changes.set(self.throttle.changes());
     }
 
-    /// Asks for a wake-up when a packet arrives; while the signal is held back, when as many wait
-    /// as end that, of a device that can tell. Not while the device lacks buffers to receive with:
-    /// packets may be there, and it would say so at once again and again.
+    /// Asks for a wake-up when a packet arrives; during a delay, when as many packets wait as end
+    /// it, if the device can count them. A device without buffers is not armed: it may have packets
+    /// that it cannot receive, and would report pending work again and again.
     pub fn arm(&mut self) -> Armed {
         let frames = self.throttle.sleep(self.counters.wakeups.get());
         if self.starved {
@@ -276,20 +276,20 @@ impl<R: RxDescriptors> RxQueue<R> {
         armed.unwrap_or(Armed::Idle)
     }
 
-    /// What becomes ready then; `None` also while the device lacks buffers, or the signal is held
-    /// back, and [`RxQueue::next_at`] says when to poll again.
+    /// What becomes ready then. It is `None` as well while the device lacks buffers, and during a
+    /// delay; [`RxQueue::next_at`] then states when to poll again.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let held = self.throttle.held_until().is_some() && !self.counts;
-        self.device.wake().filter(|_| !self.starved && !held)
+        let delayed = self.throttle.delayed_until().is_some() && !self.counts;
+        self.device.wake().filter(|_| !self.starved && !delayed)
     }
 
-    /// When to poll again though nothing wakes the worker: a packet is due, for a device that
-    /// knows, buffers may be free again, or the signal was held back long enough. In this last case
-    /// always, whatever the device knows: it was not asked to say so.
+    /// When to poll again if nothing wakes the worker: a packet is due and the device knows it,
+    /// buffers may be free again, or the delay is over. The end of a delay counts whatever the
+    /// device knows, since it was not armed.
     pub fn next_at(&self) -> Option<Instant> {
         let retry = self.short.then_some(self.retry_at);
         let due = self.device.next_at();
-        let poll = match self.throttle.held_until() {
+        let poll = match self.throttle.delayed_until() {
             None => due,
             // Before the next packet of a device that only time brings packets to, there are none.
             Some(until) if self.device.wake().is_none() => due.max(Some(until)),

@@ -1,11 +1,7 @@
+use super::Decision::{Drain, Enqueue, Notify};
+use super::RingState::{Abdicated, Busy, Gap, Idle, Stalled};
 use super::*;
 use proptest::prelude::*;
-
-mod crowds;
-mod trials;
-mod worlds;
-
-const RING: u32 = 512;
 
 #[test]
 fn settings_are_written_as_they_are_read() {
@@ -23,7 +19,7 @@ fn settings_are_written_as_they_are_read() {
 }
 
 #[test]
-fn settings_are_refused_with_what_why_and_what_to_do() {
+fn errors_state_what_is_wrong_and_what_to_write() {
     let write =
         "write direct, deferred, abdicate, threshold(n) with n from 1 to 65536, or adaptive";
     for (text, why) in [
@@ -66,172 +62,98 @@ fn settings_are_refused_with_what_why_and_what_to_do() {
     assert!(error.to_string().len() < 300, "{error}");
 }
 
-/// Seen, depth, batch, and what follows from them, with the budget.
-type Row = (Seen, u32, u32, What, u32);
+const STATES: [RingState; 5] = [Idle, Abdicated, Stalled, Busy, Gap];
 
-/// What to do with a batch.
-#[derive(Clone, Copy)]
-enum What {
-    Drain,
-    Wake,
-    Leave,
-}
+/// One row: the mode, the depth, a decision for each of [`STATES`], and whether the TX worker keeps
+/// the consumer role until it sleeps.
+type Row = (Dispatch, u32, [Decision; 5], bool);
 
-fn check(rule: Rule, rows: &[Row]) {
-    for &(seen, depth, batch, what, budget) in rows {
-        let sight = Sight { seen, depth, batch };
-        let expected = Action {
-            drain: matches!(what, What::Drain),
-            wake: matches!(what, What::Wake),
-            budget,
-        };
-        assert_eq!(rule.ask(sight), expected, "{rule:?} {sight:?}");
-        assert_eq!(Rule::from_bits(rule.to_bits()), rule);
+fn check(rows: &[Row]) {
+    for &(mode, depth, expected, keeps) in rows {
+        let found = STATES.map(|state| mode.decide(state, depth));
+        assert_eq!(found, expected, "{mode} at depth {depth}");
+        assert_eq!(mode.keeps_until_sleep(), keeps, "{mode}");
     }
 }
 
+/// `ifmp_ring_enqueue` with `abdicate` 0: the producer becomes the consumer in every state but
+/// BUSY, where the present consumer will find the items.
 #[test]
-fn direct_drains_what_is_idle_and_wakes_nobody() {
-    use What::Drain;
-    check(
-        Dispatch::Direct.rule(RING),
-        &[
-            (Seen::Idle, 1, 1, Drain, 256),
-            (Seen::Idle, 32, 32, Drain, 256),
-            // A batch of one's own is always sent.
-            (Seen::Idle, 500, 300, Drain, 300),
-            // Who drains may be done by the time the batch is in the ring.
-            (Seen::Draining, 9, 1, Drain, 256),
-            // Left by one whose budget was used up, with or without a word to the worker.
-            (Seen::Asked, 300, 8, Drain, 256),
-            // The worker was told of it, and restarts it. It may have by then: while it is stalled
-            // only a rule that restarts takes the ring.
-            (Seen::Stalled, 1, 1, Drain, 256),
-            (Seen::Stalled, 512, 300, Drain, 300),
-        ],
-    );
+fn direct_is_mp_ring_with_abdicate_0() {
+    let row = [Drain, Drain, Drain, Enqueue, Enqueue];
+    check(&[
+        (Dispatch::Direct, 1, row, false),
+        (Dispatch::Direct, 512, row, false),
+    ]);
+}
+
+/// `ifmp_ring_enqueue` with `abdicate` 1 never drains, and iflib schedules the task of the queue
+/// after each call. A stalled queue is the exception here: only its completions help it.
+#[test]
+fn abdicate_is_mp_ring_with_abdicate_1() {
+    let row = [Notify, Notify, Enqueue, Notify, Notify];
+    check(&[
+        (Dispatch::Abdicate, 1, row, true),
+        (Dispatch::Abdicate, 512, row, true),
+    ]);
+}
+
+/// `ifq_start`: below `if_txmit` it puts the bundle task on its queue, which changes nothing if it
+/// is there; from `if_txmit` it cancels the task and starts the driver in this thread. The
+/// serializer leaves the start to a thread that is in there, and `ifq_start_task` skips a queue
+/// that is `oactive`.
+#[test]
+fn threshold_is_ifq_start() {
+    let below = [Notify, Enqueue, Enqueue, Enqueue, Enqueue];
+    let from = [Drain, Drain, Enqueue, Enqueue, Enqueue];
+    check(&[
+        (Dispatch::Threshold(8), 1, below, true),
+        (Dispatch::Threshold(8), 7, below, true),
+        (Dispatch::Threshold(8), 8, from, true),
+        (Dispatch::Threshold(8), u32::MAX, from, true),
+        (Dispatch::Threshold(1), 1, from, true),
+    ]);
 }
 
 #[test]
-fn deferred_wakes_on_the_edge_from_empty() {
-    use What::{Leave, Wake};
-    check(
-        Dispatch::Deferred.rule(RING),
-        &[
-            (Seen::Idle, 1, 1, Wake, 256),
-            (Seen::Asked, 2, 1, Leave, 256),
-            (Seen::Draining, 3, 1, Leave, 256),
-            (Seen::Stalled, 4, 1, Leave, 256),
-        ],
-    );
+fn deferred_notifies_an_idle_ring_only() {
+    let row = [Notify, Enqueue, Enqueue, Enqueue, Enqueue];
+    check(&[
+        (Dispatch::Deferred, 1, row, true),
+        (Dispatch::Deferred, 512, row, true),
+    ]);
 }
 
 #[test]
-fn abdicate_asks_whenever_nobody_was_asked() {
-    use What::{Leave, Wake};
-    check(
-        Dispatch::Abdicate.rule(RING),
-        &[
-            (Seen::Idle, 1, 1, Wake, 256),
-            (Seen::Asked, 2, 1, Leave, 256),
-            (Seen::Draining, 3, 1, Wake, 256),
-            (Seen::Stalled, 4, 1, Wake, 256),
-        ],
-    );
+fn adaptive_drains_an_idle_ring_and_defers_otherwise() {
+    let row = [Drain, Enqueue, Enqueue, Enqueue, Enqueue];
+    check(&[
+        (Dispatch::Adaptive, 1, row, true),
+        (Dispatch::Adaptive, 512, row, true),
+    ]);
 }
 
-/// mechanisms-bsd.md 6.10, cases 1 and 2: `ifq_start()`.
-#[test]
-fn threshold_is_if_txmit() {
-    use What::{Drain, Leave, Wake};
-    let sixteen = Dispatch::Threshold(16);
-    check(
-        sixteen.rule(RING),
-        &[
-            // 15 packets: none sent, one wakeup pending.
-            (Seen::Idle, 1, 1, Wake, 256),
-            (Seen::Asked, 2, 1, Leave, 256),
-            (Seen::Asked, 15, 1, Leave, 256),
-            // The 16th takes the ring from the worker that was asked.
-            (Seen::Asked, 16, 1, Drain, 256),
-            (Seen::Idle, 16, 16, Drain, 256),
-            (Seen::Draining, 15, 1, Leave, 256),
-            (Seen::Draining, 17, 1, Drain, 256),
-            (Seen::Stalled, 3, 1, Leave, 256),
-            (Seen::Stalled, 16, 1, Drain, 256),
-        ],
-    );
-    // A ring of 8 is full at 8.
-    check(
-        sixteen.rule(8),
-        &[
-            (Seen::Asked, 7, 1, Leave, 256),
-            (Seen::Asked, 8, 1, Drain, 256),
-        ],
-    );
-    // S4: with 1, every packet starts the driver and none wakes anybody.
-    check(
-        Dispatch::Threshold(1).rule(RING),
-        &[
-            (Seen::Idle, 1, 1, Drain, 256),
-            (Seen::Asked, 1, 1, Drain, 256),
-        ],
-    );
-}
-
-#[test]
-fn fixed_rules_stay_whatever_is_observed() {
-    for setting in [
-        Dispatch::Direct,
-        Dispatch::Deferred,
-        Dispatch::Abdicate,
-        Dispatch::Threshold(7),
-    ] {
-        let mut dispatcher = Dispatcher::new(setting, RING);
-        for ms in 0..200 {
-            let now = Instant::from_nanos(ms * 1_000_000);
-            let rule = dispatcher.observe(now, &trials::saturated());
-            assert_eq!(rule, setting.rule(RING));
-        }
-        assert_eq!(dispatcher.changes(), 0);
-    }
-}
-
-fn any_seen() -> impl Strategy<Value = Seen> {
+fn modes() -> impl Strategy<Value = Dispatch> {
     prop_oneof![
-        Just(Seen::Idle),
-        Just(Seen::Draining),
-        Just(Seen::Asked),
-        Just(Seen::Stalled),
+        Just(Dispatch::Direct),
+        Just(Dispatch::Deferred),
+        Just(Dispatch::Abdicate),
+        Just(Dispatch::Adaptive),
+        any::<u32>().prop_map(Dispatch::Threshold),
     ]
 }
 
 proptest! {
-    /// Whatever word is loaded: a bounded drain, no wakeup for nothing, and a ring that holds
-    /// packets and has nobody is never left with nobody.
+    /// The rules that hold in every row: no packet waits in an idle ring, only one consumer drains,
+    /// a gap decides as busy does, and depth matters to modes that count it.
     #[test]
-    fn any_word_is_a_sound_rule(
-        bits: u64, seen in any_seen(), depth: u32, batch: u32,
-    ) {
-        let rule = Rule::from_bits(bits);
-        prop_assert_eq!(Rule::from_bits(rule.to_bits()), rule);
-        let action = rule.ask(Sight { seen, depth, batch });
-        prop_assert!(action.budget >= 1 && action.budget >= batch);
-        prop_assert!(action.budget <= batch.max(u32::from(u16::MAX)));
-        prop_assert!(!action.wake || depth > 0);
-        prop_assert!(!action.wake || !action.drain);
-        if seen == Seen::Idle && depth > 0 {
-            prop_assert!(action.wake || action.drain);
+    fn every_row_keeps_the_rules(mode in modes(), depth in any::<u32>(), other in any::<u32>()) {
+        prop_assert_ne!(mode.decide(Idle, depth), Enqueue);
+        prop_assert_ne!(mode.decide(Busy, depth), Drain);
+        prop_assert_eq!(mode.decide(Busy, depth), mode.decide(Gap, depth));
+        for state in STATES {
+            let same = mode.decide(state, depth) == mode.decide(state, other);
+            prop_assert!(same || mode.counts_depth());
         }
-    }
-
-    /// A producer that drains at a depth drains at any larger one.
-    #[test]
-    fn draining_is_monotone_in_depth(
-        bits: u64, seen in any_seen(), depth: u32, more: u32, batch: u32,
-    ) {
-        let rule = Rule::from_bits(bits);
-        let drains = |depth| rule.ask(Sight { seen, depth, batch }).drain;
-        prop_assert!(!drains(depth) || drains(depth.saturating_add(more)) || depth == 0);
     }
 }

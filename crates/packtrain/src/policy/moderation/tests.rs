@@ -1,5 +1,3 @@
-mod arrivals;
-
 use super::*;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -21,7 +19,7 @@ fn settings_are_written_as_they_are_read() {
 }
 
 #[test]
-fn settings_are_refused_with_what_why_and_what_to_do() {
+fn errors_state_what_is_wrong_and_what_to_write() {
     for (text, why) in [
         ("on", "'on' is not known"),
         ("off(1)", "'off(1)' has arguments, but 'off' takes none"),
@@ -51,270 +49,301 @@ fn settings_are_refused_with_what_why_and_what_to_do() {
     }
 }
 
+fn observation(bytes: u64, packets: u64, events: u64) -> Observation {
+    Observation {
+        packets,
+        bytes,
+        events,
+    }
+}
+
 #[test]
 fn fixed_settings_stay_whatever_is_observed() {
     let fixed = Moderation::Fixed {
         usecs: 50,
         frames: 7,
     };
-    let signal = Signal {
-        usecs: 50,
-        frames: 7,
-    };
-    for (setting, expected) in [(Moderation::Off, Signal::NOW), (fixed, signal)] {
+    for (setting, expected) in [
+        (Moderation::Off, Profile::IMMEDIATE),
+        (fixed, Profile::new(50, 7)),
+    ] {
         let mut moderator = Moderator::new(setting);
-        let (_, last) = decisions(&mut moderator, 100, |_, _| (1000, 1000, 1000));
-        assert_eq!((last, moderator.changes()), (expected, 0));
-    }
-}
-
-/// As many decisions, one for each millisecond, with what happens in it by decision and profile:
-/// bytes, packets, signals. Returns the profiles in the order in which they came, and the last
-/// signal.
-fn decisions(
-    moderator: &mut Moderator,
-    count: u64,
-    mut load: impl FnMut(u64, usize) -> (u64, u64, u64),
-) -> (Vec<usize>, Signal) {
-    let mut now = Instant::default();
-    let mut signal = moderator.observe(now, &Observation::default());
-    let mut profiles = vec![profile(signal)];
-    for k in 0..count {
-        let (bytes, packets, events) = load(k, profile(signal));
-        now = now.after(MS);
-        let seen = Observation {
-            packets,
-            bytes,
-            events,
-        };
-        signal = moderator.observe(now, &seen);
-        if profiles.last() != Some(&profile(signal)) {
-            profiles.push(profile(signal));
+        let mut now = Instant::default();
+        for k in 0..100 {
+            now = now.after(MS);
+            let seen = observation(1000 + 1000 * (k % 2), 1000, 1000);
+            assert_eq!(moderator.observe(now, &seen), expected);
         }
+        assert_eq!((moderator.profile(), moderator.changes()), (expected, 0));
     }
-    (profiles, signal)
 }
 
-fn profile(signal: Signal) -> usize {
-    PROFILES
-        .iter()
-        .position(|&usecs| usecs == signal.usecs)
-        .unwrap_or(0)
+/// The bytes, packets and wake-ups of a millisecond, by the number of the decision and the profile.
+type Load = fn(u64, usize) -> (u64, u64, u64);
+
+/// DIM as the kernel starts it: at the second profile, and with a reference of zero.
+fn kernel() -> Dim {
+    Dim {
+        profile: 1,
+        reference: Some(Rates::default()),
+        ..Dim::new()
+    }
 }
 
-/// mechanisms-linux.md 6.1, D1 to D7, with the trace that is wanted here instead of DIM's.
+/// Feeds one decision for each millisecond. Each entry is the profile and the state after it: `P`
+/// parked, `r` and `l` going right and left.
+fn trace(mut dim: Dim, load: Load, decisions: usize) -> String {
+    let mut now = Instant::default();
+    dim.observe(now, &Observation::NONE);
+    let mut trace = Vec::new();
+    for k in 0..decisions {
+        let (bytes, packets, events) = load(k as u64, dim.profile);
+        now = now.after(MS);
+        dim.observe(now, &observation(bytes, packets, events));
+        let state = match dim.tune {
+            Tune::Parked => 'P',
+            Tune::Right => 'r',
+            Tune::Left => 'l',
+        };
+        trace.push(format!("{}{state}", dim.profile));
+    }
+    trace.join(" ")
+}
+
+/// A load that grows by 20 % with each profile.
+const RISING: [u64; 5] = [1000, 1200, 1440, 1728, 2073];
+
+const LOADS: [(&str, Load); 7] = [
+    ("constant", |_, _| (1000, 1000, 1000)),
+    ("longer is better", |_, ix| (RISING[ix], 1000, 1000)),
+    ("shorter is better", |_, ix| (RISING[4 - ix], 1000, 1000)),
+    ("a peak in the middle", |_, ix| {
+        ([800, 1000, 1300, 1000, 800][ix], 1000, 1000)
+    }),
+    ("fewer wake-ups", |_, ix| {
+        (1000, 1000, [1000, 800, 600, 450, 300][ix])
+    }),
+    ("every other sample doubles", |k, _| {
+        (2000 - k % 2 * 1000, 1000, 1000)
+    }),
+    // Not significant from one sample to the next.
+    ("10 % more each time", |k, _| {
+        let k = k as u32;
+        (1000 * 11_u64.pow(k) / 10_u64.pow(k), 1000, 1000)
+    }),
+];
+
+/// The traces of the rules of `net_dim.c`, from the state in which the kernel starts. The first and
+/// the last would rest and search again; here the search is parked, and a difference that adds up
+/// beyond 10 % starts the next one.
 #[test]
-fn dims_loads() {
-    type Load = fn(u64, usize) -> (u64, u64, u64);
-    const RISING: [u64; 5] = [1000, 1200, 1440, 1728, 2073];
-    let rows: [(&str, Load, &[usize]); 10] = [
-        // DIM: 0 1 0 1 0 1 ... for good.
-        ("D1 constant", |_, _| (1000, 1000, 1000), &[0, 1, 0]),
+fn the_kernel_s_start_gives_the_kernel_s_traces() {
+    let expected = [
+        "0l 1r 0l 1r 0l 1r 0l 1r 0l 1r 1P 1P 1P 1P",
+        "0l 1r 2r 3r 4r 4P 4P 4P 4P 4P 4P 4P 4P 4P",
+        "0l 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P",
+        "0l 1r 2r 3r 2l 2P 2P 2P 2P 2P 2P 2P 2P 2P",
+        "0l 1r 2r 3r 4r 4P 4P 4P 4P 4P 4P 4P 4P 4P",
+        "0l 1r 2r 1l 1P 0l 0P 1r 2r 1l 1P 0l 0P 1r",
+        "0l 1r 0l 1r 0l 1r 0l 1r 0l 1r 1P 1P 0l 1r",
+    ];
+    for ((what, load), expected) in LOADS.iter().zip(expected) {
+        assert_eq!(trace(kernel(), *load, 14), expected, "{what}");
+    }
+}
+
+/// With the first sample as the reference, only a load that changes by itself starts a search.
+#[test]
+fn the_first_sample_is_the_reference() {
+    let parked = ["0P"; 14].join(" ");
+    let expected = [
+        &*parked,
+        &parked,
+        &parked,
+        &parked,
+        &parked,
+        "0P 1r 2r 1l 1P 0l 0P 1r 2r 1l 1P 0l 0P 1r",
+        "0P 0P 1r 0l 1r 0l 1r 0l 1r 0l 1r 0l 0P 0P",
+    ];
+    for ((what, load), expected) in LOADS.iter().zip(expected) {
+        assert_eq!(trace(Dim::new(), *load, 14), expected, "{what}");
+    }
+}
+
+/// A load that doubles once: the search finds the best profile and stays there.
+#[test]
+fn a_change_of_the_load_starts_one_search() {
+    let rows: [(&str, Load, &str); 4] = [
         (
-            "D2 longer is better",
-            |_, ix| (RISING[ix], 1000, 1000),
-            &[0, 1, 2, 3, 4],
-        ),
-        // What took something away is tried twice.
-        (
-            "D3 shorter is better",
-            |_, ix| (RISING[4 - ix], 1000, 1000),
-            &[0, 1, 0, 1, 0],
-        ),
-        (
-            "D4 a peak",
-            |_, ix| ([800, 1000, 1300, 1000, 800][ix], 1000, 1000),
-            &[0, 1, 2, 3, 2, 3, 2],
-        ),
-        (
-            "D5 fewer signals",
-            |_, ix| (1000, 1000, [1000, 800, 600, 450, 300][ix]),
-            &[0, 1, 2, 3, 4],
-        ),
-        // DIM goes up and down with it without end.
-        (
-            "D6 twice the bytes every other time",
-            |k, _| (2000 - k % 2 * 1000, 1000, 1000),
-            &[0, 1, 0],
-        ),
-        (
-            "fewer signals, but they were few already",
-            |_, ix| (1000, 1000, [7, 6, 5, 4, 3][ix]),
-            &[0, 1, 0],
-        ),
-        // Gaps of 22 us: 8 us put no two packets together, nor do 16 or 32.
-        (
-            "45 kpps, each a signal",
-            |_, ix| (45_000, 45, [45, 45, 45, 31, 16][ix]),
-            &[0, 4],
-        ),
-        // Of 14 us.
-        (
-            "70 kpps, each a signal",
-            |_, ix| (70_000, 70, [70, 70, 62, 31, 16][ix]),
-            &[0, 3, 4],
+            "fewer wake-ups are better",
+            |k, ix| {
+                (
+                    if k < 2 { 500 } else { 1000 },
+                    1000,
+                    [1000, 800, 600, 450, 300][ix],
+                )
+            },
+            "0P 0P 1r 2r 3r 4r 4P 4P 4P 4P 4P 4P 4P 4P 4P 4P",
         ),
         (
-            "200 kpps, each a signal",
-            |_, ix| (200_000, 200, [200, 125, 62, 31, 16][ix]),
-            &[0, 2, 3, 4],
+            "no profile is better",
+            |k, _| (if k < 2 { 500 } else { 1000 }, 1000, 1000),
+            "0P 0P 1r 0l 1r 0l 1r 0l 1r 0l 1r 0l 0P 0P 0P 0P",
+        ),
+        (
+            "a burst of one sample",
+            |k, _| (if k == 2 { 5000 } else { 1000 }, 1000, 1000),
+            "0P 0P 1r 0l 1r 0l 1r 0l 1r 0l 1r 0l 0P 0P 0P 0P",
+        ),
+        (
+            "jitter of 10 %",
+            |k, _| {
+                (
+                    1000 + k * 7 % 5 * 25,
+                    1000 + k * 3 % 4 * 33,
+                    1000 - k % 3 * 50,
+                )
+            },
+            "0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P 0P",
         ),
     ];
     for (what, load, expected) in rows {
-        let mut moderator = Moderator::new(Moderation::Adaptive);
-        let (profiles, _) = decisions(&mut moderator, 20_000, load);
-        assert_eq!(profiles, expected, "{what}");
+        assert_eq!(trace(Dim::new(), load, 16), expected, "{what}");
     }
 }
 
-/// A worker that is never asleep has nobody wake it: what it takes varies, and no profile is why.
+/// `net_dim_decision`, row by row: state, profile, and the steps ahead, behind and in all; then what
+/// the sample is beside the reference; then the same five afterwards.
 #[test]
-fn without_signals_there_is_nothing_to_search() {
-    let varies = |k: u64| 1000 * (1 + k / 200 % 7);
-    let mut moderator = Moderator::new(Moderation::Adaptive);
-    for few in [0, 1] {
-        let load = |k: u64, _| {
-            (
-                60 * varies(k),
-                varies(k),
-                u64::from(k.is_multiple_of(5)) * few,
-            )
-        };
-        let (profiles, _) = decisions(&mut moderator, 60_000, load);
-        assert_eq!((profiles, moderator.changes()), (vec![0], 0), "{few}");
-    }
-    // As soon as it sleeps there is.
-    let gains = |ix: usize| [1000, 800, 600, 450, 300][ix];
-    let (profiles, _) = decisions(&mut moderator, 2000, |_, ix| (1000, 1000, gains(ix)));
-    assert_eq!(profiles, [0, 1, 2, 3, 4]);
-    // And when it does so no more, it ends where nothing is held back.
-    let load = |k: u64, _| (60 * varies(k), varies(k), 0);
-    let (_, last) = decisions(&mut moderator, 60_000, load);
-    assert_eq!(last, Signal::NOW);
-    let before = moderator.changes();
-    decisions(&mut moderator, 60_000, load);
-    assert_eq!(moderator.changes(), before);
-}
-
-/// Under the longest profile the worker has not slept for a while; then it does again, and holding
-/// back makes the load smaller.
-#[test]
-fn a_time_without_signals_leaves_no_profile_behind() {
-    const RATES: [u64; 5] = [160, 130, 100, 80, 62];
-    for between in [60, 200, 10_000] {
-        for kpps in [35, 60, 90, 300, 1000] {
-            let mut moderator = Moderator::new(Moderation::Adaptive);
-            let gains = |ix: usize| [1000, 800, 600, 450, 300][ix];
-            decisions(&mut moderator, 2000, |_, ix| (1_000_000, 1000, gains(ix)));
-            assert_eq!(profile(moderator.signal()), 4);
-            decisions(&mut moderator, between, |_, _| (1000 * kpps, kpps, 0));
-            let waits = |_, ix: usize| {
-                let signals = [160, 60, 30, 20, 14][ix];
-                (1000 * RATES[ix], RATES[ix], signals)
-            };
-            let (_, last) = decisions(&mut moderator, 60_000, waits);
-            assert_eq!(last, Signal::NOW, "{between} ms of {kpps} kpps");
-        }
-    }
-}
-
-/// Of five slices only one has signals: what is tried first comes as soon as in other loads.
-#[test]
-fn signals_in_some_slices_are_signals() {
-    let mut moderator = Moderator::new(Moderation::Adaptive);
-    let bursts = |k: u64, _| (200_000, 200, if k % 20 < 4 { 200 } else { 0 });
-    let (profiles, _) = decisions(&mut moderator, 1_000, bursts);
-    assert!(profiles.len() > 1, "{profiles:?}");
-}
-
-/// D7: 10 % more in each decision is not significant, and goes on for 60 decisions.
-#[test]
-fn a_load_that_grows_never_makes_it_hop() {
-    let mut bytes = 1000;
-    let mut moderator = Moderator::new(Moderation::Adaptive);
-    let (profiles, _) = decisions(&mut moderator, 60, |_, _| {
-        bytes = bytes * 11 / 10;
-        (bytes, 1000, 1000)
-    });
-    assert!(profiles.is_sorted(), "{profiles:?}");
-}
-
-/// D9.
-#[test]
-fn decides_nothing_from_too_little() {
-    let mut moderator = Moderator::new(Moderation::Adaptive);
-    let seen = |events| Observation {
-        packets: 1_000_000,
-        bytes: 1_000_000_000,
-        events,
+fn every_transition_is_that_of_net_dim() {
+    use Comparison::{Better, Same, Worse};
+    use Tune::{Left, Parked, Right};
+    type At = (Tune, usize, u8, u8, u8);
+    let rows: [(At, Comparison, At); 18] = [
+        // Parked: anything but the same starts a search, to the left if there is a left.
+        ((Parked, 2, 0, 0, 0), Same, (Parked, 2, 0, 0, 0)),
+        ((Parked, 2, 0, 0, 0), Better, (Left, 1, 1, 0, 1)),
+        ((Parked, 2, 0, 0, 0), Worse, (Left, 1, 1, 0, 1)),
+        ((Parked, 0, 0, 0, 0), Worse, (Right, 1, 1, 0, 1)),
+        ((Parked, 4, 0, 0, 0), Better, (Left, 3, 1, 0, 1)),
+        // Better goes on in the same direction, up to the edge.
+        ((Right, 1, 1, 0, 1), Better, (Right, 2, 2, 0, 2)),
+        ((Left, 2, 1, 0, 1), Better, (Left, 1, 2, 0, 2)),
+        ((Right, 4, 3, 0, 3), Better, (Parked, 4, 0, 0, 0)),
+        ((Left, 0, 3, 0, 3), Better, (Parked, 0, 0, 0, 0)),
+        // Anything else turns, and forgets older steps in the new direction.
+        ((Right, 1, 1, 5, 1), Same, (Left, 0, 1, 1, 2)),
+        ((Right, 3, 3, 0, 3), Worse, (Left, 2, 1, 3, 4)),
+        ((Left, 1, 1, 5, 1), Same, (Right, 2, 1, 1, 2)),
+        ((Left, 0, 1, 0, 1), Worse, (Right, 1, 1, 1, 2)),
+        // One step back over the best profile ends the search; it goes on if that was worse.
+        ((Left, 2, 1, 3, 4), Better, (Parked, 2, 0, 0, 0)),
+        ((Right, 2, 1, 3, 4), Better, (Parked, 2, 0, 0, 0)),
+        ((Right, 2, 1, 3, 4), Worse, (Left, 1, 1, 1, 5)),
+        // The tenth step ends it as well.
+        ((Right, 1, 1, 1, 9), Same, (Left, 0, 1, 1, 10)),
+        ((Left, 0, 1, 1, 10), Same, (Parked, 0, 0, 0, 0)),
+    ];
+    let reference = Rates {
+        bytes: 1000,
+        packets: 1000,
+        events: 1000,
     };
+    for (before, compared, after) in rows {
+        let (tune, profile, ahead, behind, steps) = before;
+        let mut dim = Dim {
+            profile,
+            tune,
+            ahead,
+            behind,
+            steps,
+            reference: Some(reference),
+            ..Dim::new()
+        };
+        let bytes = match compared {
+            Worse => 800,
+            Same => 1000,
+            Better => 1200,
+        };
+        dim.decide(&Rates { bytes, ..reference });
+        let found = (dim.tune, dim.profile, dim.ahead, dim.behind, dim.steps);
+        assert_eq!(found, after, "{before:?} {compared:?}");
+    }
+}
+
+/// `net_dim_stats_compare`: bytes before packets before wake-ups, each only above 10 %.
+#[test]
+fn samples_are_compared_as_net_dim_does() {
+    use Comparison::{Better, Same, Worse};
+    let base = (1000, 1000, 1000);
+    for (current, before, expected) in [
+        (base, base, Same),
+        // 10.9 % is 10 in integers.
+        ((1109, 1109, 891), base, Same),
+        ((891, 891, 1109), base, Same),
+        ((1110, 500, 5000), base, Better),
+        ((890, 5000, 1), base, Worse),
+        ((1000, 1110, 5000), base, Better),
+        ((1000, 890, 1), base, Worse),
+        ((1000, 1000, 1110), base, Worse),
+        ((1000, 1000, 890), base, Better),
+        // Beside zero.
+        ((0, 0, 5000), (0, 0, 64), Same),
+        ((1, 0, 5000), (0, 0, 64), Better),
+        ((0, 5000, 1), (0, 1000, 64), Same),
+        ((1000, 1, 1), (1000, 0, 1000), Better),
+        ((1000, 0, 1), (1000, 0, 1000), Same),
+        ((1000, 1000, 64), (1000, 1000, 0), Same),
+        ((u64::MAX, 0, 0), (1, 0, 0), Better),
+    ] {
+        let rates = |(bytes, packets, events)| Rates {
+            bytes,
+            packets,
+            events,
+        };
+        let found = rates(current).compare(&rates(before));
+        assert_eq!(found, expected, "{current:?} {before:?}");
+    }
+}
+
+#[test]
+fn a_sample_needs_64_wake_ups_and_some_time() {
     let at = |us| Instant::default().after(Duration::from_micros(us));
-    moderator.observe(at(0), &seen(0));
-    for k in 1..20 {
-        // Sure of the load after four slices, and of what it is after four more.
-        moderator.observe(at(k * 1_000), &seen(9));
-        assert_eq!(moderator.signal(), Signal::NOW);
-    }
-    // In no time at all there are no rates.
+    let observe = |moderator: &mut Moderator, us, bytes, events| {
+        moderator.observe(at(us), &observation(bytes, 1000, events))
+    };
     let mut moderator = Moderator::new(Moderation::Adaptive);
-    for _ in 0..100 {
-        moderator.observe(at(5), &seen(64));
-        assert_eq!(moderator.signal(), Signal::NOW);
+    observe(&mut moderator, 0, 0, 0);
+    observe(&mut moderator, 1000, 1000, 64);
+    // Twice the bytes, but one wake-up less than a sample has.
+    assert_eq!(observe(&mut moderator, 2000, 4000, 63), Profile::IMMEDIATE);
+    assert_eq!(observe(&mut moderator, 3000, 0, 1), PROFILES[1]);
+
+    let mut moderator = Moderator::new(Moderation::Adaptive);
+    observe(&mut moderator, 0, 0, 0);
+    observe(&mut moderator, 1000, 1000, 64);
+    for bytes in 0..100 {
+        // The clock stopped.
+        assert_eq!(
+            observe(&mut moderator, 1000, bytes * 1000, 64),
+            Profile::IMMEDIATE
+        );
     }
+    // It went back, and runs on from there.
+    observe(&mut moderator, 10, 9000, 64);
+    assert_eq!(observe(&mut moderator, 1010, 9000, 64), PROFILES[1]);
+    assert_eq!(moderator.changes(), 1);
 }
 
 #[test]
-fn latency_comes_first_when_load_is_light() {
-    // Packets of a millisecond, beginning at the longest profile and at none; then the profile.
-    for (packets, from_top, from_none) in [(1, 0, 0), (31, 0, 0), (32, 4, 0), (39, 4, 0)] {
-        let mut moderator = Moderator::new(Moderation::Adaptive);
-        let better_by = |ix: usize, base: u64| base * (10 + 2 * ix as u64);
-        decisions(&mut moderator, 1000, |_, ix| {
-            (better_by(ix, 100), 1000, 1000)
-        });
-        assert_eq!(profile(moderator.signal()), 4);
-        let mut now = Instant::default().after(Duration::from_millis(1000));
-        // A load that is a little less than the limit takes a second, and one of nothing 20 ms.
-        for _ in 0..if packets < 16 { 24 } else { 2_500 } {
-            now = now.after(MS);
-            let seen = Observation {
-                packets,
-                bytes: packets * 1500,
-                events: [64, 64, 64, 31, 16][profile(moderator.signal())],
-            };
-            moderator.observe(now, &seen);
-        }
-        assert_eq!(profile(moderator.signal()), from_top, "{packets}");
-
-        let mut moderator = Moderator::new(Moderation::Adaptive);
-        let load = |_, ix| (better_by(ix, packets), packets, 64);
-        let (profiles, _) = decisions(&mut moderator, 1_000, load);
-        assert_eq!(profiles, [from_none], "{packets}");
+fn a_worker_that_never_sleeps_starts_no_search() {
+    let mut moderator = Moderator::new(Moderation::Adaptive);
+    let mut now = Instant::default();
+    for k in 0..1000 {
+        now = now.after(MS);
+        moderator.observe(now, &observation(1000 * k, k, 0));
     }
-}
-
-/// Senders that wait for answers: holding back signals makes the load itself smaller.
-#[test]
-fn what_the_profile_did_to_the_load_is_not_taken_for_the_load() {
-    let mut moderator = Moderator::new(Moderation::Adaptive);
-    let load = |_, ix: usize| [(1000, 50, 1000), (2000, 50, 500), (200, 10, 100)][ix.min(2)];
-    let (profiles, _) = decisions(&mut moderator, 10_000, load);
-    // Twice, since it may have been the load all the same.
-    assert_eq!(profiles, [0, 1, 4, 0, 1, 4, 0]);
-}
-
-#[test]
-fn goes_back_down_when_the_load_falls() {
-    let mut moderator = Moderator::new(Moderation::Adaptive);
-    let (profiles, _) = decisions(&mut moderator, 1_000, |k, ix| {
-        if k < 500 {
-            (1000 + 200 * ix as u64, 1000, 1000)
-        } else {
-            (500, 50, 8)
-        }
-    });
-    // With 20 us between packets nothing shorter is any better than none.
-    assert_eq!(profiles, [0, 1, 2, 3, 4, 0]);
+    assert_eq!(moderator.changes(), 0);
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -322,21 +351,6 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// Whatever each profile does to a load that is otherwise constant: the search ends.
-    #[test]
-    fn a_constant_load_never_makes_it_hop(
-        loads in prop::collection::vec((number(), number(), number()), 5),
-    ) {
-        let mut moderator = Moderator::new(Moderation::Adaptive);
-        // A load near the limit of a light one takes a second to be told from it, and what a step
-        // took away is tried once more.
-        decisions(&mut moderator, 4_000, |_, ix| loads[ix]);
-        let before = moderator.changes();
-        // Its clock begins anew, which must not matter either.
-        decisions(&mut moderator, 2_000, |_, ix| loads[ix]);
-        prop_assert_eq!(moderator.changes(), before);
-    }
-
     #[test]
     fn no_observation_and_no_clock_breaks_it(
         steps in prop::collection::vec(
@@ -345,14 +359,50 @@ proptest! {
         ),
     ) {
         let mut moderator = Moderator::new(Moderation::Adaptive);
-        let mut now = 0_u64;
+        let (mut now, mut changes) = (0_u64, 0);
         for (packets, bytes, events, time, jumps) in steps {
             now = if jumps { time } else { now.saturating_add(time % 40_000_000) };
+            let before = moderator.profile();
             let seen = Observation { packets, bytes, events };
-            let signal = moderator.observe(Instant::from_nanos(now), &seen);
-            prop_assert!(signal.usecs <= PROFILES[TOP]);
-            prop_assert!((1..=FRAMES).contains(&signal.frames));
-            prop_assert_eq!(signal.usecs == 0, signal.frames == 1);
+            let profile = moderator.observe(Instant::from_nanos(now), &seen);
+            let at = |profile| PROFILES.iter().position(|&each| each == profile).unwrap();
+            prop_assert!(at(profile).abs_diff(at(before)) <= 1);
+            changes += u64::from(profile != before);
+            prop_assert_eq!(moderator.changes(), changes);
+        }
+    }
+
+    /// Samples that differ from the first one by 10 % at most.
+    #[test]
+    fn equal_loads_change_nothing(
+        base in (100..1_u64 << 40, 100..1_u64 << 40, 100..1_u64 << 40),
+        samples in prop::collection::vec((-10..=10_i64, -10..=10_i64, -10..=10_i64), 1..100),
+    ) {
+        let mut moderator = Moderator::new(Moderation::Adaptive);
+        let mut now = Instant::default();
+        moderator.observe(now, &Observation::NONE);
+        let near = |count: u64, percent: i64| count.saturating_add_signed(count as i64 / 100 * percent);
+        for (bytes, packets, events) in [(0, 0, 0)].into_iter().chain(samples) {
+            now = now.after(Duration::from_secs(1));
+            let seen = observation(near(base.0, bytes), near(base.1, packets), near(base.2, events));
+            moderator.observe(now, &seen);
+        }
+        prop_assert_eq!(moderator.changes(), 0);
+    }
+
+    /// Whatever the profiles do to a load that is otherwise constant: from any sample on, a search
+    /// ends after ten steps, and the next one needs another difference.
+    #[test]
+    fn a_search_has_ten_steps_at_most(
+        samples in prop::collection::vec((number(), number(), number()), 1..300),
+    ) {
+        let mut dim = kernel();
+        let mut steps = 0;
+        for (bytes, packets, events) in samples {
+            let before = dim.profile;
+            dim.decide(&Rates { bytes, packets, events });
+            steps = if before == dim.profile { 0 } else { steps + 1 };
+            prop_assert!(steps <= 10);
         }
     }
 }

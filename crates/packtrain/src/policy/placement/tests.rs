@@ -1,74 +1,39 @@
 use super::*;
+use crate::policy::topology::Cpu;
 use proptest::prelude::*;
 
 fn list(text: &str) -> CpuList {
     text.parse().unwrap()
 }
 
-/// A machine of sockets, with as many cores each and threads of a core; each socket has a memory
-/// node and a last-level cache. `pairs` counts the threads of a core one after the other (0 and 1),
-/// as FreeBSD does; Linux mostly counts all first threads first (0 and 4).
-fn machine(sockets: u16, cores: u16, threads: u16, pairs: bool, allowed: &str) -> Topology {
+/// A machine of cores with as many threads each, of which the process may use `allowed`. `pairs`
+/// numbers the threads of a core one after the other (0 and 1), as FreeBSD does; Linux mostly
+/// numbers all first threads first (0 and 4).
+fn machine(cores: u16, threads: u16, pairs: bool, allowed: &str) -> Topology {
     let allowed = list(allowed);
-    let all = sockets * cores;
     let id = |core: u16, thread: u16| {
         CpuId(if pairs {
             core * threads + thread
         } else {
-            thread * all + core
+            thread * cores + core
         })
     };
-    let cpus = (0..all).flat_map(|core| {
-        let allowed = &allowed;
-        (0..threads).map(move |thread| Cpu {
-            id: id(core, thread),
-            core: id(core, 0),
-            l2: id(core, 0),
-            llc: id(core / cores * cores, 0),
-            node: core / cores,
-            package: core / cores,
-            allowed: allowed.contains(id(core, thread)),
-        })
+    let all = (0..cores).flat_map(|core| (0..threads).map(move |thread| (core, thread)));
+    let cpus = all.map(|(core, thread)| Cpu {
+        id: id(core, thread),
+        core: id(core, 0),
     });
-    Topology::new(cpus.collect())
+    Topology::new(cpus.filter(|cpu| allowed.contains(cpu.id)).collect())
 }
 
-/// The 4×2 of S1, with siblings 0 and 1, 2 and 3, …
+/// Four cores of two threads: 0 and 1, 2 and 3, and so on.
 fn haswell(allowed: &str) -> Topology {
-    machine(1, 4, 2, true, allowed)
+    machine(4, 2, true, allowed)
 }
 
 fn ids(placed: &Placed) -> Vec<i32> {
     let number = |cpu: &Option<CpuId>| cpu.map_or(-1, |cpu| i32::from(cpu.0));
     placed.cpus.iter().map(number).collect()
-}
-
-fn auto(topology: &Topology, queues: &[Queue], busy: &str, application: usize) -> Placed {
-    let wanted = Wanted {
-        queues,
-        busy: &list(busy),
-        application,
-    };
-    place(&Placement::Auto, topology, &wanted)
-}
-
-const NEW: Queue = Queue {
-    peer: None,
-    now: None,
-};
-
-const fn peer(of: usize) -> Queue {
-    Queue {
-        peer: Some(of),
-        now: None,
-    }
-}
-
-const fn at(cpu: u16) -> Queue {
-    Queue {
-        peer: None,
-        now: Some(CpuId(cpu)),
-    }
 }
 
 #[test]
@@ -102,35 +67,29 @@ fn settings_are_written_as_they_are_read_or_refused() {
 
 #[test]
 fn none_binds_nothing() {
-    let wanted = Wanted {
-        queues: &[NEW, at(3)],
-        busy: &list(""),
-        application: 0,
-    };
-    let placed = place(&Placement::None, &haswell("0-7"), &wanted);
+    let placed = place(&Placement::None, &haswell("0-7"), 2, 0);
     assert_eq!((ids(&placed), placed.why), (vec![-1, -1], Why::Unbound));
 }
 
-/// mechanisms-bsd.md 4.8 case 1 and 6.10 case 8.
 #[test]
-fn a_list_goes_around() {
-    for (text, queues, allowed, expected, why) in [
-        ("0,2,4,6", 4, "0-7", vec![0, 2, 4, 6], Why::Listed),
-        ("0,2,4,6", 6, "0-7", vec![0, 2, 4, 6, 0, 2], Why::Listed),
-        ("0-1", 4, "0-7", vec![0, 1, 0, 1], Why::Listed),
-        ("6,2", 3, "0-7", vec![6, 2, 6], Why::Listed),
-        // The mask changed: where the list cannot be had, the scheduler chooses.
-        ("6,2", 3, "0-3", vec![-1, 2, -1], Why::NotAllowed(CpuId(6))),
-        ("9", 1, "0-7", vec![-1], Why::NotAllowed(CpuId(9))),
+fn a_list_starts_again_after_its_last_cpu() {
+    for (text, workers, expected) in [
+        ("0,2,4,6", 4, vec![0, 2, 4, 6]),
+        ("0,2,4,6", 6, vec![0, 2, 4, 6, 0, 2]),
+        ("0-1", 4, vec![0, 1, 0, 1]),
+        ("6,2", 3, vec![6, 2, 6]),
+        ("6,2", 1, vec![6]),
+        ("6,2", 0, vec![]),
+        ("", 2, vec![-1, -1]),
     ] {
-        let wanted = Wanted {
-            queues: &vec![NEW; queues],
-            busy: &list("0-7"),
-            application: 9,
-        };
         let setting = Placement::List(list(text));
-        let placed = place(&setting, &haswell(allowed), &wanted);
-        assert_eq!((ids(&placed), placed.why), (expected, why), "{text}");
+        // Senders are no concern of a list.
+        let placed = place(&setting, &haswell("0-7"), workers, 9);
+        assert_eq!(
+            (ids(&placed), placed.why),
+            (expected, Why::Listed),
+            "{text}"
+        );
     }
 }
 
@@ -148,43 +107,30 @@ fn a_list_is_checked_at_start() {
 }
 
 #[test]
-fn on_a_4_by_2_machine_each_queue_has_a_core() {
-    let linux = machine(1, 4, 2, false, "0-7");
-    for (what, topology, queues, busy, application, expected) in [
-        ("two queues", &haswell("0-7"), 2, "", 1, vec![0, 2]),
-        ("as Linux counts", &linux, 4, "", 0, vec![0, 1, 2, 3]),
-        ("all cores", &haswell("0-7"), 4, "", 0, vec![0, 2, 4, 6]),
-        // S1: when CPU 6 runs another thread, neither 6 nor 7.
-        ("6 is busy", &haswell("0-7"), 3, "6", 0, vec![0, 2, 4]),
+fn auto_gives_each_worker_a_core_within_the_mask() {
+    let linux = machine(4, 2, false, "0-7");
+    for (what, topology, workers, senders, expected) in [
+        ("two workers", &haswell("0-7"), 2, 1, vec![0, 2]),
+        ("numbered as Linux does", &linux, 4, 0, vec![0, 1, 2, 3]),
+        ("all cores", &haswell("0-7"), 4, 0, vec![0, 2, 4, 6]),
+        ("room for the senders", &haswell("0-7"), 1, 3, vec![0]),
         (
-            "a sibling is busy",
-            &haswell("0-7"),
-            3,
-            "1",
-            0,
-            vec![2, 4, 6],
-        ),
-        ("so as Linux counts", &linux, 3, "4", 0, vec![1, 2, 3]),
-        // A sibling that this process may not use still shares the core.
-        (
-            "not ours, busy",
-            &haswell("0,2,4-7"),
-            3,
-            "1",
-            0,
-            vec![2, 4, 6],
-        ),
-        (
-            "only second threads",
+            "second threads only",
             &haswell("1,3,5"),
             3,
-            "",
             0,
             vec![1, 3, 5],
         ),
-        ("nothing to place", &haswell("0-7"), 0, "", 0, vec![]),
+        (
+            "a thread of one core",
+            &haswell("1,4-7"),
+            3,
+            0,
+            vec![1, 4, 6],
+        ),
+        ("no worker", &haswell("0-7"), 0, 0, vec![]),
     ] {
-        let placed = auto(topology, &vec![NEW; queues], busy, application);
+        let placed = place(&Placement::Auto, topology, workers, senders);
         assert_eq!(
             (ids(&placed), placed.why),
             (expected, Why::OwnCores),
@@ -194,182 +140,103 @@ fn on_a_4_by_2_machine_each_queue_has_a_core() {
 }
 
 #[test]
-fn where_cores_are_few_the_scheduler_chooses() {
-    let few = |free, wanted| Why::FewCores { free, wanted };
-    for (topology, queues, busy, application, why) in [
-        (machine(1, 2, 1, true, "0-1"), 1, "", 0, Why::FewCpus(2)),
-        (haswell("0,2"), 1, "", 0, Why::FewCpus(2)),
-        (haswell("4"), 2, "", 0, Why::FewCpus(1)),
+fn with_too_few_cores_auto_binds_nothing() {
+    let few = |cores, wanted| Why::FewCores { cores, wanted };
+    for (topology, workers, senders, why, words) in [
+        (
+            machine(2, 1, true, "0-1"),
+            1,
+            0,
+            Why::FewCpus(2),
+            "few CPUs (2): the scheduler chooses",
+        ),
+        (
+            haswell("4"),
+            2,
+            0,
+            Why::FewCpus(1),
+            "few CPUs (1): the scheduler chooses",
+        ),
         // Four CPUs, but two cores.
-        (haswell("0-3"), 2, "", 1, few(2, 3)),
-        (haswell("0-7"), 5, "", 0, few(4, 5)),
-        (haswell("0-7"), 4, "", 1, few(4, 5)),
-        (haswell("0-7"), 3, "2,7", 0, few(2, 3)),
-        (haswell("0-7"), 1, "0-7", 0, few(0, 1)),
-        (haswell("0-7"), 1, "", usize::MAX, few(4, usize::MAX)),
+        (
+            haswell("0-3"),
+            2,
+            1,
+            few(2, 3),
+            "2 cores for 3 threads: the scheduler chooses",
+        ),
+        (
+            haswell("0-7"),
+            5,
+            0,
+            few(4, 5),
+            "4 cores for 5 threads: the scheduler chooses",
+        ),
+        (
+            haswell("0-7"),
+            4,
+            1,
+            few(4, 5),
+            "4 cores for 5 threads: the scheduler chooses",
+        ),
     ] {
-        let placed = auto(&topology, &vec![NEW; queues], busy, application);
-        assert_eq!((ids(&placed), placed.why), (vec![-1; queues], why));
+        let placed = place(&Placement::Auto, &topology, workers, senders);
+        assert_eq!(placed.why.to_string(), words);
+        assert_eq!((ids(&placed), placed.why), (vec![-1; workers], why));
     }
+    let placed = place(&Placement::Auto, &haswell("0-7"), 1, usize::MAX);
+    assert_eq!(placed.why, few(4, usize::MAX));
 }
 
 #[test]
-fn peers_are_near_each_other() {
-    // Two sockets of four cores: 0 to 3, and 4 to 7.
-    let two = |allowed| machine(2, 4, 1, true, allowed);
-    for (what, topology, queues, busy, expected) in [
-        (
-            "the socket with more free cores, and all there",
-            two("0-7"),
-            vec![NEW, NEW, NEW],
-            "0,2",
-            vec![4, 5, 6],
-        ),
-        (
-            "beside its peer, though lower cores are free",
-            two("0-7"),
-            vec![at(6), peer(0)],
-            "",
-            vec![6, 4],
-        ),
-        (
-            "each beside its own",
-            two("0-7"),
-            vec![at(0), at(7), peer(1), peer(0)],
-            "",
-            vec![0, 7, 4, 1],
-        ),
-        (
-            "no core is left there",
-            two("0-7"),
-            vec![at(6), peer(0)],
-            "4,5,7",
-            vec![6, 0],
-        ),
-        (
-            "a peer that comes later, or never, is no peer",
-            two("0-7"),
-            vec![peer(1), peer(9), peer(2)],
-            "",
-            vec![0, 1, 2],
-        ),
+fn without_a_topology_only_a_list_binds() {
+    let error = || TopologyError::NoCpu;
+    for (setting, expected, why) in [
+        ("none", [-1, -1, -1], Why::Unbound),
+        ("auto", [-1, -1, -1], Why::Unknown(error())),
+        ("list(7,1)", [7, 1, 7], Why::ListedUnchecked(error())),
     ] {
-        let placed = auto(&topology, &queues, busy, 0);
-        assert_eq!(ids(&placed), expected, "{what}");
+        let placed = place_unseen(&setting.parse().unwrap(), &error(), 3);
+        assert_eq!(ids(&placed), expected, "{setting}");
+        assert_eq!(placed.why, why, "{setting}");
     }
-}
-
-#[test]
-fn a_shared_second_level_cache_is_nearer_than_the_last_level() {
-    // Cores 0 to 3, pairs of which share a second level: as the small cores of some machines.
-    let cpus = (0..4).map(|id| Cpu {
-        id: CpuId(id),
-        core: CpuId(id),
-        l2: CpuId(id % 2),
-        llc: CpuId(0),
-        node: 0,
-        package: 0,
-        allowed: true,
-    });
-    let placed = auto(&Topology::new(cpus.collect()), &[at(1), peer(0)], "", 0);
-    assert_eq!(ids(&placed), [1, 3]);
-}
-
-#[test]
-fn who_may_stay_stays_when_the_mask_changes() {
-    for (what, allowed, queues, busy, expected) in [
-        ("nothing changed", "0-7", vec![at(4), at(2)], "", vec![4, 2]),
-        ("one has to go", "0-5", vec![at(6), at(2)], "", vec![0, 2]),
-        // It is itself what makes the CPU busy.
-        ("itself", "0-7", vec![at(4), NEW], "4", vec![4, 0]),
-        (
-            "stacked, the second goes",
-            "0-7",
-            vec![at(4), at(5)],
-            "",
-            vec![4, 0],
-        ),
-        ("unknown CPU", "0-7", vec![at(99)], "", vec![0]),
-        ("too few", "0-1", vec![at(0), at(6)], "", vec![-1, -1]),
-        (
-            "too few cores",
-            "0-3",
-            vec![at(0), at(6), at(2)],
-            "",
-            vec![-1; 3],
-        ),
-    ] {
-        let placed = auto(&haswell(allowed), &queues, busy, 0);
-        assert_eq!(ids(&placed), expected, "{what}");
-    }
-}
-
-fn any_cpus() -> impl Strategy<Value = CpuList> {
-    prop::collection::vec(0..20_u16, 0..20).prop_map(|cpus| cpus.into_iter().map(CpuId).collect())
+    let unchecked = Why::ListedUnchecked(error()).to_string();
+    assert!(unchecked.starts_with("as listed, unchecked: no CPU"));
 }
 
 fn any_topology() -> impl Strategy<Value = Topology> {
-    let group = || 0..16_u16;
-    let cpu = (
-        group(),
-        group(),
-        group(),
-        group(),
-        group(),
-        group(),
-        any::<bool>(),
-    );
+    let cpu = (0..16_u16, 0..16_u16);
     prop::collection::vec(cpu, 0..16).prop_map(|cpus| {
-        let cpu = |(id, core, l2, llc, node, package, allowed): (_, _, _, _, _, _, _)| Cpu {
+        let cpu = |(id, core)| Cpu {
             id: CpuId(id),
             core: CpuId(core),
-            l2: CpuId(l2),
-            llc: CpuId(llc),
-            node,
-            package,
-            allowed,
         };
         Topology::new(cpus.into_iter().map(cpu).collect())
     })
 }
 
 proptest! {
-    /// On any machine, also one that cannot be: who is bound is bound to what may be used, to a
-    /// core of its own, and not beside what was busy before; and all or none are bound.
+    /// On any machine, even an impossible one: each worker is bound, on a core of its own that the
+    /// process may use, with a core left for each sender; or none is bound.
     #[test]
-    fn queues_are_never_stacked(
-        topology in any_topology(), busy in any_cpus(), application in 0..3_usize,
-        queues in prop::collection::vec(
-            (prop::option::of(0..9_usize), prop::option::of(0..20_u16)),
-            0..8,
-        ),
+    fn workers_are_never_stacked(
+        topology in any_topology(), workers in 0..8_usize, senders in 0..4_usize,
     ) {
-        let queues: Vec<_> = queues
-            .into_iter()
-            .map(|(peer, now)| Queue { peer, now: now.map(CpuId) })
-            .collect();
-        let wanted = Wanted { queues: &queues, busy: &busy, application };
-        let placed = place(&Placement::Auto, &topology, &wanted);
-        prop_assert_eq!(placed.cpus.len(), queues.len());
+        let placed = place(&Placement::Auto, &topology, workers, senders);
+        prop_assert_eq!(placed.cpus.len(), workers);
         let bound: Vec<_> = placed.cpus.iter().flatten().collect();
-        prop_assert!(bound.is_empty() || bound.len() == queues.len());
-        let mut cores = Vec::new();
-        for (cpu, queue) in placed.cpus.iter().zip(&queues) {
-            let Some(id) = *cpu else { continue };
-            prop_assert!(topology.allows(id));
-            let core = topology.cpu(id).unwrap().core;
-            prop_assert!(!cores.contains(&core), "stacked on core {}", core);
-            cores.push(core);
-            let beside = |busy: &&CpuId| topology.cpu(**busy).is_some_and(|cpu| cpu.core == core);
-            prop_assert!(queue.now == *cpu || !busy.as_slice().iter().any(|busy| beside(&busy)));
+        prop_assert!(bound.is_empty() || bound.len() == workers);
+        let mut cores: Vec<_> = topology.cpus().iter().map(|cpu| cpu.core).collect();
+        cores.sort();
+        cores.dedup();
+        if placed.why == Why::OwnCores {
+            prop_assert!(cores.len() >= workers + senders);
         }
-        // Asked again, with nothing changed, nobody moves.
-        let settled: Vec<_> = queues
-            .iter()
-            .zip(&placed.cpus)
-            .map(|(queue, &now)| Queue { now: now.or(queue.now), ..*queue })
-            .collect();
-        let wanted = Wanted { queues: &settled, busy: &busy, application };
-        prop_assert_eq!(place(&Placement::Auto, &topology, &wanted), placed);
+        for id in bound {
+            let cpu = topology.cpus().iter().find(|cpu| cpu.id == *id).unwrap();
+            let before = cores.len();
+            cores.retain(|&core| core != cpu.core);
+            prop_assert_eq!(cores.len() + 1, before, "stacked on core {}", cpu.core);
+        }
     }
 }

@@ -1,30 +1,30 @@
-//! When an RX queue may wake its worker again: its signals held back, as the moderation policy
-//! says.
+//! When an RX queue may wake its worker up again: the interrupt throttle of a NIC, with the delay
+//! that the moderation policy chooses.
 //!
-//! It is the interrupt throttle of a NIC. A *signal* is a return from sleep that finds packets in
-//! the queue. After one, the queue does not wake the worker again before the policy's time is over,
-//! though its packets arrive; then the worker looks by itself, so that no wake-up can be lost. The
-//! first packet after a longer time without any wakes it at once.
+//! A wake-up counts for a queue if the worker slept and then finds packets in the queue. After a
+//! wake-up the queue may not wake the worker until the delay is over, even if packets arrive. Then
+//! the worker polls, so no packet waits longer. After a longer pause the first packet wakes the
+//! worker at once.
 //!
-//! Only waking is held back. A worker that is awake for whatever reason looks at all its queues,
-//! and one that spins instead of sleeping gets no signals at all.
+//! Only wake-ups are delayed. A worker that is awake polls all its queues, and a worker that spins
+//! has no wake-ups.
 
-use crate::policy::moderation::{Moderation, Moderator, Observation, Signal};
+use crate::policy::moderation::{Moderation, Moderator, Observation, Profile};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The signals of one RX queue.
+/// The wake-ups of one RX queue.
 #[derive(Debug)]
 pub(super) struct Throttle {
     moderator: Moderator,
-    signal: Signal,
-    /// The last signal.
+    profile: Profile,
+    /// The last wake-up.
     last: Option<Instant>,
-    /// Nothing came from the queue, and until this time it wakes nobody.
+    /// The queue was found empty, and wakes the worker no earlier than this.
     until: Option<Instant>,
-    /// What the worker goes to sleep with, from arming to its next look.
+    /// How the queue was armed, until the next step.
     asleep: Option<Asleep>,
-    /// What ended that sleep, if there was one.
+    /// The same during the step after a sleep.
     back: Option<Asleep>,
     /// Packets and bytes of the queue at the last observation.
     seen: (u64, u64),
@@ -42,7 +42,7 @@ impl Throttle {
     pub(super) const fn new(setting: Moderation) -> Self {
         let moderator = Moderator::new(setting);
         Self {
-            signal: moderator.signal(),
+            profile: moderator.profile(),
             moderator,
             last: None,
             until: None,
@@ -52,17 +52,17 @@ impl Throttle {
         }
     }
 
-    /// The worker looks again; `slept` says whether it was asleep meanwhile. Nothing is held back
-    /// until the queue is found empty again.
+    /// A step begins; `slept` states whether the worker slept before it. Nothing is delayed until
+    /// the queue is found empty again.
     pub(super) const fn resume(&mut self, slept: bool) {
         let asleep = self.asleep.take();
         self.back = if slept { asleep } else { None };
         self.until = None;
     }
 
-    /// The queue had its turn: as many packets and bytes have come from it in all, `found` in this
-    /// turn, and the worker was woken for it so many times in all. Returns true when a wake-up has
-    /// to be counted: one that was held back, and came by time.
+    /// The queue was polled. `found` states whether packets came; the totals of its packets, bytes
+    /// and wake-ups follow. Returns true if the caller has to count a wake-up: a delayed one that
+    /// time ended.
     pub(super) fn settle(
         &mut self,
         now: Instant,
@@ -71,51 +71,51 @@ impl Throttle {
         wakeups: u64,
     ) -> bool {
         let back = self.back.take().filter(|_| found);
-        // Who was awake early for something else has not been signalled by this queue.
+        // A worker that another queue woke up during the delay was not woken by this one.
         let woken = |asleep: &Asleep| asleep.wakeups != wakeups;
         let due = |asleep: &Asleep| asleep.until.is_none_or(|until| now >= until);
-        let signal = back.filter(|asleep| woken(asleep) || due(asleep));
-        if signal.is_some() {
+        let wakeup = back.filter(|asleep| woken(asleep) || due(asleep));
+        if wakeup.is_some() {
             self.last = Some(now);
         }
         let seen = Observation {
             packets: packets.wrapping_sub(self.seen.0),
             bytes: bytes.wrapping_sub(self.seen.1),
-            events: u64::from(signal.is_some()),
+            events: u64::from(wakeup.is_some()),
         };
         self.seen = (packets, bytes);
-        self.signal = self.moderator.observe(now, &seen);
+        self.profile = self.moderator.observe(now, &seen);
         if !found {
             self.until = self.end(now).filter(|&end| now < end);
         }
-        signal.is_some_and(|asleep| asleep.until.is_some() && !woken(&asleep))
+        wakeup.is_some_and(|asleep| asleep.until.is_some() && !woken(&asleep))
     }
 
-    /// Before this the queue may not signal again.
+    /// The end of the delay after the last wake-up.
     fn end(&self, now: Instant) -> Option<Instant> {
-        let hold = Duration::from_micros(u64::from(self.signal.usecs));
-        // A signal that the first packet ends is not held back.
-        let last = self.last.filter(|_| self.signal.frames > 1)?;
-        // A clock that went back does not make it longer.
-        Some(last.min(now).after(hold))
+        let delay = Duration::from_micros(u64::from(self.profile.usecs));
+        // A profile of one packet delays nothing.
+        let last = self.last.filter(|_| self.profile.frames > 1)?;
+        // A clock that went back does not prolong it.
+        Some(last.min(now).after(delay))
     }
 
-    /// The worker is about to sleep, woken `wakeups` times for the queue so far. Returns how many
-    /// packets end the wait, if the queue's signal is held back.
+    /// The worker is about to sleep; `wakeups` is the total of the queue. Returns how many packets
+    /// end the delay, if there is one.
     pub(super) fn sleep(&mut self, wakeups: u64) -> Option<u32> {
         self.asleep = Some(Asleep {
             until: self.until,
             wakeups,
         });
-        self.until.map(|_| self.signal.frames)
+        self.until.map(|_| self.profile.frames)
     }
 
-    /// Until when the queue wakes nobody.
-    pub(super) const fn held_until(&self) -> Option<Instant> {
+    /// The end of the present delay.
+    pub(super) const fn delayed_until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// How often the policy changed its mind.
+    /// How often the profile has changed.
     pub(super) const fn changes(&self) -> u64 {
         self.moderator.changes()
     }

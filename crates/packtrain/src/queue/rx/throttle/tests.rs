@@ -1,12 +1,14 @@
 use super::*;
 
-/// Packets that come at once, now and then: so one of them that is miscounted makes a difference.
-/// On average they are 200 000 a second.
+/// Packets that arrive at once, two times in each sample of the policy: a miscounted one changes
+/// the rates of that sample by half.
 const LUMP: u64 = 200;
-const LUMP_TURNS: u64 = 5;
+const LUMP_TURNS: u64 = 32;
+/// Turns after which the packets double in length, so that a search for a profile starts.
+const SHORT_TURNS: u64 = 320;
 
-/// What is decided in each turn of a load that pays for holding signals back, if the counters of
-/// the queue begin with these packets, bytes and wake-ups.
+/// The decisions of each turn, if the counters of the queue start at these packets, bytes and
+/// wake-ups. Each change of the profile makes the packets longer, so the search goes on.
 fn decisions(packets: u64, bytes: u64, mut wakeups: u64) -> Vec<(Option<u32>, bool, u64)> {
     let mut throttle = Throttle::new(Moderation::Adaptive);
     let mut now = Instant::from_nanos(1_000_000);
@@ -15,14 +17,15 @@ fn decisions(packets: u64, bytes: u64, mut wakeups: u64) -> Vec<(Option<u32>, bo
     let mut trace = Vec::new();
     for turn in 0..1500 {
         let frames = throttle.sleep(wakeups);
-        // Every other time it is the clock that wakes the worker.
+        // Every other delay ends by time.
         if frames.is_none() || turn % 2 == 0 {
             wakeups = wakeups.wrapping_add(1);
         }
         now = now.after(Duration::from_micros(200));
         throttle.resume(true);
         if turn % LUMP_TURNS == LUMP_TURNS / 2 {
-            let bytes = LUMP * (1000 + 200 * throttle.changes());
+            let bytes = if turn < SHORT_TURNS { 500 } else { 1000 };
+            let bytes = LUMP * (bytes + 300 * throttle.changes());
             counts = (counts.0.wrapping_add(LUMP), counts.1.wrapping_add(bytes));
         }
         let counted = throttle.settle(now, true, counts, wakeups);
@@ -32,14 +35,13 @@ fn decisions(packets: u64, bytes: u64, mut wakeups: u64) -> Vec<(Option<u32>, bo
     trace
 }
 
-/// mechanisms-linux.md 6.1, D8.
 #[test]
 fn counters_that_wrap_around_change_no_decision() {
     let expected = decisions(0, 0, 0);
-    // A trace with something in it: up to the longest profile, and wake-ups of both kinds.
-    assert_eq!(expected.last().unwrap().2, 3);
+    // The trace reaches the longest profile, and has wake-ups of both kinds.
+    assert_eq!(expected.last().unwrap().2, 4);
     assert!(expected.iter().any(|turn| turn.1) && expected.iter().any(|turn| turn.0.is_some()));
-    // Each wraps in front of each of the lumps in turn, and in the middle of it.
+    // Each counter wraps before and within each lump.
     for lump in 0..1500 / LUMP_TURNS {
         for part in [1, 2] {
             let packets = u64::MAX - lump * LUMP - LUMP / part / 2;

@@ -450,7 +450,7 @@ impl TxDescriptors for RefusingTx {
         self.0.encap(packet, token)
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> Option<Armed> {
         self.0.arm()
     }
 

@@ -153,12 +153,12 @@ impl TxDescriptors for Sink {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         self.flushes += 1;
         Ok(())
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         // Now and then it has not got to it yet.
         if self.calls.is_multiple_of(5) {
             self.calls += 1;

@@ -189,7 +189,7 @@ impl Host {
         {
             return Ok(());
         }
-        self.tx.reclaim();
+        self.tx.reclaim(Instant::default());
         self.tx.transmit(&mut burst).map(|_sent| ())
     }
 }

@@ -8,6 +8,7 @@ use packtrain::plan::{Side, plan};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::port::null::{Null, NullConfig};
 use packtrain::port::sim::{Far, Sim, SimConfig, SimControl, SimTx};
+use packtrain::time::Instant;
 use std::error::Error;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ impl ByHand {
     }
 
     fn reclaim(&mut self) {
-        self.tx.reclaim(&mut self.completed);
+        self.tx.reclaim(Instant::default(), &mut self.completed);
         for token in self.completed.drain() {
             self.slots[token.0 as usize] = None;
             self.free.push(token);
@@ -90,7 +91,7 @@ impl Sender for ByHand {
                     Err(refused) => return Err(format!("{refused:?}").into()),
                 }
             }
-            self.tx.flush()?;
+            self.tx.flush(Instant::default())?;
             self.since_reclaim += batch;
             if self.since_reclaim >= RECLAIM_PACKETS {
                 self.reclaim();

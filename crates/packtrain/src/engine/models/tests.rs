@@ -83,15 +83,15 @@ impl TxDescriptors for Device {
         }
     }
 
-    fn reclaim(&mut self, _completed: &mut Completed) {}
+    fn reclaim(&mut self, _now: Instant, _completed: &mut Completed) {}
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> Option<Armed> {
         let mut state = self.0.state.lock().unwrap();
         if state.room > 0 && (state.refused || !state.keeps) {
-            return Armed::WorkPending;
+            return Some(Armed::WorkPending);
         }
         state.armed = true;
-        Armed::Idle
+        Some(Armed::Idle)
     }
 
     /// The model waits for it by other means.

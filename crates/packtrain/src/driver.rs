@@ -16,12 +16,12 @@
 //! A driver never sees a packet that its [`Capabilities`] do not allow: segments, checksum and GSO
 //! were fitted before ([`TxPacket`] cannot be built outside of the framework).
 
+mod config;
 mod features;
-mod wishes;
 
+pub use config::{Coalesce, Port, PortConfig, QueueConfig};
 pub use features::Features;
-pub use wishes::{Coalesce, QueueWishes, Wishes};
-// What wishes hold: a port reads them from text, and needs no policy for that.
+// A port reads settings from text, and needs no policy for that.
 pub use crate::policy::SettingError;
 
 use crate::advice;

@@ -1,9 +1,9 @@
 //! The offload plan: who does each offload between two ports, decided once, with the reason in
-//! words. A pure function of what the ports can do and what the user wishes.
+//! words. A pure function of what the ports can do and what the user config.
 
 use crate::driver::{
-    Attach, Capabilities, Coalesce, Driver, Features, Input, QueueWishes, RxBuffers, TxMemory,
-    Wishes,
+    Attach, Capabilities, Coalesce, Driver, Features, Input, PortConfig, QueueConfig, RxBuffers,
+    TxMemory,
 };
 use crate::limits::{
     COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD,
@@ -25,17 +25,17 @@ pub struct Side {
     /// What the device can do.
     pub capabilities: Capabilities,
     /// What the user wants of it.
-    pub wishes: Wishes,
+    pub config: PortConfig,
 }
 
 impl Side {
     /// An open port, called as it calls itself.
     #[must_use]
-    pub fn of(port: &impl Driver, wishes: Wishes) -> Self {
+    pub fn of(port: &impl Driver, config: PortConfig) -> Self {
         Self {
             name: port.name().to_owned(),
             capabilities: port.capabilities(),
-            wishes,
+            config,
         }
     }
 }
@@ -187,7 +187,7 @@ pub struct Plan {
     /// Each way.
     pub directions: [Direction; 2],
     /// How the queues of each port are to be worked, over what is said for both.
-    pub work: [QueueWishes; 2],
+    pub work: [QueueConfig; 2],
     /// What the ports had to say about themselves.
     pub notes: Vec<String>,
 }
@@ -243,7 +243,7 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
     Ok(Plan {
         attach: [attach(a, b)?, attach(b, a)?],
         directions: [direction(a, b), direction(b, a)],
-        work: [a.wishes.work, b.wishes.work],
+        work: [a.config.work, b.config.work],
         notes: [notes(a), notes(b)].concat(),
     })
 }
@@ -257,7 +257,7 @@ const fn link_name(link: LinkType) -> &'static str {
 }
 
 fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
-    let queues = port.wishes.queues.unwrap_or(1);
+    let queues = port.config.queues.unwrap_or(1);
     let most = port.capabilities.queues_max.min(QUEUES_MAX);
     if queues == 0 || queues > most {
         let name = &port.name;
@@ -267,27 +267,27 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
     }
     // A limit on the egress that nothing could ever reach would exercise nothing: `segs=` also
     // makes the other port receive into small pieces, as most NICs do.
-    let pieces = other.wishes.segments.is_some();
-    let rx_buffers = port.wishes.rx_buffers.unwrap_or(if pieces {
+    let pieces = other.config.segments.is_some();
+    let rx_buffers = port.config.rx_buffers.unwrap_or(if pieces {
         RxBuffers::Pieces
     } else {
         RxBuffers::Whole
     });
     Ok(Attach {
         queues,
-        rx: usable(port.capabilities.rx, &port.wishes),
+        rx: usable(port.capabilities.rx, &port.config),
         rx_buffers,
     })
 }
 
-fn usable(device: Features, wishes: &Wishes) -> Features {
-    device.intersection(wishes.offload).consistent()
+fn usable(device: Features, config: &PortConfig) -> Features {
+    device.intersection(config.offload).consistent()
 }
 
 fn direction(from: &Side, to: &Side) -> Direction {
-    let rx = usable(from.capabilities.rx, &from.wishes);
-    let tx = usable(to.capabilities.tx, &to.wishes);
-    let limits = FitLimits::new(&to.capabilities, to.wishes.segments);
+    let rx = usable(from.capabilities.rx, &from.config);
+    let tx = usable(to.capabilities.tx, &to.config);
+    let limits = FitLimits::new(&to.capabilities, to.config.segments);
     let (coalesce, merging) = large_receive(from, to, rx, tx, &limits);
     let decisions = Features::NAMED
         .iter()
@@ -321,7 +321,7 @@ fn transmit_offload(
     let (ingress, egress) = (&from.name, &to.name);
     let what = described(feature);
     let (who, why) = if !rx.contains(feature) {
-        let cause = missing(feature, from.capabilities.rx, &from.wishes);
+        let cause = missing(feature, from.capabilities.rx, &from.config);
         (
             Who::NotNeeded,
             format!("{ingress} hands over no {what}: {cause}"),
@@ -332,7 +332,7 @@ fn transmit_offload(
             format!("{ingress} hands over {what}, and {egress} takes them as they are"),
         )
     } else {
-        let cause = missing(feature, to.capabilities.tx, &to.wishes);
+        let cause = missing(feature, to.capabilities.tx, &to.config);
         (
             Who::Software,
             format!("{ingress} hands over {what}, and {egress} takes none: {cause}"),
@@ -387,9 +387,9 @@ fn coalescing(
     tx: Features,
     limits: &FitLimits,
 ) -> Result<Coalescing, String> {
-    let wish = from.wishes.coalesce;
+    let coalesce = from.config.coalesce;
     let egress = &to.name;
-    if wish == Coalesce::Off {
+    if coalesce == Coalesce::Off {
         return Err("switched off by coalesce=".to_owned());
     }
     if from.capabilities.input == Input::None {
@@ -403,7 +403,7 @@ fn coalescing(
     if limits.advertised() < 2 {
         return Err(format!("{egress} takes none of several segments"));
     }
-    let auto = wish == Coalesce::Auto;
+    let auto = coalesce == Coalesce::Auto;
     if auto && !to.capabilities.gso_pays {
         return Err(format!(
             "{egress} would gain nothing by merging (coalesce=on does it anyway)"
@@ -415,11 +415,11 @@ fn coalescing(
         return Err("they are large already (coalesce=on merges the others)".to_owned());
     }
     Ok(Coalescing {
-        semantics: match wish {
+        semantics: match coalesce {
             Coalesce::Stream => Semantics::Stream,
             _ => Semantics::Reversible,
         },
-        mode: match wish {
+        mode: match coalesce {
             Coalesce::Hash => Mode::Hash,
             Coalesce::Sorted => Mode::Sorted,
             _ => Mode::Auto,
@@ -445,9 +445,9 @@ fn listed(kinds: Features) -> String {
 }
 
 /// Why a feature is not in use.
-fn missing(feature: Features, device: Features, wishes: &Wishes) -> &'static str {
-    // First what the user can change: a device opened with the wish offers no more than that.
-    if !wishes.offload.contains(feature) {
+fn missing(feature: Features, device: Features, config: &PortConfig) -> &'static str {
+    // First what the user can change: a device opened with fewer offloads offers no more than that.
+    if !config.offload.contains(feature) {
         "switched off by offload="
     } else if !device.contains(feature) {
         "the device does not offer it"

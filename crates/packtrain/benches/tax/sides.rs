@@ -1,7 +1,7 @@
 //! The two ways of sending that are compared, over the same simulated NIC.
 
 use packtrain::conformance::by_hand;
-use packtrain::driver::{Accepted, Attach, Completed, Driver, Token, TxDescriptors, Wishes};
+use packtrain::driver::{Accepted, Attach, Completed, Driver, PortConfig, Token, TxDescriptors};
 use packtrain::engine::{Port, Session, Settings, TxHandle};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Packet};
 use packtrain::plan::{Side, plan};
@@ -115,8 +115,8 @@ impl Framework {
     pub fn new(dispatch: Dispatch) -> Result<Self, Box<dyn Error>> {
         let (sim, null) = (device(), Null::new(NullConfig::default()));
         let control = sim.control();
-        let wishes = Wishes::default();
-        let plan = plan(&Side::of(&sim, wishes), &Side::of(&null, wishes))?;
+        let config = PortConfig::default();
+        let plan = plan(&Side::of(&sim, config), &Side::of(&null, config))?;
         let settings = Settings {
             dispatch,
             ..Settings::default()

@@ -82,8 +82,8 @@ fn carry(a: &mut Station, b: &mut Station, sent: &Packet) -> Packet {
 }
 
 #[test]
-fn a_long_packet_is_shared_where_that_is_wished_and_can_be() {
-    // Wished, in one arena, whole; and whether frames for it are taken.
+fn a_long_packet_is_shared_where_that_is_requested_and_possible() {
+    // Requested, in one arena, whole; and whether frames for it are taken.
     let cases = [
         ((true, true, RxBuffers::Whole), false),
         ((false, true, RxBuffers::Whole), true),

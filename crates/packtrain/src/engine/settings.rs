@@ -2,7 +2,7 @@
 
 use super::sys::{affinity, nice, set_nice};
 use super::taken::{Claim, Taken};
-use crate::driver::QueueWishes;
+use crate::driver::QueueConfig;
 use crate::policy::SettingError;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Room};
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::{io, thread};
 
 /// How the queues of a run are worked, and how its threads wait and where they run. The defaults
-/// adapt themselves. What a port's own wishes say of its queues is stronger.
+/// adapt themselves. A port's own settings of its queues take precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// When the ring in front of a TX queue is drained, and by whom.
@@ -38,12 +38,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// How the queues of a port with these wishes are worked.
+    /// The settings of the queues of a port with this `config`.
     #[must_use]
-    pub fn of_port(&self, wishes: &QueueWishes) -> (Dispatch, Moderation) {
+    pub fn of_port(&self, config: &QueueConfig) -> (Dispatch, Moderation) {
         (
-            wishes.dispatch.unwrap_or(self.dispatch),
-            wishes.moderation.unwrap_or(self.moderation),
+            config.dispatch.unwrap_or(self.dispatch),
+            config.moderation.unwrap_or(self.moderation),
         )
     }
 

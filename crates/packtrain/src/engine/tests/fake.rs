@@ -1,6 +1,6 @@
 //! Devices in memory whose every answer a test decides, and two of them joined.
 
-use crate::driver::Wishes;
+use crate::driver::PortConfig;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
     Interest, QueuePair, Refused, Reset, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
@@ -514,9 +514,9 @@ pub fn plan_of(queues: [usize; 2]) -> Plan {
             tx_gso_segments_max: SEGMENTS_MAX,
             ..Capabilities::default()
         },
-        wishes: Wishes {
+        config: PortConfig {
             queues: Some(queues[index].max(1)),
-            ..Wishes::default()
+            ..PortConfig::default()
         },
     };
     plan(&side(0), &side(1)).unwrap()

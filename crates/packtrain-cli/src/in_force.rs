@@ -1,7 +1,7 @@
 //! Which settings are in force for the queues of a port, and who said so.
 
 use crate::args::SettingArgs;
-use packtrain::driver::QueueWishes;
+use packtrain::driver::QueueConfig;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::moderation::Moderation;
 use std::fmt;
@@ -75,11 +75,11 @@ pub struct PortSettings {
 }
 
 impl PortSettings {
-    /// For a port with these wishes, under these options.
-    pub fn of(args: &SettingArgs, wishes: &QueueWishes) -> Self {
+    /// For a port with this `config`, under these options.
+    pub fn of(args: &SettingArgs, config: &QueueConfig) -> Self {
         Self {
-            dispatch: InForce::of("dispatch", wishes.dispatch, args.dispatch),
-            moderation: InForce::of("moderation", wishes.moderation, args.moderation),
+            dispatch: InForce::of("dispatch", config.dispatch, args.dispatch),
+            moderation: InForce::of("moderation", config.moderation, args.moderation),
         }
     }
 }
@@ -118,7 +118,7 @@ mod tests {
             ),
         ];
         for (keys, options, dispatch, moderation) in rows {
-            let wishes = QueueWishes {
+            let config = QueueConfig {
                 dispatch: keys.map(|keys| keys.0),
                 moderation: keys.map(|keys| keys.1),
             };
@@ -128,10 +128,10 @@ mod tests {
                 ..SettingArgs::default()
             };
             let settings: Settings = args.settings();
-            let port = PortSettings::of(&args, &wishes);
+            let port = PortSettings::of(&args, &config);
             assert_eq!(port.dispatch.to_string(), dispatch);
             assert_eq!(port.moderation.to_string(), moderation);
-            let engine = settings.of_port(&wishes);
+            let engine = settings.of_port(&config);
             assert_eq!((port.dispatch.setting, port.moderation.setting), engine);
         }
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub struct Joint {
     /// The ports.
     pub ports: [AnyPort; 2],
-    /// What they can do and what is wished of them. Names are distinct, and are the ports' names
+    /// What they can do and what is requested of them. Names are distinct, and are the ports' names
     /// in everything that is printed.
     pub sides: [Side; 2],
     /// The plan.
@@ -99,14 +99,15 @@ fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {
 }
 
 fn open(a: &PortSpec, b: &PortSpec) -> Result<[AnyPort; 2], Failure> {
-    open_pair(a, b).map_err(|error| {
+    let ports = open_pair(a, b).map_err(|error| {
         let exit = match error.kind() {
             OpenErrorKind::Privilege => Exit::Privilege,
             OpenErrorKind::Usage => Exit::Usage,
             OpenErrorKind::Open => Exit::Port,
         };
         Failure::new(exit, error.to_string())
-    })
+    })?;
+    Ok(ports.map(|port| port.driver))
 }
 
 /// The file that a port writes its packets to.
@@ -192,7 +193,7 @@ fn without_writing(mut spec: PortSpec) -> PortSpec {
 }
 
 fn side(port: &AnyPort, spec: &PortSpec) -> Side {
-    let mut side = Side::of(port, spec.wishes);
+    let mut side = Side::of(port, spec.config);
     // A file that is only looked at was not opened itself.
     if let Some(file) = written_file(spec).and_then(Path::file_name) {
         side.name = file.to_string_lossy().into_owned();

@@ -351,7 +351,7 @@ pub fn settings(args: &SettingArgs, sides: &[Side; 2], placed: &Placed) -> Value
     }
     let settings = args.settings();
     let ports = sides.iter().map(|side| {
-        let work = PortSettings::of(args, &side.wishes.work);
+        let work = PortSettings::of(args, &side.config.work);
         let value = json!({
             "dispatch": in_force(&work.dispatch),
             "moderation": in_force(&work.moderation),

@@ -149,7 +149,7 @@ fn attachments(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
         table.row([name, &a, &b]);
     }
     let [a, b] = [0, 1].map(|port| {
-        let work = PortSettings::of(settings, &joint.sides[port].wishes.work);
+        let work = PortSettings::of(settings, &joint.sides[port].config.work);
         [work.dispatch.to_string(), work.moderation.to_string()]
     });
     table.row(["dispatch", &a[0], &b[0]]);

@@ -3,7 +3,7 @@
 
 use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
-    Link, QueuePair, Refused, Token, TxDescriptors, TxPacket, Wishes,
+    Link, PortConfig, QueuePair, Refused, Token, TxDescriptors, TxPacket,
 };
 use packtrain::engine::{Command, CommandError, Handler, Port, Report, Session, TxQueues};
 use packtrain::packet::{Arena, Burst};
@@ -97,7 +97,7 @@ fn planned(a: &impl Driver, b: &impl Driver) -> Plan {
         PlanSide {
             name: port.name().to_owned(),
             capabilities: port.capabilities(),
-            wishes: Wishes::default(),
+            config: PortConfig::default(),
         }
     }
     plan(&side(a), &side(b)).expect("they can be joined")
@@ -450,7 +450,7 @@ impl TxDescriptors for RefusingTx {
         self.0.encap(packet, token)
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> Option<Armed> {
         self.0.arm()
     }
 

@@ -3,7 +3,7 @@
 //! or put out of order by it. And the other way round: acknowledgements are merged towards a kernel
 //! that sends.
 
-use packtrain::driver::{Coalesce, Features, Wishes};
+use packtrain::driver::{Coalesce, Features, PortConfig};
 use packtrain::engine::{Report, Session};
 use packtrain::plan::{Side as PlanSide, plan};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
@@ -87,25 +87,25 @@ fn run(case: Case) -> Result<Account, LabError> {
         ..Settings::default()
     };
     let (hosts, a, b) = TwoHosts::with(&settings, |side| {
-        let (name, wish) = match side {
+        let (name, offload) = match side {
             Side::Left => ("merge-a", Features::NONE),
             Side::Right => ("merge-b", Features::ALL),
         };
         let config = TapConfig {
-            wish,
+            offload,
             ..TapConfig::new(TapKind::Tap, name)
         };
         let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{case}: {error}"));
         Ok::<_, LabError>((name.to_owned(), tap))
     })?;
-    let wishes = |offload| Wishes {
+    let config = |offload| PortConfig {
         offload,
         coalesce: case.coalesce,
-        ..Wishes::default()
+        ..PortConfig::default()
     };
     let sides = [
-        PlanSide::of(&a, wishes(Features::NONE)),
-        PlanSide::of(&b, wishes(Features::ALL)),
+        PlanSide::of(&a, config(Features::NONE)),
+        PlanSide::of(&b, config(Features::ALL)),
     ];
     let plan = plan(&sides[0], &sides[1]).unwrap_or_else(|error| panic!("{case}: {error}"));
     let session = Session::forward(a, b, &plan, None);

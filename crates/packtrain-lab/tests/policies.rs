@@ -3,7 +3,7 @@
 //! and a queue whose signals are held back wakes its worker no more often than that allows.
 
 use etherparse::PacketBuilder;
-use packtrain::driver::Wishes;
+use packtrain::driver::PortConfig;
 use packtrain::engine::{self, Command, Port, PortSnapshot, Report, Session, TxHandle, TxQueues};
 use packtrain::packet::Burst;
 use packtrain::plan::{Side as PlanSide, plan};
@@ -74,11 +74,11 @@ fn joined(
         let tap = tap.unwrap_or_else(|error| panic!("{what}: {error}"));
         Ok::<_, LabError>((name.to_owned(), tap))
     })?;
-    let wishes = Wishes {
+    let config = PortConfig {
         queues: Some(queues),
-        ..Wishes::default()
+        ..PortConfig::default()
     };
-    let sides = [&a, &b].map(|tap| PlanSide::of(tap, wishes));
+    let sides = [&a, &b].map(|tap| PlanSide::of(tap, config));
     let plan = plan(&sides[0], &sides[1]).unwrap_or_else(|error| panic!("{what}: {error}"));
     let start = Instant::now();
     let session = Session::forward_with(a, b, &plan, None, settings);

@@ -12,8 +12,8 @@
 //! `docs/drivers.md` explains each part.
 
 use packtrain::driver::{
-    Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Interest, QueuePair, Refused,
-    RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket, Wishes,
+    Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Interest, PortConfig, QueuePair,
+    Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
 use packtrain::engine::{Ledger, Session};
 use packtrain::limits::BURST_PACKETS_MAX;
@@ -242,8 +242,8 @@ pub fn check(count: u32) -> Result<Ledger, Box<dyn std::error::Error>> {
     let (near_b, far_b) = UnixDatagram::pair()?;
     let (a, b) = (Cable::new("cable0", near_a)?, Cable::new("cable1", near_b)?);
     let plan = plan(
-        &Side::of(&a, Wishes::default()),
-        &Side::of(&b, Wishes::default()),
+        &Side::of(&a, PortConfig::default()),
+        &Side::of(&b, PortConfig::default()),
     )?;
     let session = Session::forward(a, b, &plan, None)?;
     for (from, to) in [(&far_a, &far_b), (&far_b, &far_a)] {

@@ -94,11 +94,11 @@ pub fn run(args: &[String]) -> Result<(Arc<Counts>, Ledger), Box<dyn Error>> {
     let (specs, limit) = arguments(args)?;
     let [a, b] = open_pair(&specs[0], &specs[1])?;
     let plan = plan(
-        &Side::of(&a, specs[0].wishes),
-        &Side::of(&b, specs[1].wishes),
+        &Side::of(&a.driver, a.config),
+        &Side::of(&b.driver, b.config),
     )?;
     let counts = Arc::new(Counts::default());
-    let session = Session::start(a, b, &plan, None, || Reflect {
+    let session = Session::start(a.driver, b.driver, &plan, None, || Reflect {
         counts: Arc::clone(&counts),
     })?;
     while !session.is_over() && session.elapsed() < limit {

@@ -25,12 +25,15 @@ pub fn main() -> Result<(), Box<dyn Error>> {
 pub fn run(port: &str, count: u32) -> Result<Ledger, Box<dyn Error>> {
     let (port, sink): (PortSpec, PortSpec) = (port.parse()?, "null:".parse()?);
     let [a, b] = open_pair(&port, &sink)?;
-    let plan = plan(&Side::of(&a, port.wishes), &Side::of(&b, sink.wishes))?;
+    let plan = plan(
+        &Side::of(&a.driver, a.config),
+        &Side::of(&b.driver, b.config),
+    )?;
     let settings = Settings {
         senders: 2,
         ..Settings::default()
     };
-    let session = Session::forward_with(a, b, &plan, None, &settings)?;
+    let session = Session::forward_with(a.driver, b.driver, &plan, None, &settings)?;
     let handle = session.tx_handle(Port::A, 0).ok_or("no TX queue")?;
     // A clone for each thread: it counts for itself, and needs no lock.
     let threads = [1, 2].map(|who| {

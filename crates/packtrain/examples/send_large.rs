@@ -29,8 +29,11 @@ pub fn main() -> Result<(), Box<dyn Error>> {
 pub fn run(port: &str, bytes: usize) -> Result<Ledger, Box<dyn Error>> {
     let (port, sink): (PortSpec, PortSpec) = (port.parse()?, "null:".parse()?);
     let [a, b] = open_pair(&port, &sink)?;
-    let plan = plan(&Side::of(&a, port.wishes), &Side::of(&b, sink.wishes))?;
-    let session = Session::forward(a, b, &plan, None)?;
+    let plan = plan(
+        &Side::of(&a.driver, a.config),
+        &Side::of(&b.driver, b.config),
+    )?;
+    let session = Session::forward(a.driver, b.driver, &plan, None)?;
     let mut handle = session.tx_handle(Port::A, 0).ok_or("no TX queue")?;
     let payload: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
     let mut burst = Burst::new();

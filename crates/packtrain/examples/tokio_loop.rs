@@ -62,12 +62,14 @@ pub fn run(args: &[String]) -> Result<Ledger, Box<dyn Error>> {
         .build()?;
     let [mut a, mut b] = open_pair(&specs[0], &specs[1])?;
     let plan = plan(
-        &Side::of(&a, specs[0].wishes),
-        &Side::of(&b, specs[1].wishes),
+        &Side::of(&a.driver, a.config),
+        &Side::of(&b.driver, b.config),
     )?;
     let arena = Arena::new(arena_config(&plan))?;
-    let joined = join(&mut a, &mut b, &plan, &arena, None, || Forward)?;
-    println!("{} and {} are joined", a.name(), b.name());
+    let joined = join(&mut a.driver, &mut b.driver, &plan, &arena, None, || {
+        Forward
+    })?;
+    println!("{} and {} are joined", a.driver.name(), b.driver.name());
     runtime.block_on(drive(joined, limit))
 }
 

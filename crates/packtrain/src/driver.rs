@@ -9,15 +9,19 @@
 //! - to receive: `refill` once, `receive` for a batch;
 //! - before it sleeps: `arm` on each half; [`Armed::WorkPending`] means "do not sleep".
 //!
+//! A device ends the sleep of its worker in one of three ways. It offers a descriptor (`wake`). Or
+//! it has none, and raises the interrupt that it was given (`set_interrupt`). Or it never makes a
+//! worker wait: `arm` always returns `WorkPending`, or `next_at` says when there will be something.
+//!
 //! A driver never sees a packet that its [`Capabilities`] do not allow: segments, checksum and GSO
 //! were fitted before ([`TxPacket`] cannot be built outside of the framework).
 
+mod config;
 mod features;
-mod wishes;
 
+pub use config::{Coalesce, Port, PortConfig, QueueConfig};
 pub use features::Features;
-pub use wishes::{Coalesce, QueueWishes, Wishes};
-// What wishes hold: a port reads them from text, and needs no policy for that.
+// A port reads settings from text, and needs no policy for that.
 pub use crate::policy::SettingError;
 
 use crate::advice;
@@ -29,6 +33,7 @@ use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::task::Waker;
 
 /// From which memory a device can transmit without the framework copying first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -396,7 +401,8 @@ pub enum Reset {
 /// The answer to `arm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// Nothing is waiting: the descriptor of `wake` becomes ready when something is.
+    /// Nothing is waiting: the descriptor of `wake` becomes ready, or the interrupt is raised,
+    /// when something is.
     Idle,
     /// Work is waiting: do not sleep.
     WorkPending,
@@ -439,24 +445,36 @@ pub trait TxDescriptors: Send {
     ///
     /// When the device as a whole failed, also with packets that it had accepted: a file system
     /// that is full.
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         Ok(())
     }
 
     /// Yields the tokens of [`Accepted::Pending`] packets that the device is done with.
-    fn reclaim(&mut self, completed: &mut Completed) {
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         debug_assert!(completed.is_empty());
     }
 
+    /// Gives the device the interrupt of this queue, once, before the first packet. A device
+    /// without a descriptor keeps it and raises it (`wake_by_ref`), from any thread, when what
+    /// `arm` asked for happens: once for each `arm` that returned [`Armed::Idle`].
+    fn set_interrupt(&mut self, _interrupt: Waker) {}
+
     /// Asks for a wake-up when the device can take packets again, or has completed some that were
     /// [`Accepted::Pending`].
-    fn arm(&mut self) -> Armed {
-        Armed::Idle
+    ///
+    /// `None`: the device raises nothing, and the queue polls it after
+    /// [`TX_REST_MAX`](crate::limits::TX_REST_MAX) for as long as it has packets. This is the
+    /// default of a device without a descriptor. With one the default is [`Armed::Idle`], which is
+    /// right if the descriptor stays ready for as long as there is something to do, as that of a
+    /// socket does. If it becomes ready only once, `arm` has to check for completions that came
+    /// before.
+    fn arm(&mut self) -> Option<Armed> {
+        self.wake().map(|_| Armed::Idle)
     }
 
     /// As [`TxDescriptors::arm`], but for a wake-up when `packets` that were [`Accepted::Pending`]
     /// are completed and not reclaimed, or fewer and the device has nothing left. `None` from a
-    /// device that cannot count: then it is looked at after a while, or armed as usual.
+    /// device that cannot count: the queue polls it after a while, or calls `arm`.
     fn arm_for(&mut self, _packets: usize) -> Option<Armed> {
         None
     }
@@ -485,8 +503,14 @@ pub trait TxDescriptors: Send {
         Ok(Reset::Unsupported)
     }
 
-    /// What becomes ready then.
+    /// The descriptor that becomes ready when what `arm` asked for happens.
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        None
+    }
+
+    /// Time at which what `arm` or `arm_for` asked for happens, if the device knows it. It bounds
+    /// the sleep of the worker; `None` while the device is not armed.
+    fn next_at(&self) -> Option<Instant> {
         None
     }
 
@@ -625,6 +649,11 @@ pub trait RxDescriptors: Send {
     /// When the device as a whole failed; a bad packet is not an error ([`RxBurst::bad`]).
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError>;
 
+    /// Gives the device the interrupt of this queue, once, before the first poll. A device
+    /// without a descriptor keeps it and raises it (`wake_by_ref`), from any thread, when what
+    /// `arm` asked for happens: once for each `arm` that returned [`Armed::Idle`].
+    fn set_interrupt(&mut self, _interrupt: Waker) {}
+
     /// Asks for a wake-up when a packet arrives, and says whether one is there already.
     fn arm(&mut self) -> Armed;
 
@@ -635,12 +664,13 @@ pub trait RxDescriptors: Send {
         None
     }
 
-    /// What becomes ready then.
+    /// The descriptor that becomes ready when what `arm` asked for happens.
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         None
     }
 
-    /// The time of the next packet, for a device that knows: a capture replayed at its own pace.
+    /// Time of the next packet, if the device knows it: a capture replayed at its own pace. It
+    /// bounds the sleep of the worker.
     fn next_at(&self) -> Option<Instant> {
         None
     }
@@ -697,15 +727,19 @@ impl<T: TxDescriptors> TxDescriptors for Box<T> {
         (**self).encap_batch(batch)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        (**self).flush()
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+        (**self).flush(now)
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
-        (**self).reclaim(completed);
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+        (**self).reclaim(now, completed);
     }
 
-    fn arm(&mut self) -> Armed {
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        (**self).set_interrupt(interrupt);
+    }
+
+    fn arm(&mut self) -> Option<Armed> {
         (**self).arm()
     }
 
@@ -729,6 +763,10 @@ impl<T: TxDescriptors> TxDescriptors for Box<T> {
         (**self).wake()
     }
 
+    fn next_at(&self) -> Option<Instant> {
+        (**self).next_at()
+    }
+
     fn doorbells(&self) -> u64 {
         (**self).doorbells()
     }
@@ -749,6 +787,10 @@ impl<R: RxDescriptors> RxDescriptors for Box<R> {
 
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         (**self).receive(now, burst)
+    }
+
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        (**self).set_interrupt(interrupt);
     }
 
     fn arm(&mut self) -> Armed {

@@ -13,9 +13,9 @@
 //!
 //! let a: PortSpec = "null:source,count=1000".parse()?;
 //! let b: PortSpec = "null:".parse()?;
-//! let [port_a, port_b] = open_pair(&a, &b)?;
-//! let plan = plan(&Side::of(&port_a, a.wishes), &Side::of(&port_b, b.wishes))?;
-//! let session = Session::forward(port_a, port_b, &plan, None)?;
+//! let [a, b] = open_pair(&a, &b)?;
+//! let plan = plan(&Side::of(&a.driver, a.config), &Side::of(&b.driver, b.config))?;
+//! let session = Session::forward(a.driver, b.driver, &plan, None)?;
 //! while !session.is_over() {
 //!     std::thread::sleep(std::time::Duration::from_millis(1));
 //! }
@@ -43,6 +43,7 @@ pub mod policy;
 pub mod port;
 pub mod queue;
 pub mod replay;
+pub mod runtime;
 pub mod stats;
 mod sync;
 #[cfg(test)]

@@ -79,9 +79,12 @@ pub const COALESCE_HOLD_MAX: Duration = Duration::from_micros(200);
 pub const RX_HELD_LARGE_MAX: usize = 128;
 /// Most items that the ring in front of a TX queue holds.
 pub const RING_SLOTS_MAX: usize = 32_768;
-/// Packets that the ring in front of a TX queue holds: eight bursts, twice what a producer drains
-/// for others before it leaves the ring to the next one, and what it drains where they take turns.
+/// Packets that the ring in front of a shared TX queue holds: eight bursts, twice what a producer
+/// drains for others before it abdicates.
 pub const TX_RING_PACKETS: usize = 512;
+/// Slots of the ring in front of a shared TX queue that are reserved for each lane: a burst, so that
+/// applications that send all the time cannot stop forwarding.
+pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
 /// Segments that the framework itself may add to a packet after it was built (one header segment
@@ -101,4 +104,5 @@ const _: () = assert!(TX_POLL_AFTER.as_nanos() < TX_HUNG_AFTER.as_nanos());
 const _: () = assert!(TX_BYTES_START >= PACKET_BYTES_MAX as u64 && TX_BYTES_START < TX_BYTES_MAX);
 const _: () = assert!(LARGE_FRAME_BYTES.is_multiple_of(4096));
 const _: () = assert!(RING_SLOTS_MAX.is_power_of_two());
+const _: () = assert!(TX_RING_PACKETS > 2 * RING_SLOTS_PER_LANE);
 const _: () = assert!(TX_RING_PACKETS >= BURST_PACKETS_MAX && TX_RING_PACKETS <= RING_SLOTS_MAX);

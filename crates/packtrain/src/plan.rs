@@ -1,9 +1,9 @@
 //! The offload plan: who does each offload between two ports, decided once, with the reason in
-//! words. A pure function of what the ports can do and what the user wishes.
+//! words. A pure function of what the ports can do and what the user config.
 
 use crate::driver::{
-    Attach, Capabilities, Coalesce, Driver, Features, Input, QueueWishes, RxBuffers, TxMemory,
-    Wishes,
+    Attach, Capabilities, Coalesce, Driver, Features, Input, PortConfig, QueueConfig, RxBuffers,
+    TxMemory,
 };
 use crate::limits::{
     COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD,
@@ -13,6 +13,10 @@ use crate::packet::Packet;
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
+
+mod work;
+
+pub use work::{Demand, Path, PathKind, PlannedPart};
 
 #[cfg(test)]
 mod tests;
@@ -25,17 +29,17 @@ pub struct Side {
     /// What the device can do.
     pub capabilities: Capabilities,
     /// What the user wants of it.
-    pub wishes: Wishes,
+    pub config: PortConfig,
 }
 
 impl Side {
     /// An open port, called as it calls itself.
     #[must_use]
-    pub fn of(port: &impl Driver, wishes: Wishes) -> Self {
+    pub fn of(port: &impl Driver, config: PortConfig) -> Self {
         Self {
             name: port.name().to_owned(),
             capabilities: port.capabilities(),
-            wishes,
+            config,
         }
     }
 }
@@ -179,29 +183,21 @@ pub struct Direction {
     pub held: usize,
 }
 
-/// How two ports are joined. Index 0 is the first port, or the direction that starts at it.
+/// How one port is used, or two are joined. A direction has the index of its ingress port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How each port is attached.
-    pub attach: [Attach; 2],
-    /// Each way.
-    pub directions: [Direction; 2],
-    /// How the queues of each port are to be worked, over what is said for both.
-    pub work: [QueueWishes; 2],
+    pub attach: Vec<Attach>,
+    /// The direction that starts at each port.
+    pub directions: Vec<Direction>,
+    /// The settings of each port's queues, over those of the session.
+    pub work: Vec<QueueConfig>,
+    /// How packets reach the TX queues of each port.
+    pub paths: Vec<Path>,
+    /// What each worker has.
+    pub workers: Vec<Vec<PlannedPart>>,
     /// What the ports had to say about themselves.
     pub notes: Vec<String>,
-}
-
-impl Plan {
-    /// Whether each direction of a pair of queues has a worker of its own, since a port hands over
-    /// large packets: the time that one of them takes to copy or to cut, what comes from the other
-    /// side should not wait for. Else one worker has both, and costs less for each byte.
-    #[must_use]
-    pub fn worker_per_direction(&self) -> bool {
-        let large = Features::TSO | Features::USO;
-        let mut attached = self.attach.iter();
-        attached.any(|port| !port.rx.intersection(large).is_empty())
-    }
 }
 
 /// Two ports cannot be joined: one sentence with what, why and what to do.
@@ -232,20 +228,34 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
             link_name(link_b),
         )));
     }
-    let notes = |side: &Side| {
-        let name = side.name.clone();
-        side.capabilities
-            .notes
-            .iter()
-            .map(move |note| format!("{name}: {note}"))
-            .collect::<Vec<_>>()
+    plan_ports(&[a, b])
+}
+
+/// Plans the use of one port, whose handler's packets go back out of it.
+///
+/// # Errors
+///
+/// [`Incompatible`] for more queues than the port can have.
+pub fn plan_one(port: &Side) -> Result<Plan, Incompatible> {
+    plan_ports(&[port])
+}
+
+fn plan_ports(sides: &[&Side]) -> Result<Plan, Incompatible> {
+    let others = || sides.iter().zip(sides.iter().rev());
+    let notes = sides.iter().flat_map(|side| {
+        let notes = side.capabilities.notes.iter();
+        notes.map(|note| format!("{}: {note}", side.name))
+    });
+    let attach = others().map(|(port, other)| attach(port, other));
+    let plan = Plan {
+        attach: attach.collect::<Result<_, _>>()?,
+        directions: others().map(|(from, to)| direction(from, to)).collect(),
+        work: sides.iter().map(|side| side.config.work).collect(),
+        paths: Vec::new(),
+        workers: Vec::new(),
+        notes: notes.collect(),
     };
-    Ok(Plan {
-        attach: [attach(a, b)?, attach(b, a)?],
-        directions: [direction(a, b), direction(b, a)],
-        work: [a.wishes.work, b.wishes.work],
-        notes: [notes(a), notes(b)].concat(),
-    })
+    Ok(plan.working(&Demand::default()))
 }
 
 const fn link_name(link: LinkType) -> &'static str {
@@ -257,7 +267,7 @@ const fn link_name(link: LinkType) -> &'static str {
 }
 
 fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
-    let queues = port.wishes.queues.unwrap_or(1);
+    let queues = port.config.queues.unwrap_or(1);
     let most = port.capabilities.queues_max.min(QUEUES_MAX);
     if queues == 0 || queues > most {
         let name = &port.name;
@@ -267,27 +277,27 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
     }
     // A limit on the egress that nothing could ever reach would exercise nothing: `segs=` also
     // makes the other port receive into small pieces, as most NICs do.
-    let pieces = other.wishes.segments.is_some();
-    let rx_buffers = port.wishes.rx_buffers.unwrap_or(if pieces {
+    let pieces = other.config.segments.is_some();
+    let rx_buffers = port.config.rx_buffers.unwrap_or(if pieces {
         RxBuffers::Pieces
     } else {
         RxBuffers::Whole
     });
     Ok(Attach {
         queues,
-        rx: usable(port.capabilities.rx, &port.wishes),
+        rx: usable(port.capabilities.rx, &port.config),
         rx_buffers,
     })
 }
 
-fn usable(device: Features, wishes: &Wishes) -> Features {
-    device.intersection(wishes.offload).consistent()
+fn usable(device: Features, config: &PortConfig) -> Features {
+    device.intersection(config.offload).consistent()
 }
 
 fn direction(from: &Side, to: &Side) -> Direction {
-    let rx = usable(from.capabilities.rx, &from.wishes);
-    let tx = usable(to.capabilities.tx, &to.wishes);
-    let limits = FitLimits::new(&to.capabilities, to.wishes.segments);
+    let rx = usable(from.capabilities.rx, &from.config);
+    let tx = usable(to.capabilities.tx, &to.config);
+    let limits = FitLimits::new(&to.capabilities, to.config.segments);
     let (coalesce, merging) = large_receive(from, to, rx, tx, &limits);
     let decisions = Features::NAMED
         .iter()
@@ -321,7 +331,7 @@ fn transmit_offload(
     let (ingress, egress) = (&from.name, &to.name);
     let what = described(feature);
     let (who, why) = if !rx.contains(feature) {
-        let cause = missing(feature, from.capabilities.rx, &from.wishes);
+        let cause = missing(feature, from.capabilities.rx, &from.config);
         (
             Who::NotNeeded,
             format!("{ingress} hands over no {what}: {cause}"),
@@ -332,7 +342,7 @@ fn transmit_offload(
             format!("{ingress} hands over {what}, and {egress} takes them as they are"),
         )
     } else {
-        let cause = missing(feature, to.capabilities.tx, &to.wishes);
+        let cause = missing(feature, to.capabilities.tx, &to.config);
         (
             Who::Software,
             format!("{ingress} hands over {what}, and {egress} takes none: {cause}"),
@@ -387,9 +397,9 @@ fn coalescing(
     tx: Features,
     limits: &FitLimits,
 ) -> Result<Coalescing, String> {
-    let wish = from.wishes.coalesce;
+    let coalesce = from.config.coalesce;
     let egress = &to.name;
-    if wish == Coalesce::Off {
+    if coalesce == Coalesce::Off {
         return Err("switched off by coalesce=".to_owned());
     }
     if from.capabilities.input == Input::None {
@@ -403,7 +413,7 @@ fn coalescing(
     if limits.advertised() < 2 {
         return Err(format!("{egress} takes none of several segments"));
     }
-    let auto = wish == Coalesce::Auto;
+    let auto = coalesce == Coalesce::Auto;
     if auto && !to.capabilities.gso_pays {
         return Err(format!(
             "{egress} would gain nothing by merging (coalesce=on does it anyway)"
@@ -415,11 +425,11 @@ fn coalescing(
         return Err("they are large already (coalesce=on merges the others)".to_owned());
     }
     Ok(Coalescing {
-        semantics: match wish {
+        semantics: match coalesce {
             Coalesce::Stream => Semantics::Stream,
             _ => Semantics::Reversible,
         },
-        mode: match wish {
+        mode: match coalesce {
             Coalesce::Hash => Mode::Hash,
             Coalesce::Sorted => Mode::Sorted,
             _ => Mode::Auto,
@@ -445,9 +455,9 @@ fn listed(kinds: Features) -> String {
 }
 
 /// Why a feature is not in use.
-fn missing(feature: Features, device: Features, wishes: &Wishes) -> &'static str {
-    // First what the user can change: a device opened with the wish offers no more than that.
-    if !wishes.offload.contains(feature) {
+fn missing(feature: Features, device: Features, config: &PortConfig) -> &'static str {
+    // First what the user can change: a device opened with fewer offloads offers no more than that.
+    if !config.offload.contains(feature) {
         "switched off by offload="
     } else if !device.contains(feature) {
         "the device does not offer it"

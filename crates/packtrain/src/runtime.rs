@@ -5,17 +5,18 @@
 //! virtual time, and then runs the same workers and handles.
 
 use crate::packet::memory_available;
-use crate::policy::topology::{CpuId, CpuList, Topology, TopologyError};
+use crate::policy::topology::Topology;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, Padded};
 use crate::time::{Clock, Instant, MonotonicClock};
 use rustix::event::{EventfdFlags, eventfd};
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Wake;
+use std::thread::available_parallelism;
 
 /// Ends the sleep of one worker.
 pub trait Notifier: Send + Sync + fmt::Debug {
@@ -80,31 +81,21 @@ impl Runtime for System {
     }
 
     fn machine(&self) -> Machine {
-        let cpus = affinity().map_or(1, |mask| mask.as_slice().len().max(1));
-        let cores = topology().map_or(cpus, |topology| {
-            let cores: BTreeSet<_> = topology.allowed().map(|cpu| cpu.core).collect();
-            cores.len().max(1)
-        });
+        let topology = Topology::read(Path::new("/"));
+        let (cpus, cores) = match &topology {
+            Ok(topology) => (topology.cpus().len(), topology.cores().len()),
+            // A machine that hides its CPUs: what the process may use is known all the same.
+            Err(_hidden) => {
+                let cpus = available_parallelism().map_or(1, NonZero::get);
+                (cpus, cpus)
+            }
+        };
         Machine {
             cpus,
             cores,
             memory: memory_available(),
         }
     }
-}
-
-/// The CPUs that this thread may use (`sched_getaffinity(2)`), of the first 1024.
-pub(crate) fn affinity() -> io::Result<CpuList> {
-    let mask = rustix::thread::sched_getaffinity(None)?;
-    let all = 0..rustix::thread::CpuSet::MAX_CPU;
-    let allowed = all.filter(|&cpu| mask.is_set(cpu));
-    Ok(allowed.map(|cpu| CpuId(cpu as u16)).collect())
-}
-
-/// The CPUs of this machine, and which of them this thread may use.
-pub(crate) fn topology() -> Result<Topology, TopologyError> {
-    let mask = affinity().map_err(|error| TopologyError::NoMask(error.kind()))?;
-    Topology::read(Path::new("/"), Some(&mask))
 }
 
 /// An eventfd: the descriptor that a sleeping worker waits on.

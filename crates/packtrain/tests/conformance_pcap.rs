@@ -5,7 +5,6 @@ use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::Driver;
 use packtrain::driver_conformance;
 use packtrain::port::pcap::{Pcap, PcapRead, PcapWrite};
-use packtrain::port::spec::PortSpec;
 use packtrain::port::{self, AnyPort};
 use packtrain_offload::offload::LinkType;
 use std::collections::VecDeque;
@@ -162,8 +161,8 @@ fn writes_file(seed: u64) -> Result<Writing<Pcap>, Skip> {
 
 /// As a program opens it: from a spec, in the closed set of ports.
 fn from_spec(path: &Path, options: &str) -> AnyPort {
-    let spec: PortSpec = format!("pcap:{}{options}", path.display()).parse().unwrap();
-    port::open(&spec, LinkType::Ethernet).unwrap()
+    let text = format!("pcap:{}{options}", path.display());
+    port::open(&text).unwrap().driver
 }
 
 fn reads_spec(seed: u64) -> Result<Reading<AnyPort>, Skip> {

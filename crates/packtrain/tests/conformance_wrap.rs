@@ -88,7 +88,7 @@ impl<D: Driver> Rig for Pair<D> {
         let mut burst = Burst::new();
         burst.push(packet.unwrap()).unwrap();
         self.tx.transmit(&mut burst).unwrap();
-        self.tx.reclaim();
+        self.tx.reclaim(Instant::default());
         true
     }
 
@@ -103,7 +103,7 @@ impl<D: Driver> Rig for Pair<D> {
 
     fn tick(&mut self) {
         self.tx.transmit(&mut Burst::new()).unwrap();
-        self.tx.reclaim();
+        self.tx.reclaim(Instant::default());
     }
 }
 

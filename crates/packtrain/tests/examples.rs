@@ -3,7 +3,7 @@
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
-use packtrain::driver::{Armed, DeviceError, Driver, Interest, Wishes};
+use packtrain::driver::{Armed, DeviceError, Driver, Interest, PortConfig};
 use packtrain::engine::{Forward, Joined, Ledger, Next, Port, arena_config, join};
 use packtrain::packet::Arena;
 use packtrain::plan::{Side, plan};
@@ -313,7 +313,7 @@ fn the_documentation_shows_this_rig() {
 }
 
 fn side(driver: &impl Driver) -> Side {
-    Side::of(driver, Wishes::default())
+    Side::of(driver, PortConfig::default())
 }
 
 fn source(count: Option<u64>) -> Null {

@@ -153,12 +153,12 @@ impl TxDescriptors for Sink {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         self.flushes += 1;
         Ok(())
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         // Now and then it has not got to it yet.
         if self.calls.is_multiple_of(5) {
             self.calls += 1;
@@ -447,14 +447,22 @@ fn packets_go_through_rings_without_allocating() {
         Dispatch::Adaptive,
     ] {
         let [mut a, mut b] = open_pair(&source, &sim).expect("in memory");
-        let sides = [Side::of(&a, source.wishes), Side::of(&b, sim.wishes)];
+        let sides = [Side::of(&a.driver, a.config), Side::of(&b.driver, b.config)];
         let plan = plan(&sides[0], &sides[1]).expect("they can be joined");
         let arena = Arena::new(arena_config(&plan)).expect("memory for an arena");
         let settings = Settings {
             dispatch,
             ..Settings::default()
         };
-        let joined = join_with(&mut a, &mut b, &plan, &arena, None, &settings, || Forward);
+        let joined = join_with(
+            &mut a.driver,
+            &mut b.driver,
+            &plan,
+            &arena,
+            None,
+            &settings,
+            || Forward,
+        );
         let Joined {
             mut workers,
             stats,
@@ -509,14 +517,22 @@ fn packets_go_through_rings_without_allocating() {
 fn a_sender_waits_for_space_without_allocating() {
     let null: PortSpec = "null:".parse().expect("a spec");
     let [mut a, mut b] = open_pair(&null, &null).expect("in memory");
-    let sides = [Side::of(&a, null.wishes), Side::of(&b, null.wishes)];
+    let sides = [Side::of(&a.driver, a.config), Side::of(&b.driver, b.config)];
     let plan = plan(&sides[0], &sides[1]).expect("they can be joined");
     let arena = Arena::new(arena_config(&plan)).expect("memory for an arena");
     let settings = Settings {
         dispatch: Dispatch::Deferred,
         ..Settings::default()
     };
-    let joined = join_with(&mut a, &mut b, &plan, &arena, None, &settings, || Forward);
+    let joined = join_with(
+        &mut a.driver,
+        &mut b.driver,
+        &plan,
+        &arena,
+        None,
+        &settings,
+        || Forward,
+    );
     // The worker is there, and never runs.
     let joined = joined.expect("joined");
     let mut handle = joined.handles.queue(Port::B, 0).expect("it has one");

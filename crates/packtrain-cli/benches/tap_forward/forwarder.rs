@@ -99,9 +99,9 @@ impl Contestant {
         let [a, b] = INTERFACES;
         match self {
             Self::Packtrain { offloads, .. } => {
-                let wish = |has| if has { "auto" } else { "off" };
-                let first = wish(*offloads == Offloads::Both);
-                let second = wish(*offloads != Offloads::Neither);
+                let offload = |has| if has { "auto" } else { "off" };
+                let first = offload(*offloads == Offloads::Both);
+                let second = offload(*offloads != Offloads::Neither);
                 vec![
                     "forward".to_owned(),
                     format!("tap:{a},offload={first}"),

@@ -11,7 +11,7 @@ use packtrain::plan::FitLimits;
 use packtrain::port::sim::{self, Sim, SimConfig, SimRx, SimTx};
 use packtrain::queue::{RxQueue, TxQueue};
 use packtrain::stats::{DropCounters, TxCounters};
-use packtrain::time::{Clock, MonotonicClock};
+use packtrain::time::{self, Clock, MonotonicClock};
 use packtrain_offload::checksum::{Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6};
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
@@ -189,7 +189,7 @@ impl Host {
         {
             return Ok(());
         }
-        self.tx.reclaim();
+        self.tx.reclaim(time::Instant::default());
         self.tx.transmit(&mut burst).map(|_sent| ())
     }
 }

@@ -5,7 +5,7 @@ mod memory;
 mod namespaces;
 
 use crate::error::LabError;
-use packtrain::driver::{DeviceError, Driver, Features, Wishes};
+use packtrain::driver::{DeviceError, Driver, Features, PortConfig};
 use packtrain::engine::{Ledger, Report, RunError, Session, Snapshot};
 use packtrain::plan::{Incompatible, Side, plan};
 use packtrain::stats::DropSnapshot;
@@ -274,11 +274,11 @@ where
     B::Rx: 'static,
     B::Tx: 'static,
 {
-    let wishes = Wishes {
+    let config = PortConfig {
         offload: setting.features(),
-        ..Wishes::default()
+        ..PortConfig::default()
     };
-    let plan = plan(&Side::of(&a, wishes), &Side::of(&b, wishes))?;
+    let plan = plan(&Side::of(&a, config), &Side::of(&b, config))?;
     Ok(Session::forward(a, b, &plan, None)?)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn run(
             Side::Right => "tap-b",
         };
         let config = TapConfig {
-            wish: setting.features(),
+            offload: setting.features(),
             ..TapConfig::new(TapKind::Tap, name)
         };
         Ok::<_, DemoError>((name.to_owned(), Tap::open(&config)?))

@@ -15,6 +15,7 @@ use packtrain::stats::Histogram;
 use packtrain::time::{Clock, Instant, MonotonicClock};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::task::Waker;
 
 /// Stamps that may wait for a doorbell. The framework rings after 128 descriptors at the latest,
 /// and a packet has at least one.
@@ -111,17 +112,21 @@ impl<T: TxDescriptors> TxDescriptors for MeterTx<T> {
         Ok(accepted)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        let result = self.inner.flush();
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+        let result = self.inner.flush(now);
         self.record_waiting();
         result
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
-        self.inner.reclaim(completed);
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+        self.inner.reclaim(now, completed);
     }
 
-    fn arm(&mut self) -> Armed {
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
+    fn arm(&mut self) -> Option<Armed> {
         self.inner.arm()
     }
 
@@ -143,6 +148,10 @@ impl<T: TxDescriptors> TxDescriptors for MeterTx<T> {
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.inner.next_at()
     }
 
     fn doorbells(&self) -> u64 {

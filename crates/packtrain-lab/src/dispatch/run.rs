@@ -8,7 +8,7 @@ use super::threads::{Cost, PRODUCER};
 use crate::cpu::{self, Usage};
 use crate::error::LabError;
 use crate::sys;
-use packtrain::driver::{Driver, Wishes};
+use packtrain::driver::{Driver, PortConfig};
 use packtrain::engine::{self, Forward, Ledger, Running, Settings, Stats, TxHandles, join_with};
 use packtrain::plan::{Side, plan};
 use packtrain::stats::{DropSnapshot, Histogram, HistogramSnapshot};
@@ -213,8 +213,8 @@ impl Run<'_> {
         D::Tx: 'static,
     {
         let mut sink = sink("sink");
-        let wishes = Wishes::default();
-        let plan = plan(&Side::of(&port, wishes), &Side::of(&sink, wishes))?;
+        let config = PortConfig::default();
+        let plan = plan(&Side::of(&port, config), &Side::of(&sink, config))?;
         let arena = self.ports.arena(self.cell.port, &plan)?;
         let settings = self.settings;
         let joined = join_with(&mut port, &mut sink, &plan, &arena, None, settings, || {

@@ -19,7 +19,7 @@
 mod losses;
 
 use losses::{Kind, Losses, Reference, dropped_by_tcp};
-use packtrain::driver::{DeviceCounters, Features, Wishes};
+use packtrain::driver::{DeviceCounters, Features, PortConfig};
 use packtrain::engine::{PortSnapshot, Report, Session};
 use packtrain::plan::{Side as PlanSide, plan};
 use packtrain::port::AnyPort;
@@ -261,7 +261,7 @@ fn run(case: Case) -> Result<Accounts, LabError> {
         };
         let config = TapConfig {
             queues: case.queues,
-            wish: offload,
+            offload,
             ..TapConfig::new(TapKind::Tap, name)
         };
         let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{case}: {error}"));
@@ -298,15 +298,15 @@ fn forward(case: Case, a: Tap, b: Tap) -> Session<AnyPort, AnyPort> {
     };
     let (a, b) = (port(a), port(b));
     let side = |port: &AnyPort, offload| {
-        let wishes = Wishes {
+        let config = PortConfig {
             offload,
             segments: case.segments,
             queues: Some(case.queues),
             rx_buffers: None,
             coalesce: packtrain::driver::Coalesce::Auto,
-            ..Wishes::default()
+            ..PortConfig::default()
         };
-        PlanSide::of(port, wishes)
+        PlanSide::of(port, config)
     };
     let plan = plan(&side(&a, OFFLOADS[case.a].1), &side(&b, OFFLOADS[case.b].1));
     let plan = plan.unwrap_or_else(|error| panic!("{case}: {error}"));

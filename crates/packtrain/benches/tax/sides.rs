@@ -1,13 +1,14 @@
 //! The two ways of sending that are compared, over the same simulated NIC.
 
 use packtrain::conformance::by_hand;
-use packtrain::driver::{Accepted, Attach, Completed, Driver, Token, TxDescriptors, Wishes};
+use packtrain::driver::{Accepted, Attach, Completed, Driver, PortConfig, Token, TxDescriptors};
 use packtrain::engine::{Port, Session, Settings, TxHandle};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Packet};
 use packtrain::plan::{Side, plan};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::port::null::{Null, NullConfig};
 use packtrain::port::sim::{Far, Sim, SimConfig, SimControl, SimTx};
+use packtrain::time::Instant;
 use std::error::Error;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ impl ByHand {
     }
 
     fn reclaim(&mut self) {
-        self.tx.reclaim(&mut self.completed);
+        self.tx.reclaim(Instant::default(), &mut self.completed);
         for token in self.completed.drain() {
             self.slots[token.0 as usize] = None;
             self.free.push(token);
@@ -90,7 +91,7 @@ impl Sender for ByHand {
                     Err(refused) => return Err(format!("{refused:?}").into()),
                 }
             }
-            self.tx.flush()?;
+            self.tx.flush(Instant::default())?;
             self.since_reclaim += batch;
             if self.since_reclaim >= RECLAIM_PACKETS {
                 self.reclaim();
@@ -114,8 +115,8 @@ impl Framework {
     pub fn new(dispatch: Dispatch) -> Result<Self, Box<dyn Error>> {
         let (sim, null) = (device(), Null::new(NullConfig::default()));
         let control = sim.control();
-        let wishes = Wishes::default();
-        let plan = plan(&Side::of(&sim, wishes), &Side::of(&null, wishes))?;
+        let config = PortConfig::default();
+        let plan = plan(&Side::of(&sim, config), &Side::of(&null, config))?;
         let settings = Settings {
             dispatch,
             ..Settings::default()

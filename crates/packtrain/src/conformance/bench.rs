@@ -189,8 +189,7 @@ impl<R: Rig> Bench<R> {
         self.rig.tick();
         let mut burst = Burst::new();
         let bad_before = self.rx_counters.bad_packets.get();
-        self.now = self.now.after(Duration::from_millis(1));
-        let now = self.now;
+        let now = self.tick();
         match self.rx().poll(now, &mut burst, budget) {
             Ok(_) | Err(DeviceError::Finished) => {}
             Err(error) => panic!("the device failed: {error}"),
@@ -205,6 +204,18 @@ impl<R: Rig> Bench<R> {
             take(packet);
         }
         count
+    }
+
+    /// A moment passes.
+    fn tick(&mut self) -> Instant {
+        self.now = self.now.after(Duration::from_millis(1));
+        self.now
+    }
+
+    /// Collects what the device has completed.
+    fn reclaim(&mut self) {
+        let now = self.tick();
+        self.tx().reclaim(now);
     }
 
     /// Injects everything and polls until nothing more comes.
@@ -284,7 +295,7 @@ impl<R: Rig> Bench<R> {
     /// Gives `burst` to the device once.
     pub(super) fn transmit(&mut self, burst: &mut Burst) {
         self.tx().transmit(burst).expect("the device works");
-        self.tx().reclaim();
+        self.reclaim();
     }
 
     /// Transmits `burst` to its end, observing meanwhile.
@@ -328,8 +339,8 @@ impl<R: Rig> Bench<R> {
         };
         let mut quiet = 0;
         while !matcher.is_done() && quiet < quiet_max {
-            if let Some((_, tx)) = &mut self.queues {
-                tx.reclaim();
+            if self.queues.is_some() {
+                self.reclaim();
             }
             if self.observe(matcher) > 0 {
                 quiet = 0;
@@ -346,7 +357,7 @@ impl<R: Rig> Bench<R> {
             if self.queues.is_none() || self.tx().in_flight() == 0 {
                 return;
             }
-            self.tx().reclaim();
+            self.reclaim();
             while self.traits.observes == Observes::Live && self.rig.observe().is_some() {}
             self.pause();
         }

@@ -94,7 +94,7 @@ impl Faulty {
         let mut burst = Burst::new();
         burst.push(packet.unwrap()).unwrap();
         self.tx.transmit(&mut burst).unwrap();
-        self.tx.reclaim();
+        self.tx.reclaim(Instant::default());
     }
 }
 
@@ -142,7 +142,7 @@ impl Rig for Faulty {
 
     fn tick(&mut self) {
         self.tx.transmit(&mut Burst::new()).unwrap();
-        self.tx.reclaim();
+        self.tx.reclaim(Instant::default());
     }
 }
 

@@ -1,4 +1,4 @@
-//! The offloads that a device can do, are wished for, or are agreed on, as one set.
+//! The offloads that a device can do, are requested, or are agreed on, as one set.
 
 use crate::packet::Meta;
 use packtrain_offload::layout::{Layout, Network};
@@ -6,7 +6,7 @@ use packtrain_offload::limits::UDP_GSO_SEGMENTS_MAX;
 use packtrain_offload::offload::{ChecksumState, Ecn, GsoKind};
 use std::fmt;
 
-/// A set of offloads: of those a device can do, those wished for, or those agreed on.
+/// A set of offloads: of those a device can do, those requested, or those agreed on.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Features(u16);
 

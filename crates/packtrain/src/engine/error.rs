@@ -69,18 +69,13 @@ pub enum StartError {
     /// A port could not be attached as planned.
     Port(RunError),
     /// The system gave no memory, descriptor, thread, CPU or priority.
-    System {
-        /// What was tried.
-        action: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    System(DeviceError),
 }
 
 impl StartError {
-    /// For an action of the system that failed.
+    /// For an action that the system refused, in words that follow "cannot".
     pub(super) fn system(action: &'static str) -> impl Fn(io::Error) -> Self {
-        move |source| Self::System { action, source }
+        move |source| Self::System(DeviceError::Failed { action, source })
     }
 }
 
@@ -90,7 +85,7 @@ impl fmt::Display for StartError {
             Self::Incompatible(error) => error.fmt(f),
             Self::Setting(error) => error.fmt(f),
             Self::Port(error) => error.fmt(f),
-            Self::System { action, source } => write!(f, "could not {action}: {source}"),
+            Self::System(error) => error.fmt(f),
         }
     }
 }
@@ -101,7 +96,7 @@ impl std::error::Error for StartError {
             Self::Incompatible(error) => Some(error),
             Self::Setting(error) => Some(error),
             Self::Port(error) => error.source(),
-            Self::System { source, .. } => Some(source),
+            Self::System(error) => error.source(),
         }
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Intake {
     used: AtomicU64,
     /// RX queues whose input ends by itself and has not ended yet.
     finite: AtomicUsize,
+    /// A worker has ended.
+    ended: AtomicBool,
 }
 
 impl Intake {
@@ -36,6 +38,7 @@ impl Intake {
             left: AtomicU64::new(packets.unwrap_or(u64::MAX)),
             used: AtomicU64::new(0),
             finite: AtomicUsize::new(finite_queues),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -82,6 +85,17 @@ impl Intake {
         if used > 0 && self.used.fetch_add(used, Ordering::AcqRel) + used >= self.limit {
             self.stop();
         }
+    }
+
+    /// A worker has ended: so does the run.
+    pub(super) fn worker_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.stop();
+    }
+
+    /// Whether a worker has ended.
+    pub(super) fn any_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// One RX queue's input is at its end.

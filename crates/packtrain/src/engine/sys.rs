@@ -111,82 +111,9 @@ impl Poll {
     }
 }
 
-/// Wakes one worker from another thread.
-#[derive(Debug)]
-#[cfg_attr(
-    packtrain_loom,
-    allow(dead_code, reason = "models have one of their own")
-)]
-pub(super) struct Waker {
-    fd: OwnedFd,
-}
-
-#[cfg_attr(
-    packtrain_loom,
-    allow(dead_code, reason = "models have one of their own")
-)]
-impl Waker {
-    pub(super) fn new() -> io::Result<Self> {
-        // SAFETY: no pointers are passed.
-        let fd = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        Ok(Self { fd })
-    }
-
-    /// Makes [`Waker::fd`] readable.
-    ///
-    /// # Panics
-    ///
-    /// When the kernel refuses for another reason than that it is readable already: then this is
-    /// no eventfd.
-    pub(super) fn wake(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: `one` is valid for its eight bytes.
-        let written = unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
-        if written < 0 {
-            let error = io::Error::last_os_error();
-            assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
-        }
-    }
-
-    /// Makes it not readable. False if it was not.
-    pub(super) fn clear(&self) -> bool {
-        let mut count = [0u8; 8];
-        let room = count.len();
-        // SAFETY: `count` is valid for its eight bytes.
-        let read = unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), room) };
-        read >= 0
-    }
-
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
 /// The words of a CPU mask: for 65 536 CPUs, more than any kernel is built for.
 const MASK_WORDS: usize = 1024;
 const WORD_BITS: usize = 64;
-
-/// The CPUs that this thread may use (`sched_getaffinity(2)`).
-pub(super) fn affinity() -> io::Result<CpuList> {
-    let mut mask = vec![0u64; MASK_WORDS];
-    // SAFETY: `mask` is valid for as many bytes as are said.
-    let bytes = unsafe {
-        libc::syscall(
-            libc::SYS_sched_getaffinity,
-            0,
-            MASK_WORDS * size_of::<u64>(),
-            mask.as_mut_ptr(),
-        )
-    };
-    if bytes < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let is_set = |cpu: &u16| {
-        let cpu = usize::from(*cpu);
-        mask[cpu / WORD_BITS] & 1 << (cpu % WORD_BITS) != 0
-    };
-    Ok((0..=u16::MAX).filter(is_set).map(CpuId).collect())
-}
 
 /// Binds this thread to `cpus` (`sched_setaffinity(2)`).
 pub(super) fn bind_to(cpus: &[CpuId]) -> io::Result<()> {

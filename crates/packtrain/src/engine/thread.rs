@@ -3,6 +3,7 @@
 use super::error::{RunError, StartError};
 use super::flows::TxFlows;
 use super::handle::{SendError, TrySendError, TxHandle};
+use super::intake::Intake;
 use super::settings::Settings;
 use super::shell::Action;
 use super::sys::{
@@ -31,20 +32,30 @@ use std::io;
 /// takes system calls.
 const USAGE_AGE_MAX: Duration = Duration::from_millis(10);
 
-/// The threads of a run.
+/// The threads of a run; none for workers that a caller drives.
 #[derive(Debug)]
-pub(super) struct Threads(Vec<JoinHandle<Result<(), RunError>>>);
+pub(super) struct Threads {
+    threads: Vec<JoinHandle<Result<(), RunError>>>,
+    intake: Arc<Intake>,
+}
 
 impl Threads {
+    pub(super) const fn new(intake: Arc<Intake>) -> Self {
+        Self {
+            threads: Vec::new(),
+            intake,
+        }
+    }
+
     /// Starts a thread for each worker, and returns after each has its CPU and its priority. If one
     /// is refused, all end.
     pub(super) fn start(
+        &mut self,
         workers: Vec<Worker>,
         settings: &Settings,
         placed: &Placed,
         runtime: &Arc<dyn Runtime>,
-    ) -> Result<Self, StartError> {
-        let mut threads = Self(Vec::with_capacity(workers.len()));
+    ) -> Result<(), StartError> {
         let (ready, told) = channel();
         let cpus = placed.cpus.iter().copied().chain(std::iter::repeat(None));
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
@@ -64,16 +75,11 @@ impl Threads {
                         Ok(())
                     }
                 });
-            threads.0.push(thread.map_err(StartError::system("start a worker's thread"))?);
+            let thread = thread.map_err(StartError::system("start a worker's thread"))?;
+            self.threads.push(thread);
         }
         drop(ready);
-        told.iter().collect::<Result<(), _>>()?;
-        Ok(threads)
-    }
-
-    /// Whether a worker has ended.
-    pub(super) fn any_ended(&self) -> bool {
-        self.0.is_empty() || self.0.iter().any(JoinHandle::is_finished)
+        told.iter().collect()
     }
 
     /// Waits until all workers have ended. The first error is returned; a panic of a worker goes on
@@ -81,7 +87,7 @@ impl Threads {
     pub(super) fn join(&mut self) -> Result<(), RunError> {
         let mut first = Ok(());
         let mut panicked = None;
-        for thread in self.0.drain(..) {
+        for thread in self.threads.drain(..) {
             match thread.join() {
                 Ok(result) => first = first.and(result),
                 Err(panic) => panicked = panicked.or(Some(panic)),
@@ -96,13 +102,45 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        for thread in self.0.drain(..) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.intake.stop();
+        for thread in self.threads.drain(..) {
             // The caller that wants the result calls `join`; a panic was printed by its thread.
             if let Ok(Err(error)) = thread.join() {
                 drop(error);
             }
         }
     }
+}
+
+/// Runs workers that a caller has driven until they have ended.
+pub(super) fn run_to_end(
+    mut workers: Vec<Worker>,
+    runtime: &dyn Runtime,
+) -> Result<(), RunError> {
+    let mut first = Ok(());
+    while !workers.is_empty() {
+        let mut sleeps = true;
+        workers.retain_mut(|worker| match worker.run(runtime.now()) {
+            Ok(Action::Done) => false,
+            Ok(action) => {
+                sleeps &= matches!(action, Action::Sleep { .. });
+                true
+            }
+            Err(error) => {
+                if first.is_ok() {
+                    first = Err(error);
+                }
+                false
+            }
+        });
+        if sleeps && !workers.is_empty() {
+            thread::sleep(END_POLL);
+        }
+    }
+    first
 }
 
 fn tell(ready: &Sender<Result<(), StartError>>, result: Result<(), StartError>) {
@@ -157,7 +195,7 @@ fn publish_usage(counters: &WorkerCounters) {
     counters.syscalls.add(THREAD_USAGE_SYSCALLS);
 }
 
-/// Runs a worker until it has ended.
+/// Runs a worker on this thread until it has ended.
 fn drive(mut worker: Worker, runtime: &dyn Runtime) -> Result<(), RunError> {
     let counters = Arc::clone(worker.counters());
     let mut poll = Poll::new();
@@ -207,6 +245,9 @@ fn sleep(
     woken.drain(..).for_each(|fd| worker.woken_by(fd));
     Ok(())
 }
+
+/// How often workers that wait for their devices at the end of a run are polled.
+const END_POLL: Duration = Duration::from_micros(100);
 
 /// Wakes a thread that waits for space.
 struct Unpark(Thread);

@@ -276,6 +276,7 @@ impl Worker {
             return Ok(Action::Yield);
         }
         self.over = true;
+        self.intake.worker_ended();
         self.ending.take().unwrap_or(Ok(())).map(|()| Action::Done)
     }
 
@@ -308,7 +309,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         // Also after a panic. The other workers end, and applications get `Closed`.
-        self.intake.stop();
+        self.intake.worker_ended();
         while !self.over {
             let abandon = |placed: &mut Placed| placed.part.abandon(DropReason::Shutdown);
             self.over = self.parts.iter_mut().map(abandon).fold(true, |all, one| all & one);

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn side(name: &str, rx: Features, tx: Features, wish: Features) -> Side {
+fn side(name: &str, rx: Features, tx: Features, wanted: Features) -> Side {
     Side {
         name: name.to_owned(),
         capabilities: Capabilities {
@@ -14,9 +14,9 @@ fn side(name: &str, rx: Features, tx: Features, wish: Features) -> Side {
             tx_gso_segments_max: 17,
             ..Capabilities::default()
         },
-        wishes: Wishes {
-            offload: wish,
-            ..Wishes::default()
+        config: PortConfig {
+            offload: wanted,
+            ..PortConfig::default()
         },
     }
 }
@@ -42,7 +42,7 @@ const TX_FEATURES: [Features; 8] = [
     Features::VLAN,
 ];
 
-/// Each feature alone, through every combination of device and wish on both ports.
+/// Each feature alone, through every combination of device and wanted on both ports.
 #[test]
 fn who_does_each_feature_and_why() {
     for feature in TX_FEATURES {
@@ -54,34 +54,34 @@ fn who_does_each_feature_and_why() {
                     Features::ALL
                 }
             };
-            let (rx, rx_wish, tx, tx_wish) = (without(0), without(1), without(2), without(3));
-            let from = side("in0", rx, Features::ALL, rx_wish);
-            let to = side("out0", Features::ALL, tx, tx_wish);
+            let (rx, rx_wanted, tx, tx_wanted) = (without(0), without(1), without(2), without(3));
+            let from = side("in0", rx, Features::ALL, rx_wanted);
+            let to = side("out0", Features::ALL, tx, tx_wanted);
             let plan = plan(&from, &to).expect("a plan");
             let got = decision(&plan.directions[0], feature);
-            let has = |device: Features, wish: Features| {
-                device.contains(feature) && wish.contains(feature)
+            let has = |device: Features, wanted: Features| {
+                device.contains(feature) && wanted.contains(feature)
             };
-            // The wish is named before the device: it is what the user can change.
-            let cause = |wish: Features| {
-                if wish.contains(feature) {
+            // The wanted is named before the device: it is what the user can change.
+            let cause = |wanted: Features| {
+                if wanted.contains(feature) {
                     "the device does not offer it"
                 } else {
                     "switched off by offload="
                 }
             };
             let what = described(feature);
-            let (who, why) = if !has(rx, rx_wish) {
+            let (who, why) = if !has(rx, rx_wanted) {
                 (
                     Who::NotNeeded,
-                    format!("in0 hands over no {what}: {}", cause(rx_wish)),
+                    format!("in0 hands over no {what}: {}", cause(rx_wanted)),
                 )
-            } else if !has(tx, tx_wish) {
+            } else if !has(tx, tx_wanted) {
                 (
                     Who::Software,
                     format!(
                         "in0 hands over {what}, and out0 takes none: {}",
-                        cause(tx_wish)
+                        cause(tx_wanted)
                     ),
                 )
             } else {
@@ -99,7 +99,7 @@ fn who_does_each_feature_and_why() {
 fn merging_is_the_ingress_devices_where_it_can() {
     for coalesce in [Coalesce::Auto, Coalesce::Off, Coalesce::On] {
         let mut from = able("in0");
-        from.wishes.coalesce = coalesce;
+        from.config.coalesce = coalesce;
         let direction = &plan(&from, &able("out0")).unwrap().directions[0];
         let got = decision(direction, Features::LARGE_RECEIVE);
         assert_eq!(got.who, Who::Device);
@@ -136,12 +136,12 @@ fn who_merges_in_software_and_why_not() {
     assert_eq!(how, Some(usual));
     // What the ingress device may use is no matter of what software does.
     let mut plain = from();
-    plain.wishes.offload = F::NONE;
+    plain.config.offload = F::NONE;
     assert_eq!(decide(&plain, &to()).0, Some(usual));
 
-    let wished = |coalesce| {
+    let wanted = |coalesce| {
         let mut from = from();
-        from.wishes.coalesce = coalesce;
+        from.config.coalesce = coalesce;
         from
     };
     for (coalesce, semantics, mode) in [
@@ -155,7 +155,7 @@ fn who_merges_in_software_and_why_not() {
             mode,
             ..usual
         };
-        assert_eq!(decide(&wished(coalesce), &to()).0, Some(expected));
+        assert_eq!(decide(&wanted(coalesce), &to()).0, Some(expected));
     }
     let against = |from: &Side, to: &Side, cause: &str| {
         let (how, why) = decide(from, to);
@@ -163,23 +163,23 @@ fn who_merges_in_software_and_why_not() {
         let lead = "packets from in0 go on as large as they arrive: ";
         assert_eq!(why, format!("{lead}{cause}"));
     };
-    against(&wished(Coalesce::Off), &to(), "switched off by coalesce=");
+    against(&wanted(Coalesce::Off), &to(), "switched off by coalesce=");
     let mut none = from();
     none.capabilities.input = Input::None;
     against(&none, &to(), "none ever come");
     let small = side("out0", F::NONE, F::CSUM, F::ALL);
-    against(&wished(Coalesce::On), &small, "out0 takes no large ones");
-    let mut unwished = to();
-    unwished.wishes.offload = F::CSUM;
-    against(&from(), &unwished, "out0 takes no large ones");
+    against(&wanted(Coalesce::On), &small, "out0 takes no large ones");
+    let mut unwanted = to();
+    unwanted.config.offload = F::CSUM;
+    against(&from(), &unwanted, "out0 takes no large ones");
     let mut single = to();
-    single.wishes.segments = Some(2);
+    single.config.segments = Some(2);
     against(&from(), &single, "out0 takes none of several segments");
     let mut file = to();
     file.capabilities.gso_pays = false;
     let cause = "out0 would gain nothing by merging (coalesce=on does it anyway)";
     against(&from(), &file, cause);
-    assert_eq!(decide(&wished(Coalesce::On), &file).0, Some(usual));
+    assert_eq!(decide(&wanted(Coalesce::On), &file).0, Some(usual));
     let large = side("in0", all, F::NONE, F::ALL);
     let cause = "they are large already (coalesce=on merges the others)";
     against(&large, &to(), cause);
@@ -190,7 +190,7 @@ fn who_merges_in_software_and_why_not() {
     let four = side("out0", F::NONE, F::CSUM4 | F::TSO4, F::ALL);
     assert_eq!(decide(&from(), &four).0.map(|how| how.kinds), Some(F::TSO4));
     let mut both = large;
-    both.wishes.coalesce = Coalesce::On;
+    both.config.coalesce = Coalesce::On;
     assert_eq!(decide(&both, &to()).0, Some(usual));
 }
 
@@ -198,20 +198,20 @@ fn who_merges_in_software_and_why_not() {
 #[test]
 fn what_a_feature_needs_is_the_reason_when_it_is_missing() {
     use Features as F;
-    let reason = |wish: F, feature: F| {
-        let to = side("out0", F::ALL, F::ALL, wish);
+    let reason = |wanted: F, feature: F| {
+        let to = side("out0", F::ALL, F::ALL, wanted);
         let plan = plan(&able("in0"), &to).unwrap();
         let got = decision(&plan.directions[0], feature).clone();
         assert_eq!(got.who, Who::Software);
         got.why
     };
-    for (wish, feature) in [
+    for (wanted, feature) in [
         (F::ALL.without(F::CSUM4), F::TSO4),
         (F::ALL.without(F::CSUM4), F::USO4),
         (F::ALL.without(F::CSUM6), F::TSO6),
         (F::TSO4, F::TSO4),
     ] {
-        let why = reason(wish, feature);
+        let why = reason(wanted, feature);
         assert!(
             why.ends_with("it needs the checksum offload, which is not in use"),
             "{why}"
@@ -238,21 +238,21 @@ fn unlike_links_are_refused_in_one_line() {
 }
 
 #[test]
-fn queues_are_one_or_what_is_wished_and_possible() {
+fn queues_are_one_or_what_is_requested_and_possible() {
     let with = |queues, queues_max| {
         let mut port = able("p0");
-        port.wishes.queues = queues;
+        port.config.queues = queues;
         port.capabilities.queues_max = queues_max;
         port
     };
-    for (wish, max, expected) in [(None, 8, 1), (Some(8), 8, 8), (Some(256), 1000, 256)] {
-        let plan = plan(&with(wish, max), &able("other")).unwrap();
+    for (wanted, max, expected) in [(None, 8, 1), (Some(8), 8, 8), (Some(256), 1000, 256)] {
+        let plan = plan(&with(wanted, max), &able("other")).unwrap();
         assert_eq!(
             [plan.attach[0].queues, plan.attach[1].queues],
             [expected, 1]
         );
     }
-    for (wish, max, line) in [
+    for (wanted, max, line) in [
         (
             0,
             8,
@@ -269,7 +269,7 @@ fn queues_are_one_or_what_is_wished_and_possible() {
             "p0: queues=257 is out of range: the port can have 1 to 256",
         ),
     ] {
-        let bad = with(Some(wish), max);
+        let bad = with(Some(wanted), max);
         assert_eq!(plan(&bad, &able("other")).unwrap_err().to_string(), line);
         assert_eq!(plan(&able("other"), &bad).unwrap_err().to_string(), line);
     }
@@ -280,7 +280,7 @@ fn queues_are_one_or_what_is_wished_and_possible() {
 #[test]
 fn a_segment_limit_works_on_the_way_to_its_port() {
     let mut a = able("a");
-    a.wishes.segments = Some(8);
+    a.config.segments = Some(8);
     let plan_a = plan(&a, &able("b")).unwrap();
     let buffers = |plan: &Plan| plan.attach.map(|attach| attach.rx_buffers);
     assert_eq!(buffers(&plan_a), [RxBuffers::Whole, RxBuffers::Pieces]);
@@ -290,15 +290,15 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
     assert_eq!(ba.limits.advertised(), 7);
 
     let mut b = able("b");
-    b.wishes.rx_buffers = Some(RxBuffers::Whole);
+    b.config.rx_buffers = Some(RxBuffers::Whole);
     assert_eq!(buffers(&plan(&a, &b).unwrap()), [RxBuffers::Whole; 2]);
-    b.wishes.segments = Some(100);
-    a.wishes.rx_buffers = None;
+    b.config.segments = Some(100);
+    a.config.rx_buffers = None;
     let both = plan(&a, &b).unwrap();
     assert_eq!(buffers(&both), [RxBuffers::Pieces, RxBuffers::Whole]);
     // Never above the device's own.
     assert_eq!(both.directions[0].limits.segments_max, 17);
-    a.wishes.segments = Some(1);
+    a.config.segments = Some(1);
     assert_eq!(plan(&a, &b).unwrap().directions[1].limits.advertised(), 1);
     let none = plan(&able("a"), &able("b")).unwrap();
     assert_eq!(buffers(&none), [RxBuffers::Whole; 2]);
@@ -330,9 +330,9 @@ fn any_side(name: &'static str) -> impl Strategy<Value = Side> {
         prop::option::of(1..=128usize),
         1..=40usize,
     )
-        .prop_map(move |(rx, tx, wish, segments, most)| {
-            let mut side = side(name, rx, tx, wish);
-            side.wishes.segments = segments;
+        .prop_map(move |(rx, tx, wanted, segments, most)| {
+            let mut side = side(name, rx, tx, wanted);
+            side.config.segments = segments;
             side.capabilities.tx_segments_max = most;
             side
         })
@@ -340,7 +340,7 @@ fn any_side(name: &'static str) -> impl Strategy<Value = Side> {
 
 /// The laws of one direction.
 fn check(from: &Side, to: &Side, attach: &Attach, direction: &Direction) {
-    let within = |device: Features, side: &Side| device.intersection(side.wishes.offload);
+    let within = |device: Features, side: &Side| device.intersection(side.config.offload);
     assert!(within(from.capabilities.rx, from).contains(attach.rx));
     assert!(within(to.capabilities.tx, to).contains(direction.tx));
     for set in [attach.rx, direction.tx] {
@@ -387,9 +387,9 @@ fn check(from: &Side, to: &Side, attach: &Attach, direction: &Direction) {
     let limits = &direction.limits;
     assert!(limits.segments_max >= 1 && limits.segments_max <= to.capabilities.tx_segments_max);
     assert!(
-        to.wishes
+        to.config
             .segments
-            .is_none_or(|wish| limits.segments_max <= wish)
+            .is_none_or(|wanted| limits.segments_max <= wanted)
     );
     assert!(limits.advertised() >= 1);
     assert!(limits.advertised() < limits.segments_max.min(limits.gso_segments_max).max(2));
@@ -410,14 +410,14 @@ proptest! {
         prop_assert_eq!(directions, both.directions);
     }
 
-    /// Wishing for less never makes a device do more.
+    /// Fewer requested offloads never make a device do more.
     #[test]
-    fn fewer_wishes_never_add_work_to_a_device(
+    fn fewer_requested_offloads_never_add_work_to_a_device(
         a in any_side("a0"), b in any_side("b0"), less in features(),
     ) {
         let before = plan(&a, &b).unwrap();
         let mut modest = b.clone();
-        modest.wishes.offload = b.wishes.offload.without(less);
+        modest.config.offload = b.config.offload.without(less);
         let after = plan(&a, &modest).unwrap();
         prop_assert!(before.directions[0].tx.contains(after.directions[0].tx));
         prop_assert!(before.attach[1].rx.contains(after.attach[1].rx));

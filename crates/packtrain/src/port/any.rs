@@ -17,6 +17,7 @@ use crate::driver::{
 use crate::packet::Arena;
 use crate::time::Instant;
 use std::os::fd::BorrowedFd;
+use std::task::Waker;
 
 macro_rules! any_port {
     ($($variant:ident: $driver:ty, $rx:ty, $tx:ty;)*) => {
@@ -86,6 +87,10 @@ macro_rules! any_port {
                 match self { $(Self::$variant(rx) => rx.receive(now, burst),)* }
             }
 
+            fn set_interrupt(&mut self, interrupt: Waker) {
+                match self { $(Self::$variant(rx) => rx.set_interrupt(interrupt),)* }
+            }
+
             fn arm(&mut self) -> Armed {
                 match self { $(Self::$variant(rx) => rx.arm(),)* }
             }
@@ -124,15 +129,19 @@ macro_rules! any_port {
                 match self { $(Self::$variant(tx) => tx.encap_batch(batch),)* }
             }
 
-            fn flush(&mut self) -> Result<(), DeviceError> {
-                match self { $(Self::$variant(tx) => tx.flush(),)* }
+            fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+                match self { $(Self::$variant(tx) => tx.flush(now),)* }
             }
 
-            fn reclaim(&mut self, completed: &mut Completed) {
-                match self { $(Self::$variant(tx) => tx.reclaim(completed),)* }
+            fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+                match self { $(Self::$variant(tx) => tx.reclaim(now, completed),)* }
             }
 
-            fn arm(&mut self) -> Armed {
+            fn set_interrupt(&mut self, interrupt: Waker) {
+                match self { $(Self::$variant(tx) => tx.set_interrupt(interrupt),)* }
+            }
+
+            fn arm(&mut self) -> Option<Armed> {
                 match self { $(Self::$variant(tx) => tx.arm(),)* }
             }
 
@@ -154,6 +163,10 @@ macro_rules! any_port {
 
             fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
                 match self { $(Self::$variant(tx) => tx.wake(),)* }
+            }
+
+            fn next_at(&self) -> Option<Instant> {
+                match self { $(Self::$variant(tx) => tx.next_at(),)* }
             }
 
             fn doorbells(&self) -> u64 {

@@ -13,4 +13,4 @@ mod vnet;
 pub mod wrap;
 
 pub use any::{AnyPort, AnyRx, AnyTx};
-pub use open::{OpenError, OpenErrorKind, open, open_pair};
+pub use open::{OpenError, OpenErrorKind, open, open_pair, open_spec};

@@ -214,7 +214,7 @@ impl TxDescriptors for NullTx {
         Ok(Accepted::Complete)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         if self.batch > 0 {
             let (packets, bytes) = (&mut self.batch, &mut self.batch_bytes);
             add(&self.counts.taken, std::mem::take(packets));

@@ -4,12 +4,14 @@ use super::any::AnyPort;
 use super::null::{Null, NullConfig, Source};
 use super::pcap::{self, Pcap, PcapRead, PcapWrite, format_of};
 use super::sim::{Sim, SimConfig};
-use super::spec::{NullOptions, Pace, PcapOptions, PortKind, PortSpec, SimOptions, TunTapOptions};
+use super::spec::{
+    NullOptions, Pace, PcapOptions, PortKind, PortSpec, SimOptions, SpecError, TunTapOptions,
+};
 use super::sys::tun::adopt;
 use super::tap::{Tap, TapConfig, TapKind};
 use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Trace, Vlan};
 use crate::advice;
-use crate::driver::{DeviceError, Driver};
+use crate::driver::{DeviceError, Driver, Port};
 use packtrain_offload::offload::LinkType;
 use rustix::io::Errno;
 use std::fmt;
@@ -107,13 +109,27 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// Opens one port from its text, such as `tap:tap0,queues=4` ([`PortSpec`]). A port that can have
+/// either link type and does not say which is an Ethernet port.
+///
+/// # Errors
+///
+/// [`OpenError`], also if the text is not a port.
+pub fn open(text: &str) -> Result<Port<AnyPort>, OpenError> {
+    let spec: PortSpec = text.parse().map_err(|error: SpecError| OpenError {
+        kind: OpenErrorKind::Usage,
+        text: error.to_string(),
+    })?;
+    open_spec(&spec, LinkType::Ethernet)
+}
+
 /// Opens one port. `link` is for a port that can have either link type and does not say which: a
 /// file to write, a simulated NIC.
 ///
 /// # Errors
 ///
 /// [`OpenError`].
-pub fn open(spec: &PortSpec, link: LinkType) -> Result<AnyPort, OpenError> {
+pub fn open_spec(spec: &PortSpec, link: LinkType) -> Result<Port<AnyPort>, OpenError> {
     let port = match &spec.kind {
         PortKind::Tap(options) => open_tap(spec, TapKind::Tap, options).map(AnyPort::Tap),
         PortKind::Tun(options) => open_tap(spec, TapKind::Tun, options).map(AnyPort::Tap),
@@ -122,7 +138,10 @@ pub fn open(spec: &PortSpec, link: LinkType) -> Result<AnyPort, OpenError> {
         PortKind::Sim(options) => open_sim(spec, options, link).map(AnyPort::Sim),
     };
     let port = port.map_err(|error| OpenError::device(spec, &error))?;
-    wrap(port, spec)
+    Ok(Port {
+        driver: wrap(port, spec)?,
+        config: spec.config,
+    })
 }
 
 /// Opens two ports to be joined: one that leaves its link type open takes the other's.
@@ -130,13 +149,13 @@ pub fn open(spec: &PortSpec, link: LinkType) -> Result<AnyPort, OpenError> {
 /// # Errors
 ///
 /// [`OpenError`] of the first that cannot be opened.
-pub fn open_pair(a: &PortSpec, b: &PortSpec) -> Result<[AnyPort; 2], OpenError> {
+pub fn open_pair(a: &PortSpec, b: &PortSpec) -> Result<[Port<AnyPort>; 2], OpenError> {
     if takes_any_link(a) && !takes_any_link(b) {
-        let other = open(b, LinkType::Ethernet)?;
-        return Ok([open(a, other.capabilities().link)?, other]);
+        let other = open_spec(b, LinkType::Ethernet)?;
+        return Ok([open_spec(a, other.driver.capabilities().link)?, other]);
     }
-    let first = open(a, LinkType::Ethernet)?;
-    let second = open(b, first.capabilities().link)?;
+    let first = open_spec(a, LinkType::Ethernet)?;
+    let second = open_spec(b, first.driver.capabilities().link)?;
     Ok([first, second])
 }
 
@@ -150,10 +169,10 @@ fn takes_any_link(spec: &PortSpec) -> bool {
 
 fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<Tap, DeviceError> {
     if options.fds.is_empty() {
-        let queues = spec.wishes.queues.unwrap_or(1);
+        let queues = spec.config.queues.unwrap_or(1);
         let config = TapConfig {
             queues,
-            wish: spec.wishes.offload,
+            offload: spec.config.offload,
             ..TapConfig::new(kind, &spec.name)
         };
         return Tap::open(&config);
@@ -163,7 +182,7 @@ fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<T
         source,
     };
     let fds: io::Result<Vec<_>> = options.fds.iter().map(|&fd| adopt(fd)).collect();
-    let tap = Tap::from_fds(fds.map_err(failed)?, spec.wishes.offload)?;
+    let tap = Tap::from_fds(fds.map_err(failed)?, spec.config.offload)?;
     if tap.kind() != kind {
         let (is, say) = match tap.kind() {
             TapKind::Tap => ("TAP", "tap"),
@@ -225,10 +244,10 @@ fn open_null(options: &NullOptions) -> Null {
 
 fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim, DeviceError> {
     let usual = SimConfig::default();
-    let segments = spec.wishes.segments.unwrap_or(usual.segments);
+    let segments = spec.config.segments.unwrap_or(usual.segments);
     let config = SimConfig {
         link: options.link.unwrap_or(link),
-        queues: spec.wishes.queues.unwrap_or(usual.queues),
+        queues: spec.config.queues.unwrap_or(usual.queues),
         tx_ring: options.rings.unwrap_or(usual.tx_ring),
         rx_ring: options.rings.unwrap_or(usual.rx_ring),
         segments,
@@ -287,6 +306,18 @@ fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, OpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::Features;
+
+    #[test]
+    fn a_port_has_the_settings_of_its_text() {
+        let port = open("sim:queues=2,offload=off,link=ip").expect("in memory");
+        assert_eq!(port.driver.capabilities().link, LinkType::RawIp);
+        assert_eq!(port.config.queues, Some(2));
+        assert_eq!(port.config.offload, Features::NONE);
+        let error = open("taq:a").expect_err("no such kind");
+        assert_eq!(error.kind(), OpenErrorKind::Usage);
+        assert!(error.to_string().contains("did you mean 'tap'?"), "{error}");
+    }
 
     #[test]
     fn what_a_capture_fails_with_is_not_taken_for_the_port_behind_it() {
@@ -322,8 +353,7 @@ mod tests {
 
     #[test]
     fn a_capture_whose_device_is_full_is_told_so() {
-        let spec: PortSpec = "null:capture=/dev/full".parse().expect("a spec");
-        let line = open(&spec, LinkType::Ethernet)
+        let line = open("null:capture=/dev/full")
             .expect_err("it is full")
             .to_string();
         assert!(

@@ -691,7 +691,7 @@ impl TxDescriptors for PcapTx {
         }
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         self.0.as_mut().map_or(Ok(()), |sink| sink.flush())
     }
 

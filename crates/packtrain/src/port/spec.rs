@@ -5,7 +5,7 @@
 //!
 //! let spec: PortSpec = "tap:tap0,queues=4,offload=csum+tso".parse()?;
 //! assert!(matches!(spec.kind, PortKind::Tap(_)));
-//! assert_eq!((spec.name.as_str(), spec.wishes.queues), ("tap0", Some(4)));
+//! assert_eq!((spec.name.as_str(), spec.config.queues), ("tap0", Some(4)));
 //! # Ok::<(), packtrain::port::spec::SpecError>(())
 //! ```
 //!
@@ -25,7 +25,7 @@ pub use keys::{KEYS, Key};
 
 use super::sim::{CompletionDelay, Far, Interrupts};
 use crate::capture::Format;
-use crate::driver::{Coalesce, Features, SettingError, Wishes};
+use crate::driver::{Coalesce, Features, PortConfig, SettingError};
 use keys::{KINDS, NOT_BUILT, nearest};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -50,7 +50,7 @@ pub struct PortSpec {
     /// What every kind can be asked for. Offloads come with what they need: never a TSO without its
     /// checksum. Segments are for `sim:` the device's own limit, else one lower than the device's.
     /// Queues are as many as descriptors when `fd=` is given.
-    pub wishes: Wishes,
+    pub config: PortConfig,
     /// What to wrap around the driver.
     pub wrappers: Wrappers,
 }
@@ -163,7 +163,7 @@ pub struct NullOptions {
 }
 
 /// Keys of `sim:` only. `None` is the driver's default. Its segment limit is
-/// [`Wishes::segments`], its seed [`Wrappers::seed`].
+/// [`PortConfig::segments`], its seed [`Wrappers::seed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimOptions {
     /// Descriptors of each ring.
@@ -247,7 +247,7 @@ impl FromStr for PortSpec {
         let mut spec = Self {
             kind: PortKind::parse(kind)?,
             name: String::new(),
-            wishes: Wishes::default(),
+            config: PortConfig::default(),
             wrappers: Wrappers::default(),
         };
         let mut items = value::Items::new(rest);
@@ -340,7 +340,7 @@ impl PortSpec {
                 key.takes
             )));
         }
-        let work = &mut self.wishes.work;
+        let work = &mut self.config.work;
         match key.name {
             "dispatch" => work.dispatch = parsed(value)?,
             "moderation" => work.moderation = parsed(value)?,
@@ -366,11 +366,11 @@ impl PortSpec {
         use value::{chance, number, one_of, time};
         let wrap = &mut self.wrappers;
         match key {
-            "queues" => self.wishes.queues = Some(number(value, keys::QUEUES)?),
-            "offload" => self.wishes.offload = value::offload(value)?,
-            "segs" => self.wishes.segments = Some(number(value, keys::SEGMENTS)?),
-            "rx" => self.wishes.rx_buffers = *one_of(value, value::RX)?,
-            "coalesce" => self.wishes.coalesce = *one_of(value, value::COALESCE)?,
+            "queues" => self.config.queues = Some(number(value, keys::QUEUES)?),
+            "offload" => self.config.offload = value::offload(value)?,
+            "segs" => self.config.segments = Some(number(value, keys::SEGMENTS)?),
+            "rx" => self.config.rx_buffers = *one_of(value, value::RX)?,
+            "coalesce" => self.config.coalesce = *one_of(value, value::COALESCE)?,
             "capture" => wrap.capture = Some(value::path(value)?),
             "drop" => wrap.drop = chance(value)?,
             "duplicate" => wrap.duplicate = chance(value)?,
@@ -393,7 +393,7 @@ impl PortSpec {
                 if given == 0 || !self.name.is_empty() {
                     value::interface_name(&self.name, kind)?;
                 }
-                if given > 0 && *self.wishes.queues.get_or_insert(given) != given {
+                if given > 0 && *self.config.queues.get_or_insert(given) != given {
                     return Err(SpecError(format!(
                         "queues= and fd= differ: fd= has {given} of them, one for each queue; \
                          leave queues= out"
@@ -473,21 +473,21 @@ impl fmt::Display for PortSpec {
         let first = self.name.is_empty() && !self.kind.is_named();
         let mut keys = Printer { f, first };
         if !matches!(&self.kind, PortKind::Tap(o) | PortKind::Tun(o) if !o.fds.is_empty()) {
-            keys.some("queues", self.wishes.queues)?;
+            keys.some("queues", self.config.queues)?;
         }
-        if self.wishes.offload != Features::ALL {
-            keys.some("offload", Some(value::offload_text(self.wishes.offload)))?;
+        if self.config.offload != Features::ALL {
+            keys.some("offload", Some(value::offload_text(self.config.offload)))?;
         }
-        keys.some("segs", self.wishes.segments)?;
-        if self.wishes.rx_buffers.is_some() {
-            keys.some("rx", value::name_of(&self.wishes.rx_buffers, value::RX))?;
+        keys.some("segs", self.config.segments)?;
+        if self.config.rx_buffers.is_some() {
+            keys.some("rx", value::name_of(&self.config.rx_buffers, value::RX))?;
         }
-        if self.wishes.coalesce != Coalesce::default() {
-            let word = value::name_of(&self.wishes.coalesce, value::COALESCE);
+        if self.config.coalesce != Coalesce::default() {
+            let word = value::name_of(&self.config.coalesce, value::COALESCE);
             keys.some("coalesce", word)?;
         }
-        keys.some("dispatch", self.wishes.work.dispatch)?;
-        keys.some("moderation", self.wishes.work.moderation)?;
+        keys.some("dispatch", self.config.work.dispatch)?;
+        keys.some("moderation", self.config.work.moderation)?;
         self.kind.print(&mut keys)?;
         let wrap = &self.wrappers;
         let capture = wrap.capture.as_ref().map(|path| path.to_string_lossy());

@@ -48,7 +48,7 @@ pub struct TapConfig {
     /// Queues to open: 1 to [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
     pub queues: usize,
     /// Offloads to use at most, in both directions.
-    pub wish: Features,
+    pub offload: Features,
     /// Fail if the interface exists.
     pub exclusive: bool,
 }
@@ -61,7 +61,7 @@ impl TapConfig {
             kind,
             name: name.to_owned(),
             queues: 1,
-            wish: Features::ALL,
+            offload: Features::ALL,
             exclusive: false,
         }
     }
@@ -91,7 +91,7 @@ impl Tap {
     }
 
     /// Takes over descriptors that are attached to an interface: its queues, 1 to [`QUEUES_MAX`].
-    /// Name, kind and header size are read back from them; of `wish`, as much is used as they
+    /// Name, kind and header size are read back from them; of `offload`, as much is used as they
     /// allow.
     ///
     /// [`QUEUES_MAX`]: crate::limits::QUEUES_MAX
@@ -100,8 +100,8 @@ impl Tap {
     ///
     /// [`DeviceError::Unsupported`] when they are no descriptors of one TUN or TAP interface, or
     /// set up with packet information; [`DeviceError::Failed`] when the system refuses.
-    pub fn from_fds(fds: Vec<OwnedFd>, wish: Features) -> Result<Self, DeviceError> {
-        Self::new(setup::adopt(fds, wish)?)
+    pub fn from_fds(fds: Vec<OwnedFd>, offload: Features) -> Result<Self, DeviceError> {
+        Self::new(setup::adopt(fds, offload)?)
     }
 
     fn new(opened: Opened) -> Result<Self, DeviceError> {

@@ -15,6 +15,7 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 use throttle::Throttle;
 
@@ -257,6 +258,11 @@ impl<R: RxDescriptors> RxQueue<R> {
             counters.wakeups.add(1);
         }
         counters.moderation_changes.set(self.throttle.changes());
+    }
+
+    /// Gives the device the interrupt of this queue ([`RxDescriptors::set_interrupt`]).
+    pub fn set_interrupt(&mut self, interrupt: Waker) {
+        self.device.set_interrupt(interrupt);
     }
 
     /// Asks for a wake-up when a packet arrives; during a delay, when as many packets wait as end

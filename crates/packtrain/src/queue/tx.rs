@@ -78,6 +78,8 @@ pub struct TxQueue<T> {
     unasked: usize,
     /// Nothing was given to it since the last step.
     quiet: bool,
+    /// When to poll a device that was armed and raises nothing.
+    recheck_at: Option<Instant>,
     /// What a doorbell failed with where nobody could be told.
     failed: Option<DeviceError>,
     /// As of the last step.
@@ -141,6 +143,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             link_down: false,
             unasked: 0,
             quiet: true,
+            recheck_at: None,
             failed: None,
             now: Instant::default(),
             counters,
@@ -269,7 +272,7 @@ impl<T: TxDescriptors> TxQueue<T> {
 
     fn flush(&mut self) -> Result<(), DeviceError> {
         self.doorbell.rung();
-        self.device.flush()
+        self.device.flush(self.now)
     }
 
     fn count_calls(&self) {
@@ -382,7 +385,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             if self.doorbell.is_owed() {
                 self.flush()?;
             }
-            if tried_reclaim || self.reclaim() == 0 {
+            if tried_reclaim || self.reclaim(self.now) == 0 {
                 if stall == Stall::NoDescriptor {
                     self.counters.no_desc.add(1);
                 }

@@ -6,7 +6,6 @@ use crate::world::{self, PacketSocket, in_namespace};
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::{Driver, Features};
 use packtrain::driver_conformance;
-use packtrain::port::spec::PortSpec;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::{self, AnyPort};
 use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
@@ -217,22 +216,21 @@ impl<D: Driver> Rig for Line<D> {
     }
 }
 
-fn line(kind: TapKind, wish: Features) -> Result<Line<Tap>, Skip> {
+fn line(kind: TapKind, offload: Features) -> Result<Line<Tap>, Skip> {
     let config = TapConfig {
-        wish,
+        offload,
         ..TapConfig::new(kind, NAME)
     };
     let tap = Tap::open(&config).expect("it opens");
-    assert_eq!(tap.capabilities().rx.is_empty(), wish.is_empty());
+    assert_eq!(tap.capabilities().rx.is_empty(), offload.is_empty());
     Ok(Line::new(tap))
 }
 
 /// The interface as a program opens it: from its spec, in the closed set of ports.
 fn from_spec(kind: &str) -> Result<Line<AnyPort>, Skip> {
-    let spec: PortSpec = format!("{kind}:{NAME},queues=1").parse().expect("a spec");
-    let port = port::open(&spec, LinkType::Ethernet).expect("it opens");
-    assert!(matches!(port, AnyPort::Tap(_)));
-    Ok(Line::new(port))
+    let port = port::open(&format!("{kind}:{NAME},queues=1")).expect("it opens");
+    assert!(matches!(port.driver, AnyPort::Tap(_)));
+    Ok(Line::new(port.driver))
 }
 
 fn within(name: &'static str, case: fn()) {

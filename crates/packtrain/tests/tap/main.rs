@@ -149,8 +149,8 @@ fn a_persistent_interface_keeps_nothing_of_its_last_user() {
             set_int(&stale, libc::TUNSETVNETHDRSZ, 100);
             set_value(&stale, libc::TUNSETOFFLOAD, 0x6f);
             drop(stale);
-            for wish in [Features::NONE, Features::ALL, CSUM, Features::ALL] {
-                let mut port = open_with(TapKind::Tun, "pt0", wish, RxBuffers::Whole);
+            for offload in [Features::NONE, Features::ALL, CSUM, Features::ALL] {
+                let mut port = open_with(TapKind::Tun, "pt0", offload, RxBuffers::Whole);
                 configure("pt0", 1, 1);
                 assert_eq!(
                     world::queue_length("pt0"),
@@ -158,8 +158,8 @@ fn a_persistent_interface_keeps_nothing_of_its_last_user() {
                     "the length was set by another"
                 );
                 let features = port.tap.capabilities().rx;
-                assert!(wish.contains(features));
-                assert_udp_train(&mut port, features, &format!("{wish:?}"));
+                assert!(offload.contains(features));
+                assert_udp_train(&mut port, features, &format!("{offload:?}"));
                 set_up("pt0", false);
             }
             let plain = raw_tun("pt0", TUN).expect("it attaches without a header");
@@ -172,9 +172,9 @@ fn a_persistent_interface_keeps_nothing_of_its_last_user() {
 }
 
 #[test]
-fn offloads_are_what_was_wished_for() {
-    in_namespace("offloads_are_what_was_wished_for", || {
-        let wishes = [
+fn offloads_are_what_was_requested() {
+    in_namespace("offloads_are_what_was_requested", || {
+        let sets = [
             Features::NONE,
             CSUM,
             CSUM | Features::TSO,
@@ -182,12 +182,12 @@ fn offloads_are_what_was_wished_for() {
             Features::ALL,
         ];
         for kind in [TapKind::Tun, TapKind::Tap] {
-            for wish in wishes {
+            for offload in sets {
                 for buffers in [RxBuffers::Whole, RxBuffers::Pieces] {
-                    let mut port = open_with(kind, "pt0", wish, buffers);
+                    let mut port = open_with(kind, "pt0", offload, buffers);
                     let capabilities = port.tap.capabilities();
                     assert_eq!(capabilities.rx, capabilities.tx);
-                    let uso = wish.contains(Features::USO);
+                    let uso = offload.contains(Features::USO);
                     if uso && !capabilities.rx.contains(Features::USO) {
                         let told = capabilities.notes.iter().any(|note| note.contains("uso4"));
                         assert!(told, "{:?}", capabilities.notes);
@@ -196,7 +196,7 @@ fn offloads_are_what_was_wished_for() {
                     if kind == TapKind::Tap {
                         world::add_neighbour("pt0", 1, 2, [2, 0, 0, 0, 0, 2]);
                     }
-                    let context = format!("{kind:?} {wish:?} {buffers:?}");
+                    let context = format!("{kind:?} {offload:?} {buffers:?}");
                     assert_udp_train(&mut port, capabilities.rx, &context);
                 }
             }
@@ -795,11 +795,11 @@ fn kernel_tcp_passes_between_two_namespaces_with_any_offloads() {
                 (Features::NONE, Features::NONE, RxBuffers::Whole),
             ];
             for kind in [TapKind::Tun, TapKind::Tap] {
-                for (wish_a, wish_b, buffers) in combinations {
-                    let context = format!("{kind:?} {wish_a:?} {wish_b:?} {buffers:?}");
+                for (offload_a, offload_b, buffers) in combinations {
+                    let context = format!("{kind:?} {offload_a:?} {offload_b:?} {buffers:?}");
                     let arena = Arena::new(ArenaConfig::default()).expect("memory");
-                    let mut a = open_in(kind, "pt0", wish_a, buffers, &arena);
-                    let mut b = away.run(|| open_in(kind, "pt1", wish_b, buffers, &arena));
+                    let mut a = open_in(kind, "pt0", offload_a, buffers, &arena);
+                    let mut b = away.run(|| open_in(kind, "pt1", offload_b, buffers, &arena));
                     configure("pt0", 1, 1);
                     away.run(|| configure("pt1", 1, 2));
                     let done = AtomicBool::new(false);
@@ -817,8 +817,8 @@ fn kernel_tcp_passes_between_two_namespaces_with_any_offloads() {
                         ends.unwrap_or_else(|_| panic!("{context}"));
                         gso
                     });
-                    for (gso, wish) in gso.into_iter().zip([wish_a, wish_b]) {
-                        assert_eq!(gso > 0, wish.contains(Features::TSO), "{context}: {gso}");
+                    for (gso, offload) in gso.into_iter().zip([offload_a, offload_b]) {
+                        assert_eq!(gso > 0, offload.contains(Features::TSO), "{context}: {gso}");
                     }
                     assert_accounts(&mut a, &context);
                     assert_accounts(&mut b, &context);

@@ -30,20 +30,20 @@ pub fn open(kind: TapKind, name: &str) -> Port {
     open_with(kind, name, Features::ALL, RxBuffers::Whole)
 }
 
-pub fn open_with(kind: TapKind, name: &str, wish: Features, buffers: RxBuffers) -> Port {
+pub fn open_with(kind: TapKind, name: &str, offload: Features, buffers: RxBuffers) -> Port {
     let arena = Arena::new(ArenaConfig::small()).expect("memory");
-    open_in(kind, name, wish, buffers, &arena)
+    open_in(kind, name, offload, buffers, &arena)
 }
 
 pub fn open_in(
     kind: TapKind,
     name: &str,
-    wish: Features,
+    offload: Features,
     buffers: RxBuffers,
     arena: &Arena,
 ) -> Port {
     let config = TapConfig {
-        wish,
+        offload,
         ..TapConfig::new(kind, name)
     };
     let tap = Tap::open(&config).expect("the interface opens");

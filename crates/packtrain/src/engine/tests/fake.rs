@@ -1,6 +1,6 @@
 //! Devices in memory whose every answer a test decides, and two of them joined.
 
-use crate::driver::Wishes;
+use crate::driver::PortConfig;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
     Interest, QueuePair, Refused, Reset, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
@@ -329,7 +329,7 @@ impl TxDescriptors for FakeTx {
         }
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         let mut state = self.state.lock().unwrap();
         let told = std::mem::take(&mut state.untold);
         if told > 0 {
@@ -338,7 +338,7 @@ impl TxDescriptors for FakeTx {
         Ok(())
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         let mut state = self.state.lock().unwrap();
         if let Some(gate) = state.gate.take() {
             drop(state);
@@ -358,18 +358,19 @@ impl TxDescriptors for FakeTx {
         }
     }
 
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> Option<Armed> {
         let mut rung = [0; 4096];
         match self.bell.read(&mut rung) {
-            Ok(_) => return Armed::WorkPending,
+            Ok(_) => return Some(Armed::WorkPending),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
         }
         let state = self.state.lock().unwrap();
-        if state.complete > 0 && !state.hung && !state.kept.is_empty() {
+        let ready = state.complete > 0 && !state.hung && !state.kept.is_empty();
+        Some(if ready {
             Armed::WorkPending
         } else {
             Armed::Idle
-        }
+        })
     }
 
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
@@ -513,9 +514,9 @@ pub fn plan_of(queues: [usize; 2]) -> Plan {
             tx_gso_segments_max: SEGMENTS_MAX,
             ..Capabilities::default()
         },
-        wishes: Wishes {
+        config: PortConfig {
             queues: Some(queues[index].max(1)),
-            ..Wishes::default()
+            ..PortConfig::default()
         },
     };
     plan(&side(0), &side(1)).unwrap()

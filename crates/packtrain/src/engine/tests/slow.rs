@@ -209,8 +209,8 @@ fn a_simulated_device_with_a_rate_wakes_the_worker_seldom() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
         let specs = ["null:source,bytes=60,coalesce=off", "sim:rate=20000"];
         let [a, b] = specs.map(|spec| spec.parse::<PortSpec>().unwrap());
-        let [source, sink] = open_pair(&a, &b).unwrap();
-        let plan = plan(&Side::of(&source, a.wishes), &Side::of(&sink, b.wishes)).unwrap();
+        let [source, sink] = open_pair(&a, &b).unwrap().map(|port| port.driver);
+        let plan = plan(&Side::of(&source, a.config), &Side::of(&sink, b.config)).unwrap();
         let settings = Settings {
             dispatch,
             // Else it may find all of it awake.

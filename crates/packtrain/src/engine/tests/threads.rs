@@ -424,8 +424,8 @@ fn workers_without_descriptors_are_not_made() {
 #[test]
 fn a_worker_that_always_has_something_to_do_says_what_it_costs() {
     let [a, b] = ["null:source", "null:"].map(|spec| spec.parse::<PortSpec>().unwrap());
-    let [source, sink] = open_pair(&a, &b).unwrap();
-    let plan = plan(&Side::of(&source, a.wishes), &Side::of(&sink, b.wishes)).unwrap();
+    let [source, sink] = open_pair(&a, &b).unwrap().map(|port| port.driver);
+    let plan = plan(&Side::of(&source, a.config), &Side::of(&sink, b.config)).unwrap();
     let session = Session::forward(source, sink, &plan, None).unwrap();
     let worker = || session.snapshot().workers[0];
     wait_for("its CPU time", || worker().cpu_ns > 0);

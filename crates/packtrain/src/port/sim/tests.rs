@@ -126,8 +126,8 @@ fn packets_are_invisible_before_the_doorbell() {
         assert_eq!(device.doorbells(), 0);
     }
     assert!(b.receive().is_empty());
-    a.tx.device_mut().flush().unwrap();
-    a.tx.device_mut().flush().unwrap();
+    a.tx.device_mut().flush(Instant::default()).unwrap();
+    a.tx.device_mut().flush(Instant::default()).unwrap();
     assert_eq!(
         a.tx.device_mut().doorbells(),
         1,
@@ -135,7 +135,7 @@ fn packets_are_invisible_before_the_doorbell() {
     );
     assert_eq!(b.receive().len(), 1);
     let mut done = Completed::with_capacity(8);
-    a.tx.device_mut().reclaim(&mut done);
+    a.tx.device_mut().reclaim(Instant::default(), &mut done);
     assert_eq!(done.drain().collect::<Vec<_>>(), [Token(3)]);
     drop(packet);
     a.close();
@@ -207,7 +207,7 @@ fn a_bad_packet_in_several_buffers_gives_all_of_them_back() {
         a.send(&sent[..1]);
         b.driver.control().corrupt_next(1);
         a.send(&sent[1..]);
-        a.tx.reclaim();
+        a.tx.reclaim(Instant::default());
         assert_eq!(b.receive(), [sent[0].clone(), sent[2].clone()], "lap {lap}");
     }
     assert_eq!(b.rx.counters().bad_packets.get(), 400);
@@ -273,14 +273,14 @@ fn completions_come_late_out_of_order_and_all() {
         let mut fitted = TxPacket::fitted(packet);
         device.encap(&mut fitted, Token(n as u32)).unwrap();
     }
-    device.flush().unwrap();
+    device.flush(Instant::default()).unwrap();
     let mut completed = Completed::with_capacity(64);
-    device.reclaim(&mut completed);
+    device.reclaim(Instant::default(), &mut completed);
     let mut done: Vec<_> = completed.drain().map(|token| token.0).collect();
     assert_eq!(done.len(), 30, "the last ten wait for ten more packets");
     assert!(!done.is_sorted(), "in order: {done:?}");
     for _ in 0..10 {
-        device.reclaim(&mut completed);
+        device.reclaim(Instant::default(), &mut completed);
         done.extend(completed.drain().map(|token| token.0));
     }
     done.sort_unstable();
@@ -309,9 +309,9 @@ fn the_same_seed_gives_the_same_order() {
             let mut fitted = TxPacket::fitted(&mut packet);
             device.encap(&mut fitted, Token(n as u32)).unwrap();
         }
-        device.flush().unwrap();
+        device.flush(Instant::default()).unwrap();
         let mut completed = Completed::with_capacity(64);
-        device.reclaim(&mut completed);
+        device.reclaim(Instant::default(), &mut completed);
         completed.drain().collect::<Vec<_>>()
     };
     assert_eq!(order(1), order(1));
@@ -322,7 +322,7 @@ fn the_same_seed_gives_the_same_order() {
 fn far_ends_discard_or_echo() {
     let mut discard = Station::new(Sim::alone(small(), Far::Discard, 1), &Attach::default());
     discard.send(&frames(20, 300));
-    assert_eq!(discard.tx.reclaim(), 20);
+    assert_eq!(discard.tx.reclaim(Instant::default()), 20);
     assert!(discard.receive().is_empty());
     assert_eq!(counters(&discard).rx_packets, 20);
     assert_eq!(discard.driver.control().counters().wire_packets, 20);
@@ -366,7 +366,7 @@ fn a_removed_device_gives_its_packets_back_and_says_so() {
         (a.driver.link(), b.driver.link()),
         (Link::Removed, Link::Down)
     );
-    assert_eq!(a.tx.reclaim(), 10);
+    assert_eq!(a.tx.reclaim(Instant::default()), 10);
     let mut burst = Burst::new();
     burst.push(a.arena.packet_from(&[0; 60]).unwrap()).unwrap();
     assert!(matches!(
@@ -389,7 +389,7 @@ fn a_paused_transmitter_is_woken_by_buffers() {
     };
     let (mut a, mut b) = stations(SimConfig::default(), config);
     a.send(&frames(30, 100));
-    while a.tx.reclaim() > 0 {}
+    while a.tx.reclaim(Instant::default()) > 0 {}
     assert_eq!(a.tx.in_flight(), 23, "seven descriptors hold seven packets");
     assert_eq!(a.tx.arm(), Armed::Idle);
     let readable = |a: &Station| {
@@ -400,7 +400,7 @@ fn a_paused_transmitter_is_woken_by_buffers() {
     let mut got = b.receive();
     assert!(readable(&a), "buffers were posted");
     for _ in 0..10 {
-        a.tx.reclaim();
+        a.tx.reclaim(Instant::default());
         got.extend(b.receive());
     }
     assert_eq!(got, frames(30, 100));
@@ -431,7 +431,7 @@ fn queue_i_feeds_queue_i_modulo_the_receivers() {
         let mut packet = arena.packet_from(&frame(queue, 100).bytes).unwrap();
         let mut fitted = TxPacket::fitted(&mut packet);
         tx.encap(&mut fitted, Token(0)).unwrap();
-        tx.flush().unwrap();
+        tx.flush(Instant::default()).unwrap();
     }
     for (queue, (rx, _)) in receiving.into_iter().enumerate() {
         let (counters, drops) = (Arc::default(), Arc::default());
@@ -468,7 +468,10 @@ fn two_threads_lose_nothing_with_flow_control() {
                     sent += 1;
                 }
                 a.tx.transmit(&mut burst).unwrap();
-                if a.tx.reclaim() == 0 && a.tx.arm() == Armed::Idle && !a.tx.is_ready() {
+                if a.tx.reclaim(Instant::default()) == 0
+                    && a.tx.arm() == Armed::Idle
+                    && !a.tx.is_ready()
+                {
                     let (fd, interest) = a.tx.wake().unwrap();
                     assert!(is_ready(fd, interest, patience).unwrap(), "never woken");
                 }

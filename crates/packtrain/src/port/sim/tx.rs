@@ -285,6 +285,32 @@ impl SimTx {
         Armed::Idle
     }
 
+    /// Asks for the completion interrupt.
+    fn arm_for_any(&mut self) -> Armed {
+        if std::mem::take(&mut self.starved) {
+            return Armed::WorkPending;
+        }
+        self.pump();
+        let Some(waiter) = self.waiter() else {
+            return Armed::Idle;
+        };
+        if self.is_hung() {
+            return Armed::Idle;
+        }
+        if self.pace.is_some() {
+            return self.interrupt_after(1);
+        }
+        if !self.sent.is_empty() || !self.due.is_empty() {
+            if take_one(&self.wire.end(self.side).lose_interrupts) {
+                return Armed::Idle;
+            }
+            // For who sleeps all the same: the completion interrupt.
+            waiter.raise();
+            return Armed::WorkPending;
+        }
+        Armed::Idle
+    }
+
     /// The device does nothing until it is reset.
     fn is_hung(&self) -> bool {
         self.wire.end(self.side).is_hung(self.queue)
@@ -348,7 +374,7 @@ impl TxDescriptors for SimTx {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         if self.visible == self.ring.len() {
             return Ok(());
         }
@@ -361,7 +387,7 @@ impl TxDescriptors for SimTx {
         Ok(())
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         let pace = self.pace.as_mut();
         let interrupts = pace.is_some_and(|pace| std::mem::take(&mut pace.interrupts));
         if let Some(waiter) = self.waiter() {
@@ -401,35 +427,14 @@ impl TxDescriptors for SimTx {
         }
     }
 
-    fn arm(&mut self) -> Armed {
-        if std::mem::take(&mut self.starved) {
-            return Armed::WorkPending;
-        }
-        self.pump();
-        let Some(waiter) = self.waiter() else {
-            return Armed::Idle;
-        };
-        if self.is_hung() {
-            return Armed::Idle;
-        }
-        if self.pace.is_some() {
-            return self.interrupt_after(1);
-        }
-        if !self.sent.is_empty() || !self.due.is_empty() {
-            if take_one(&self.wire.end(self.side).lose_interrupts) {
-                return Armed::Idle;
-            }
-            // For who sleeps all the same: the completion interrupt.
-            waiter.raise();
-            return Armed::WorkPending;
-        }
-        Armed::Idle
+    fn arm(&mut self) -> Option<Armed> {
+        Some(self.arm_for_any())
     }
 
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
         // Without a rate, what was sent is completed by looking.
         if self.pace.is_none() {
-            return Some(self.arm());
+            return Some(self.arm_for_any());
         }
         let counts = self.config().interrupts == Interrupts::Counted;
         (counts && !self.starved && !self.is_hung()).then(|| {

@@ -1,7 +1,7 @@
 //! Every key, every rule, and two properties: no string panics, and what is printed parses back.
 
 use super::*;
-use crate::driver::{Coalesce, QueueWishes, RxBuffers};
+use crate::driver::{Coalesce, QueueConfig, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::moderation::Moderation;
@@ -27,7 +27,7 @@ fn tun_tap(spec: &PortSpec) -> &TunTapOptions {
 }
 
 #[test]
-fn a_bare_port_wishes_for_nothing() {
+fn a_bare_port_requests_nothing() {
     for (text, kind, name) in [
         ("tap:tap0", PortKind::Tap(TunTapOptions::default()), "tap0"),
         (
@@ -46,7 +46,7 @@ fn a_bare_port_wishes_for_nothing() {
         let expected = PortSpec {
             kind,
             name: name.to_owned(),
-            wishes: Wishes::default(),
+            config: PortConfig::default(),
             wrappers: Wrappers::default(),
         };
         assert_eq!(parse(text), expected, "{text}");
@@ -63,17 +63,17 @@ fn common_keys_on_every_kind() {
              dispatch=threshold(8),moderation=fixed(50,32),drop=0.25,duplicate=1,\
              corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
-        assert_eq!(spec.wishes.queues, Some(4));
-        assert_eq!(spec.wishes.offload, Features::CSUM);
-        assert_eq!(spec.wishes.segments, Some(8));
-        assert_eq!(spec.wishes.rx_buffers, Some(RxBuffers::Pieces));
-        assert_eq!(spec.wishes.coalesce, Coalesce::Hash);
+        assert_eq!(spec.config.queues, Some(4));
+        assert_eq!(spec.config.offload, Features::CSUM);
+        assert_eq!(spec.config.segments, Some(8));
+        assert_eq!(spec.config.rx_buffers, Some(RxBuffers::Pieces));
+        assert_eq!(spec.config.coalesce, Coalesce::Hash);
         let (usecs, frames) = (50, 32);
-        let work = QueueWishes {
+        let work = QueueConfig {
             dispatch: Some(Dispatch::Threshold(8)),
             moderation: Some(Moderation::Fixed { usecs, frames }),
         };
-        assert_eq!(spec.wishes.work, work);
+        assert_eq!(spec.config.work, work);
         let expected = Wrappers {
             capture: Some(PathBuf::from("a.pcapng")),
             trace: true,
@@ -88,9 +88,9 @@ fn common_keys_on_every_kind() {
         assert_eq!(spec.wrappers, expected);
         assert!(spec.wrappers.has_faults());
     }
-    assert_eq!(parse("tap:t,rx=auto").wishes.rx_buffers, None);
+    assert_eq!(parse("tap:t,rx=auto").config.rx_buffers, None);
     assert_eq!(
-        parse("tap:t,rx=whole").wishes.rx_buffers,
+        parse("tap:t,rx=whole").config.rx_buffers,
         Some(RxBuffers::Whole)
     );
 }
@@ -106,10 +106,10 @@ fn merging_has_a_word_for_each_way() {
         ("stream", Coalesce::Stream),
     ] {
         let spec = parse(&format!("tap:t,coalesce={word}"));
-        assert_eq!(spec.wishes.coalesce, expected);
+        assert_eq!(spec.config.coalesce, expected);
         assert_eq!(parse(&spec.to_string()), spec);
     }
-    assert_eq!(parse("tap:t").wishes.coalesce, Coalesce::Auto);
+    assert_eq!(parse("tap:t").config.coalesce, Coalesce::Auto);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn commas_in_the_parentheses_of_a_setting_end_nothing() {
         "pcap:a(b,capture=c(d,moderation=fixed(1,2),trace",
     ] {
         let spec = parse(text);
-        assert_eq!(spec.wishes.work.moderation, fixed, "{text}");
+        assert_eq!(spec.config.work.moderation, fixed, "{text}");
         assert_eq!(parse(&spec.to_string()), spec);
     }
     let spec = parse("pcap:a(b,capture=c(d,moderation=fixed(1,2),trace");
@@ -227,8 +227,8 @@ fn offload_words_bring_what_they_need() {
         ("tso4+tso4", F::CSUM4 | F::TSO4),
     ] {
         let spec = parse(&format!("tap:t,offload={text}"));
-        assert_eq!(spec.wishes.offload, expected, "{text}");
-        assert_eq!(spec.wishes.offload.consistent(), expected, "{text}");
+        assert_eq!(spec.config.offload, expected, "{text}");
+        assert_eq!(spec.config.offload.consistent(), expected, "{text}");
     }
     for text in [
         "tso5",
@@ -249,10 +249,10 @@ fn keys_of_one_kind() {
     assert_eq!(tun_tap(&parse("tap:t,fd=5")).fds, [5]);
     let spec = parse("tun:,fd=5+6+7");
     assert_eq!(
-        (tun_tap(&spec).fds.as_slice(), spec.wishes.queues),
+        (tun_tap(&spec).fds.as_slice(), spec.config.queues),
         (&[5, 6, 7][..], Some(3))
     );
-    assert_eq!(parse("tap:t,queues=2,fd=8+9").wishes.queues, Some(2));
+    assert_eq!(parse("tap:t,queues=2,fd=8+9").config.queues, Some(2));
 
     let pcap = PcapOptions {
         repeat: true,
@@ -301,7 +301,7 @@ fn keys_of_one_kind() {
     );
     assert_eq!(spec.kind, PortKind::Sim(sim));
     assert_eq!(
-        (spec.wishes.segments, spec.wrappers.seed),
+        (spec.config.segments, spec.wrappers.seed),
         (Some(8), Some(7))
     );
 }

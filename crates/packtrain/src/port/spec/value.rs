@@ -163,9 +163,9 @@ fn feature(word: &str) -> Option<Features> {
     })
 }
 
-/// `wish` with what its parts cannot be had without, so that `tso4` alone is not nothing.
-fn with_needs(wish: Features) -> Features {
-    let mut all = wish;
+/// `offload` with what its parts cannot be had without, so that `tso4` alone is not nothing.
+fn with_needs(offload: Features) -> Features {
+    let mut all = offload;
     let tso = Features::TSO4 | Features::TSO6;
     if all.contains(Features::TSO_ECN) && all.intersection(tso).is_empty() {
         all |= tso;

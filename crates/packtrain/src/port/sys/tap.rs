@@ -67,7 +67,7 @@ pub(in crate::port) fn open(config: &TapConfig) -> Result<Opened, DeviceError> {
             Err(error) => return Err(failed("open a further queue of the interface")(error)),
         }
     }
-    let mut opened = agree(opened, config.wish, true)?;
+    let mut opened = agree(opened, config.offload, true)?;
     if created && let Err(error) = tun::set_queue_length(&name, KERNEL_QUEUE_PACKETS) {
         opened.notes.push(format!(
             "the kernel's queue of {name} keeps its length: {error}"
@@ -77,7 +77,7 @@ pub(in crate::port) fn open(config: &TapConfig) -> Result<Opened, DeviceError> {
 }
 
 /// Takes over descriptors that are attached already.
-pub(in crate::port) fn adopt(fds: Vec<OwnedFd>, wish: Features) -> Result<Opened, DeviceError> {
+pub(in crate::port) fn adopt(fds: Vec<OwnedFd>, offload: Features) -> Result<Opened, DeviceError> {
     if fds.is_empty() || fds.len() > QUEUES_MAX {
         let count = fds.len();
         return unsupported(format!("{count} descriptors: give 1 to {QUEUES_MAX}"));
@@ -85,14 +85,14 @@ pub(in crate::port) fn adopt(fds: Vec<OwnedFd>, wish: Features) -> Result<Opened
     let queues: io::Result<Vec<_>> = fds.into_iter().map(Queue::from_fd).collect();
     agree(
         queues.map_err(failed("set up the given descriptor"))?,
-        wish,
+        offload,
         false,
     )
 }
 
 /// Reads back what the queues are, and agrees with the kernel on the rest. With `ours` the header
 /// is what we like best; else it stays as it is if we understand it.
-fn agree(queues: Vec<Queue>, wish: Features, ours: bool) -> Result<Opened, DeviceError> {
+fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, DeviceError> {
     let (name, flags) = interface_of(&queues[0])?;
     for other in &queues[1..] {
         if interface_of(other)?.0 != name {
@@ -112,18 +112,18 @@ fn agree(queues: Vec<Queue>, wish: Features, ours: bool) -> Result<Opened, Devic
         Ok(_) => {}
         Err(error) => notes.push(format!("no link state and counters of {name}: {error}")),
     }
-    let (header, wish) = if flags & tun::VNET_HEADER == 0 {
-        if !wish.is_empty() {
+    let (header, offload) = if flags & tun::VNET_HEADER == 0 {
+        if !offload.is_empty() {
             notes.push(format!(
                 "{name} is open without a virtio-net header: no offloads"
             ));
         }
         (None, Features::NONE)
     } else {
-        (Some(agree_on_header(&queues[0], &name, ours)?), wish)
+        (Some(agree_on_header(&queues[0], &name, ours)?), offload)
     };
     // Without a header as well: the kernel would go on handing over what an earlier user asked for.
-    let features = probe_offload(wish, &mut notes, |mask| queues[0].set_offload(mask));
+    let features = probe_offload(offload, &mut notes, |mask| queues[0].set_offload(mask));
     let features = features.map_err(failed("set the interface's offloads"))?;
     let kind = if flags & tun::TUN == 0 {
         TapKind::Tap
@@ -146,7 +146,10 @@ fn agree(queues: Vec<Queue>, wish: Features, ours: bool) -> Result<Opened, Devic
 /// new.
 fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
     let TapConfig {
-        kind, name, wish, ..
+        kind,
+        name,
+        offload,
+        ..
     } = config;
     let kind_flag = match kind {
         TapKind::Tap => tun::TAP,
@@ -154,7 +157,7 @@ fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
     };
     // The header costs the kernel a tenth of a microsecond for each packet, and says nothing on an
     // interface without offloads.
-    let header = if wish.consistent().is_empty() {
+    let header = if offload.consistent().is_empty() {
         0
     } else {
         tun::VNET_HEADER
@@ -258,14 +261,14 @@ pub(in crate::port) fn offer(queue: &Queue, features: Features) -> io::Result<()
     queue.set_offload(mask_of(supported(features)))
 }
 
-/// Asks for the offloads in `wish`, in ever smaller sets until the kernel takes one: it takes a
+/// Asks for the offloads in `offload`, in ever smaller sets until the kernel takes one: it takes a
 /// mask as a whole or not at all. Returns what was granted.
 fn probe_offload(
-    wish: Features,
+    offload: Features,
     notes: &mut Vec<String>,
     mut set: impl FnMut(u32) -> io::Result<()>,
 ) -> io::Result<Features> {
-    let mut wanted = supported(wish);
+    let mut wanted = supported(offload);
     loop {
         let Err(error) = set(mask_of(wanted)) else {
             return Ok(wanted);
@@ -283,9 +286,9 @@ fn probe_offload(
     }
 }
 
-/// What of `wish` the device can be asked for: each bit stands for all of its features.
-fn supported(wish: Features) -> Features {
-    let whole = OFFLOADS.iter().filter(|(_, f)| wish.contains(*f));
+/// What of `offload` the device can be asked for: each bit stands for all of its features.
+fn supported(offload: Features) -> Features {
+    let whole = OFFLOADS.iter().filter(|(_, f)| offload.contains(*f));
     whole
         .fold(Features::NONE, |all, (_, f)| all | *f)
         .consistent()
@@ -316,9 +319,9 @@ mod tests {
     use super::*;
 
     /// A kernel that knows only the bits of `known`.
-    fn probe(wish: Features, known: u32) -> (Features, Vec<u32>, Vec<String>) {
+    fn probe(offload: Features, known: u32) -> (Features, Vec<u32>, Vec<String>) {
         let (mut asked, mut notes) = (Vec::new(), Vec::new());
-        let granted = probe_offload(wish, &mut notes, |mask| {
+        let granted = probe_offload(offload, &mut notes, |mask| {
             asked.push(mask);
             if mask & !known == 0 {
                 Ok(())
@@ -364,10 +367,10 @@ mod tests {
             (Features::VLAN | Features::LARGE_RECEIVE, 0),
             (Features::ALL, 0x6f),
         ];
-        for (wish, mask) in masks {
-            let (granted, asked, notes) = probe(wish, 0x6f);
-            assert_eq!(asked, [mask], "{wish:?}");
-            assert!(wish.contains(granted), "{wish:?}");
+        for (offload, mask) in masks {
+            let (granted, asked, notes) = probe(offload, 0x6f);
+            assert_eq!(asked, [mask], "{offload:?}");
+            assert!(offload.contains(granted), "{offload:?}");
             assert!(notes.is_empty());
         }
     }

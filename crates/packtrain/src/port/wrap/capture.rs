@@ -17,6 +17,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 const RECEIVED: u32 = 0;
 const TRANSMITTED: u32 = 1;
@@ -247,6 +248,10 @@ impl<R: RxDescriptors> RxDescriptors for CaptureRx<R> {
         result
     }
 
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
     fn arm(&mut self) -> Armed {
         self.inner.arm()
     }
@@ -289,19 +294,23 @@ impl<T: TxDescriptors> TxDescriptors for CaptureTx<T> {
         Ok(accepted)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        let result = self.inner.flush();
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+        let result = self.inner.flush(now);
         if self.batch_ns.take().is_some() {
             lock(&self.sink).flush();
         }
         result
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
-        self.inner.reclaim(completed);
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+        self.inner.reclaim(now, completed);
     }
 
-    fn arm(&mut self) -> Armed {
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
+    fn arm(&mut self) -> Option<Armed> {
         self.inner.arm()
     }
 
@@ -323,6 +332,10 @@ impl<T: TxDescriptors> TxDescriptors for CaptureTx<T> {
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.inner.next_at()
     }
 
     fn doorbells(&self) -> u64 {

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 /// What happens to received packets. Chances are from 0 (never, the default) to 1 (always), and
@@ -490,6 +491,10 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
         result
     }
 
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
     fn arm(&mut self) -> Armed {
         self.armed_by_line().unwrap_or_else(|| self.inner.arm())
     }
@@ -652,15 +657,19 @@ impl<T: TxDescriptors> TxDescriptors for FaultTx<T> {
         self.inner.encap_batch(batch)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        self.inner.flush()
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+        self.inner.flush(now)
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
-        self.inner.reclaim(completed);
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+        self.inner.reclaim(now, completed);
     }
 
-    fn arm(&mut self) -> Armed {
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
+    fn arm(&mut self) -> Option<Armed> {
         self.inner.arm()
     }
 
@@ -682,6 +691,10 @@ impl<T: TxDescriptors> TxDescriptors for FaultTx<T> {
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.inner.next_at()
     }
 
     fn doorbells(&self) -> u64 {

@@ -16,6 +16,7 @@ use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 /// Traces what a driver receives and transmits, one line each:
 ///
@@ -331,6 +332,10 @@ impl<R: RxDescriptors> RxDescriptors for TraceRx<R> {
         result
     }
 
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
     fn arm(&mut self) -> Armed {
         self.inner.arm()
     }
@@ -385,18 +390,22 @@ impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
         result
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
         if std::mem::take(&mut self.written) {
             lock(&self.log).flush();
         }
-        self.inner.flush()
+        self.inner.flush(now)
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
-        self.inner.reclaim(completed);
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+        self.inner.reclaim(now, completed);
     }
 
-    fn arm(&mut self) -> Armed {
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
+    fn arm(&mut self) -> Option<Armed> {
         self.inner.arm()
     }
 
@@ -418,6 +427,10 @@ impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.inner.next_at()
     }
 
     fn doorbells(&self) -> u64 {

@@ -15,6 +15,7 @@ use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, VLAN_TAG_BYTES};
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::os::fd::BorrowedFd;
+use std::task::Waker;
 
 const ADDRESSES_BYTES: usize = 12;
 /// The bits of a tag's control field that are the VLAN's number (IEEE 802.1Q clause 9.6).
@@ -237,6 +238,10 @@ impl<R: RxDescriptors> RxDescriptors for VlanRx<R> {
         result
     }
 
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
     fn arm(&mut self) -> Armed {
         self.inner.arm()
     }
@@ -335,15 +340,19 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
         result
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        self.inner.flush()
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+        self.inner.flush(now)
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
-        self.inner.reclaim(completed);
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+        self.inner.reclaim(now, completed);
     }
 
-    fn arm(&mut self) -> Armed {
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.inner.set_interrupt(interrupt);
+    }
+
+    fn arm(&mut self) -> Option<Armed> {
         self.inner.arm()
     }
 
@@ -368,6 +377,10 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         self.inner.wake()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.inner.next_at()
     }
 
     fn doorbells(&self) -> u64 {

@@ -4,10 +4,11 @@
 use super::watchdog::{Seen, Verdict};
 use super::{Source, TxQueue};
 use crate::driver::{Armed, DeviceError, Interest, Token, TxDescriptors};
-use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS, TX_ROOM_FRACTION};
+use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS, TX_REST_MAX, TX_ROOM_FRACTION};
 use crate::stats::{DropReason, Stall, Trouble, TroubleLog, TroubleReport};
 use crate::time::Instant;
 use std::os::fd::BorrowedFd;
+use std::task::Waker;
 use std::time::Duration;
 
 /// How soon a device is asked again that had no memory for a packet: nothing says when it has.
@@ -25,6 +26,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// When the device is gone or failed, also if that was noticed while it was armed.
     pub fn service(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.now = now;
+        self.recheck_at = None;
         self.bytes.look(now);
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -38,7 +40,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         if self.watchdog.poll_is_due(now) {
             self.poll()?;
         } else if quiet || few_free || self.unasked >= TX_RECLAIM_PACKETS {
-            self.reclaim();
+            self.reclaim(self.now);
         }
         if self.stalled.is_none() {
             // Nothing waits for them. A few are collected in time; of many the memory is missed.
@@ -81,7 +83,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn poll(&mut self) -> Result<(), DeviceError> {
         let before = self.moved();
         let report = self.describe(Trouble::MissedWakeup);
-        let done = self.reclaim();
+        let done = self.reclaim(self.now);
         if !self.is_ready() {
             self.counters.begin();
             let before = self.counters.packets.get();
@@ -111,7 +113,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             return Ok(());
         }
         // What is there already is not lost: a busy queue may not have asked for a while.
-        self.reclaim();
+        self.reclaim(self.now);
         let (lost, since) = self.in_flight.tick(self.now);
         if lost == 0 {
             return Ok(());
@@ -180,19 +182,20 @@ impl<T: TxDescriptors> TxQueue<T> {
         std::mem::take(&mut self.trouble_news).then_some(self.troubles)
     }
 
-    /// Frees what the device is done with; returns how many packets.
-    pub fn reclaim(&mut self) -> usize {
+    /// Frees what the device is done with at `now`; returns how many packets.
+    pub fn reclaim(&mut self, now: Instant) -> usize {
+        self.now = now;
         self.unasked = 0;
         if self.in_flight.is_empty() {
             return 0;
         }
-        self.device.reclaim(&mut self.completed);
+        self.device.reclaim(now, &mut self.completed);
         let freed = self.free_completed();
         if freed > 0 {
             self.counters.reclaims.add(1);
         }
         let in_flight = self.in_flight.len() as u64;
-        self.room.look(self.now, self.done, in_flight);
+        self.room.look(now, self.done, in_flight);
         self.bytes.look_every(self.room.interval());
         freed
     }
@@ -284,6 +287,18 @@ impl<T: TxDescriptors> TxQueue<T> {
         wanted.max(1)
     }
 
+    /// Gives the device the interrupt of this queue ([`TxDescriptors::set_interrupt`]).
+    pub fn set_interrupt(&mut self, interrupt: Waker) {
+        self.device.set_interrupt(interrupt);
+    }
+
+    /// Time at which what the device was armed for happens ([`TxDescriptors::next_at`]).
+    /// [`TxQueue::retry_at`] includes it.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Instant> {
+        self.device.next_at()
+    }
+
     /// Asks for a wake-up if the device has packets, or some wait for it; not before it is done
     /// with enough of them. One that cannot count is not asked if [`TxQueue::retry_at`] says when
     /// to look. Rings the doorbell before: nobody sleeps on packets of which the device does not
@@ -318,7 +333,11 @@ impl<T: TxDescriptors> TxQueue<T> {
             return Armed::Idle;
         }
         let once_done = if counted.is_some() { wanted } else { 1 };
-        let armed = counted.unwrap_or_else(|| self.device.arm());
+        let Some(armed) = counted.or_else(|| self.device.arm()) else {
+            self.recheck_at = Some(self.now.after(TX_REST_MAX));
+            self.watchdog.sleep(None);
+            return Armed::Idle;
+        };
         self.watchdog
             .sleep((armed == Armed::Idle).then_some(once_done));
         armed
@@ -349,15 +368,17 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     /// When to step again though nothing wakes the worker: the system had no memory just now, a
-    /// doorbell is due, the device has been left alone for long enough, or one with work is asked
-    /// whether its wake-up was lost.
+    /// doorbell is due, the device has been left alone for long enough or completes something, or
+    /// one with work is asked whether its wake-up was lost.
     #[must_use]
     pub fn retry_at(&self, now: Instant) -> Option<Instant> {
         let waits = self.stalled == Some(Stall::NoMemory);
         let memory = waits.then(|| now.after(MEMORY_RETRY));
         let watchdog = self.is_pending().then(|| self.watchdog.poll_at());
         let rest = self.rests_until(now);
-        [memory, self.doorbell.due_at(now), rest, watchdog]
+        let due = self.next_at().filter(|_| rest.is_none());
+        let doorbell = self.doorbell.due_at(now);
+        [memory, doorbell, rest, due, self.recheck_at, watchdog]
             .into_iter()
             .flatten()
             .min()

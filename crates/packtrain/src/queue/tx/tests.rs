@@ -189,7 +189,7 @@ fn without_a_descriptor_the_packet_stays_first() {
     while queue.transmit(&mut first).unwrap() != Sent::All {}
     assert_eq!(queue.device().wire, wire, "in order, the late one last");
     assert_eq!(queue.counters().snapshot().restarts, 1);
-    queue.reclaim();
+    queue.reclaim(Instant::default());
     assert_eq!(
         (
             queue.in_flight(),
@@ -220,7 +220,7 @@ fn more_packets_in_flight_than_slots_stall_like_a_full_ring() {
         wire,
         "the order of completions does not matter"
     );
-    assert!(queue.reclaim() > 0);
+    assert!(queue.reclaim(Instant::default()) > 0);
     assert_eq!(queue.in_flight(), 0);
     assert_all_free(&arena);
 }
@@ -235,12 +235,15 @@ fn wrong_and_repeated_completions_are_counted_and_do_nothing() {
     let again = queue.device().in_flight[0];
     queue.device_mut().extra = vec![again, again, Token(15), Token(16), Token(u32::MAX)];
     queue.device_mut().quiet = true;
-    assert_eq!(queue.reclaim(), 1);
+    assert_eq!(queue.reclaim(Instant::default()), 1);
     assert_eq!(queue.counters().snapshot().bad_completions, 4);
     assert_eq!(queue.in_flight(), 1);
     queue.device_mut().quiet = false;
     queue.device_mut().in_flight.pop_front();
-    assert_eq!((queue.reclaim(), queue.in_flight()), (1, 0));
+    assert_eq!(
+        (queue.reclaim(Instant::default()), queue.in_flight()),
+        (1, 0)
+    );
     assert_all_free(&arena);
 }
 

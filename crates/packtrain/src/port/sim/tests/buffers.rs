@@ -23,7 +23,7 @@ fn as_many_buffers_are_posted_as_a_ring_takes_and_never_more() {
     for (sent, arrive) in [(1, 1), (64, 64), (0, 0), (255, 255), (300, 255)] {
         for part in frames(sent, 200).chunks(BURST_PACKETS_MAX) {
             a.send(part);
-            a.tx.reclaim();
+            a.tx.reclaim(Instant::default());
             assert_eq!(posted(&b, 0), RING - 1, "as many as before are the ring's");
         }
         let (mut kept, mut passes) = (Vec::new(), 0);
@@ -75,15 +75,15 @@ fn carry(a: &mut Station, b: &mut Station, sent: &Packet) -> Packet {
     let mut burst = Burst::new();
     burst.push(sent.try_clone().unwrap()).unwrap();
     a.tx.transmit(&mut burst).unwrap();
-    a.tx.reclaim();
+    a.tx.reclaim(Instant::default());
     assert_eq!(a.tx.in_flight(), 0, "the sender may forget it");
     b.rx.poll(Instant::default(), &mut burst, 64).unwrap();
     burst.pop().unwrap()
 }
 
 #[test]
-fn a_long_packet_is_shared_where_that_is_wished_and_can_be() {
-    // Wished, in one arena, whole; and whether frames for it are taken.
+fn a_long_packet_is_shared_where_that_is_requested_and_possible() {
+    // Requested, in one arena, whole; and whether frames for it are taken.
     let cases = [
         ((true, true, RxBuffers::Whole), false),
         ((false, true, RxBuffers::Whole), true),
@@ -218,7 +218,7 @@ fn without_lines_for_sharing_a_packet_is_copied() {
     while let Ok(packet) = arena.empty_packet() {
         all.push(packet);
     }
-    device.flush().unwrap();
+    device.flush(Instant::default()).unwrap();
     all.clear();
     b.rx.poll(Instant::default(), &mut burst, 64).unwrap();
     let got = burst.pop().unwrap();

@@ -89,7 +89,7 @@ impl Rig for SimRig {
     fn tick(&mut self) {
         let far = self.far();
         far.tx.transmit(&mut Burst::new()).unwrap();
-        far.tx.reclaim();
+        far.tx.reclaim(Instant::default());
     }
 }
 

@@ -220,7 +220,7 @@ fn a_packet_that_left_in_part_is_not_sent_twice() {
     assert_eq!(b.receive().len(), 7);
     a.send(&frames(1, 100));
     assert_eq!(b.receive(), frames(1, 100));
-    a.tx.reclaim();
+    a.tx.reclaim(Instant::default());
     a.close();
     b.close();
 }

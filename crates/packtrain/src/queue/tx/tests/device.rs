@@ -5,6 +5,7 @@ use crate::driver::{
 };
 use crate::packet::{Arena, Meta, Packet, VlanTag};
 use crate::queue::segment::checksum_of;
+use crate::time::Instant;
 use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
@@ -79,12 +80,12 @@ impl TxDescriptors for Scripted {
         Ok(accepted)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         self.flushes += 1;
         self.flush_error.take().map_or(Ok(()), Err)
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         for token in self.extra.drain(..) {
             assert!(completed.push(token));
         }

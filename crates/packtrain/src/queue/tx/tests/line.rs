@@ -33,6 +33,10 @@ pub struct Line {
     pub counts: bool,
     /// As it was asked last.
     pub armed_for: usize,
+    /// Raises no interrupt.
+    pub mute: bool,
+    /// When what it was asked for happens.
+    pub due: Option<Instant>,
     /// Of the packets it has at a reset, the first so many are in an unknown state.
     pub unknown: usize,
     pub flushes: u64,
@@ -88,7 +92,7 @@ impl TxDescriptors for Line {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self) -> Result<(), DeviceError> {
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         if self.fails {
             return Err(DeviceError::Removed);
         }
@@ -100,7 +104,7 @@ impl TxDescriptors for Line {
         Ok(())
     }
 
-    fn reclaim(&mut self, completed: &mut Completed) {
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         self.asked += 1;
         if self.silent {
             return;
@@ -111,22 +115,24 @@ impl TxDescriptors for Line {
     }
 
     /// As a device with interrupts: silent now, and nothing else to look at.
-    fn arm(&mut self) -> Armed {
+    fn arm(&mut self) -> Option<Armed> {
         assert_eq!(
             self.told,
             self.ring.len(),
             "nobody sleeps on an unrung doorbell"
         );
         self.armed_for = 1;
-        Armed::Idle
+        (!self.mute).then_some(Armed::Idle)
     }
 
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        self.counts.then(|| {
-            let armed = self.arm();
-            self.armed_for = packets;
-            armed
-        })
+        let armed = self.counts.then(|| self.arm())?;
+        self.armed_for = packets;
+        armed
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.due
     }
 
     fn is_blocked(&self) -> bool {
@@ -240,7 +246,7 @@ impl Bench {
             self.check();
         }
         self.line().work(usize::MAX);
-        self.queue.reclaim();
+        self.queue.reclaim(Instant::default());
         self.check();
         assert_eq!((self.queue.held(), self.queue.in_flight()), (0, 0));
         let counters = self.queue.counters().snapshot();

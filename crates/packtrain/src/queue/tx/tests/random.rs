@@ -113,7 +113,7 @@ fn run(
     }
     balance(&queue, accounted, &burst)?;
     prop_assert_eq!(queue.held(), 0);
-    queue.reclaim();
+    queue.reclaim(Instant::default());
     prop_assert_eq!(queue.in_flight(), 0);
     prop_assert_eq!(queue.counters().bad_completions.get(), 0);
     // What the packet's other owner has was not written to.

@@ -5,7 +5,7 @@ use super::*;
 use crate::driver::Armed;
 use crate::limits::{
     SEGMENTS_MAX, TX_BYTES_START, TX_DOORBELL_DESCRIPTORS_MAX, TX_DOORBELL_HOLD_MAX, TX_HUNG_AFTER,
-    TX_POLL_AFTER, TX_RECLAIM_PACKETS,
+    TX_POLL_AFTER, TX_RECLAIM_PACKETS, TX_REST_MAX,
 };
 use crate::stats::Trouble;
 use std::time::Duration;
@@ -388,6 +388,44 @@ fn asleep(bench: &mut Bench, packets: usize) {
 }
 
 #[test]
+fn a_device_that_raises_nothing_is_polled_by_the_clock() {
+    for packets in [10, 40] {
+        let mut bench = bench(16);
+        bench.line().mute = true;
+        asleep(&mut bench, packets);
+        let mut at = us(0);
+        for _ in 0..50 {
+            let due = bench.queue.retry_at(at).unwrap();
+            assert_eq!(due, at.after(TX_REST_MAX));
+            at = due;
+            bench.queue.service(at).unwrap();
+            assert_eq!(bench.queue.arm(), Armed::Idle);
+        }
+        bench.line().work(16);
+        bench.queue.service(at.after(TX_REST_MAX)).unwrap();
+        let counters = bench.queue.counters().snapshot();
+        assert_eq!(counters.reclaimed, packets.min(16) as u64);
+        assert_eq!((counters.missed_wakeups, counters.hangs), (0, 0));
+        assert_eq!(bench.end(), 0);
+    }
+}
+
+#[test]
+fn a_device_that_knows_when_it_completes_bounds_the_sleep() {
+    for packets in [10, 40] {
+        let mut bench = bench(16);
+        bench.line().due = Some(us(70));
+        asleep(&mut bench, packets);
+        assert_eq!(bench.queue.next_at(), Some(us(70)));
+        assert_eq!(bench.queue.retry_at(us(1)), Some(us(70)));
+        bench.line().due = None;
+        let watchdog = us(0).after(TX_POLL_AFTER);
+        assert_eq!(bench.queue.retry_at(us(1)), Some(watchdog));
+        assert_eq!(bench.end(), 0);
+    }
+}
+
+#[test]
 fn a_lost_wake_up_costs_a_moment_and_is_counted() {
     for packets in [10, 40] {
         // With 40 some wait for room in the ring, too.
@@ -420,7 +458,7 @@ fn a_wake_up_for_the_last_packets_is_owed_though_they_are_few() {
         asleep(&mut bench, 10);
         assert_eq!(bench.line().armed_for, 5);
         bench.line().work(8);
-        bench.queue.reclaim();
+        bench.queue.reclaim(us(0));
         bench.line().work(2 - kept);
         let at = bench.queue.retry_at(us(0)).unwrap();
         bench.queue.service(at).unwrap();

@@ -1,4 +1,4 @@
-//! What users ask of a port.
+//! A port: a driver and its requested settings.
 
 use super::{Features, RxBuffers};
 use crate::policy::dispatch::Dispatch;
@@ -23,35 +23,56 @@ pub enum Coalesce {
     Stream,
 }
 
-/// How the queues of one port are worked, where its user says so. `None` is for whoever joins the
-/// ports to say (`engine::Settings`). What a thread does is not among it, since one thread works
-/// queues of both ports.
+/// Settings of a port's queues. `None` takes the setting of the session (`engine::Settings`). The
+/// settings of a thread are not among them, since one thread works queues of both ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueWishes {
-    /// When the rings in front of the port's TX queues are drained, and by whom.
+pub struct QueueConfig {
+    /// Dispatch mode of the port's TX queues.
     pub dispatch: Option<Dispatch>,
-    /// When the port's RX queues wake their worker.
+    /// Interrupt moderation of the port's RX queues.
     pub moderation: Option<Moderation>,
+    /// The port's TX queues have a ring and a TX worker, also where the plan would do without
+    /// (`tx=shared`): for experiments.
+    pub shared: bool,
 }
 
-/// What the user asked of a port.
+/// The requested settings of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wishes {
+pub struct PortConfig {
     /// Offloads that may be used at most, both ways.
     pub offload: Features,
     /// A scatter-gather limit lower than the device's.
     pub segments: Option<usize>,
-    /// Queues; 1 when nobody says.
+    /// Queues; 1 by default.
     pub queues: Option<usize>,
-    /// Buffers to receive into; chosen from the other port's wishes when nobody says.
+    /// Buffers to receive into; by default they follow from the other port's settings.
     pub rx_buffers: Option<RxBuffers>,
     /// Merging of what comes from the port.
     pub coalesce: Coalesce,
-    /// How the port's queues are worked.
-    pub work: QueueWishes,
+    /// Settings of the port's queues.
+    pub work: QueueConfig,
 }
 
-impl Default for Wishes {
+/// A driver and its requested settings: what a session is built from.
+#[derive(Debug)]
+pub struct Port<D> {
+    /// The driver.
+    pub driver: D,
+    /// The requested settings.
+    pub config: PortConfig,
+}
+
+impl<D> From<D> for Port<D> {
+    /// The driver with the default settings.
+    fn from(driver: D) -> Self {
+        Self {
+            driver,
+            config: PortConfig::default(),
+        }
+    }
+}
+
+impl Default for PortConfig {
     fn default() -> Self {
         Self {
             offload: Features::ALL,
@@ -59,7 +80,7 @@ impl Default for Wishes {
             queues: None,
             rx_buffers: None,
             coalesce: Coalesce::Auto,
-            work: QueueWishes::default(),
+            work: QueueConfig::default(),
         }
     }
 }

@@ -1,0 +1,415 @@
+//! From the plan to queues, parts and workers.
+
+use super::control::Control;
+use super::drain::TxDrain;
+use super::error::{RunError, StartError};
+use super::handler::{Handler, RxId};
+use super::intake::Intake;
+use super::lane::{Lane, Lanes};
+use super::path::{OwnedTx, RingProducer, TxPath};
+use super::settings::Settings;
+use super::shared::{SharedTx, Submit};
+use super::shell::Shell;
+use super::snapshot::{PortStats, Stats};
+use super::stats::{LaneCounters, PathStats};
+use super::worker::{Part, Placed, Worker, WorkerCounters};
+use crate::driver::{Capabilities, DeviceError, Driver, RxDescriptors, TxDescriptors};
+use crate::limits::{
+    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, RX_HELD_LARGE_MAX, SEGMENTS_MAX,
+    TX_RING_PACKETS,
+};
+use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
+use crate::plan::{PathKind, Plan, PlannedPart};
+use crate::policy::dispatch::Dispatch;
+use crate::policy::idle::{Idle, Idler, spare_cpu};
+use crate::queue::{Coalesce, RxQueue, TxQueue};
+use crate::runtime::{Interrupt, Runtime, Wakeup};
+use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
+use crate::time::Instant;
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Small frames for each queue: at most 111 posted, a burst or what of it waits in front of a
+/// device (128 KiB in pieces are 74, cut packets 64 headers), and 256 in the thread's cache.
+const SMALL_FRAMES_PER_QUEUE: usize = 1024;
+/// Large frames for each queue: 8 posted, as many in a burst, 16 in the thread's cache.
+const LARGE_FRAMES_PER_QUEUE: usize = 32;
+/// More descriptors in a ring than this are not counted on to be in use at once.
+const RING_COUNTED_MAX: usize = 16_384;
+
+/// Memory for the queues that `plan` opens: bounded, decided here once. For a device that holds
+/// packets back ([`Capabilities::rx_held_max`]) that many frames more.
+///
+/// Queues that need more at some moment wait for the others, or count drops (`drop.no_buffer`).
+#[must_use]
+pub fn arena_config(plan: &Plan) -> ArenaConfig {
+    let (mut small, mut large) = (0, 0);
+    for (port, attach) in plan.attach.iter().enumerate() {
+        // What goes to a port is planned by the direction that ends there.
+        let ring = plan.directions[plan.egress(port)].ring.unwrap_or(0);
+        let ring = ring.min(RING_COUNTED_MAX);
+        // As many receive buffers are posted as there are packets in flight; of GSO packets, which
+        // take at least four descriptors, fewer.
+        small += attach.queues * (SMALL_FRAMES_PER_QUEUE + 2 * ring);
+        large += attach.queues * (LARGE_FRAMES_PER_QUEUE + ring / 4);
+        let held = plan.directions[port].held.min(RING_COUNTED_MAX);
+        small += attach.queues * held;
+        large += attach.queues * held.min(RX_HELD_LARGE_MAX);
+        if plan.directions[port].coalesce.is_some() {
+            small += attach.queues * (COALESCE_PACKETS_MAX + BURST_PACKETS_MAX);
+            large += attach.queues * (COALESCE_LARGE_MAX + BURST_PACKETS_MAX);
+        }
+    }
+    let small = small.max(8192) as u32;
+    ArenaConfig {
+        small_frames: small,
+        large_frames: large.max(256) as u32,
+        // One for each posted or cached frame, one for each packet, one for a device's reference.
+        lines: 2 * small + SEGMENTS_MAX as u32,
+    }
+}
+
+/// The arena for `plan`, or an error that says how much memory it would take.
+pub(super) fn memory(plan: &Plan, available: Option<u64>) -> Result<Arena, StartError> {
+    let config = arena_config(plan);
+    let queues: usize = plan.attach.iter().map(|attach| attach.queues).sum();
+    let mib = config.bytes() >> 20;
+    let failed = |kind, why: String| {
+        StartError::system("map memory for packets")(io::Error::new(
+            kind,
+            format!(
+                "{queues} queues take up to {mib} MiB: {why}; use fewer queues or smaller rings, \
+                 or allow more memory"
+            ),
+        ))
+    };
+    if let Some(available) = available.filter(|&bytes| bytes < config.bytes() as u64) {
+        let why = format!("{} MiB are available", available >> 20);
+        return Err(failed(io::ErrorKind::OutOfMemory, why));
+    }
+    Arena::new(config).map_err(|error| failed(error.kind(), error.to_string()))
+}
+
+/// A run that is put together.
+pub(super) struct Assembled {
+    pub(super) workers: Vec<Worker>,
+    pub(super) intake: Arc<Intake>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) control: Control,
+    /// The shared TX queues of each port to which applications may send.
+    pub(super) handles: Vec<Vec<Arc<dyn Submit>>>,
+}
+
+/// A worker that is put together.
+struct Site {
+    wakeup: Arc<Wakeup>,
+    counters: Arc<WorkerCounters>,
+    parts: Vec<Placed>,
+}
+
+/// Puts a run together, direction by direction.
+pub(super) struct Assembly<'a> {
+    plan: &'a Plan,
+    settings: &'a Settings,
+    arena: &'a Arena,
+    senders: [usize; 2],
+    intake: Arc<Intake>,
+    sites: Vec<Site>,
+    ports: Vec<PortStats>,
+    lanes: Vec<Arc<LaneCounters>>,
+    drops: Vec<Arc<DropCounters>>,
+    handles: Vec<Vec<Arc<dyn Submit>>>,
+}
+
+impl<'a> Assembly<'a> {
+    /// For ports with these names. `finite` RX queues come to an end; `packets` limits what is taken
+    /// in.
+    pub(super) fn new(
+        plan: &'a Plan,
+        settings: &'a Settings,
+        arena: &'a Arena,
+        senders: [usize; 2],
+        names: Vec<String>,
+        (packets, finite): (Option<u64>, usize),
+        runtime: &dyn Runtime,
+    ) -> Result<Self, StartError> {
+        let site = |_| {
+            Ok(Site {
+                wakeup: Arc::new(Wakeup::new(runtime.notifier()?)),
+                counters: Arc::default(),
+                parts: Vec::new(),
+            })
+        };
+        let sites: io::Result<Vec<Site>> = plan.workers.iter().map(site).collect();
+        let sites = sites.map_err(StartError::system("create a descriptor to wake a worker with"))?;
+        let wakeups = sites.iter().map(|site| Arc::clone(&site.wakeup));
+        Ok(Self {
+            intake: Arc::new(Intake::new(packets, finite, wakeups.collect())),
+            handles: names.iter().map(|_| Vec::new()).collect(),
+            ports: names.into_iter().map(PortStats::new).collect(),
+            lanes: Vec::new(),
+            drops: Vec::new(),
+            plan,
+            settings,
+            arena,
+            senders,
+            sites,
+        })
+    }
+
+    /// Attaches a port as planned. Returns its RX halves and its TX halves.
+    pub(super) fn attach<D: Driver>(
+        &self,
+        port: usize,
+        driver: &mut D,
+    ) -> Result<(Vec<D::Rx>, Vec<D::Tx>), StartError> {
+        let queues = driver.attach(&self.plan.attach[port], self.arena);
+        let queues = queues.and_then(|queues| match queues.is_empty() {
+            true => Err(DeviceError::Unsupported(format!(
+                "{} was attached without a queue: a driver has to return at least one",
+                driver.name()
+            ))),
+            false => Ok(queues),
+        });
+        let queues = queues.map_err(|error| StartError::Port(self.named(port, error)))?;
+        Ok(queues.into_iter().unzip())
+    }
+
+    fn named(&self, port: usize, error: DeviceError) -> RunError {
+        RunError {
+            name: Some(self.ports[port].name.clone()),
+            ..RunError::of(port, error)
+        }
+    }
+
+    fn site(&self, part: PlannedPart) -> usize {
+        let has = |parts: &Vec<PlannedPart>| parts.contains(&part);
+        let site = self.plan.workers.iter().position(has);
+        site.expect("the plan gives each part to a worker")
+    }
+
+    fn put(&mut self, site: usize, part: impl Part + 'static, tx_queues: Vec<QueueId>) {
+        self.sites[site].parts.push(Placed {
+            part: Box::new(part),
+            tx_queues,
+        });
+    }
+
+    /// Everything of one direction: from the RX halves of its ingress port to the TX halves of its
+    /// egress port.
+    pub(super) fn direction<R, T, H>(
+        &mut self,
+        direction: usize,
+        (rx, from): (Vec<R>, &Capabilities),
+        (tx, to): (Vec<T>, &Capabilities),
+        each: &mut impl FnMut(RxId) -> H,
+    ) -> Result<(), StartError>
+    where
+        R: RxDescriptors + 'static,
+        T: TxDescriptors + 'static,
+        H: Handler + 'static,
+    {
+        let pairs = rx.len().min(tx.len());
+        let count = tx.len();
+        let mut paths = Vec::with_capacity(count);
+        for (queue, device) in tx.into_iter().enumerate() {
+            paths.push(self.tx_queue(direction, queue, device, to, queue % pairs)?);
+        }
+        let lane = |pair| PlannedPart::Lanes { direction, pair };
+        let sites: Vec<_> = (0..pairs).map(|pair| self.site(lane(pair))).collect();
+        let egress = self.plan.egress(direction);
+        let mut parts: Vec<_> = sites
+            .iter()
+            .map(|&site| Lanes {
+                rx: Vec::new(),
+                tx: Vec::new(),
+                turn: 0,
+                ports: [direction, egress],
+                intake: Arc::clone(&self.intake),
+                counters: Arc::default(),
+                waker: Waker::from(Arc::clone(&self.sites[site].wakeup)),
+            })
+            .collect();
+        let mut ids = vec![Vec::new(); pairs];
+        for (queue, path) in paths.into_iter().enumerate() {
+            let (pair, id) = (queue % pairs, queue_id(egress, queue));
+            match path {
+                TxPath::Owned(_) => ids[pair].push(id),
+                // Without a lane that sends there, it is its TX worker's and the applications'.
+                TxPath::Shared(_) if queue >= rx.len() => continue,
+                TxPath::Shared(_) => {}
+            }
+            parts[pair].tx.push(path);
+        }
+        for (queue, device) in rx.into_iter().enumerate() {
+            let pair = queue % pairs;
+            let lane = self.lane(direction, queue, device, from, each, sites[pair]);
+            // The paths of a pair are those of the queues i with i mod pairs = pair, in order.
+            let tx = (queue % count) / pairs;
+            parts[pair].rx.push(Lane { tx, ..lane });
+        }
+        for ((site, part), ids) in sites.into_iter().zip(parts).zip(ids) {
+            self.lanes.push(Arc::clone(&part.counters));
+            self.put(site, part, ids);
+        }
+        Ok(())
+    }
+
+    /// A TX queue of the direction's egress port, and the path of the lanes of `pair` to it. The
+    /// TX worker of a shared one gets its part.
+    fn tx_queue<T: TxDescriptors + 'static>(
+        &mut self,
+        direction: usize,
+        queue: usize,
+        device: T,
+        capabilities: &Capabilities,
+        pair: usize,
+    ) -> Result<TxPath<T>, StartError> {
+        let (plan, port) = (self.plan, self.plan.egress(direction));
+        let id = queue_id(port, queue);
+        let counters = Arc::new(TxCounters::new(id));
+        let (drops, stats) = (Arc::<DropCounters>::default(), Arc::<PathStats>::default());
+        let ports = &mut self.ports[port];
+        ports.tx.push(Arc::clone(&counters));
+        ports.drops.push(Arc::clone(&drops));
+        ports.paths.push(Arc::clone(&stats));
+        let planned = &plan.directions[direction];
+        let mut tx = TxQueue::new(
+            device,
+            self.arena.clone(),
+            planned.tx,
+            planned.limits,
+            capabilities.tx_ring,
+            counters,
+            Arc::clone(&drops),
+        );
+        let path = &plan.paths[port];
+        if path.kind == PathKind::Owned {
+            let site = self.site(PlannedPart::Lanes { direction, pair });
+            let interrupt = Interrupt::new(&self.sites[site].wakeup);
+            return Ok(TxPath::Owned(OwnedTx::new(tx, stats, interrupt)));
+        }
+        let site = self.site(PlannedPart::Tx { port, queue });
+        let Site { wakeup, counters, .. } = &self.sites[site];
+        let interrupt = Interrupt::new(wakeup);
+        tx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
+        // Duplicated now, and not at the first stall: a run that has started does not end for lack
+        // of a descriptor.
+        let device = tx.device_mut().wake().map(|(fd, _)| fd.try_clone_to_owned());
+        let failed = |source| {
+            let action = "watch a device";
+            StartError::Port(self.named(port, DeviceError::Failed { action, source }))
+        };
+        let device = device.transpose().map_err(failed)?;
+        let (wakeup, drained) = (Arc::clone(wakeup), Arc::clone(&counters.drained));
+        let shared = SharedTx::new(tx, drops, path.dispatch, TX_RING_PACKETS, wakeup, stats);
+        let shared = Arc::new(shared);
+        if self.senders[port] > 0 {
+            self.handles[port].push(Arc::clone(&shared) as Arc<dyn Submit>);
+        }
+        let part = TxDrain::new(Arc::clone(&shared), interrupt, device, drained);
+        self.put(site, part, vec![id]);
+        Ok(TxPath::Shared(RingProducer::new(shared)))
+    }
+
+    fn lane<R: RxDescriptors, H: Handler>(
+        &mut self,
+        port: usize,
+        queue: usize,
+        device: R,
+        capabilities: &Capabilities,
+        each: &mut impl FnMut(RxId) -> H,
+        site: usize,
+    ) -> Lane<R, H> {
+        let counters = Arc::new(RxCounters::new(queue_id(port, queue)));
+        let drops = Arc::<DropCounters>::default();
+        self.ports[port].rx.push(Arc::clone(&counters));
+        self.drops.push(Arc::clone(&drops));
+        let (_, moderation) = self.settings.of_port(&self.plan.work[port]);
+        let coalesce = self.plan.directions[port].coalesce.map(|how| {
+            let (counters, drops) = (Arc::clone(&counters), Arc::clone(&drops));
+            Coalesce::new(&how, capabilities.link, counters, drops)
+        });
+        let ingress = Ingress {
+            port: port as u16,
+            queue: queue as u16,
+        };
+        let arena = self.arena.clone();
+        let rx = RxQueue::new(device, arena, capabilities.link, ingress, counters, drops);
+        let mut rx = rx.moderated(moderation);
+        let interrupt = Interrupt::new(&self.sites[site].wakeup);
+        rx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
+        let id = RxId { port, queue };
+        Lane {
+            id,
+            queue: rx,
+            coalesce,
+            handler: each(id),
+            burst: Burst::new(),
+            tx: 0,
+            interrupt,
+            finished: false,
+            turn_at: Instant::default(),
+        }
+    }
+
+    /// The workers, each with its parts.
+    pub(super) fn finish(self, runtime: &dyn Runtime) -> Assembled {
+        let (plan, idle) = (self.plan, self.settings.idle);
+        let receives = |parts: &&Vec<PlannedPart>| {
+            let is_lanes = |part: &PlannedPart| matches!(part, PlannedPart::Lanes { .. });
+            parts.iter().any(is_lanes)
+        };
+        let dispatch = |part: &PlannedPart| match part {
+            PlannedPart::Lanes { .. } => None,
+            PlannedPart::Tx { port, .. } => Some(plan.paths[*port].dispatch),
+        };
+        let drains = |parts: &&Vec<PlannedPart>| {
+            let mut modes = parts.iter().filter_map(dispatch);
+            modes.any(|mode| !matches!(mode, Dispatch::Direct | Dispatch::Adaptive))
+        };
+        let rx_workers = plan.workers.iter().filter(receives).count();
+        let draining = plan.workers.iter().filter(|parts| !receives(parts) && drains(parts));
+        let senders = self.senders.iter().sum();
+        let cores = runtime.machine().cores;
+        let spare = spare_cpu(cores, rx_workers, draining.count(), senders);
+        let workers = self.sites.into_iter().zip(&plan.workers);
+        let workers: Vec<_> = workers
+            .map(|(site, parts)| {
+                // A worker that only helps producers out does not take cache lines from them.
+                let idle = match idle {
+                    _ if receives(&parts) || drains(&parts) => idle,
+                    Idle::Halt => Idle::Halt,
+                    _ if parts.iter().filter_map(dispatch).all(|mode| mode == Dispatch::Direct) => {
+                        Idle::Halt
+                    }
+                    _ => Idle::Adaptive,
+                };
+                let shell = Shell::new(Idler::new(idle, spare));
+                let intake = Arc::clone(&self.intake);
+                Worker::new(site.parts, site.wakeup, shell, intake, site.counters)
+            })
+            .collect();
+        let stats = Stats {
+            ports: self.ports,
+            workers: workers.iter().map(|worker| Arc::clone(worker.counters())).collect(),
+            lanes: self.lanes,
+            drops: self.drops,
+        };
+        Assembled {
+            control: Control::of(&workers),
+            workers,
+            intake: self.intake,
+            stats: Arc::new(stats),
+            handles: self.handles,
+        }
+    }
+}
+
+const fn queue_id(port: usize, queue: usize) -> QueueId {
+    QueueId {
+        port: port as u16,
+        queue: queue as u16,
+    }
+}

@@ -1,0 +1,43 @@
+//! Runs ports: puts workers together as the plan says, drives them on threads or in the caller's
+//! event loop, and keeps the ledger.
+
+mod assemble;
+mod control;
+mod drain;
+mod error;
+mod flows;
+mod handle;
+mod handler;
+mod intake;
+mod lane;
+mod ledger;
+#[cfg(packtrain_loom)]
+mod models;
+mod path;
+mod session;
+mod settings;
+mod shared;
+mod shell;
+mod snapshot;
+mod space;
+mod stats;
+mod sys;
+mod thread;
+mod worker;
+
+#[cfg(all(test, not(packtrain_loom)))]
+mod tests;
+
+pub use assemble::arena_config;
+pub use control::{Command, CommandError, Control, TxQueues};
+pub use error::{RunError, StartError};
+pub use flows::TxFlows;
+pub use handle::{SendError, TrySendError, TxHandle};
+pub use handler::{Forward, Handler, RxId};
+pub use ledger::Ledger;
+pub use session::{Builder, Deliver, One, Ports, Report, Session, Two};
+pub use settings::Settings;
+pub use shared::Closed;
+pub use shell::Action;
+pub use snapshot::{PortSnapshot, Snapshot, WorkerSnapshot};
+pub use worker::Worker;

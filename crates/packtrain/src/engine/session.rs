@@ -1,0 +1,498 @@
+//! One run, from the ports to the final report.
+
+use super::assemble::{Assembled, Assembly, memory};
+use super::control::{Command, CommandError, Control, TxQueues};
+use super::error::{RunError, StartError};
+use super::flows::TxFlows;
+use super::handle::TxHandle;
+use super::handler::{Forward, Handler, RxId};
+use super::intake::Intake;
+use super::settings::Settings;
+use super::shared::Submit;
+use super::snapshot::{Snapshot, Stats};
+use super::thread::{Threads, run_to_end};
+use super::worker::Worker;
+use crate::driver::{DeviceCounters, Driver, Input, Link, Port};
+use crate::packet::{Arena, Burst};
+use crate::plan::{Demand, Plan, Side, plan, plan_one};
+use crate::policy::placement::Placed;
+use crate::runtime::{Runtime, System};
+use crate::time::Instant;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The handler of a session on one port that has none of its own: takes all packets. They count as
+/// delivered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deliver;
+
+impl Handler for Deliver {
+    fn handle(&mut self, _now: Instant, _from: RxId, burst: &mut Burst) {
+        burst.clear();
+    }
+}
+
+/// One port.
+#[derive(Debug)]
+pub struct One<D>(Port<D>);
+
+/// Two ports.
+#[derive(Debug)]
+pub struct Two<A, B>(Port<A>, Port<B>);
+
+/// The ports of a session: [`One`] or [`Two`].
+pub trait Ports: sealed::Ports {}
+
+impl<P: sealed::Ports> Ports for P {}
+
+mod sealed {
+    use super::{Assembly, DynPort, Handler, Plan, RxId, StartError};
+    use crate::plan::{Incompatible, Side};
+
+    pub trait Ports {
+        fn sides(&self) -> Vec<Side>;
+        fn plan(&self) -> Result<Plan, Incompatible>;
+        /// Attaches the ports and puts their queues together.
+        fn assemble<H: Handler + 'static>(
+            self,
+            assembly: &mut Assembly<'_>,
+            each: &mut dyn FnMut(RxId) -> H,
+        ) -> Result<Vec<Box<dyn DynPort>>, StartError>;
+    }
+}
+
+/// What a session needs of a port beside its queues.
+pub trait DynPort: Send {
+    /// See [`Driver::link`].
+    fn link(&mut self) -> Link;
+    /// See [`Driver::device_counters`].
+    fn device_counters(&mut self) -> Option<DeviceCounters>;
+}
+
+impl<D: Driver> DynPort for D {
+    fn link(&mut self) -> Link {
+        Driver::link(self)
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        Driver::device_counters(self)
+    }
+}
+
+fn side<D: Driver>(port: &Port<D>) -> Side {
+    Side::of(&port.driver, port.config)
+}
+
+impl<D: Driver + 'static> sealed::Ports for One<D> {
+    fn sides(&self) -> Vec<Side> {
+        vec![side(&self.0)]
+    }
+
+    fn plan(&self) -> Result<Plan, crate::plan::Incompatible> {
+        plan_one(&side(&self.0))
+    }
+
+    fn assemble<H: Handler + 'static>(
+        self,
+        assembly: &mut Assembly<'_>,
+        mut each: &mut dyn FnMut(RxId) -> H,
+    ) -> Result<Vec<Box<dyn DynPort>>, StartError> {
+        let mut driver = self.0.driver;
+        let (rx, tx) = assembly.attach(0, &mut driver)?;
+        let can = driver.capabilities();
+        assembly.direction(0, (rx, &can), (tx, &can), &mut each)?;
+        Ok(vec![Box::new(driver)])
+    }
+}
+
+impl<A: Driver + 'static, B: Driver + 'static> sealed::Ports for Two<A, B> {
+    fn sides(&self) -> Vec<Side> {
+        vec![side(&self.0), side(&self.1)]
+    }
+
+    fn plan(&self) -> Result<Plan, crate::plan::Incompatible> {
+        plan(&side(&self.0), &side(&self.1))
+    }
+
+    fn assemble<H: Handler + 'static>(
+        self,
+        assembly: &mut Assembly<'_>,
+        mut each: &mut dyn FnMut(RxId) -> H,
+    ) -> Result<Vec<Box<dyn DynPort>>, StartError> {
+        let (mut a, mut b) = (self.0.driver, self.1.driver);
+        let (rx_a, tx_a) = assembly.attach(0, &mut a)?;
+        let (rx_b, tx_b) = assembly.attach(1, &mut b)?;
+        let (can_a, can_b) = (a.capabilities(), b.capabilities());
+        assembly.direction(0, (rx_a, &can_a), (tx_b, &can_b), &mut each)?;
+        assembly.direction(1, (rx_b, &can_b), (tx_a, &can_a), &mut each)?;
+        Ok(vec![Box::new(a), Box::new(b)])
+    }
+}
+
+/// The makers of a session's handlers, one for each RX queue.
+type Each<H> = Box<dyn FnMut(RxId) -> H>;
+
+/// A session that is being described. Everything but the ports has a default.
+pub struct Builder<P, H> {
+    ports: P,
+    each: Each<H>,
+    settings: Settings,
+    packets: Option<u64>,
+    senders: [usize; 2],
+    arena: Option<Arena>,
+}
+
+impl<P: fmt::Debug, H> fmt::Debug for Builder<P, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("ports", &self.ports)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: Ports, H: Handler + 'static> Builder<P, H> {
+    fn new(ports: P, each: Each<H>) -> Self {
+        Self {
+            ports,
+            each,
+            settings: Settings::default(),
+            packets: None,
+            senders: [0; 2],
+            arena: None,
+        }
+    }
+
+    /// What happens to packets between RX and TX: `each` is called once for each RX queue. Two
+    /// queues can share state if their handlers do.
+    pub fn handler<G: Handler + 'static>(
+        self,
+        each: impl FnMut(RxId) -> G + 'static,
+    ) -> Builder<P, G> {
+        Builder {
+            ports: self.ports,
+            each: Box::new(each),
+            settings: self.settings,
+            packets: self.packets,
+            senders: self.senders,
+            arena: self.arena,
+        }
+    }
+
+    /// How queues are worked, how threads wait and where they run.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Ends the run once so many packets were received (as devices hand them over: a GSO packet is
+    /// one).
+    #[must_use]
+    pub fn packets(mut self, limit: u64) -> Self {
+        self.packets = Some(limit);
+        self
+    }
+
+    /// So many application threads will send to a port, each with a [`TxHandle`]. Its TX queues are
+    /// shared then. A thread with several handles is one.
+    ///
+    /// # Panics
+    ///
+    /// If the session has no such port.
+    #[must_use]
+    pub fn senders(mut self, port: usize, threads: usize) -> Self {
+        assert!(
+            port < self.ports.sides().len(),
+            "port {port}: a session has port 0, and one between two ports has port 1"
+        );
+        self.senders[port] = threads;
+        self
+    }
+
+    /// Memory for packets that was made before, for a caller that has packets already. By default
+    /// it is made as [`arena_config`](super::arena_config) says.
+    #[must_use]
+    pub fn arena(mut self, arena: Arena) -> Self {
+        self.arena = Some(arena);
+        self
+    }
+
+    /// What will be done, on this machine.
+    ///
+    /// # Errors
+    ///
+    /// If the ports cannot be joined.
+    pub fn plan(&self) -> Result<Plan, StartError> {
+        self.plan_for(&System::new())
+    }
+
+    fn plan_for(&self, runtime: &dyn Runtime) -> Result<Plan, StartError> {
+        let plan = self.ports.plan().map_err(StartError::Incompatible)?;
+        Ok(plan.working(&Demand {
+            dispatch: self.settings.dispatch,
+            senders: self.senders,
+            cpus: runtime.machine().cpus,
+        }))
+    }
+
+    /// Starts the workers on threads. Returns after each thread has its CPU and its priority.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn start(self) -> Result<Session, StartError> {
+        let settings = self.settings.clone();
+        settings.check().map_err(StartError::Setting)?;
+        let senders = self.senders.iter().sum();
+        let runtime: Arc<dyn Runtime> = Arc::new(System::new());
+        let (mut session, workers) = self.assemble(Arc::clone(&runtime))?;
+        session.placed = settings.place(workers.len(), senders);
+        session
+            .threads
+            .start(workers, &settings, &session.placed, &runtime)?;
+        Ok(session)
+    }
+
+    /// The same for a caller with an event loop of its own: it drives the workers ([`Worker::run`]).
+    /// The session can be asked and ended as one that was started.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn assemble(
+        self,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<(Session, Vec<Worker>), StartError> {
+        let plan = self.plan_for(&*runtime)?;
+        let arena = match self.arena {
+            Some(arena) => arena,
+            None => memory(&plan, runtime.machine().memory)?,
+        };
+        let sides = self.ports.sides();
+        let finite = sides.iter().zip(&plan.attach);
+        let finite = finite.filter(|(side, _)| side.capabilities.input == Input::Finite);
+        let finite = finite.map(|(_, attach)| attach.queues).sum();
+        let names = sides.into_iter().map(|side| side.name).collect();
+        let intake = (self.packets, finite);
+        let mut each = self.each;
+        let mut assembly = Assembly::new(
+            &plan,
+            &self.settings,
+            &arena,
+            self.senders,
+            names,
+            intake,
+            &*runtime,
+        )?;
+        let mut ports = self.ports.assemble(&mut assembly, &mut *each)?;
+        let Assembled {
+            workers,
+            intake,
+            stats,
+            control,
+            handles,
+        } = assembly.finish(&*runtime);
+        let placed = Settings::default().place(0, 0);
+        let session = Session {
+            threads: Threads::new(Arc::clone(&intake)),
+            device_start: ports.iter_mut().map(|port| port.device_counters()).collect(),
+            ports,
+            arena,
+            stats,
+            handles,
+            control,
+            intake,
+            placed,
+            began: runtime.now(),
+            runtime,
+            plan,
+        };
+        Ok((session, workers))
+    }
+}
+
+/// One port, or two ports that are joined, at work.
+pub struct Session {
+    // First, also when a panic drops it: workers end before what they work with does, and the arena
+    // is then given back at once.
+    threads: Threads,
+    ports: Vec<Box<dyn DynPort>>,
+    arena: Arena,
+    stats: Arc<Stats>,
+    handles: Vec<Vec<Arc<dyn Submit>>>,
+    control: Control,
+    intake: Arc<Intake>,
+    placed: Placed,
+    began: Instant,
+    runtime: Arc<dyn Runtime>,
+    plan: Plan,
+    device_start: Vec<Option<DeviceCounters>>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("threads", &self.threads)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The final report of a session.
+#[derive(Debug)]
+pub struct Report {
+    /// All counters; nothing moves any more, so the ledger is exact.
+    pub snapshot: Snapshot,
+    /// What each port's other side counted during the session, where it counts.
+    pub devices: Vec<Option<DeviceCounters>>,
+    /// When it started, on the clock of its runtime.
+    pub began: Instant,
+    /// Time from start to end.
+    pub elapsed: Duration,
+    /// Where the threads of the workers ran, and why.
+    pub placed: Placed,
+    /// Why it ended early, if a device failed, and which.
+    pub error: Option<RunError>,
+}
+
+impl Session {
+    /// A session on one port. Its handler's packets go back out of the port; without a handler all
+    /// packets are taken ([`Deliver`]).
+    pub fn on<D: Driver + 'static>(port: impl Into<Port<D>>) -> Builder<One<D>, Deliver> {
+        Builder::new(One(port.into()), Box::new(|_| Deliver))
+    }
+
+    /// A session between two ports: what one receives, the other transmits.
+    pub fn between<A: Driver + 'static, B: Driver + 'static>(
+        a: impl Into<Port<A>>,
+        b: impl Into<Port<B>>,
+    ) -> Builder<Two<A, B>, Forward> {
+        Builder::new(Two(a.into(), b.into()), Box::new(|_| Forward))
+    }
+
+    /// A handle to one TX queue, for a thread of the application; `None` for a queue that the port
+    /// does not have, and if no senders were announced for the port ([`Builder::senders`]).
+    #[must_use]
+    pub fn handle(&self, port: usize, queue: usize) -> Option<TxHandle> {
+        let to = self.handles.get(port)?.get(queue)?;
+        Some(TxHandle::new(to, &self.arena, &self.runtime))
+    }
+
+    /// Handles to all TX queues of a port, each flow to one of them; `None` as
+    /// [`Session::handle`].
+    #[must_use]
+    pub fn flows(&self, port: usize) -> Option<TxFlows> {
+        let queues = self.handles.get(port).filter(|queues| !queues.is_empty())?;
+        let handle = |to| TxHandle::new(to, &self.arena, &self.runtime);
+        Some(TxFlows::new(queues.iter().map(handle)))
+    }
+
+    /// Pauses, resumes or resets TX queues, and returns how many they are. As
+    /// [`Control::command`]: returns when their workers have done it, and is not for handlers.
+    ///
+    /// # Errors
+    ///
+    /// See [`CommandError`].
+    pub fn command(&self, queues: TxQueues, command: Command) -> Result<usize, CommandError> {
+        self.control.command(queues, command)
+    }
+
+    /// The same for other threads: to be cloned.
+    #[must_use]
+    pub const fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// The counters as of now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.stats.snapshot()
+    }
+
+    /// What is done, by whom, and why.
+    #[must_use]
+    pub const fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Where the threads of the workers run, and why.
+    #[must_use]
+    pub const fn placed(&self) -> &Placed {
+        &self.placed
+    }
+
+    /// The memory of the packets.
+    #[must_use]
+    pub const fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.runtime.now().since(self.began)
+    }
+
+    /// The state of each port's link.
+    pub fn links(&mut self) -> Vec<Link> {
+        self.ports.iter_mut().map(|port| port.link()).collect()
+    }
+
+    /// Whether a worker has ended: the input or the count came to its end, or a device failed. The
+    /// others end too, once they have sent what they hold.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.intake.any_ended()
+    }
+
+    /// Stops intake. The workers send what they hold, and end.
+    pub fn stop(&self) {
+        self.intake.stop();
+    }
+
+    /// Stops intake, waits until the workers have ended, and draws up the report. Of a session that
+    /// was assembled, drop the workers before, or use [`Session::finish_with`].
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        self.intake.stop();
+        let result = self.threads.join();
+        self.report(result)
+    }
+
+    /// As [`Session::finish`], for workers that the caller has driven: runs them until they have
+    /// ended, for 2 s at most.
+    #[must_use]
+    pub fn finish_with(mut self, workers: Vec<Worker>) -> Report {
+        self.intake.stop();
+        let result = run_to_end(workers, &*self.runtime);
+        self.report(result)
+    }
+
+    fn report(&mut self, result: Result<(), RunError>) -> Report {
+        let elapsed = self.elapsed();
+        let now = self.ports.iter_mut().map(|port| port.device_counters());
+        let devices = now.zip(&self.device_start).map(|(now, start)| {
+            now.map(|now| now.since(&start.unwrap_or_default()))
+        });
+        let devices = devices.collect();
+        let mut error = result.err();
+        if let Some(RunError {
+            port: Some(port),
+            name,
+            ..
+        }) = &mut error
+        {
+            *name = Some(self.stats.ports[*port].name.clone());
+        }
+        Report {
+            snapshot: self.stats.snapshot(),
+            devices,
+            began: self.began,
+            elapsed,
+            placed: self.placed.clone(),
+            error,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What users choose about queues and threads.
+
+use crate::driver::QueueConfig;
+use crate::policy::SettingError;
+use crate::policy::dispatch::Dispatch;
+use crate::policy::idle::Idle;
+use crate::policy::moderation::Moderation;
+use crate::policy::placement::{Placed, Placement, place, place_unseen};
+use crate::policy::priority::Priority;
+use crate::policy::topology::Topology;
+use std::path::Path;
+
+/// How the queues of a run are worked, and how its threads wait and where they run. The defaults
+/// adapt themselves. The settings of a port's own queues come first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Who drains the ring in front of a shared TX queue.
+    pub dispatch: Dispatch,
+    /// When an RX queue wakes its worker.
+    pub moderation: Moderation,
+    /// What a worker does with nothing to do.
+    pub idle: Idle,
+    /// Which CPU works which queues. Not for workers that a caller drives.
+    pub placement: Placement,
+    /// How a worker's thread stands among the others that want its CPU. Not for workers that a
+    /// caller drives.
+    pub priority: Priority,
+}
+
+impl Settings {
+    /// How the queues of a port with these settings are worked.
+    #[must_use]
+    pub fn of_port(&self, config: &QueueConfig) -> (Dispatch, Moderation) {
+        (
+            config.dispatch.unwrap_or(self.dispatch),
+            config.moderation.unwrap_or(self.moderation),
+        )
+    }
+
+    /// Refuses what this machine cannot do: a list with a CPU that may not be used.
+    ///
+    /// # Errors
+    ///
+    /// What it is, and what there is instead.
+    pub fn check(&self) -> Result<(), SettingError> {
+        match Topology::read(Path::new("/")) {
+            Ok(topology) => self.placement.check(&topology),
+            // A list is tried as it is, and the session does not start if the system refuses it.
+            Err(_hidden) => Ok(()),
+        }
+    }
+
+    /// Where the threads of `workers` workers run beside `senders` application threads, and why.
+    #[must_use]
+    pub fn place(&self, workers: usize, senders: usize) -> Placed {
+        match Topology::read(Path::new("/")) {
+            Ok(topology) => place(&self.placement, &topology, workers, senders),
+            Err(error) => place_unseen(&self.placement, &error, workers),
+        }
+    }
+}

@@ -238,7 +238,7 @@ mod imports {
 
     #[test]
     fn of_a_policy_are_numbers_only() {
-        const IDLE: &str = "crates/packtrain/src/policy/idle/mod.rs";
+        const IDLE: &str = "crates/packtrain/src/policy/idle.rs";
         let breaks = |text| only(layers::check, IDLE, text);
         assert_eq!(
             breaks("\nuse crate::stats::Counter;"),

@@ -1,7 +1,7 @@
-//! Who drains the ring in front of a shared TX queue.
+//! Which thread drains the ring in front of a shared TX queue.
 //!
 //! [`Dispatch::decide`] is the whole policy: one table of the dispatch mode and the state of the
-//! ring. A producer asks it once for each batch. There is no clock, no state and no probe.
+//! ring. A producer asks it once for each batch. The policy keeps no state.
 //!
 //! Each mode has a source. `direct` and `abdicate` are FreeBSD's `mp_ring` with `abdicate` 0 and 1
 //! (`sys/net/mp_ring.c`; iflib's `tx_abdicate`). `threshold(n)` is OpenBSD's `ifq_start()` with
@@ -25,7 +25,7 @@ pub const THRESHOLD_MAX: u32 = 65_536;
 
 const TAKES: &str = "direct, deferred, abdicate, threshold(n) with n from 1 to 65536, or adaptive";
 
-/// Who drains the ring in front of a shared TX queue: the setting `dispatch=`. An owned TX queue
+/// Which thread drains the ring of a shared TX queue: the setting `dispatch=`. An owned TX queue
 /// has no ring; the plan chooses it only for `direct` and `adaptive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dispatch {

@@ -160,7 +160,10 @@ proptest! {
     fn no_clock_breaks_a_bound(
         setting in prop_oneof![Just(Idle::Halt), Just(Idle::Poll), Just(Idle::Adaptive)],
         spare_cpu in any::<bool>(),
-        calls in prop::collection::vec((any::<bool>(), prop_oneof![0..500_000_u64, any::<u64>()]), 0..200),
+        calls in prop::collection::vec(
+            (any::<bool>(), prop_oneof![0..500_000_u64, any::<u64>()]),
+            0..200,
+        ),
     ) {
         let mut idler = Idler::new(setting, spare_cpu);
         let mut first = None;

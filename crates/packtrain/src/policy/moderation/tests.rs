@@ -212,8 +212,8 @@ fn a_change_of_the_load_starts_one_search() {
     }
 }
 
-/// `net_dim_decision`, row by row: state, profile, and the steps ahead, behind and in all; then what
-/// the sample is beside the reference; then the same five afterwards.
+/// `net_dim_decision`, row by row: state, profile, and the steps ahead, behind and in all; then how
+/// the sample compares with the reference; then the same five afterwards.
 #[test]
 fn every_transition_is_that_of_net_dim() {
     use Comparison::{Better, Same, Worse};
@@ -381,11 +381,13 @@ proptest! {
         let mut moderator = Moderator::new(Moderation::Adaptive);
         let mut now = Instant::default();
         moderator.observe(now, &Observation::NONE);
-        let near = |count: u64, percent: i64| count.saturating_add_signed(count as i64 / 100 * percent);
+        let near = |count: u64, percent: i64| {
+            count.saturating_add_signed(count as i64 / 100 * percent)
+        };
         for (bytes, packets, events) in [(0, 0, 0)].into_iter().chain(samples) {
             now = now.after(Duration::from_secs(1));
-            let seen = observation(near(base.0, bytes), near(base.1, packets), near(base.2, events));
-            moderator.observe(now, &seen);
+            let (bytes, packets) = (near(base.0, bytes), near(base.1, packets));
+            moderator.observe(now, &observation(bytes, packets, near(base.2, events)));
         }
         prop_assert_eq!(moderator.changes(), 0);
     }

@@ -103,7 +103,6 @@ const LIBC_ALLOWED: &[&str] = &[
     "port/sys.rs",
     "packet/sys.rs",
     "engine/sys.rs",
-    "sync/barrier.rs",
 ];
 
 /// Which files of `port/sys/` belong to a port, where it is not the one of the same name.

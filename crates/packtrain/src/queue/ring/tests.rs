@@ -1,5 +1,7 @@
 //! One thread: each transition by itself.
 
+mod property;
+mod stress;
 
 use super::*;
 use std::cell::Cell;
@@ -16,6 +18,7 @@ struct Device {
 }
 
 type TestRing = Ring<u32, Device>;
+type Decide = fn(RingState) -> Decision;
 type Guard<'a> = ConsumerGuard<'a, u32, Device>;
 
 const STATES: [RingState; 5] = [
@@ -94,7 +97,7 @@ fn send(device: &mut Device, drained: &mut Drained<'_, u32, Device>) -> Turn {
 fn put(
     ring: &TestRing,
     items: impl IntoIterator<Item = u32>,
-    decide: fn(RingState) -> Decision,
+    decide: Decide,
 ) -> Put<'_, u32, Device> {
     let mut batch: VecDeque<u32> = items.into_iter().collect();
     let put = ring.put(&mut batch, Source::Lane, decide, |_, _| {});
@@ -103,11 +106,7 @@ fn put(
 }
 
 /// Enqueues all items, which fit; true if the TX worker is to be notified.
-fn enqueue(
-    ring: &TestRing,
-    items: impl IntoIterator<Item = u32>,
-    decide: fn(RingState) -> Decision,
-) -> bool {
+fn enqueue(ring: &TestRing, items: impl IntoIterator<Item = u32>, decide: Decide) -> bool {
     notifies(put(ring, items, decide))
 }
 
@@ -179,11 +178,7 @@ const fn released(state: RingState) -> Released {
     }
 }
 
-fn slots<'a>(
-    ring: &'a TestRing,
-    want: usize,
-    decide: fn(RingState) -> Decision,
-) -> Reservation<'a, u32, Device> {
+fn slots<'a>(ring: &'a TestRing, want: usize, decide: Decide) -> Reservation<'a, u32, Device> {
     match ring.reserve(want, Source::Lane, decide) {
         Reserved::Slots(slots) => slots,
         other => panic!("{other:?}"),

@@ -98,13 +98,7 @@ const POLICY_READERS: &[&str] = &["policy/topology.rs"];
 const NEVER: &[(&str, &str)] = &[("engine", "port")];
 
 /// Files and folders of the framework that may name `libc`.
-const LIBC_ALLOWED: &[&str] = &[
-    "port/sys/",
-    "port/sys.rs",
-    "packet/sys.rs",
-    "engine/sys.rs",
-    "sync/barrier.rs",
-];
+const LIBC_ALLOWED: &[&str] = &["port/sys/", "port/sys.rs", "packet/sys.rs", "engine/sys.rs"];
 
 /// Which files of `port/sys/` belong to a port, where it is not the one of the same name.
 const SYS_OF_PORT: &[(&str, &[&str])] = &[

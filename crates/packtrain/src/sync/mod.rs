@@ -4,11 +4,9 @@
 //! runs it under every order of events that the memory model allows (`tests/loom_ring.rs`, and
 //! `engine/models.rs`). Nothing but such code needs this module.
 
-mod barrier;
 mod cells;
 mod lines;
 
-pub(crate) use barrier::Barrier;
 pub(crate) use cells::write_cells;
 pub(crate) use lines::Lines;
 
@@ -49,15 +47,6 @@ impl<T> UnsafeCell<T> {
     pub(crate) const fn get_mut(&self) -> cells::MutPtr<T> {
         cells::MutPtr(self.0.get())
     }
-}
-
-/// Orders everything before it and everything after it, for all threads with such fences.
-#[inline]
-pub(crate) fn fence() {
-    #[cfg(not(packtrain_loom))]
-    std::sync::atomic::fence(Ordering::SeqCst);
-    #[cfg(packtrain_loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// Keeps the compiler from moving reads and writes across it.

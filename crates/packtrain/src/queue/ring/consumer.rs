@@ -1,4 +1,4 @@
-//! The one who drains a ring.
+//! The consumer of a ring: it has the role that gives access to published slots and to the state.
 
 #![allow(
     unsafe_code,
@@ -6,88 +6,152 @@
 )]
 
 use super::places::{Places, Slot};
-use super::word::{Head, Stamp, State, after, distance};
-use super::{Owner, Ring};
+use super::word::{Head, Stamp, after, distance};
+use super::{Batch, Owner, Ring, Source};
 use crate::limits::BURST_PACKETS_MAX;
-use crate::stats::Stall;
+use crate::policy::dispatch::RingState;
 use crate::sync::{Ordering, spin};
+use std::mem::ManuallyDrop;
+use std::sync::atomic;
 
-/// How often the consumer looks at a gap before it leaves. A producer that runs publishes within
-/// some ten nanoseconds; one that was preempted takes longer than anybody should wait.
-const GAP_LOOKS: u32 = if cfg!(any(packtrain_loom, miri)) {
+/// How often a consumer rechecks an unpublished slot before it reports a gap. A producer that runs
+/// publishes within some ten nanoseconds; one that was preempted needs longer than a consumer
+/// should wait.
+const GAP_POLLS: u32 = if cfg!(any(packtrain_loom, miri)) {
     1
 } else {
     64
 };
 
-/// What a turn says.
+/// The result of a turn of the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a stall that is not passed on is lost"]
+#[must_use = "a stalled device has to be watched"]
 pub enum Turn {
-    /// Go on: the state can take more, and has nothing of its own to do.
+    /// The device accepts more, and the state holds nothing that waits for it.
     More,
-    /// The device takes no more now. What was not taken stays in the ring. So does a turn that has
-    /// taken everything, but keeps some of it in its state: the ring is stalled, and not idle.
-    Stalled(Stall),
+    /// The device accepts no more. Items that were not taken stay in the ring. A turn that took all
+    /// but keeps some in the state reports this, too.
+    Stalled,
 }
 
-/// How a consumer left.
+/// Why a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "what was left has to be seen to, a stall waits for the device"]
-pub enum Exit {
-    /// Nothing is pending.
-    Idle,
-    /// The device took no more. Whoever learns that it does again calls
-    /// [`kick`](super::Ring::kick).
-    Stalled(Stall),
-    /// The budget is used up and something is pending. Unless somebody else takes the role the
-    /// worker has to be woken, or if this is the worker, it comes again.
+#[must_use = "the role has to be released accordingly"]
+pub enum Drain {
+    /// All slots that were reserved a moment ago are taken:
+    /// [`release_idle`](ConsumerGuard::release_idle).
+    Empty,
+    /// The next slot is reserved and was not published in time: [`Release::Gap`].
+    Gap,
+    /// The device accepts no more: [`Release::Stalled`].
+    Stalled,
+    /// The budget is used up; items may be pending: [`Release::Abdicated`].
+    Budget,
+}
+
+/// The state in which a consumer leaves the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The TX worker continues. The ring becomes idle instead if it is empty.
     Abdicated,
-    /// The next item was reserved and is not published yet. The role is left to its producer,
-    /// which is at it: nothing to do.
-    Passed,
+    /// The device accepts no more.
+    Stalled,
+    /// The next slot is reserved and not yet published.
+    Gap,
 }
 
-/// The right to drain a ring, and to use its state. There is one at a time.
+/// What a release did. If `attention` is set, the caller notifies the TX worker. A producer also
+/// notifies it if `state` is abdicated or gap, and if it is stalled and was not before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the TX worker and the waiters have to be notified"]
+pub struct Released {
+    /// The new state. It is abdicated if ATTENTION is set, whatever was asked for.
+    pub state: RingState,
+    /// ATTENTION was and is set: the TX worker needs the role.
+    pub attention: bool,
+    /// Items were taken, and a producer waits for space: the caller takes the lock of its list of
+    /// waiters, calls [`Ring::clear_waiters`], and wakes all of them.
+    pub wake_waiters: bool,
+}
+
+/// The consumer role of a TX worker that keeps it from one step to the next, without a borrow of
+/// the ring. If it is dropped, the ring stays busy and is never drained again.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "only `Ring::resume` makes a consumer of it"]
+pub struct Kept(u64);
+
+impl Kept {
+    pub(super) const fn is_of(&self, id: u64) -> bool {
+        self.0 == id
+    }
+}
+
+/// A number that no other ring of the process has.
+pub(super) fn next_id() -> u64 {
+    // Not of loom's, which are made anew for each run of a model.
+    static NEXT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The consumer role: the right to take items from a ring and to use its state. There is one at a
+/// time.
 ///
-/// A consumer that is dropped leaves as one whose budget is used up, without telling anybody; only
-/// a panic should do that.
+/// A guard that a panic drops leaves the ring abdicated, also if it is empty. The caller then
+/// notifies the TX worker, and wakes all waiters.
 #[derive(Debug)]
-#[must_use = "while there is a consumer, nobody else drains"]
-pub struct Consumer<'a, T, S> {
+#[must_use = "a guard that is dropped abdicates and notifies no thread"]
+pub struct ConsumerGuard<'a, T, S> {
     ring: &'a Ring<T, S>,
-    /// False when the role is somebody else's already.
-    active: bool,
+    from: RingState,
+    took: bool,
 }
 
-/// Published items, oldest first. What is not taken stays in the ring.
+/// Published items, the oldest first. Items that are not taken stay in the ring.
 #[derive(Debug)]
 pub struct Drained<'a, T, S> {
     ring: &'a Ring<T, S>,
     /// The next one. The ring's tail follows when this is dropped, also by a panic.
     next: u64,
     end: u64,
-    /// What is left of the first stamp's items, as far as it is known without a look, else 0. 1 is
-    /// an item alone: of a batch's last one it is not known.
+    /// What is left of the first stamp's items, if that is known without a load, else 0. 1 is an
+    /// item alone: of a batch's last one it is not known.
     first: u64,
 }
 
-impl<'a, T, S> Consumer<'a, T, S> {
-    /// For who has got the role.
+impl<'a, T, S> ConsumerGuard<'a, T, S> {
+    /// For a caller that has got the role.
     #[inline(always)]
-    pub(super) const fn new(ring: &'a Ring<T, S>) -> Self {
-        Self { ring, active: true }
+    pub(super) const fn new(ring: &'a Ring<T, S>, from: RingState) -> Self {
+        Self {
+            ring,
+            from,
+            took: false,
+        }
     }
 
-    /// Works on the consumer's state.
-    pub fn with_state<R>(&mut self, work: impl FnOnce(&mut S) -> R) -> R {
-        let owner = self.ring.owner.0.get_mut();
-        // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
-        work(unsafe { &mut owner.deref().state })
+    /// The state in which the role was claimed. [`RingState::Busy`] if it was resumed.
+    #[must_use]
+    pub const fn from(&self) -> RingState {
+        self.from
     }
 
-    /// One look: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`],
-    /// none if there are none. Space is given back after it. The role stays here.
+    /// Whether items were taken with this guard.
+    #[must_use]
+    pub const fn took(&self) -> bool {
+        self.took
+    }
+
+    /// The consumer's state.
+    #[inline(always)]
+    pub fn state(&mut self) -> &mut S {
+        let owner = &self.ring.owner.0;
+        // SAFETY: this thread has the role, and the borrow of the guard ends with it.
+        owner.with_mut(|owner| unsafe { &mut (*owner).state })
+    }
+
+    /// One turn: gives at most `most` published items to `turn`, at most [`BURST_PACKETS_MAX`], or
+    /// none if there are none. Their slots are free after it. It does not touch the head, so a
+    /// consumer that polls an empty ring takes no cache line from producers.
     #[inline(always)]
     pub fn poll(
         &mut self,
@@ -97,7 +161,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
         self.turn(most, turn).1
     }
 
-    /// Says also how many items were taken.
+    /// Returns also how many items were taken.
     #[inline(always)]
     fn turn(
         &mut self,
@@ -107,7 +171,7 @@ impl<'a, T, S> Consumer<'a, T, S> {
         let ring = self.ring;
         let most = most.min(BURST_PACKETS_MAX) as u64;
         let owner = ring.owner.0.get_mut();
-        // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
+        // SAFETY: this thread has the role, and the borrow of the guard ends with it.
         let owner = unsafe { owner.deref() };
         let tail = ring.tail();
         let (known, first) = ring.published(owner, tail, most);
@@ -119,185 +183,178 @@ impl<'a, T, S> Consumer<'a, T, S> {
         };
         let said = turn(&mut owner.state, &mut drained);
         let taken = distance(tail, drained.next);
+        self.took |= taken > 0;
         (taken as usize, said)
     }
 
-    /// Gives items to `turn`, at most [`BURST_PACKETS_MAX`] at once, until there are none, the
-    /// device stalls, or `budget` of them were taken; then leaves. The first turn comes also when
-    /// there are no items: the state may have something to do.
+    /// Gives items to `turn`, at most [`BURST_PACKETS_MAX`] at once, until the ring is empty, the
+    /// device stalls, the next slot is unpublished, or `budget` items are taken. The first turn
+    /// also comes without items: the state may have something to do.
     ///
-    /// The budget bounds: a turn that takes nothing counts as one item, and so does a budget of 0.
+    /// The budget is a bound: a turn that takes nothing counts as one item, and so does a budget
+    /// of 0. The role stays with the caller.
     #[inline]
     pub fn drain(
-        mut self,
+        &mut self,
         budget: usize,
         mut turn: impl FnMut(&mut S, &mut Drained<'_, T, S>) -> Turn,
-    ) -> Exit {
+    ) -> Drain {
         let mut left = budget.max(1);
         loop {
             let (taken, said) = self.turn(left, &mut turn);
             left -= taken.max(1);
-            match said {
-                Turn::Stalled(cause) => {
-                    if self.try_stall(cause) {
-                        return Exit::Stalled(cause);
-                    }
-                    if left == 0 {
-                        // Kicked: whoever comes next has to try.
-                        self.abdicate();
-                        return Exit::Abdicated;
-                    }
+            if said == Turn::Stalled {
+                return Drain::Stalled;
+            }
+            if left == 0 {
+                return Drain::Budget;
+            }
+            if !self.has_published() {
+                if self.ring.head().position() == self.ring.tail() {
+                    return Drain::Empty;
                 }
-                Turn::More if left == 0 => return self.finish(),
-                Turn::More => {
-                    if let Some(exit) = self.try_rest() {
-                        return exit;
-                    }
+                if !self.is_published_soon() {
+                    return Drain::Gap;
                 }
             }
         }
     }
 
-    /// Leaves, after the last [`poll`](Self::poll) said `said`.
-    pub fn leave(mut self, said: Turn) -> Exit {
-        match said {
-            Turn::Stalled(cause) if self.try_stall(cause) => Exit::Stalled(cause),
-            // Kicked: whoever comes next has to try.
-            Turn::Stalled(_) => {
-                self.abdicate();
-                Exit::Abdicated
-            }
-            Turn::More => self.finish(),
-        }
-    }
-
-    /// Leaves if nothing is published. None if there is something, and the role stays here.
-    fn try_rest(&mut self) -> Option<Exit> {
-        if self.has_published() {
-            return None;
-        }
-        if self.try_idle() {
-            return Some(Exit::Idle);
-        }
-        for _ in 0..GAP_LOOKS {
-            if self.has_published() {
-                return None;
-            }
+    /// Whether a reserved slot is published while the consumer rechecks it a few times.
+    #[cold]
+    fn is_published_soon(&mut self) -> bool {
+        (0..GAP_POLLS).any(|_| {
             spin();
-        }
-        self.try_pass().then_some(Exit::Passed)
+            self.has_published()
+        })
     }
 
     fn has_published(&mut self) -> bool {
         let ring = self.ring;
         let owner = ring.owner.0.get_mut();
-        // SAFETY: this thread has the role, and the borrow of the consumer ends with it.
+        // SAFETY: this thread has the role, and the borrow of the guard ends with it.
         ring.published(unsafe { owner.deref() }, ring.tail(), 1).0 > 0
     }
 
-    /// Idle, unless somebody has reserved anything.
-    fn try_idle(&mut self) -> bool {
-        let tail = self.ring.tail();
-        let word = &self.ring.producers.head;
-        let idle = Head::new(tail, State::Idle).0;
-        let mut head = Head::new(tail, State::Busy);
-        loop {
-            match word.compare_exchange(head.0, idle, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    self.active = false;
-                    return true;
-                }
-                // A kick, at most one.
-                Err(now) if Head(now).position() == tail => head = Head(now),
-                Err(_) => return false,
-            }
-        }
-    }
-
-    /// Leaves the role to the producer that has reserved the next position, unless it has
-    /// published meanwhile.
-    #[cold]
-    fn try_pass(&mut self) -> bool {
+    /// Enqueues the rest of a batch that bypassed the slots and that the device refused, and
+    /// returns how many items were accepted: none if the ring is full or closed to this source.
+    /// The role stays with the caller, which releases the ring as stalled.
+    ///
+    /// `count` is as in [`Ring::put`].
+    pub fn put_rest<B: Batch<T>>(
+        &mut self,
+        batch: &mut B,
+        from: Source,
+        count: impl FnOnce(&B, usize),
+    ) -> usize {
         let ring = self.ring;
-        let tail = self.ring.tail();
-        ring.gap.store(tail, Ordering::Release);
-        // From here on the producer may be the consumer: all that is used is shared.
-        self.active = false;
-        // The gap is written, now the stamp is read; the producer does it the other way round.
-        ring.barrier.heavy();
-        let stamp = ring.places.place(tail).stamp.load(Ordering::Acquire);
-        // The producer may or may not have seen the gap: one of us takes the role.
-        self.active = Stamp(stamp).items_at(tail).is_some()
-            && ring
-                .gap
-                .compare_exchange(tail, ring.no_gap(), Ordering::AcqRel, Ordering::Acquire)
-                .is_ok();
-        !self.active
-    }
-
-    /// Stalled, unless there was a kick, which is used up by that.
-    fn try_stall(&mut self, cause: Stall) -> bool {
-        let stalled = State::Stalled(cause);
-        let left = self.change(|head| match head.state() {
-            State::Kicked => State::Busy,
-            _ => stalled,
-        });
-        self.active = left != stalled;
-        !self.active
-    }
-
-    /// Leaves to who comes next.
-    pub(super) fn abdicate(mut self) {
-        self.change(|_| State::Abdicated);
-        self.active = false;
-    }
-
-    /// Idle if nothing is reserved, else left to who comes next.
-    fn finish(mut self) -> Exit {
-        let tail = self.ring.tail();
-        let left = self.change(|head| {
-            if head.position() == tail {
-                State::Idle
-            } else {
-                State::Abdicated
+        let want = batch.len() as u64;
+        let mut head = ring.head();
+        loop {
+            let at = head.position();
+            // A head that is behind the tail is not possible: this thread is the consumer.
+            let room = ring.room(at, want, from).unwrap_or(0);
+            if room == 0 || head.is_closed(from) {
+                return 0;
             }
-        });
-        self.active = false;
-        match left {
-            State::Idle => Exit::Idle,
-            _ => Exit::Abdicated,
+            match ring.swap(head, head.forward(room)) {
+                Ok(()) => {
+                    count(batch, room as usize);
+                    ring.publish(at, room, batch);
+                    return room as usize;
+                }
+                Err(now) => head = now,
+            }
         }
     }
 
-    /// Changes the state; says to what.
-    fn change(&self, to: impl Fn(Head) -> State) -> State {
-        let word = &self.ring.producers.head;
-        let mut head = Head(word.load(Ordering::Acquire));
+    /// Releases the role, if no slot was reserved meanwhile, and the ring is idle, or abdicated if
+    /// ATTENTION is set. The state must hold nothing that waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If a slot was reserved. The caller still has the role, and drains again.
+    #[inline]
+    pub fn release_idle(self) -> Result<Released, Self> {
+        let tail = self.ring.tail();
+        // Mostly there is no flag.
+        let guess = Head::new(tail, RingState::Busy);
+        let released = self.leave(guess, |head| {
+            (head.position() == tail).then_some(RingState::Idle)
+        });
+        match released {
+            Some(released) => {
+                let _role = ManuallyDrop::new(self);
+                Ok(released)
+            }
+            None => Err(self),
+        }
+    }
+
+    /// Releases the role. If ATTENTION is set, the ring is abdicated, whatever `to` is.
+    pub fn release(self, to: Release) -> Released {
+        let role = ManuallyDrop::new(self);
+        let tail = role.ring.tail();
+        let released = role.leave(role.ring.head(), |head| {
+            Some(match to {
+                Release::Abdicated if head.position() == tail => RingState::Idle,
+                Release::Abdicated => RingState::Abdicated,
+                Release::Stalled => RingState::Stalled,
+                Release::Gap => RingState::Gap,
+            })
+        });
+        released.expect("it has a state for each head")
+    }
+
+    /// Keeps the role from one step of the TX worker to the next. True if items were taken with this
+    /// guard and a producer waits for space: see [`Released::wake_waiters`]. If nothing was taken,
+    /// it does not touch the head.
+    pub fn keep(self) -> (Kept, bool) {
+        let role = ManuallyDrop::new(self);
+        let word = &role.ring.producers.head;
+        // A read-modify-write, which follows the store of the tail: see the module.
+        let wake = role.took && Head(word.fetch_or(0, Ordering::AcqRel)).has_waiters();
+        (Kept(role.ring.id), wake)
+    }
+
+    /// Replaces the state by what `to` makes of the head; None, and no change, if that is None.
+    #[inline(always)]
+    fn leave(&self, mut head: Head, to: impl Fn(Head) -> Option<RingState>) -> Option<Released> {
         loop {
-            let state = to(head);
-            let next = head.with_state(state);
-            match word.compare_exchange_weak(head.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return state,
-                Err(now) => head = Head(now),
+            let asked = to(head)?;
+            let attention = head.has_attention();
+            let state = if attention {
+                RingState::Abdicated
+            } else {
+                asked
+            };
+            match self.ring.swap(head, head.with_state(state)) {
+                Ok(()) => {
+                    return Some(Released {
+                        state,
+                        attention,
+                        wake_waiters: self.took && head.has_waiters(),
+                    });
+                }
+                Err(now) => head = now,
             }
         }
     }
 }
 
-impl<T, S> Drop for Consumer<'_, T, S> {
+impl<T, S> Drop for ConsumerGuard<'_, T, S> {
     fn drop(&mut self) {
-        if self.active {
-            // After a panic: whoever takes the role next finds all that was not taken.
-            self.change(|_| State::Abdicated);
-        }
+        // After a panic: the state may hold items, so the ring is not idle.
+        let left = self.leave(self.ring.head(), |_| Some(RingState::Abdicated));
+        debug_assert!(left.is_some());
     }
 }
 
 impl<T, S> Ring<T, S> {
-    /// The next position. Nobody but the consumer changes it.
+    /// The next position. Only the consumer changes it.
     #[inline(always)]
     fn tail(&self) -> u64 {
-        // The role came with acquire from whoever wrote it.
+        // The role came with acquire from the consumer that stored it.
         self.tail.load(Ordering::Relaxed)
     }
 

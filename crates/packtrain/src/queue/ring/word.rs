@@ -1,18 +1,33 @@
-//! The words that threads exchange: positions, the head with the state in it, stamps.
+//! The words that threads exchange: positions, the head with its state and flags, stamps.
 
-use crate::stats::Stall;
+use super::Source;
+use crate::policy::dispatch::RingState;
 
-/// Bits below a position, for a state or a count.
-const LOW_BITS: u32 = 7;
+/// Bits below a position, for a state and flags, or for a count.
+const LOW_BITS: u32 = 8;
 const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 
-/// No position, where one is asked for.
-pub(super) const NOWHERE: u64 = u64::MAX;
-/// No position either, and a reader has to look again behind a fence.
-pub(super) const UNFENCED: u64 = NOWHERE - 1;
+/// The bits of the state.
+const STATE: u64 = 0x0f;
+/// A producer waits for space.
+pub(super) const WAITERS: u64 = 0x10;
+/// The ring accepts nothing from applications any more.
+const SHUT: u64 = 0x20;
+/// The ring accepts nothing from lanes any more.
+const CLOSED: u64 = 0x40;
+/// The TX worker needs the consumer role.
+const ATTENTION: u64 = 0x80;
 
-/// `position + items`. Positions count items since the ring was made, in units of 128, so that
-/// sums and differences wrap by themselves: after 2^57 items, four years at 10^9 a second. Slots
+/// The flags that close a ring to `to`. A ring that is closed to lanes is closed to applications.
+pub(super) const fn closing(to: Source) -> u64 {
+    match to {
+        Source::Application => SHUT,
+        Source::Lane => SHUT | CLOSED,
+    }
+}
+
+/// `position + items`. Positions count items since the ring was made, in units of 256, so that
+/// sums and differences wrap by themselves: after 2^56 items, two years at 10^9 a second. Slots
 /// are a power of two, so that their indices wrap with them.
 #[inline(always)]
 pub(super) const fn after(position: u64, items: u64) -> u64 {
@@ -41,68 +56,32 @@ pub(super) const fn index(position: u64, mask: usize) -> usize {
 #[inline(always)]
 pub(super) const fn index_times<const LOG: u32>(position: u64) -> usize {
     const { assert!(LOG <= LOW_BITS) };
-    // There is nothing below the position itself.
+    // The bits below a position are 0.
     (position >> (LOW_BITS - LOG)) as usize
 }
 
-/// Who is, or should be, the consumer. In one word with the head, so that whoever reserves space
-/// learns in the same step whether somebody is going to look at what it adds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Nothing is pending, and nobody is the consumer.
-    Idle,
-    /// Somebody is the consumer; or the role waits at a gap for a producer to publish.
-    Busy,
-    /// Busy, and the reason of a stall may have gone away meanwhile.
-    Kicked,
-    /// Something may be pending, and whoever wrote this has seen to it that somebody comes.
-    Abdicated,
-    /// The device took no more. Something may be pending; a kick follows when the cause is gone.
-    Stalled(Stall),
-}
-
-impl State {
-    #[inline(always)]
-    const fn bits(self) -> u64 {
-        match self {
-            Self::Idle => 0,
-            Self::Busy => 1,
-            Self::Kicked => 2,
-            Self::Abdicated => 3,
-            Self::Stalled(Stall::NoDescriptor) => 4,
-            Self::Stalled(Stall::LinkDown) => 5,
-            Self::Stalled(Stall::Busy) => 6,
-            Self::Stalled(Stall::NoMemory) => 7,
-            Self::Stalled(Stall::Flush) => 8,
-            Self::Stalled(Stall::ByteLimit) => 9,
-        }
-    }
-
-    #[inline(always)]
-    const fn of(bits: u64) -> Self {
-        match bits {
-            0 => Self::Idle,
-            1 => Self::Busy,
-            2 => Self::Kicked,
-            3 => Self::Abdicated,
-            4 => Self::Stalled(Stall::NoDescriptor),
-            5 => Self::Stalled(Stall::LinkDown),
-            6 => Self::Stalled(Stall::Busy),
-            7 => Self::Stalled(Stall::NoMemory),
-            8 => Self::Stalled(Stall::Flush),
-            _ => Self::Stalled(Stall::ByteLimit),
-        }
+#[inline(always)]
+const fn bits(state: RingState) -> u64 {
+    match state {
+        RingState::Idle => 0,
+        RingState::Busy => 1,
+        RingState::Abdicated => 2,
+        RingState::Stalled => 3,
+        RingState::Gap => 4,
     }
 }
 
-/// The head: up to where space is reserved, and the state.
+/// The head: the position up to which slots are reserved, the state, and the flags. They are one
+/// word, so that a producer learns in the step that reserves slots whether a consumer will see
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head(pub(super) u64);
 
 impl Head {
+    /// Without flags.
     #[inline(always)]
-    pub(super) const fn new(position: u64, state: State) -> Self {
-        Self(position | state.bits())
+    pub(super) const fn new(position: u64, state: RingState) -> Self {
+        Self(position | bits(state))
     }
 
     #[inline(always)]
@@ -111,25 +90,61 @@ impl Head {
     }
 
     #[inline(always)]
-    pub(super) const fn state(self) -> State {
-        State::of(self.0 & LOW_MASK)
+    pub(super) const fn state(self) -> RingState {
+        match self.0 & STATE {
+            0 => RingState::Idle,
+            1 => RingState::Busy,
+            2 => RingState::Abdicated,
+            3 => RingState::Stalled,
+            _ => RingState::Gap,
+        }
     }
 
-    /// Whether this is the state, without taking it apart.
+    /// Whether the ring is busy and no flag changes what a producer does.
     #[inline(always)]
-    pub(super) const fn is(self, state: State) -> bool {
-        self.0 & LOW_MASK == state.bits()
+    pub(super) const fn is_busy_only(self) -> bool {
+        self.0 & (LOW_MASK & !WAITERS) == bits(RingState::Busy)
     }
 
-    /// Further on by `items`, in the same state.
+    #[inline(always)]
+    pub(super) const fn has_attention(self) -> bool {
+        self.0 & ATTENTION != 0
+    }
+
+    #[inline(always)]
+    pub(super) const fn has_waiters(self) -> bool {
+        self.0 & WAITERS != 0
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_closed(self, to: Source) -> bool {
+        let flag = match to {
+            Source::Application => SHUT,
+            Source::Lane => CLOSED,
+        };
+        self.0 & flag != 0
+    }
+
+    /// Further on by `items`, with the same state and flags.
     #[inline(always)]
     pub(super) const fn forward(self, items: u64) -> Self {
         Self(after(self.0, items))
     }
 
+    /// The same position and flags.
     #[inline(always)]
-    pub(super) const fn with_state(self, state: State) -> Self {
-        Self::new(self.position(), state)
+    pub(super) const fn with_state(self, state: RingState) -> Self {
+        Self(self.0 & !STATE | bits(state))
+    }
+
+    #[inline(always)]
+    pub(super) const fn without_attention(self) -> Self {
+        Self(self.0 & !ATTENTION)
+    }
+
+    #[inline(always)]
+    pub(super) const fn with_attention(self) -> Self {
+        Self(self.0 | ATTENTION)
     }
 }
 
@@ -137,8 +152,8 @@ impl Head {
 pub(super) const STAMP_ITEMS_MAX: u64 = 64;
 const _: () = assert!(STAMP_ITEMS_MAX < LOW_MASK);
 
-/// What a producer writes when its items are in their slots: where they begin, and how many. It is
-/// in the place of the first one. What is there from an earlier lap has another position.
+/// What a producer writes after its items: the position where they begin, and their number. It is
+/// in the place of the first one. A stamp of an earlier lap has another position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp(pub(super) u64);
 
@@ -151,7 +166,7 @@ impl Stamp {
         Self(position | items)
     }
 
-    /// Items published at `position`, if it is theirs.
+    /// Items published at `position`, if the stamp is of that position.
     #[inline(always)]
     pub(super) const fn items_at(self, position: u64) -> Option<u64> {
         let items = self.0.wrapping_sub(position);
@@ -170,36 +185,51 @@ mod tests {
 
     /// The last position.
     const LAST: u64 = (1 << (64 - LOW_BITS)) - 1;
-    const STATES: [State; 10] = [
-        State::Idle,
-        State::Busy,
-        State::Kicked,
-        State::Abdicated,
-        State::Stalled(Stall::NoDescriptor),
-        State::Stalled(Stall::LinkDown),
-        State::Stalled(Stall::Busy),
-        State::Stalled(Stall::NoMemory),
-        State::Stalled(Stall::Flush),
-        State::Stalled(Stall::ByteLimit),
+    const STATES: [RingState; 5] = [
+        RingState::Idle,
+        RingState::Busy,
+        RingState::Abdicated,
+        RingState::Stalled,
+        RingState::Gap,
     ];
 
     #[test]
-    fn a_head_keeps_position_and_state_apart() {
+    fn a_head_keeps_position_state_and_flags_apart() {
         for position in [0, 1, 12_345, LAST].map(|items| after(0, items)) {
-            for state in STATES {
-                let head = Head::new(position, state);
-                assert_eq!((head.position(), head.state()), (position, state));
-                assert!(
-                    STATES
-                        .iter()
-                        .all(|other| head.is(*other) == (*other == state))
+            for (state, flags) in STATES
+                .into_iter()
+                .flat_map(|state| (0..16).map(move |flags| (state, flags << 4)))
+            {
+                let head = Head(Head::new(position, state).0 | flags);
+                let parts =
+                    |head: Head| (head.position(), head.state(), head.0 & LOW_MASK & !STATE);
+                assert_eq!(parts(head), (position, state, flags));
+                assert_eq!(head.has_waiters(), flags & 0x10 != 0);
+                assert_eq!(head.is_closed(Source::Application), flags & 0x20 != 0);
+                assert_eq!(head.is_closed(Source::Lane), flags & 0x40 != 0);
+                assert_eq!(head.has_attention(), flags & 0x80 != 0);
+                assert_eq!(
+                    head.is_busy_only(),
+                    state == RingState::Busy && flags & 0xe0 == 0
                 );
-                let next = head.forward(3);
-                assert_eq!((next.position(), next.state()), (after(position, 3), state));
-                let idle = head.with_state(State::Idle);
-                assert_eq!((idle.position(), idle.state()), (position, State::Idle));
+                assert_eq!(parts(head.forward(3)), (after(position, 3), state, flags));
+                for next in STATES {
+                    assert_eq!(parts(head.with_state(next)), (position, next, flags));
+                }
+                let attended = head.with_attention();
+                assert_eq!(parts(attended), (position, state, flags | 0x80));
+                let cleared = attended.without_attention();
+                assert_eq!(parts(cleared), (position, state, flags & !0x80));
             }
         }
+    }
+
+    #[test]
+    fn a_ring_closed_to_lanes_is_closed_to_applications() {
+        let shut = Head(closing(Source::Application));
+        assert!(shut.is_closed(Source::Application) && !shut.is_closed(Source::Lane));
+        let closed = Head(closing(Source::Lane));
+        assert!(closed.is_closed(Source::Application) && closed.is_closed(Source::Lane));
     }
 
     #[test]

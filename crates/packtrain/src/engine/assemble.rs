@@ -141,11 +141,13 @@ impl<'a> Assembly<'a> {
                 parts: Vec::new(),
             })
         };
+        let failed = StartError::system("create a descriptor to wake a worker with");
         let sites: io::Result<Vec<Site>> = plan.workers.iter().map(site).collect();
-        let sites = sites.map_err(StartError::system("create a descriptor to wake a worker with"))?;
+        let sites = sites.map_err(&failed)?;
+        let over = runtime.notifier().map_err(&failed)?;
         let wakeups = sites.iter().map(|site| Arc::clone(&site.wakeup));
         Ok(Self {
-            intake: Arc::new(Intake::new(packets, finite, wakeups.collect())),
+            intake: Arc::new(Intake::new(packets, finite, wakeups.collect(), over)),
             handles: names.iter().map(|_| Vec::new()).collect(),
             ports: names.into_iter().map(PortStats::new).collect(),
             lanes: Vec::new(),

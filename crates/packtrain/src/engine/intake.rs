@@ -1,7 +1,7 @@
 //! How much more the workers of a run may take in: until it is stopped, until a count is reached, or
 //! until the input ends.
 
-use crate::runtime::Wakeup;
+use crate::runtime::{Notifier, Wakeup};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -21,6 +21,8 @@ pub(super) struct Intake {
     finite: AtomicUsize,
     /// A worker has ended.
     ended: AtomicBool,
+    /// Notified then.
+    over: Arc<dyn Notifier>,
 }
 
 impl Intake {
@@ -30,6 +32,7 @@ impl Intake {
         packets: Option<u64>,
         finite_queues: usize,
         workers: Vec<Arc<Wakeup>>,
+        over: Arc<dyn Notifier>,
     ) -> Self {
         Self {
             stopped: AtomicBool::new(packets == Some(0)),
@@ -39,6 +42,7 @@ impl Intake {
             used: AtomicU64::new(0),
             finite: AtomicUsize::new(finite_queues),
             ended: AtomicBool::new(false),
+            over,
         }
     }
 
@@ -89,8 +93,15 @@ impl Intake {
 
     /// A worker has ended: so does the run.
     pub(super) fn worker_ended(&self) {
-        self.ended.store(true, Ordering::Release);
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            self.over.notify();
+        }
         self.stop();
+    }
+
+    /// Notified once a worker has ended.
+    pub(super) fn over(&self) -> &dyn Notifier {
+        &*self.over
     }
 
     /// Whether a worker has ended.

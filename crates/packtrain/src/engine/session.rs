@@ -19,6 +19,7 @@ use crate::policy::placement::Placed;
 use crate::runtime::{Runtime, System};
 use crate::time::Instant;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -445,6 +446,13 @@ impl Session {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.intake.any_ended()
+    }
+
+    /// Readable once a worker has ended, for a thread that waits for other things as well. `None` in
+    /// virtual time.
+    #[must_use]
+    pub fn over_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.intake.over().fd()
     }
 
     /// Stops intake. The workers send what they hold, and end.

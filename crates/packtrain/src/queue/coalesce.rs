@@ -162,19 +162,21 @@ impl Coalesce {
         self.publish();
     }
 
-    /// Hands on what has been held for [`COALESCE_HOLD_MAX`].
-    pub fn flush_old(&mut self, now: Instant) {
+    /// Hands on what has been held for longer than [`COALESCE_HOLD_MAX`], and came before
+    /// `last_turn`: the queue was polled since then, and nothing continued it. A turn that takes
+    /// longer than that time makes nothing old that it has received itself.
+    pub fn flush_old(&mut self, now: Instant, last_turn: Instant) {
+        let age = now.since(last_turn).max(COALESCE_HOLD_MAX);
         // Sorting has no ages of its own: all goes at once, and not more often than it has to,
         // since flows are merged only as far as they meet.
-        let sorted_now = self.engine.is_sorting() && now.since(self.since) < COALESCE_HOLD_MAX;
+        let sorted_now = self.engine.is_sorting() && now.since(self.since) <= age;
         if self.engine.held() == 0 || sorted_now {
             return;
         }
         self.since = now;
-        let age = COALESCE_HOLD_MAX.as_nanos() as u64;
         self.engine.flush_inactive(
             now.as_nanos(),
-            age,
+            age.as_nanos() as u64 + 1,
             &mut sink(&mut self.held, &mut self.out, &self.counters),
         );
         self.publish();

@@ -8,14 +8,10 @@
 //!
 //! ```
 //! use packtrain::engine::Session;
-//! use packtrain::plan::{Side, plan};
-//! use packtrain::port::{open_pair, spec::PortSpec};
+//! use packtrain::port;
 //!
-//! let a: PortSpec = "null:source,count=1000".parse()?;
-//! let b: PortSpec = "null:".parse()?;
-//! let [a, b] = open_pair(&a, &b)?;
-//! let plan = plan(&Side::of(&a.driver, a.config), &Side::of(&b.driver, b.config))?;
-//! let session = Session::forward(a.driver, b.driver, &plan, None)?;
+//! let session = Session::between(port::open("null:source,count=1000")?, port::open("null:")?);
+//! let session = session.start()?;
 //! while !session.is_over() {
 //!     std::thread::sleep(std::time::Duration::from_millis(1));
 //! }
@@ -24,8 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! With an event loop of your own, [`engine::join`] gives the workers instead, to be driven step by
-//! step ([`engine::Worker`]). To write a driver, start at [`driver`]; a driver runs the suite of
+//! One port with a handler is [`Session::on`](engine::Session::on). With an event loop of your own,
+//! [`Builder::assemble`](engine::Builder::assemble) returns the workers, to be driven step by step
+//! ([`engine::Worker`]). To write a driver, start at [`driver`]; a driver runs the suite of
 //! `driver_conformance!` (feature `conformance`).
 
 #![deny(unsafe_code)]

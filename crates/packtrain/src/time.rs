@@ -2,6 +2,7 @@
 //! and passed in.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A point in time, in nanoseconds since an arbitrary start of the clock it came from.
@@ -37,8 +38,8 @@ impl Instant {
     }
 }
 
-/// Where an outer shell gets `now` from. Steps never hold one.
-pub trait Clock {
+/// A source of time. A step of a worker gets `now` as an argument instead.
+pub trait Clock: Send + Sync {
     /// The current time. Never goes back.
     fn now(&self) -> Instant;
 }
@@ -73,21 +74,22 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A clock that stands still until it is told to move: for tests and simulations.
+/// A clock that is moved by hand: for tests and simulations.
 #[derive(Debug, Default)]
 pub struct ManualClock {
-    now: std::cell::Cell<Instant>,
+    now: AtomicU64,
 }
 
 impl ManualClock {
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
-        self.now.set(self.now.get().after(by));
+        let now = self.now().after(by);
+        self.now.fetch_max(now.as_nanos(), Ordering::Relaxed);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Instant {
-        self.now.get()
+        Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
 }

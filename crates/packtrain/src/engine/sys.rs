@@ -3,9 +3,9 @@
 #![allow(unsafe_code, reason = "calls the kernel")]
 
 use crate::driver::Interest;
-use crate::policy::topology::{CpuId, CpuList};
+use crate::policy::topology::CpuId;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 /// Descriptors to wait for.
@@ -20,15 +20,6 @@ pub(super) struct Poll {
     watched: Vec<libc::pollfd>,
     /// By descriptor number, which the kernel keeps small: its place in `watched`.
     places: Vec<usize>,
-}
-
-/// Takes ownership of a descriptor that a system call has just returned.
-fn owned(raw: libc::c_int) -> io::Result<OwnedFd> {
-    if raw < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just made this descriptor for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 impl Poll {

@@ -851,3 +851,4 @@ impl Packet {
         true
     }
 }
+pub fn memory_available() -> Option<u64> { None }

@@ -19,7 +19,7 @@
 mod config;
 mod features;
 
-pub use config::{Coalesce, Port, PortConfig, QueueConfig};
+pub use config::{Coalesce, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
 // A port reads settings from text, and needs no policy for that.
 pub use crate::policy::SettingError;

@@ -1,6 +1,6 @@
 //! A port: a driver and its requested settings.
 
-use super::{Features, RxBuffers};
+use super::{Driver, Features, RxBuffers};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::moderation::Moderation;
 
@@ -69,6 +69,31 @@ impl<D> From<D> for Port<D> {
             driver,
             config: PortConfig::default(),
         }
+    }
+}
+
+/// What a session takes as a port: a [`Port`], or a driver with the default settings.
+pub trait IntoPort {
+    /// The driver's type.
+    type Driver: Driver;
+
+    /// The port.
+    fn into_port(self) -> Port<Self::Driver>;
+}
+
+impl<D: Driver> IntoPort for Port<D> {
+    type Driver = D;
+
+    fn into_port(self) -> Self {
+        self
+    }
+}
+
+impl<D: Driver> IntoPort for D {
+    type Driver = D;
+
+    fn into_port(self) -> Port<D> {
+        self.into()
     }
 }
 

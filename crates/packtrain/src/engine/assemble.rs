@@ -109,7 +109,7 @@ struct Site {
 }
 
 /// Puts a run together, direction by direction.
-pub(super) struct Assembly<'a> {
+pub struct Assembly<'a> {
     plan: &'a Plan,
     settings: &'a Settings,
     arena: &'a Arena,

@@ -12,7 +12,7 @@ use super::shared::Submit;
 use super::snapshot::{Snapshot, Stats};
 use super::thread::{Threads, run_to_end};
 use super::worker::Worker;
-use crate::driver::{DeviceCounters, Driver, Input, Link, Port};
+use crate::driver::{DeviceCounters, Driver, Input, IntoPort, Link, Port};
 use crate::packet::{Arena, Burst};
 use crate::plan::{Demand, Plan, Side, plan, plan_one};
 use crate::policy::placement::Placed;
@@ -361,16 +361,17 @@ pub struct Report {
 impl Session {
     /// A session on one port. Its handler's packets go back out of the port; without a handler all
     /// packets are taken ([`Deliver`]).
-    pub fn on<D: Driver + 'static>(port: impl Into<Port<D>>) -> Builder<One<D>, Deliver> {
-        Builder::new(One(port.into()), Box::new(|_| Deliver))
+    pub fn on<P: IntoPort<Driver: 'static>>(port: P) -> Builder<One<P::Driver>, Deliver> {
+        Builder::new(One(port.into_port()), Box::new(|_| Deliver))
     }
 
     /// A session between two ports: what one receives, the other transmits.
-    pub fn between<A: Driver + 'static, B: Driver + 'static>(
-        a: impl Into<Port<A>>,
-        b: impl Into<Port<B>>,
-    ) -> Builder<Two<A, B>, Forward> {
-        Builder::new(Two(a.into(), b.into()), Box::new(|_| Forward))
+    pub fn between<A: IntoPort<Driver: 'static>, B: IntoPort<Driver: 'static>>(
+        a: A,
+        b: B,
+    ) -> Builder<Two<A::Driver, B::Driver>, Forward> {
+        let ports = Two(a.into_port(), b.into_port());
+        Builder::new(ports, Box::new(|_| Forward))
     }
 
     /// A handle to one TX queue, for a thread of the application; `None` for a queue that the port

@@ -851,4 +851,5 @@ impl Packet {
         true
     }
 }
+/// PLACEHOLDER until merged.
 pub fn memory_available() -> Option<u64> { None }

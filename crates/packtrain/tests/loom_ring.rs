@@ -1,27 +1,30 @@
-//! Models of the ring: every order of events that the memory model allows, for a few threads.
+//! Models of the ring: all orders of events that the memory model allows, for a few threads.
 //!
 //! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --release --test loom_ring`
 //!
-//! The bounds on switches keep all of them below half a minute. Without, each takes some minutes
-//! (`a_full_ring_…`: 78 s, `a_producer_that_comes_back_…`: 125 s on two cores) up to hours.
+//! Models of three threads bound the number of preemptions. Without the bound they take minutes.
 
 #![cfg(packtrain_loom)]
 
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use packtrain::queue::ring::{Bell, Claim, Consumer, Duty, Exit, Ring, Status, Turn};
-use packtrain::stats::Stall;
+use packtrain::policy::dispatch::{Decision, RingState};
+use packtrain::queue::ring::{
+    Attended, ConsumerGuard, Drain, Drained, Put, Release, Released, Ring, Source, Turn,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What the consumer's state is: the items in the order in which they came.
+/// The consumer's state: the items in the order in which they came.
 type Items = Vec<u32>;
 type TestRing = Ring<u32, Items>;
+type Guard<'a> = ConsumerGuard<'a, u32, Items>;
 
-/// Runs a model. More than `switches` forced switches of threads in one run are left out, if that
-/// is given: loom's own paper (CDSChecker, and before it CHESS) found two or three to be enough.
-fn model(switches: Option<usize>, body: impl Fn() + Sync + Send + 'static) {
+/// Runs a model, with at most `preemptions` in one run if that is given. The authors of loom's
+/// algorithm (CDSChecker), and of CHESS before it, found two or three to be enough.
+fn model(preemptions: Option<usize>, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = switches;
+    builder.preemption_bound = preemptions;
     builder.check(body);
 }
 
@@ -29,32 +32,78 @@ fn ring(capacity: usize) -> Arc<TestRing> {
     Arc::new(Ring::new(capacity, Vec::new()).unwrap())
 }
 
-fn take_all(consumer: Consumer<'_, u32, Items>, budget: usize) -> Exit {
-    consumer.drain(budget, |items, drained| {
-        items.extend(drained);
-        Turn::More
-    })
-}
-
-/// Drains for as long as that is this thread's duty; true if the worker has to be woken.
-fn fulfil(duty: Duty<'_, u32, Items>, budget: usize) -> bool {
-    match duty {
-        Duty::None => false,
-        Duty::Wake => true,
-        Duty::Drain(consumer) => take_all(consumer, budget) == Exit::Abdicated,
+/// The dispatch modes of the models.
+fn direct(state: RingState) -> Decision {
+    match state {
+        RingState::Idle | RingState::Abdicated | RingState::Stalled => Decision::Drain,
+        RingState::Busy | RingState::Gap => Decision::Enqueue,
     }
 }
 
-/// Enqueues all of them, which fit; true if the worker has to be woken.
-fn put(ring: &TestRing, items: &[u32], claim: Claim, budget: usize) -> bool {
-    let mut batch = items.to_vec();
-    let enqueued = ring.enqueue(&mut batch, claim);
-    assert_eq!(enqueued.accepted, items.len());
-    assert!(batch.is_empty());
-    fulfil(enqueued.duty, budget)
+fn deferred(state: RingState) -> Decision {
+    match state {
+        RingState::Idle => Decision::Notify,
+        _ => Decision::Enqueue,
+    }
 }
 
-/// The items of each producer (its tens) in order, each once.
+fn turn(items: &mut Items, drained: &mut Drained<'_, u32, Items>) -> Turn {
+    items.extend(drained);
+    Turn::More
+}
+
+/// Drains and releases.
+fn drain(mut guard: Guard<'_>, budget: usize) -> Released {
+    loop {
+        let to = match guard.drain(budget, turn) {
+            Drain::Empty => match guard.release_idle() {
+                Ok(released) => return released,
+                Err(again) => {
+                    guard = again;
+                    continue;
+                }
+            },
+            Drain::Gap => Release::Gap,
+            Drain::Stalled => Release::Stalled,
+            Drain::Budget => Release::Abdicated,
+        };
+        return guard.release(to);
+    }
+}
+
+/// Whether a release of a producer notifies the TX worker. No device stalls.
+fn notifies(released: Released) -> bool {
+    released.attention || matches!(released.state, RingState::Abdicated | RingState::Gap)
+}
+
+/// Puts all items, which fit, and drains if that is decided; true if the TX worker is to be
+/// notified.
+fn put(ring: &TestRing, items: &[u32], decide: fn(RingState) -> Decision, budget: usize) -> bool {
+    let mut batch = items;
+    match ring.put(&mut batch, Source::Lane, decide, |_, _| {}) {
+        Put::Enqueued { notify } => {
+            assert!(batch.is_empty(), "the ring has space");
+            notify
+        }
+        Put::Drain(mut guard) => {
+            // Past the slots, if the ring was idle.
+            guard.state().extend(batch);
+            notifies(drain(guard, budget))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Drains as the TX worker until the ring is idle. All slots are published.
+fn drain_all(ring: &TestRing) {
+    match ring.attend(|state| state != RingState::Idle, false) {
+        Attended::Claimed(guard) => assert_eq!(drain(guard, 64).state, RingState::Idle),
+        Attended::NotNeeded(RingState::Idle) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Each item once, and those of each producer (its tens) in order.
 fn assert_complete(items: &[u32], expected: &[u32]) {
     let mut sorted = items.to_vec();
     // Stable: the order within a producer stays.
@@ -62,379 +111,408 @@ fn assert_complete(items: &[u32], expected: &[u32]) {
     assert_eq!(sorted, expected, "{items:?}");
 }
 
-/// Nobody is told, and nothing is left.
+/// The ring is idle, and all items came out.
 fn assert_drained(ring: Arc<TestRing>, expected: &[u32]) {
-    assert_eq!(ring.status(), Status::Idle);
-    assert!(ring.is_empty());
+    assert_eq!(ring.state(), RingState::Idle);
+    assert!(ring.is_empty() && !ring.is_attention());
     let mut ring = Arc::try_unwrap(ring).unwrap();
     assert_complete(ring.state_mut(), expected);
 }
 
 #[test]
-fn two_producers_combine() {
+fn of_two_producers_one_drains_for_both_or_each_for_itself() {
     model(None, || {
         let ring = ring(4);
         let other = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || assert!(!put(&ring, &[10, 11], Claim::Free, 64)))
+            thread::spawn(move || put(&ring, &[10, 11], direct, 64))
         };
-        assert!(!put(&ring, &[20], Claim::Free, 64));
-        other.join().unwrap();
+        let mine = put(&ring, &[20], direct, 64);
+        let others = other.join().unwrap();
+        // Only at a gap.
+        assert_eq!(mine || others, ring.state() != RingState::Idle);
+        drain_all(&ring);
         assert_drained(ring, &[10, 11, 20]);
     });
 }
 
 #[test]
-fn three_producers_combine() {
+fn a_release_to_idle_fails_if_a_slot_was_reserved() {
     model(Some(3), || {
         let ring = ring(4);
         let others = [10, 20].map(|item| {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || assert!(!put(&ring, &[item], Claim::Free, 64)))
+            thread::spawn(move || put(&ring, &[item], direct, 64))
         });
-        assert!(!put(&ring, &[30], Claim::Any, 64));
-        for other in others {
-            other.join().unwrap();
-        }
+        let mine = put(&ring, &[30], direct, 64);
+        let others = others.map(|other| other.join().unwrap());
+        assert!(mine || others.contains(&true) || ring.state() == RingState::Idle);
+        drain_all(&ring);
         assert_drained(ring, &[10, 20, 30]);
     });
 }
 
 #[test]
-fn a_producer_that_comes_back_meets_the_exit_of_the_other() {
-    model(Some(3), || {
-        let ring = ring(2);
+fn a_batch_that_bypasses_the_slots_keeps_its_order_if_it_is_refused() {
+    model(None, || {
+        let ring = ring(4);
         let other = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || assert!(!put(&ring, &[10], Claim::Free, 64)))
+            thread::spawn(move || put(&ring, &[10], deferred, 64))
         };
-        for item in [20, 21] {
-            let mut batch = vec![item];
-            while !batch.is_empty() {
-                let enqueued = ring.enqueue(&mut batch, Claim::Free);
-                assert!(!fulfil(enqueued.duty, 64));
-                if !batch.is_empty() {
-                    thread::yield_now();
-                }
+        let mut batch = &[20, 21, 22][..];
+        match ring.put(&mut batch, Source::Lane, direct, |_, _| {}) {
+            Put::Drain(mut guard) if guard.from() == RingState::Idle => {
+                // The device accepts one.
+                guard.state().push(batch[0]);
+                batch = &batch[1..];
+                assert_eq!(guard.put_rest(&mut batch, Source::Lane, |_, _| {}), 2);
+                let released = guard.release(Release::Stalled);
+                assert_eq!(released.state, RingState::Stalled);
             }
+            Put::Drain(guard) => assert!(!drain(guard, 64).attention),
+            other => panic!("{other:?}"),
         }
         other.join().unwrap();
-        assert_drained(ring, &[10, 20, 21]);
+        drain_all(&ring);
+        assert_drained(ring, &[10, 20, 21, 22]);
     });
 }
 
 #[test]
-fn who_does_not_drain_wakes_the_worker() {
+fn deferred_producers_notify_once() {
     model(None, || {
         let ring = ring(4);
         let producers = [10, 20].map(|item| {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || put(&ring, &[item], Claim::Never, 64))
+            thread::spawn(move || put(&ring, &[item], deferred, 64))
         });
-        let wakes = producers.map(|producer| producer.join().unwrap());
-        // Only the edge from idle, since nobody drained between.
-        assert_eq!(wakes.iter().filter(|wake| **wake).count(), 1);
-        assert_eq!(ring.status(), Status::Abdicated);
-        let consumer = ring.try_consume(Claim::Any).unwrap();
-        assert_eq!(take_all(consumer, 64), Exit::Idle);
+        let notified = producers.map(|producer| producer.join().unwrap());
+        assert_eq!(notified.iter().filter(|one| **one).count(), 1);
+        assert_eq!(ring.state(), RingState::Abdicated);
+        drain_all(&ring);
         assert_drained(ring, &[10, 20]);
     });
 }
 
 #[test]
-fn whoever_takes_an_abdicated_ring_finds_all_or_is_followed() {
-    model(Some(3), || {
-        let ring = ring(4);
-        let woken = Arc::new(AtomicBool::new(false));
-        let producers = [(10, Claim::Never), (20, Claim::Any)].map(|(item, claim)| {
-            let (ring, woken) = (Arc::clone(&ring), Arc::clone(&woken));
-            thread::spawn(move || {
-                if put(&ring, &[item], claim, 64) {
-                    woken.store(true, Ordering::Release);
-                }
-            })
-        });
-        // A worker that looks too early.
-        if let Some(consumer) = ring.try_consume(Claim::Any) {
-            assert_ne!(take_all(consumer, 64), Exit::Abdicated);
-        }
-        for producer in producers {
-            producer.join().unwrap();
-        }
-        // What is left is left with somebody told.
-        match ring.status() {
-            Status::Idle => {}
-            Status::Abdicated => {
-                assert!(woken.load(Ordering::Acquire));
-                let consumer = ring.try_consume(Claim::Any).unwrap();
-                assert_eq!(take_all(consumer, 64), Exit::Idle);
-            }
-            status => panic!("left {status:?}"),
-        }
-        assert_drained(ring, &[10, 20]);
-    });
-}
-
-#[test]
-fn a_budget_hands_over() {
+fn a_budget_that_is_used_up_leaves_a_notification() {
     model(None, || {
         let ring = ring(4);
         let other = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || put(&ring, &[10, 11], Claim::Free, 1))
+            thread::spawn(move || put(&ring, &[10, 11], direct, 1))
         };
-        let mine = put(&ring, &[20, 21], Claim::Free, 1);
+        let mine = put(&ring, &[20, 21], direct, 1);
         let others = other.join().unwrap();
-        // Whoever drained took one of four.
-        assert!(mine || others);
-        assert_eq!(ring.status(), Status::Abdicated);
-        let consumer = ring.try_consume(Claim::Any).unwrap();
-        assert_eq!(take_all(consumer, 64), Exit::Idle);
+        match ring.state() {
+            RingState::Idle => {}
+            RingState::Abdicated | RingState::Gap => assert!(mine || others),
+            state => panic!("{state:?}"),
+        }
+        drain_all(&ring);
         assert_drained(ring, &[10, 11, 20, 21]);
     });
 }
 
+/// The TX worker meets each moment of a deferred producer.
 #[test]
-fn a_full_ring_hands_back_and_takes_again() {
-    model(Some(3), || {
-        let ring = ring(1);
-        let other = {
+fn an_unpublished_slot_is_a_gap_and_never_taken() {
+    model(None, || {
+        let ring = ring(2);
+        let producer = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
-                let mut batch = vec![10, 11];
-                while !batch.is_empty() {
-                    let enqueued = ring.enqueue(&mut batch, Claim::Free);
-                    assert!(enqueued.accepted <= 1);
-                    assert!(!fulfil(enqueued.duty, 64));
-                    if !batch.is_empty() {
-                        thread::yield_now();
-                    }
-                }
+                let notify = put(&ring, &[10, 11], deferred, 64);
+                assert!(notify);
             })
         };
-        let mut batch = vec![20];
-        while !batch.is_empty() {
-            assert!(!fulfil(ring.enqueue(&mut batch, Claim::Free).duty, 64));
-            if !batch.is_empty() {
-                thread::yield_now();
-            }
+        let mut left = RingState::Idle;
+        if let Attended::Claimed(guard) = ring.attend(|state| state != RingState::Idle, false) {
+            left = drain(guard, 64).state;
         }
-        other.join().unwrap();
-        assert_drained(ring, &[10, 11, 20]);
+        producer.join().unwrap();
+        match ring.state() {
+            RingState::Idle => assert_eq!(left, RingState::Idle),
+            RingState::Gap => assert_eq!(left, RingState::Gap),
+            // The worker came before the producer.
+            RingState::Abdicated => assert_eq!(left, RingState::Idle),
+            state => panic!("{state:?}"),
+        }
+        drain_all(&ring);
+        assert_drained(ring, &[10, 11]);
     });
 }
 
 #[test]
 fn a_slot_is_used_again_only_when_it_is_empty() {
-    // The consumer keeps its role; producers see space by the limit that the other one wrote.
-    // Nobody waits for anybody: what is refused is not tried again.
+    // The consumer keeps its role; a producer sees space by the limit that the other one stored.
+    // What is refused is not put in again.
     model(Some(3), || {
         let ring = ring(1);
-        let mut consumer = ring.try_consume(Claim::Any).unwrap();
+        let Attended::Claimed(mut guard) = ring.attend(|_| true, false) else {
+            panic!("no other thread has the role");
+        };
         let producers = [10, 20].map(|first| {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
-                let mut accepted = Vec::new();
-                for item in [first, first + 1] {
-                    let enqueued = ring.enqueue(&mut Some(item), Claim::Free);
-                    if enqueued.accepted == 1 {
-                        accepted.push(item);
+                let accepted = [first, first + 1].into_iter().filter(|item| {
+                    let mut batch = std::slice::from_ref(item);
+                    match ring.put(&mut batch, Source::Lane, direct, |_, _| {}) {
+                        Put::Enqueued { notify } => assert!(!notify),
+                        Put::Full(state) => assert_eq!(state, RingState::Busy),
+                        other => panic!("{other:?}"),
                     }
-                    assert!(enqueued.duty.is_none());
-                }
-                accepted
+                    batch.is_empty()
+                });
+                accepted.collect::<Vec<_>>()
             })
         });
         for _ in 0..2 {
-            let said = consumer.poll(64, |items, drained| {
-                items.extend(drained);
-                Turn::More
-            });
-            assert_eq!(said, Turn::More);
+            assert_eq!(guard.poll(64, turn), Turn::More);
         }
         let accepted = producers.map(|producer| producer.join().unwrap()).concat();
         assert!(!accepted.is_empty());
-        assert_eq!(take_all(consumer, 64), Exit::Idle);
+        assert_eq!(drain(guard, 64).state, RingState::Idle);
         assert_drained(ring, &accepted);
     });
 }
 
-/// A device with one descriptor, and an interrupt that says when it is free again.
-struct Device {
-    sent: Items,
-    free: Arc<AtomicUsize>,
-}
-
-impl Device {
-    fn turn(&mut self, drained: &mut packtrain::queue::ring::Drained<'_, u32, Self>) -> Turn {
-        while self.free.load(Ordering::Acquire) > 0 {
-            let Some(item) = drained.next() else {
-                return Turn::More;
-            };
-            self.free.fetch_sub(1, Ordering::AcqRel);
-            self.sent.push(item);
+#[test]
+fn a_panic_in_a_drain_leaves_all_other_items() {
+    model(None, || {
+        let ring = ring(4);
+        let other = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || put(&ring, &[10], direct, 64))
+        };
+        let mut batch = &[20, 21][..];
+        let panicked = match ring.put(&mut batch, Source::Lane, deferred, |_, _| {}) {
+            Put::Enqueued { .. } => match ring.attend(|_| true, false) {
+                Attended::Claimed(mut guard) => catch_unwind(AssertUnwindSafe(move || {
+                    let drained = guard.drain(64, |items, drained| {
+                        items.extend(drained.next());
+                        panic!("a driver");
+                    });
+                    panic!("{drained:?}");
+                }))
+                .is_err(),
+                Attended::Busy => false,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        let others = other.join().unwrap();
+        match ring.state() {
+            // The other producer drained after the panic, or before this one claimed.
+            RingState::Idle => {}
+            RingState::Abdicated => assert!(panicked || others),
+            RingState::Gap => assert!(others),
+            state => panic!("{state:?}"),
         }
-        match drained.len() {
-            0 => Turn::More,
-            _ => Turn::Stalled(Stall::NoDescriptor),
-        }
-    }
-}
-
-fn drain_device(consumer: Consumer<'_, u32, Device>) -> Exit {
-    consumer.drain(64, |device, drained| device.turn(drained))
+        drain_all(&ring);
+        assert_drained(ring, &[10, 20, 21]);
+    });
 }
 
 #[test]
-fn a_kick_is_never_lost_to_a_stall_that_is_about_to_be() {
+fn a_closed_ring_has_all_that_it_accepted() {
     model(None, || {
-        let free = Arc::new(AtomicUsize::new(1));
-        let device = Device {
-            sent: Vec::new(),
-            free: Arc::clone(&free),
-        };
-        let ring = Arc::new(Ring::new(2, device).unwrap());
-        let interrupt = {
+        let ring = ring(4);
+        let producer = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
-                free.fetch_add(1, Ordering::AcqRel);
-                if let Duty::Drain(consumer) = ring.kick(Claim::Any) {
-                    assert_eq!(drain_device(consumer), Exit::Idle);
+                let accepted = [10, 11].into_iter().filter(|item| {
+                    let mut batch = std::slice::from_ref(item);
+                    let put = ring.put(&mut batch, Source::Application, deferred, |_, _| {});
+                    assert_eq!(batch.is_empty(), matches!(put, Put::Enqueued { .. }));
+                    batch.is_empty()
+                });
+                accepted.collect::<Vec<_>>()
+            })
+        };
+        ring.close(Source::Application);
+        // The TX worker of a run that ends: until all reserved slots are published and taken.
+        let mut guard = match ring.attend(|_| true, false) {
+            Attended::Claimed(guard) => guard,
+            other => panic!("{other:?}"),
+        };
+        while guard.drain(64, turn) != Drain::Empty {
+            thread::yield_now();
+        }
+        let ended = guard.state().clone();
+        assert_eq!(drain(guard, 64).state, RingState::Idle);
+        assert_eq!(producer.join().unwrap(), ended);
+        assert_drained(ring, &ended);
+    });
+}
+
+/// A full ring, a producer that waits for space, and a consumer that makes some.
+fn waiting(make_space: fn(Guard<'_>) -> bool) {
+    model(None, move || {
+        let ring = ring(1);
+        assert!(put(&ring, &[10], deferred, 64));
+        let waiter = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.wait_for_space(Source::Lane))
+        };
+        let Attended::Claimed(mut guard) = ring.attend(|_| true, false) else {
+            panic!("no other thread has the role");
+        };
+        assert_eq!(guard.poll(64, turn), Turn::More);
+        let wakes = make_space(guard);
+        let has_space = waiter.join().unwrap();
+        assert!(has_space || wakes, "the waiter sleeps beside a free slot");
+    });
+}
+
+#[test]
+fn a_waiter_sees_the_space_or_the_release_sees_the_waiter() {
+    waiting(|guard| guard.release_idle().unwrap().wake_waiters);
+    waiting(|guard| guard.release(Release::Stalled).wake_waiters);
+}
+
+#[test]
+fn a_waiter_sees_the_space_or_the_kept_role_sees_the_waiter() {
+    waiting(|guard| guard.keep().1);
+}
+
+/// The list of producers that wait for space, with the wake-up.
+struct Waiters {
+    waiting: Mutex<bool>,
+    woken: Condvar,
+}
+
+impl Waiters {
+    fn wait(&self, ring: &TestRing) {
+        *self.waiting.lock().unwrap() = true;
+        if ring.wait_for_space(Source::Lane) {
+            *self.waiting.lock().unwrap() = false;
+            return;
+        }
+        let mut waiting = self.waiting.lock().unwrap();
+        while *waiting {
+            waiting = self.woken.wait(waiting).unwrap();
+        }
+    }
+
+    fn wake(&self, ring: &TestRing) {
+        let mut waiting = self.waiting.lock().unwrap();
+        ring.clear_waiters();
+        *waiting = false;
+        self.woken.notify_all();
+    }
+}
+
+/// loom finds the deadlock if a wake-up is lost.
+#[test]
+fn a_producer_that_waits_twice_is_woken_twice() {
+    model(Some(3), || {
+        let ring = ring(1);
+        let waiters = Arc::new(Waiters {
+            waiting: Mutex::new(false),
+            woken: Condvar::new(),
+        });
+        let producer = {
+            let (ring, waiters) = (Arc::clone(&ring), Arc::clone(&waiters));
+            thread::spawn(move || {
+                let mut batch = &[10, 11, 12][..];
+                while !batch.is_empty() {
+                    match ring.put(&mut batch, Source::Lane, deferred, |_, _| {}) {
+                        Put::Enqueued { .. } => {}
+                        Put::Full(_) => waiters.wait(&ring),
+                        other => panic!("{other:?}"),
+                    }
                 }
             })
         };
-        let Duty::Drain(consumer) = ring.enqueue(&mut vec![10, 11], Claim::Free).duty else {
-            panic!("nobody else enqueues")
-        };
-        let exit = drain_device(consumer);
-        assert!(matches!(
-            exit,
-            Exit::Idle | Exit::Stalled(Stall::NoDescriptor)
-        ));
-        interrupt.join().unwrap();
-        assert_eq!(ring.status(), Status::Idle);
-        let mut ring = Arc::try_unwrap(ring).unwrap();
-        assert_eq!(ring.state_mut().sent, [10, 11]);
-    });
-}
-
-#[test]
-fn a_stalled_ring_takes_items_and_the_kick_sends_them() {
-    model(None, || {
-        let free = Arc::new(AtomicUsize::new(0));
-        let device = Device {
-            sent: Vec::new(),
-            free: Arc::clone(&free),
-        };
-        let ring = Arc::new(Ring::new(4, device).unwrap());
-        let Duty::Drain(consumer) = ring.enqueue(&mut vec![10], Claim::Free).duty else {
-            panic!("nobody else enqueues")
-        };
-        assert_eq!(drain_device(consumer), Exit::Stalled(Stall::NoDescriptor));
-        let producer = {
-            let ring = Arc::clone(&ring);
-            thread::spawn(
-                move || match ring.enqueue(&mut vec![11], Claim::Free).duty {
-                    Duty::Drain(consumer) => assert_eq!(drain_device(consumer), Exit::Idle),
-                    duty => assert!(duty.is_none()),
-                },
-            )
-        };
-        free.fetch_add(2, Ordering::AcqRel);
-        // The worker is told, and comes.
-        assert!(ring.kick(Claim::Never).is_wake());
-        if let Some(consumer) = ring.try_consume(Claim::Any) {
-            assert!(matches!(drain_device(consumer), Exit::Idle | Exit::Passed));
+        // The TX worker keeps the role for one step, and releases it in the other ones.
+        let mut done = 0;
+        let mut keeps = true;
+        while done < 3 {
+            let Attended::Claimed(mut guard) = ring.attend(|_| true, false) else {
+                panic!("no other thread claims");
+            };
+            let said = guard.poll(64, turn);
+            assert_eq!(said, Turn::More);
+            done = guard.state().len();
+            if std::mem::take(&mut keeps) {
+                let (kept, wake) = guard.keep();
+                if wake {
+                    waiters.wake(&ring);
+                }
+                guard = ring.resume(kept);
+            }
+            if guard.release(Release::Abdicated).wake_waiters {
+                waiters.wake(&ring);
+            }
+            if done < 3 {
+                thread::yield_now();
+            }
         }
         producer.join().unwrap();
-        assert_eq!(ring.status(), Status::Idle);
-        let mut ring = Arc::try_unwrap(ring).unwrap();
-        assert_eq!(ring.state_mut().sent, [10, 11]);
+        drain_all(&ring);
+        assert_drained(ring, &[10, 11, 12]);
     });
 }
 
-/// An eventfd.
-struct Event {
-    readable: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Event {
-    fn notify(&self) {
-        *self.readable.lock().unwrap() = true;
-        self.changed.notify_one();
-    }
-
-    fn wait(&self) {
-        let mut readable = self.readable.lock().unwrap();
-        while !*readable {
-            readable = self.changed.wait(readable).unwrap();
-        }
-        *readable = false;
-    }
-}
-
-/// A worker that sleeps whenever there is nothing to do, until it has `count` items. If a wake-up
-/// could be lost, loom would find the deadlock.
-fn work(ring: &TestRing, bell: &Bell, event: &Event, count: usize) {
-    let mut done = 0;
-    while done < count {
-        if let Some(consumer) = ring.try_consume(Claim::Any) {
-            let exit = consumer.drain(64, |items, drained| {
-                items.extend(drained);
-                done = items.len();
-                Turn::More
-            });
-            // The budget is never used up.
-            assert!(matches!(exit, Exit::Idle | Exit::Passed));
-        }
-        if done < count && bell.try_sleep() {
-            event.wait();
-            bell.wake();
-        }
-    }
-}
-
-fn sleeping_worker(switches: Option<usize>, producers: &'static [&'static [u32]]) {
-    model(switches, move || {
-        let ring = ring(4);
-        let bell = Arc::new(Bell::new());
-        let event = Arc::new(Event {
-            readable: Mutex::new(false),
-            changed: Condvar::new(),
-        });
-        let count = producers.iter().map(|items| items.len()).sum();
-        let threads: Vec<_> = producers
-            .iter()
-            .map(|items| {
-                let (ring, bell, event) =
-                    (Arc::clone(&ring), Arc::clone(&bell), Arc::clone(&event));
-                thread::spawn(move || {
-                    for item in *items {
-                        if put(&ring, &[*item], Claim::Never, 64) && bell.ring() {
-                            event.notify();
-                        }
-                    }
-                })
+/// A producer has the role when the TX worker needs it.
+fn attention(preemptions: Option<usize>, decide: fn(RingState) -> Decision) {
+    model(preemptions, move || {
+        let ring = ring(2);
+        let mut batch = &[10][..];
+        let Put::Drain(guard) = ring.put(&mut batch, Source::Lane, direct, |_, _| {}) else {
+            panic!("the ring is idle");
+        };
+        let (kept, _) = guard.keep();
+        let holder = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                let mut guard = ring.resume(kept);
+                guard.state().push(10);
+                notifies(drain(guard, 64))
             })
-            .collect();
-        work(&ring, &bell, &event, count);
-        for thread in threads {
-            thread.join().unwrap();
+        };
+        let other = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || put(&ring, &[20], decide, 64))
+        };
+        let busy = match ring.attend(|_| true, true) {
+            Attended::Busy => true,
+            Attended::Claimed(guard) => {
+                let released = drain(guard, 64);
+                assert!(matches!(released.state, RingState::Idle | RingState::Gap));
+                false
+            }
+            other => panic!("{other:?}"),
+        };
+        let holders = holder.join().unwrap();
+        let others = other.join().unwrap();
+        if busy {
+            // The TX worker may sleep: a release notifies it, and no producer claims in between.
+            assert!(holders || others, "the worker sleeps");
+            assert!(ring.is_attention());
+            assert_eq!(ring.state(), RingState::Abdicated);
+            assert!(ring.claim(|_| true).is_none());
+            let Attended::Claimed(guard) = ring.attend(|_| true, true) else {
+                panic!("no other thread has the role");
+            };
+            assert!(!ring.is_attention());
+            assert_eq!(drain(guard, 64).state, RingState::Idle);
         }
-        let expected: Vec<u32> = producers.concat();
-        assert_drained(ring, &expected);
+        drain_all(&ring);
+        assert_drained(ring, &[10, 20]);
     });
 }
 
 #[test]
-fn a_worker_that_sleeps_is_woken_for_every_item() {
-    sleeping_worker(Some(3), &[&[10, 11]]);
+fn a_release_sees_attention_or_the_worker_claims() {
+    attention(Some(3), direct);
 }
 
 #[test]
-fn a_worker_is_woken_by_the_producer_that_closes_the_gap() {
-    sleeping_worker(Some(2), &[&[10], &[20]]);
+fn attention_survives_a_deferred_producer() {
+    attention(Some(3), deferred);
 }
 
 /// Counts how often it is dropped.
@@ -447,28 +525,30 @@ impl Drop for Counted {
 }
 
 #[test]
-fn what_is_left_is_dropped_once() {
+fn items_that_are_left_are_dropped_once() {
     model(None, || {
         let dropped = Arc::new(AtomicUsize::new(0));
-        let ring = Arc::new(Ring::new(4, ()).unwrap());
-        let others = {
-            let (ring, dropped) = (Arc::clone(&ring), Arc::clone(&dropped));
-            thread::spawn(move || {
-                let mut batch = vec![Counted(Arc::clone(&dropped)), Counted(dropped)];
-                ring.enqueue(&mut batch, Claim::Never).duty.is_wake()
-            })
+        let ring: Arc<Ring<Counted, ()>> = Arc::new(Ring::new(4, ()).unwrap());
+        let produce = |ring: &Ring<Counted, ()>, count, dropped: &Arc<AtomicUsize>| {
+            let items = (0..count).map(|_| Counted(Arc::clone(dropped)));
+            let mut batch = items.collect::<std::collections::VecDeque<_>>();
+            let put = ring.put(&mut batch, Source::Lane, deferred, |_, _| {});
+            matches!(put, Put::Enqueued { notify: true })
         };
-        let mut batch = Some(Counted(Arc::clone(&dropped)));
-        let mine = ring.enqueue(&mut batch, Claim::Never).duty.is_wake();
-        if let Some(consumer) = ring.try_consume(Claim::Any) {
-            // One of them, if it is there.
-            let exit = consumer.drain(1, |(), drained| {
+        let other = {
+            let (ring, dropped) = (Arc::clone(&ring), Arc::clone(&dropped));
+            thread::spawn(move || produce(&ring, 2, &dropped))
+        };
+        let mine = produce(&ring, 1, &dropped);
+        if let Some(mut guard) = ring.claim(|_| true) {
+            // One of them, if it is published.
+            let said = guard.poll(1, |(), drained| {
                 drop(drained.next());
                 Turn::More
             });
-            assert_ne!(exit, Exit::Stalled(Stall::Busy));
+            assert_eq!(said, Turn::More);
         }
-        assert!(others.join().unwrap() || mine);
+        assert!(other.join().unwrap() || mine);
         drop(Arc::try_unwrap(ring).map_err(|_| "shared").unwrap());
         assert_eq!(dropped.load(Ordering::Acquire), 3);
     });

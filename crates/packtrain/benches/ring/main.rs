@@ -128,7 +128,8 @@ fn for_this_cpu() -> Result<ExitCode, String> {
 /// Where producers and the consumer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// One thread, which takes the role with each burst and leaves the ring idle.
+    /// One thread, which claims the role with each burst, bypasses the slots, and leaves the ring
+    /// idle.
     Direct,
     /// One thread, whose consumer keeps the role.
     Polled,

@@ -3,7 +3,8 @@
 //! All do the same work: numbers from 1 on are written to a batch, enqueued, taken out as the ring
 //! gives them (DPDK's into a table, crossbeam's one by one, ours in place), and added up.
 
-use packtrain::queue::ring::{Claim, Consumer, Duty, Exit, Ring, Turn};
+use packtrain::policy::dispatch::{Decision, RingState};
+use packtrain::queue::ring::{Batch, ConsumerGuard, Put, Release, Ring, Source, Turn};
 use std::hint::spin_loop;
 
 /// A ring with many producers and one consumer. `burst` divides what is put in.
@@ -42,6 +43,36 @@ fn fill(table: &mut Table, from: u64, burst: usize) -> &[u64] {
     items
 }
 
+/// A producer that never drains.
+fn deferred(_: RingState) -> Decision {
+    Decision::Enqueue
+}
+
+/// A producer that drains wherever it can.
+fn direct(_: RingState) -> Decision {
+    Decision::Drain
+}
+
+/// Enqueues as many items as fit; false if none fits.
+#[inline(always)]
+fn enqueue(ring: &Ring<u64, ()>, batch: &mut impl Batch<u64>) -> bool {
+    match ring.put(batch, Source::Lane, deferred, |_, _| {}) {
+        Put::Enqueued { .. } => true,
+        Put::Full(_) => false,
+        Put::Closed | Put::Drain(_) => unreachable!("it is open, and deferred"),
+    }
+}
+
+/// The role, until all items are taken.
+fn consumer(ring: &Ring<u64, ()>) -> ConsumerGuard<'_, u64, ()> {
+    ring.claim(|_| true).expect("no thread has the role")
+}
+
+fn release(consumer: ConsumerGuard<'_, u64, ()>) {
+    let released = consumer.release(Release::Abdicated);
+    assert_eq!(released.state, RingState::Idle);
+}
+
 /// Ours, with a consumer that keeps its role, as one that polls does.
 pub struct Polled(pub Ring<u64, ()>);
 
@@ -50,8 +81,7 @@ impl Queue for Polled {
         let mut done = 0;
         if burst == 1 {
             while done < total {
-                let mut one = Some(first + done + 1);
-                while self.0.enqueue(&mut one, Claim::Never).accepted == 0 {
+                while !enqueue(&self.0, &mut &[first + done + 1][..]) {
                     spin_loop();
                 }
                 done += 1;
@@ -62,7 +92,7 @@ impl Queue for Polled {
         while done < total {
             let mut batch = fill(&mut items, first + done, burst);
             while !batch.is_empty() {
-                if self.0.enqueue(&mut batch, Claim::Never).accepted == 0 {
+                if !enqueue(&self.0, &mut batch) {
                     spin_loop();
                 }
             }
@@ -71,7 +101,7 @@ impl Queue for Polled {
     }
 
     fn consume(&self, burst: usize, total: u64) -> u64 {
-        let mut consumer = self.0.try_consume(Claim::Any).expect("nobody has the role");
+        let mut consumer = consumer(&self.0);
         let (mut done, mut result) = (0, 0);
         while done < total {
             let before = done;
@@ -85,7 +115,7 @@ impl Queue for Polled {
                 spin_loop();
             }
         }
-        assert_eq!(consumer.leave(Turn::More), Exit::Idle);
+        release(consumer);
         result
     }
 
@@ -98,42 +128,41 @@ impl Queue for Polled {
     }
 }
 
-/// The loops apart, so that each is compiled as who needs only one would have it.
+/// Separate loops, so that each is compiled as in a program that needs only one.
 impl Polled {
     #[inline(never)]
     fn same_one(&self, total: u64) -> u64 {
-        let mut consumer = self.0.try_consume(Claim::Any).expect("nobody has the role");
+        let mut consumer = consumer(&self.0);
         let mut result = 0;
         for item in 1..=total {
-            let enqueued = self.0.enqueue(&mut Some(item), Claim::Never);
-            assert!(enqueued.duty.is_none());
+            assert!(enqueue(&self.0, &mut &[item][..]), "it has space");
             let said = consumer.poll(1, |(), drained| {
                 result += drained.next().unwrap_or(0);
                 Turn::More
             });
             assert_eq!(said, Turn::More);
         }
-        assert_eq!(consumer.leave(Turn::More), Exit::Idle);
+        release(consumer);
         result
     }
 
     #[inline(never)]
     fn same_bursts(&self, burst: usize, total: u64) -> u64 {
-        let mut consumer = self.0.try_consume(Claim::Any).expect("nobody has the role");
+        let mut consumer = consumer(&self.0);
         let mut items = Table::new();
         let (mut done, mut result) = (0, 0);
         while done < total {
             let mut batch = fill(&mut items, done, burst);
-            assert!(self.0.enqueue(&mut batch, Claim::Never).duty.is_none());
+            assert!(enqueue(&self.0, &mut batch), "it has space");
             result += Self::take(&mut consumer, burst);
             done += burst as u64;
         }
-        assert_eq!(consumer.leave(Turn::More), Exit::Idle);
+        release(consumer);
         result
     }
 
     #[inline(always)]
-    fn take(consumer: &mut Consumer<'_, u64, ()>, burst: usize) -> u64 {
+    fn take(consumer: &mut ConsumerGuard<'_, u64, ()>, burst: usize) -> u64 {
         let mut sum = 0;
         let said = consumer.poll(burst, |(), drained| {
             drained.take_each(|item| sum += item);
@@ -144,7 +173,7 @@ impl Polled {
     }
 }
 
-/// Ours in direct dispatch: each burst takes the role, drains, and leaves the ring idle.
+/// Ours in direct dispatch: each burst claims the idle ring, bypasses its slots, and leaves it idle.
 pub struct Direct(pub Ring<u64, ()>);
 
 impl Queue for Direct {
@@ -160,20 +189,14 @@ impl Queue for Direct {
         let mut items = Table::new();
         let (mut done, mut result) = (0, 0);
         while done < total {
-            let enqueued = if burst == 1 {
-                self.0.enqueue(&mut Some(done + 1), Claim::Free)
-            } else {
-                self.0
-                    .enqueue(&mut fill(&mut items, done, burst), Claim::Free)
-            };
-            let Duty::Drain(consumer) = enqueued.duty else {
+            let mut batch = fill(&mut items, done, burst);
+            let put = self.0.put(&mut batch, Source::Lane, direct, |_, _| {});
+            let Put::Drain(consumer) = put else {
                 unreachable!("it was idle");
             };
-            let exit = consumer.drain(64, |(), drained| {
-                drained.take_each(|item| result += item);
-                Turn::More
-            });
-            assert_eq!(exit, Exit::Idle);
+            result += batch.iter().sum::<u64>();
+            let released = consumer.release_idle().expect("no other producer");
+            assert_eq!(released.state, RingState::Idle);
             done += burst as u64;
         }
         result

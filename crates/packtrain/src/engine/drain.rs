@@ -8,7 +8,7 @@ use super::worker::Part;
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::policy::dispatch::{BUDGET, RingState};
 use crate::queue::ring::{Attended, Drain, Kept, Release, Source, Turn};
-use crate::runtime::Interrupt;
+use crate::runtime::{Began, Interrupt};
 use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -44,7 +44,7 @@ pub(super) struct TxDrain<T: TxDescriptors> {
     /// When to step though nothing wakes the worker, as of the last time that it had the role.
     retry_at: Option<Instant>,
     gap_until: Option<Instant>,
-    slept_from: Instant,
+    stepped_at: Instant,
     stopped: bool,
     over: bool,
     /// Packets that the worker took out of rings.
@@ -72,7 +72,7 @@ impl<T: TxDescriptors> TxDrain<T> {
             recheck: false,
             retry_at: None,
             gap_until: None,
-            slept_from: Instant::default(),
+            stepped_at: Instant::default(),
             stopped: false,
             over: false,
             drained,
@@ -238,13 +238,13 @@ impl<T: TxDescriptors> TxDrain<T> {
 }
 
 impl<T: TxDescriptors> Part for TxDrain<T> {
-    fn step(&mut self, now: Instant, slept: bool, stopped: bool) -> Result<bool, RunError> {
-        self.slept_from = now;
+    fn step(&mut self, now: Instant, began: Began, stopped: bool) -> Result<bool, RunError> {
+        self.stepped_at = now;
         if self.interrupt.take() {
             self.interrupted = true;
-            self.shared.counters.wakeups.add(u64::from(slept));
+            self.shared.counters.wakeups.add(u64::from(began.slept));
         }
-        self.notified |= slept;
+        self.notified |= began.slept || began.notified;
         if stopped && !self.stopped {
             self.stopped = true;
             self.shared.close(Source::Application);
@@ -299,7 +299,7 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
     }
 
     fn next_at(&self, _now: Instant) -> Option<Instant> {
-        let last = self.slept_from.after(SLEEP_MAX);
+        let last = self.stepped_at.after(SLEEP_MAX);
         let due = [self.retry_at, self.gap_until, Some(last)];
         due.into_iter().flatten().min().filter(|_| !self.over)
     }

@@ -5,7 +5,7 @@ use super::error::RunError;
 use super::intake::Intake;
 use super::shell::{Action, Observation, Shell};
 use crate::driver::{Armed, Interest};
-use crate::runtime::{Sleeper, Wakeup};
+use crate::runtime::{Began, Sleeper, Wakeup};
 use crate::stats::{Counter, DropReason, QueueId};
 use crate::sync::spin;
 use crate::time::Instant;
@@ -41,9 +41,8 @@ pub(super) struct WorkerCounters {
 
 /// What one worker has: the lanes of a direction, or one shared TX queue. No call blocks.
 pub(super) trait Part: Send {
-    /// Moves packets. `slept`: the worker was asleep before, or was notified since the last step.
-    /// Returns whether there may be more to do now.
-    fn step(&mut self, now: Instant, slept: bool, stopped: bool) -> Result<bool, RunError>;
+    /// Moves packets. Returns whether there may be more to do now.
+    fn step(&mut self, now: Instant, began: Began, stopped: bool) -> Result<bool, RunError>;
 
     /// The worker is about to sleep: asks every device that can go on for a wake-up.
     fn arm(&mut self) -> Armed;
@@ -180,7 +179,7 @@ impl Worker {
         let began = self.sleeper.begin();
         self.counters.syscalls.add(began.syscalls);
         self.counters.steps.add(1);
-        let seen = match self.step(now, began.slept || began.notified) {
+        let seen = match self.step(now, began) {
             Ok(seen) => seen,
             Err(error) => {
                 self.ending = Some(Err(error));
@@ -203,11 +202,11 @@ impl Worker {
         }
     }
 
-    fn step(&mut self, now: Instant, slept: bool) -> Result<Observation, RunError> {
+    fn step(&mut self, now: Instant, began: Began) -> Result<Observation, RunError> {
         let stopped = self.intake.is_stopped();
         let mut more = self.obey(now)?;
         for Placed { part, .. } in &mut self.parts {
-            more |= part.step(now, slept, stopped)?;
+            more |= part.step(now, began, stopped)?;
         }
         let parts = || self.parts.iter().map(|placed| &placed.part);
         Ok(Observation {

@@ -36,12 +36,10 @@ pub struct SimTx {
     due: VecDeque<Sent>,
     /// Steps of the unit that the completion delay counts.
     clock: u64,
-    /// Of a device with a rate.
-    pace: Option<Pace>,
+    /// Of a device with a rate. Boxed as `engine` is.
+    pace: Option<Box<Pace>>,
     /// As of the last call that passed it.
     now: Instant,
-    /// The completion that the queue is armed for.
-    wakes_at: Option<Instant>,
     /// Nothing was handed over since the last `reclaim`.
     quiet: bool,
     /// Sent, and never to be reported.
@@ -62,6 +60,8 @@ struct Pace {
     /// What the wire takes for a packet, and when the last is sent.
     each: Duration,
     busy_until: Instant,
+    /// The completion that the queue is armed for.
+    wakes_at: Option<Instant>,
 }
 
 /// A packet in the TX ring.
@@ -96,12 +96,14 @@ impl SimTx {
         let ring = wire.end(side).config.tx_ring;
         let rate = wire.end(side).config.rate;
         Self {
-            pace: rate.map(|rate| Pace {
-                each: Duration::from_nanos(1_000_000_000 / rate),
-                busy_until: Instant::default(),
+            pace: rate.map(|rate| {
+                Box::new(Pace {
+                    each: Duration::from_nanos(1_000_000_000 / rate),
+                    busy_until: Instant::default(),
+                    wakes_at: None,
+                })
             }),
             now: Instant::default(),
-            wakes_at: None,
             wire,
             side,
             destination,
@@ -261,7 +263,9 @@ impl SimTx {
             return Armed::WorkPending;
         }
         let lost = take_one(&self.wire.end(self.side).lose_interrupts);
-        self.wakes_at = (!lost).then_some(at);
+        if let Some(pace) = &mut self.pace {
+            pace.wakes_at = (!lost).then_some(at);
+        }
         Armed::Idle
     }
 
@@ -293,7 +297,9 @@ impl SimTx {
     }
 
     fn disarm(&mut self) {
-        self.wakes_at = None;
+        if let Some(pace) = &mut self.pace {
+            pace.wakes_at = None;
+        }
         if let Some(waiter) = self.waiter() {
             waiter.disarm();
         }
@@ -459,7 +465,7 @@ impl TxDescriptors for SimTx {
     }
 
     fn next_at(&self) -> Option<Instant> {
-        self.wakes_at
+        self.pace.as_ref()?.wakes_at
     }
 
     fn doorbells(&self) -> u64 {

@@ -95,6 +95,21 @@ const POLICY_NEVER_NAMES: &[&str] = &[
 /// Files of the policies that read files: data for a decision, once, below a folder they are given.
 const POLICY_READERS: &[&str] = &["policy/topology.rs"];
 
+/// The state machine of a worker's thread: pure as a policy is.
+const SHELL: &str = "engine/shell.rs";
+
+/// The files of the engine that run threads, wait and spin.
+const ENGINE_THREADS: &[&str] = &["thread", "sys"];
+
+/// The files of the engine that leave it to [`ENGINE_THREADS`].
+const ENGINE_WITHOUT_THREADS: &[&str] = &[
+    "session", "assemble", "settings", "worker", "lane", "path", "shared", "drain", "space",
+    "handle", "flows", "handler", "control", "shell", "intake", "ledger", "snapshot", "error",
+];
+
+/// What they do not name, beside `std::thread`.
+const WAITING: &[&str] = &["spin_loop", "park"];
+
 /// Pairs (who, whom) that are forbidden although the layers would allow them.
 const NEVER: &[(&str, &str)] = &[("engine", "port")];
 
@@ -123,6 +138,8 @@ const WHY_LAYERS: &str = "imports point down only, so that each layer can be rea
 const WHY_PORT: &str = "a driver author needs to know nothing but the driver contract";
 const WHY_POLICY: &str =
     "a policy does the same in a worker and in a simulation, for the same numbers";
+const WHY_THREADS: &str =
+    "all but the thread of a worker runs on an event loop and in virtual time as well";
 const WHY_LIBC: &str = "system calls live in few files, beside the unsafe code they need";
 
 /// The import rules.
@@ -137,9 +154,21 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
             }
         }
     }
+    // Where it is missing, the engine is the one that had no such file.
+    let has_thread = tree
+        .sources()
+        .any(|(path, _)| path.strip_prefix(FRAMEWORK) == Some("engine/thread.rs"));
     for (path, source) in tree.product_sources(FRAMEWORK) {
         breaches.extend(check_libc(path, source));
-        breaches.extend(check_policy_names(path, source));
+        let Some(inside) = path.strip_prefix(FRAMEWORK) else {
+            continue;
+        };
+        if is_policy(inside) || inside == SHELL && has_thread {
+            breaches.extend(check_pure_names(path, source));
+        }
+        if has_thread && leaves_threads_to_others(inside) {
+            breaches.extend(check_thread_names(path, source));
+        }
     }
     breaches
 }
@@ -274,32 +303,67 @@ fn check_libc(path: &str, source: &Source) -> Option<Breach> {
     ))
 }
 
-/// The first name in a policy that has no place there, and any call of a `now()`.
-fn check_policy_names(path: &str, source: &Source) -> Option<Breach> {
-    let inside = path.strip_prefix(FRAMEWORK)?;
-    if !inside.starts_with("policy/") && inside != "policy.rs" || POLICY_READERS.contains(&inside) {
-        return None;
-    }
+fn is_policy(inside: &str) -> bool {
+    let is_below = inside.starts_with("policy/") || inside == "policy.rs";
+    is_below && !POLICY_READERS.contains(&inside)
+}
+
+fn leaves_threads_to_others(inside: &str) -> bool {
+    let name = inside
+        .strip_prefix("engine/")
+        .and_then(|file| file.strip_suffix(".rs"));
+    name.is_some_and(|name| ENGINE_WITHOUT_THREADS.contains(&name))
+}
+
+/// The first name that has no place in a pure file, and any call of a `now()`.
+fn check_pure_names(path: &str, source: &Source) -> Option<Breach> {
     let tokens = source.product_tokens();
     let names = |token: &Token| POLICY_NEVER_NAMES.iter().any(|word| token.is_word(word));
     let is_now = |at: usize| {
-        tokens[at].is_word("now")
-            && at
-                .checked_sub(1)
-                .and_then(|i| tokens.get(i))
-                .is_some_and(|t| t.kind == Kind::PathSep)
+        let before = at.checked_sub(1).and_then(|i| tokens.get(i));
+        tokens[at].is_word("now") && before.is_some_and(|t| t.kind == Kind::PathSep)
     };
     let at = (0..tokens.len()).find(|&at| names(&tokens[at]) || is_now(at))?;
     let Kind::Word(word) = &tokens[at].kind else {
         return None;
     };
+    let part = if path.ends_with(SHELL) {
+        "the shell"
+    } else {
+        "a policy"
+    };
     Some(Breach::new(
         path,
         tokens[at].line,
-        format!("a policy names `{word}`"),
+        format!("{part} names `{word}`"),
         WHY_POLICY,
         "compute in integers, and take what is to be known as an argument",
     ))
+}
+
+/// The first name in a file of the engine that belongs to the thread of a worker.
+fn check_thread_names(path: &str, source: &Source) -> Option<Breach> {
+    let tokens = source.product_tokens();
+    let threads = paths::named(&tokens, &[])
+        .into_iter()
+        .filter(|named| {
+            named
+                .path
+                .starts_with(&["std".to_owned(), "thread".to_owned()])
+        })
+        .map(|named| (named.line, "std::thread"));
+    let waiting = tokens.iter().filter_map(|token| {
+        let word = WAITING.iter().find(|word| token.is_word(word))?;
+        Some((token.line, *word))
+    });
+    let (line, name) = threads.chain(waiting).min()?;
+    let files: Vec<String> = ENGINE_THREADS
+        .iter()
+        .map(|name| format!("engine/{name}.rs"))
+        .collect();
+    let fix = format!("leave it to {}", files.join(" or "));
+    let what = format!("names `{name}`");
+    Some(Breach::new(path, line, what, WHY_THREADS, &fix))
 }
 
 fn layer_of(layers: &Layers, module: &str) -> Option<u8> {

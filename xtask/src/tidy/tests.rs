@@ -277,6 +277,67 @@ mod imports {
         );
     }
 
+    /// What the rules find in a file of an engine that has a `thread.rs`, or has not.
+    fn engine(has_thread: bool, file: &str, text: &str) -> Vec<String> {
+        let mut files = vec![(format!("crates/packtrain/src/engine/{file}"), text)];
+        if has_thread {
+            let thread = "use std::thread; fn f() { std::hint::spin_loop(); thread::park(); }";
+            files.push(("crates/packtrain/src/engine/thread.rs".to_owned(), thread));
+        }
+        let breaches = layers::check(&Tree::new(files));
+        let told = breaches.iter().map(|breach| {
+            assert!(breach.path.ends_with(file), "{breach}");
+            format!("{}: {}", breach.line, breach.what)
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn of_the_shell_are_as_pure_as_those_of_a_policy() {
+        for (text, name) in [
+            ("fn f() { std::time::Instant::now(); }", "now"),
+            ("\nuse std::time::SystemTime;", "SystemTime"),
+            ("fn f(x: f64) {}", "f64"),
+            ("use std::thread;", "thread"),
+            ("use std::fs::File;", "fs"),
+        ] {
+            let told = engine(true, "shell.rs", text);
+            assert!(
+                told[0].ends_with(&format!(": the shell names `{name}`")),
+                "{told:?}"
+            );
+            assert!(engine(false, "shell.rs", text).is_empty());
+        }
+        let text = "use crate::time::Instant; #[cfg(test)] mod t { use std::thread; }";
+        assert!(engine(true, "shell.rs", text).is_empty());
+    }
+
+    #[test]
+    fn of_threads_are_in_two_files_of_the_engine() {
+        for (text, told) in [
+            (
+                "\nuse std::{fmt, thread::JoinHandle};",
+                "2: names `std::thread`",
+            ),
+            (
+                "fn f() { std::thread::yield_now(); }",
+                "1: names `std::thread`",
+            ),
+            ("use core::hint::spin_loop;", "1: names `spin_loop`"),
+            (
+                "fn f(t: T) { t.park(); }\nuse std::thread;",
+                "1: names `park`",
+            ),
+        ] {
+            assert_eq!(engine(true, "session.rs", text), [told]);
+            for (has_thread, file) in [(false, "session.rs"), (true, "sys.rs"), (true, "old.rs")] {
+                assert!(engine(has_thread, file, text).is_empty(), "{file}");
+            }
+        }
+        let text = "use super::thread; fn f() { thread::start(); } #[cfg(test)] use std::thread;";
+        assert!(engine(true, "session.rs", text).is_empty());
+    }
+
     #[test]
     fn of_libc_are_in_the_listed_places() {
         assert_eq!(

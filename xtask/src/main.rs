@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::tidy::tree::Tree;
 
+mod command;
 mod figures;
 mod fuzz;
 mod mutants;
@@ -17,9 +18,7 @@ mod tidy;
 const USAGE: &str = "\
 usage: cargo xtask tidy                  check the rules of the source tree
        cargo xtask fuzz [--seconds N]    run every fuzz target for N seconds (20)
-       cargo xtask mutants [LIST [TEXT..]]
-                                         plant faults (those with a TEXT in them), one by one: which
-                                         does no test see?
+       cargo xtask mutants [ARGS]        run cargo-mutants with .cargo/mutants.toml
        cargo xtask figures [--quick] [NAME..]
                                          run the benches whose output is in docs/performance
        cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
@@ -47,8 +46,7 @@ fn main() -> ExitCode {
         },
         ["figures", "--quick", names @ ..] => figures::run(&root, true, names),
         ["figures", names @ ..] => figures::run(&root, false, names),
-        ["mutants"] => mutants::run(&root, None, &[]),
-        ["mutants", list, texts @ ..] => mutants::run(&root, Some(list), texts),
+        ["mutants", args @ ..] => mutants::run(&root, args),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

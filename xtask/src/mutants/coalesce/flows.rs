@@ -216,19 +216,19 @@ pub const FAULTS: &[Fault] = &[
         "let hash = parse::hash_at(shape, head, 0);",
     ),
     (
-        "ahead.rs",
+        "flush.rs",
         "while let Some(index) = self.oldest(&mut core.ring) {",
         "if let Some(index) = self.oldest(&mut core.ring) {",
     ),
     (
-        "ahead.rs",
+        "flush.rs",
         "            if let Some((state, packet)) = self.take(&mut core.ring, index) {\n\
          \x20               emit(core, state, packet, reason, sink);",
         "            if let Some((state, packet)) = self.take(&mut core.ring, index) {\n\
          \x20               emit(core, state, packet, FlushReason::Evict, sink);",
     ),
     (
-        "ahead.rs",
+        "flush.rs",
         "        while let Some((state, packet)) = self.take_oldest(&mut core.ring) {\n\
          \x20           emit(core, state, packet, reason, sink);",
         "        while let Some((state, packet)) = self.take_oldest(&mut core.ring) {\n\
@@ -453,22 +453,22 @@ pub const FAULTS: &[Fault] = &[
         "",
     ),
     (
-        "work.rs",
+        "inner.rs",
         "self.runs = self.merges_only() && !sorting;",
         "self.runs = self.merges_only();",
     ),
     (
-        "work.rs",
+        "inner.rs",
         "self.runs = self.merges_only() && !sorting;",
         "self.runs = !sorting;",
     ),
     (
-        "work.rs",
+        "inner.rs",
         "matches!(self.config.semantics, Semantics::Reversible)\n            && ",
         "",
     ),
     (
-        "work.rs",
+        "inner.rs",
         "\n            && matches!(self.config.finish, Finish::Partial)",
         "",
     ),
@@ -522,7 +522,7 @@ pub const FAULTS: &[Fault] = &[
     ),
     (
         "work.rs",
-        "                parse::store16(head, new.shape.checksum_at(), sum);\n",
+        "                store16(head, new.shape.checksum_at(), sum);\n",
         "",
     ),
     (
@@ -549,9 +549,9 @@ pub const FAULTS: &[Fault] = &[
     ),
     ("work.rs", "        headers.is_valid()\n", "        true\n"),
     ("work.rs", "state.ids = ids;", ""),
-    ("work.rs", "    stats.flushes.add(reason);\n", ""),
+    ("flush.rs", "    stats.flushes.add(reason);\n", ""),
     (
-        "work.rs",
+        "flush.rs",
         "        stats.merged += u64::from(state.count);\n",
         "",
     ),

@@ -7,12 +7,12 @@ use super::Fault;
 pub const FAULTS: &[Fault] = &[
     // Limits.
     (
-        "segment.rs",
+        "segment/check.rs",
         "UDP_SEGMENTS_MAX: u32 = 128;",
         "UDP_SEGMENTS_MAX: u32 = 129;",
     ),
     (
-        "segment.rs",
+        "segment/check.rs",
         "limits::IP_LENGTH_MAX as u32 / TCP_GSO_SIZE_MIN as u32;",
         "limits::IP_LENGTH_MAX as u32 / 48;",
     ),
@@ -287,12 +287,12 @@ pub const FAULTS: &[Fault] = &[
     ),
     // Checksums.
     (
-        "segment.rs",
+        "segment/plan.rs",
         "let pseudo_sum = fold(u32::from(pseudo_sum) + l4_bytes);",
         "",
     ),
     (
-        "segment.rs",
+        "segment/plan.rs",
         "        } else {\n            l4_bytes\n        };",
         "        } else {\n            0\n        };",
     ),

@@ -21,15 +21,17 @@ use crate::limits::{ETHERNET_HEADER_BYTES, VLAN_TAG_BYTES, VLAN_TAGS_MAX};
 use crate::wire::{ether, ipv4, ipv6};
 
 mod reta;
+mod rss;
 mod toeplitz;
 
 #[cfg(test)]
 mod tests;
 
 pub use reta::{Moved, RETA_ENTRIES_MAX, Reta, RetaError};
+pub use rss::{HashType, RssInput, TOEPLITZ_INPUT_BYTES_MAX};
 pub use toeplitz::{
-    RssInput, TOEPLITZ_INPUT_BYTES_MAX, TOEPLITZ_KEY_BYTES, TOEPLITZ_KEY_MICROSOFT,
-    TOEPLITZ_KEY_SYMMETRIC, Toeplitz, ToeplitzKeyTooShort, toeplitz,
+    TOEPLITZ_KEY_BYTES, TOEPLITZ_KEY_MICROSOFT, TOEPLITZ_KEY_SYMMETRIC, Toeplitz,
+    ToeplitzKeyTooShort, toeplitz,
 };
 
 /// 64-bit words of a [`FlowKey`].
@@ -247,82 +249,4 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
         .first_chunk()
         .copied()
         .map(u32::from_be_bytes)
-}
-
-/// What a device hashed, as it reports with the packet (FreeBSD's `M_HASHTYPE_*`; Linux knows
-/// `PKT_HASH_TYPE_L2`, `L3` and `L4`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum HashType {
-    /// There is no hash.
-    #[default]
-    None,
-    /// Ethernet addresses (`PKT_HASH_TYPE_L2`).
-    L2,
-    /// IPv4 addresses.
-    Ipv4,
-    /// IPv4 addresses and TCP ports.
-    TcpIpv4,
-    /// IPv4 addresses and UDP ports.
-    UdpIpv4,
-    /// IPv6 addresses.
-    Ipv6,
-    /// IPv6 addresses and TCP ports.
-    TcpIpv6,
-    /// IPv6 addresses and UDP ports.
-    UdpIpv6,
-    /// IPv6 addresses, from the home address option or routing header where there is one.
-    Ipv6Ex,
-    /// The same, and TCP ports.
-    TcpIpv6Ex,
-    /// The same, and UDP ports.
-    UdpIpv6Ex,
-    /// A hash of addresses, of unknown algorithm (`PKT_HASH_TYPE_L3`).
-    L3,
-    /// A hash of addresses and ports, of unknown algorithm (`PKT_HASH_TYPE_L4`).
-    L4,
-    /// A number of which nothing is known: a queue, a descriptor, a tag of a switch.
-    Opaque,
-}
-
-impl HashType {
-    /// Whether packets of one flow are sure to have one and the same hash.
-    ///
-    /// Only then may packets be brought together or apart by it. An opaque number may change
-    /// within a connection: one driver reported such, and sorting by it reordered its segments
-    /// (FreeBSD D52989).
-    #[inline]
-    #[must_use]
-    pub const fn is_trusted(self) -> bool {
-        !matches!(self, Self::None | Self::Opaque)
-    }
-
-    /// Whether ports are part of the hash, so that the flows of two hosts can differ in it.
-    #[inline]
-    #[must_use]
-    pub const fn has_ports(self) -> bool {
-        matches!(
-            self,
-            Self::TcpIpv4
-                | Self::UdpIpv4
-                | Self::TcpIpv6
-                | Self::UdpIpv6
-                | Self::TcpIpv6Ex
-                | Self::UdpIpv6Ex
-                | Self::L4
-        )
-    }
-
-    /// A key for [`sort::group`](crate::sort::group): the type above the hash, as FreeBSD's
-    /// `tcp_lro_queue_mbuf` has it. Nothing, if the hash is not [trusted](Self::is_trusted): take
-    /// [`FlowKey::hash`] then.
-    #[inline]
-    #[must_use]
-    pub const fn group_key(self, hash: u32) -> Option<u64> {
-        if self.is_trusted() {
-            Some((self as u64) << 32 | hash as u64)
-        } else {
-            None
-        }
-    }
 }

@@ -3,7 +3,6 @@
 use crate::clock;
 use crate::statistics::{self, Estimate};
 use crate::work::Work;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What one sample says.
@@ -156,8 +155,6 @@ pub struct Row {
     pub peer_merge: Option<f64>,
     /// Samples that were interrupted each time they were tried.
     pub disturbed: usize,
-    /// Rounds that were played: fewer than were asked for if the contest was stopped.
-    pub rounds: usize,
     /// What is missing, for people.
     pub note: Option<String>,
 }
@@ -232,11 +229,6 @@ impl Player {
 
 /// Lets the sides of `contest` take turns; one row for each peer, or one of our own.
 pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
-    run_until(contest, settings, &AtomicBool::new(false))
-}
-
-/// As [`run`], with the rounds that are over when `stop` is set.
-pub fn run_until(contest: Contest, settings: &Settings, stop: &AtomicBool) -> Vec<Row> {
     let Contest {
         work,
         ours,
@@ -254,7 +246,6 @@ pub fn run_until(contest: Contest, settings: &Settings, stop: &AtomicBool) -> Ve
         ours_merge: None,
         peer_merge: None,
         disturbed: 0,
-        rounds: 0,
         note: None,
     };
     let mut rows: Vec<Row> = Vec::new();
@@ -279,7 +270,7 @@ pub fn run_until(contest: Contest, settings: &Settings, stop: &AtomicBool) -> Ve
         rows.push(row);
         counts.push(peer.counts);
     }
-    let rounds = play(&mut ours, &mut players, settings.rounds, stop);
+    play(&mut ours, &mut players, settings.rounds);
     if rows.is_empty() {
         rows.push(blank("", Goal::Reported));
         players.push(None);
@@ -293,7 +284,6 @@ pub fn run_until(contest: Contest, settings: &Settings, stop: &AtomicBool) -> Ve
         rows.push(row);
     }
     for (row, player) in rows.iter_mut().zip(&players) {
-        row.rounds = rounds;
         judge(row, ours.as_ref(), player.as_ref());
         // Our own lack is said first: without us there is nothing to compare.
         row.note = lacking.clone().or(row.note.take());
@@ -302,18 +292,10 @@ pub fn run_until(contest: Contest, settings: &Settings, stop: &AtomicBool) -> Ve
 }
 
 /// Who was last is first in the next round: what one leaves in the caches meets each of the others
-/// equally often. Only whole rounds are played, so that each sample has its partner; how many were.
-fn play(
-    ours: &mut Option<Player>,
-    peers: &mut [Option<Player>],
-    rounds: usize,
-    stop: &AtomicBool,
-) -> usize {
+/// equally often. Only whole rounds are played, so that each sample has its partner.
+fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) {
     let sides = peers.len() + 1;
     for round in 0..rounds {
-        if stop.load(Ordering::Relaxed) {
-            return round;
-        }
         for turn in 0..sides {
             let player = match (round + turn) % sides {
                 0 => &mut *ours,
@@ -324,7 +306,6 @@ fn play(
             }
         }
     }
-    rounds
 }
 
 fn reaches_merge_goal(row: &Row) -> bool {
@@ -468,46 +449,6 @@ mod tests {
         assert_eq!(ok, [true, false, true, false]);
         assert_eq!(rows[3].peer_ns, Some(9.0));
         assert_eq!(rows[0].ratio.unwrap().median, 2.0);
-    }
-
-    /// A side that sets a flag in one of its rounds.
-    struct Stopping(u64, Rc<AtomicBool>);
-
-    impl Side for Stopping {
-        fn sample(&mut self, seed: u64) -> Sample {
-            if seed != u64::MAX && seed / TRIES == self.0 {
-                self.1.store(true, Ordering::Relaxed);
-            }
-            Sample::new(10.0)
-        }
-    }
-
-    #[test]
-    fn a_stop_leaves_the_rounds_that_are_whole() {
-        let played = |at: u64, stopped_before: bool| {
-            let stop = Rc::new(AtomicBool::new(stopped_before));
-            let ours = Stopping(at, Rc::clone(&stop));
-            let log = Rc::default();
-            let peer: Maker = Box::new(move || Ok(Box::new(Fixed(20.0, "a", log))));
-            let contest = Contest {
-                work: Work::SegmentShare,
-                ours: Box::new(move || Ok(Box::new(ours))),
-                peers: vec![Peer::new("a", peer)],
-                best: None,
-            };
-            let settings = Settings {
-                rounds: 1_000_000_000,
-                quick: false,
-            };
-            let rows = run_until(contest, &settings, &stop);
-            (
-                rows[0].rounds,
-                rows[0].ratio.map(|ratio| ratio.count),
-                rows[0].ours_ns,
-            )
-        };
-        assert_eq!(played(2, false), (3, Some(3), Some(10.0)));
-        assert_eq!(played(0, true), (0, None, None));
     }
 
     #[test]

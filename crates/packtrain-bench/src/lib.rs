@@ -1,8 +1,8 @@
 //! The measured loops of packtrain's offloads, and the harness that compares them with others.
 //!
-//! `cargo bench -p packtrain-offload --features peers` and `packtrain bench offload` measure the
-//! same code: what packtrain does for each kind of [`Work`] is in [`ours`], and [`contest`] lets
-//! it take turns with whatever it is compared with. How figures come about:
+//! `cargo bench -p packtrain-offload --bench offload` measures packtrain's own loops, and with
+//! `--features peers` also those of other libraries. What packtrain does for each kind of [`Work`]
+//! is in [`ours`]; [`contest`] alternates it with each peer. How figures come about:
 //!
 //! - A *sample* is one side's time for one work, about a millisecond, on data that no sample before
 //!   had: branch predictors learn small fixed inputs by heart.

@@ -21,13 +21,6 @@ impl Random {
         ((self.next() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// Brings `items` into any order, each as likely as the others (Fisher and Yates 1938).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last as u64 + 1) as usize);
-        }
-    }
-
     /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
@@ -96,22 +89,6 @@ mod tests {
                 assert!(seen.iter().copied().eq(0..len), "{len} {seed}");
             }
         }
-    }
-
-    #[test]
-    fn every_order_of_a_few_items_comes_up() {
-        let mut random = Random::new(1);
-        let mut seen = std::collections::BTreeMap::new();
-        for _ in 0..6000 {
-            let mut items = [0, 1, 2];
-            random.shuffle(&mut items);
-            *seen.entry(items).or_insert(0) += 1;
-        }
-        assert_eq!(seen.len(), 6);
-        assert!(
-            seen.values().all(|count| (800..1200).contains(count)),
-            "{seen:?}"
-        );
     }
 
     #[test]

@@ -41,28 +41,6 @@ pub fn estimate(values: &[f64]) -> Option<Estimate> {
     })
 }
 
-/// Between which of `values` the median is of all that they are a sample of; it is elsewhere, below
-/// or above, with a probability of `miss` at most. By the sign test (Dixon and Mood 1946): each
-/// value is above the median as often as below it, whatever else they have in common. `None` where
-/// they are too few for that, as fewer than six are for 5 %.
-pub fn median_interval(values: &[f64], miss: f64) -> Option<(f64, f64)> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let count = sorted.len();
-    // The logarithm of the probability that `below` of the values are below the median.
-    let mut log = -(count as f64) * std::f64::consts::LN_2;
-    let (mut tail, mut outer) = (0.0, None);
-    for below in 0..count / 2 {
-        tail += log.exp();
-        if 2.0 * tail > miss {
-            break;
-        }
-        outer = Some((sorted[below], sorted[count - 1 - below]));
-        log += ((count - below) as f64 / (below + 1) as f64).ln();
-    }
-    outer
-}
-
 /// The median; 0 of nothing.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -87,43 +65,6 @@ mod tests {
         assert_eq!(estimate.median, 2.15);
         assert!(estimate.low < 2.15 && estimate.low > 2.0, "{estimate:?}");
         assert!(estimate.high > 2.15 && estimate.high < 2.3, "{estimate:?}");
-    }
-
-    #[test]
-    fn the_interval_of_the_sign_test_is_that_of_the_tables() {
-        let values = |count: u32| (1..=count).map(f64::from).collect::<Vec<_>>();
-        // Conover, Practical Nonparametric Statistics, table A3 (binomial, p = 0.5): the values
-        // that one in 20 misses at most.
-        for (count, low) in [(6, 1.0), (8, 1.0), (9, 2.0), (12, 3.0), (20, 6.0)] {
-            let found = median_interval(&values(count), 0.05);
-            assert_eq!(found, Some((low, f64::from(count) + 1.0 - low)), "{count}");
-        }
-        for count in 0..6 {
-            assert_eq!(median_interval(&values(count), 0.05), None, "{count}");
-        }
-        // Less may be missed, so it is wider; 5 repeats of 24 would be missed by 0.0015.
-        assert_eq!(median_interval(&values(24), 0.05), Some((7.0, 18.0)));
-        assert_eq!(median_interval(&values(24), 0.0016), Some((5.0, 20.0)));
-        assert_eq!(median_interval(&values(24), 0.0015), Some((4.0, 21.0)));
-        assert_eq!(median_interval(&values(10), 0.001), None);
-        // Far below what a number can hold, were it not for logarithms.
-        let (low, high) = median_interval(&values(5000), 0.05).unwrap();
-        assert!((low - 2431.0).abs() < 3.0 && low + high == 5001.0, "{low}");
-    }
-
-    #[test]
-    fn the_interval_of_the_sign_test_misses_no_more_than_it_says() {
-        let mut random = Random::new(5);
-        let (mut missed, trials) = (0, 4000);
-        for _ in 0..trials {
-            // Far from symmetric; the median is a quarter.
-            let one = |_| (random.below(1 << 32) as f64 / (1_u64 << 32) as f64).powi(2);
-            let values: Vec<f64> = (0..15).map(one).collect();
-            let (low, high) = median_interval(&values, 0.05).unwrap();
-            missed += u32::from(low > 0.25 || high < 0.25);
-        }
-        // With 15 values it is 0.035.
-        assert!((80..=200).contains(&missed), "{missed} of {trials}");
     }
 
     #[test]

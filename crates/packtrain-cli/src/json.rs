@@ -15,12 +15,10 @@ use packtrain::policy::placement::Placed;
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, TroubleReport};
 use packtrain::time::Instant;
-use packtrain_lab::claim::Claim;
 use packtrain_offload::coalesce::{Mode, Semantics};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::fs;
-use std::sync::LazyLock;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -46,15 +44,6 @@ pub fn write(document: Map<String, Value>) -> Result<(), Failure> {
     print::output(&format!("{}\n", Value::Object(document)))
 }
 
-/// CPUs that the program was started with. A bench binds its thread to one of them later.
-static CPUS: LazyLock<usize> =
-    LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
-
-/// Counts them now.
-pub fn count_cpus() {
-    LazyLock::force(&CPUS);
-}
-
 /// The machine that the figures are from.
 fn host() -> Value {
     let arch = std::env::consts::ARCH;
@@ -66,7 +55,7 @@ fn host() -> Value {
     json!({
         "machine": machine,
         "kernel": kernel.trim(),
-        "cpus": *CPUS,
+        "cpus": thread::available_parallelism().map_or(1, usize::from),
         "time": rfc3339(SystemTime::now()),
     })
 }
@@ -133,21 +122,6 @@ pub fn drops(drops: &DropSnapshot) -> Value {
             .map(|(reason, count)| (reason.name().to_owned(), count.into()))
             .collect(),
     )
-}
-
-/// What was to be shown, and whether it was. All keys are in every claim.
-pub fn claims(experiment: &str, claims: &[Claim]) -> Value {
-    let claim = |claim: &Claim| {
-        json!({
-            "experiment": experiment,
-            "claim": claim.claim,
-            "expected": claim.expected,
-            "measured": claim.measured,
-            "verdict": claim.verdict.to_string(),
-            "must": claim.must,
-        })
-    };
-    claims.iter().map(claim).collect()
 }
 
 /// One port's counters by queue, what the other side of the port counted (`null` when nobody does),

@@ -1,7 +1,6 @@
 //! The packtrain program: it parses arguments, calls the libraries and prints.
 
 mod args;
-mod bench;
 mod demo;
 mod exit;
 mod forward;
@@ -28,13 +27,11 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),
     };
-    json::count_cpus();
     let result = match &arguments.command {
         Command::Forward(args) => forward::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
-        Command::Bench(args) => bench::run(&args.what),
     };
     ended(result)
 }

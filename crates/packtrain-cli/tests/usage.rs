@@ -74,11 +74,6 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (&["demo", "--seconds", "0"], "from 0.05 to 60"),
         (&["demo", "--seed", "x"], "--seed"),
-        (
-            &["bench", "dispatch", "--repeats", "1"],
-            "; see packtrain bench dispatch --help\n",
-        ),
-        (&["bench", "nothing"], "; see packtrain bench --help\n"),
     ];
     for (args, expected) in cases {
         let ran = packtrain(args);
@@ -456,17 +451,4 @@ fn colour_is_for_terminals_and_for_those_who_want_it() {
             "{environment:?}: {plain:?}"
         );
     }
-}
-
-/// Not after the minutes that the measurement takes: nothing was measured.
-#[test]
-fn a_bench_whose_document_cannot_be_written_does_not_begin() {
-    let path = "/nonexistent/dispatch.json";
-    let ran = packtrain(&["bench", "dispatch", "--quick", "--output", path]);
-    assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{ran:?}");
-    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
-    assert!(
-        ran.err.contains(path) && ran.err.contains("--output"),
-        "{ran:?}"
-    );
 }

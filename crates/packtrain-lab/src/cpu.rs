@@ -1,10 +1,8 @@
 //! CPU time and context switches, by thread and by process (`getrusage(2)`).
 
-use std::fs;
 use std::num::NonZero;
 use std::time::Duration;
 
-use crate::error::LabError;
 use crate::sys;
 
 /// CPU time and context switches since the start of a thread or process.
@@ -63,31 +61,6 @@ impl Usage {
     }
 }
 
-/// CPU time of all CPUs since the system started, whoever had it, time that a hypervisor took away
-/// included; in clock ticks, which are 10 ms (`/proc/stat`).
-///
-/// # Errors
-/// [`LabError`] when `/proc` is not mounted or says something else.
-pub fn machine_busy() -> Result<Duration, LabError> {
-    let text = fs::read_to_string("/proc/stat").map_err(LabError::from_io("read /proc/stat"))?;
-    let ticks = busy_ticks(&text).ok_or(LabError::Answer("/proc/stat without CPU times"))?;
-    Ok(Duration::from_millis(ticks.saturating_mul(TICK_MS)))
-}
-
-/// `USER_HZ` is 100 on every architecture of Linux in use.
-const TICK_MS: u64 = 10;
-
-/// The sum of the first line without idle and iowait; guest time is in user time already (proc(5)).
-fn busy_ticks(stat: &str) -> Option<u64> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let fields = line
-        .split_whitespace()
-        .map(|field| field.parse::<u64>().ok());
-    let fields: Vec<u64> = fields.collect::<Option<_>>()?;
-    let [user, nice, system, _idle, _iowait, irq, softirq, steal] = *fields.first_chunk()?;
-    Some(user + nice + system + irq + softirq + steal)
-}
-
 /// CPUs this process may run on (affinity mask and cgroup quota), at least 1.
 pub fn count() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
@@ -132,21 +105,6 @@ mod tests {
             used.cpu() < Duration::from_millis(10)
         });
         assert!(cheap, "waiting is charged as work");
-    }
-
-    #[test]
-    fn busy_is_everything_but_idle_and_waiting() {
-        let stat = "cpu  1 20 300 4000 50000 6 70 800 9000 10000\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
-        assert_eq!(busy_ticks(stat), Some(1 + 20 + 300 + 6 + 70 + 800));
-        for other in [
-            "",
-            "cpu0 1 2 3 4 5 6 7 8",
-            "cpu  1 2 3",
-            "cpu  1 2 3 x 5 6 7 8",
-        ] {
-            assert_eq!(busy_ticks(other), None, "{other}");
-        }
-        assert!(machine_busy().unwrap() > Duration::ZERO);
     }
 
     #[test]

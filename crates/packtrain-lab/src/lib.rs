@@ -23,11 +23,9 @@
 //! ```
 
 pub mod baseline;
-pub mod claim;
 pub mod counters;
 pub mod cpu;
 pub mod demo;
-pub mod dispatch;
 mod error;
 pub mod harness;
 pub mod link;

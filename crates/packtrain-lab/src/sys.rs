@@ -230,27 +230,3 @@ pub(crate) fn rusage_thread() -> Usage {
 pub(crate) fn rusage_process() -> Usage {
     rusage(libc::RUSAGE_SELF)
 }
-
-/// CPU time of a thread of this process, by its number. `EINVAL` when it has ended.
-pub(crate) fn thread_cpu_time(thread: u32) -> io::Result<Duration> {
-    // As glibc's pthread_getcpuclockid(3) makes it: CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED of
-    // the kernel's posix-timers_types.h.
-    let clock = (!thread.cast_signed() << 3) | 6;
-    // SAFETY: timespec is plain old data, all zeroes is a valid value.
-    let mut time: libc::timespec = unsafe { mem::zeroed() };
-    // SAFETY: writes one timespec through a valid pointer.
-    check(unsafe { libc::clock_gettime(clock, &raw mut time) })?;
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Ok(Duration::new(
-        seconds,
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    ))
-}
-
-/// How much later than asked for a sleep of the calling thread may end, for the kernel's sake
-/// (`PR_SET_TIMERSLACK`). It is 50 microseconds unless said otherwise.
-pub(crate) fn set_timer_slack(slack: Duration) -> io::Result<()> {
-    let ns = libc::c_ulong::try_from(slack.as_nanos()).unwrap_or(libc::c_ulong::MAX);
-    // SAFETY: takes a number by value; no pointer is involved.
-    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns.max(1), 0, 0, 0) }).map(drop)
-}

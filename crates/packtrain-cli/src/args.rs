@@ -1,9 +1,5 @@
 //! The command line.
 
-mod dispatch;
-
-pub use dispatch::BenchDispatchArgs;
-
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
@@ -129,43 +125,6 @@ pub enum Command {
     Demo(DemoArgs),
     /// Coalesces and segments the packets of a capture, and says what that did
     Replay(ReplayArgs),
-    /// Measures what offloads cost, and which dispatch suits, on this machine
-    Bench(BenchArgs),
-}
-
-/// `packtrain bench`.
-#[derive(Debug, Args)]
-pub struct BenchArgs {
-    /// What to measure.
-    #[command(subcommand)]
-    pub what: Bench,
-}
-
-/// What `packtrain bench` can measure.
-#[derive(Debug, Subcommand)]
-pub enum Bench {
-    /// Checksums, segmentation, coalescing, sorting: nanoseconds, without a device
-    Offload(BenchOffloadArgs),
-    /// Who should drain a TX queue here, and how near the adaptive settings come to the best ones
-    Dispatch(BenchDispatchArgs),
-}
-
-/// `packtrain bench offload`.
-#[derive(Debug, Args)]
-pub struct BenchOffloadArgs {
-    /// Measures only rows with this in their name: checksum, coalesce, segment, group, TUN
-    #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
-    /// Samples of each row, on fresh data each; the median is printed
-    #[arg(long, value_name = "N", default_value_t = 15,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
-    pub rounds: usize,
-    /// Leaves out what needs more than 256 MiB
-    #[arg(long)]
-    pub quick: bool,
-    /// Prints one JSON document instead of the table
-    #[arg(long)]
-    pub json: bool,
 }
 
 const REPLAY_EXAMPLES: &str = "\

@@ -11,10 +11,10 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail};
 
 mod coalesce;
+mod fault;
 mod segment;
 
-/// File, what is there exactly once, what is put in its place.
-type Fault = (&'static str, &'static str, &'static str);
+use fault::Fault;
 
 /// A list of faults, and the tests that have to see them.
 struct List {

@@ -1,7 +1,7 @@
 //! Faults in what merges: every file of `coalesce/` that decides something. The files are in
 //! `crates/packtrain-offload/src/coalesce`.
 
-use super::Fault;
+use super::fault::Fault;
 
 mod flows;
 mod headers;

@@ -1,7 +1,7 @@
 //! Faults in what cuts: `segment.rs` and its folder, `fragment.rs`, the end of `checksum.rs`, and
 //! the smallest size that a virtio-net header may ask for.
 
-use super::Fault;
+use super::fault::Fault;
 
 /// The files are below `crates/packtrain-offload/src`.
 pub const FAULTS: &[Fault] = &[

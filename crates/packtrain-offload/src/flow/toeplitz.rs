@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::FlowKey;
+use super::key::FlowKey;
 use super::rss::{HashType, RssInput, TOEPLITZ_INPUT_BYTES_MAX};
 
 /// Bytes of a key: as many as the longest input and 32 bits more need. Devices with keys of 52

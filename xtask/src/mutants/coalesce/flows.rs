@@ -1,6 +1,6 @@
 //! What happens to packets: found, held, merged, handed on.
 
-use super::super::Fault;
+use super::super::fault::Fault;
 
 pub const FAULTS: &[Fault] = &[
     (

@@ -1,6 +1,6 @@
 //! What is read in headers, compared of them, and decided by them.
 
-use super::super::Fault;
+use super::super::fault::Fault;
 
 pub const FAULTS: &[Fault] = &[
     (

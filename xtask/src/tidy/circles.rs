@@ -26,15 +26,6 @@ pub const CIRCLES_LEFT: &[&str] = &[
     "crates/packtrain/src/replay",
     "crates/packtrain/src/stats",
     "crates/packtrain/src/sync",
-    "crates/packtrain-lab/src/counters",
-    "crates/packtrain-lab/src/cpu",
-    "crates/packtrain-lab/src/demo",
-    "crates/packtrain-lab/src/link",
-    "crates/packtrain-lab/src/netns",
-    "crates/packtrain-lab/src/sys",
-    "crates/packtrain-lab/src/tap",
-    "crates/packtrain-lab/src/topology",
-    "crates/packtrain-lab/src/traffic",
 ];
 
 /// Where the list is.

@@ -1,7 +1,9 @@
 //! The demonstration where no namespace can be had: two simulated NICs in memory, and generated
 //! TCP and UDP trains between them. The forwarder, the checks and the table are the same.
 
-use super::{DemoError, Moved, Options, Row, Setting, SettingReport, forward, settle};
+use super::error::DemoError;
+use super::report::{Options, Row, Setting, SettingReport};
+use super::session::{Moved, forward, settle};
 use crate::sys;
 use crate::traffic::payload::Pattern;
 use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features};

@@ -85,8 +85,8 @@ pub const RING_SLOTS_MAX: usize = 32_768;
 /// Packets that the ring in front of a shared TX queue holds: eight bursts, twice what a producer
 /// drains for others before it abdicates.
 pub const TX_RING_PACKETS: usize = 512;
-/// Slots of the ring in front of a shared TX queue that are reserved for each lane: a burst, so that
-/// applications that send all the time cannot stop forwarding.
+/// Slots of the ring in front of a shared TX queue that are reserved for each lane: a burst, so
+/// that applications that send all the time cannot stop forwarding.
 pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;

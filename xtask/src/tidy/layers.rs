@@ -25,7 +25,7 @@ const LAYERS: &[Layers] = &[
                 ],
             ),
             (3, &["packet", "replay", "policy"]),
-            (4, &["driver"]),
+            (4, &["driver", "runtime"]),
             (6, &["plan"]),
             (7, &["queue"]),
             (8, &["port"]),

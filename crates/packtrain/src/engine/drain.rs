@@ -1,5 +1,5 @@
-//! The TX worker's part of a shared TX queue: it drains what producers leave in the ring, restarts a
-//! stalled device, and looks after completions.
+//! The TX worker's part of a shared TX queue: it drains what producers leave in the ring, restarts
+//! a stalled device, and looks after completions.
 
 use super::control::{Command, Commanded, TxQueues};
 use super::error::RunError;
@@ -80,7 +80,11 @@ impl<T: TxDescriptors> TxDrain<T> {
     }
 
     /// The role, for a step that begins at `now`.
-    fn claim<'a>(shared: &'a SharedTx<T>, kept: &mut Option<Kept>, needs: impl Fn(RingState) -> bool) -> Option<Role<'a, T>> {
+    fn claim<'a>(
+        shared: &'a SharedTx<T>,
+        kept: &mut Option<Kept>,
+        needs: impl Fn(RingState) -> bool,
+    ) -> Option<Role<'a, T>> {
         if let Some(kept) = kept.take() {
             return Some(shared.ring.resume(kept));
         }
@@ -136,7 +140,12 @@ impl<T: TxDescriptors> TxDrain<T> {
     }
 
     /// Drains, and releases or keeps the role. Returns whether there may be more to do.
-    fn work(&mut self, mut role: Role<'_, T>, now: Instant, lanes: u32) -> Result<bool, DeviceError> {
+    fn work(
+        &mut self,
+        mut role: Role<'_, T>,
+        now: Instant,
+        lanes: u32,
+    ) -> Result<bool, DeviceError> {
         let keeps = self.shared.dispatch.keeps_until_sleep();
         self.notified = false;
         self.gap_until = None;
@@ -268,7 +277,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         let Some(role) = Self::claim(&shared, &mut self.kept, needs) else {
             return Ok(false);
         };
-        self.work(role, now, lanes).map_err(|error| self.failed(error))
+        self.work(role, now, lanes)
+            .map_err(|error| self.failed(error))
     }
 
     fn arm(&mut self) -> Armed {
@@ -373,7 +383,11 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
     }
 
     fn woken_by(&mut self, fd: RawFd) {
-        if self.device.as_ref().is_some_and(|device| device.as_raw_fd() == fd) {
+        if self
+            .device
+            .as_ref()
+            .is_some_and(|device| device.as_raw_fd() == fd)
+        {
             self.interrupted = true;
             self.shared.counters.wakeups.add(1);
         }

@@ -256,9 +256,9 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
     /// where they are until the path has space.
     fn receiving(&self) -> impl Iterator<Item = &Lane<R, H>> {
         let stopped = self.intake.is_stopped();
-        self.rx.iter().filter(move |lane| {
-            !stopped && !lane.finished && !lane.has_to_wait(&self.tx[lane.tx])
-        })
+        self.rx
+            .iter()
+            .filter(move |lane| !stopped && !lane.finished && !lane.has_to_wait(&self.tx[lane.tx]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A worker: a list of parts that one thread steps, and what that thread does next.
 
-use super::control::{Command, Commanded, Inbox, Letter, TxQueues};
+use super::control::{Command, Commanded, Desk, Inbox, Letter, TxQueues};
 use super::error::RunError;
 use super::intake::Intake;
 use super::shell::{Action, Observation, Shell};
@@ -144,22 +144,16 @@ impl Worker {
         }
     }
 
-    pub(super) const fn wakeup(&self) -> &Arc<Wakeup> {
-        self.sleeper.wakeup()
-    }
-
-    pub(super) const fn inbox(&self) -> &Inbox {
-        &self.inbox
-    }
 
     pub(super) const fn counters(&self) -> &Arc<WorkerCounters> {
         &self.counters
     }
 
-    /// The TX queues that it has.
-    pub(super) fn tx_queues(&self) -> Vec<QueueId> {
+    /// How commands reach it.
+    pub(super) fn desk(&self) -> Desk {
         let parts = self.parts.iter();
-        parts.flat_map(|part| part.tx_queues.clone()).collect()
+        let queues = parts.flat_map(|part| part.tx_queues.iter().copied());
+        self.inbox.desk(self.sleeper.wakeup(), queues.collect())
     }
 
     /// One step: moves at most 64 packets of each RX queue, and drains at most 256 of each ring.
@@ -270,7 +264,10 @@ impl Worker {
             Some(Err(_)) => DropReason::DeviceReset,
             _ => DropReason::Shutdown,
         };
-        let abandoned = self.parts.iter_mut().map(|placed| placed.part.abandon(reason));
+        let abandoned = self
+            .parts
+            .iter_mut()
+            .map(|placed| placed.part.abandon(reason));
         if !abandoned.fold(true, |all, one| all & one) {
             return Ok(Action::Yield);
         }
@@ -311,7 +308,11 @@ impl Drop for Worker {
         self.intake.worker_ended();
         while !self.over {
             let abandon = |placed: &mut Placed| placed.part.abandon(DropReason::Shutdown);
-            self.over = self.parts.iter_mut().map(abandon).fold(true, |all, one| all & one);
+            self.over = self
+                .parts
+                .iter_mut()
+                .map(abandon)
+                .fold(true, |all, one| all & one);
             spin();
         }
     }

@@ -36,7 +36,7 @@ fn install(root: &Path) -> Result<()> {
     if works(Command::new("cargo").args(["mutants", "--version"])) {
         return Ok(());
     }
-    println!("mutants: cargo-mutants is missing; installing version {VERSION}");
+    eprintln!("mutants: cargo-mutants is missing; installing version {VERSION}");
     // Not optimised: it only starts cargo, and is built in half the time.
     ensure(
         Command::new("cargo")

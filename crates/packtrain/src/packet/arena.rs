@@ -1,6 +1,6 @@
-//! Where packets live: frames for bytes, lines for handles, all mapped at start. The system provides
-//! a page on its first use. The lowest free frames and lines are used first, so memory that a run
-//! never needs at once is never used.
+//! Where packets live: frames for bytes, lines for handles, all mapped at start. The system
+//! provides a page on its first use. The lowest free frames and lines are used first, so memory
+//! that a run never needs at once is never used.
 //!
 //! Each thread keeps a short stack of free frames and lines, so the one freed last, still in the
 //! cache, is used next. What one thread takes and another frees goes by way of a shared set, in

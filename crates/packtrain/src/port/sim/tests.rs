@@ -1,7 +1,8 @@
 use super::*;
 use crate::conformance::Outside;
 use crate::driver::{
-    Armed, Completed, Driver, RxBuffers, RxDescriptors, Token, TxDescriptors, TxPacket,
+    Armed, Completed, Driver, Features, RxBuffers, RxDescriptors, Token, TxDescriptors, TxMemory,
+    TxPacket,
 };
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, Burst, Ingress, Packet, VlanTag};
@@ -9,6 +10,7 @@ use crate::plan::FitLimits;
 use crate::port::sys::event::is_ready;
 use crate::queue::{RxQueue, TxQueue};
 use crate::time::Instant;
+use packtrain_offload::offload::LinkType;
 
 mod buffers;
 mod conformance;

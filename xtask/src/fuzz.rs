@@ -9,6 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::command::{ensure, works};
+
 /// The version that the targets are known to run with.
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
 
@@ -54,7 +56,7 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
     ensure_nightly()?;
     ensure_cargo_fuzz(root)?;
     // First of all, so that what fails below is a finding.
-    run_command(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
+    ensure(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
     check_seeds(root, &targets)?;
     for target in &targets {
         println!("fuzz: {target}: {seconds} s");
@@ -186,23 +188,17 @@ fn ensure_nightly() -> Result<()> {
     if works(Command::new("rustup").args(["run", "nightly", "rustc", "--version"])) {
         return Ok(());
     }
-    println!("fuzz: installing the nightly toolchain");
-    run_command(Command::new("rustup").args([
-        "toolchain",
-        "install",
-        "nightly",
-        "--profile",
-        "minimal",
-    ]))
+    println!("fuzz: the nightly compiler is missing; installing it");
+    ensure(Command::new("rustup").args(["toolchain", "install", "nightly", "--profile", "minimal"]))
 }
 
 fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
     if works(cargo_fuzz(root).arg("--version")) {
         return Ok(());
     }
-    println!("fuzz: installing cargo-fuzz {CARGO_FUZZ_VERSION}");
+    println!("fuzz: cargo-fuzz is missing; installing version {CARGO_FUZZ_VERSION}");
     // In a target directory of its own: two cargos in one wait for each other.
-    run_command(
+    ensure(
         Command::new("rustup")
             .args([
                 "run",
@@ -216,22 +212,6 @@ fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
             .env("CARGO_TARGET_DIR", root.join("target/cargo-fuzz"))
             .current_dir(root),
     )
-}
-
-/// True when the command can be started and succeeds. What it prints is dropped.
-fn works(command: &mut Command) -> bool {
-    command.output().is_ok_and(|output| output.status.success())
-}
-
-fn run_command(command: &mut Command) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start {program}; is it installed?"))?;
-    if !status.success() {
-        bail!("{program}: {status}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -60,7 +60,8 @@ Examples:
   packtrain forward null:source,count=1000000 null: --json
 
 SIGINT and SIGTERM stop the intake; what is held is sent on, and the final account is printed. \
-While a port is being opened (a FIFO that nobody writes into) they end the program at once.";
+During the start (a port is a FIFO that nobody writes into) they end the program at once: nothing \
+was forwarded, and nothing is printed on standard output.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:

@@ -5,26 +5,23 @@ use crate::exit::{Exit, Failure};
 use crate::joint::Joint;
 use crate::live::Live;
 use crate::print::{self, Style};
-use crate::signals::Stop;
+use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
 use crate::{json, plan};
 use packtrain::driver::{DeviceError, Link};
-use packtrain::engine::{Ledger, Port, PortSnapshot, Report, Session, WorkerSnapshot};
-use packtrain::port::AnyPort;
+use packtrain::engine::{Forward, Ledger, Port, PortSnapshot, Report, Session, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
+use packtrain::port::{AnyPort, LinkWatch};
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::{Map, Value, json};
-use std::thread;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How often links and refused features are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How often it is looked at which CPUs may be used.
-const CPUS_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a signal, or the end of the input, may go unnoticed.
-const NAP_MAX: Duration = Duration::from_millis(10);
-/// Where naps start: a short run shall end soon.
-const NAP_MIN: Duration = Duration::from_micros(500);
+/// How often everything is read that has no notification: refused features, troubles, captures,
+/// CPUs that may be used, and links that [`LinkWatch`] does not watch.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the end may take after a signal: draining is bounded by two seconds.
 const STOP_MAX: Duration = Duration::from_secs(10);
 /// Columns of queues that fit beside each other on a terminal.
@@ -49,30 +46,38 @@ enum Ended {
 pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let settings = args.settings.settings();
     plan::check(&settings)?;
-    // A signal ends the program at once while it still waits for who writes into a FIFO.
+    let (stop, start) = (Stop::install()?, Start::new());
+    stop.end_after(STOP_MAX, &start)?;
+    let signals = Stop::pipe()?;
     let joint = Joint::open(&args.a, &args.b)?;
-    let stop = Stop::install()?;
-    stop.end_after(STOP_MAX)?;
     let names = joint.names();
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {
-        let [a, b] = &names;
         print::message(&plan::text(&joint, &args.settings, Style::stderr()));
         let placed = joint.place(&settings);
         print::message(&plan::settings_line(&settings, &placed));
-        print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
-        if joint.has_no_input() {
-            print::message("note: neither port has any input, so nothing will move\n");
-        }
     }
+    let has_no_input = joint.has_no_input();
     let captures = joint.ports.each_ref().map(AnyPort::capture);
     let faults = joint.ports.each_ref().map(AnyPort::faults);
     let [a, b] = joint.ports;
-    let mut session = Session::forward_with(a, b, &joint.plan, args.count, &settings)
+    // Called before any worker runs.
+    let handler = || {
+        start.end();
+        Forward
+    };
+    let mut session = Session::start_with(a, b, &joint.plan, args.count, &settings, handler)
         .map_err(|error| Failure::of_device(None, &error))?;
+    if !args.quiet && !args.json {
+        let [a, b] = &names;
+        print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
+        if has_no_input {
+            print::message("note: neither port has any input, so nothing will move\n");
+        }
+    }
     let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
     let settings = json::settings(&args.settings, &joint.sides, session.placed());
-    let ended = watch(&mut session, args, &stop, &mut live);
+    let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
     let ended = look_at_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();
     let faults = faults.map(|counters| Some(counters?.get()));
@@ -110,45 +115,76 @@ impl Ended {
 fn watch(
     session: &mut Session<AnyPort, AnyPort>,
     args: &ForwardArgs,
-    stop: &Stop,
+    (stop, signals): (&Stop, &UnixStream),
     live: &mut Live,
-) -> Ended {
+) -> Result<Ended, Failure> {
+    // Without one, links are read at each look.
+    let link_watch = LinkWatch::open().ok();
     let mut look = Duration::ZERO;
-    let mut cpus = CPUS_INTERVAL;
-    let mut nap = NAP_MIN;
     loop {
         let elapsed = session.elapsed();
-        if session.is_over() {
-            return Ended::End;
-        }
         if stop.requested() {
-            return Ended::Signal;
+            return Ok(Ended::Signal);
         }
         if args.duration.is_some_and(|duration| elapsed >= duration) {
-            return Ended::Duration;
+            return Ok(Ended::Duration);
+        }
+        let changed = link_watch.as_ref().is_some_and(LinkWatch::changed);
+        if (changed || elapsed >= look)
+            && let Some(removed) = look_at_links(session, live)
+        {
+            return Ok(removed);
         }
         if elapsed >= look {
-            if let Some(removed) = look_at_links(session, live) {
-                return removed;
-            }
             let snapshot = session.snapshot();
             live.refused(&snapshot);
             live.troubles(&snapshot);
             live.captures();
-            look = elapsed + LOOK_INTERVAL;
-        }
-        if elapsed >= cpus {
             if let Some(placed) = session.follow_cpus() {
                 live.placed(placed);
             }
-            cpus = elapsed + CPUS_INTERVAL;
+            look = elapsed + LOOK_INTERVAL;
         }
-        if live.is_due(elapsed) {
+        if live.due().is_some_and(|due| elapsed >= due) {
             live.statistics(elapsed, session.snapshot());
         }
-        let left = args.duration.map_or(nap, |duration| duration - elapsed);
-        thread::sleep(nap.min(left));
-        nap = (nap * 2).min(NAP_MAX);
+        let times = [args.duration, live.due()].into_iter().flatten();
+        let until = times.fold(look, Duration::min);
+        let left = until.saturating_sub(session.elapsed());
+        if is_over_within(left, session, signals, link_watch.as_ref())? {
+            return Ok(Ended::End);
+        }
+    }
+}
+
+/// Sleeps until the session is over (then it returns true), a signal arrives, a link changes, or
+/// `left` has passed.
+fn is_over_within(
+    left: Duration,
+    session: &Session<AnyPort, AnyPort>,
+    signals: &UnixStream,
+    link_watch: Option<&LinkWatch>,
+) -> Result<bool, Failure> {
+    let (over, links) = (session.over_fd(), link_watch.map(LinkWatch::fd));
+    let mut fds = vec![
+        PollFd::new(&over, PollFlags::IN),
+        PollFd::new(signals, PollFlags::IN),
+    ];
+    fds.extend(
+        links
+            .as_ref()
+            .map(|links| PollFd::new(links, PollFlags::IN)),
+    );
+    let left = Timespec {
+        tv_sec: left.as_secs().cast_signed(),
+        tv_nsec: left.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&left)) {
+        Ok(_) | Err(Errno::INTR) => Ok(!fds[0].revents().is_empty()),
+        Err(error) => Err(Failure::new(
+            Exit::Port,
+            format!("cannot wait for the end of the run: {error}"),
+        )),
     }
 }
 

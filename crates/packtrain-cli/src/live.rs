@@ -63,9 +63,9 @@ impl Live {
         }
     }
 
-    /// Whether statistics are due at `elapsed`, the time since the start.
-    pub fn is_due(&self, elapsed: Duration) -> bool {
-        self.interval.is_some() && elapsed >= self.due
+    /// When statistics are due next, since the start; `None` for never.
+    pub fn due(&self) -> Option<Duration> {
+        self.interval.and(Some(self.due))
     }
 
     /// Prints the rates since the last call.
@@ -91,8 +91,12 @@ impl Live {
         print::message(&text);
         self.last = (elapsed, snapshot);
         let interval = self.interval.unwrap_or(Duration::MAX);
-        // A machine that was asleep shall not make up for what it missed.
-        self.due = self.due.saturating_add(interval).max(elapsed);
+        // Those that were missed while the machine was asleep are left out.
+        let on_time = self.due.saturating_add(interval);
+        self.due = match on_time > elapsed {
+            true => on_time,
+            false => elapsed.saturating_add(interval),
+        };
     }
 
     /// Says which features devices have refused since the last call.

@@ -4,7 +4,7 @@ use crate::args::{Coalesce, FlowMode, ReplayArgs, User0};
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
-use crate::signals::Stop;
+use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
 use packtrain::advice;
 use packtrain::capture::{CaptureError, Format, Reader, WriteError};
@@ -38,7 +38,9 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let options = options(args);
     check(args, &options)?;
     let stop = Stop::install()?;
-    stop.end_after(STOP_MAX)?;
+    let start = Start::new();
+    start.end();
+    stop.end_after(STOP_MAX, &start)?;
     let input = Stoppable::open(&args.input, stop.clone())?;
     let reader = Reader::new(input).map_err(|error| match error {
         CaptureError::Truncated { .. } if stop.requested() => {

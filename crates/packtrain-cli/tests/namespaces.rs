@@ -4,6 +4,7 @@ mod program;
 
 use program::{AWAIT, PACKTRAIN, PATIENCE, Scratch, wait_for_line};
 use program::{assert_documented, command, finish, in_namespace, namespaced, signal, start};
+use std::time::{Duration, Instant};
 
 #[test]
 fn two_taps_are_made_and_gone_again() {
@@ -116,6 +117,37 @@ fn a_link_that_comes_and_goes_is_told_once_each_time() {
     assert_eq!(said("ptb: link is up"), 0, "{ran:?}");
 }
 
+/// CPU time of all threads of a process; `None` if the kernel does not count it in nanoseconds.
+fn cpu_time(process: u32) -> Option<Duration> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let times = tasks.flatten().map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    let nanoseconds = times.sum::<Option<_>>()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
+#[test]
+fn two_taps_without_traffic_take_no_cpu_time() {
+    let Some(way) = in_namespace() else { return };
+    let mut child = namespaced(&way, &["forward", "tap:pta", "tap:ptb"]);
+    wait_for_line(&mut child, "ptb: link is down");
+    let (start, before) = (Instant::now(), cpu_time(child.id()));
+    std::thread::sleep(Duration::from_secs(4));
+    let (wall, after) = (start.elapsed(), cpu_time(child.id()));
+    signal(&child, "INT");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let Some((before, after)) = before.zip(after) else {
+        println!("SKIP: this kernel has no schedstat");
+        return;
+    };
+    // Eight times what it needs. A loop that wakes up each 10 ms takes more.
+    let used = after - before;
+    assert!(used < wall / 400, "{used:?} in {wall:?}");
+}
+
 #[test]
 fn the_demo_has_a_row_for_every_transfer_and_closes() {
     let ran = program::packtrain(&["demo", "--seconds", "0.05", "--seed", "7", "--json"]);
@@ -146,8 +178,8 @@ fn the_demo_has_a_row_for_every_transfer_and_closes() {
 fn an_interrupted_demo_ends_soon_and_without_failure() {
     let mut child = start(&mut command(PACKTRAIN, &["demo", "--seconds", "5"]));
     wait_for_line(&mut child, "");
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let asked = std::time::Instant::now();
+    std::thread::sleep(Duration::from_millis(300));
+    let asked = Instant::now();
     signal(&child, "INT");
     let ran = finish(child);
     assert_eq!(ran.code, Some(0), "{ran:?}");

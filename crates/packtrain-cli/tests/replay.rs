@@ -227,9 +227,12 @@ fn a_signal_ends_the_wait_for_a_pipe() {
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.error_line().contains("before the capture began"));
     fresh();
-    // Nothing is open yet that would have to be closed in order.
     let ran = interrupted(&forward, &name, None);
-    assert_eq!(ran.code, None, "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), ""), "{ran:?}");
+    assert_eq!(
+        ran.err,
+        "interrupted during the start: nothing was forwarded\n"
+    );
     fresh();
     let ran = interrupted(&replay, &name, Some(&bytes));
     assert_eq!(ran.code, Some(0), "{ran:?}");

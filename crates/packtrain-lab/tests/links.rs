@@ -8,12 +8,14 @@ use packtrain::driver::{
 use packtrain::engine::{Command, CommandError, Handler, Port, Report, Session, TxQueues};
 use packtrain::packet::{Arena, Burst};
 use packtrain::plan::{Plan, Side as PlanSide, plan};
+use packtrain::port::LinkWatch;
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant as Now;
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::link::{Rtnl, quiet_ipv6};
 use packtrain_lab::netns::Netns;
+use packtrain_lab::tap;
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use packtrain_lab::{LabError, netns};
@@ -37,6 +39,10 @@ fn main() -> ExitCode {
             moves,
         ),
         ("an_interface_that_is_deleted_ends_the_run_by_name", deleted),
+        (
+            "a_watch_reports_changes_of_links_also_after_an_overflow",
+            watched,
+        ),
         ("queues_that_are_paused_and_resumed_lose_nothing", pauses),
         (
             "a_pause_over_a_link_that_goes_costs_what_the_link_costs",
@@ -313,6 +319,55 @@ fn deleted() -> Outcome {
         assert_eq!(error.to_string(), format!("{name}: the device was removed"));
         assert_closed(&report);
     }
+    Outcome::Done
+}
+
+fn watched() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (hosts, mut tap, _other) = taps();
+    let host = &hosts.left;
+    let (index, mut rtnl) = (host.link.index, rtnl(host));
+    let watch = host.netns.run(LinkWatch::open);
+    let watch = watch.expect("a thread").expect("netlink");
+    let readable = |patience| tap::wait_readable(&[watch.fd()], patience).expect("poll");
+    let is_reported = |change: &str| {
+        assert!(readable(PATIENCE), "{change}: no notification");
+        assert!(watch.changed(), "{change}");
+    };
+    // What was still to be said of the setup.
+    while readable(Duration::from_millis(500)) {
+        assert!(watch.changed());
+    }
+    assert!(!watch.changed());
+
+    rtnl.set_down(index).expect("down");
+    is_reported("down");
+    assert_eq!(tap.link(), Link::Down);
+    rtnl.set_up(index).expect("up");
+    is_reported("up");
+    wait_for("the link to be up", || tap.link() == Link::Up);
+
+    // More notifications than the socket's buffer holds.
+    for _ in 0..2000 {
+        rtnl.set_down(index).expect("down");
+        rtnl.set_up(index).expect("up");
+    }
+    rtnl.set_down(index).expect("down");
+    is_reported("many changes");
+    assert_eq!(tap.link(), Link::Down);
+
+    let elsewhere = Netns::new().expect("a third namespace");
+    while readable(Duration::from_millis(500)) {
+        assert!(watch.changed());
+    }
+    rtnl.move_to(index, &elsewhere).expect("it moves");
+    is_reported("the move");
+    let mut there = elsewhere.rtnl().expect("netlink");
+    let index = there.link(NAMES[0]).expect("it has arrived").index;
+    there.delete(index).expect("it is deleted");
+    assert_eq!(tap.link(), Link::Removed);
     Outcome::Done
 }
 

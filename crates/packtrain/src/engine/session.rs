@@ -17,6 +17,7 @@ use crate::policy::placement::Placed;
 use crate::policy::priority::Priority;
 use crate::time::{Clock, MonotonicClock};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -157,6 +158,13 @@ where
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.running.any_ended()
+    }
+
+    /// Readable once a worker has ended, for a thread that waits for other things as well. A
+    /// moment later [`is_over`](Self::is_over) is true.
+    #[must_use]
+    pub fn over_fd(&self) -> BorrowedFd<'_> {
+        self.running.stopped_fd()
     }
 
     /// The counters as of now.

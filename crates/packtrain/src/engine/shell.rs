@@ -9,7 +9,7 @@ use super::intake::Intake;
 use super::pressure::Gauge;
 use super::seat::{Seat, Told};
 use super::settings::{Settings, for_producers, room, take_priority};
-use super::sys::{Poll, THREAD_USAGE_SYSCALLS, thread_usage, wake_in_time};
+use super::sys::{Poll, THREAD_USAGE_SYSCALLS, Waker, thread_usage, wake_in_time};
 use super::worker::{Next, Worker, WorkerCounters};
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::policy::idle::{Idle, Idler, Pressure, Relief, Room, Wait};
@@ -52,11 +52,14 @@ struct Stop {
     intake: Arc<Intake>,
     /// By worker.
     alarms: Vec<Arc<Alarm>>,
+    /// Readable from then on.
+    stopped: Waker,
 }
 
 impl Stop {
     fn all(&self) {
         self.intake.stop();
+        self.stopped.wake();
         for alarm in &self.alarms {
             alarm.ring();
         }
@@ -135,8 +138,13 @@ impl Running {
     {
         let alarms = workers.iter().map(|worker| Arc::clone(worker.alarm()));
         let alarms = alarms.collect();
+        let stopped = Waker::new()?;
         let mut running = Self {
-            stop: Arc::new(Stop { intake, alarms }),
+            stop: Arc::new(Stop {
+                intake,
+                alarms,
+                stopped,
+            }),
             threads: Vec::with_capacity(workers.len()),
             seats: Vec::with_capacity(workers.len()),
             control: Control::of(&workers),
@@ -211,6 +219,12 @@ impl Running {
     #[must_use]
     pub fn any_ended(&self) -> bool {
         self.threads.is_empty() || self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Readable once a worker has ended or [`Running::stop`] was called.
+    #[must_use]
+    pub fn stopped_fd(&self) -> BorrowedFd<'_> {
+        self.stop.stopped.fd()
     }
 
     /// Waits until all workers have ended; call [`Running::stop`] first unless they end on their

@@ -1,6 +1,7 @@
 //! Ports: each makes one kind of device look like descriptors.
 
 mod any;
+mod links;
 pub mod null;
 mod open;
 pub mod pcap;
@@ -13,4 +14,5 @@ mod vnet;
 pub mod wrap;
 
 pub use any::{AnyPort, AnyRx, AnyTx};
+pub use links::LinkWatch;
 pub use open::{OpenError, OpenErrorKind, open, open_pair};

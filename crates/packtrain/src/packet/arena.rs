@@ -12,10 +12,12 @@
     reason = "hands out pieces of one mapping and owns packets' lines"
 )]
 
+use super::frame::{FrameClass, FrameId, Segment};
 use super::free::FreeSet;
-use super::line::{FrameId, Line, NO_LINE};
+use super::meta::Meta;
 use super::sys::Mapping;
-use crate::limits::{HEADROOM_BYTES, LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SMALL_FRAME_BYTES};
+use crate::limits::{LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SEGMENTS_MAX, SMALL_FRAME_BYTES};
+
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -23,6 +25,67 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// No further line follows.
+pub(super) const NO_LINE: u32 = u32::MAX;
+/// Segments in a packet's first line.
+pub(super) const HEAD_SEGMENTS: usize = 4;
+/// Segments in each further line.
+pub(super) const MORE_SEGMENTS: usize = 9;
+
+/// What every line starts with.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct LineHeader {
+    /// The arena's shared state; never changes.
+    pub(super) core: NonNull<Core>,
+    /// This line's own index; never changes.
+    pub(super) index: u32,
+    /// In a packet's first line: its last line, or [`NO_LINE`] if there is no other. In a further
+    /// line: the next one, and in the last of them the first, so that either end is near.
+    pub(super) next: u32,
+}
+
+/// A packet's first line.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct Line {
+    pub(super) header: LineHeader,
+    /// Bytes over all segments.
+    pub(super) bytes: u32,
+    /// Segments, empty ones included.
+    pub(super) count: u8,
+    pub(super) meta: Meta,
+    pub(super) segments: [Segment; HEAD_SEGMENTS],
+}
+
+/// A further line of a packet, in the place of a [`Line`].
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct MoreLine {
+    pub(super) header: LineHeader,
+    pub(super) segments: [Segment; MORE_SEGMENTS],
+}
+
+impl Line {
+    pub(super) fn unused(core: NonNull<Core>, index: u32) -> Self {
+        Self {
+            header: LineHeader {
+                core,
+                index,
+                next: NO_LINE,
+            },
+            bytes: 0,
+            count: 0,
+            meta: Meta::default(),
+            segments: [Segment::UNUSED; HEAD_SEGMENTS],
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Line>() == 128);
+const _: () = assert!(size_of::<MoreLine>() == 128);
+const _: () = assert!(SEGMENTS_MAX <= u8::MAX as usize);
 
 /// How much memory an arena has; fixed when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,32 +141,6 @@ impl ArenaConfig {
             ));
         }
         Ok(())
-    }
-}
-
-/// The size class of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameClass {
-    /// 2 KiB, in the region that may be registered as a UMEM.
-    Small,
-    /// 68 KiB: a whole GSO packet in one piece.
-    Large,
-}
-
-impl FrameClass {
-    /// Bytes of one frame, headroom included.
-    #[must_use]
-    pub const fn frame_bytes(self) -> usize {
-        match self {
-            Self::Small => SMALL_FRAME_BYTES,
-            Self::Large => LARGE_FRAME_BYTES,
-        }
-    }
-
-    /// Bytes of packet that fit behind the standard headroom.
-    #[must_use]
-    pub const fn data_bytes(self) -> usize {
-        self.frame_bytes() - HEADROOM_BYTES
     }
 }
 
@@ -170,6 +207,17 @@ pub(super) struct Core {
 unsafe impl Send for Core {}
 // SAFETY: as above.
 unsafe impl Sync for Core {}
+
+/// First byte of a segment.
+#[inline]
+pub(super) fn start(core: &Core, segment: Segment) -> *mut u8 {
+    // SAFETY: segments lie within their frame.
+    unsafe {
+        core.frame_base(segment.frame)
+            .as_ptr()
+            .add(segment.offset as usize)
+    }
+}
 
 struct Owner {
     core: NonNull<Core>,

@@ -392,7 +392,7 @@ fn workers_without_descriptors_are_not_made() {
         assert!(ran.status.success() && out.contains("1 passed"), "{ran:?}");
         return;
     }
-    let (mut refused, mut started) = (0, 0);
+    let (mut refused, mut unstarted, mut started) = (0, 0, 0);
     // The devices and the memory take the first 17.
     for left in 0..24 {
         let mut open: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
@@ -404,11 +404,15 @@ fn workers_without_descriptors_are_not_made() {
         });
         drop(open);
         match running {
-            Ok((running, _world)) => {
+            Ok((Ok(running), _world)) => {
                 started += 1;
-                let running = running.expect("whoever is made can sleep");
                 running.stop();
                 running.join().unwrap();
+            }
+            // The last descriptor is the one that says that the run is over.
+            Ok((Err(error), _world)) => {
+                unstarted += 1;
+                assert_eq!(error.raw_os_error(), Some(24), "{left} left: {error}");
             }
             Err(DeviceError::Failed { action, source }) => {
                 refused += usize::from(action.contains("wake a worker"));
@@ -418,6 +422,7 @@ fn workers_without_descriptors_are_not_made() {
         }
     }
     assert!(refused > 0 && started > 0, "{refused}, {started}");
+    assert_eq!(unstarted, 1);
 }
 
 /// Not only one that sleeps now and then is seen at work.

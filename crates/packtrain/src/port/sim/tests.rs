@@ -1,13 +1,15 @@
 use super::*;
 use crate::conformance::Outside;
 use crate::driver::{
-    Armed, Completed, Driver, RxBuffers, RxDescriptors, Token, TxDescriptors, TxPacket,
+    Armed, Completed, Driver, Features, RxBuffers, RxDescriptors, Token, TxDescriptors, TxMemory,
+    TxPacket,
 };
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, Burst, Ingress, Packet, VlanTag};
 use crate::plan::FitLimits;
 use crate::queue::{RxQueue, TxQueue};
 use crate::time::Instant;
+use packtrain_offload::offload::LinkType;
 use std::sync::{Condvar, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;

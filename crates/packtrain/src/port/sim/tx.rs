@@ -1,7 +1,7 @@
 //! The transmitting half of a simulated queue, and the hardware behind it.
 
+use super::config::{CompletionDelay, Interrupts, SimConfig};
 use super::wire::{Arrival, End, RxState, TxWaiter, Wire, Word, take_one};
-use super::{CompletionDelay, Interrupts, Rng, SimConfig};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Link, Refused, Reset, Token, TxDescriptors,
     TxMemory, TxPacket,
@@ -759,4 +759,19 @@ fn outer_tag(frame: &[u8]) -> Option<(VlanTag, &[u8])> {
     TAG_PROTOCOLS
         .contains(&protocol)
         .then_some((VlanTag { protocol, control }, rest))
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): the same sequence for the same seed, everywhere.
+#[derive(Debug)]
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    /// A number below `bound`, which must not be 0.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
 }

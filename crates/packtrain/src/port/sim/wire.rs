@@ -1,6 +1,6 @@
 //! What both ends of a wire share: rings of posted buffers, link state, counts.
 
-use super::{SimConfig, SimCounters};
+use super::config::SimConfig;
 use crate::driver::{Attach, DeviceCounters, Features, Link, RxBuffers};
 use crate::limits::QUEUES_MAX;
 use crate::packet::{Packet, VlanTag};
@@ -510,6 +510,18 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, I> {
         let grown = buffer.grow(filled);
         debug_assert!(grown.is_ok(), "the bytes were written to the tailroom");
     }
+}
+
+/// What the hardware of one endpoint counted that a driver's counters have no place for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SimCounters {
+    /// Packets that the endpoint put on the wire: each segment of a GSO packet that it cut is one;
+    /// one that the receiver took whole is one.
+    pub wire_packets: u64,
+    /// Bytes of those, link header included.
+    pub wire_bytes: u64,
+    /// Packets that broke the endpoint's capabilities: the framework must never hand one over.
+    pub unfit: u64,
 }
 
 /// What the hardware counts. Both ends' threads add, so these are locked additions. In lines of

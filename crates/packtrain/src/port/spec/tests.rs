@@ -1,11 +1,15 @@
 //! Every key, every rule, and two properties: no string panics, and what is printed parses back.
 
 use super::*;
+use crate::capture::Format;
 use crate::driver::{Coalesce, QueueConfig, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::moderation::Moderation;
+use crate::port::sim::CompletionDelay;
 use proptest::prelude::*;
+use std::path::PathBuf;
+use std::time::Duration;
 
 fn parse(text: &str) -> PortSpec {
     text.parse()

@@ -1,6 +1,7 @@
 //! What goes wrong with real NICs, under load: lost interrupts and completions, a device that
 //! hangs, a cable that is pulled. Nothing is lost uncounted, and nothing is overtaken.
 
+use super::tx::Rng;
 use super::*;
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::queue::Sent;

@@ -5,9 +5,8 @@ mod memory;
 mod namespaces;
 
 use crate::error::LabError;
-use packtrain::driver::{DeviceError, Driver, Features, PortConfig};
-use packtrain::engine::{Ledger, Report, RunError, Session, Snapshot};
-use packtrain::plan::{Incompatible, Side, plan};
+use packtrain::driver::{DeviceError, Driver, Features, Port, PortConfig};
+use packtrain::engine::{Ledger, Report, RunError, Session, Snapshot, StartError};
 use packtrain::stats::DropSnapshot;
 use std::fmt;
 use std::sync::Arc;
@@ -184,8 +183,8 @@ pub enum DemoError {
     Device(DeviceError),
     /// A port, while it ran.
     Run(RunError),
-    /// The two ports cannot be joined.
-    Plan(Incompatible),
+    /// The session between the two ports did not start.
+    Start(StartError),
 }
 
 impl fmt::Display for DemoError {
@@ -194,7 +193,7 @@ impl fmt::Display for DemoError {
             Self::Lab(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
             Self::Run(error) => error.fmt(f),
-            Self::Plan(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
         }
     }
 }
@@ -210,12 +209,6 @@ impl From<LabError> for DemoError {
 impl From<DeviceError> for DemoError {
     fn from(error: DeviceError) -> Self {
         Self::Device(error)
-    }
-}
-
-impl From<Incompatible> for DemoError {
-    fn from(error: Incompatible) -> Self {
-        Self::Plan(error)
     }
 }
 
@@ -267,19 +260,13 @@ pub fn run(
 }
 
 /// Joins two ports with the offloads of `setting`.
-fn forward<A: Driver, B: Driver>(a: A, b: B, setting: Setting) -> Result<Session<A, B>, DemoError>
-where
-    A::Rx: 'static,
-    A::Tx: 'static,
-    B::Rx: 'static,
-    B::Tx: 'static,
-{
+fn forward<D: Driver + 'static>(a: D, b: D, setting: Setting) -> Result<Session, DemoError> {
     let config = PortConfig {
         offload: setting.features(),
         ..PortConfig::default()
     };
-    let plan = plan(&Side::of(&a, config), &Side::of(&b, config))?;
-    Ok(Session::forward(a, b, &plan, None)?)
+    let [a, b] = [a, b].map(|driver| Port { driver, config });
+    Session::between(a, b).start().map_err(DemoError::Start)
 }
 
 /// What was moved between two snapshots of a session.

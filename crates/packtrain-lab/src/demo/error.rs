@@ -2,8 +2,7 @@
 
 use crate::error::LabError;
 use packtrain::driver::DeviceError;
-use packtrain::engine::RunError;
-use packtrain::plan::Incompatible;
+use packtrain::engine::{RunError, StartError};
 use std::fmt;
 
 /// Why the demonstration could not go on.
@@ -16,8 +15,8 @@ pub enum DemoError {
     Device(DeviceError),
     /// A port, while it ran.
     Run(RunError),
-    /// The two ports cannot be joined.
-    Plan(Incompatible),
+    /// The session between the two ports did not start.
+    Start(StartError),
 }
 
 impl fmt::Display for DemoError {
@@ -26,7 +25,7 @@ impl fmt::Display for DemoError {
             Self::Lab(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
             Self::Run(error) => error.fmt(f),
-            Self::Plan(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
         }
     }
 }
@@ -42,11 +41,5 @@ impl From<LabError> for DemoError {
 impl From<DeviceError> for DemoError {
     fn from(error: DeviceError) -> Self {
         Self::Device(error)
-    }
-}
-
-impl From<Incompatible> for DemoError {
-    fn from(error: Incompatible) -> Self {
-        Self::Plan(error)
     }
 }

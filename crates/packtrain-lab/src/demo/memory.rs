@@ -204,7 +204,7 @@ fn block_in(arena: &Arena, pattern: &Pattern) -> Result<Packet, PacketError> {
 
 struct Transfer<'a> {
     stream: Stream,
-    session: &'a Session<Sim, Sim>,
+    session: &'a Session,
     pattern: &'a Pattern,
     /// The stream of the pattern that it sends.
     number: u32,

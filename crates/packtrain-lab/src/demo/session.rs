@@ -2,29 +2,22 @@
 
 use super::error::DemoError;
 use super::report::{Setting, SettingReport};
-use packtrain::driver::{Driver, Wishes};
+use packtrain::driver::{Driver, Port, PortConfig};
 use packtrain::engine::{Report, Session, Snapshot};
-use packtrain::plan::{Side, plan};
 use std::time::Duration;
 
 /// Joins two ports with the offloads of `setting`.
-pub(super) fn forward<A: Driver, B: Driver>(
-    a: A,
-    b: B,
+pub(super) fn forward<D: Driver + 'static>(
+    a: D,
+    b: D,
     setting: Setting,
-) -> Result<Session<A, B>, DemoError>
-where
-    A::Rx: 'static,
-    A::Tx: 'static,
-    B::Rx: 'static,
-    B::Tx: 'static,
-{
-    let wishes = Wishes {
+) -> Result<Session, DemoError> {
+    let config = PortConfig {
         offload: setting.features(),
-        ..Wishes::default()
+        ..PortConfig::default()
     };
-    let plan = plan(&Side::of(&a, wishes), &Side::of(&b, wishes))?;
-    Ok(Session::forward(a, b, &plan, None)?)
+    let [a, b] = [a, b].map(|driver| Port { driver, config });
+    Session::between(a, b).start().map_err(DemoError::Start)
 }
 
 /// What was moved between two snapshots of a session.

@@ -217,6 +217,7 @@ impl PortSpec {
             "offload" => self.config.offload = value::offload(value)?,
             "segs" => self.config.segments = Some(number(value, keys::SEGMENTS)?),
             "rx" => self.config.rx_buffers = *one_of(value, value::RX)?,
+            "tx" => self.config.work.shared = *one_of(value, value::TX)?,
             "coalesce" => self.config.coalesce = *one_of(value, value::COALESCE)?,
             "capture" => wrap.capture = Some(value::path(value)?),
             "drop" => wrap.drop = chance(value)?,
@@ -335,6 +336,9 @@ impl fmt::Display for PortSpec {
         }
         keys.some("dispatch", self.config.work.dispatch)?;
         keys.some("moderation", self.config.work.moderation)?;
+        if self.config.work.shared {
+            keys.some("tx", value::name_of(&self.config.work.shared, value::TX))?;
+        }
         self.kind.print(&mut keys)?;
         let wrap = &self.wrappers;
         let capture = wrap.capture.as_ref().map(|path| path.to_string_lossy());

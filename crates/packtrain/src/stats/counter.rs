@@ -277,8 +277,6 @@ counter_block! {
         /// Batches that were left in the ring, to whoever drained it or to the worker. As
         /// `ring_full`.
         deferred,
-        /// Times the dispatch policy chose another rule for who drains the ring, and when.
-        dispatch_changes,
         /// Times the worker was woken for this queue, because the device could go on or had
         /// completed packets, or because a producer asked for it.
         wakeups,

@@ -108,6 +108,11 @@ pub const KEYS: &[Key] = &[
         "when its RX queues wake a thread; over --moderation",
     ),
     common(
+        "tx",
+        "auto|shared",
+        "put a ring and a TX worker in front of its TX queues, also where none is needed",
+    ),
+    common(
         "capture",
         "FILE",
         "write every packet that passes to a pcapng file",

@@ -29,6 +29,8 @@ pub(super) const RX: Words<Option<RxBuffers>> = &[
     ("whole", Some(RxBuffers::Whole)),
     ("pieces", Some(RxBuffers::Pieces)),
 ];
+/// Whether TX queues are shared ones also where the plan would do without.
+pub(super) const TX: Words<bool> = &[("auto", false), ("shared", true)];
 pub(super) const COALESCE: Words<Coalesce> = &[
     ("auto", Coalesce::Auto),
     ("off", Coalesce::Off),

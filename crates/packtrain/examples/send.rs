@@ -1,13 +1,11 @@
-//! Two threads of an application send through one queue of a port, beside packtrain's own worker.
+//! Two threads of an application send through one queue of a port, beside packtrain's own workers.
 //!
 //! ```text
 //! cargo run -p packtrain --example send -- null: 100000
 //! ```
 
-use packtrain::engine::{Ledger, Port, Session, Settings, TxHandle};
-use packtrain::packet::Burst;
-use packtrain::plan::{Side, plan};
-use packtrain::port::{open_pair, spec::PortSpec};
+use packtrain::engine::{Ledger, Session, TxHandle};
+use packtrain::{packet::Burst, port};
 use std::{error::Error, thread, time::Duration};
 
 /// The program: a port (`null:`, `tap:tap0`), and how many frames each thread sends.
@@ -21,20 +19,10 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends `count` frames from each of two threads to `port`; the other port is a sink.
+/// Sends `count` frames from each of two threads to `port`.
 pub fn run(port: &str, count: u32) -> Result<Ledger, Box<dyn Error>> {
-    let (port, sink): (PortSpec, PortSpec) = (port.parse()?, "null:".parse()?);
-    let [a, b] = open_pair(&port, &sink)?;
-    let plan = plan(
-        &Side::of(&a.driver, a.config),
-        &Side::of(&b.driver, b.config),
-    )?;
-    let settings = Settings {
-        senders: 2,
-        ..Settings::default()
-    };
-    let session = Session::forward_with(a.driver, b.driver, &plan, None, &settings)?;
-    let handle = session.tx_handle(Port::A, 0).ok_or("no TX queue")?;
+    let session = Session::on(port::open(port)?).senders(0, 2).start()?;
+    let handle = session.handle(0, 0).ok_or("no TX queue")?;
     // A clone for each thread: it counts for itself, and needs no lock.
     let threads = [1, 2].map(|who| {
         let handle = handle.clone();
@@ -43,7 +31,7 @@ pub fn run(port: &str, count: u32) -> Result<Ledger, Box<dyn Error>> {
     for thread in threads {
         thread.join().map_err(|_panic| "a thread panicked")??;
     }
-    Ok(session.finish().snapshot.ledger)
+    Ok(session.finish().into_result()?.ledger)
 }
 
 /// Sends frames in bursts; where the device is slower, it waits for space.

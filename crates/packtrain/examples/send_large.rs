@@ -5,10 +5,9 @@
 //! ```
 
 use etherparse::PacketBuilder;
-use packtrain::engine::{Ledger, Port, Session};
+use packtrain::engine::{Ledger, Session};
 use packtrain::packet::{Arena, Burst, Packet};
-use packtrain::plan::{Side, plan};
-use packtrain::port::{open_pair, spec::PortSpec};
+use packtrain::port;
 use packtrain_offload::checksum::pseudo_header_v4;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
@@ -25,22 +24,16 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends `bytes` (at most 65,000) to `port` as one packet; the other port is a sink.
+/// Sends `bytes` (at most 65,000) to `port` as one packet.
 pub fn run(port: &str, bytes: usize) -> Result<Ledger, Box<dyn Error>> {
-    let (port, sink): (PortSpec, PortSpec) = (port.parse()?, "null:".parse()?);
-    let [a, b] = open_pair(&port, &sink)?;
-    let plan = plan(
-        &Side::of(&a.driver, a.config),
-        &Side::of(&b.driver, b.config),
-    )?;
-    let session = Session::forward(a.driver, b.driver, &plan, None)?;
-    let mut handle = session.tx_handle(Port::A, 0).ok_or("no TX queue")?;
+    let session = Session::on(port::open(port)?).senders(0, 1).start()?;
+    let mut handle = session.handle(0, 0).ok_or("no TX queue")?;
     let payload: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
     let mut burst = Burst::new();
     let packet = large(handle.arena(), &payload)?;
     burst.push(packet).map_err(|_packet| "the burst is full")?;
     handle.send_blocking(&mut burst, Duration::from_secs(10))?;
-    Ok(session.finish().snapshot.ledger)
+    Ok(session.finish().into_result()?.ledger)
 }
 
 /// The headers of the first datagram, with the lengths of all of it, and the payload behind them.

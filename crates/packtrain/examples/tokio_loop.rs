@@ -9,22 +9,17 @@
 //! finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the ledger
 //! is not closed, or an error; 2: wrong arguments.
 
-use packtrain::driver::{Armed, Driver, Interest};
-use packtrain::engine::{Forward, Handler, Joined, Ledger, Next, Workers, arena_config, join};
-use packtrain::packet::Arena;
-use packtrain::plan::{Side, plan};
+use packtrain::driver::Interest;
+use packtrain::engine::{Action, Ledger, Session, Worker};
 use packtrain::port::{open_pair, spec::PortSpec};
-use packtrain::stats::DropReason;
-use packtrain::time::{Clock, MonotonicClock};
+use packtrain::runtime::System;
+use packtrain::time::Clock;
 use std::future::poll_fn;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll, ready};
-use std::{error::Error, io, pin::pin, process::ExitCode, time::Duration};
+use std::{error::Error, io, pin::pin, process::ExitCode, sync::Arc, time::Duration};
 use tokio::io::unix::AsyncFd;
 use tokio::{select, signal::ctrl_c, task::yield_now, time::sleep, time::timeout};
-
-/// How long packets may wait for a device after intake has stopped.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The program: see the top of the file.
 pub fn main() -> ExitCode {
@@ -60,68 +55,47 @@ pub fn run(args: &[String]) -> Result<Ledger, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let [mut a, mut b] = open_pair(&specs[0], &specs[1])?;
-    let plan = plan(
-        &Side::of(&a.driver, a.config),
-        &Side::of(&b.driver, b.config),
-    )?;
-    let arena = Arena::new(arena_config(&plan))?;
-    let joined = join(&mut a.driver, &mut b.driver, &plan, &arena, None, || {
-        Forward
-    })?;
-    println!("{} and {} are joined", a.driver.name(), b.driver.name());
-    runtime.block_on(drive(joined, limit))
+    let [a, b] = open_pair(&specs[0], &specs[1])?;
+    let (session, workers) = Session::between(a, b).assemble(Arc::new(System::new()))?;
+    println!("the ports are joined");
+    runtime.block_on(drive(session, workers, limit))
 }
 
-/// The loop. One task steps all workers, so queues cost no threads.
-pub async fn drive<A: Driver, B: Driver, H: Handler>(
-    joined: Joined<A, B, H>,
+/// The loop. One task runs all workers, so queues cost no threads.
+pub async fn drive(
+    session: Session,
+    mut workers: Vec<Worker>,
     limit: Duration,
 ) -> Result<Ledger, Box<dyn Error>> {
-    let (mut workers, intake) = (joined.workers, joined.intake);
     let mut stop = pin!(timeout(limit, ctrl_c()));
-    let clock = MonotonicClock::new();
-    let (mut sockets, mut drain_end) = (Sockets::default(), None);
+    let (clock, mut sockets, mut stopped) = (System::new(), Sockets::default(), false);
     loop {
-        let (now, stopped) = (clock.now(), intake.is_stopped());
-        if stopped && now > *drain_end.get_or_insert(now.after(DRAIN_TIME_MAX)) {
-            break;
-        }
-        let (mut busy, mut done, mut until) = (false, true, drain_end);
+        let (now, mut busy, mut pause, mut over) = (clock.now(), false, Duration::MAX, true);
         for worker in &mut workers {
-            let next = worker.step(now)?;
-            done &= next == Next::Done;
-            busy |= next == Next::Again;
-            if let Next::SleepUntil(time) = next {
-                until = until.into_iter().chain([time]).min();
+            let action = worker.run(now)?;
+            over &= action == Action::Done;
+            match action {
+                Action::Step | Action::Spin | Action::Yield => busy = true,
+                Action::Sleep { until: Some(due) } => pause = pause.min(due.since(now)),
+                Action::Sleep { until: None } | Action::Done => {}
             }
         }
-        if done {
-            break;
+        if over {
+            return Ok(session.finish_with(workers).into_result()?.ledger);
         }
-        // Every worker is armed, also after one has said that it has work.
-        for worker in &mut workers {
-            busy |= worker.arm() == Armed::WorkPending;
-        }
-        busy |= stopped != intake.is_stopped();
-        let pause = until.map_or(Duration::MAX, |time| time.since(clock.now()));
         select! {
             biased;
             ended = &mut stop, if !stopped => {
                 ended.unwrap_or(Ok(()))?;
-                intake.stop();
+                session.stop();
+                stopped = true;
             }
             // Other tasks have their turn, and the signal is seen, also when packets never cease.
             () = yield_now(), if busy => {}
-            ready = poll_fn(|cx| sockets.poll_any::<A, B, H>(&workers, cx)), if !busy => ready?,
+            ready = poll_fn(|cx| sockets.poll_any(&mut workers, cx)), if !busy => ready?,
             () = sleep(pause), if !busy => {}
         }
     }
-    // What a device did not take in time is counted like every other loss.
-    for worker in &mut workers {
-        worker.abandon(DropReason::Shutdown);
-    }
-    Ok(joined.stats.snapshot().ledger)
 }
 
 /// The queues' descriptors as tokio knows them. Each is a duplicate, registered when it is first
@@ -131,20 +105,18 @@ struct Sockets(Vec<(RawFd, Interest, AsyncFd<OwnedFd>)>);
 
 impl Sockets {
     /// Ready when one of the workers' interests is.
-    fn poll_any<A: Driver, B: Driver, H: Handler>(
-        &mut self,
-        workers: &Workers<A, B, H>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_any(&mut self, workers: &mut [Worker], cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut any = Poll::Pending;
         for worker in workers {
+            let mut woken = Vec::new();
             // Each one is asked, also after one was ready: only then does it wake this task.
-            worker.interests(|fd, interest| {
+            worker.interests(&mut |fd, interest| {
                 if let Poll::Ready(ready) = self.poll_one(fd, interest, cx) {
-                    worker.woken_by(fd.as_raw_fd());
+                    woken.push(fd.as_raw_fd());
                     any = Poll::Ready(ready);
                 }
             });
+            woken.into_iter().for_each(|fd| worker.woken_by(fd));
         }
         any
     }

@@ -209,6 +209,13 @@ impl Plan {
         self.attach.len() - 1 - direction
     }
 
+    /// RX queues of which each has a TX queue of its own to send to: the smaller number of queues.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        let queues = self.attach.iter().map(|attach| attach.queues);
+        queues.min().unwrap_or(0)
+    }
+
     /// Whether each direction of a pair of queues has lanes of its own, since a port hands over
     /// large packets: while one of them is copied or cut, packets of the other direction do not
     /// wait. Else one worker has both, and costs less for each byte.

@@ -376,7 +376,7 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         ended
     }
 
-    fn interests(&self, visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)) {
+    fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest)) {
         if let Some((device, interest)) = self.device.as_ref().zip(self.interest) {
             visit(device.as_fd(), interest);
         }

@@ -345,7 +345,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         true
     }
 
-    fn interests(&self, visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)) {
+    fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest)) {
         let rx = self.receiving().filter_map(|lane| lane.queue.wake());
         let tx = self.tx.iter().filter_map(TxPath::wake);
         rx.chain(tx).for_each(|(fd, interest)| visit(fd, interest));

@@ -358,6 +358,20 @@ pub struct Report {
     pub error: Option<RunError>,
 }
 
+impl Report {
+    /// The final counters, or why the session ended early.
+    ///
+    /// # Errors
+    ///
+    /// The failure of a device, if there was one.
+    pub fn into_result(self) -> Result<Snapshot, RunError> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.snapshot),
+        }
+    }
+}
+
 impl Session {
     /// A session on one port. Its handler's packets go back out of the port; without a handler all
     /// packets are taken ([`Deliver`]).

@@ -233,7 +233,9 @@ fn sleep(
     timeout: Option<Duration>,
     woken: &mut Vec<RawFd>,
 ) -> io::Result<()> {
-    let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| worker.interests(visit);
+    let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
+        worker.interests(&mut |fd, interest| visit(fd, interest));
+    };
     let syscalls = poll.wait(interests, timeout, |fd| woken.push(fd))?;
     let counters = worker.counters();
     counters.syscalls.add(syscalls);

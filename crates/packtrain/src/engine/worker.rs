@@ -70,7 +70,7 @@ pub(super) trait Part: Send {
     fn abandon(&mut self, reason: DropReason) -> bool;
 
     /// Descriptors that end the worker's sleep.
-    fn interests(&self, visit: &mut dyn FnMut(BorrowedFd<'_>, Interest));
+    fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest));
 
     /// This descriptor ended the worker's sleep.
     fn woken_by(&mut self, fd: RawFd);
@@ -285,7 +285,7 @@ impl Worker {
     /// What to wait for before the next step: the worker's own descriptor, RX queues that may
     /// receive, TX queues that packets wait for. The set may change with each step; the
     /// descriptors stay open as long as the worker exists.
-    pub fn interests(&self, visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)) {
+    pub fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest)) {
         if let Some(fd) = self.sleeper.wakeup().notifier().fd() {
             visit(fd, Interest::Read);
         }

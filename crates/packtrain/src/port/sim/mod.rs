@@ -4,7 +4,11 @@
 //! ([`Sim::alone`]). What a driver of real hardware meets happens here too: packets are invisible
 //! to the device before the doorbell, buffers run out, a packet needs several of them, descriptors
 //! come back in error, an announced offload is refused. All of it is repeatable: whatever is
-//! random comes from a seed.
+//! random comes from a seed, and time is what the framework passes.
+//!
+//! An endpoint has no descriptor. It raises the interrupts that its queues were given, on the
+//! thread of the other end: an armed RX queue's when packets arrive, an armed TX queue's when the
+//! receiver posts buffers again.
 //!
 //! The transmitting side does the device's work at the doorbell, on the caller's thread: it reads
 //! the packet, finishes it as hardware would (cuts GSO packets, completes checksums, inserts the
@@ -111,9 +115,11 @@ pub struct SimConfig {
     pub min_packet_bytes: usize,
     /// When sent packets are reported.
     pub delay: CompletionDelay,
-    /// Packets that each queue sends in a second of real time, and is done with no sooner; then it
-    /// raises an interrupt. A GSO packet is one. `None` for as fast as they come. What is
-    /// transmitted arrives at the other end at once all the same.
+    /// Packets that each queue sends in a second, by the time that the framework passes, and
+    /// completes no sooner; an armed queue knows when ([`TxDescriptors::next_at`]). A GSO packet is
+    /// one. `None` for as fast as they come. Packets arrive at the other end at once all the same.
+    ///
+    /// [`TxDescriptors::next_at`]: crate::driver::TxDescriptors::next_at
     pub rate: Option<u64>,
     /// What it says of completions, with a rate.
     pub interrupts: Interrupts,
@@ -301,10 +307,7 @@ impl Driver for Sim {
             )));
         }
         let (wire, side) = (&self.control.wire, self.control.side);
-        let attached = Attached::new(config, how).map_err(|source| DeviceError::Failed {
-            action: "make an eventfd",
-            source,
-        })?;
+        let attached = Attached::new(config, how);
         if wire.end(side).attached.set(attached).is_err() {
             let again = format!("{}: it is attached already", config.name);
             return Err(DeviceError::Unsupported(again));
@@ -372,7 +375,7 @@ impl SimControl {
         end.lose_completions.fetch_add(packets, Ordering::AcqRel);
     }
 
-    /// The next `times` that this endpoint should wake who waits for completions, it does not.
+    /// The next `times` that this endpoint has to raise an interrupt for completions, it does not.
     pub fn lose_interrupts(&self, times: u64) {
         let end = self.wire.end(self.side);
         end.lose_interrupts.fetch_add(times, Ordering::AcqRel);

@@ -11,6 +11,7 @@ mod burst;
 mod free;
 mod iter;
 mod line;
+mod memory;
 mod merge;
 mod meta;
 #[cfg_attr(miri, path = "sys_miri.rs")]
@@ -21,6 +22,7 @@ mod tests;
 pub use arena::{Arena, ArenaConfig, Census, FrameClass};
 pub use burst::Burst;
 pub use iter::{Pieces, Segments};
+pub use memory::memory_available;
 pub use meta::{Ingress, Meta, VlanTag};
 
 use crate::limits::{HEADROOM_BYTES, SEGMENTS_MAX};

@@ -369,7 +369,8 @@ impl<T: TxDescriptors> TxQueue<T> {
 
     /// When to step again though nothing wakes the worker: the system had no memory just now, a
     /// doorbell is due, the device has been left alone for long enough or completes something, or
-    /// one with work is asked whether its wake-up was lost.
+    /// one with work is asked whether its wake-up was lost. [`TxQueue::arm`] changes it, so it is
+    /// read afterwards.
     #[must_use]
     pub fn retry_at(&self, now: Instant) -> Option<Instant> {
         let waits = self.stalled == Some(Stall::NoMemory);

@@ -15,8 +15,8 @@ use super::stats::{LaneCounters, PathStats};
 use super::worker::{Part, Placed, Worker, WorkerCounters};
 use crate::driver::{Capabilities, DeviceError, Driver, RxDescriptors, TxDescriptors};
 use crate::limits::{
-    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, RX_HELD_LARGE_MAX, SEGMENTS_MAX,
-    TX_RING_PACKETS,
+    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, RX_HELD_LARGE_MAX,
+    RX_LARGE_POSTED, SEGMENTS_MAX, SMALL_FRAME_BYTES,
 };
 use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
 use crate::plan::{PathKind, Plan, PlannedPart};
@@ -33,8 +33,9 @@ use std::task::Waker;
 /// Small frames for each queue: at most 111 posted, a burst or what of it waits in front of a
 /// device (128 KiB in pieces are 74, cut packets 64 headers), and 256 in the thread's cache.
 const SMALL_FRAMES_PER_QUEUE: usize = 1024;
-/// Large frames for each queue: 8 posted, as many in a burst, 16 in the thread's cache.
-const LARGE_FRAMES_PER_QUEUE: usize = 32;
+/// Large frames for each queue: those posted, as many in a burst, 16 in the thread's cache. Those
+/// that are never used take no memory.
+const LARGE_FRAMES_PER_QUEUE: usize = RX_LARGE_POSTED + BURST_PACKETS_MAX + 16;
 /// More descriptors in a ring than this are not counted on to be in use at once.
 const RING_COUNTED_MAX: usize = 16_384;
 
@@ -64,7 +65,7 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
     let small = small.max(8192) as u32;
     ArenaConfig {
         small_frames: small,
-        large_frames: large.max(256) as u32,
+        large_frames: large.max(2 * LARGE_FRAMES_PER_QUEUE) as u32,
         // One for each posted or cached frame, one for each packet, one for a device's reference.
         lines: 2 * small + SEGMENTS_MAX as u32,
     }
@@ -74,17 +75,19 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
 pub(super) fn memory(plan: &Plan, available: Option<u64>) -> Result<Arena, StartError> {
     let config = arena_config(plan);
     let queues: usize = plan.attach.iter().map(|attach| attach.queues).sum();
-    let mib = config.bytes() >> 20;
+    // Frames take memory when they are used. All small ones may be, under load.
+    let least = (config.small_frames as usize * SMALL_FRAME_BYTES) as u64;
+    let mib = least >> 20;
     let failed = |kind, why: String| {
         StartError::system("map memory for packets")(io::Error::new(
             kind,
             format!(
-                "{queues} queues take up to {mib} MiB: {why}; use fewer queues or smaller rings, \
+                "{queues} queues take {mib} MiB at least: {why}; use fewer queues or smaller rings, \
                  or allow more memory"
             ),
         ))
     };
-    if let Some(available) = available.filter(|&bytes| bytes < config.bytes() as u64) {
+    if let Some(available) = available.filter(|&bytes| bytes < least) {
         let why = format!("{} MiB are available", available >> 20);
         return Err(failed(io::ErrorKind::OutOfMemory, why));
     }
@@ -286,11 +289,18 @@ impl<'a> Assembly<'a> {
             counters,
             Arc::clone(&drops),
         );
+        // A device with a ring has packets in it for a while.
+        let asynchronous = capabilities.tx_ring.is_some();
         let path = &plan.paths[port];
         if path.kind == PathKind::Owned {
             let site = self.site(PlannedPart::Lanes { direction, pair });
             let interrupt = Interrupt::new(&self.sites[site].wakeup);
-            return Ok(TxPath::Owned(OwnedTx::new(tx, stats, interrupt)));
+            return Ok(TxPath::Owned(OwnedTx::new(
+                tx,
+                stats,
+                interrupt,
+                asynchronous,
+            )));
         }
         let site = self.site(PlannedPart::Tx { port, queue });
         let Site {
@@ -310,7 +320,7 @@ impl<'a> Assembly<'a> {
         };
         let device = device.transpose().map_err(failed)?;
         let (wakeup, drained) = (Arc::clone(wakeup), Arc::clone(&counters.drained));
-        let shared = SharedTx::new(tx, drops, path.dispatch, TX_RING_PACKETS, wakeup, stats);
+        let shared = SharedTx::new(tx, drops, path.dispatch, asynchronous, wakeup, stats);
         let shared = Arc::new(shared);
         if self.senders[port] > 0 {
             self.handles[port].push(Arc::clone(&shared) as Arc<dyn Submit>);

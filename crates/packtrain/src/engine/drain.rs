@@ -95,15 +95,14 @@ impl<T: TxDescriptors> TxDrain<T> {
     }
 
     /// Notes when and for what the worker has to come back, while it has the role.
-    fn note(&mut self, role: &mut Role<'_, T>, now: Instant) {
+    fn note(&mut self, role: &mut Role<'_, T>) {
         let consumer = role.state();
-        let waits = !consumer.is_ready();
+        let ready = consumer.is_ready();
         let Some(queue) = &mut consumer.queue else {
             return;
         };
-        let waits = (waits && !queue.is_stopped()) || (self.stopped && queue.in_flight() > 0);
-        let device = queue.next_at().filter(|_| waits);
-        self.retry_at = queue.retry_at(now).into_iter().chain(device).min();
+        let waits = !ready || (self.stopped && queue.in_flight() > 0);
+        self.retry_at = queue.retry_at(self.stepped_at);
         self.interest = queue.wake().filter(|_| waits).map(|(_, interest)| interest);
     }
 
@@ -178,7 +177,7 @@ impl<T: TxDescriptors> TxDrain<T> {
             return Err(error);
         }
         let in_flight = consumer.queue.as_ref().map_or(0, |queue| queue.in_flight());
-        self.note(&mut role, now);
+        self.note(&mut role);
         Ok(match ended {
             Drain::Empty if self.stopped && lanes == 0 && in_flight == 0 => {
                 // Applications are shut out and the lanes have ended. A slot that was reserved
@@ -227,9 +226,9 @@ impl<T: TxDescriptors> TxDrain<T> {
             paused = queue.is_stopped();
             if !paused && (!ready || (self.stopped && queue.in_flight() > 0)) {
                 armed = queue.arm();
-                self.interest = queue.wake().map(|(_, interest)| interest);
             }
         }
+        self.note(&mut role);
         if armed == Armed::WorkPending {
             self.recheck = true;
             self.keep(role);
@@ -253,7 +252,9 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
             self.interrupted = true;
             self.shared.counters.wakeups.add(u64::from(began.slept));
         }
-        self.notified |= began.slept || began.notified;
+        let in_flight = self.shared.stats.shown.in_flight.get() > 0;
+        // Only a device with packets has to be looked after when time ends a sleep.
+        self.notified |= began.notified || self.interrupted || (began.slept && in_flight);
         if stopped && !self.stopped {
             self.stopped = true;
             self.shared.close(Source::Application);
@@ -263,7 +264,6 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         }
         // Before the ring: a lane deregisters after its last packet.
         let lanes = self.shared.lanes();
-        let in_flight = self.shared.stats.shown.in_flight.get() > 0;
         let due = self.retry_at.is_some_and(|at| now >= at);
         let looks = self.stopped || self.recheck || (in_flight && (self.notified || due));
         let gap = self.gap_until;

@@ -191,6 +191,8 @@ pub(super) struct OwnedTx<T> {
     recheck: bool,
     /// The run ends: completions of the last packets wake the worker.
     ending: bool,
+    /// The device completes packets later, and needs the time with each step.
+    asynchronous: bool,
 }
 
 impl<T: TxDescriptors> OwnedTx<T> {
@@ -198,6 +200,7 @@ impl<T: TxDescriptors> OwnedTx<T> {
         mut queue: TxQueue<T>,
         stats: Arc<PathStats>,
         interrupt: Arc<Interrupt>,
+        asynchronous: bool,
     ) -> Self {
         queue.set_interrupt(Arc::clone(&interrupt).into());
         let mut path = Self {
@@ -207,6 +210,7 @@ impl<T: TxDescriptors> OwnedTx<T> {
             none: Burst::new(),
             recheck: false,
             ending: false,
+            asynchronous,
         };
         path.show();
         path
@@ -229,11 +233,12 @@ impl<T: TxDescriptors> OwnedTx<T> {
             // A stop overrides a pause.
             self.queue.resume();
         }
+        let pending = self.queue.in_flight() > 0 || !self.queue.is_ready();
         // A device that completes at once, and has taken everything, needs no care.
-        if self.queue.in_flight() == 0 && self.queue.is_ready() && !self.recheck {
-            return Ok(());
+        if self.asynchronous || pending || self.recheck {
+            self.go_on(now)?;
         }
-        self.go_on(now)
+        Ok(())
     }
 
     fn go_on(&mut self, now: Instant) -> Result<(), DeviceError> {
@@ -284,8 +289,7 @@ impl<T: TxDescriptors> OwnedTx<T> {
     }
 
     fn next_at(&self, now: Instant) -> Option<Instant> {
-        let device = self.queue.next_at().filter(|_| self.waits());
-        self.queue.retry_at(now).into_iter().chain(device).min()
+        self.queue.retry_at(now)
     }
 
     /// Shows what other threads can know of the queue.

@@ -8,7 +8,7 @@
 use super::space::SpaceWaiters;
 use super::stats::PathStats;
 use crate::driver::{DeviceError, Features, TxDescriptors};
-use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE};
+use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE, TX_RING_PACKETS};
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::queue::ring::{
@@ -110,6 +110,8 @@ pub(super) struct TxConsumer<T> {
     stage: Burst,
     /// The device failed while a producer drained. The TX worker ends the run.
     failed: Option<DeviceError>,
+    /// The device completes packets later, and needs the time with each drain.
+    asynchronous: bool,
     drops: Arc<DropCounters>,
     stats: Arc<PathStats>,
 }
@@ -209,7 +211,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         queue: TxQueue<T>,
         drops: Arc<DropCounters>,
         dispatch: Dispatch,
-        slots: usize,
+        asynchronous: bool,
         tx_worker: Arc<Wakeup>,
         stats: Arc<PathStats>,
     ) -> Self {
@@ -218,11 +220,12 @@ impl<T: TxDescriptors> SharedTx<T> {
             queue: Some(queue.behind_ring()),
             stage: Burst::new(),
             failed: None,
+            asynchronous,
             drops,
             stats: Arc::clone(&stats),
         };
         consumer.show();
-        let ring = Ring::new(slots, consumer);
+        let ring = Ring::new(TX_RING_PACKETS, consumer);
         Self {
             ring: ring.unwrap_or_else(|error| unreachable!("the plan bounds the ring: {error}")),
             dispatch,
@@ -533,7 +536,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
     #[inline]
     pub(super) fn begin(&mut self, now: &impl Fn() -> Instant) {
         if let Some(queue) = &mut self.queue
-            && (queue.in_flight() > 0 || !queue.is_ready())
+            && (self.asynchronous || queue.in_flight() > 0 || !queue.is_ready())
             && let Err(error) = queue.service(now())
         {
             self.fail(error);

@@ -144,7 +144,6 @@ impl Worker {
         }
     }
 
-
     pub(super) const fn counters(&self) -> &Arc<WorkerCounters> {
         &self.counters
     }
@@ -185,6 +184,8 @@ impl Worker {
                 Armed::WorkPending => Action::Step,
                 Armed::Idle => {
                     self.counters.sleeps.add(1);
+                    // Once more: a device that knows when it completes what it was armed for.
+                    let until = until.into_iter().chain(self.next_at(now)).min();
                     Action::Sleep { until }
                 }
             }),
@@ -202,13 +203,17 @@ impl Worker {
         for Placed { part, .. } in &mut self.parts {
             more |= part.step(now, began, stopped)?;
         }
-        let parts = || self.parts.iter().map(|placed| &placed.part);
         Ok(Observation {
             more,
-            over: stopped && parts().all(|part| part.is_over()),
+            over: stopped && self.parts.iter().all(|placed| placed.part.is_over()),
             stopped,
-            next_at: parts().filter_map(|part| part.next_at(now)).min(),
+            next_at: self.next_at(now),
         })
+    }
+
+    fn next_at(&self, now: Instant) -> Option<Instant> {
+        let parts = self.parts.iter();
+        parts.filter_map(|placed| placed.part.next_at(now)).min()
     }
 
     /// Carries out what other threads have asked for. Returns whether a command has to be tried

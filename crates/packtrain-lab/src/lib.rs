@@ -38,3 +38,8 @@ pub mod topology;
 pub mod traffic;
 
 pub use error::{Feature, LabError, Missing};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -90,3 +90,8 @@ pub mod wire;
 
 #[cfg(test)]
 mod test_packets;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -47,3 +47,8 @@ mod sync;
 mod test_packets;
 pub mod time;
 mod trace;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -189,17 +189,28 @@ impl Queue for Direct {
         let mut items = Table::new();
         let (mut done, mut result) = (0, 0);
         while done < total {
-            let mut batch = fill(&mut items, done, burst);
-            let put = self.0.put(&mut batch, Source::Lane, direct, |_, _| {});
-            let Put::Drain(consumer) = put else {
-                unreachable!("it was idle");
+            result += if burst == 1 {
+                self.send(&[done + 1])
+            } else {
+                self.send(fill(&mut items, done, burst))
             };
-            result += batch.iter().sum::<u64>();
-            let released = consumer.release_idle().expect("no other producer");
-            assert_eq!(released.state, RingState::Idle);
             done += burst as u64;
         }
         result
+    }
+}
+
+impl Direct {
+    #[inline(always)]
+    fn send(&self, mut batch: &[u64]) -> u64 {
+        let put = self.0.put(&mut batch, Source::Lane, direct, |_, _| {});
+        let Put::Drain(consumer) = put else {
+            unreachable!("it was idle");
+        };
+        let sum = batch.iter().sum();
+        let released = consumer.release_idle().expect("no other producer");
+        assert_eq!(released.state, RingState::Idle);
+        sum
     }
 }
 

@@ -401,9 +401,8 @@ impl<T, S> Ring<T, S> {
             } else {
                 decide(state)
             };
-            let claims =
-                decision == Decision::Drain && !matches!(state, RingState::Busy | RingState::Gap);
-            if claims && state == RingState::Idle {
+            // Before all else: nothing is left to compute for the swap of direct dispatch.
+            if state == RingState::Idle && decision == Decision::Drain {
                 match self.swap(head, head.with_state(RingState::Busy)) {
                     Ok(()) => {
                         let consumer = ConsumerGuard::new(self, state);
@@ -413,6 +412,9 @@ impl<T, S> Ring<T, S> {
                 }
                 continue;
             }
+            in_program_order();
+            let claims =
+                decision == Decision::Drain && !matches!(state, RingState::Busy | RingState::Gap);
             let Some(count) = self.room(at, want, from) else {
                 head = self.head();
                 continue;

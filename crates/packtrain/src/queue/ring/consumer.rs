@@ -277,11 +277,19 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
     #[inline]
     pub fn release_idle(self) -> Result<Released, Self> {
         let tail = self.ring.tail();
-        // Mostly there is no flag.
-        let guess = Head::new(tail, RingState::Busy);
-        let released = self.leave(guess, |head| {
-            (head.position() == tail).then_some(RingState::Idle)
-        });
+        // Mostly there is no flag, and nothing to compute before the swap.
+        let busy = Head::new(tail, RingState::Busy);
+        let idle = Head::new(tail, RingState::Idle);
+        let released = match self.ring.swap(busy, idle) {
+            Ok(()) => Some(Released {
+                state: RingState::Idle,
+                attention: false,
+                wake_waiters: false,
+            }),
+            Err(now) => self.leave(now, |head| {
+                (head.position() == tail).then_some(RingState::Idle)
+            }),
+        };
         match released {
             Some(released) => {
                 let _role = ManuallyDrop::new(self);

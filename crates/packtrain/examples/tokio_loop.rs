@@ -10,7 +10,7 @@
 //! is not closed, or an error; 2: wrong arguments.
 
 use packtrain::driver::Interest;
-use packtrain::engine::{Action, Ledger, Session, Worker};
+use packtrain::engine::{Action, Ledger, Session, Snapshot, Worker};
 use packtrain::port::{open_pair, spec::PortSpec};
 use packtrain::runtime::System;
 use packtrain::time::Clock;
@@ -58,15 +58,15 @@ pub fn run(args: &[String]) -> Result<Ledger, Box<dyn Error>> {
     let [a, b] = open_pair(&specs[0], &specs[1])?;
     let (session, workers) = Session::between(a, b).assemble(Arc::new(System::new()))?;
     println!("the ports are joined");
-    runtime.block_on(drive(session, workers, limit))
+    Ok(runtime.block_on(drive(session, workers, limit))?.ledger)
 }
 
-/// The loop. One task runs all workers, so queues cost no threads.
+/// The loop. One task runs all workers, so queues cost no threads. Returns the final counters.
 pub async fn drive(
     session: Session,
     mut workers: Vec<Worker>,
     limit: Duration,
-) -> Result<Ledger, Box<dyn Error>> {
+) -> Result<Snapshot, Box<dyn Error>> {
     let mut stop = pin!(timeout(limit, ctrl_c()));
     let (clock, mut sockets, mut stopped) = (System::new(), Sockets::default(), false);
     loop {
@@ -81,7 +81,7 @@ pub async fn drive(
             }
         }
         if over {
-            return Ok(session.finish_with(workers).into_result()?.ledger);
+            return Ok(session.finish_with(workers).into_result()?);
         }
         select! {
             biased;

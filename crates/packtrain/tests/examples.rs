@@ -1,32 +1,29 @@
 //! The examples do what they say. Those that need real interfaces also run in the laboratory.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
+use packtrain::capture::Reader;
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
-use packtrain::driver::{Armed, DeviceError, Driver, Interest, PortConfig};
-use packtrain::engine::{Forward, Joined, Ledger, Next, Port, arena_config, join};
-use packtrain::packet::Arena;
-use packtrain::plan::{Side, plan};
+use packtrain::driver::{DeviceError, Interest};
+use packtrain::engine::{Action, Session, Worker};
+use packtrain::port;
 use packtrain::port::null::{Null, NullConfig, Source};
-use packtrain::stats::DropReason;
+use packtrain::runtime::System;
 use packtrain::time::Instant;
-use std::error::Error;
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant as Started};
 
 #[path = "../examples/driver.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod driver;
-#[path = "../examples/poll_loop.rs"]
+#[path = "../examples/one_port.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
-mod poll_loop;
-#[path = "../examples/reflect.rs"]
+mod one_port;
+#[path = "../examples/one_port_loop.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
-mod reflect;
+mod one_port_loop;
 #[path = "../examples/send.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod send;
@@ -94,152 +91,188 @@ fn udp_payload(frame: &[u8]) -> Vec<u8> {
     payload.to_vec()
 }
 
-type Run = fn(&[String]) -> Result<Ledger, Box<dyn Error>>;
-const LOOPS: [(&str, Run); 2] = [
-    ("poll_loop", poll_loop::run),
-    ("tokio_loop", tokio_loop::run),
-];
+/// A cable, and the other end of it.
+fn cable() -> (Cable, UnixDatagram) {
+    let (socket, far) = UnixDatagram::pair().unwrap();
+    far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let name = "cable0";
+    (Cable { name, socket }, far)
+}
+
+/// Frame `n` from one station to another.
+fn frame(n: u8) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..60 + n).collect();
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame
+}
+
+/// What the handle broadcasts comes between what the handler returns.
+#[test]
+fn one_port_answers_with_swapped_addresses_and_says_hello() {
+    let (cable, far) = cable();
+    let peer = thread::spawn(move || {
+        let mut hellos = 0;
+        let mut buffer = [0; FRAME_BYTES_MAX];
+        for n in 0..100 {
+            far.send(&frame(n)).unwrap();
+            let answer = loop {
+                let bytes = far.recv(&mut buffer).unwrap();
+                if buffer[..6] != [0xff; 6] {
+                    break &buffer[..bytes];
+                }
+                hellos += 1;
+            };
+            let mut expected = frame(n);
+            expected[..12].rotate_left(6);
+            assert_eq!(answer, expected, "frame {n}");
+        }
+        (far, hellos)
+    });
+    let ledger = one_port::run(cable, 100).unwrap();
+    let (far, mut hellos) = peer.join().unwrap();
+    far.set_nonblocking(true).unwrap();
+    while let Ok(bytes) = far.recv(&mut [0; FRAME_BYTES_MAX]) {
+        assert_eq!(bytes, 60, "padded");
+        hellos += 1;
+    }
+    assert!(ledger.closed() && hellos > 0, "{ledger:?}");
+    let sums = (ledger.received, ledger.generated, ledger.transmitted);
+    assert_eq!(sums, (100, hellos, 100 + hellos));
+}
 
 #[test]
-fn loops_forward_until_a_finite_input_ends() {
-    for (name, run) in LOOPS {
-        for line in [
-            "null:source,count=100000 null:",
-            "null:source,count=100000,flows=8,queues=4 null:queues=4",
-            // Packets stay with this device until it is polled for completions.
-            "null:source,count=20000 sim:rings=64",
-        ] {
-            let ledger = run(&args(line)).unwrap_or_else(|error| panic!("{name} {line}: {error}"));
-            assert!(ledger.closed(), "{name} {line}: {ledger:?}");
-            assert_eq!(ledger.received, ledger.transmitted, "{name} {line}");
-            assert!(ledger.received >= 20_000, "{name} {line}: {ledger:?}");
+fn one_port_in_a_loop_takes_packets_and_broadcasts_one() {
+    let (cable, far) = cable();
+    let peer = thread::spawn(move || {
+        let mut buffer = [0; FRAME_BYTES_MAX];
+        let bytes = far.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[..bytes], [0xff; 60]);
+        // Now and then the loop has to wait.
+        for n in 0..100 {
+            thread::sleep(Duration::from_millis(u64::from(n % 10 / 9)));
+            far.send(&frame(n)).unwrap();
         }
+        far
+    });
+    let ledger = one_port_loop::run(cable, 100).unwrap();
+    peer.join().unwrap();
+    assert!(ledger.closed(), "{ledger:?}");
+    let sums = (ledger.received, ledger.delivered, ledger.transmitted);
+    assert_eq!(sums, (100, 100, 1));
+}
+
+/// Not only a cable: also ports that never wait, and one that ends before.
+#[test]
+fn one_port_takes_any_port() {
+    for spec in [
+        "null:source",
+        "null:source,queues=4",
+        "null:source,count=50",
+    ] {
+        let expected = if spec.ends_with("=50") { 50 } else { 100 };
+        let ledger = one_port::run(port::open(spec).unwrap(), 100).unwrap();
+        assert!(
+            ledger.closed() && ledger.received == expected,
+            "{spec}: {ledger:?}"
+        );
+        let ledger = one_port_loop::run(port::open(spec).unwrap(), 100).unwrap();
+        assert!(
+            ledger.closed() && ledger.received == expected,
+            "{spec}: {ledger:?}"
+        );
+        assert_eq!(ledger.delivered, expected, "{spec}");
     }
 }
 
 #[test]
-fn loops_end_in_time() {
-    for (name, run) in LOOPS {
-        // Busy all the time, and asleep all the time.
-        for (line, busy) in [
-            ("null:source null: --seconds 1", true),
-            ("null: null: --seconds 1", false),
-        ] {
-            let start = Started::now();
-            let ledger = run(&args(line)).unwrap_or_else(|error| panic!("{name} {line}: {error}"));
-            let elapsed = start.elapsed();
-            assert!(elapsed >= Duration::from_secs(1), "{name} {line}");
-            assert!(
-                elapsed < Duration::from_secs(60),
-                "{name} {line}: {elapsed:?}"
-            );
-            assert!(ledger.closed(), "{name} {line}: {ledger:?}");
-            assert_eq!(ledger.received > 0, busy, "{name} {line}");
-        }
+fn a_program_with_one_port_has_at_most_forty_lines() {
+    for (name, text) in [
+        ("one_port", include_str!("../examples/one_port.rs")),
+        (
+            "one_port_loop",
+            include_str!("../examples/one_port_loop.rs"),
+        ),
+    ] {
+        let code = text.lines().map(str::trim_start);
+        let code = code.filter(|line| !line.is_empty() && !line.starts_with("//"));
+        assert!(code.count() <= 40, "{name}");
     }
 }
 
-/// A loop over a source of `count` frames and a cable.
-type Drive = fn(Joined<Null, Cable, Forward>) -> Result<Ledger, Box<dyn Error>>;
-
-fn drive_poll(joined: Joined<Null, Cable, Forward>) -> Result<Ledger, Box<dyn Error>> {
-    poll_loop::drive(joined, Duration::MAX)
+#[test]
+fn the_loop_forwards_until_a_finite_input_ends() {
+    for line in [
+        "null:source,count=100000 null:",
+        "null:source,count=100000,flows=8,queues=4 null:queues=4",
+        // Packets stay with this device until it is polled for completions.
+        "null:source,count=20000 sim:rings=64",
+    ] {
+        let ledger = tokio_loop::run(&args(line)).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert!(ledger.closed(), "{line}: {ledger:?}");
+        assert_eq!(ledger.received, ledger.transmitted, "{line}");
+        assert!(ledger.received >= 20_000, "{line}: {ledger:?}");
+    }
 }
 
-fn drive_tokio(joined: Joined<Null, Cable, Forward>) -> Result<Ledger, Box<dyn Error>> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().build()?;
-    runtime.block_on(tokio_loop::drive(joined, Duration::MAX))
+#[test]
+fn the_loop_ends_in_time() {
+    // Busy all the time, and asleep all the time.
+    for (line, busy) in [
+        ("null:source null: --seconds 1", true),
+        ("null: null: --seconds 1", false),
+    ] {
+        let start = Started::now();
+        let ledger = tokio_loop::run(&args(line)).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let elapsed = start.elapsed();
+        assert!(elapsed >= Duration::from_secs(1), "{line}");
+        assert!(elapsed < Duration::from_secs(60), "{line}: {elapsed:?}");
+        assert!(ledger.closed(), "{line}: {ledger:?}");
+        assert_eq!(ledger.received > 0, busy, "{line}");
+    }
 }
 
 /// The device is full nearly all the time: the loop has to sleep until it is not, to the end.
 #[test]
-fn loops_wait_for_a_slow_device() {
+fn the_loop_waits_for_a_slow_device() {
     const FRAMES: u64 = 20_000;
-    let drives: [(&str, Drive); 2] = [("poll_loop", drive_poll), ("tokio_loop", drive_tokio)];
-    for (name, drive) in drives {
-        let (near, far) = UnixDatagram::pair().unwrap();
-        let (mut cable, mut source) = (Cable::new("cable0", near).unwrap(), source(Some(FRAMES)));
-        let plan = plan(&side(&source), &side(&cable)).unwrap();
-        let arena = Arena::new(arena_config(&plan)).unwrap();
-        let joined = join(&mut source, &mut cable, &plan, &arena, None, || Forward).unwrap();
-        let worker = Arc::clone(joined.workers[0].counters());
-        let stats = Arc::clone(&joined.stats);
-        let reader = thread::spawn(move || {
-            far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-            let mut buffer = [0; FRAME_BYTES_MAX];
-            for n in 0..FRAMES {
-                far.recv(&mut buffer).unwrap();
-                if n % 100 == 0 {
-                    thread::sleep(Duration::from_millis(1));
-                }
+    let (cable, far) = cable();
+    let builder = Session::between(source(Some(FRAMES)), cable);
+    let (session, workers) = builder.assemble(Arc::new(System::new())).unwrap();
+    let reader = thread::spawn(move || {
+        let mut buffer = [0; FRAME_BYTES_MAX];
+        for n in 0..FRAMES {
+            far.recv(&mut buffer).unwrap();
+            if n % 100 == 0 {
+                thread::sleep(Duration::from_millis(1));
             }
-        });
-        let ledger = drive(joined).unwrap_or_else(|error| panic!("{name}: {error}"));
-        reader.join().unwrap();
-        assert!(ledger.closed(), "{name}: {ledger:?}");
-        assert_eq!(ledger.transmitted, FRAMES, "{name}: {ledger:?}");
-        let stalls = stats.snapshot().ports[1].tx_total().stalls;
-        assert!(
-            stalls > 10,
-            "{name}: the device was full {stalls} times only"
-        );
-        // It goes on when a part of the buffer is free, which is worth some frames.
-        let steps = worker.steps.get();
-        assert!(steps < FRAMES / 4, "{name} does not sleep: {steps} steps");
-    }
-}
-
-#[test]
-fn loops_explain_what_is_wrong() {
-    for (name, run) in LOOPS {
-        for (line, expected) in [
-            ("null:", "usage"),
-            ("null: null: --minutes 1", "usage"),
-            ("nul: null:", "did you mean"),
-            ("tun:t,fd=0 null:", "descriptor"),
-        ] {
-            let error = run(&args(line)).expect_err(line).to_string();
-            assert!(error.contains(expected), "{name} {line}: {error}");
         }
-    }
+    });
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let snapshot = runtime.block_on(tokio_loop::drive(session, workers, Duration::MAX));
+    let snapshot = snapshot.unwrap();
+    reader.join().unwrap();
+    let ledger = snapshot.ledger;
+    assert!(ledger.closed(), "{ledger:?}");
+    assert_eq!(ledger.transmitted, FRAMES, "{ledger:?}");
+    let stalls = snapshot.ports[1].tx_total().stalls;
+    assert!(stalls > 10, "the device was full {stalls} times only");
+    // It goes on when a part of the buffer is free, which is worth some frames.
+    let steps: u64 = snapshot.workers.iter().map(|worker| worker.steps).sum();
+    assert!(steps < FRAMES / 4, "the loop does not sleep: {steps} steps");
 }
 
 #[test]
-fn reflect_swaps_addresses_and_nothing_else() {
-    let folder = std::env::temp_dir().join(format!("packtrain-reflect-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
-    let (from, to) = (folder.join("in.pcap"), folder.join("out.pcap"));
-    let interface = Interface {
-        link: LinkCode::ETHERNET,
-        snaplen: 0,
-        name: None,
-    };
-    let format = Format::Pcap { nanosecond: true };
-    let mut writer = Writer::new(File::create(&from).unwrap(), format, &[interface]).unwrap();
-    let frame = |n: u8| {
-        let mut frame: Vec<u8> = (0..60 + n).collect();
-        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
-        frame
-    };
-    for n in 0..100 {
-        writer.write(0, u64::from(n), 0, [frame(n)]).unwrap();
+fn the_loop_explains_what_is_wrong() {
+    for (line, expected) in [
+        ("null:", "usage"),
+        ("null: null: --minutes 1", "usage"),
+        ("nul: null:", "did you mean"),
+        ("tun:t,fd=0 null:", "descriptor"),
+    ] {
+        let error = tokio_loop::run(&args(line)).expect_err(line).to_string();
+        assert!(error.contains(expected), "{line}: {error}");
     }
-    writer.finish().unwrap();
-    let line = format!("pcap:{} pcap:{},write", from.display(), to.display());
-    let (counts, ledger) = reflect::run(&args(&line)).unwrap();
-    assert!(ledger.closed() && ledger.transmitted == 100, "{ledger:?}");
-    assert_eq!(counts.swapped.load(Ordering::Relaxed), 100);
-    assert_eq!(counts.unchanged.load(Ordering::Relaxed), 0);
-    let mut reader = Reader::new(File::open(&to).unwrap()).unwrap();
-    for n in 0..100 {
-        let record = reader.next_record().unwrap().expect("100 records");
-        let mut expected = frame(n);
-        expected[..12].rotate_left(6);
-        assert_eq!(record.data, expected, "frame {n}");
-    }
-    assert!(reader.next_record().unwrap().is_none());
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
@@ -249,16 +282,15 @@ fn the_driver_checks_itself() {
     assert_eq!(ledger.transmitted, 10_000, "{ledger:?}");
 }
 
-/// A cable and who is at its other end.
+/// A cable with its other end, for the suite.
 struct Plugged {
     cable: Cable,
     far: UnixDatagram,
 }
 
 fn plug(_seed: u64) -> Result<Plugged, Skip> {
-    let (near, far) = UnixDatagram::pair().unwrap();
+    let (cable, far) = cable();
     far.set_nonblocking(true).unwrap();
-    let cable = Cable::new("cable0", near).unwrap();
     Ok(Plugged { cable, far })
 }
 
@@ -312,10 +344,6 @@ fn the_documentation_shows_this_rig() {
     );
 }
 
-fn side(driver: &impl Driver) -> Side {
-    Side::of(driver, PortConfig::default())
-}
-
 fn source(count: Option<u64>) -> Null {
     Null::new(NullConfig {
         source: Some(Source {
@@ -326,42 +354,42 @@ fn source(count: Option<u64>) -> Null {
     })
 }
 
+/// The workers of a session from a source without end to a cable. The first one has both.
+fn source_to_cable() -> (Session, Vec<Worker>, UnixDatagram) {
+    let (cable, far) = cable();
+    let builder = Session::between(source(None), cable);
+    let (session, workers) = builder.assemble(Arc::new(System::new())).unwrap();
+    (session, workers, far)
+}
+
 #[test]
 fn a_full_cable_asks_to_be_woken_when_it_has_room() {
-    let (mut source, mut plugged) = (source(None), plug(0).unwrap());
-    let (a, b) = (&mut source, &mut plugged.cable);
-    let plan = plan(&side(a), &side(b)).unwrap();
-    let arena = Arena::new(arena_config(&plan)).unwrap();
-    let mut joined = join(a, b, &plan, &arena, None, || Forward).unwrap();
-    let worker = &mut joined.workers[0];
+    let (session, mut workers, far) = source_to_cable();
+    let [worker] = &mut workers[..] else {
+        panic!("the plan is another: {:?}", session.plan().workers);
+    };
     // The source never ends, so only the cable can make the worker pause.
-    let paused = (0..10_000).any(|_| worker.step(Instant::default()).unwrap() != Next::Again);
+    let mut sleeps = || matches!(worker.run(Instant::default()), Ok(Action::Sleep { .. }));
+    let paused = (0..10_000).any(|_| sleeps());
     assert!(paused, "the cable never fills");
-    assert_eq!(worker.arm(), Armed::Idle);
     let mut interests = Vec::new();
-    worker.interests(|_, interest| interests.push(interest));
-    // The worker's own descriptor, the source of the other way, and the room of the cable.
-    assert_eq!(interests, [Interest::Read, Interest::Read, Interest::Write]);
-    let mut buffer = [0; FRAME_BYTES_MAX];
-    while plugged.far.recv(&mut buffer).is_ok() {}
-    let next = worker.step(Instant::default()).unwrap();
-    assert_eq!(next, Next::Again, "goes on when there is room");
+    worker.interests(&mut |_, interest| interests.push(interest));
+    // The worker's own descriptor, the room of the cable, and the cable's other direction.
+    assert_eq!(interests, [Interest::Read, Interest::Write, Interest::Read]);
+    far.set_nonblocking(true).unwrap();
+    while far.recv(&mut [0; FRAME_BYTES_MAX]).is_ok() {}
+    let next = worker.run(Instant::default()).unwrap();
+    assert_eq!(next, Action::Step, "goes on when there is room");
 }
 
 #[test]
 fn an_unplugged_cable_is_a_removed_device() {
-    let (mut source, mut plugged) = (source(None), plug(0).unwrap());
-    let (a, b) = (&mut source, &mut plugged.cable);
-    let plan = plan(&side(a), &side(b)).unwrap();
-    let arena = Arena::new(arena_config(&plan)).unwrap();
-    let mut joined = join(a, b, &plan, &arena, None, || Forward).unwrap();
-    let worker = &mut joined.workers[0];
-    assert!(worker.step(Instant::default()).is_ok());
-    drop(plugged.far);
-    let error = worker.step(Instant::default()).unwrap_err();
-    assert_eq!(error.port, Some(Port::B));
+    let (session, mut workers, far) = source_to_cable();
+    assert!(workers[0].run(Instant::default()).is_ok());
+    drop(far);
+    let error = workers[0].run(Instant::default()).unwrap_err();
+    assert_eq!(error.port, Some(1));
     assert!(matches!(error.error, DeviceError::Removed), "{error}");
-    worker.abandon(DropReason::Shutdown);
-    let ledger = joined.stats.snapshot().ledger;
+    let ledger = session.finish_with(workers).snapshot.ledger;
     assert!(ledger.closed() && ledger.dropped > 0, "{ledger:?}");
 }

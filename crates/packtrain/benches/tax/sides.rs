@@ -1,24 +1,28 @@
-//! The two ways of sending that are compared, over the same simulated NIC.
+//! The three ways of sending that are compared, over the same simulated NIC.
 
 use packtrain::conformance::by_hand;
-use packtrain::driver::{Accepted, Attach, Completed, Driver, PortConfig, Token, TxDescriptors};
-use packtrain::engine::{Port, Session, Settings, TxHandle};
+use packtrain::driver::{
+    Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, QueuePair, RxBurst,
+    RxDescriptors, RxInfo, Token, TxDescriptors,
+};
+use packtrain::engine::{Action, Forward, Session, Settings, TrySendError, TxHandle, Worker};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Packet};
-use packtrain::plan::{Side, plan};
+use packtrain::plan::PathKind;
 use packtrain::policy::dispatch::Dispatch;
-use packtrain::port::null::{Null, NullConfig};
 use packtrain::port::sim::{Far, Sim, SimConfig, SimControl, SimTx};
-use packtrain::time::Instant;
+use packtrain::runtime::System;
+use packtrain::time::{Clock, Instant};
 use std::error::Error;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: usize = 64;
 /// Packets after which a hand-written loop asks what the device is done with, as the framework
 /// does.
 const RECLAIM_PACKETS: usize = 32;
-/// A device that takes nothing for so long is broken.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A device that is not done after so many steps of each worker is broken.
+const STEPS_MAX: usize = 1_000_000;
 
 /// A way to send.
 pub trait Sender {
@@ -101,76 +105,245 @@ impl Sender for ByHand {
     }
 }
 
-/// The whole way: handle, ring, plan, fit, counters, device.
-pub struct Framework {
+/// A session whose workers the bench drives itself.
+struct Driven {
+    session: Session,
+    workers: Vec<Worker>,
+    clock: System,
+    control: SimControl,
+    /// Packets that the device has been given, or will be.
+    sent: u64,
+}
+
+impl Driven {
+    fn new(
+        (session, workers): (Session, Vec<Worker>),
+        control: SimControl,
+        kind: PathKind,
+    ) -> Result<Self, Box<dyn Error>> {
+        let planned = session.plan().paths[0].kind;
+        if planned != kind {
+            return Err(format!("the path is {planned}, and not {kind}").into());
+        }
+        let mut driven = Self {
+            session,
+            workers,
+            clock: System::new(),
+            control,
+            sent: 0,
+        };
+        driven.rest()?;
+        Ok(driven)
+    }
+
+    /// One step of each worker. True if all of them would sleep now.
+    fn step(&mut self) -> Result<bool, Box<dyn Error>> {
+        let mut sleep = true;
+        for worker in &mut self.workers {
+            sleep &= matches!(worker.run(self.clock.now())?, Action::Sleep { .. });
+        }
+        Ok(sleep)
+    }
+
+    /// Steps until all workers sleep: a producer finds the ring idle.
+    fn rest(&mut self) -> Result<(), Box<dyn Error>> {
+        for _ in 0..STEPS_MAX {
+            if self.step()? {
+                return Ok(());
+            }
+        }
+        Err("the workers do not sleep".into())
+    }
+
+    /// Steps until the device has put `packets` more on the wire than before.
+    fn complete(&mut self, packets: usize) -> Result<(), Box<dyn Error>> {
+        self.sent += packets as u64;
+        for _ in 0..STEPS_MAX {
+            if self.control.counters().wire_packets >= self.sent {
+                return Ok(());
+            }
+            self.step()?;
+        }
+        Err("the device does not send all packets".into())
+    }
+
+    /// Ends the run. An error says what is wrong with its ledger.
+    fn finish(self) -> Result<(), Box<dyn Error>> {
+        let ledger = self.session.finish_with(self.workers).into_result()?.ledger;
+        if !ledger.closed() || ledger.held > 0 || ledger.dropped > 0 {
+            return Err(format!("packets are missing: {ledger:?}").into());
+        }
+        Ok(())
+    }
+}
+
+/// A session on a port whose queue is worked under `dispatch=direct`.
+fn direct() -> Settings {
+    Settings {
+        dispatch: Dispatch::Direct,
+        ..Settings::default()
+    }
+}
+
+/// The shared path: handle, ring, plan, fit, counters, device.
+pub struct Shared {
     handle: TxHandle,
     burst: Burst,
     frame: [u8; FRAME_BYTES],
-    control: SimControl,
-    sent: u64,
-    session: Option<Session<Sim, Null>>,
+    driven: Driven,
 }
 
-impl Framework {
-    pub fn new(dispatch: Dispatch) -> Result<Self, Box<dyn Error>> {
-        let (sim, null) = (device(), Null::new(NullConfig::default()));
+impl Shared {
+    pub fn new() -> Result<Self, Box<dyn Error>> {
+        let sim = device();
         let control = sim.control();
-        let config = PortConfig::default();
-        let plan = plan(&Side::of(&sim, config), &Side::of(&null, config))?;
-        let settings = Settings {
-            dispatch,
-            ..Settings::default()
-        };
-        let session = Session::forward_with(sim, null, &plan, None, &settings)?;
-        let handle = session.tx_handle(Port::A, 0).ok_or("no TX queue")?;
+        let builder = Session::on(sim).senders(0, 1).settings(direct());
+        let assembled = builder.assemble(Arc::new(System::new()))?;
+        let handle = assembled.0.handle(0, 0).ok_or("no TX queue")?;
         Ok(Self {
             handle,
             burst: Burst::new(),
             frame: frame(),
-            control,
-            sent: 0,
-            session: Some(session),
+            driven: Driven::new(assembled, control, PathKind::Shared)?,
         })
     }
 
-    /// Ends the run; says what is wrong with its account.
-    pub fn finish(mut self) -> Result<(), Box<dyn Error>> {
-        let session = self.session.take().ok_or("it has ended already")?;
-        drop(self);
-        let report = session.finish();
-        if let Some(error) = report.error {
-            return Err(error.to_string().into());
-        }
-        let ledger = report.snapshot.ledger;
-        if !ledger.closed() || ledger.held > 0 || ledger.dropped > 0 {
-            return Err(format!("the account does not close: {ledger:?}").into());
-        }
-        Ok(())
+    pub fn finish(self) -> Result<(), Box<dyn Error>> {
+        drop(self.handle);
+        self.driven.finish()
     }
 }
 
-impl Sender for Framework {
+impl Sender for Shared {
     fn send(&mut self, packets: usize, batch: usize) -> Result<(), Box<dyn Error>> {
         for _ in 0..packets / batch {
             for _ in 0..batch {
-                let packet = loop {
-                    match self.handle.arena().packet_from(&self.frame) {
-                        Ok(packet) => break packet,
-                        // Those that the worker has not freed yet.
-                        Err(_no_buffer) => self.handle.reclaim(),
-                    }
-                };
+                let packet = self.handle.arena().packet_from(&self.frame)?;
                 if self.burst.push(packet).is_err() {
                     return Err("a batch is longer than a burst".into());
                 }
             }
-            self.handle.send_blocking(&mut self.burst, PATIENCE)?;
+            while let Err(error) = self.handle.try_send(&mut self.burst) {
+                match error {
+                    TrySendError::Full { .. } => self.driven.step()?,
+                    TrySendError::Closed => return Err(error.into()),
+                };
+            }
         }
-        self.sent += (packets / batch * batch) as u64;
-        // Where the worker drains, it may still be at it.
-        while self.control.counters().wire_packets < self.sent {
-            std::hint::spin_loop();
+        self.driven.complete(packets / batch * batch)
+    }
+}
+
+/// The owned path: an RX half that makes the packets, lane, plan, fit, counters, device.
+pub struct Owned {
+    want: Arc<Want>,
+    driven: Driven,
+}
+
+impl Owned {
+    pub fn new() -> Result<Self, Box<dyn Error>> {
+        let (sim, want) = (device(), Arc::<Want>::default());
+        let control = sim.control();
+        let source = Source {
+            sim,
+            want: Arc::clone(&want),
+        };
+        let builder = Session::on(source).handler(|_| Forward).settings(direct());
+        let assembled = builder.assemble(Arc::new(System::new()))?;
+        let driven = Driven::new(assembled, control, PathKind::Owned)?;
+        Ok(Self { want, driven })
+    }
+
+    pub fn finish(self) -> Result<(), Box<dyn Error>> {
+        self.driven.finish()
+    }
+}
+
+impl Sender for Owned {
+    fn send(&mut self, packets: usize, batch: usize) -> Result<(), Box<dyn Error>> {
+        let packets = packets / batch * batch;
+        self.want.batch.store(batch, Ordering::Relaxed);
+        self.want.packets.store(packets, Ordering::Relaxed);
+        // Each step takes one burst.
+        for _ in 0..packets / batch {
+            self.driven.step()?;
         }
+        self.driven.complete(packets)
+    }
+}
+
+/// What a source makes next. One thread uses it.
+#[derive(Debug, Default)]
+struct Want {
+    /// Packets of one poll.
+    batch: AtomicUsize,
+    /// Packets in all, less those that were made.
+    packets: AtomicUsize,
+}
+
+/// A simulated NIC whose RX half makes packets.
+#[derive(Debug)]
+struct Source {
+    sim: Sim,
+    want: Arc<Want>,
+}
+
+impl Driver for Source {
+    type Rx = SourceRx;
+    type Tx = SimTx;
+
+    fn name(&self) -> &str {
+        self.sim.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.sim.capabilities()
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let queues = self.sim.attach(how, arena)?.into_iter();
+        let queues = queues.map(|(_rx, tx)| {
+            let rx = SourceRx {
+                arena: arena.clone(),
+                frame: frame(),
+                want: Arc::clone(&self.want),
+            };
+            (rx, tx)
+        });
+        Ok(queues.collect())
+    }
+}
+
+struct SourceRx {
+    arena: Arena,
+    frame: [u8; FRAME_BYTES],
+    want: Arc<Want>,
+}
+
+impl RxDescriptors for SourceRx {
+    fn refill(&mut self, _arena: &Arena) -> bool {
+        true
+    }
+
+    fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        let left = self.want.packets.load(Ordering::Relaxed);
+        let count = self.want.batch.load(Ordering::Relaxed).min(left);
+        for _ in 0..count.min(burst.budget()) {
+            let packet = self.arena.packet_from(&self.frame);
+            let packet = packet.map_err(|_no_buffer| DeviceError::Failed {
+                action: "make a packet",
+                source: std::io::ErrorKind::OutOfMemory.into(),
+            })?;
+            burst.push(packet, &RxInfo::default());
+        }
+        self.want.packets.store(left - count, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn arm(&mut self) -> Armed {
+        match self.want.packets.load(Ordering::Relaxed) {
+            0 => Armed::Idle,
+            _ => Armed::WorkPending,
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::exit::{Exit, Failure};
 use crate::print;
 use crate::table::scaled;
 use packtrain::driver::{Features, Link};
-use packtrain::engine::Snapshot;
+use packtrain::engine::{PortSnapshot, Snapshot};
 use packtrain::port::wrap::CaptureStatus;
 use packtrain::stats::Trouble;
 use std::collections::BTreeSet;
@@ -210,7 +210,9 @@ struct Rates {
 impl Rates {
     /// What port `to` transmitted between two snapshots that are `seconds` apart.
     fn between(before: &Snapshot, after: &Snapshot, to: usize, seconds: f64) -> Self {
-        let (old, new) = (before.ports[to].tx_total(), after.ports[to].tx_total());
+        // At the first call `before` has no port yet.
+        let old = before.ports.get(to).map(PortSnapshot::tx_total);
+        let (old, new) = (old.unwrap_or_default(), after.ports[to].tx_total());
         let rate = |old: u64, new: u64| new.saturating_sub(old) as f64 / seconds;
         Self {
             packets: rate(old.packets, new.packets),

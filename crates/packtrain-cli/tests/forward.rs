@@ -414,51 +414,21 @@ fn cpus_in(status: &str) -> Option<String> {
     Some(list.trim().to_owned())
 }
 
-/// Whether a thread sleeps or never does: it follows the mask of its process, and goes back to its
-/// CPU when that may be used again.
+/// Also a worker that never sleeps.
 #[test]
-fn threads_follow_the_cpus_that_the_process_may_use() {
+fn a_worker_runs_on_the_cpu_of_the_list() {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let own = cpus_in(&status).expect("a list");
-    let mut ends = own.split([',', '-']);
-    let (Some(first), Some(last)) = (ends.next(), ends.next_back()) else {
-        println!("SKIP: this process may use one CPU only, {own}");
-        return;
-    };
+    let last = own.rsplit([',', '-']).next().expect("a CPU");
     for input in ["null:source", "null:"] {
         let list = format!("list({last})");
         let args = ["forward", input, "null:", "--placement", &list, "--json"];
-        let mut child = start(&mut command(PACKTRAIN, &args));
-        let process = child.id();
-        let wait_for = |cpus: &str| {
-            let start = Instant::now();
-            while cpus_of_the_worker(process).as_deref() != Some(cpus) {
-                let now = cpus_of_the_worker(process);
-                assert!(
-                    start.elapsed() < PATIENCE,
-                    "{input}: {now:?} and not {cpus}"
-                );
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        };
-        let set = |cpus: &str| {
-            let process = process.to_string();
-            let ran = std::process::Command::new("taskset")
-                .args(["-ap", "-c", cpus, &process])
-                .output()
-                .expect("taskset of util-linux");
-            assert!(ran.status.success(), "{ran:?}");
-        };
-        wait_for(last);
-        set(first);
-        wait_for_line(
-            &mut child,
-            &format!("CPU {last} of the list may not be used any more"),
-        );
-        wait_for(first);
-        // All of its threads may use both now; that this one uses the last only is its own doing.
-        set(&format!("{first},{last}"));
-        wait_for(last);
+        let child = start(&mut command(PACKTRAIN, &args));
+        let start = Instant::now();
+        while cpus_of_the_worker(child.id()).as_deref() != Some(last) {
+            assert!(start.elapsed() < PATIENCE, "{input}: not on CPU {last}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         signal(&child, "TERM");
         let ran = finish(child);
         assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -466,8 +436,125 @@ fn threads_follow_the_cpus_that_the_process_may_use() {
         let last: u64 = last.parse().expect("a number");
         assert_eq!(document["settings"]["cpus"][0], last);
         let placement = &document["run"]["placement"];
-        assert_eq!(placement["changes"], 2, "{placement}");
         assert_eq!(placement["cpus"][0], last);
         assert_eq!(placement["why"], "as listed");
     }
+}
+
+/// The sum of a counter over all workers of a run.
+fn of_all_workers(document: &Value, counter: &str) -> u64 {
+    let workers = document["run"]["workers"].as_array().expect("workers");
+    let counts = workers.iter().map(|worker| worker[counter].as_u64());
+    counts.map(|count| count.expect("a count")).sum()
+}
+
+#[test]
+fn a_tx_worker_drains_a_shared_queue_and_an_owned_one_has_no_ring() {
+    let run = |more: &[&str]| {
+        let run = ["forward", "null:source,count=1000000"];
+        let ran = packtrain(&[&run, more, &["--json"]].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_moved(&document, 1_000_000);
+        document
+    };
+    let path = |document: &Value| {
+        let path = &document["plan"]["paths"]["sim0"];
+        let words = ["kind", "dispatch", "why"];
+        words.map(|word| path[word].as_str().expect("a word").to_owned())
+    };
+    let packets = |document: &Value| {
+        let queue = &document["ports"]["sim0"]["txq00"];
+        queue["packets"].as_u64().expect("packets")
+    };
+
+    let shared = run(&["sim:", "--dispatch", "deferred"]);
+    let why = "dispatch=deferred: the TX worker drains";
+    assert_eq!(path(&shared), ["shared", "deferred", why]);
+    let workers = shared["run"]["workers"].as_array().expect("workers");
+    let parts = serde_json::json!(["TX queue 0 of null0", "TX queue 0 of sim0"]);
+    let drains = |worker: &&Value| worker["parts"] == parts;
+    let worker = workers.iter().find(drains).expect("a TX worker");
+    assert_eq!(shared["plan"]["workers"][1], parts);
+    assert_eq!(worker["drained"], packets(&shared), "{worker}");
+    assert!(worker["wakeups"].as_u64() > Some(0), "{worker}");
+    let queue = &shared["ports"]["sim0"]["txq00"];
+    assert!(queue["deferred"].as_u64() > Some(0), "{queue}");
+    assert_eq!(queue["direct"], 0, "{queue}");
+
+    let owned = run(&["sim:", "--dispatch", "direct"]);
+    let why = "dispatch=direct, and one RX worker feeds each queue";
+    assert_eq!(path(&owned), ["owned", "direct", why]);
+    let parts = serde_json::json!([["RX of null0, pair 0", "RX of sim0, pair 0"]]);
+    assert_eq!(owned["plan"]["workers"], parts);
+    assert_eq!(of_all_workers(&owned, "drained"), 0);
+    let queue = &owned["ports"]["sim0"]["txq00"];
+    for ring in ["direct", "deferred", "ring_full", "abdications", "wakeups"] {
+        assert_eq!(queue[ring], 0, "{ring} in {queue}");
+    }
+
+    // A producer alone that finds the ring idle drains it; the TX worker takes no packet then.
+    let asked = run(&["sim:tx=shared", "--dispatch", "direct"]);
+    assert_eq!(path(&asked), ["shared", "direct", "tx=shared"]);
+    let queue = &asked["ports"]["sim0"]["txq00"];
+    assert!(queue["direct"].as_u64() > Some(0), "{queue}");
+    let drained = of_all_workers(&asked, "drained");
+    assert!(drained < packets(&asked), "{drained} of {queue}");
+}
+
+#[test]
+fn the_plan_has_a_line_for_each_port_and_one_for_the_workers() {
+    let ran = packtrain(&["plan", "null:queues=2", "sim:queues=2,tx=shared"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for line in [
+        "TX of null0: owned (dispatch=adaptive, and one RX worker feeds each queue)\n",
+        "TX of sim0: shared (tx=shared)\n",
+        "\nworkers: 0: ",
+        "\nmemory for packets: at most ",
+    ] {
+        assert_eq!(ran.out.matches(line).count(), 1, "{line}: {}", ran.out);
+    }
+}
+
+/// The first stall of a device whose port is drained by a TX worker comes when the process can open
+/// no descriptor any more.
+#[test]
+fn a_run_goes_on_without_a_descriptor_that_is_free() {
+    let mut child = start(&mut command(
+        PACKTRAIN,
+        &[
+            "forward",
+            "null:source,count=1000,coalesce=off,delay=2s",
+            "sim:rate=2000,rings=8",
+            "--dispatch",
+            "deferred",
+            "--json",
+        ],
+    ));
+    wait_for_line(&mut child, "forwarding between");
+    let folder = format!("/proc/{}/fd", child.id());
+    let open = || {
+        let fds = std::fs::read_dir(&folder).expect("the run goes on");
+        let numbers = fds.flatten().map(|fd| fd.file_name().into_string());
+        numbers.flatten().count()
+    };
+    let limit = open() as u64;
+    let free = (0..).find(|fd| !std::path::Path::new(&format!("{folder}/{fd}")).exists());
+    let free = free.expect("a number");
+    assert!(free <= limit, "{free} and {limit}");
+    let limits = rustix::process::Rlimit {
+        current: Some(free),
+        maximum: Some(free),
+    };
+    let pid = rustix::process::Pid::from_child(&child);
+    let of_files = rustix::process::Resource::Nofile;
+    rustix::process::prlimit(Some(pid), of_files, limits).expect("a limit");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_moved(&document, 1000);
+    assert_eq!(document["run"]["error"], Value::Null);
+    assert_eq!(document["run"]["ended"], "end");
+    let queue = &document["ports"]["sim0"]["txq00"];
+    assert!(queue["stalls"].as_u64() > Some(0), "{queue}");
 }

@@ -73,7 +73,8 @@ fn people_get_a_line_for_each_histogram_and_worker() {
     assert!(lines.iter().any(|line| line == &drain), "{}", ran.out);
     // Nothing was sent the other way.
     assert!(!ran.out.contains("null0 txq00"), "{}", ran.out);
-    let heading = "worker  sleeps  wakeups  switches  preempted  CPU ms  system calls  nice";
+    let heading =
+        "worker  sleeps  wakeups  drained  switches  preempted  CPU ms  system calls  nice";
     assert!(ran.out.contains(heading), "{}", ran.out);
 }
 
@@ -153,7 +154,6 @@ fn a_worker_has_the_priority_that_the_run_says() {
         let said = &document["run"]["workers"][0]["nice"];
         assert_eq!(said, seen, "{args:?}");
         assert_eq!(seen, expected, "{args:?}");
-        assert_eq!(document["settings"]["nice"], expected, "{args:?}");
         let setting = document["settings"]["priority"].as_str().expect("a word");
         assert_eq!(
             setting,
@@ -191,14 +191,6 @@ fn workers_are_counted_as_the_kernel_counts_them() {
         assert!(seconds > 0.0, "{worker}");
         if moves {
             assert!(number("steps") > 0);
-        }
-        let interrupts = &document["run"]["interrupts"];
-        let known = fs::read_to_string("/proc/interrupts");
-        if known.is_ok_and(|text| text.contains("Function call interrupts")) {
-            assert!(interrupts["reschedule"].is_u64(), "{interrupts}");
-            assert!(interrupts["function_call"].is_u64(), "{interrupts}");
-        } else {
-            assert!(interrupts.is_null(), "{interrupts}");
         }
     }
 }

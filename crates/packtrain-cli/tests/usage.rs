@@ -292,7 +292,7 @@ fn a_missing_privilege_is_3_and_says_how_to_get_it() {
 }
 
 #[test]
-fn a_priority_that_the_system_refuses_is_said_before_anything_is_opened() {
+fn a_priority_that_the_system_refuses_is_3() {
     let ran = packtrain(&["forward", "null:", "null:", "--priority", "high"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.error_line().contains("none, nice(n)"), "{ran:?}");
@@ -300,8 +300,11 @@ fn a_priority_that_the_system_refuses_is_said_before_anything_is_opened() {
                         setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
     let args = [
         "forward",
-        "pcap:/nonexistent",
         "null:",
+        "null:",
+        "--quiet",
+        "--duration",
+        "1ms",
         "--priority",
         "nice(-20)",
     ];
@@ -310,7 +313,7 @@ fn a_priority_that_the_system_refuses_is_said_before_anything_is_opened() {
         .chain(args)
         .collect();
     let mut ran = packtrain(&args);
-    if ran.code == Some(4) {
+    if ran.code == Some(0) {
         // As root the test has to become somebody else first.
         ran = finish(start(&mut command("sh", &as_nobody)));
     }

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::command;
+
 /// A file without `.txt`, what cargo is given, and what the bench is given besides.
 type Figures = (
     &'static str,
@@ -57,11 +59,19 @@ pub fn run(root: &Path, quick: bool, names: &[&str]) -> Result<()> {
         let all: Vec<_> = ALL.iter().map(|figures| figures.0).collect();
         bail!("there are no figures {name}; there are: {}", all.join(", "));
     }
-    let changed = said(root, "git", &["status", "--porcelain", "--", ".", ":!docs"])?;
+    let changed = command::printed(
+        Command::new("git")
+            .args(["status", "--porcelain", "--", ".", ":!docs"])
+            .current_dir(root),
+    )?;
     if !quick && !changed.is_empty() {
         bail!("figures are of a commit, and this is none yet:\n{changed}");
     }
-    let mut commit = said(root, "git", &["rev-parse", "HEAD"])?;
+    let mut commit = command::printed(
+        Command::new("git")
+            .args(["rev-parse", "HEAD"])
+            .current_dir(root),
+    )?;
     if !changed.is_empty() {
         commit.push_str(", changed since");
     }
@@ -71,7 +81,7 @@ pub fn run(root: &Path, quick: bool, names: &[&str]) -> Result<()> {
         if !names.is_empty() && !names.contains(name) {
             continue;
         }
-        let date = said(root, "date", &["--utc", "+%Y-%m-%d %H:%M UTC"])?;
+        let date = command::printed(Command::new("date").args(["--utc", "+%Y-%m-%d %H:%M UTC"]))?;
         let mut words = vec!["bench"];
         words.extend(*cargo);
         words.push("--");
@@ -120,24 +130,6 @@ fn printed<'a>(root: &Path, words: impl Iterator<Item = &'a str>) -> Result<Stri
         bail!("the bench ended with {status}");
     }
     Ok(printed)
-}
-
-/// What a command prints, without the end of the line.
-fn said(root: &Path, program: &str, words: &[&str]) -> Result<String> {
-    let output = Command::new(program)
-        .args(words)
-        .current_dir(root)
-        .output()
-        .with_context(|| format!("cannot start {program}"))?;
-    if !output.status.success() {
-        bail!(
-            "{program}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-    }
-    Ok(String::from_utf8_lossy(&output.stdout)
-        .trim_end()
-        .to_owned())
 }
 
 #[cfg(test)]

@@ -6,8 +6,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
+
+use crate::command::{ensure, works};
 
 /// The version that the targets are known to run with.
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
@@ -48,37 +52,56 @@ const REACHED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Runs every target in `fuzz/fuzz_targets` for `seconds`, and stops at the first that fails.
+/// Runs every target in `fuzz/fuzz_targets` for `seconds`. After one that fails no other starts.
 pub fn run(root: &Path, seconds: u32) -> Result<()> {
     let targets = targets(&root.join("fuzz/fuzz_targets"))?;
     ensure_nightly()?;
     ensure_cargo_fuzz(root)?;
     // First of all, so that what fails below is a finding.
-    run_command(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
+    ensure(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
     check_seeds(root, &targets)?;
-    for target in &targets {
-        println!("fuzz: {target}: {seconds} s");
-        let mut command = cargo_fuzz(root);
-        command
-            .args(["run", target, "--"])
-            .arg(format!("-max_total_time={seconds}"))
-            .arg(format!("-max_len={MAX_INPUT_BYTES}"))
-            .args(["-timeout=10", "-print_final_stats=1"]);
-        // Pages of progress and dictionaries, of interest only when it fails.
-        let output = command.output().context("cannot start rustup")?;
-        let log = String::from_utf8_lossy(&output.stderr);
-        if !output.status.success() {
-            eprint!("{}{log}", String::from_utf8_lossy(&output.stdout));
-            bail!(
-                "fuzz target {target} failed; its input is in fuzz/artifacts/{target}: repeat it \
-                 with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed and a test"
-            );
+    // A target has one thread: as many run side by side as there are CPUs.
+    let next = AtomicUsize::new(0);
+    let fuzz_next = || {
+        while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+            fuzz(root, target, seconds)
+                .inspect_err(|_| next.store(targets.len(), Ordering::Relaxed))?;
         }
-        let inputs = executed(&log)
-            .filter(|&inputs| inputs > 0)
-            .with_context(|| format!("fuzz target {target} ran no input:\n{log}"))?;
-        println!("fuzz: {target}: {inputs} inputs, no failure");
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(fuzz_next)).collect();
+        let results = threads.into_iter().map(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.fold(Ok(()), Result::and)
+    })
+}
+
+fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<()> {
+    println!("fuzz: {target}: {seconds} s");
+    let mut command = cargo_fuzz(root);
+    command
+        .args(["run", target, "--"])
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_len={MAX_INPUT_BYTES}"))
+        .args(["-timeout=10", "-print_final_stats=1"]);
+    // Pages of progress and dictionaries, of interest only when it fails.
+    let output = command.output().context("cannot start rustup")?;
+    let log = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        eprint!("{}{log}", String::from_utf8_lossy(&output.stdout));
+        bail!(
+            "fuzz target {target} failed; its input is in fuzz/artifacts/{target}: repeat it \
+             with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed and a test"
+        );
     }
+    let inputs = executed(&log)
+        .filter(|&inputs| inputs > 0)
+        .with_context(|| format!("fuzz target {target} ran no input:\n{log}"))?;
+    println!("fuzz: {target}: {inputs} inputs, no failure");
     Ok(())
 }
 
@@ -186,23 +209,17 @@ fn ensure_nightly() -> Result<()> {
     if works(Command::new("rustup").args(["run", "nightly", "rustc", "--version"])) {
         return Ok(());
     }
-    println!("fuzz: installing the nightly toolchain");
-    run_command(Command::new("rustup").args([
-        "toolchain",
-        "install",
-        "nightly",
-        "--profile",
-        "minimal",
-    ]))
+    println!("fuzz: the nightly compiler is missing; installing it");
+    ensure(Command::new("rustup").args(["toolchain", "install", "nightly", "--profile", "minimal"]))
 }
 
 fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
     if works(cargo_fuzz(root).arg("--version")) {
         return Ok(());
     }
-    println!("fuzz: installing cargo-fuzz {CARGO_FUZZ_VERSION}");
+    println!("fuzz: cargo-fuzz is missing; installing version {CARGO_FUZZ_VERSION}");
     // In a target directory of its own: two cargos in one wait for each other.
-    run_command(
+    ensure(
         Command::new("rustup")
             .args([
                 "run",
@@ -216,22 +233,6 @@ fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
             .env("CARGO_TARGET_DIR", root.join("target/cargo-fuzz"))
             .current_dir(root),
     )
-}
-
-/// True when the command can be started and succeeds. What it prints is dropped.
-fn works(command: &mut Command) -> bool {
-    command.output().is_ok_and(|output| output.status.success())
-}
-
-fn run_command(command: &mut Command) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start {program}; is it installed?"))?;
-    if !status.success() {
-        bail!("{program}: {status}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Build chores: `cargo xtask tidy`, `cargo xtask full`, `cargo xtask fuzz`,
-//! `cargo xtask mutants`, `cargo xtask figures`.
+//! `cargo xtask mutants`, `cargo xtask figures`, `cargo xtask against`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::tidy::tree::Tree;
 
+mod against;
+mod command;
 mod figures;
 mod fuzz;
 mod mutants;
@@ -17,11 +19,12 @@ mod tidy;
 const USAGE: &str = "\
 usage: cargo xtask tidy                  check the rules of the source tree
        cargo xtask fuzz [--seconds N]    run every fuzz target for N seconds (20)
-       cargo xtask mutants [LIST [TEXT..]]
-                                         plant faults (those with a TEXT in them), one by one: which
-                                         does no test see?
+       cargo xtask mutants [ARGS]        run cargo-mutants with .cargo/mutants.toml
        cargo xtask figures [--quick] [NAME..]
                                          run the benches whose output is in docs/performance
+       cargo xtask against REV BENCH [--rounds N] [--keep] [-- ARGS]
+                                         run a bench (`tax`, `ring`) of a revision and of this tree
+                                         in turn, N times (7), and compare
        cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
 
 /// Seconds a fuzz target runs when nothing else is asked for.
@@ -47,8 +50,14 @@ fn main() -> ExitCode {
         },
         ["figures", "--quick", names @ ..] => figures::run(&root, true, names),
         ["figures", names @ ..] => figures::run(&root, false, names),
-        ["mutants"] => mutants::run(&root, None, &[]),
-        ["mutants", list, texts @ ..] => mutants::run(&root, Some(list), texts),
+        ["against", words @ ..] => match against::Arguments::parse(words) {
+            Ok(arguments) => against::run(&root, &arguments),
+            Err(wrong) => {
+                eprintln!("against: {wrong}");
+                return ExitCode::from(2);
+            }
+        },
+        ["mutants", args @ ..] => mutants::run(&root, args),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

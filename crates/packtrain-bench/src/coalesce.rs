@@ -5,8 +5,9 @@ use crate::contest::{Sample, Side};
 use crate::frames::{Frame, Frames};
 use crate::memory::Evictor;
 use crate::random::{Random, mix};
+use crate::sizes::{BURST, COLD_BURSTS, PER_FLOW, WINDOW};
 use crate::trains::{Kind, Train, Turns};
-use crate::work::{BURST, COLD_BURSTS, PER_FLOW, Place, WINDOW, Work};
+use crate::work::{Place, Work};
 
 /// What merges packets, with buffers of its own.
 ///

@@ -1,9 +1,8 @@
 //! Packet buffers in one block, as a pool of receive buffers lies in memory.
 
+use crate::sizes::FRAME_BYTES;
 use crate::trains::Train;
 
-/// Bytes from one frame to the next: what receive rings commonly have.
-pub const FRAME_BYTES: usize = 2048;
 /// Free bytes in front of a packet.
 pub const HEADROOM_BYTES: usize = 128;
 

@@ -28,9 +28,11 @@ mod prefetch;
 pub mod random;
 pub mod report;
 pub mod segments;
+pub mod sizes;
 pub mod statistics;
 pub mod trains;
 pub mod work;
 
 pub use contest::{Contest, Goal, Peer, Sample, Side};
-pub use work::{Mode, Place, SEGMENTS, Work};
+pub use sizes::SEGMENTS;
+pub use work::{Mode, Place, Work};

@@ -3,10 +3,8 @@
 use crate::clock::Laps;
 use crate::contest::{Sample, Side};
 use crate::random::{Random, Shuffle};
+use crate::sizes::EVICT_BYTES;
 use std::hint::black_box;
-
-/// More than the caches of a core and the part of the last level that it can hold.
-pub const EVICT_BYTES: usize = 96 << 20;
 
 /// A cache line.
 pub const LINE_BYTES: usize = 64;

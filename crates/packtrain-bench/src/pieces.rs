@@ -2,8 +2,8 @@
 
 use crate::clock::Laps;
 use crate::contest::{Sample, Side};
-use crate::memory::EVICT_BYTES;
 use crate::random::Random;
+use crate::sizes::EVICT_BYTES;
 use crate::work::Place;
 use std::hint::black_box;
 

@@ -2,15 +2,13 @@
 
 use crate::clock::Laps;
 use crate::contest::{Sample, Side};
+use crate::sizes::{MSS, SLOTS};
 use crate::trains::{Kind, Train};
-use crate::work::MSS;
 use std::hint::black_box;
 
 /// Bytes between two output buffers.
 pub const OUT_BYTES: usize = 2048;
 
-/// Packets of a sample: together with the output they fit in a second-level cache.
-const PACKETS: usize = 4;
 /// How often each is cut.
 const TIMES: usize = 8;
 
@@ -42,7 +40,7 @@ impl<C: Cutter> Cutting<C> {
         Self {
             cutter,
             segments,
-            train: Train::new(kind, ethernet, PACKETS as u32),
+            train: Train::new(kind, ethernet, SLOTS as u32),
         }
     }
 }
@@ -50,7 +48,7 @@ impl<C: Cutter> Cutting<C> {
 impl<C: Cutter> Side for Cutting<C> {
     fn sample(&mut self, seed: u64) -> Sample {
         self.train.restart(seed);
-        for slot in 0..PACKETS {
+        for slot in 0..SLOTS {
             let packet = self.train.gso_packet(slot as u32, self.segments);
             debug_assert_eq!(
                 packet.len(),
@@ -60,7 +58,7 @@ impl<C: Cutter> Side for Cutting<C> {
         }
         let (mut laps, mut segments) = (Laps::new(), 0);
         for _ in 0..TIMES {
-            for slot in 0..PACKETS {
+            for slot in 0..SLOTS {
                 let cutter = &mut self.cutter;
                 let cut = laps.time(|| black_box(cutter.cut(black_box(slot))));
                 assert_eq!(cut, self.segments, "a packet was not cut as it has to be");
@@ -71,6 +69,3 @@ impl<C: Cutter> Side for Cutting<C> {
         Sample::new(laps.per(segments))
     }
 }
-
-/// Slots that [`Cutter::load`] is called with.
-pub const SLOTS: usize = PACKETS;

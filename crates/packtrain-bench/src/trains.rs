@@ -5,7 +5,7 @@
 //! identifications begin somewhere else for each seed and flow.
 
 use crate::random::{Random, mix};
-use crate::work::MSS;
+use crate::sizes::MSS;
 use packtrain_offload::checksum::{self, Sum};
 
 /// What a train is of.

@@ -1,5 +1,9 @@
 //! The kinds of work that are measured.
 
+use crate::sizes::{
+    BURST, COLD_BURSTS, EVICT_BYTES, FRAME_BYTES, MSS, PER_FLOW, SEGMENTS, SLOTS, WINDOW,
+};
+
 /// Where the data of a sample lies when the clock starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -91,17 +95,6 @@ pub enum Work {
         distinct: usize,
     },
 }
-
-/// Packets in a burst.
-pub const BURST: usize = 64;
-/// Packets in a window.
-pub const WINDOW: usize = 1024;
-/// Packets of a flow in [`Work::Held`], [`Work::Windows`] and [`Work::Acks`].
-pub const PER_FLOW: u32 = 4;
-/// TCP payload of a full packet: an MTU of 1500, timestamps.
-pub const MSS: usize = 1448;
-/// Segments of [`MSS`] bytes in the largest IP packet.
-pub const SEGMENTS: usize = 45;
 
 impl Work {
     /// Everything that is measured, in the order of the report.
@@ -214,12 +207,12 @@ impl Work {
 
     /// Bytes that a sample goes through: buffers of packets, or the array.
     pub fn footprint(self) -> usize {
-        let frames = |packets: usize| packets * crate::frames::FRAME_BYTES;
+        let frames = |packets: usize| packets * FRAME_BYTES;
         match self {
             Self::Load { bytes } => bytes,
             Self::Checksum { bytes, place } => match place {
                 Place::Warm => bytes,
-                Place::Cold => crate::memory::EVICT_BYTES,
+                Place::Cold => EVICT_BYTES,
             },
             Self::CopySum { bytes } => 2 * bytes,
             Self::Burst { place, .. } => match place {
@@ -233,7 +226,7 @@ impl Work {
             Self::TunWrite { .. } => BURST << 16,
             Self::SegmentCopy { segments, .. } => {
                 // Packets of a sample, and the buffers of one of them.
-                crate::segments::SLOTS * segments * MSS + frames(segments)
+                SLOTS * segments * MSS + frames(segments)
             }
             Self::SegmentShare => 1 << 16,
             Self::Group { n, .. } => 16 * n,
@@ -252,9 +245,6 @@ impl Work {
         }
     }
 }
-
-/// Bursts that are prepared together for a cold sample.
-pub const COLD_BURSTS: usize = 64;
 
 impl Mode {
     /// As in rows.

@@ -305,8 +305,6 @@ impl SettingArgs {
             idle: self.idle,
             placement: self.placement.clone(),
             priority: self.priority,
-            // Who sends is in the kernels, or at the other end of the wire.
-            senders: 0,
         }
     }
 }

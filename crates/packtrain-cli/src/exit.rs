@@ -1,6 +1,7 @@
 //! How the program ends: exit codes, and the one line that says why.
 
 use packtrain::driver::DeviceError;
+use packtrain::engine::StartError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -52,5 +53,17 @@ impl Failure {
             None => error.to_string(),
         };
         Self { exit, line }
+    }
+
+    /// Why a run did not start.
+    pub fn of_start(error: &StartError) -> Self {
+        match error {
+            StartError::Incompatible(_) | StartError::Setting(_) => {
+                Self::new(Exit::Usage, error.to_string())
+            }
+            StartError::Port(failed) => Self::of_device(failed.name.as_deref(), &failed.error),
+            StartError::System(error) => Self::of_device(None, error),
+            _ => Self::new(Exit::Port, error.to_string()),
+        }
     }
 }

@@ -9,9 +9,9 @@ use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
 use crate::{json, plan};
 use packtrain::driver::{DeviceError, Link};
-use packtrain::engine::{Forward, Ledger, Port, PortSnapshot, Report, Session, WorkerSnapshot};
+use packtrain::engine::{Forward, Ledger, PortSnapshot, Report, Session, WorkerSnapshot};
+use packtrain::port::LinkWatch;
 use packtrain::port::wrap::Faults;
-use packtrain::port::{AnyPort, LinkWatch};
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -19,8 +19,8 @@ use serde_json::{Map, Value, json};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How often everything is read that has no notification: refused features, troubles, captures,
-/// CPUs that may be used, and links that [`LinkWatch`] does not watch.
+/// How often everything is read that has no notification: refused features, troubles, captures, and
+/// links that [`LinkWatch`] does not watch.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the end may take after a signal: draining is bounded by two seconds.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -49,7 +49,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let (stop, start) = (Stop::install()?, Start::new());
     stop.end_after(STOP_MAX, &start)?;
     let signals = Stop::pipe()?;
-    let joint = Joint::open(&args.a, &args.b)?;
+    let joint = Joint::open(&args.a, &args.b, &settings)?;
     let names = joint.names();
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {
@@ -58,16 +58,21 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         print::message(&plan::settings_line(&settings, &placed));
     }
     let has_no_input = joint.has_no_input();
-    let captures = joint.ports.each_ref().map(AnyPort::capture);
-    let faults = joint.ports.each_ref().map(AnyPort::faults);
+    let captures = joint.ports.each_ref().map(|port| port.driver.capture());
+    let faults = joint.ports.each_ref().map(|port| port.driver.faults());
+    let parts = joint.parts();
     let [a, b] = joint.ports;
     // Called before any worker runs.
-    let handler = || {
+    let handler = move |_| {
         start.end();
         Forward
     };
-    let mut session = Session::start_with(a, b, &joint.plan, args.count, &settings, handler)
-        .map_err(|error| Failure::of_device(None, &error))?;
+    let session = Session::between(a, b).handler(handler).settings(settings);
+    let session = match args.count {
+        Some(count) => session.packets(count),
+        None => session,
+    };
+    let mut session = session.start().map_err(|error| Failure::of_start(&error))?;
     if !args.quiet && !args.json {
         let [a, b] = &names;
         print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
@@ -87,6 +92,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         let error = failure.as_ref().map(|failure| failure.line.as_str());
         json::write(document(
             &names,
+            &parts,
             [plan_json, settings],
             &report,
             &faults,
@@ -113,7 +119,7 @@ impl Ended {
 
 /// Waits for the end and tells what happens meanwhile. Never on the packets' path.
 fn watch(
-    session: &mut Session<AnyPort, AnyPort>,
+    session: &mut Session,
     args: &ForwardArgs,
     (stop, signals): (&Stop, &UnixStream),
     live: &mut Live,
@@ -140,9 +146,6 @@ fn watch(
             live.refused(&snapshot);
             live.troubles(&snapshot);
             live.captures();
-            if let Some(placed) = session.follow_cpus() {
-                live.placed(placed);
-            }
             look = elapsed + LOOK_INTERVAL;
         }
         if live.due().is_some_and(|due| elapsed >= due) {
@@ -161,26 +164,20 @@ fn watch(
 /// `left` has passed.
 fn is_over_within(
     left: Duration,
-    session: &Session<AnyPort, AnyPort>,
+    session: &Session,
     signals: &UnixStream,
     link_watch: Option<&LinkWatch>,
 ) -> Result<bool, Failure> {
     let (over, links) = (session.over_fd(), link_watch.map(LinkWatch::fd));
-    let mut fds = vec![
-        PollFd::new(&over, PollFlags::IN),
-        PollFd::new(signals, PollFlags::IN),
-    ];
-    fds.extend(
-        links
-            .as_ref()
-            .map(|links| PollFd::new(links, PollFlags::IN)),
-    );
+    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+    let others = over.iter().chain(&links);
+    fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::IN)));
     let left = Timespec {
         tv_sec: left.as_secs().cast_signed(),
         tv_nsec: left.subsec_nanos().into(),
     };
     match poll(&mut fds, Some(&left)) {
-        Ok(_) | Err(Errno::INTR) => Ok(!fds[0].revents().is_empty()),
+        Ok(_) | Err(Errno::INTR) => Ok(session.is_over()),
         Err(error) => Err(Failure::new(
             Exit::Port,
             format!("cannot wait for the end of the run: {error}"),
@@ -189,9 +186,9 @@ fn is_over_within(
 }
 
 /// Tells which links have changed. Says so where a device is gone.
-fn look_at_links(session: &mut Session<AnyPort, AnyPort>, live: &mut Live) -> Option<Ended> {
+fn look_at_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
     let links = session.links();
-    live.links(links);
+    live.links(&links);
     let gone = links.iter().position(|link| *link == Link::Removed)?;
     Some(Ended::Removed(gone))
 }
@@ -204,7 +201,7 @@ fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failur
         return Some(Failure::new(Exit::Check, line));
     }
     let (port, error) = match (&report.error, ended) {
-        (Some(failed), _) => (failed.port.map(Port::index), &failed.error),
+        (Some(failed), _) => (failed.port, &failed.error),
         (None, Ended::Removed(port)) => (Some(*port), &DeviceError::Removed),
         (None, _) => return None,
     };
@@ -216,6 +213,7 @@ fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failur
 /// The JSON document of a run.
 fn document(
     names: &[String; 2],
+    parts: &[Vec<String>],
     [plan, settings]: [Value; 2],
     report: &Report,
     faults: &[Option<Faults>; 2],
@@ -223,6 +221,7 @@ fn document(
     error: Option<&str>,
 ) -> Map<String, Value> {
     let snapshot = &report.snapshot;
+    let workers = snapshot.workers.iter().zip(parts);
     let mut document = json::document("forward");
     document.insert("plan".into(), plan);
     document.insert("settings".into(), settings);
@@ -233,9 +232,8 @@ fn document(
             "cpu_seconds": snapshot.cpu_ns as f64 / 1e9,
             "syscalls": snapshot.syscalls,
             "sleeps": snapshot.sleeps,
-            "workers": snapshot.workers.iter().map(json::worker).collect::<Vec<_>>(),
-            "interrupts": report.interrupts.as_ref().map(json::interrupts),
-            "placement": json::placement(&report.placed, report.placement_changes),
+            "workers": workers.map(|(worker, parts)| json::worker(worker, parts)).collect::<Vec<_>>(),
+            "placement": json::placement(&report.placed),
             "ended": ended,
             "error": error,
         }),
@@ -265,8 +263,10 @@ fn text(
         text.push_str(&queues(name, port, style));
     }
     text.push_str(&batches(names, &snapshot.ports, style));
-    let devices = report.devices.each_ref().map(Option::as_ref);
-    let devices = devices.map(|device| Some(json::device_values(device?).to_vec()));
+    let devices = [0, 1].map(|port: usize| {
+        let device = report.devices[port].as_ref();
+        Some(json::device_values(device?).to_vec())
+    });
     let title = "the device's own counters";
     // Losses are listed always: that there are none is worth knowing.
     let always = |counter: &str| counter.ends_with("dropped");
@@ -283,21 +283,6 @@ fn text(
         snapshot.cpu_ns as f64 / 1e9,
         grouped(snapshot.syscalls)
     ));
-    if report.placement_changes > 0 {
-        text.push_str(&format!(
-            "the CPUs that may be used changed, {} times; at the end: {}{}\n",
-            report.placement_changes,
-            report.placed.why,
-            plan::cpus(&report.placed),
-        ));
-    }
-    if let Some(interrupts) = &report.interrupts {
-        text.push_str(&format!(
-            "interrupts between CPUs, of the whole system: {} to reschedule, {} function calls\n",
-            grouped(interrupts.reschedule),
-            grouped(interrupts.function_call)
-        ));
-    }
     text
 }
 
@@ -377,7 +362,7 @@ fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
 }
 
 /// How large the batches of each queue were, in packets; nothing for one that had none.
-fn batches(names: &[String; 2], ports: &[PortSnapshot; 2], style: Style) -> String {
+fn batches(names: &[String; 2], ports: &[PortSnapshot], style: Style) -> String {
     let columns = ["times", "p50", "p90", "p99", "max"];
     let columns = columns.map(|name| (name, Align::Right));
     let title = [("packets in a batch", Align::Left), ("of a", Align::Left)];
@@ -418,6 +403,7 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
     let columns = [
         "sleeps",
         "wakeups",
+        "drained",
         "switches",
         "preempted",
         "CPU ms",
@@ -430,6 +416,7 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
         let values = [
             worker.sleeps,
             worker.wakeups,
+            worker.drained,
             worker.voluntary_switches,
             worker.involuntary_switches,
             worker.cpu_ns / 1_000_000,

@@ -121,6 +121,7 @@ mod tests {
             let config = QueueConfig {
                 dispatch: keys.map(|keys| keys.0),
                 moderation: keys.map(|keys| keys.1),
+                shared: false,
             };
             let args = SettingArgs {
                 dispatch: options.map(|options| options.0),

@@ -1,12 +1,13 @@
 //! Two port specs from the command line, opened and planned.
 
 use crate::exit::{Exit, Failure};
-use packtrain::driver::Input;
+use packtrain::driver::{Input, Port};
 use packtrain::engine::Settings;
-use packtrain::plan::{Plan, Side, plan};
+use packtrain::plan::{Demand, Plan, PlannedPart, Side, plan};
 use packtrain::policy::placement::Placed;
 use packtrain::port::spec::{PortKind, PortSpec, SpecError};
 use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
+use packtrain::runtime::{Runtime, System};
 use packtrain_offload::offload::LinkType;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Joint {
     /// The ports.
-    pub ports: [AnyPort; 2],
+    pub ports: [Port<AnyPort>; 2],
     /// What they can do and what is requested of them. Names are distinct, and are the ports' names
     /// in everything that is printed.
     pub sides: [Side; 2],
@@ -24,16 +25,17 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// Opens what `a` and `b` say and plans it.
+    /// Opens what `a` and `b` say and plans it, as [`packtrain::engine::Session`] will with these
+    /// settings.
     ///
     /// # Errors
     ///
     /// One line for a spec that is wrong, a port that cannot be opened, two that cannot be joined.
-    pub fn open(a: &str, b: &str) -> Result<Self, Failure> {
+    pub fn open(a: &str, b: &str, settings: &Settings) -> Result<Self, Failure> {
         // Both are parsed before either is opened: a typo shall not have made an interface.
         let specs = [parse('A', a)?, parse('B', b)?];
         check_twice(&specs)?;
-        Self::join(&specs, &specs)
+        Self::join(&specs, &specs, settings)
     }
 
     /// As [`Joint::open`], only to look: no file is created or emptied.
@@ -41,15 +43,19 @@ impl Joint {
     /// # Errors
     ///
     /// As [`Joint::open`].
-    pub fn look(a: &str, b: &str) -> Result<Self, Failure> {
+    pub fn look(a: &str, b: &str, settings: &Settings) -> Result<Self, Failure> {
         let specs = [parse('A', a)?, parse('B', b)?];
         check_twice(&specs)?;
         let harmless = specs.clone().map(without_writing);
-        Self::join(&specs, &harmless)
+        Self::join(&specs, &harmless, settings)
     }
 
     /// Opens the ports of `opened` and calls them as `specs` would be called.
-    fn join(specs: &[PortSpec; 2], opened: &[PortSpec; 2]) -> Result<Self, Failure> {
+    fn join(
+        specs: &[PortSpec; 2],
+        opened: &[PortSpec; 2],
+        settings: &Settings,
+    ) -> Result<Self, Failure> {
         let ports = open(&opened[0], &opened[1])?;
         let mut sides = [side(&ports[0], &specs[0]), side(&ports[1], &specs[1])];
         if sides[0].name == sides[1].name {
@@ -59,6 +65,12 @@ impl Joint {
         }
         let plan = plan(&sides[0], &sides[1])
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+        let plan = plan.working(&Demand {
+            dispatch: settings.dispatch,
+            cpus: System::new().machine().cpus,
+            // Those who send are in the kernels, or at the other end of the wire.
+            senders: [0; 2],
+        });
         Ok(Self { ports, sides, plan })
     }
 
@@ -73,10 +85,23 @@ impl Joint {
 
     /// Where the threads of the workers would run, and why.
     pub fn place(&self, settings: &Settings) -> Placed {
-        let paired = self.plan.worker_per_direction();
-        let [a, b] = [0, 1].map(|port| self.plan.attach[port].queues);
-        let workers = if paired { 2 } else { 1 } * a.min(b);
-        settings.place(workers, paired)
+        settings.place(self.plan.workers.len(), 0)
+    }
+
+    /// What each worker has, in words.
+    pub fn parts(&self) -> Vec<Vec<String>> {
+        let words = |part: &PlannedPart| match *part {
+            PlannedPart::Lanes { direction, pair } => {
+                format!("RX of {}, pair {pair}", self.sides[direction].name)
+            }
+            PlannedPart::Tx { port, queue } => {
+                format!("TX queue {queue} of {}", self.sides[port].name)
+            }
+        };
+        let workers = self.plan.workers.iter();
+        workers
+            .map(|parts| parts.iter().map(words).collect())
+            .collect()
     }
 
     /// Whether no packet can ever come: a sink joined to a file that is written, for example.
@@ -98,16 +123,15 @@ fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {
     })
 }
 
-fn open(a: &PortSpec, b: &PortSpec) -> Result<[AnyPort; 2], Failure> {
-    let ports = open_pair(a, b).map_err(|error| {
+fn open(a: &PortSpec, b: &PortSpec) -> Result<[Port<AnyPort>; 2], Failure> {
+    open_pair(a, b).map_err(|error| {
         let exit = match error.kind() {
             OpenErrorKind::Privilege => Exit::Privilege,
             OpenErrorKind::Usage => Exit::Usage,
             OpenErrorKind::Open => Exit::Port,
         };
         Failure::new(exit, error.to_string())
-    })?;
-    Ok(ports.map(|port| port.driver))
+    })
 }
 
 /// The file that a port writes its packets to.
@@ -192,8 +216,8 @@ fn without_writing(mut spec: PortSpec) -> PortSpec {
     spec
 }
 
-fn side(port: &AnyPort, spec: &PortSpec) -> Side {
-    let mut side = Side::of(port, spec.config);
+fn side(port: &Port<AnyPort>, spec: &PortSpec) -> Side {
+    let mut side = Side::of(&port.driver, spec.config);
     // A file that is only looked at was not opened itself.
     if let Some(file) = written_file(spec).and_then(Path::file_name) {
         side.name = file.to_string_lossy().into_owned();

@@ -8,7 +8,7 @@ use crate::in_force::{InForce, PortSettings};
 use crate::joint::Joint;
 use crate::print;
 use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
-use packtrain::engine::{Interrupts, Ledger, PortSnapshot, WorkerSnapshot};
+use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot, arena_config};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
 use packtrain::policy::placement::Placed;
@@ -167,12 +167,14 @@ fn trouble(report: &TroubleReport, began: Instant) -> Value {
     })
 }
 
-/// What one worker did and cost.
-pub fn worker(worker: &WorkerSnapshot) -> Value {
+/// What one worker has, did and cost.
+pub fn worker(worker: &WorkerSnapshot, parts: &[String]) -> Value {
     json!({
+        "parts": parts,
         "steps": worker.steps,
         "sleeps": worker.sleeps,
         "wakeups": worker.wakeups,
+        "drained": worker.drained,
         "voluntary_switches": worker.voluntary_switches,
         "involuntary_switches": worker.involuntary_switches,
         "cpu_seconds": worker.cpu_ns as f64 / 1e9,
@@ -181,21 +183,12 @@ pub fn worker(worker: &WorkerSnapshot) -> Value {
     })
 }
 
-/// Where the workers ran at the end, and how often that was decided again.
-pub fn placement(placed: &Placed, changes: u64) -> Value {
+/// Where the workers ran, and why.
+pub fn placement(placed: &Placed) -> Value {
     let cpus = placed.cpus.iter().map(|cpu| cpu.map(|cpu| cpu.0));
     json!({
-        "changes": changes,
         "cpus": cpus.collect::<Vec<_>>(),
         "why": placed.why.to_string(),
-    })
-}
-
-/// Interrupts between CPUs.
-pub fn interrupts(interrupts: &Interrupts) -> Value {
-    json!({
-        "reschedule": interrupts.reschedule,
-        "function_call": interrupts.function_call,
     })
 }
 
@@ -309,8 +302,20 @@ pub fn plan(joint: &Joint) -> Value {
         });
         ports.insert(side.name.clone(), port);
     }
+    let paths = joint.sides.iter().zip(&joint.plan.paths);
+    let paths = paths.map(|(side, path)| {
+        let value = json!({
+            "kind": path.kind.to_string(),
+            "dispatch": path.dispatch.to_string(),
+            "why": path.why,
+        });
+        (side.name.clone(), value)
+    });
     json!({
         "ports": ports,
+        "paths": paths.collect::<Map<_, _>>(),
+        "workers": joint.parts(),
+        "memory_bytes_max": arena_config(&joint.plan).bytes(),
         "directions": joint.plan.directions.iter().map(direction).collect::<Vec<_>>(),
         "worker_per_direction": joint.plan.worker_per_direction(),
         "notes": joint.plan.notes,
@@ -339,7 +344,6 @@ pub fn settings(args: &SettingArgs, sides: &[Side; 2], placed: &Placed) -> Value
         "ports": ports.collect::<Map<_, _>>(),
         "idle": settings.idle.to_string(),
         "priority": settings.priority.to_string(),
-        "nice": settings.try_priority().ok(),
         "placement": settings.placement.to_string(),
         "cpus": cpus.collect::<Vec<_>>(),
         "why": placed.why.to_string(),

@@ -1,11 +1,10 @@
 //! What a run says on standard error while it goes on.
 
 use crate::exit::{Exit, Failure};
+use crate::print;
 use crate::table::scaled;
-use crate::{plan, print};
 use packtrain::driver::{Features, Link};
 use packtrain::engine::Snapshot;
-use packtrain::policy::placement::Placed;
 use packtrain::port::wrap::CaptureStatus;
 use packtrain::stats::Trouble;
 use std::collections::BTreeSet;
@@ -159,8 +158,8 @@ impl Live {
     }
 
     /// Says which links have changed since the last call.
-    pub fn links(&mut self, links: [Link; 2]) {
-        for (index, link) in links.into_iter().enumerate() {
+    pub fn links(&mut self, links: &[Link]) {
+        for (index, &link) in links.iter().enumerate() {
             if std::mem::replace(&mut self.links[index], link) == link {
                 continue;
             }
@@ -172,15 +171,6 @@ impl Live {
             };
             self.event(&news);
         }
-    }
-
-    /// Says that the CPUs that may be used have changed, and what came of it.
-    pub fn placed(&mut self, placed: &Placed) {
-        let cpus = plan::cpus(placed);
-        let why = &placed.why;
-        self.event(&format!(
-            "the CPUs that may be used have changed: {why}{cpus}\n"
-        ));
     }
 
     /// The run is over: what is on the terminal stays there.

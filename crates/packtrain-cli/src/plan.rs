@@ -7,15 +7,13 @@ use crate::joint::Joint;
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
-use packtrain::engine::Settings;
+use packtrain::engine::{Settings, arena_config};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
-use packtrain::plan::{Coalescing, FitLimits};
+use packtrain::plan::{Coalescing, FitLimits, PlannedPart};
 use packtrain::policy::SettingError;
 use packtrain::policy::placement::Placed;
-use packtrain::policy::priority::Priority;
 use packtrain::policy::topology::CpuId;
 use packtrain_offload::coalesce::Mode;
-use std::io::ErrorKind;
 
 /// Opens the ports, prints the plan and lets go of them again.
 ///
@@ -25,7 +23,7 @@ use std::io::ErrorKind;
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let settings = args.settings.settings();
     check(&settings)?;
-    let joint = Joint::look(&args.a, &args.b)?;
+    let joint = Joint::look(&args.a, &args.b, &settings)?;
     let placed = joint.place(&settings);
     if args.json {
         let mut document = json::document("plan");
@@ -47,31 +45,21 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
 /// Which it is, and what there is instead.
 pub fn check(settings: &Settings) -> Result<(), Failure> {
     let wrong = |error: SettingError| Failure::new(Exit::Usage, error.to_string());
-    settings.check().map_err(wrong)?;
-    match (settings.priority, settings.try_priority()) {
-        (Priority::Nice(_), Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
-            Err(Failure::new(Exit::Privilege, error.to_string()))
-        }
-        // Without a thread to try it with there is none for a worker: it is said then.
-        _ => Ok(()),
-    }
+    settings.check().map_err(wrong)
 }
 
 /// What threads do, and where they run, in a line.
 pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
     let (idle, priority, placement) = (&settings.idle, &settings.priority, &settings.placement);
     let cpus = cpus(placed);
-    // A system without a thread to spare says so soon enough.
-    let nice = settings.try_priority();
-    let nice = nice.map_or_else(|_error| String::new(), |nice| format!(", nice {nice}"));
     format!(
-        "idle: {idle}; priority: {priority}{nice}; placement: {placement}, {}{cpus}\n",
+        "idle: {idle}; priority: {priority}; placement: {placement}, {}{cpus}\n",
         placed.why
     )
 }
 
 /// Where threads are bound, behind the reason; nothing where none is.
-pub fn cpus(placed: &Placed) -> String {
+fn cpus(placed: &Placed) -> String {
     let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
     if cpus.is_empty() {
         String::new()
@@ -106,15 +94,59 @@ pub fn text(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
         text.push('\n');
     }
     text.push_str(&attachments(joint, settings, style));
-    text.push_str(if joint.plan.worker_per_direction() {
-        "workers: one for each direction of a pair of queues, since large packets arrive\n"
-    } else {
-        "workers: one for each pair of queues, both directions\n"
-    });
+    for (side, path) in joint.sides.iter().zip(&joint.plan.paths) {
+        let (name, kind, why) = (&side.name, path.kind, &path.why);
+        text.push_str(&format!("TX of {name}: {kind} ({why})\n"));
+    }
+    text.push_str(&workers(joint));
+    let bytes = arena_config(&joint.plan).bytes();
+    let mib = bytes.div_ceil(1 << 20);
+    text.push_str(&format!("memory for packets: at most {mib} MiB\n"));
     for note in &joint.plan.notes {
         text.extend(["note: ", note, "\n"]);
     }
     text
+}
+
+/// What each worker has, in a line: RX by pair of queues, TX by queue.
+fn workers(joint: &Joint) -> String {
+    let plan = &joint.plan;
+    let group = |kind: &str, one: &str, all: usize, found: &[usize], name: &str| match found {
+        [] => None,
+        _ if found.len() == all => Some(format!("{kind} of {name}")),
+        [index] => Some(format!("{kind} {one} {index} of {name}")),
+        _ => Some(format!(
+            "{kind} of {name} ({} of {all} {one}s)",
+            found.len()
+        )),
+    };
+    let has = |parts: &Vec<PlannedPart>| {
+        let groups = joint.sides.iter().enumerate().flat_map(|(port, side)| {
+            let rx = parts.iter().filter_map(|part| match *part {
+                PlannedPart::Lanes { direction, pair } => (direction == port).then_some(pair),
+                PlannedPart::Tx { .. } => None,
+            });
+            let tx = parts.iter().filter_map(|part| match *part {
+                PlannedPart::Tx { port: of, queue } => (of == port).then_some(queue),
+                PlannedPart::Lanes { .. } => None,
+            });
+            let (rx, tx): (Vec<_>, Vec<_>) = (rx.collect(), tx.collect());
+            let rx = group("RX", "pair", plan.pairs(), &rx, &side.name);
+            let tx = group("TX", "queue", plan.attach[port].queues, &tx, &side.name);
+            rx.into_iter().chain(tx)
+        });
+        groups.collect::<Vec<_>>().join(", ")
+    };
+    let workers = plan.workers.iter().enumerate();
+    let workers: Vec<_> = workers
+        .map(|(index, parts)| format!("{index}: {}", has(parts)))
+        .collect();
+    let why = if plan.worker_per_direction() {
+        " (large packets arrive: each direction has RX of its own)"
+    } else {
+        ""
+    };
+    format!("workers: {}{why}\n", workers.join("; "))
 }
 
 /// How packets are merged, in a sentence.

@@ -22,12 +22,25 @@ pub struct Usage {
 impl Usage {
     /// Of the calling thread (`RUSAGE_THREAD`).
     pub fn of_thread() -> Self {
-        sys::rusage_thread()
+        Self::of(&sys::rusage_thread())
     }
 
     /// Of all threads of the process, ended ones included (`RUSAGE_SELF`).
     pub fn of_process() -> Self {
-        sys::rusage_process()
+        Self::of(&sys::rusage_process())
+    }
+
+    fn of(usage: &libc::rusage) -> Self {
+        let time = |t: libc::timeval| {
+            Duration::from_secs(u64::try_from(t.tv_sec).unwrap_or(0))
+                + Duration::from_micros(u64::try_from(t.tv_usec).unwrap_or(0))
+        };
+        Self {
+            user: time(usage.ru_utime),
+            system: time(usage.ru_stime),
+            voluntary_switches: u64::try_from(usage.ru_nvcsw).unwrap_or(0),
+            involuntary_switches: u64::try_from(usage.ru_nivcsw).unwrap_or(0),
+        }
     }
 
     /// User and system time together.

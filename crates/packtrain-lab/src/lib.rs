@@ -28,6 +28,7 @@ pub mod cpu;
 pub mod demo;
 mod error;
 pub mod harness;
+mod ip;
 pub mod link;
 pub mod netns;
 pub mod rootless;

@@ -28,7 +28,6 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::error::LabError;
-use crate::netns::Netns;
 use crate::sys;
 
 /// An Ethernet address.
@@ -312,12 +311,12 @@ impl Rtnl {
         )
     }
 
-    /// Moves an interface into another namespace. It loses its addresses and is down there; its
-    /// index may change.
+    /// Moves an interface into another namespace, of which `netns` is a descriptor. It loses its
+    /// addresses and is down there; its index may change.
     ///
     /// # Errors
     /// [`LabError::Os`].
-    pub fn move_to(&mut self, index: u32, netns: &Netns) -> Result<(), LabError> {
+    pub fn move_to(&mut self, index: u32, netns: impl AsFd) -> Result<(), LabError> {
         let fd = netns.as_fd().as_raw_fd();
         self.set_attribute("RTM_SETLINK netns", index, LinkAttribute::NetNsFd(fd))
     }
@@ -332,8 +331,8 @@ impl Rtnl {
         self.act("RTM_DELLINK", RouteNetlinkMessage::DelLink(message), 0)
     }
 
-    /// Creates a veth pair: `name` here, `peer` in the namespace `peer_netns`, each with `queues`
-    /// transmit and receive queues, both down.
+    /// Creates a veth pair: `name` here, `peer` in the namespace of the descriptor `peer_netns`,
+    /// each with `queues` transmit and receive queues, both down.
     ///
     /// # Errors
     /// [`LabError::Os`]: `EEXIST` for a name in use, `EOPNOTSUPP` on a kernel without veth.
@@ -341,7 +340,7 @@ impl Rtnl {
         &mut self,
         name: &str,
         peer: &str,
-        peer_netns: &Netns,
+        peer_netns: impl AsFd,
         queues: u32,
     ) -> Result<(), LabError> {
         let end = |name: &str| {

@@ -11,7 +11,7 @@ use std::thread;
 use crate::counters::Counters;
 use crate::error::{Feature, LabError, Missing};
 use crate::link::Rtnl;
-use crate::{sys, tap};
+use crate::sys;
 
 /// The namespace of the calling thread, as a file.
 const CURRENT: &str = "/proc/thread-self/ns/net";
@@ -110,14 +110,6 @@ impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
-}
-
-/// Says whether the laboratory can work here: network namespaces can be made, and a TAP in one.
-///
-/// # Errors
-/// [`Missing`] names the first feature that is not there, why, and what to do.
-pub fn available() -> Result<(), Missing> {
-    tap::available()
 }
 
 /// Says whether network namespaces can be made. With them alone, hosts can be joined by veth.

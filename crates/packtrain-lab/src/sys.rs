@@ -12,8 +12,6 @@ use std::time::Duration;
 
 use libc::{c_int, c_uint, c_void, socklen_t};
 
-use crate::cpu::Usage;
-
 /// Longest interface name, without the terminating zero (`IFNAMSIZ` is 16).
 pub(crate) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
@@ -203,30 +201,21 @@ pub(crate) fn receive_gro(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(
     Ok((len, len))
 }
 
-fn rusage(who: c_int) -> Usage {
+/// What the calling thread has used.
+pub(crate) fn rusage_thread() -> libc::rusage {
+    rusage(libc::RUSAGE_THREAD)
+}
+
+/// What the whole process has used.
+pub(crate) fn rusage_process() -> libc::rusage {
+    rusage(libc::RUSAGE_SELF)
+}
+
+fn rusage(who: c_int) -> libc::rusage {
     // SAFETY: rusage is plain old data, all zeroes is a valid value.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
     // SAFETY: writes one rusage through a valid pointer. It cannot fail for the two constants
     // used here; were it to, the zeroes stay.
     unsafe { libc::getrusage(who, &raw mut usage) };
-    let time = |t: libc::timeval| {
-        Duration::from_secs(u64::try_from(t.tv_sec).unwrap_or(0))
-            + Duration::from_micros(u64::try_from(t.tv_usec).unwrap_or(0))
-    };
-    Usage {
-        user: time(usage.ru_utime),
-        system: time(usage.ru_stime),
-        voluntary_switches: u64::try_from(usage.ru_nvcsw).unwrap_or(0),
-        involuntary_switches: u64::try_from(usage.ru_nivcsw).unwrap_or(0),
-    }
-}
-
-/// Usage of the calling thread.
-pub(crate) fn rusage_thread() -> Usage {
-    rusage(libc::RUSAGE_THREAD)
-}
-
-/// Usage of the whole process.
-pub(crate) fn rusage_process() -> Usage {
-    rusage(libc::RUSAGE_SELF)
+    usage
 }

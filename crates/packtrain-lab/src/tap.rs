@@ -151,7 +151,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<bool, 
     sys::poll_readable(fds, timeout).map_err(LabError::from_io("poll"))
 }
 
-/// Says whether a TAP can be made, by making one in a namespace of its own.
+/// Says whether the laboratory can work here: network namespaces can be made, and a TAP in one.
 ///
 /// # Errors
 /// [`Missing`] names the first feature that is not there (namespaces, then `/dev/net/tun`), why,

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::counters::Counters;
 use crate::error::LabError;
+use crate::ip::IpVersion;
 use crate::link::{self, Link, LinkStats, Mac, Rtnl};
 use crate::netns::{self, Netns};
 use crate::tap::Tap;
-use crate::traffic::IpVersion;
 
 /// How long the kernel may take to make a link usable. It is milliseconds, or up to a second when
 /// many links change at the same time, unless the machine is very busy.

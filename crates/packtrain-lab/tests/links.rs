@@ -3,11 +3,10 @@
 
 use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
-    Link, PortConfig, QueuePair, Refused, Token, TxDescriptors, TxPacket,
+    Link, QueuePair, Refused, Token, TxDescriptors, TxPacket,
 };
-use packtrain::engine::{Command, CommandError, Handler, Port, Report, Session, TxQueues};
+use packtrain::engine::{Command, CommandError, Handler, Report, RxId, Session, TxQueues};
 use packtrain::packet::{Arena, Burst};
-use packtrain::plan::{Plan, Side as PlanSide, plan};
 use packtrain::port::LinkWatch;
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
 use packtrain::stats::DropReason;
@@ -98,20 +97,8 @@ fn taps() -> (TwoHosts, Tap, Tap) {
     .expect("two hosts")
 }
 
-fn planned(a: &impl Driver, b: &impl Driver) -> Plan {
-    fn side(port: &impl Driver) -> PlanSide {
-        PlanSide {
-            name: port.name().to_owned(),
-            capabilities: port.capabilities(),
-            config: PortConfig::default(),
-        }
-    }
-    plan(&side(a), &side(b)).expect("they can be joined")
-}
-
-fn forward(a: Tap, b: Tap) -> Session<Tap, Tap> {
-    let plan = planned(&a, &b);
-    Session::forward(a, b, &plan, None).expect("it starts")
+fn forward(a: Tap, b: Tap) -> Session {
+    Session::between(a, b).start().expect("it starts")
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
@@ -299,8 +286,8 @@ fn deleted() -> Outcome {
         let session = forward(a, b);
         let host = hosts.host(side);
         let (port, name) = match side {
-            Side::Left => (Port::A, NAMES[0]),
-            Side::Right => (Port::B, NAMES[1]),
+            Side::Left => (0, NAMES[0]),
+            Side::Right => (1, NAMES[1]),
         };
         let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Time(2 * PATIENCE));
         transfer.stall = Duration::from_secs(1);
@@ -371,20 +358,20 @@ fn watched() -> Outcome {
     Outcome::Done
 }
 
-fn given_to(session: &Session<Tap, Tap>, port: Port) -> u64 {
+fn given_to(session: &Session, port: usize) -> u64 {
     let ports = session.snapshot().ports;
-    ports[usize::from(port == Port::B)].tx_total().packets
+    ports[port].tx_total().packets
 }
 
 /// A packet of nobody's, for a queue that is paused. The kernel's stay with the kernel: while their
 /// egress is paused they are not received.
-fn hold_one(session: &Session<Tap, Tap>, port: Port) {
+fn hold_one(session: &Session, port: usize) {
     let mut bytes = [0_u8; 60];
     bytes[12..14].copy_from_slice(&0x88b5_u16.to_be_bytes());
     let packet = session.arena().packet_from(&bytes).expect("a buffer");
     let mut burst = Burst::new();
     burst.push(packet).expect("it is empty");
-    let mut handle = session.tx_handle(port, 0).expect("a queue");
+    let mut handle = session.handle(port, 0).expect("a queue");
     assert_eq!(handle.try_send(&mut burst), Ok(1));
     assert!(session.snapshot().ledger.held > 0);
 }
@@ -399,7 +386,7 @@ fn pauses() -> Outcome {
     let session = forward(a, b);
     send_during(&hosts, IpVersion::V4, || {
         for round in 0..ROUNDS {
-            for port in [Port::A, Port::B] {
+            for port in [0, 1] {
                 let queues = match round % 2 {
                     0 => TxQueues::Port(port),
                     _ => TxQueues::Queue(port, 0),
@@ -411,7 +398,7 @@ fn pauses() -> Outcome {
                 hold_one(&session, port);
                 let cannot = Err(CommandError::Unsupported { done: 0 });
                 assert_eq!(session.command(queues, Command::Reset), cannot);
-                assert_eq!(given_to(&session, port), paused, "{port:?}");
+                assert_eq!(given_to(&session, port), paused, "{port}");
                 assert_eq!(session.command(queues, Command::Resume), Ok(1));
                 wait_for("packets to go on", || given_to(&session, port) > paused);
             }
@@ -438,15 +425,15 @@ fn pauses_while_down() -> Outcome {
     let (hosts, a, b) = taps();
     let mut session = forward(a, b);
     let index = hosts.right.link.index;
-    let to_right = TxQueues::Port(Port::B);
+    let to_right = TxQueues::Port(1);
     send_during(&hosts, IpVersion::V4, || {
-        let before = given_to(&session, Port::B);
-        wait_for("packets", || given_to(&session, Port::B) > before);
+        let before = given_to(&session, 1);
+        wait_for("packets", || given_to(&session, 1) > before);
         assert_eq!(session.command(to_right, Command::Pause), Ok(1));
         rtnl(&hosts.right).set_down(index).expect("down");
         let down = [Link::Up, Link::Down];
         wait_for("the port to be down", || session.links() == down);
-        hold_one(&session, Port::B);
+        hold_one(&session, 1);
         let lost = session.snapshot().drops.total();
         assert_eq!(lost, 0, "what is held is not for the link yet");
         assert_eq!(session.command(to_right, Command::Resume), Ok(1));
@@ -528,8 +515,7 @@ fn refuses_tso() -> Outcome {
     }
     let (hosts, a, b) = taps();
     let b = Refusing(b);
-    let plan = planned(&a, &b);
-    let session = Session::forward(a, b, &plan, None).expect("it starts");
+    let session = Session::between(a, b).start().expect("it starts");
     let before = hosts.right.counters().expect("counters");
     assert_eq!(session.snapshot().ports[1].refused, Features::NONE);
     assert_carries(&hosts.left, &hosts.right);
@@ -558,7 +544,7 @@ fn refuses_tso() -> Outcome {
 struct WithoutChecksum;
 
 impl Handler for WithoutChecksum {
-    fn handle(&mut self, _now: Now, _from: Port, burst: &mut Burst) {
+    fn handle(&mut self, _now: Now, _from: RxId, burst: &mut Burst) {
         for _ in 0..burst.len() {
             let Some(mut packet) = burst.pop() else { break };
             let meta = packet.meta_mut();
@@ -583,8 +569,8 @@ fn kernel_refuses() -> Outcome {
     if !a.capabilities().tx.contains(Features::USO) {
         return Outcome::Skipped("this kernel's TAP has no USO to refuse".to_owned());
     }
-    let plan = planned(&a, &b);
-    let session = Session::start(a, b, &plan, None, || WithoutChecksum).expect("it starts");
+    let session = Session::between(a, b).handler(|_| WithoutChecksum).start();
+    let session = session.expect("it starts");
     let transfer = Transfer::udp(IpVersion::V4, Amount::Bytes(1 << 20)).train(40);
     let report = transfer
         .gro(true)

@@ -3,9 +3,8 @@
 //! or put out of order by it. And the other way round: acknowledgements are merged towards a kernel
 //! that sends.
 
-use packtrain::driver::{Coalesce, Features, PortConfig};
+use packtrain::driver::{Coalesce, Features, Port, PortConfig};
 use packtrain::engine::{Report, Session};
-use packtrain::plan::{Side as PlanSide, plan};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::stats::RxSnapshot;
 use packtrain_lab::LabError;
@@ -103,12 +102,11 @@ fn run(case: Case) -> Result<Account, LabError> {
         coalesce: case.coalesce,
         ..PortConfig::default()
     };
-    let sides = [
-        PlanSide::of(&a, config(Features::NONE)),
-        PlanSide::of(&b, config(Features::ALL)),
-    ];
-    let plan = plan(&sides[0], &sides[1]).unwrap_or_else(|error| panic!("{case}: {error}"));
-    let session = Session::forward(a, b, &plan, None);
+    let [a, b] = [(a, Features::NONE), (b, Features::ALL)].map(|(driver, offload)| Port {
+        driver,
+        config: config(offload),
+    });
+    let session = Session::between(a, b).start();
     let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
     let transfer = match case.protocol {
         Protocol::Tcp => Transfer::tcp(case.ip, Amount::Bytes(BYTES)),
@@ -139,11 +137,7 @@ fn run(case: Case) -> Result<Account, LabError> {
 }
 
 /// Waits until the forwarder's counts and the kernel's have met: packets read and written.
-fn settle(
-    case: Case,
-    session: &Session<Tap, Tap>,
-    hosts: &TwoHosts,
-) -> Result<[LinkStats; 2], LabError> {
+fn settle(case: Case, session: &Session, hosts: &TwoHosts) -> Result<[LinkStats; 2], LabError> {
     let deadline = Instant::now() + Duration::from_secs(3);
     let mut last = None;
     loop {

@@ -3,10 +3,9 @@
 //! and a queue whose signals are held back wakes its worker no more often than that allows.
 
 use etherparse::PacketBuilder;
-use packtrain::driver::PortConfig;
-use packtrain::engine::{self, Command, Port, PortSnapshot, Report, Session, TxHandle, TxQueues};
+use packtrain::driver::{Port, PortConfig};
+use packtrain::engine::{self, Command, PortSnapshot, Report, Session, TxHandle, TxQueues};
 use packtrain::packet::Burst;
-use packtrain::plan::{Side as PlanSide, plan};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
@@ -53,12 +52,14 @@ struct Account {
     lasted: Duration,
 }
 
-/// Two hosts and the session between them, of as many queues, and a time before that began.
+/// Two hosts and the session between them, of as many queues, `senders` threads that send to the host
+/// on the right, and a time before that began.
 fn joined(
     what: &str,
     queues: usize,
+    senders: usize,
     settings: &engine::Settings,
-) -> Result<(TwoHosts, Session<Tap, Tap>, Instant), LabError> {
+) -> Result<(TwoHosts, Session, Instant), LabError> {
     let hosts = Settings {
         tx_queue_len: TX_QUEUE_LEN,
         ..Settings::default()
@@ -78,10 +79,10 @@ fn joined(
         queues: Some(queues),
         ..PortConfig::default()
     };
-    let sides = [&a, &b].map(|tap| PlanSide::of(tap, config));
-    let plan = plan(&sides[0], &sides[1]).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let [a, b] = [a, b].map(|driver| Port { driver, config });
     let start = Instant::now();
-    let session = Session::forward_with(a, b, &plan, None, settings);
+    let session = Session::between(a, b).settings(settings.clone());
+    let session = session.senders(1, senders).start();
     let session = session.unwrap_or_else(|error| panic!("{what}: {error}"));
     Ok((hosts, session, start))
 }
@@ -94,7 +95,7 @@ fn run(protocol: Protocol, moderation: Moderation) -> Result<Account, LabError> 
         idle: Idle::Halt,
         ..engine::Settings::default()
     };
-    let (hosts, session, start) = joined(&what, 1, &settings)?;
+    let (hosts, session, start) = joined(&what, 1, 0, &settings)?;
     let transfer = match protocol {
         Protocol::Tcp => Transfer::tcp(IpVersion::V4, Amount::Bytes(8 << 20)),
         // One at a time: each of them is a signal, unless that is held back.
@@ -250,7 +251,8 @@ fn under(settings: &engine::Settings) {
         ..
     } = settings;
     let what = format!("{dispatch}, {moderation}, {idle}, {placement}");
-    let (hosts, session, start) = joined(&what, QUEUES, settings).expect("two hosts");
+    let (hosts, session, start) =
+        joined(&what, QUEUES, PRODUCERS.into(), settings).expect("two hosts");
     let sockets: Vec<_> = (0..FLOWS)
         .map(|flow| {
             let bind = || UdpSocket::bind((Side::Right.ipv4(), FIRST_PORT + flow));
@@ -264,7 +266,7 @@ fn under(settings: &engine::Settings) {
     let is_over = AtomicBool::new(false);
     let transfer = thread::scope(|scope| {
         let (what, arrived) = (what.as_str(), arrived.as_slice());
-        let (session, is_over) = (&session, &is_over);
+        let (control, is_over) = (session.control(), &is_over);
         for (socket, arrived) in sockets.iter().zip(arrived) {
             scope.spawn(move || consume(socket, arrived, what));
         }
@@ -272,11 +274,11 @@ fn under(settings: &engine::Settings) {
             let mut pauses = 0;
             while !is_over.load(Ordering::Relaxed) {
                 let queues = match pauses % 3 {
-                    0 => TxQueues::Port(Port::B),
-                    one => TxQueues::Queue(Port::B, one - 1),
+                    0 => TxQueues::Port(1),
+                    one => TxQueues::Queue(1, one - 1),
                 };
                 let done = [Command::Pause, Command::Resume].map(|command| {
-                    let done = session.command(queues, command);
+                    let done = control.command(queues, command);
                     thread::sleep(Duration::from_millis(1));
                     done
                 });
@@ -289,7 +291,7 @@ fn under(settings: &engine::Settings) {
         let producing: Vec<_> = (0..PRODUCERS)
             .map(|producer| {
                 let flows = (producer * QUEUES as u16..).zip(0..QUEUES);
-                let handle = |queue| session.tx_handle(Port::B, queue).expect("a queue");
+                let handle = |queue| session.handle(1, queue).expect("a queue");
                 let own = flows.map(|(flow, queue)| (flow, handle(queue))).collect();
                 scope.spawn(move || produce(own, arrived))
             })

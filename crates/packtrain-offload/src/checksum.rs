@@ -35,7 +35,9 @@
 use core::mem::MaybeUninit;
 
 use crate::limits::IPV4_HEADER_BYTES_MIN;
+use scalar::add_around;
 
+mod level;
 mod scalar;
 mod select;
 
@@ -61,7 +63,8 @@ mod vectors;
 #[path = "checksum/x86.rs"]
 mod vectors;
 
-pub use select::Level;
+pub use level::Level;
+pub use scalar::SHORT_BYTES_MAX;
 
 /// A ones-complement sum under way.
 ///
@@ -172,18 +175,6 @@ impl Sum {
         self.odd ^= next.odd;
     }
 }
-
-/// Adds with the carry brought around. 0xFFFF divides 2^64 - 1, so this keeps the residue.
-#[inline]
-const fn add_around(a: u64, b: u64) -> u64 {
-    let (sum, carry) = a.overflowing_add(b);
-    // After a carry the sum is at most 2^64 - 2: this cannot overflow.
-    sum + carry as u64
-}
-
-/// The longest piece in bytes that [`Sum::add`] sums without choosing an implementation: every
-/// header without its options, most with them, and small packets.
-pub const SHORT_BYTES_MAX: usize = 127;
 
 /// The residue modulo 0xFFFF in 16 bits; 0 for 0 alone.
 #[inline]

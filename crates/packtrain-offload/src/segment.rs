@@ -66,114 +66,24 @@
 //! write the first one into the IPv4 header before the [`Segmenter`] is made. Best for all packets
 //! of that source, destination and protocol, also those that are not cut: see there.
 
-use core::fmt;
 use core::ops::Range;
 
 use crate::checksum::{self, Sum};
 use crate::layout::{IpProtocol, Layout, TunnelLayout};
-use crate::limits::{self, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES};
+use crate::limits::{TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES};
 use crate::offload::{ChecksumState, Ecn, Gso, GsoKind};
 
+pub use self::check::{TCP_GSO_SIZE_MIN, TCP_SEGMENTS_MAX, UDP_SEGMENTS_MAX};
+pub use self::error::SegmentError;
 pub use self::mtu::{Remedy, TooBig, fits_mtu};
 use self::outer::Outer;
-use self::plan::{Ip, fold, narrow, window};
+use self::plan::{Ip, Length, TCP_FLAGS, UDP_CHECKSUM, fold, window};
 
 mod check;
+mod error;
 mod mtu;
 mod outer;
 mod plan;
-
-/// Most segments of one UDP GSO packet that is cut: `UDP_MAX_SEGMENTS` since Linux 6.9 (commit
-/// 1382e3b6a350, also in 6.8.8, 6.1 and other stable series). No more are merged than
-/// [`limits::UDP_GSO_SEGMENTS_MAX`].
-pub const UDP_SEGMENTS_MAX: u32 = 128;
-/// Most segments of one TCP GSO packet: 64 KiB in pieces of [`TCP_GSO_SIZE_MIN`]. It bounds the
-/// work that one packet can ask for.
-pub const TCP_SEGMENTS_MAX: u32 = limits::IP_LENGTH_MAX as u32 / TCP_GSO_SIZE_MIN as u32;
-/// Smallest payload of a TCP segment, in bytes: an MSS of 48 less 40 bytes of options. Linux raises
-/// smaller values to this one.
-pub const TCP_GSO_SIZE_MIN: u16 = 8;
-
-/// Why a packet cannot be segmented.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SegmentError {
-    /// It is an IP fragment.
-    Fragment,
-    /// Its headers are not of the protocols that [`Gso::kind`] names, or those of a tunnel not of
-    /// the one that its layout names.
-    Kind,
-    /// The header bytes end early, or contradict the layout.
-    Headers,
-    /// It has a source route that is not used up, and of which the final destination is not known:
-    /// other than IPv4 LSRR and SSRR and IPv6 routing types 0, 2 and 4, or malformed.
-    SourceRoute,
-    /// The IP packet is longer than the packet, a segment would be longer than 65 535 bytes, or the
-    /// two packets of a tunnel do not end together.
-    Length,
-    /// The UDP length is not that of the IP payload: no datagram, or one with a surplus area (RFC
-    /// 9868), which has no meaning on segments.
-    UdpLength,
-    /// More segments than [`TCP_SEGMENTS_MAX`] or [`UDP_SEGMENTS_MAX`].
-    TooManySegments,
-    /// SYN or RST on more than one segment.
-    TcpFlags,
-    /// A fixed IPv4 identification without DF (RFC 6864 §4: it must be unique), or over IPv6.
-    FixedId,
-    /// GRE with sequence numbers, which every packet of the tunnel would need a new one of. Linux
-    /// does not segment these either.
-    TunnelSequence,
-    /// There is no segment of this number.
-    Index,
-    /// A buffer is shorter than the headers.
-    Buffer,
-}
-
-impl SegmentError {
-    /// Every variant.
-    pub const ALL: &[Self] = &[
-        Self::Fragment,
-        Self::Kind,
-        Self::Headers,
-        Self::SourceRoute,
-        Self::Length,
-        Self::UdpLength,
-        Self::TooManySegments,
-        Self::TcpFlags,
-        Self::FixedId,
-        Self::TunnelSequence,
-        Self::Index,
-        Self::Buffer,
-    ];
-
-    /// The name under which a drop for this reason is counted.
-    #[must_use]
-    pub const fn reason(self) -> &'static str {
-        match self {
-            Self::Fragment => "segment_fragment",
-            Self::Kind => "segment_kind",
-            Self::Headers => "segment_headers",
-            Self::SourceRoute => "segment_source_route",
-            Self::Length => "segment_length",
-            Self::UdpLength => "segment_udp_length",
-            Self::TooManySegments => "segment_too_many",
-            Self::TcpFlags => "segment_tcp_flags",
-            Self::FixedId => "segment_fixed_id",
-            Self::TunnelSequence => "segment_tunnel_sequence",
-            Self::Index => "segment_index",
-            Self::Buffer => "segment_buffer",
-        }
-    }
-}
-
-impl fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("packet cannot be segmented: ")?;
-        f.write_str(self.reason())
-    }
-}
-
-impl core::error::Error for SegmentError {}
 
 /// What [`Segmenter::write_header`] stores in the transport checksum field.
 #[derive(Clone, Copy, Debug)]
@@ -236,52 +146,6 @@ pub struct Segmenter {
     /// Every segment but the last, and the last.
     lengths: [Length; 2],
     outer: Option<Outer>,
-}
-
-/// What is the same on all segments of one length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Length {
-    /// Transport header and payload.
-    l4_bytes: u16,
-    /// The IP length field.
-    ip_length: u16,
-    /// IPv4: sum of the header, identification and checksum aside.
-    ip_sum: u16,
-    /// TCP: data offset and flags, `first_flags` aside.
-    flags: u16,
-    /// Sum of the pseudo-header.
-    pseudo_sum: u16,
-    /// The same and the transport header, sequence number, first flags and checksum aside.
-    transport_sum: u16,
-}
-
-impl Length {
-    /// `pseudo_sum` is without its length, `transport_sum` that of
-    /// [`plan::transport_sum`].
-    fn new(
-        kind: GsoKind,
-        ip: &Ip,
-        pseudo_sum: u16,
-        transport_sum: u16,
-        l4_bytes: u32,
-        flags: u16,
-    ) -> Self {
-        let pseudo_sum = fold(u32::from(pseudo_sum) + l4_bytes);
-        // In UDP the length is in the header, too.
-        let own = if kind.is_tcp() {
-            u32::from(flags)
-        } else {
-            l4_bytes
-        };
-        Self {
-            l4_bytes: narrow(l4_bytes),
-            ip_length: narrow(ip.length(l4_bytes)),
-            ip_sum: ip.length_sum(l4_bytes),
-            flags,
-            pseudo_sum,
-            transport_sum: fold(u32::from(transport_sum) + u32::from(pseudo_sum) + own),
-        }
-    }
 }
 
 impl Segmenter {
@@ -639,17 +503,11 @@ pub fn finish_partial(sum_from_start: Sum, is_udp: bool) -> u16 {
     }
 }
 
-/// Offset of data offset and flags in the TCP header, 16 bits.
-const TCP_FLAGS: usize = 12;
 const TCP_FIN: u16 = 0x01;
-const TCP_SYN: u16 = 0x02;
-const TCP_RST: u16 = 0x04;
 const TCP_PSH: u16 = 0x08;
 const TCP_CWR: u16 = 0x80;
 /// Offset of the checksum in the TCP header.
 const TCP_CHECKSUM: u16 = 16;
-/// Offset of the checksum in the UDP header.
-const UDP_CHECKSUM: u16 = 6;
 
 #[cfg(test)]
 mod tests;

@@ -26,8 +26,12 @@ use core::hint::select_unpredictable;
 
 mod few;
 mod one;
+mod tally;
 #[cfg(test)]
 mod tests;
+
+pub use tally::Keyed;
+use tally::{COUNT_SHIFT, EMPTY, LEADER_MASK, ONE, Steps, Tabled, hash, is_torn, lay_out, leader};
 
 /// Items in one call at most: positions are kept in 16 bits, so that they stay in cache.
 pub const ITEMS_MAX: usize = 1 << 16;
@@ -38,19 +42,6 @@ pub const ITEMS_MAX: usize = 1 << 16;
 /// they are grouped, one lays out the groups, one moves. If the radix sort has to take over after
 /// the tally: one to see which digits differ, and two for each of eight digits.
 pub const PASSES_MAX: u32 = 3 + 1 + 2 * DIGITS;
-
-/// A key, and what it belongs to.
-///
-/// Items with equal keys belong together. `index` is the caller's: a position in an array of
-/// packets, usually. It is moved with its key and never looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct Keyed {
-    /// What is grouped by: a flow hash with its type, usually. Any value is allowed.
-    pub key: u64,
-    /// The caller's, as given.
-    pub index: u64,
-}
 
 /// Storage for [`group`], the caller's. What it contains before does not matter.
 #[derive(Debug)]
@@ -175,19 +166,11 @@ const RADIX: usize = 1 << (u64::BITS / DIGITS);
 const WORDS_MIN: usize = 2 * RADIX;
 /// Runs this long on average are moved as runs.
 const RUN: usize = 4;
-/// Where the number of items begins in a tally; no key has [`ITEMS_MAX`] items where a tally is
-/// made, because one key is not all there is.
-const COUNT_SHIFT: u32 = 16;
-/// One item in a tally.
-const ONE: u32 = 1 << COUNT_SHIFT;
-/// The part of a tally that says which unit leads.
-const LEADER_MASK: u32 = ONE - 1;
 /// Slots of the table for 33 to 64 units: a burst.
 const BURST_SLOTS: usize = table_len(64);
-/// A slot that is not taken. As a tally it would be all items of a group that the last item leads.
-const EMPTY: u32 = u32::MAX;
-
 const _: () = assert!(ITEMS_MAX - 1 == LEADER_MASK as usize);
+const _: () = assert!(words(few::ITEMS_MIN) >= few::WORDS);
+const _: () = assert!(words(few::MANY_ITEMS_MIN) >= few::WORDS_OF_MANY);
 
 /// Slots of a table for `units` units: at least four for each, so that few of them collide.
 #[inline]
@@ -196,30 +179,6 @@ const fn table_len(units: usize) -> usize {
         Some(n) => n.saturating_mul(4),
         None => usize::MAX,
     }
-}
-
-/// What was done, for tests: work that does not depend on the machine.
-#[derive(Clone, Copy, Debug, Default)]
-struct Steps {
-    /// Passes over the items, or over less.
-    passes: u32,
-    /// Slots that were found to belong to another key.
-    probes: usize,
-    /// There are few keys, and they were grouped as such.
-    few: bool,
-    /// The radix sort took over.
-    radix: bool,
-}
-
-/// How a table left the items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tabled {
-    /// They were grouped when they came.
-    Already,
-    /// They are grouped, in the spare items.
-    Moved,
-    /// Untouched: too many keys, or too many of them share a slot.
-    Refused,
 }
 
 #[inline]
@@ -438,42 +397,6 @@ impl<'a> Work<'a> {
     }
 }
 
-#[inline(always)]
-const fn leader(tally: u32) -> usize {
-    (tally & LEADER_MASK) as usize
-}
-
-/// Turns the counts of groups into places, of which the first is 0.
-#[inline(always)]
-fn lay_out(counts: &mut [u32]) {
-    /// Units that are asked at once whether one of them leads a group: with few groups, most
-    /// blocks have none.
-    const BLOCK: usize = 16;
-    let mut next = 0;
-    let mut lay_out = |counts: &mut [u32]| {
-        for count in counts {
-            let place = next;
-            next += *count;
-            *count = place;
-        }
-    };
-    let (blocks, rest) = counts.as_chunks_mut::<BLOCK>();
-    for block in blocks {
-        if block.iter().fold(0, |all, count| all | count) != 0 {
-            lay_out(block);
-        }
-    }
-    lay_out(rest);
-}
-
-/// Whether a group is not all in one piece: whether a unit that does not lead is behind one of
-/// another group. Where arrivals are mixed, that is seen early.
-fn is_torn(tallies: &[u32]) -> bool {
-    tallies
-        .windows(2)
-        .any(|pair| pair[1] >> COUNT_SHIFT != 0 && leader(pair[0]) != leader(pair[1]))
-}
-
 /// Where the items of a unit start.
 #[inline(always)]
 fn start<const RUNS: bool>(starts: &[u32], unit: usize) -> usize {
@@ -521,13 +444,6 @@ fn probe<const RUNS: bool>(
 /// How many slots may be found to be another key's.
 const fn probes_max(items: usize) -> usize {
     4 * items + 128
-}
-
-/// The top bits of a product mix all the bits below them. The multiplier is 2^64 divided by the
-/// golden ratio (Knuth, volume 3, 6.4).
-#[inline(always)]
-const fn hash(key: u64, shift: u32) -> usize {
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> shift) as usize
 }
 
 /// Sorts by key, least significant digit first: stable, and as long for any keys. Returns the half

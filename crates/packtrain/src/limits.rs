@@ -65,6 +65,9 @@ pub const TX_REST_MAX: Duration = Duration::from_millis(1);
 /// Packets up to this length that have a large frame for themselves are copied to a small one: as
 /// iflib does with what is alone in its buffer (`IFLIB_RX_COPY_THRESH`).
 pub const RX_COPY_BREAK_BYTES: usize = 128;
+/// Large frames that an RX queue posts to receive whole packets: a burst, so that a poll of packets
+/// that no small frame holds ends by its budget. Those that are never used cost no memory.
+pub const RX_LARGE_POSTED: usize = BURST_PACKETS_MAX;
 /// Packets that the coalescing stage of an RX queue holds at most, counted as they came; with one
 /// more burst, all of them are handed on. Also the flows that it can hold at once.
 pub const COALESCE_PACKETS_MAX: usize = 1024;
@@ -82,8 +85,8 @@ pub const RING_SLOTS_MAX: usize = 32_768;
 /// Packets that the ring in front of a shared TX queue holds: eight bursts, twice what a producer
 /// drains for others before it abdicates.
 pub const TX_RING_PACKETS: usize = 512;
-/// Slots of the ring in front of a shared TX queue that are reserved for each lane: a burst, so that
-/// applications that send all the time cannot stop forwarding.
+/// Slots of the ring in front of a shared TX queue that are reserved for each lane: a burst, so
+/// that applications that send all the time cannot stop forwarding.
 pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;

@@ -18,6 +18,8 @@ mod work;
 
 pub use work::{Demand, Path, PathKind, PlannedPart};
 
+use work::Queues;
+
 #[cfg(test)]
 mod tests;
 
@@ -198,6 +200,39 @@ pub struct Plan {
     pub workers: Vec<Vec<PlannedPart>>,
     /// What the ports had to say about themselves.
     pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// The port that packets of a direction go to: the other one, or, with one port, the same.
+    #[must_use]
+    pub const fn egress(&self, direction: usize) -> usize {
+        self.attach.len() - 1 - direction
+    }
+
+    /// Whether each direction of a pair of queues has lanes of its own, since a port hands over
+    /// large packets: while one of them is copied or cut, packets of the other direction do not
+    /// wait. Else one worker has both, and costs less for each byte.
+    #[must_use]
+    pub fn worker_per_direction(&self) -> bool {
+        let large = Features::TSO | Features::USO;
+        let mut attached = self.attach.iter();
+        attached.any(|port| !port.rx.intersection(large).is_empty())
+    }
+
+    /// The plan, with paths and workers for `demand`.
+    #[must_use]
+    pub fn working(mut self, demand: &Demand) -> Self {
+        let ports = self.work.iter().zip(&demand.senders);
+        let paths = ports.map(|(config, &senders)| Path::new(config, demand.dispatch, senders));
+        self.paths = paths.collect();
+        let queues = Queues {
+            counts: self.attach.iter().map(|attach| attach.queues).collect(),
+            shared: self.paths.iter().map(|path| path.kind == PathKind::Shared).collect(),
+            per_direction: self.worker_per_direction(),
+        };
+        self.workers = queues.place(demand.cpus);
+        self
+    }
 }
 
 /// Two ports cannot be joined: one sentence with what, why and what to do.

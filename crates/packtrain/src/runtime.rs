@@ -287,15 +287,24 @@ mod tests {
         assert!(!wakeup.notify(), "it is awake: no system call");
         assert!(!worker.try_sleep());
         let began = worker.begin();
-        assert_eq!((began.slept, began.notified, began.syscalls), (false, true, 0));
+        assert_eq!(
+            (began.slept, began.notified, began.syscalls),
+            (false, true, 0)
+        );
         assert!(worker.try_sleep());
         assert!(wakeup.notify(), "it sleeps");
         assert!(!wakeup.notify(), "once is enough");
         let began = worker.begin();
-        assert_eq!((began.slept, began.notified, began.syscalls), (true, true, 1));
+        assert_eq!(
+            (began.slept, began.notified, began.syscalls),
+            (true, true, 1)
+        );
         assert!(!wakeup.notifier().clear(), "it was cleared");
         let began = worker.begin();
-        assert_eq!((began.slept, began.notified, began.syscalls), (false, false, 0));
+        assert_eq!(
+            (began.slept, began.notified, began.syscalls),
+            (false, false, 0)
+        );
     }
 
     #[test]
@@ -303,7 +312,10 @@ mod tests {
         let mut worker = sleeper();
         assert!(worker.try_sleep());
         let began = worker.begin();
-        assert_eq!((began.slept, began.notified, began.syscalls), (true, false, 0));
+        assert_eq!(
+            (began.slept, began.notified, began.syscalls),
+            (true, false, 0)
+        );
         assert!(worker.try_sleep());
     }
 

@@ -159,7 +159,7 @@ fn loops_wait_for_a_slow_device() {
     let drives: [(&str, Drive); 2] = [("poll_loop", drive_poll), ("tokio_loop", drive_tokio)];
     for (name, drive) in drives {
         let (near, far) = UnixDatagram::pair().unwrap();
-        let (mut cable, mut source) = (Cable::new("cable0", near).unwrap(), source(Some(FRAMES)));
+        let (mut cable, mut source) = (Cable("cable0".into(), near), source(Some(FRAMES)));
         let plan = plan(&side(&source), &side(&cable)).unwrap();
         let arena = Arena::new(arena_config(&plan)).unwrap();
         let joined = join(&mut source, &mut cable, &plan, &arena, None, || Forward).unwrap();
@@ -258,7 +258,7 @@ struct Plugged {
 fn plug(_seed: u64) -> Result<Plugged, Skip> {
     let (near, far) = UnixDatagram::pair().unwrap();
     far.set_nonblocking(true).unwrap();
-    let cable = Cable::new("cable0", near).unwrap();
+    let cable = Cable("cable0".into(), near);
     Ok(Plugged { cable, far })
 }
 

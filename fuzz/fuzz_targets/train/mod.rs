@@ -26,7 +26,7 @@ const PACKETS_MAX: usize = 200;
 /// Packets given at once.
 const BURST_MAX: usize = 64;
 /// Flows that are held already, in a crowd: above what is looked for without fetching ahead
-/// (`IN_CACHE` in `coalesce/ahead.rs`).
+/// (`IN_CACHE` in `coalesce/inner.rs`).
 const CROWD: usize = 2048 + 300;
 /// Entries and places in the queue there.
 const CROWD_ROOM: u32 = 4096;

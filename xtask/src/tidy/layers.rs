@@ -3,7 +3,8 @@
 //! Only paths that begin with `crate`, `super` or `self` are read: what crosses crates is cargo's
 //! to check. Test code is exempt.
 
-use super::Breach;
+use super::breach::Breach;
+use super::paths::{self, Named, module_path};
 use super::source::{Kind, Source, Token};
 use super::tree::Tree;
 
@@ -24,7 +25,7 @@ const LAYERS: &[Layers] = &[
                 ],
             ),
             (3, &["packet", "replay", "policy"]),
-            (4, &["driver"]),
+            (4, &["driver", "runtime"]),
             (6, &["plan"]),
             (7, &["queue"]),
             (8, &["port"]),
@@ -94,6 +95,21 @@ const POLICY_NEVER_NAMES: &[&str] = &[
 /// Files of the policies that read files: data for a decision, once, below a folder they are given.
 const POLICY_READERS: &[&str] = &["policy/topology.rs"];
 
+/// The state machine of a worker's thread: pure as a policy is.
+const SHELL: &str = "engine/shell.rs";
+
+/// The files of the engine that run threads, wait and spin.
+const ENGINE_THREADS: &[&str] = &["thread", "sys"];
+
+/// The files of the engine that leave it to [`ENGINE_THREADS`].
+const ENGINE_WITHOUT_THREADS: &[&str] = &[
+    "session", "assemble", "settings", "worker", "lane", "path", "shared", "drain", "space",
+    "handle", "flows", "handler", "control", "shell", "intake", "ledger", "snapshot", "error",
+];
+
+/// What they do not name, beside `std::thread`.
+const WAITING: &[&str] = &["spin_loop", "park"];
+
 /// Pairs (who, whom) that are forbidden although the layers would allow them.
 const NEVER: &[(&str, &str)] = &[("engine", "port")];
 
@@ -116,15 +132,9 @@ const WHY_LAYERS: &str = "imports point down only, so that each layer can be rea
 const WHY_PORT: &str = "a driver author needs to know nothing but the driver contract";
 const WHY_POLICY: &str =
     "a policy does the same in a worker and in a simulation, for the same numbers";
+const WHY_THREADS: &str =
+    "all but the thread of a worker runs on an event loop and in virtual time as well";
 const WHY_LIBC: &str = "system calls live in few files, beside the unsafe code they need";
-
-/// A path that code names, from the root of its crate.
-#[derive(Debug, PartialEq, Eq)]
-struct Import {
-    line: usize,
-    path: Vec<String>,
-    is_macro: bool,
-}
 
 /// The import rules.
 pub fn check(tree: &Tree) -> Vec<Breach> {
@@ -138,9 +148,21 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
             }
         }
     }
+    // Where it is missing, the engine is the one that had no such file.
+    let has_thread = tree
+        .sources()
+        .any(|(path, _)| path.strip_prefix(FRAMEWORK) == Some("engine/thread.rs"));
     for (path, source) in tree.product_sources(FRAMEWORK) {
         breaches.extend(check_libc(path, source));
-        breaches.extend(check_policy_names(path, source));
+        let Some(inside) = path.strip_prefix(FRAMEWORK) else {
+            continue;
+        };
+        if is_policy(inside) || inside == SHELL && has_thread {
+            breaches.extend(check_pure_names(path, source));
+        }
+        if has_thread && leaves_threads_to_others(inside) {
+            breaches.extend(check_thread_names(path, source));
+        }
     }
     breaches
 }
@@ -164,7 +186,8 @@ fn check_file(
         return;
     };
     let is_framework = layers.source == FRAMEWORK;
-    for import in imports(&source.product_tokens(), module) {
+    let named = paths::named(&source.product_tokens(), module);
+    for import in named.iter().filter(|named| named.is_rooted) {
         let written = format!("crate::{}", import.path.join("::"));
         let Some(to) = import.path.first() else {
             continue;
@@ -179,9 +202,9 @@ fn check_file(
                 ));
             }
         } else if is_framework && top == "port" {
-            breaches.extend(check_port_import(module, &import, &written, breach));
-        } else if is_framework && top == "policy" && !may(POLICY_MAY_IMPORT, &import) {
-            let allowed = named(POLICY_MAY_IMPORT);
+            breaches.extend(check_port_import(module, import, &written, breach));
+        } else if is_framework && top == "policy" && !may(POLICY_MAY_IMPORT, import) {
+            let allowed = listed(POLICY_MAY_IMPORT);
             breaches.push(breach(
                 format!("a policy imports `{written}`"),
                 WHY_POLICY,
@@ -204,20 +227,20 @@ fn check_file(
 }
 
 /// Whether a path begins as one of `allowed`.
-fn may(allowed: &[&[&str]], import: &Import) -> bool {
+fn may(allowed: &[&[&str]], import: &Named) -> bool {
     allowed.iter().any(|prefix| {
         import.path.len() >= prefix.len() && prefix.iter().zip(&import.path).all(|(a, b)| a == b)
     })
 }
 
-fn named(paths: &[&[&str]]) -> String {
+fn listed(paths: &[&[&str]]) -> String {
     let paths: Vec<String> = paths.iter().map(|path| path.join("::")).collect();
     paths.join(", ")
 }
 
 fn check_port_import(
     module: &[String],
-    import: &Import,
+    import: &Named,
     written: &str,
     breach: impl Fn(String, &'static str, &str) -> Breach,
 ) -> Option<Breach> {
@@ -225,7 +248,7 @@ fn check_port_import(
         return Some(breach(
             format!("a port imports `{written}`"),
             WHY_PORT,
-            &format!("use only {}", named(PORT_MAY_IMPORT)),
+            &format!("use only {}", listed(PORT_MAY_IMPORT)),
         ));
     }
     let names_sys = import.path.get(1).is_some_and(|name| name == "sys");
@@ -274,29 +297,67 @@ fn check_libc(path: &str, source: &Source) -> Option<Breach> {
     ))
 }
 
-/// The first name in a policy that has no place there, and any call of a `now()`.
-fn check_policy_names(path: &str, source: &Source) -> Option<Breach> {
-    let inside = path.strip_prefix(FRAMEWORK)?;
-    if !inside.starts_with("policy/") && inside != "policy.rs" || POLICY_READERS.contains(&inside) {
-        return None;
-    }
+fn is_policy(inside: &str) -> bool {
+    let is_below = inside.starts_with("policy/") || inside == "policy.rs";
+    is_below && !POLICY_READERS.contains(&inside)
+}
+
+fn leaves_threads_to_others(inside: &str) -> bool {
+    let name = inside
+        .strip_prefix("engine/")
+        .and_then(|file| file.strip_suffix(".rs"));
+    name.is_some_and(|name| ENGINE_WITHOUT_THREADS.contains(&name))
+}
+
+/// The first name that has no place in a pure file, and any call of a `now()`.
+fn check_pure_names(path: &str, source: &Source) -> Option<Breach> {
     let tokens = source.product_tokens();
     let names = |token: &Token| POLICY_NEVER_NAMES.iter().any(|word| token.is_word(word));
     let is_now = |at: usize| {
-        tokens[at].is_word("now")
-            && at.checked_sub(1).and_then(|i| kind_at(&tokens, i)) == Some(&Kind::PathSep)
+        let before = at.checked_sub(1).and_then(|i| tokens.get(i));
+        tokens[at].is_word("now") && before.is_some_and(|t| t.kind == Kind::PathSep)
     };
     let at = (0..tokens.len()).find(|&at| names(&tokens[at]) || is_now(at))?;
     let Kind::Word(word) = &tokens[at].kind else {
         return None;
     };
+    let part = if path.ends_with(SHELL) {
+        "the shell"
+    } else {
+        "a policy"
+    };
     Some(Breach::new(
         path,
         tokens[at].line,
-        format!("a policy names `{word}`"),
+        format!("{part} names `{word}`"),
         WHY_POLICY,
         "compute in integers, and take what is to be known as an argument",
     ))
+}
+
+/// The first name in a file of the engine that belongs to the thread of a worker.
+fn check_thread_names(path: &str, source: &Source) -> Option<Breach> {
+    let tokens = source.product_tokens();
+    let threads = paths::named(&tokens, &[])
+        .into_iter()
+        .filter(|named| {
+            named
+                .path
+                .starts_with(&["std".to_owned(), "thread".to_owned()])
+        })
+        .map(|named| (named.line, "std::thread"));
+    let waiting = tokens.iter().filter_map(|token| {
+        let word = WAITING.iter().find(|word| token.is_word(word))?;
+        Some((token.line, *word))
+    });
+    let (line, name) = threads.chain(waiting).min()?;
+    let files: Vec<String> = ENGINE_THREADS
+        .iter()
+        .map(|name| format!("engine/{name}.rs"))
+        .collect();
+    let fix = format!("leave it to {}", files.join(" or "));
+    let what = format!("names `{name}`");
+    Some(Breach::new(path, line, what, WHY_THREADS, &fix))
 }
 
 fn layer_of(layers: &Layers, module: &str) -> Option<u8> {
@@ -305,142 +366,4 @@ fn layer_of(layers: &Layers, module: &str) -> Option<u8> {
         .iter()
         .find(|(_, names)| names.contains(&module))
         .map(|(layer, _)| *layer)
-}
-
-/// `port/sys/tun.rs` is `port::sys::tun`; `lib.rs` and `main.rs` are the root.
-fn module_path(file: &str) -> Vec<String> {
-    let stem = file.strip_suffix(".rs").unwrap_or(file);
-    let mut parts: Vec<String> = stem.split('/').map(str::to_owned).collect();
-    let is_root = parts.len() == 1 && ["lib", "main"].contains(&parts[0].as_str());
-    if is_root || parts.last().is_some_and(|last| last == "mod") {
-        parts.pop();
-    }
-    parts
-}
-
-/// Every path of `tokens` that begins at `crate`, `super` or `self`, in `use` trees and elsewhere.
-fn imports(tokens: &[Token], module: &[String]) -> Vec<Import> {
-    let mut found = Vec::new();
-    let mut here = module.to_vec();
-    let mut depth = 0_usize;
-    let mut inline_modules: Vec<usize> = Vec::new();
-    let mut i = 0;
-    while i < tokens.len() {
-        match &tokens[i].kind {
-            Kind::Sign('{') => depth += 1,
-            Kind::Sign('}') => {
-                depth = depth.saturating_sub(1);
-                if inline_modules.last() == Some(&depth) {
-                    inline_modules.pop();
-                    here.pop();
-                }
-            }
-            Kind::Word(word) if word == "mod" => {
-                // In a macro the module's name may be one of its parameters.
-                let at = i + usize::from(kind_at(tokens, i + 1) == Some(&Kind::Sign('$')));
-                if let (Some(Kind::Word(name)), Some(Kind::Sign('{'))) =
-                    (kind_at(tokens, at + 1), kind_at(tokens, at + 2))
-                {
-                    inline_modules.push(depth);
-                    here.push(name.clone());
-                }
-            }
-            Kind::Word(word) if starts_path(tokens, i) => {
-                let mut base = match word.as_str() {
-                    "crate" => Vec::new(),
-                    "self" => here.clone(),
-                    _ => parent(&here),
-                };
-                i += 2;
-                while tokens.get(i).is_some_and(|t| t.is_word("super"))
-                    && kind_at(tokens, i + 1) == Some(&Kind::PathSep)
-                {
-                    base = parent(&base);
-                    i += 2;
-                }
-                i = read_tree(tokens, i, &base, &mut found);
-                continue;
-            }
-            _ => {}
-        }
-        i += 1;
-    }
-    found
-}
-
-fn parent(module: &[String]) -> Vec<String> {
-    module[..module.len().saturating_sub(1)].to_vec()
-}
-
-fn kind_at(tokens: &[Token], at: usize) -> Option<&Kind> {
-    tokens.get(at).map(|token| &token.kind)
-}
-
-fn starts_path(tokens: &[Token], at: usize) -> bool {
-    let is_start = ["crate", "super", "self"]
-        .iter()
-        .any(|word| tokens[at].is_word(word));
-    let before = at.checked_sub(1).and_then(|i| tokens.get(i));
-    // `pub(in crate::x)` names who may look in, it imports nothing.
-    let is_visibility =
-        before.is_some_and(|token| token.is_word("in")) && at >= 2 && tokens[at - 2].is_sign('(');
-    let continues = before.is_some_and(|token| token.kind == Kind::PathSep);
-    is_start && !is_visibility && !continues && kind_at(tokens, at + 1) == Some(&Kind::PathSep)
-}
-
-/// Reads a use tree or a plain path that begins at `at` below `base`; returns the index after it.
-fn read_tree(tokens: &[Token], at: usize, base: &[String], found: &mut Vec<Import>) -> usize {
-    let Some(token) = tokens.get(at) else {
-        return at;
-    };
-    match &token.kind {
-        Kind::Sign('{') => {
-            let mut i = at + 1;
-            while let Some(token) = tokens.get(i) {
-                match &token.kind {
-                    Kind::Sign('}') => return i + 1,
-                    Kind::Sign('*' | '{') | Kind::Word(_) => i = read_tree(tokens, i, base, found),
-                    _ => i += 1,
-                }
-            }
-            i
-        }
-        Kind::Word(word) => {
-            let mut path = base.to_vec();
-            if word != "self" {
-                path.push(word.clone());
-            }
-            if kind_at(tokens, at + 1) == Some(&Kind::PathSep)
-                && matches!(
-                    kind_at(tokens, at + 2),
-                    Some(Kind::Word(_) | Kind::Sign('{' | '*'))
-                )
-            {
-                return read_tree(tokens, at + 2, &path, found);
-            }
-            let is_macro = kind_at(tokens, at + 1) == Some(&Kind::Sign('!'));
-            found.push(Import {
-                line: token.line,
-                path,
-                is_macro,
-            });
-            // The name after `as` is ours, not an import.
-            if tokens.get(at + 1).is_some_and(|t| t.is_word("as")) {
-                at + 3
-            } else {
-                at + 1
-            }
-        }
-        Kind::Sign('*') => {
-            let mut path = base.to_vec();
-            path.push("*".to_owned());
-            found.push(Import {
-                line: token.line,
-                path,
-                is_macro: false,
-            });
-            at + 1
-        }
-        _ => at,
-    }
 }

@@ -1,6 +1,6 @@
 //! Every crate of the workspace obeys the workspace's lints.
 
-use super::Breach;
+use super::breach::Breach;
 use super::tree::Tree;
 
 const ROOT: &str = "Cargo.toml";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::Breach;
+use super::breach::Breach;
 use super::source::{Source, Token};
 use super::tree::Tree;
 

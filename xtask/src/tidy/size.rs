@@ -1,6 +1,6 @@
 //! Files that fit into a head, lines that fit into a window.
 
-use super::Breach;
+use super::breach::Breach;
 use super::tree::Tree;
 
 /// Lines that a source file may have without its tests.

@@ -1,6 +1,6 @@
 //! Words that mark unfinished work, and names that say nothing.
 
-use super::Breach;
+use super::breach::Breach;
 use super::source::{Kind, Source};
 use super::tree::Tree;
 

@@ -16,7 +16,7 @@ mod statistics;
 use arguments::{Arguments, USAGE};
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
-use packtrain_lab::{baseline, netns, rootless};
+use packtrain_lab::{baseline, rootless, tap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         eprintln!("tap_forward: {missing}");
         return ExitCode::from(3);
     }
-    if let Err(missing) = netns::available() {
+    if let Err(missing) = tap::available() {
         eprintln!("tap_forward: {missing}");
         return ExitCode::from(3);
     }

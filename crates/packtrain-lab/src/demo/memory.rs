@@ -1,7 +1,9 @@
 //! The demonstration where no namespace can be had: two simulated NICs in memory, and generated
 //! TCP and UDP trains between them. The forwarder, the checks and the table are the same.
 
-use super::{DemoError, Moved, Options, Row, Setting, SettingReport, forward, settle};
+use super::error::DemoError;
+use super::report::{Options, Row, Setting, SettingReport};
+use super::session::{Moved, forward, settle};
 use crate::sys;
 use crate::traffic::payload::Pattern;
 use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features};
@@ -202,7 +204,7 @@ fn block_in(arena: &Arena, pattern: &Pattern) -> Result<Packet, PacketError> {
 
 struct Transfer<'a> {
     stream: Stream,
-    session: &'a Session<Sim, Sim>,
+    session: &'a Session,
     pattern: &'a Pattern,
     /// The stream of the pattern that it sends.
     number: u32,

@@ -1,6 +1,8 @@
 //! The demonstration with real kernels: two namespaces, a TAP in each, sockets inside.
 
-use super::{DemoError, Moved, Options, Row, Setting, SettingReport, forward, settle};
+use super::error::DemoError;
+use super::report::{Options, Row, Setting, SettingReport};
+use super::session::{Moved, forward, settle};
 use crate::error::LabError;
 use crate::netns;
 use crate::topology::{Settings, Side, TwoHosts};

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use super::payload::{Pattern, StreamHash, combine};
-use super::{
-    Calls, Datagrams, End, QUANTUM, Transfer, TransferReport, Watch, Way, first_error, is_pause,
-};
+use super::payload::{Datagrams, Pattern, StreamHash, combine};
+use super::transfer::{Calls, Transfer, TransferReport};
+use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
 use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::netns::Netns;

@@ -8,10 +8,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::payload::{DatagramCheck, Datagrams, Pattern, datagram_hash};
-use super::{
-    Calls, End, QUANTUM, TRAIN_BYTES_MAX, Transfer, TransferReport, Watch, Way, first_error,
-    is_pause,
-};
+use super::transfer::{Calls, TRAIN_BYTES_MAX, Transfer, TransferReport};
+use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
 use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::sys;

@@ -19,9 +19,8 @@
 mod losses;
 
 use losses::{Kind, Losses, Reference, dropped_by_tcp};
-use packtrain::driver::{DeviceCounters, Features, PortConfig};
+use packtrain::driver::{DeviceCounters, Features, Port, PortConfig};
 use packtrain::engine::{PortSnapshot, Report, Session};
-use packtrain::plan::{Side as PlanSide, plan};
 use packtrain::port::AnyPort;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::wrap::Vlan;
@@ -291,13 +290,12 @@ fn run(case: Case) -> Result<Accounts, LabError> {
     })
 }
 
-fn forward(case: Case, a: Tap, b: Tap) -> Session<AnyPort, AnyPort> {
+fn forward(case: Case, a: Tap, b: Tap) -> Session {
     let port = |tap| match case.tagged {
         true => AnyPort::Vlan(Box::new(Vlan::single(AnyPort::Tap(tap), VLAN))),
         false => AnyPort::Tap(tap),
     };
-    let (a, b) = (port(a), port(b));
-    let side = |port: &AnyPort, offload| {
+    let side = |tap, offload| {
         let config = PortConfig {
             offload,
             segments: case.segments,
@@ -306,11 +304,14 @@ fn forward(case: Case, a: Tap, b: Tap) -> Session<AnyPort, AnyPort> {
             coalesce: packtrain::driver::Coalesce::Auto,
             ..PortConfig::default()
         };
-        PlanSide::of(port, config)
+        Port {
+            driver: port(tap),
+            config,
+        }
     };
-    let plan = plan(&side(&a, OFFLOADS[case.a].1), &side(&b, OFFLOADS[case.b].1));
-    let plan = plan.unwrap_or_else(|error| panic!("{case}: {error}"));
-    Session::forward(a, b, &plan, None).unwrap_or_else(|error| panic!("{case}: {error}"))
+    let (a, b) = (side(a, OFFLOADS[case.a].1), side(b, OFFLOADS[case.b].1));
+    let session = Session::between(a, b).start();
+    session.unwrap_or_else(|error| panic!("{case}: {error}"))
 }
 
 /// Counts of a moment at which nothing was on its way.
@@ -353,7 +354,7 @@ impl Quiet {
 /// Waits until the forwarder has taken all that the kernels sent, and `enough` is true: an
 /// interface counts a packet as sent when we read it, so only TCP knows what still waits there.
 fn settle(
-    session: &Session<AnyPort, AnyPort>,
+    session: &Session,
     hosts: &TwoHosts,
     case: Case,
     before: &[Counters; 2],
@@ -372,9 +373,9 @@ fn settle(
             ports[port].rx_total().packets == links[port].tx_packets
                 && ports[port].tx_total().packets == links[port].rx_packets
         });
-        let wire_packets = ports.each_ref().map(|port| port.rx_total().wire_packets);
-        let transmitted = ports.each_ref().map(|port| {
-            let tx = port.tx_total();
+        let wire_packets = [0, 1].map(|port: usize| ports[port].rx_total().wire_packets);
+        let transmitted = [0, 1].map(|port: usize| {
+            let tx = ports[port].tx_total();
             [tx.packets, tx.wire_packets]
         });
         let now = Quiet {
@@ -459,7 +460,7 @@ fn check_tcp(case: Case, accounts: &Accounts) {
 }
 
 /// Whether the offloads and the segment limit were really exercised.
-fn check_work(case: Case, ports: &[PortSnapshot; 2]) {
+fn check_work(case: Case, ports: &[PortSnapshot]) {
     let offered = [OFFLOADS[case.a].1, OFFLOADS[case.b].1];
     for (from, to) in [(0, 1), (1, 0)] {
         let (rx, tx) = (ports[from].rx_total(), ports[to].tx_total());

@@ -12,8 +12,8 @@ use core::arch::aarch64::{
 use core::mem::MaybeUninit;
 use core::{ptr, slice};
 
-use super::select::Level;
-use super::{add_around, scalar};
+use super::level::Level;
+use super::scalar::{self, add_around};
 
 /// Sum of the words of at most `BLOCK_BYTES`; `None` if another level is asked for.
 #[inline]

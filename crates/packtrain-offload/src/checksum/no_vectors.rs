@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use super::select::Level;
+use super::level::Level;
 
 /// Always `None`.
 #[inline]

@@ -1,6 +1,9 @@
 //! The portable implementation, and the short path that all others share.
 
-use super::add_around;
+/// The longest piece in bytes that [`Sum::add`](super::Sum::add) sums without choosing an
+/// implementation: every header without its options, most with them, and small packets.
+pub const SHORT_BYTES_MAX: usize = 127;
+
 const LANES: usize = 4;
 
 /// Sum of the words of at most `BLOCK_BYTES` as they lie in memory, the last one padded with a zero
@@ -42,7 +45,7 @@ const fn halves(word: u64) -> u64 {
 /// unrolled.
 #[inline(always)]
 pub(super) fn sum_short(bytes: &[u8]) -> u64 {
-    const { assert!(super::SHORT_BYTES_MAX < 128) };
+    const { assert!(SHORT_BYTES_MAX < 128) };
     let (mut total, mut rest) = (0, bytes);
     if let Some((words, after)) = rest.split_first_chunk::<64>() {
         total = add_chain(total, words.as_chunks::<8>().0);
@@ -115,4 +118,12 @@ fn below_8(bytes: &[u8]) -> u64 {
         }
     };
     word.to_le()
+}
+
+/// Adds with the carry brought around. 0xFFFF divides 2^64 - 1, so this keeps the residue.
+#[inline]
+pub(super) const fn add_around(a: u64, b: u64) -> u64 {
+    let (sum, carry) = a.overflowing_add(b);
+    // After a carry the sum is at most 2^64 - 2: this cannot overflow.
+    sum + carry as u64
 }

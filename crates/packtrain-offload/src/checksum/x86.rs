@@ -26,8 +26,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, Ordering};
 use core::{ptr, slice};
 
-use super::select::Level;
-use super::{add_around, scalar};
+use super::level::Level;
+use super::scalar::{self, add_around};
 
 // Each asks the processor and XCR0 once; constant where the compiler may assume the features.
 cpufeatures::new!(avx512_found, "avx512f", "avx512bw");

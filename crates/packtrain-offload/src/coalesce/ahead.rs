@@ -5,19 +5,13 @@
 //! after the other, so that each step has as long as several packets take. Nothing but time depends
 //! on what the steps find.
 
-use super::Done;
+use super::done::Done;
+use super::flush::STEP;
 use super::packet::Packet;
 use super::parse;
 use super::shape::Shape;
-use super::stats::FlushReason;
-use super::table::Table;
-use super::work::{Core, Work, emit};
-use crate::prefetch;
+use super::work::Work;
 
-/// Entries that are in the nearer caches anyway, with all that belongs to them.
-pub(super) const IN_CACHE: u32 = 2048;
-/// Packets between one step and the next, at most.
-const STEP: usize = 8;
 /// Packets in the pipeline: a power of two, more than three steps.
 const SLOTS: usize = 32;
 const _: () = assert!(SLOTS > 3 * STEP && SLOTS.is_power_of_two());
@@ -119,58 +113,6 @@ impl<P: Packet> Work<'_, P> {
             && let Some(held) = &self.table.entries[index as usize].packet
         {
             held.prefetch();
-        }
-    }
-}
-
-impl<P: Packet> Table<'_, P> {
-    /// Everything that is held, oldest first.
-    #[inline(always)]
-    pub(super) fn flush_all(
-        &mut self,
-        core: &mut Core,
-        reason: FlushReason,
-        sink: &mut impl FnMut(P, &Done),
-    ) {
-        if core.ring.live() > core.near {
-            return self.flush_all_ahead(core, reason, sink);
-        }
-        while let Some((state, packet)) = self.take_oldest(&mut core.ring) {
-            emit(core, state, packet, reason, sink);
-        }
-    }
-
-    #[inline(never)]
-    fn flush_all_ahead(
-        &mut self,
-        core: &mut Core,
-        reason: FlushReason,
-        sink: &mut impl FnMut(P, &Done),
-    ) {
-        let capacity = self.entries.len();
-        let after = |index: u32, steps: usize| {
-            let index = index as usize + steps * STEP;
-            if index < capacity {
-                index
-            } else {
-                index - capacity
-            }
-        };
-        while let Some(index) = self.oldest(&mut core.ring) {
-            // More than `IN_CACHE` entries are more than two steps.
-            let two = &self.entries[after(index, 2) % capacity];
-            self.prefetch_slot(two);
-            if let Some(packet) = &two.packet {
-                packet.prefetch();
-            }
-            if let Some(packet) = &self.entries[after(index, 1) % capacity].packet {
-                let head = packet.head();
-                prefetch::read(head);
-                prefetch::read(&head[head.len().min(64)..]);
-            }
-            if let Some((state, packet)) = self.take(&mut core.ring, index) {
-                emit(core, state, packet, reason, sink);
-            }
         }
     }
 }

@@ -1,12 +1,13 @@
 //! One held packet, alone or merged.
 
-use super::parse::{self, Parsed, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, array, load16, load32, store16};
-use super::shape::Shape;
+use super::header::{TCP_CWR, TCP_FIN, TCP_PSH, WIDE, array, load16, load32, store16};
+use super::parse::Parsed;
+use super::shape::{Shape, places};
 use crate::checksum::Sum;
 
 /// Header bytes that are kept in the entry, so that comparing does not touch the held packet.
 /// An entry is two cache lines so; headers that are longer are read from the packet itself.
-pub(super) const TEMPLATE_BYTES: usize = 88;
+pub(super) const TEMPLATE_BYTES: usize = WIDE;
 
 /// How the IPv4 identification goes on from packet to packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +142,7 @@ impl State {
     /// fastest. Nothing is decided by it.
     #[inline(always)]
     pub(super) fn awaits(&self, shape: Shape, head: &[u8; WIDE]) -> bool {
-        let (kind, _, transport) = parse::places(shape);
+        let (kind, _, transport) = places(shape);
         if kind.is_tcp() {
             u32::from_be_bytes(array(head, transport + 4)) == self.next_seq
         } else {

@@ -1,12 +1,14 @@
 //! The last thing that happens to a merged packet: its headers are made to say what it is.
 
+use super::config::{Config, Finish, Semantics};
+use super::done::Merged;
 use super::entry::{Ids, State};
+use super::header::{TCP_CWR, WIDE, array, load16, store16};
+use super::mask::Recent;
 use super::packet::Packet;
-use super::parse::{TCP_CWR, WIDE, array, load16, places, store16};
 use super::rules::Fields;
-use super::shape::{Recent, Shape};
+use super::shape::{Shape, places};
 use super::stats::FlushReason;
-use super::{Config, Finish, Merged, Semantics};
 use crate::checksum::{self, Sum};
 use crate::layout::{IpProtocol, Layout};
 use crate::offload::{ChecksumState, Ecn, Gso, GsoKind};

@@ -49,10 +49,19 @@
 //! on, is no more than a step for each that was begun. Nothing is allocated. What is held is
 //! bounded by [`Config::flows`] and comes out with one [`Coalescer::flush`]. An entry is evicted
 //! only when all are in use, or all slots of its set.
+//!
+//! [`Layout::parse`]: crate::layout::Layout::parse
+//! [`ChecksumState::None`]: crate::offload::ChecksumState::None
 
 mod ahead;
+mod config;
+mod done;
 mod entry;
 mod finish;
+mod flush;
+mod header;
+mod inner;
+mod mask;
 mod packet;
 mod parse;
 mod rules;
@@ -64,221 +73,22 @@ mod table;
 mod wide;
 mod work;
 
+pub use config::{Config, Finish, Mode, Semantics};
+pub use done::{Done, Merged};
 pub use packet::{AppendError, Packet};
 pub use stats::{FlushCounts, FlushReason, NotTaken, NotTakenCounts, Stats};
 #[cfg(feature = "alloc")]
 pub use storage::Owned;
-pub use storage::{Borrowed, Parts, Queued, Storage, StorageError};
+pub use storage::{Borrowed, Needs, Parts, Queued, Storage, StorageError};
 pub use table::{Entry, Link, Set};
 
-use crate::layout::{Layout, TunnelPorts};
 use crate::limits::IP_LENGTH_MAX;
-use crate::offload::{ChecksumState, Gso, LinkType};
-use crate::sort::{self, Keyed};
+use config::clamp;
+use core::marker::PhantomData;
 use entry::TICK;
-
+use inner::{Core, Window};
 use table::{Ring, Table};
-use work::{Core, Work};
-
-/// What may be merged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Semantics {
-    /// What segmentation restores byte for byte.
-    #[default]
-    Reversible,
-    /// What leaves the byte stream, its acknowledgements and windows as they were.
-    Stream,
-}
-
-/// How flows are found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// In a table, as packets come. Best while the flows fit it.
-    Hash,
-    /// Packets are queued, and grouped by flow when the queue is full or flushed: any number of
-    /// flows merge as far as their packets are in one queue. Nothing is held after a flush.
-    Sorted,
-    /// `Hash`, and `Sorted` while the table overflows.
-    #[default]
-    Auto,
-}
-
-/// What the transport checksum of a merged packet is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Finish {
-    /// The pseudo-header sum: for a port that cuts the packet or a kernel that takes it as it is.
-    #[default]
-    Partial,
-    /// The right one over all of the payload: for a stack that verifies it. Made from the checksums
-    /// of the parts, without reading the payload.
-    Complete,
-}
-
-/// How a coalescer works. Made with [`Config::new`], then changed field by field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config {
-    /// What may be merged.
-    pub semantics: Semantics,
-    /// How flows are found.
-    pub mode: Mode,
-    /// What packets start with.
-    pub link: LinkType,
-    /// Packets held at once: entries of the table, 1 to [`Config::FLOWS_MAX`]; less counts as 1,
-    /// and more as that.
-    pub flows: u32,
-    /// Packets queued at once in sorted mode, 1 to [`sort::ITEMS_MAX`]; none are needed for
-    /// [`Mode::Hash`].
-    pub queue: u32,
-    /// Longest IP datagram to make, in bytes, with the IP header. At most 65 535, for IPv6 too, of
-    /// which the length field does not count 40 bytes: it is the limit of Linux.
-    pub max_bytes: u32,
-    /// Most packets in a merged one, for `Stream`: `lro_ackcnt_lim` of FreeBSD.
-    pub ack_limit: u16,
-    /// TCP is merged.
-    pub tcp: bool,
-    /// UDP is merged.
-    pub udp: bool,
-    /// UDP datagrams to or from these ports, which carry VXLAN and GENEVE, are not merged: Linux
-    /// before 6.9 (6.8.5, and later ones of older series) loses a merged one that comes for a
-    /// tunnel of its own (CVE-2024-35884, commit 3d010c8031e3; tailscale/tailscale#11026). `None`
-    /// merges them like any other datagrams: for who knows that no such kernel gets them, or that
-    /// these ports are something else.
-    pub tunnels: Option<TunnelPorts>,
-    /// IPv4 packets that all have the same identification are merged, if they have DF. To restore
-    /// them, segmentation has to be told ([`Gso::fixed_id`]), and a virtio-net header cannot.
-    pub fixed_id: bool,
-    /// What the checksum of a merged packet is.
-    pub finish: Finish,
-    /// Makes the table's hash another one, so that nobody outside can aim at a set of it.
-    pub seed: u64,
-}
-
-impl Config {
-    /// Most flows, and most queued packets.
-    pub const FLOWS_MAX: u32 = table::FLOWS_MAX as u32;
-    /// `TCP_LRO_LENGTH_MAX` of FreeBSD: room for outer headers below 65 535.
-    pub const STREAM_BYTES_MAX: u32 = 65_280;
-
-    /// The usual settings: TCP and UDP, `flows` held at once, [`Mode::Auto`] with a queue of 1024
-    /// packets. `Stream` finishes checksums, `Reversible` leaves them partial.
-    #[must_use]
-    pub const fn new(semantics: Semantics, link: LinkType, flows: u32) -> Self {
-        let (max_bytes, finish) = match semantics {
-            Semantics::Reversible => (IP_LENGTH_MAX as u32, Finish::Partial),
-            Semantics::Stream => (Self::STREAM_BYTES_MAX, Finish::Complete),
-        };
-        Self {
-            semantics,
-            mode: Mode::Auto,
-            link,
-            flows,
-            queue: 1024,
-            max_bytes,
-            ack_limit: u16::MAX,
-            tcp: true,
-            udp: true,
-            tunnels: Some(TunnelPorts::ASSIGNED),
-            fixed_id: true,
-            finish,
-            seed: 0,
-        }
-    }
-
-    /// Elements of the storage that this configuration needs: entries, sets, links, queued packets,
-    /// keys, words.
-    #[must_use]
-    pub const fn needs(&self) -> Needs {
-        let flows = clamp(self.flows);
-        let queue = match self.mode {
-            Mode::Hash => 0,
-            Mode::Sorted | Mode::Auto => min(clamp(self.queue), sort::ITEMS_MAX),
-        };
-        Needs {
-            entries: flows,
-            sets: table::sets_for(flows),
-            links: flows,
-            queue,
-            keys: 2 * queue,
-            words: if queue == 0 { 0 } else { sort::words(queue) },
-        }
-    }
-}
-
-const fn min(a: usize, b: usize) -> usize {
-    if a < b { a } else { b }
-}
-
-const fn clamp(n: u32) -> usize {
-    if n == 0 {
-        1
-    } else if n > Config::FLOWS_MAX {
-        Config::FLOWS_MAX as usize
-    } else {
-        n as usize
-    }
-}
-
-/// How many elements of each kind a [`Storage`] has to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Needs {
-    /// [`Entry`], one for each flow.
-    pub entries: usize,
-    /// [`Set`], a power of two.
-    pub sets: usize,
-    /// [`Link`], one for each flow.
-    pub links: usize,
-    /// [`Queued`], for sorted mode.
-    pub queue: usize,
-    /// [`Keyed`], two for each queued packet.
-    pub keys: usize,
-    /// Words of scratch for [`sort::group`].
-    pub words: usize,
-}
-
-impl Needs {
-    /// All of it together, in bytes, for packets of type `P`.
-    #[must_use]
-    pub const fn bytes<P>(&self) -> usize {
-        self.entries * size_of::<Entry<P>>()
-            + self.sets * size_of::<Set>()
-            + self.links * size_of::<Link>()
-            + self.queue * size_of::<Queued<P>>()
-            + self.keys * size_of::<Keyed>()
-            + self.words * size_of::<u32>()
-    }
-}
-
-/// What a packet has become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    /// As it came: it was not taken.
-    Passed(NotTaken),
-    /// As it came, after it was held for a while; its checksum was verified. `Stream` has cut link
-    /// padding off.
-    Alone(FlushReason),
-    /// It is several packets now, and its headers say so.
-    Merged(Merged),
-}
-
-/// What a merged packet is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Merged {
-    /// How to cut it again; `None` if its payload is that of one packet (ACKs only), or fits one:
-    /// `Stream` merges payloads of any size, and what is below
-    /// [`TCP_GSO_SIZE_MIN`](crate::segment::TCP_GSO_SIZE_MIN) is not cut as small again.
-    pub gso: Option<Gso>,
-    /// What is left to do about its checksum.
-    pub checksum: ChecksumState,
-    /// Where its headers are.
-    pub layout: Layout,
-    /// Wire packets in it, without `absorbed`.
-    pub pieces: u16,
-    /// Pure ACKs that went into it and will never come out: to be booked as absorbed.
-    pub absorbed: u16,
-    /// Why it was handed on.
-    pub reason: FlushReason,
-}
+use work::Work;
 
 /// Merges packets. See the [module](self).
 ///
@@ -314,18 +124,7 @@ pub struct Merged {
 pub struct Coalescer<P, S: Storage<P>> {
     core: Core,
     storage: S,
-    packets: core::marker::PhantomData<P>,
-}
-
-/// What [`Mode::Auto`] has seen since the last flush.
-#[derive(Clone, Copy, Debug, Default)]
-struct Window {
-    packets: u32,
-    evictions: u32,
-    /// Groups that sorting found.
-    groups: u32,
-    /// Windows in a row that hash mode would have had room for.
-    roomy: u32,
+    packets: PhantomData<P>,
 }
 
 /// `Auto` sorts when more than one packet in so many was held in vain.
@@ -352,7 +151,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         Ok(Self {
             core: Core::new(config),
             storage,
-            packets: core::marker::PhantomData,
+            packets: PhantomData,
         })
     }
 
@@ -397,7 +196,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         sink: &mut impl FnMut(P, &Done),
     ) {
         let count = if self.core.runs {
-            let table = Table::of(self.storage.parts());
+            let table = self.storage.parts().table();
             let mut work = Work {
                 core: &mut self.core,
                 table,
@@ -430,7 +229,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         if self.core.queued > 0 {
             self.work(0).run_queue(sink);
         }
-        let mut table = Table::of(self.storage.parts());
+        let mut table = self.storage.parts().table();
         table.flush_all(&mut self.core, FlushReason::Timeout, sink);
         self.decide();
     }

@@ -1,7 +1,8 @@
 //! From a packet to what the rules ask about: one parse, one verdict on whether it is a candidate.
 
+use super::header::{IPV4_NOT_DF, WIDE, array, load16, load32};
 use super::packet::Packet;
-use super::shape::Shape;
+use super::shape::{Shape, places, protocol_of};
 use super::stats::NotTaken;
 use crate::checksum::{self, Sum};
 use crate::flow::fold;
@@ -41,17 +42,6 @@ pub(super) struct Parsed {
     pub flags: u8,
     pub class: Class,
 }
-
-pub(super) const TCP_FIN: u8 = 0x01;
-pub(super) const TCP_SYN: u8 = 0x02;
-pub(super) const TCP_RST: u8 = 0x04;
-pub(super) const TCP_PSH: u8 = 0x08;
-pub(super) const TCP_ACK: u8 = 0x10;
-pub(super) const TCP_URG: u8 = 0x20;
-pub(super) const TCP_CWR: u8 = 0x80;
-
-/// `!MF && offset == 0 && !reserved`: all but DF.
-pub(super) const IPV4_NOT_DF: u16 = 0xBFFF;
 
 impl Parsed {
     /// A packet that nothing is done with.
@@ -283,14 +273,6 @@ pub(super) fn pseudo_header(head: &[u8], shape: Shape, bytes: u32) -> Sum {
     }
 }
 
-pub(super) const fn protocol_of(kind: GsoKind) -> IpProtocol {
-    if kind.is_tcp() {
-        IpProtocol::TCP
-    } else {
-        IpProtocol::UDP
-    }
-}
-
 /// Whether two packets have the same addresses, ports and protocol.
 #[inline]
 pub(super) fn same_flow(a: &[u8], sa: Shape, b: &[u8], sb: Shape) -> bool {
@@ -345,9 +327,6 @@ fn common<P: Packet>(
         LinkType::Ipoib => None,
     }
 }
-
-/// Bytes that have to be there for a packet to be a common one.
-pub(super) const WIDE: usize = super::entry::TEMPLATE_BYTES;
 
 #[inline(always)]
 fn common_v4<P: Packet, const AT: usize>(
@@ -472,16 +451,6 @@ fn transport(protocol: u8, offset: u8, length: [u8; 2], bytes: u32) -> Option<(b
     }
 }
 
-/// The kind of a shape, and where its network and its transport header are, as numbers that are
-/// plainly inside of `WIDE` bytes: no index needs a check. For shapes that are common they are the
-/// right ones.
-#[inline(always)]
-pub(super) const fn places(shape: Shape) -> (GsoKind, usize, usize) {
-    let network = shape.network() & 30;
-    let ip_bytes = if shape.kind().is_ipv6() { 40 } else { 20 };
-    (shape.kind(), network, network + ip_bytes)
-}
-
 /// The hash of a packet of a common shape.
 #[inline(always)]
 pub(super) fn hash_at(shape: Shape, head: &[u8; WIDE], seed: u64) -> u64 {
@@ -521,25 +490,3 @@ fn fold_v6(addresses: &[u8; 32], seed: u64) -> u64 {
 
 const K1: u64 = 0x9E37_79B9_7F4A_7C15;
 const K2: u64 = 0xD6E8_FEB8_6659_FD93;
-
-#[inline]
-pub(super) fn load16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes(array(bytes, at))
-}
-
-#[inline]
-pub(super) fn load32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(array(bytes, at))
-}
-
-#[inline]
-pub(super) fn store16(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
-#[inline(always)]
-pub(super) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[at..at + N]);
-    out
-}

@@ -1,13 +1,14 @@
 //! The rules: whether a packet continues a held one, and what it ends. Nothing but decisions, on
 //! headers alone; what they are is written in the module's documentation.
 
+use super::config::{Config, Semantics};
 use super::entry::{Ids, State};
-use super::parse::{
-    Parsed, TCP_ACK, TCP_CWR, TCP_FIN, TCP_PSH, TCP_RST, TCP_SYN, TCP_URG, array, load16, load32,
+use super::header::{
+    TCP_ACK, TCP_CWR, TCP_FIN, TCP_PSH, TCP_RST, TCP_SYN, TCP_URG, array, load16, load32,
 };
+use super::parse::Parsed;
 use super::shape::Shape;
 use super::stats::{FlushReason, NotTaken};
-use super::{Config, Semantics};
 use crate::limits::UDP_GSO_SEGMENTS_MAX;
 use crate::segment::TCP_GSO_SIZE_MIN;
 

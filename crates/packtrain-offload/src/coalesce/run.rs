@@ -4,12 +4,14 @@
 //! for the fields that count on, then so does everything that a parser looks at; what is left to be
 //! checked are these fields. Anything else is left to the rules, which would have said the same.
 
-use super::Done;
+use super::done::Done;
 use super::entry::{First, Ids, State};
+use super::header::{TCP_CWR, TCP_FIN, TCP_PSH, WIDE, array};
+use super::mask::Recent;
 use super::packet::{AppendError, Packet};
-use super::parse::{self, TCP_CWR, TCP_FIN, TCP_PSH, WIDE, array};
+use super::parse;
 use super::rules::is_of_tunnel;
-use super::shape::{Recent, Shape};
+use super::shape::{Shape, places};
 use super::stats::{FlushReason, NotTaken};
 use super::work::Work;
 use crate::checksum::Sum;
@@ -213,7 +215,7 @@ impl<P: Packet> Work<'_, P> {
     ) -> Result<(), P> {
         let recent = self.core.masks.recent();
         let shape = recent.shape.of_kind::<KIND>();
-        let (kind, network, transport) = parse::places(shape);
+        let (kind, network, transport) = places(shape);
         let Some(head) = packet.head().first_chunk() else {
             return Err(packet);
         };
@@ -284,7 +286,7 @@ fn is_next<const KIND: u8>(
     state: &State,
     head: &[u8; WIDE],
 ) -> Option<Ids> {
-    let (kind, network, transport) = parse::places(shape);
+    let (kind, network, transport) = places(shape);
     if state.shape != recent.shape || !recent.is_next::<KIND>(&state.template, head) {
         return None;
     }
@@ -325,7 +327,7 @@ const fn is_last_datagram(kind: GsoKind, count: u16) -> bool {
 /// Whether there is a checksum, in the form that segmentation writes.
 #[inline(always)]
 fn has_checksum(shape: Shape, head: &[u8; WIDE]) -> bool {
-    let (kind, _, transport) = parse::places(shape);
+    let (kind, _, transport) = places(shape);
     if kind.is_tcp() {
         array(head, transport + 16) != [0xFF; 2]
     } else {
@@ -336,7 +338,7 @@ fn has_checksum(shape: Shape, head: &[u8; WIDE]) -> bool {
 /// Whether a partial checksum is that of the transport header.
 #[inline(always)]
 fn is_of(shape: Shape, checksum: ChecksumState) -> bool {
-    let (kind, _, transport) = parse::places(shape);
+    let (kind, _, transport) = places(shape);
     let offset = if kind.is_tcp() { 16 } else { 6 };
     let start = transport as u16;
     checksum == ChecksumState::Partial { start, offset }
@@ -346,7 +348,7 @@ fn is_of(shape: Shape, checksum: ChecksumState) -> bool {
 /// the fields that count on.
 #[inline(always)]
 fn headers_sum(shape: Shape, state: &State, head: &[u8; WIDE]) -> Sum {
-    let (kind, _, transport) = parse::places(shape);
+    let (kind, _, transport) = places(shape);
     let at = transport + if kind.is_tcp() { 16 } else { 6 };
     let two = |bytes, at| u64::from(u16::from_ne_bytes(array(bytes, at)));
     let mut words = two(&state.template, at) + two(head, at);

@@ -1,8 +1,7 @@
 //! Where a coalescer keeps its packets: memory of the caller's, or one block of its own.
 
-use super::Needs;
 use super::parse::Parsed;
-use super::table::{Entry, Link, Set};
+use super::table::{Entry, Link, Set, Table};
 use crate::sort::Keyed;
 use core::fmt;
 
@@ -37,6 +36,36 @@ impl<P> Queued<P> {
     }
 }
 
+/// How many elements of each kind a [`Storage`] has to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// [`Entry`], one for each flow.
+    pub entries: usize,
+    /// [`Set`], a power of two.
+    pub sets: usize,
+    /// [`Link`], one for each flow.
+    pub links: usize,
+    /// [`Queued`], for sorted mode.
+    pub queue: usize,
+    /// [`Keyed`], two for each queued packet.
+    pub keys: usize,
+    /// Words of scratch for [`sort::group`](crate::sort::group).
+    pub words: usize,
+}
+
+impl Needs {
+    /// All of it together, in bytes, for packets of type `P`.
+    #[must_use]
+    pub const fn bytes<P>(&self) -> usize {
+        self.entries * size_of::<Entry<P>>()
+            + self.sets * size_of::<Set>()
+            + self.links * size_of::<Link>()
+            + self.queue * size_of::<Queued<P>>()
+            + self.keys * size_of::<Keyed>()
+            + self.words * size_of::<u32>()
+    }
+}
+
 /// The parts of a storage.
 #[derive(Debug)]
 pub struct Parts<'s, P> {
@@ -54,7 +83,17 @@ pub struct Parts<'s, P> {
     pub words: &'s mut [u32],
 }
 
-impl<P> Parts<'_, P> {
+impl<'s, P> Parts<'s, P> {
+    /// Those that are a table.
+    #[inline(always)]
+    pub(super) fn table(self) -> Table<'s, P> {
+        Table {
+            entries: self.entries,
+            sets: self.sets,
+            links: self.links,
+        }
+    }
+
     pub(super) fn check(&self, needs: &Needs) -> Result<(), StorageError> {
         let lengths = [
             (self.entries.len(), needs.entries, "entries"),

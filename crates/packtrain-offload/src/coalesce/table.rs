@@ -12,7 +12,6 @@
 //! entry, once for at least as many that were begun since it was empty: they pay for it.
 
 use super::entry::State;
-use super::storage::Parts;
 use super::wide;
 use crate::prefetch;
 
@@ -207,24 +206,7 @@ impl Ring {
     }
 }
 
-impl<'t, P> Table<'t, P> {
-    /// The parts of a storage that are a table.
-    #[inline(always)]
-    pub(super) fn of(
-        Parts {
-            entries,
-            sets,
-            links,
-            ..
-        }: Parts<'t, P>,
-    ) -> Self {
-        Self {
-            entries,
-            sets,
-            links,
-        }
-    }
-
+impl<P> Table<'_, P> {
     #[inline]
     fn set_of(&self, hash: u64) -> usize {
         // A power of two, and never empty.

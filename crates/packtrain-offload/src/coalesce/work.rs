@@ -1,74 +1,24 @@
 //! What happens to a packet: found, judged, merged, held, handed on.
 
-use super::ahead::IN_CACHE;
+use super::config::{Config, Finish, Semantics};
+use super::done::Done;
 use super::entry::{First, Ids, State, TEMPLATE_BYTES};
 use super::finish;
+use super::flush::emit;
+use super::header::{load16, store16};
+use super::inner::Core;
 use super::packet::{AppendError, Packet};
 use super::parse::{self, Class, Parsed};
 use super::rules::{self, Fields, Start, Verdict};
-use super::shape::{Masks, Shape};
-use super::stats::{FlushReason, NotTaken, Stats};
+use super::shape::Shape;
+use super::stats::{FlushReason, NotTaken};
 use super::storage::Queued;
-use super::table::{Ring, Room, Table};
-use super::{Config, Done, Finish, Mode, Semantics, Window};
+use super::table::{Room, Table};
 use crate::checksum::Sum;
 use crate::offload::ChecksumState;
 use crate::sort::{self, Keyed, Scratch};
 use core::mem;
 use core::ops::Range;
-
-/// What a coalescer knows besides what its storage holds.
-#[derive(Debug)]
-pub(super) struct Core {
-    pub config: Config,
-    pub masks: Masks,
-    pub ring: Ring,
-    /// Packets in the queue of sorted mode.
-    pub queued: usize,
-    /// Sorted mode is on.
-    pub sorting: bool,
-    /// Packets of a run are merged without looking at anything but what counts on.
-    pub runs: bool,
-    /// The entry that was found last, or any: packets of a flow come in trains.
-    pub last: u32,
-    /// With more packets held than this, what packets touch is fetched ahead.
-    pub near: u32,
-    pub window: Window,
-    pub stats: Stats,
-}
-
-impl Core {
-    pub(super) fn new(config: Config) -> Self {
-        let mut core = Self {
-            masks: Masks::new(config.semantics),
-            ring: Ring::default(),
-            queued: 0,
-            sorting: false,
-            runs: false,
-            last: 0,
-            near: IN_CACHE,
-            window: Window::default(),
-            stats: Stats::default(),
-            config,
-        };
-        core.sort(config.mode == Mode::Sorted);
-        core
-    }
-
-    /// Sorts from now on, or not.
-    pub(super) fn sort(&mut self, sorting: bool) {
-        self.sorting = sorting;
-        self.runs = self.merges_only() && !sorting;
-    }
-
-    /// Merging is all that is done: nothing is taken over from later headers, and no checksum is
-    /// made.
-    #[inline]
-    const fn merges_only(&self) -> bool {
-        matches!(self.config.semantics, Semantics::Reversible)
-            && matches!(self.config.finish, Finish::Partial)
-    }
-}
 
 /// A coalescer taken apart, so that its parts can be borrowed one by one.
 pub(super) struct Work<'w, P> {
@@ -303,7 +253,7 @@ impl<P: Packet> Work<'_, P> {
                 fields.store(new.shape, head);
             }
             if let Some(sum) = sum {
-                parse::store16(head, new.shape.checksum_at(), sum);
+                store16(head, new.shape.checksum_at(), sum);
             }
         }
         None
@@ -398,33 +348,6 @@ impl<P: Packet> Work<'_, P> {
     }
 }
 
-/// Hands on what was held.
-#[inline(always)]
-pub(super) fn emit<P: Packet>(
-    core: &mut Core,
-    state: &State,
-    mut packet: P,
-    reason: FlushReason,
-    sink: &mut impl FnMut(P, &Done),
-) {
-    let Core {
-        config,
-        masks,
-        stats,
-        ..
-    } = core;
-    stats.flushes.add(reason);
-    stats.emitted += 1;
-    if state.count > 1
-        && let Some(merged) = finish::finish(config, masks.recent(), state, &mut packet, reason)
-    {
-        stats.supers += 1;
-        stats.merged += u64::from(state.count);
-        return sink(packet, &Done::Merged(merged));
-    }
-    sink(packet, &Done::Alone(reason));
-}
-
 /// Sum of a packet's payload: from its checksum, which is right, unless that is partial.
 fn payload_sum<P: Packet>(packet: &P, new: &Parsed) -> u16 {
     match packet.checksum() {
@@ -440,7 +363,7 @@ fn sum_so_far<P: Packet>(state: &State, held: &P) -> u16 {
     let shape = state.shape;
     if state.count > 1 {
         let head = state.headers().unwrap_or_else(|| held.head());
-        return parse::load16(head, shape.checksum_at());
+        return load16(head, shape.checksum_at());
     }
     let first = Parsed {
         hash: 0,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::layout::{Layout, Network, Transport};
 use crate::offload::LinkType;
 use crate::test_packets::{Ext, Field, Spec};
 use proptest::prelude::*;

@@ -2,14 +2,12 @@
 
 use core::fmt;
 
-use super::{FlowKey, HashType};
+use super::key::FlowKey;
+use super::rss::{HashType, RssInput, TOEPLITZ_INPUT_BYTES_MAX};
 
 /// Bytes of a key: as many as the longest input and 32 bits more need. Devices with keys of 52
 /// bytes hash longer inputs with the rest, for which there is no use here.
 pub const TOEPLITZ_KEY_BYTES: usize = TOEPLITZ_INPUT_BYTES_MAX + 4;
-
-/// The longest input: two IPv6 addresses and two ports.
-pub const TOEPLITZ_INPUT_BYTES_MAX: usize = 36;
 
 /// The key that Microsoft's RSS specification verifies implementations with, and that many drivers
 /// have by default.
@@ -171,64 +169,3 @@ impl fmt::Display for ToeplitzKeyTooShort {
 }
 
 impl core::error::Error for ToeplitzKeyTooShort {}
-
-/// The fields of a packet that a device hashes, in its order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RssInput {
-    bytes: [u8; TOEPLITZ_INPUT_BYTES_MAX],
-    len: u8,
-    hash_type: HashType,
-}
-
-impl RssInput {
-    #[inline]
-    pub(super) fn ipv4(hash_type: HashType, addresses: u64, ports: Option<u32>) -> Self {
-        let mut input = Self::none();
-        input.bytes[..8].copy_from_slice(&addresses.to_be_bytes());
-        input.finish(hash_type, 8, ports)
-    }
-
-    #[inline]
-    pub(super) fn ipv6(hash_type: HashType, addresses: [u64; 4], ports: Option<u32>) -> Self {
-        let mut input = Self::none();
-        for (bytes, word) in input.bytes.chunks_exact_mut(8).zip(addresses) {
-            bytes.copy_from_slice(&word.to_be_bytes());
-        }
-        input.finish(hash_type, 32, ports)
-    }
-
-    #[inline]
-    pub(super) const fn none() -> Self {
-        Self {
-            bytes: [0; TOEPLITZ_INPUT_BYTES_MAX],
-            len: 0,
-            hash_type: HashType::None,
-        }
-    }
-
-    #[inline]
-    fn finish(mut self, hash_type: HashType, len: u8, ports: Option<u32>) -> Self {
-        self.hash_type = hash_type;
-        self.len = len;
-        if let Some(ports) = ports {
-            let at = usize::from(len);
-            self.bytes[at..at + 4].copy_from_slice(&ports.to_be_bytes());
-            self.len += 4;
-        }
-        self
-    }
-
-    /// The bytes: 8 or 12 for IPv4, 32 or 36 for IPv6, none otherwise.
-    #[inline]
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-
-    /// What a device would say it hashed.
-    #[inline]
-    #[must_use]
-    pub const fn hash_type(&self) -> HashType {
-        self.hash_type
-    }
-}

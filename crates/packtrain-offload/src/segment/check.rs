@@ -1,12 +1,26 @@
 //! What has to hold before a packet can be cut.
 
-use super::plan::load;
-use super::{SegmentError, TCP_FLAGS, TCP_RST, TCP_SEGMENTS_MAX, TCP_SYN, UDP_SEGMENTS_MAX};
+use super::error::SegmentError;
+use super::plan::{TCP_FLAGS, load};
 use crate::layout::{IpProtocol, Layout, Network, Transport};
 use crate::limits::{
-    IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES,
+    self, IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES,
 };
 use crate::offload::GsoKind;
+
+/// Most segments of one UDP GSO packet that is cut: `UDP_MAX_SEGMENTS` since Linux 6.9 (commit
+/// 1382e3b6a350, also in 6.8.8, 6.1 and other stable series). No more are merged than
+/// [`limits::UDP_GSO_SEGMENTS_MAX`].
+pub const UDP_SEGMENTS_MAX: u32 = 128;
+/// Most segments of one TCP GSO packet: 64 KiB in pieces of [`TCP_GSO_SIZE_MIN`]. It bounds the
+/// work that one packet can ask for.
+pub const TCP_SEGMENTS_MAX: u32 = limits::IP_LENGTH_MAX as u32 / TCP_GSO_SIZE_MIN as u32;
+/// Smallest payload of a TCP segment, in bytes: an MSS of 48 less 40 bytes of options. Linux raises
+/// smaller values to this one.
+pub const TCP_GSO_SIZE_MIN: u16 = 8;
+
+const TCP_SYN: u16 = 0x02;
+const TCP_RST: u16 = 0x04;
 
 pub(super) fn kind(kind: GsoKind, layout: &Layout) -> Result<(), SegmentError> {
     let network = if kind.is_ipv6() {

@@ -1,7 +1,8 @@
 //! What a tunnel puts in front of every segment.
 
-use super::plan::{Ip, fold, load, narrow, store};
-use super::{Length, SegmentError, UDP_CHECKSUM, check};
+use super::check;
+use super::error::SegmentError;
+use super::plan::{Ip, Length, UDP_CHECKSUM, fold, load, narrow, store};
 use crate::checksum;
 use crate::layout::{IpProtocol, Network, Transport, Tunnel, TunnelLayout};
 use crate::limits::UDP_HEADER_BYTES;

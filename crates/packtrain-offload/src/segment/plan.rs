@@ -1,7 +1,7 @@
 //! What of the headers changes from segment to segment, and the sums of all that does not: each
 //! header checksum is then a few additions instead of a pass over the header.
 
-use super::SegmentError;
+use super::error::SegmentError;
 use crate::checksum;
 use crate::layout::Layout;
 use crate::limits::IPV4_HEADER_BYTES_MIN;
@@ -25,7 +25,7 @@ pub(super) struct Ip {
 }
 
 impl Ip {
-    /// `headers` has passed [`check_network`](super::check::check_network).
+    /// `headers` has passed [`check::network`](super::check::network).
     pub(super) fn new(headers: &[u8], layout: &Layout, ipv6: bool) -> Self {
         let network = usize::from(layout.network);
         let header = &headers[network..usize::from(layout.transport)];
@@ -109,6 +109,57 @@ impl Ip {
         sum.add(&headers[destination..destination + bytes]);
         sum.add_u16(u16::from(protocol.0));
         sum.fold()
+    }
+}
+
+/// Offset of data offset and flags in the TCP header, 16 bits.
+pub(super) const TCP_FLAGS: usize = 12;
+/// Offset of the checksum in the UDP header.
+pub(super) const UDP_CHECKSUM: u16 = 6;
+
+/// What is the same on all segments of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Length {
+    /// Transport header and payload.
+    pub l4_bytes: u16,
+    /// The IP length field.
+    pub ip_length: u16,
+    /// IPv4: sum of the header, identification and checksum aside.
+    pub ip_sum: u16,
+    /// TCP: data offset and flags, `first_flags` aside.
+    pub flags: u16,
+    /// Sum of the pseudo-header.
+    pub pseudo_sum: u16,
+    /// The same and the transport header, sequence number, first flags and checksum aside.
+    pub transport_sum: u16,
+}
+
+impl Length {
+    /// `pseudo_sum` is without its length, `transport_sum` that of
+    /// [`transport_sum`].
+    pub(super) fn new(
+        kind: GsoKind,
+        ip: &Ip,
+        pseudo_sum: u16,
+        transport_sum: u16,
+        l4_bytes: u32,
+        flags: u16,
+    ) -> Self {
+        let pseudo_sum = fold(u32::from(pseudo_sum) + l4_bytes);
+        // In UDP the length is in the header, too.
+        let own = if kind.is_tcp() {
+            u32::from(flags)
+        } else {
+            l4_bytes
+        };
+        Self {
+            l4_bytes: narrow(l4_bytes),
+            ip_length: narrow(ip.length(l4_bytes)),
+            ip_sum: ip.length_sum(l4_bytes),
+            flags,
+            pseudo_sum,
+            transport_sum: fold(u32::from(transport_sum) + u32::from(pseudo_sum) + own),
+        }
     }
 }
 

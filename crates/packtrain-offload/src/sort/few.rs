@@ -3,10 +3,12 @@
 //! Where that can be guessed, a branch on it costs nothing, and what is known of the keys fits into
 //! arrays of fixed size, of which no index has to be checked.
 
-use super::{COUNT_SHIFT, EMPTY, Keyed, LEADER_MASK, ONE, Steps, Tabled, hash, is_torn, lay_out};
+use super::tally::{
+    COUNT_SHIFT, EMPTY, Keyed, LEADER_MASK, ONE, Steps, Tabled, hash, is_torn, lay_out,
+};
 
 /// The fewest items for which this is tried: with less, the first of each key weighs too much.
-const ITEMS_MIN: usize = 256;
+pub(super) const ITEMS_MIN: usize = 256;
 /// Numbers of keys, and slots of the table, for that many items.
 const NUMBERS: usize = 64;
 const SLOTS: usize = 1024;
@@ -14,16 +16,16 @@ const SLOTS: usize = 1024;
 const SAMPLE: usize = 16;
 const SAMPLE_KEYS_MAX: u32 = 10;
 /// The fewest items for which more keys are few; all else for that many.
-const MANY_ITEMS_MIN: usize = 2048;
+pub(super) const MANY_ITEMS_MIN: usize = 2048;
 const NUMBERS_OF_MANY: usize = 128;
 const SLOTS_OF_MANY: usize = 4096;
 const SAMPLE_OF_MANY: usize = 128;
 const SAMPLE_KEYS_MAX_OF_MANY: u32 = 70;
 
-// Words are enough for the table, the numbers, and a tally for each item.
-const _: () = assert!(super::words(ITEMS_MIN) >= SLOTS + NUMBERS + ITEMS_MIN);
-const _: () =
-    assert!(super::words(MANY_ITEMS_MIN) >= SLOTS_OF_MANY + NUMBERS_OF_MANY + MANY_ITEMS_MIN);
+/// The words that the fewest items need: for the table, the numbers, and a tally for each item.
+pub(super) const WORDS: usize = SLOTS + NUMBERS + ITEMS_MIN;
+/// The same for the fewest that are many.
+pub(super) const WORDS_OF_MANY: usize = SLOTS_OF_MANY + NUMBERS_OF_MANY + MANY_ITEMS_MIN;
 
 /// Groups `items` like [`group`](super::group) if they have few keys.
 pub(super) fn group(

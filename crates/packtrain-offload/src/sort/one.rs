@@ -8,7 +8,7 @@
     reason = "vector instructions that the processor was asked for"
 )]
 
-use super::Keyed;
+use super::tally::Keyed;
 use crate::prefetch;
 
 /// How many items at least have the key of the first one: all of them, or a number that is short

@@ -1,6 +1,7 @@
 //! Writes in contiguous buffers: payload is copied to where it belongs, and summed meanwhile.
 
-use super::{ALONE, Memory, Tun, header_of};
+use super::batch::{ALONE, Memory, header_of};
+use super::options::Tun;
 use crate::checksum::{self, Sum, copy_and_sum};
 use crate::coalesce::{AppendError, Done, Packet, Stats};
 use crate::offload::ChecksumState;

@@ -1,6 +1,7 @@
 //! Writes in pieces: payload stays where it is.
 
-use super::{ALONE, Memory, Tun, header_of};
+use super::batch::{ALONE, Memory, header_of};
+use super::options::Tun;
 use crate::checksum::{self, Sum};
 use crate::coalesce::{Done, Packet, Stats};
 use crate::offload::ChecksumState;

@@ -8,7 +8,7 @@
 //! | [`Tun::gather_batch`] | wire packets | writes in pieces for `writev`, nothing copied |
 //!
 //! There is no I/O in here and no allocation: reads, writes and buffers are the caller's. What is
-//! merged and what is not is [`coalesce`] with
+//! merged and what is not is [`coalesce`](crate::coalesce) with
 //! [`Semantics::Reversible`]: cutting a write again, as
 //! [`Tun::packets`] or the kernel does, gives back the packets that went into it, byte for byte.
 //!
@@ -45,92 +45,32 @@
 //! # Ok::<(), packtrain_offload::virtio_net::VnetError>(())
 //! ```
 
+mod batch;
 mod copying;
 mod gather;
+mod options;
 mod packets;
 
 pub use copying::Written;
 pub use gather::{GATHER_PIECES_MAX, Piece, Slices, Write};
+pub use options::Tun;
 pub use packets::{Packets, TooShort};
 
-use crate::coalesce::{
-    self, Coalescer, Config, Done, Entry, Link, Mode, NotTaken, Semantics, Set, Stats, StorageError,
-};
-use crate::layout::TunnelPorts;
-use crate::limits::{IP_LENGTH_MAX, PACKET_BYTES_MAX};
-use crate::offload::{ChecksumState, LinkType};
-use crate::virtio_net::{self, Accept, HeaderLen, VnetError, VnetHeader};
+use crate::coalesce::{Config, Semantics, Stats};
+use crate::limits::PACKET_BYTES_MAX;
+use crate::offload::LinkType;
+use crate::virtio_net::{Accept, HeaderLen, VnetError};
 
 /// Bytes of the longest virtio-net header there is here, and the longest packet: a buffer of this
 /// length takes every read, and every write.
 pub const WRITE_BYTES_MAX: usize = HeaderLen::V1.bytes() + PACKET_BYTES_MAX;
 
-/// How a TUN or TAP was opened, and what is to be merged for it. Made with [`Tun::new`] or
-/// [`Tun::tap`], then changed field by field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Tun {
-    /// What packets start with: [`LinkType::RawIp`] for a TUN, [`LinkType::Ethernet`] for a TAP.
-    pub link: LinkType,
-    /// The form of the header: [`HeaderLen::Legacy`], 10 bytes, unless `TUNSETVNETHDRSZ` was
-    /// called.
-    pub header: HeaderLen,
-    /// What was given to `TUNSETOFFLOAD`.
-    pub accept: Accept,
-    /// TCP segments are merged.
-    pub merge_tcp: bool,
-    /// UDP datagrams are merged. The kernel takes such writes since 6.2, and refuses them with
-    /// `EINVAL` before.
-    pub merge_udp: bool,
-    /// UDP datagrams to or from these ports are not merged: a kernel before 6.9 loses them
-    /// ([`Config::tunnels`]).
-    pub tunnels: Option<TunnelPorts>,
-    /// IPv4 packets that all have the same identification are merged too, if they have DF; some
-    /// systems send TCP with an identification of 0 always. Off, since a virtio-net header cannot
-    /// say it, so that who cuts the packet again counts up. The identification has no meaning
-    /// then (RFC 6864 §4.1), but the bytes are not the same.
-    pub merge_fixed_id: bool,
-    /// The transport checksums of outgoing packets are known to be right and are not verified.
-    /// A wrong one that is merged all the same becomes a right one over wrong bytes: an
-    /// authenticated tunnel vouches for its peer, not for what the peer forwards.
-    pub verified: bool,
-    /// The longest IP datagram to make, in bytes: at most 65 535.
-    pub max_bytes: u32,
-}
-
 impl Tun {
-    /// A TUN with `IFF_NO_PI | IFF_VNET_HDR` and a 10-byte header. Everything is merged but what
-    /// [`merge_fixed_id`](Self::merge_fixed_id) and [`tunnels`](Self::tunnels) say; checksums are
-    /// verified.
-    #[must_use]
-    pub const fn new(accept: Accept) -> Self {
-        Self {
-            link: LinkType::RawIp,
-            header: HeaderLen::Legacy,
-            accept,
-            merge_tcp: true,
-            merge_udp: true,
-            tunnels: Some(TunnelPorts::ASSIGNED),
-            merge_fixed_id: false,
-            verified: false,
-            max_bytes: IP_LENGTH_MAX as u32,
-        }
-    }
-
-    /// The same for a TAP: packets start with an Ethernet header.
-    #[must_use]
-    pub const fn tap(accept: Accept) -> Self {
-        Self {
-            link: LinkType::Ethernet,
-            ..Self::new(accept)
-        }
-    }
-
     /// The wire packets that one read stands for. `read` is what the read returned: the
     /// virtio-net header and the packet behind it. The packets are made in place.
     ///
     /// # Errors
-    /// What [`validate`](virtio_net::validate) says about the header: then the read is to be
+    /// What [`validate`](crate::virtio_net::validate) says about the header: then the read is to be
     /// dropped and counted under the error's [`reason`](VnetError::reason).
     pub fn packets<'r>(&self, read: &'r mut [u8]) -> Result<Packets<'r>, VnetError> {
         Packets::new(self, read)
@@ -208,26 +148,6 @@ impl Tun {
             _ => gather::run::<LARGE, LARGE_SETS>(self, pieces, packets, headroom, write),
         }
     }
-
-    /// The coalescer's configuration for so many flows at once.
-    fn config(&self, flows: usize) -> Config {
-        let mut config = Config::new(Semantics::Reversible, self.link, flows as u32);
-        config.mode = Mode::Hash;
-        config.tcp = self.merge_tcp;
-        config.udp = self.merge_udp;
-        config.tunnels = self.tunnels;
-        config.fixed_id = self.merge_fixed_id;
-        config.max_bytes = self.max_bytes;
-        config
-    }
-
-    const fn checksum(&self) -> ChecksumState {
-        if self.verified {
-            ChecksumState::Unnecessary
-        } else {
-            ChecksumState::None
-        }
-    }
 }
 
 /// Flows at once for small batches and for others. A coalescer lives as long as a batch does, and
@@ -242,61 +162,6 @@ const fn sets(flows: usize) -> usize {
     let config = Config::new(Semantics::Reversible, LinkType::RawIp, flows as u32);
     config.needs().sets
 }
-
-/// Memory for a coalescer of up to `FLOWS` flows.
-struct Memory<P, const FLOWS: usize, const SETS: usize> {
-    entries: [Entry<P>; FLOWS],
-    sets: [Set; SETS],
-    links: [Link; FLOWS],
-}
-
-impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS, SETS> {
-    /// Made entry by entry: one constant of this size would be copied from cold memory.
-    #[inline(always)]
-    fn new() -> Self {
-        Self {
-            entries: core::array::from_fn(|_| Entry::EMPTY),
-            sets: core::array::from_fn(|_| Set::EMPTY),
-            links: [Link::EMPTY; FLOWS],
-        }
-    }
-
-    /// A coalescer in this memory; for more flows than it has room for, there is none.
-    #[inline]
-    fn coalescer(
-        &mut self,
-        tun: &Tun,
-        flows: usize,
-    ) -> Result<Coalescer<P, coalesce::Borrowed<'_, P>>, StorageError> {
-        let config = tun.config(flows);
-        let needs = config.needs();
-        let parts = coalesce::Parts {
-            entries: self.entries.get_mut(..needs.entries).unwrap_or_default(),
-            sets: self.sets.get_mut(..needs.sets).unwrap_or_default(),
-            links: self.links.get_mut(..needs.links).unwrap_or_default(),
-            queue: &mut [],
-            keys: &mut [],
-            words: &mut [],
-        };
-        Coalescer::new(config, coalesce::Borrowed(parts))
-    }
-}
-
-/// The virtio-net header of what a coalescer hands on. Every field has a value: nothing of an
-/// earlier use of the buffer can stay.
-fn header_of(done: &Done) -> VnetHeader {
-    match done {
-        Done::Merged(merged) => {
-            virtio_net::describe(merged.checksum, merged.gso, Some(&merged.layout))
-        }
-        Done::Alone(_) | Done::Passed(_) => {
-            virtio_net::describe(ChecksumState::Unnecessary, None, None)
-        }
-    }
-}
-
-/// What becomes of a packet that is not even looked at.
-const ALONE: Done = Done::Passed(NotTaken::Off);
 
 #[cfg(test)]
 mod tests;

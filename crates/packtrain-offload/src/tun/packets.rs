@@ -1,6 +1,6 @@
 //! One read, cut into wire packets.
 
-use super::Tun;
+use super::options::Tun;
 use crate::checksum::{copy_and_sum, sum};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::offload::ChecksumState;

@@ -4,7 +4,7 @@
 use super::*;
 use crate::coalesce::{FlushReason, NotTaken};
 use crate::test_packets::{ACK, CWR, Field, PSH, Spec};
-use crate::virtio_net::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, validate};
+use crate::virtio_net::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, VnetHeader, validate};
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;

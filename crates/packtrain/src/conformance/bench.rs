@@ -2,7 +2,10 @@
 
 use super::probe::{Expected, Matcher, Outside, PAYLOAD_MIN, Probe};
 use super::{Injects, Observes, Rig, Traits};
-use crate::driver::{Attach, Capabilities, DeviceError, Driver, Features, RxBuffers};
+use crate::driver::{
+    Attach, Capabilities, DeviceError, Driver, Features, Interest, RxBuffers, RxDescriptors,
+    TxDescriptors,
+};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet};
 use crate::plan::FitLimits;
@@ -10,11 +13,15 @@ use crate::queue::{RxQueue, TxQueue};
 use crate::stats::{DropCounters, RxCounters, TxCounters};
 use crate::time::Instant;
 use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Wake, Waker};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{self, Duration};
 
 pub(super) type Rx<R> = RxQueue<<<R as Rig>::Driver as Driver>::Rx>;
 pub(super) type Tx<R> = TxQueue<<<R as Rig>::Driver as Driver>::Tx>;
@@ -48,6 +55,57 @@ impl Dice {
     }
 }
 
+/// The interrupt of a queue, which counts how often it was raised.
+#[derive(Debug, Default)]
+pub(super) struct Interrupt(AtomicU64);
+
+impl Wake for Interrupt {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Interrupt {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Whether the descriptor becomes ready within `patience`, if the device has one, or the
+    /// interrupt is raised.
+    fn is_raised(&self, wake: Option<(BorrowedFd<'_>, Interest)>, patience: Duration) -> bool {
+        if let Some((fd, interest)) = wake {
+            return is_ready(fd, interest, patience);
+        }
+        let until = time::Instant::now() + patience;
+        while self.count() == 0 {
+            if time::Instant::now() >= until {
+                return false;
+            }
+            sleep(Duration::from_micros(100));
+        }
+        true
+    }
+}
+
+/// Whether `fd` becomes what `interest` says within `patience`.
+fn is_ready(fd: BorrowedFd<'_>, interest: Interest, patience: Duration) -> bool {
+    let flags = match interest {
+        Interest::Read => PollFlags::IN,
+        Interest::Write => PollFlags::OUT,
+    };
+    let patience = Timespec::try_from(patience).expect("a short time");
+    let ready = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&patience));
+    ready.expect("poll works on the descriptor") > 0
+}
+
 pub(super) struct Bench<R: Rig> {
     queues: Option<(Rx<R>, Tx<R>)>,
     pub(super) rig: R,
@@ -59,6 +117,8 @@ pub(super) struct Bench<R: Rig> {
     pub(super) tx_counters: Arc<TxCounters>,
     pub(super) rx_drops: Arc<DropCounters>,
     pub(super) tx_drops: Arc<DropCounters>,
+    pub(super) rx_interrupt: Arc<Interrupt>,
+    pub(super) tx_interrupt: Arc<Interrupt>,
     /// Packets that are still to be injected.
     pub(super) feed: VecDeque<Outside>,
     now: Instant,
@@ -97,7 +157,7 @@ impl<R: Rig> Bench<R> {
         let (rx, tx_device) = pairs.remove(0);
         let (rx_counters, tx_counters): (Arc<RxCounters>, Arc<TxCounters>) = Default::default();
         let (rx_drops, tx_drops): (Arc<DropCounters>, Arc<DropCounters>) = Default::default();
-        let rx = RxQueue::new(
+        let mut rx = RxQueue::new(
             rx,
             arena.clone(),
             capabilities.link,
@@ -105,7 +165,7 @@ impl<R: Rig> Bench<R> {
             Arc::clone(&rx_counters),
             Arc::clone(&rx_drops),
         );
-        let tx = TxQueue::new(
+        let mut tx = TxQueue::new(
             tx_device,
             arena.clone(),
             capabilities.tx.intersection(tx),
@@ -114,6 +174,9 @@ impl<R: Rig> Bench<R> {
             Arc::clone(&tx_counters),
             Arc::clone(&tx_drops),
         );
+        let (rx_interrupt, tx_interrupt): (Arc<Interrupt>, Arc<Interrupt>) = Default::default();
+        rx.set_interrupt(Waker::from(Arc::clone(&rx_interrupt)));
+        tx.set_interrupt(Waker::from(Arc::clone(&tx_interrupt)));
         Self {
             queues: Some((rx, tx)),
             rig,
@@ -125,6 +188,8 @@ impl<R: Rig> Bench<R> {
             tx_counters,
             rx_drops,
             tx_drops,
+            rx_interrupt,
+            tx_interrupt,
             feed,
             now: Instant::default(),
             numbers: 0,
@@ -137,6 +202,18 @@ impl<R: Rig> Bench<R> {
 
     pub(super) fn tx(&mut self) -> &mut Tx<R> {
         &mut self.queues.as_mut().expect("attached").1
+    }
+
+    /// Whether the RX half ends the sleep of its worker within `patience`.
+    pub(super) fn rx_is_raised(&mut self, patience: Duration) -> bool {
+        let interrupt = Arc::clone(&self.rx_interrupt);
+        interrupt.is_raised(self.rx().device_mut().wake(), patience)
+    }
+
+    /// Whether the TX half ends the sleep of its worker within `patience`.
+    pub(super) fn tx_is_raised(&mut self, patience: Duration) -> bool {
+        let interrupt = Arc::clone(&self.tx_interrupt);
+        interrupt.is_raised(self.tx().device_mut().wake(), patience)
     }
 
     /// Drops the queues, whatever is in them.
@@ -216,6 +293,13 @@ impl<R: Rig> Bench<R> {
     fn reclaim(&mut self) {
         let now = self.tick();
         self.tx().reclaim(now);
+    }
+
+    /// Collects what the device has completed at `at`; returns how many packets.
+    pub(super) fn reclaim_at(&mut self, at: Instant) -> usize {
+        self.now = self.now.max(at);
+        let now = self.now;
+        self.tx().reclaim(now)
     }
 
     /// Injects everything and polls until nothing more comes.

@@ -1,16 +1,15 @@
 //! The promises of the driver contract, one function each.
 
 use super::bench::{Bench, Dice, HEADERS, gso, partial, probe};
-use super::probe::{Outside, Probe};
+use super::probe::{Matcher, Outside, Probe};
 use super::{Injects, Observes, Outcome, Rig};
-use crate::driver::{Armed, Driver, Features, Interest};
+use crate::driver::{Armed, Driver, Features, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{Burst, FrameClass, Packet, VlanTag};
-use crate::port::sys::event::is_ready;
 use crate::stats::DropReason;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use std::num::NonZeroU16;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Packets of one case.
 const PACKETS: usize = 400;
@@ -449,18 +448,20 @@ pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let mut slept = 0;
     for packet in outside(&packets) {
         bench.receive_all(&mut drop);
+        bench.rx_interrupt.clear();
         let idle = bench.rx().arm() == Armed::Idle;
         bench.feed.push_back(packet);
         // A wake-up before the packet must not count as one for it.
-        let early = idle && woken(&mut bench, Duration::ZERO);
+        let early = idle && bench.rx_is_raised(Duration::ZERO);
         assert_eq!(bench.inject(), 1, "the outside takes a packet");
         if idle && !early {
             let patience = bench.traits.patience.max(WOKEN_MAX);
-            assert!(woken(&mut bench, patience), "asleep while a packet waits");
+            let raised = bench.rx_is_raised(patience);
+            assert!(raised, "asleep while a packet waits");
             slept += 1;
         } else {
             let mut tries = 0;
-            while bench.rx().arm() == Armed::Idle && !woken(&mut bench, Duration::ZERO) {
+            while bench.rx().arm() == Armed::Idle && !bench.rx_is_raised(Duration::ZERO) {
                 tries += 1;
                 assert!(tries < 120_000, "a packet waits and nobody is told");
                 bench.pause();
@@ -474,13 +475,110 @@ pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     Outcome::Passed
 }
 
-fn woken<R: Rig>(bench: &mut Bench<R>, patience: Duration) -> bool {
-    let (fd, interest) = bench
-        .rx()
-        .wake()
-        .expect("an idle device says what wakes it");
-    assert_eq!(interest, Interest::Read);
-    is_ready(fd, interest, patience).expect("poll works on the descriptor")
+/// An armed queue ends the sleep of its worker for what happens later: its descriptor becomes
+/// ready, or it raises its interrupt exactly once, or it has said when.
+pub fn an_armed_queue_raises_its_interrupt_once<R: Rig>(rig: R, seed: u64) -> Outcome {
+    let traits = rig.traits();
+    let mut bench = Bench::new(rig, seed, Features::ALL, Vec::new());
+    let receives = traits.injects == Injects::Live;
+    let fills = traits.fills && traits.observes == Observes::Live;
+    let received = if receives {
+        rx_interrupts(&mut bench)
+    } else {
+        0
+    };
+    let completed = if fills { tx_interrupts(&mut bench) } else { 0 };
+    bench.finish();
+    if received + completed == 0 {
+        return Outcome::DoesNotApply("the device never makes a worker wait");
+    }
+    Outcome::Passed
+}
+
+/// How often the RX half ended a sleep.
+fn rx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
+    let mut slept = 0;
+    for _ in 0..20 {
+        bench.receive_all(&mut drop);
+        bench.rx_interrupt.clear();
+        if bench.rx().device_mut().arm() != Armed::Idle || bench.rx_is_raised(Duration::ZERO) {
+            // Packets of others.
+            continue;
+        }
+        let has_descriptor = bench.rx().device_mut().wake().is_some();
+        for _ in 0..3 {
+            let bytes = bench.probe(PAYLOAD_MAX).finished();
+            bench.feed.push_back(Outside::finished(bytes));
+            while bench.inject() == 0 {
+                bench.pause();
+            }
+        }
+        let patience = bench.traits.patience.max(WOKEN_MAX);
+        let raised = bench.rx_is_raised(patience);
+        assert!(raised, "packets arrived, and the worker sleeps");
+        bench.receive_all(&mut drop);
+        let count = bench.rx_interrupt.count();
+        assert_eq!(count, u64::from(!has_descriptor), "interrupts of one `arm`");
+        slept += 1;
+    }
+    slept
+}
+
+/// How often the TX half ended a sleep of a queue whose device was full.
+fn tx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
+    let mut matcher = bench.matcher();
+    let (mut burst, mut slept) = (Burst::new(), 0);
+    for _ in 0..10 {
+        for _ in 0..LATE_TRIES {
+            while burst.room() > 0 && bench.arena.census().small_free > 64 {
+                let bytes = bench.probe(PAYLOAD_MAX).finished();
+                let packet = bench.packet(&Outside::finished(bytes.clone()));
+                matcher.expect_finished(bytes);
+                burst.push(packet).expect("there was room");
+            }
+            bench.tx().transmit(&mut burst).expect("the device works");
+            bench.tx_interrupt.clear();
+            if bench.tx().is_ready() {
+                continue;
+            }
+            let armed = bench.tx().device_mut().arm();
+            if armed == Some(Armed::Idle) && !bench.tx_is_raised(Duration::ZERO) {
+                ends_sleep(bench, &mut matcher);
+                slept += 1;
+                break;
+            }
+        }
+        bench.transmit_all(&mut burst, &mut matcher);
+        bench.observe_all(&mut matcher);
+    }
+    bench.complete_all();
+    slept
+}
+
+/// How often a full device may have made room again before it was armed.
+const LATE_TRIES: usize = 100;
+
+/// The armed and full device goes on, and says so.
+fn ends_sleep<R: Rig>(bench: &mut Bench<R>, matcher: &mut Matcher) {
+    if let Some(at) = bench.tx().device_mut().next_at() {
+        let completed = bench.reclaim_at(at);
+        assert!(completed > 0, "nothing is completed at {at:?}");
+        return;
+    }
+    let has_descriptor = bench.tx().device_mut().wake().is_some();
+    let until = Instant::now() + bench.traits.patience.max(WOKEN_MAX);
+    while !bench.tx_is_raised(Duration::ZERO) {
+        assert!(
+            Instant::now() < until,
+            "there is room, and the worker sleeps"
+        );
+        if bench.observe(matcher) == 0 {
+            bench.pause();
+        }
+    }
+    bench.observe(matcher);
+    let count = bench.tx_interrupt.count();
+    assert_eq!(count, u64::from(!has_descriptor), "interrupts of one `arm`");
 }
 
 /// The payload of a wire packet of the suite.

@@ -246,6 +246,7 @@ macro_rules! driver_conformance {
                 closes_its_accounts
                 recovers_from_an_empty_arena
                 arm_reports_waiting_work
+                an_armed_queue_raises_its_interrupt_once
                 transmits_with_the_offloads_it_declares
                 transmits_the_same_without_offloads
                 receives_with_the_offloads_it_declares

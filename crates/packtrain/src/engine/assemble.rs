@@ -123,8 +123,8 @@ pub struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// For ports with these names. `finite` RX queues come to an end; `packets` limits what is taken
-    /// in.
+    /// For ports with these names. `finite` RX queues come to an end; `packets` limits what is
+    /// taken in.
     pub(super) fn new(
         plan: &'a Plan,
         settings: &'a Settings,
@@ -293,12 +293,17 @@ impl<'a> Assembly<'a> {
             return Ok(TxPath::Owned(OwnedTx::new(tx, stats, interrupt)));
         }
         let site = self.site(PlannedPart::Tx { port, queue });
-        let Site { wakeup, counters, .. } = &self.sites[site];
+        let Site {
+            wakeup, counters, ..
+        } = &self.sites[site];
         let interrupt = Interrupt::new(wakeup);
         tx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
         // Duplicated now, and not at the first stall: a run that has started does not end for lack
         // of a descriptor.
-        let device = tx.device_mut().wake().map(|(fd, _)| fd.try_clone_to_owned());
+        let device = tx
+            .device_mut()
+            .wake()
+            .map(|(fd, _)| fd.try_clone_to_owned());
         let failed = |source| {
             let action = "watch a device";
             StartError::Port(self.named(port, DeviceError::Failed { action, source }))
@@ -372,7 +377,10 @@ impl<'a> Assembly<'a> {
             modes.any(|mode| !matches!(mode, Dispatch::Direct | Dispatch::Adaptive))
         };
         let rx_workers = plan.workers.iter().filter(receives).count();
-        let draining = plan.workers.iter().filter(|parts| !receives(parts) && drains(parts));
+        let draining = plan
+            .workers
+            .iter()
+            .filter(|parts| !receives(parts) && drains(parts));
         let senders = self.senders.iter().sum();
         let cores = runtime.machine().cores;
         let spare = spare_cpu(cores, rx_workers, draining.count(), senders);
@@ -383,7 +391,11 @@ impl<'a> Assembly<'a> {
                 let idle = match idle {
                     _ if receives(&parts) || drains(&parts) => idle,
                     Idle::Halt => Idle::Halt,
-                    _ if parts.iter().filter_map(dispatch).all(|mode| mode == Dispatch::Direct) => {
+                    _ if parts
+                        .iter()
+                        .filter_map(dispatch)
+                        .all(|mode| mode == Dispatch::Direct) =>
+                    {
                         Idle::Halt
                     }
                     _ => Idle::Adaptive,
@@ -395,12 +407,15 @@ impl<'a> Assembly<'a> {
             .collect();
         let stats = Stats {
             ports: self.ports,
-            workers: workers.iter().map(|worker| Arc::clone(worker.counters())).collect(),
+            workers: workers
+                .iter()
+                .map(|worker| Arc::clone(worker.counters()))
+                .collect(),
             lanes: self.lanes,
             drops: self.drops,
         };
         Assembled {
-            control: Control::of(&workers),
+            control: Control::new(workers.iter().map(Worker::desk)),
             workers,
             intake: self.intake,
             stats: Arc::new(stats),

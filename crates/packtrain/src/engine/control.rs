@@ -1,10 +1,9 @@
 //! What is done to TX queues while a session runs: pause, resume, reset.
 //!
 //! A command is carried out by the worker that has the queue, in its next step. It is put into the
-//! worker's mailbox, and the worker is notified. A worker reads one flag a step for it, so no packet
-//! pays for commands.
+//! worker's mailbox, and the worker is notified. A worker reads one flag a step for it, so no
+//! packet pays for commands.
 
-use super::worker::Worker;
 use crate::driver::{DeviceError, TxDescriptors};
 use crate::queue::TxQueue;
 use crate::runtime::Wakeup;
@@ -152,9 +151,9 @@ pub struct Control {
     workers: Arc<[Desk]>,
 }
 
-/// A worker, from outside.
+/// A worker, as its commands reach it.
 #[derive(Debug)]
-struct Desk {
+pub(super) struct Desk {
     mailbox: Arc<Mailbox>,
     wakeup: Arc<Wakeup>,
     /// The TX queues that it has.
@@ -162,14 +161,9 @@ struct Desk {
 }
 
 impl Control {
-    pub(super) fn of(workers: &[Worker]) -> Self {
-        let desk = |worker: &Worker| Desk {
-            mailbox: Arc::clone(&worker.inbox().0),
-            wakeup: Arc::clone(worker.wakeup()),
-            queues: worker.tx_queues(),
-        };
+    pub(super) fn new(workers: impl Iterator<Item = Desk>) -> Self {
         Self {
-            workers: workers.iter().map(desk).collect(),
+            workers: workers.collect(),
         }
     }
 
@@ -331,6 +325,15 @@ impl Mailbox {
 pub(super) struct Inbox(Arc<Mailbox>);
 
 impl Inbox {
+    /// How commands for these queues reach the worker.
+    pub(super) fn desk(&self, wakeup: &Arc<Wakeup>, queues: Vec<QueueId>) -> Desk {
+        Desk {
+            mailbox: Arc::clone(&self.0),
+            wakeup: Arc::clone(wakeup),
+            queues,
+        }
+    }
+
     /// Whether there may be letters: one load.
     #[inline]
     pub(super) fn has_news(&self) -> bool {

@@ -1,5 +1,5 @@
-//! The TX worker's part of a shared TX queue: it drains what producers leave in the ring, restarts a
-//! stalled device, and looks after completions.
+//! The TX worker's part of a shared TX queue: it drains what producers leave in the ring, restarts
+//! a stalled device, and looks after completions.
 
 use super::control::{Command, Commanded, TxQueues};
 use super::error::RunError;
@@ -8,7 +8,7 @@ use super::worker::Part;
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::policy::dispatch::{BUDGET, RingState};
 use crate::queue::ring::{Attended, Drain, Kept, Release, Source, Turn};
-use crate::runtime::Interrupt;
+use crate::runtime::{Began, Interrupt};
 use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -44,7 +44,7 @@ pub(super) struct TxDrain<T: TxDescriptors> {
     /// When to step though nothing wakes the worker, as of the last time that it had the role.
     retry_at: Option<Instant>,
     gap_until: Option<Instant>,
-    slept_from: Instant,
+    stepped_at: Instant,
     stopped: bool,
     over: bool,
     /// Packets that the worker took out of rings.
@@ -72,7 +72,7 @@ impl<T: TxDescriptors> TxDrain<T> {
             recheck: false,
             retry_at: None,
             gap_until: None,
-            slept_from: Instant::default(),
+            stepped_at: Instant::default(),
             stopped: false,
             over: false,
             drained,
@@ -80,7 +80,11 @@ impl<T: TxDescriptors> TxDrain<T> {
     }
 
     /// The role, for a step that begins at `now`.
-    fn claim<'a>(shared: &'a SharedTx<T>, kept: &mut Option<Kept>, needs: impl Fn(RingState) -> bool) -> Option<Role<'a, T>> {
+    fn claim<'a>(
+        shared: &'a SharedTx<T>,
+        kept: &mut Option<Kept>,
+        needs: impl Fn(RingState) -> bool,
+    ) -> Option<Role<'a, T>> {
         if let Some(kept) = kept.take() {
             return Some(shared.ring.resume(kept));
         }
@@ -136,7 +140,12 @@ impl<T: TxDescriptors> TxDrain<T> {
     }
 
     /// Drains, and releases or keeps the role. Returns whether there may be more to do.
-    fn work(&mut self, mut role: Role<'_, T>, now: Instant, lanes: u32) -> Result<bool, DeviceError> {
+    fn work(
+        &mut self,
+        mut role: Role<'_, T>,
+        now: Instant,
+        lanes: u32,
+    ) -> Result<bool, DeviceError> {
         let keeps = self.shared.dispatch.keeps_until_sleep();
         self.notified = false;
         self.gap_until = None;
@@ -238,13 +247,13 @@ impl<T: TxDescriptors> TxDrain<T> {
 }
 
 impl<T: TxDescriptors> Part for TxDrain<T> {
-    fn step(&mut self, now: Instant, slept: bool, stopped: bool) -> Result<bool, RunError> {
-        self.slept_from = now;
+    fn step(&mut self, now: Instant, began: Began, stopped: bool) -> Result<bool, RunError> {
+        self.stepped_at = now;
         if self.interrupt.take() {
             self.interrupted = true;
-            self.shared.counters.wakeups.add(u64::from(slept));
+            self.shared.counters.wakeups.add(u64::from(began.slept));
         }
-        self.notified |= slept;
+        self.notified |= began.slept || began.notified;
         if stopped && !self.stopped {
             self.stopped = true;
             self.shared.close(Source::Application);
@@ -268,7 +277,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         let Some(role) = Self::claim(&shared, &mut self.kept, needs) else {
             return Ok(false);
         };
-        self.work(role, now, lanes).map_err(|error| self.failed(error))
+        self.work(role, now, lanes)
+            .map_err(|error| self.failed(error))
     }
 
     fn arm(&mut self) -> Armed {
@@ -299,7 +309,7 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
     }
 
     fn next_at(&self, _now: Instant) -> Option<Instant> {
-        let last = self.slept_from.after(SLEEP_MAX);
+        let last = self.stepped_at.after(SLEEP_MAX);
         let due = [self.retry_at, self.gap_until, Some(last)];
         due.into_iter().flatten().min().filter(|_| !self.over)
     }
@@ -373,7 +383,11 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
     }
 
     fn woken_by(&mut self, fd: RawFd) {
-        if self.device.as_ref().is_some_and(|device| device.as_raw_fd() == fd) {
+        if self
+            .device
+            .as_ref()
+            .is_some_and(|device| device.as_raw_fd() == fd)
+        {
             self.interrupted = true;
             self.shared.counters.wakeups.add(1);
         }

@@ -107,10 +107,12 @@ impl TxFlows {
                 Ok(_) => return Ok(all),
                 Err(TrySendError::Closed) => return Err(Closed),
                 Err(TrySendError::Full { .. }) => {
-                    poll_fn(|cx| match self.has_space(burst) || self.wait(burst, cx.waker()) {
-                        true => Poll::Ready(self.forget()),
-                        false => Poll::Pending,
-                    })
+                    poll_fn(
+                        |cx| match self.has_space(burst) || self.wait(burst, cx.waker()) {
+                            true => Poll::Ready(self.forget()),
+                            false => Poll::Pending,
+                        },
+                    )
                     .await;
                 }
             }
@@ -141,7 +143,9 @@ impl TxFlows {
     /// True if a queue has space for any of `burst`; else `waker` is woken when one has.
     pub(super) fn wait(&self, burst: &Burst, waker: &Waker) -> bool {
         // All queues that packets wait for, also after one that has space.
-        let ready = self.queues_of(burst).map(|queue| self.queues[queue].0.wait(waker));
+        let ready = self
+            .queues_of(burst)
+            .map(|queue| self.queues[queue].0.wait(waker));
         ready.fold(burst.is_empty(), |any, one| any | one)
     }
 

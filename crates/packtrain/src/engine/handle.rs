@@ -66,8 +66,9 @@ impl std::error::Error for SendError {}
 /// Sends to one TX queue, from any thread, beside lanes and other handles.
 ///
 /// A handle is for one thread at a time; a clone is another producer, for another thread. What one
-/// handle sends keeps its order. Under `dispatch=direct` and `adaptive`, the calling thread gives the
-/// packets to the device itself if no other thread is doing so: also those of other producers, up to
+/// handle sends keeps its order. Under `dispatch=direct` and `adaptive`, the calling thread gives
+/// the packets to the device itself if no other thread is doing so: also those of other producers,
+/// up to
 /// 256. It waits only in [`TxHandle::send_blocking`].
 ///
 /// Handles may outlive the run. They return [`TrySendError::Closed`] then.

@@ -1,5 +1,5 @@
-//! How much more the workers of a run may take in: until it is stopped, until a count is reached, or
-//! until the input ends.
+//! How much more the workers of a run may take in: until it is stopped, until a count is reached,
+//! or until the input ends.
 
 use crate::runtime::{Notifier, Wakeup};
 use std::sync::Arc;

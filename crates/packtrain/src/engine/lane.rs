@@ -12,7 +12,7 @@ use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
 use crate::queue::{Coalesce, RxQueue};
-use crate::runtime::Interrupt;
+use crate::runtime::{Began, Interrupt};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -256,15 +256,15 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
     /// where they are until the path has space.
     fn receiving(&self) -> impl Iterator<Item = &Lane<R, H>> {
         let stopped = self.intake.is_stopped();
-        self.rx.iter().filter(move |lane| {
-            !stopped && !lane.finished && !lane.has_to_wait(&self.tx[lane.tx])
-        })
+        self.rx
+            .iter()
+            .filter(move |lane| !stopped && !lane.finished && !lane.has_to_wait(&self.tx[lane.tx]))
     }
 }
 
 impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
-    fn step(&mut self, now: Instant, slept: bool, stopped: bool) -> Result<bool, RunError> {
-        let egress = self.ports[1];
+    fn step(&mut self, now: Instant, began: Began, stopped: bool) -> Result<bool, RunError> {
+        let (egress, slept) = (self.ports[1], began.slept);
         let begun = (self.tx.iter_mut()).try_for_each(|path| path.begin(now, slept, stopped));
         begun.map_err(|error| RunError::of(egress, error))?;
         let more = self.turns(now, slept);
@@ -272,6 +272,12 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         // the packets that it has taken.
         let ended = self.tx.iter_mut().map(|path| path.end(now));
         let ended = ended.fold(Ok(()), |all, one| all.and(one));
+        for lane in &mut self.rx {
+            // A TX worker that has ended takes nothing more. Its error ends the run.
+            if self.tx[lane.tx].is_closed() {
+                lane.abandon(DropReason::DeviceReset);
+            }
+        }
         let held = self.received_and_held();
         self.counters.held.set(held);
         if stopped && held == 0 {

@@ -3,6 +3,7 @@
 
 mod assemble;
 mod control;
+mod descriptor;
 mod drain;
 mod error;
 mod flows;
@@ -30,6 +31,7 @@ mod tests;
 
 pub use assemble::arena_config;
 pub use control::{Command, CommandError, Control, TxQueues};
+pub use descriptor::WorkerFd;
 pub use error::{RunError, StartError};
 pub use flows::TxFlows;
 pub use handle::{SendError, TrySendError, TxHandle};

@@ -2,7 +2,7 @@
 //! one.
 
 use super::control::{Command, Commanded, TxQueues};
-use super::shared::{Producer, SharedTx};
+use super::shared::{Closed, Producer, SharedTx};
 use super::stats::PathStats;
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
 use crate::packet::Burst;
@@ -109,6 +109,14 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn deregister(&mut self) {
         if let Self::Shared(path) = self {
             path.deregister();
+        }
+    }
+
+    /// Whether it takes nothing any more: the TX worker has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Owned(_) => false,
+            Self::Shared(path) => path.closed,
         }
     }
 
@@ -309,6 +317,7 @@ pub(super) struct RingProducer<T: TxDescriptors> {
     own: Producer,
     /// It is in the list of those that wait for space.
     waits: bool,
+    closed: bool,
     deregistered: bool,
 }
 
@@ -319,6 +328,7 @@ impl<T: TxDescriptors> RingProducer<T> {
             own: shared.enter_lane(),
             shared,
             waits: false,
+            closed: false,
             deregistered: false,
         }
     }
@@ -330,8 +340,7 @@ impl<T: TxDescriptors> RingProducer<T> {
     }
 
     fn send(&mut self, now: Instant, burst: &mut Burst) {
-        // Closed to lanes only when the run is cut off: then the worker drops what it holds.
-        let (Ok(()) | Err(super::Closed)) = self.shared.put(&self.own, burst, &|| now);
+        self.closed = self.shared.put(&self.own, burst, &|| now) == Err(Closed);
     }
 
     fn wait(&mut self, waker: &Waker) -> bool {

@@ -256,16 +256,13 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         Ok(session)
     }
 
-    /// The same for a caller with an event loop of its own: it drives the workers ([`Worker::run`]).
-    /// The session can be asked and ended as one that was started.
+    /// The same for a caller with an event loop of its own: it drives the workers
+    /// ([`Worker::run`]). The session can be asked and ended as one that was started.
     ///
     /// # Errors
     ///
     /// See [`StartError`].
-    pub fn assemble(
-        self,
-        runtime: Arc<dyn Runtime>,
-    ) -> Result<(Session, Vec<Worker>), StartError> {
+    pub fn assemble(self, runtime: Arc<dyn Runtime>) -> Result<(Session, Vec<Worker>), StartError> {
         let plan = self.plan_for(&*runtime)?;
         let arena = match self.arena {
             Some(arena) => arena,
@@ -298,7 +295,10 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         let placed = Settings::default().place(0, 0);
         let session = Session {
             threads: Threads::new(Arc::clone(&intake)),
-            device_start: ports.iter_mut().map(|port| port.device_counters()).collect(),
+            device_start: ports
+                .iter_mut()
+                .map(|port| port.device_counters())
+                .collect(),
             ports,
             arena,
             stats,
@@ -449,8 +449,8 @@ impl Session {
         self.intake.any_ended()
     }
 
-    /// Readable once a worker has ended, for a thread that waits for other things as well. `None` in
-    /// virtual time.
+    /// Readable once a worker has ended, for a thread that waits for other things as well. `None`
+    /// in virtual time.
     #[must_use]
     pub fn over_fd(&self) -> Option<BorrowedFd<'_>> {
         self.intake.over().fd()
@@ -482,9 +482,9 @@ impl Session {
     fn report(&mut self, result: Result<(), RunError>) -> Report {
         let elapsed = self.elapsed();
         let now = self.ports.iter_mut().map(|port| port.device_counters());
-        let devices = now.zip(&self.device_start).map(|(now, start)| {
-            now.map(|now| now.since(&start.unwrap_or_default()))
-        });
+        let devices = now
+            .zip(&self.device_start)
+            .map(|(now, start)| now.map(|now| now.since(&start.unwrap_or_default())));
         let devices = devices.collect();
         let mut error = result.err();
         if let Some(RunError {

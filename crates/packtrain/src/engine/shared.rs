@@ -1,9 +1,9 @@
 //! A shared TX queue: the ring in front of it, and what a producer does there.
 //!
-//! The dispatch mode decides in each state of the ring ([`Dispatch::decide`]). A producer that finds
-//! the ring idle may become its consumer, and gives its burst to the queue past the ring's slots.
-//! Else it puts the burst into the ring, and notifies the TX worker where the mode says so. The
-//! rules by which no wake-up is lost are numbered in ARCHITECTURE.md.
+//! The dispatch mode decides in each state of the ring ([`Dispatch::decide`]). A producer that
+//! finds the ring idle may become its consumer, and gives its burst to the queue past the ring's
+//! slots. Else it puts the burst into the ring, and notifies the TX worker where the mode says so.
+//! The rules by which no wake-up is lost are numbered in ARCHITECTURE.md.
 
 use super::space::SpaceWaiters;
 use super::stats::PathStats;

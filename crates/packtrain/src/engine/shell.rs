@@ -109,12 +109,20 @@ mod tests {
             (Idle::Halt, seen(true, false, true, None), Action::Step),
             (Idle::Halt, seen(false, false, false, None), sleep(None)),
             (Idle::Halt, seen(false, true, false, None), sleep(None)),
-            (Idle::Halt, seen(false, false, false, Some(later)), sleep(Some(later))),
+            (
+                Idle::Halt,
+                seen(false, false, false, Some(later)),
+                sleep(Some(later)),
+            ),
             (Idle::Poll, seen(false, false, false, None), Action::Spin),
             (Idle::Poll, seen(false, true, true, None), Action::Done),
             (Idle::Halt, seen(true, true, true, None), Action::Done),
             (Idle::Halt, seen(false, false, true, None), sleep(Some(end))),
-            (Idle::Halt, seen(false, false, true, Some(later)), sleep(Some(later))),
+            (
+                Idle::Halt,
+                seen(false, false, true, Some(later)),
+                sleep(Some(later)),
+            ),
         ] {
             let next = shell(idle, true).next(NOW, &observation);
             assert_eq!(next, action, "{idle:?} {observation:?}");
@@ -135,10 +143,20 @@ mod tests {
         /// Whatever it sees: it never sleeps on work, nor beyond what is due, nor for ever once
         /// intake has stopped.
         #[test]
-        fn it_never_sleeps_on_work(steps in prop::collection::vec(
-            (0u64..3_000_000_000, any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0u64..9_000_000_000)),
-            1..50,
-        ), idle in prop::sample::select(vec![Idle::Halt, Idle::Poll, Idle::Adaptive]), spare in any::<bool>()) {
+        fn it_never_sleeps_on_work(
+            steps in prop::collection::vec(
+                (
+                    0u64..3_000_000_000,
+                    any::<bool>(),
+                    any::<bool>(),
+                    any::<bool>(),
+                    prop::option::of(0u64..9_000_000_000),
+                ),
+                1..50,
+            ),
+            idle in prop::sample::select(vec![Idle::Halt, Idle::Poll, Idle::Adaptive]),
+            spare in any::<bool>(),
+        ) {
             let mut shell = shell(idle, spare);
             let (mut now, mut stopped) = (NOW, None);
             for (ns, more, over, stop, next_at) in steps {

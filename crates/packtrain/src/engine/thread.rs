@@ -19,14 +19,14 @@ use crate::policy::topology::CpuId;
 use crate::runtime::Runtime;
 use crate::time::Instant;
 use std::hint::spin_loop;
+use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{self, Duration};
-use std::io;
 
 /// How much a worker's CPU time and context switches may be out of date while it runs: to read them
 /// takes system calls.
@@ -116,10 +116,7 @@ impl Drop for Threads {
 }
 
 /// Runs workers that a caller has driven until they have ended.
-pub(super) fn run_to_end(
-    mut workers: Vec<Worker>,
-    runtime: &dyn Runtime,
-) -> Result<(), RunError> {
+pub(super) fn run_to_end(mut workers: Vec<Worker>, runtime: &dyn Runtime) -> Result<(), RunError> {
     let mut first = Ok(());
     while !workers.is_empty() {
         let mut sleeps = true;
@@ -157,8 +154,7 @@ fn settle(cpu: Option<CpuId>, priority: Priority, idle: Idle) -> Result<i8, Star
         bind_to(&[cpu]).map_err(StartError::system("bind a worker's thread to its CPU"))?;
     }
     wake_in_time();
-    take_priority(priority, idle)
-        .map_err(StartError::system("give a worker's thread its priority"))
+    take_priority(priority, idle).map_err(StartError::system("give a worker's thread its priority"))
 }
 
 /// Gives the calling thread, which is to be a worker's, its priority. Returns its nice value.

@@ -1,11 +1,11 @@
 //! A worker: a list of parts that one thread steps, and what that thread does next.
 
-use super::control::{Command, Commanded, Inbox, Letter, TxQueues};
+use super::control::{Command, Commanded, Desk, Inbox, Letter, TxQueues};
 use super::error::RunError;
 use super::intake::Intake;
 use super::shell::{Action, Observation, Shell};
 use crate::driver::{Armed, Interest};
-use crate::runtime::{Sleeper, Wakeup};
+use crate::runtime::{Began, Sleeper, Wakeup};
 use crate::stats::{Counter, DropReason, QueueId};
 use crate::sync::spin;
 use crate::time::Instant;
@@ -41,9 +41,8 @@ pub(super) struct WorkerCounters {
 
 /// What one worker has: the lanes of a direction, or one shared TX queue. No call blocks.
 pub(super) trait Part: Send {
-    /// Moves packets. `slept`: the worker was asleep before, or was notified since the last step.
-    /// Returns whether there may be more to do now.
-    fn step(&mut self, now: Instant, slept: bool, stopped: bool) -> Result<bool, RunError>;
+    /// Moves packets. Returns whether there may be more to do now.
+    fn step(&mut self, now: Instant, began: Began, stopped: bool) -> Result<bool, RunError>;
 
     /// The worker is about to sleep: asks every device that can go on for a wake-up.
     fn arm(&mut self) -> Armed;
@@ -145,22 +144,16 @@ impl Worker {
         }
     }
 
-    pub(super) const fn wakeup(&self) -> &Arc<Wakeup> {
-        self.sleeper.wakeup()
-    }
-
-    pub(super) const fn inbox(&self) -> &Inbox {
-        &self.inbox
-    }
 
     pub(super) const fn counters(&self) -> &Arc<WorkerCounters> {
         &self.counters
     }
 
-    /// The TX queues that it has.
-    pub(super) fn tx_queues(&self) -> Vec<QueueId> {
+    /// How commands reach it.
+    pub(super) fn desk(&self) -> Desk {
         let parts = self.parts.iter();
-        parts.flat_map(|part| part.tx_queues.clone()).collect()
+        let queues = parts.flat_map(|part| part.tx_queues.iter().copied());
+        self.inbox.desk(self.sleeper.wakeup(), queues.collect())
     }
 
     /// One step: moves at most 64 packets of each RX queue, and drains at most 256 of each ring.
@@ -180,7 +173,7 @@ impl Worker {
         let began = self.sleeper.begin();
         self.counters.syscalls.add(began.syscalls);
         self.counters.steps.add(1);
-        let seen = match self.step(now, began.slept || began.notified) {
+        let seen = match self.step(now, began) {
             Ok(seen) => seen,
             Err(error) => {
                 self.ending = Some(Err(error));
@@ -203,11 +196,11 @@ impl Worker {
         }
     }
 
-    fn step(&mut self, now: Instant, slept: bool) -> Result<Observation, RunError> {
+    fn step(&mut self, now: Instant, began: Began) -> Result<Observation, RunError> {
         let stopped = self.intake.is_stopped();
         let mut more = self.obey(now)?;
         for Placed { part, .. } in &mut self.parts {
-            more |= part.step(now, slept, stopped)?;
+            more |= part.step(now, began, stopped)?;
         }
         let parts = || self.parts.iter().map(|placed| &placed.part);
         Ok(Observation {
@@ -271,7 +264,10 @@ impl Worker {
             Some(Err(_)) => DropReason::DeviceReset,
             _ => DropReason::Shutdown,
         };
-        let abandoned = self.parts.iter_mut().map(|placed| placed.part.abandon(reason));
+        let abandoned = self
+            .parts
+            .iter_mut()
+            .map(|placed| placed.part.abandon(reason));
         if !abandoned.fold(true, |all, one| all & one) {
             return Ok(Action::Yield);
         }
@@ -312,7 +308,11 @@ impl Drop for Worker {
         self.intake.worker_ended();
         while !self.over {
             let abandon = |placed: &mut Placed| placed.part.abandon(DropReason::Shutdown);
-            self.over = self.parts.iter_mut().map(abandon).fold(true, |all, one| all & one);
+            self.over = self
+                .parts
+                .iter_mut()
+                .map(abandon)
+                .fold(true, |all, one| all & one);
             spin();
         }
     }

@@ -1,4 +1,6 @@
-//! Where packets live: frames for bytes, lines for handles, all allocated at start.
+//! Where packets live: frames for bytes, lines for handles, all mapped at start. The system
+//! provides a page on its first use. The lowest free frames and lines are used first, so memory
+//! that a run never needs at once is never used.
 //!
 //! Each thread keeps a short stack of free frames and lines, so the one freed last, still in the
 //! cache, is used next. What one thread takes and another frees goes by way of a shared set, in
@@ -10,11 +12,12 @@
     reason = "hands out pieces of one mapping and owns packets' lines"
 )]
 
+use super::frame::{FrameClass, FrameId, Segment};
 use super::free::FreeSet;
-use super::line::{FrameId, Line, NO_LINE};
+use super::meta::Meta;
 use super::sys::Mapping;
-use crate::limits::{HEADROOM_BYTES, LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SMALL_FRAME_BYTES};
-use std::alloc::{Layout as MemoryLayout, alloc_zeroed, dealloc};
+use crate::limits::{LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SEGMENTS_MAX, SMALL_FRAME_BYTES};
+
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -22,6 +25,67 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// No further line follows.
+pub(super) const NO_LINE: u32 = u32::MAX;
+/// Segments in a packet's first line.
+pub(super) const HEAD_SEGMENTS: usize = 4;
+/// Segments in each further line.
+pub(super) const MORE_SEGMENTS: usize = 9;
+
+/// What every line starts with.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct LineHeader {
+    /// The arena's shared state; never changes.
+    pub(super) core: NonNull<Core>,
+    /// This line's own index; never changes.
+    pub(super) index: u32,
+    /// In a packet's first line: its last line, or [`NO_LINE`] if there is no other. In a further
+    /// line: the next one, and in the last of them the first, so that either end is near.
+    pub(super) next: u32,
+}
+
+/// A packet's first line.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct Line {
+    pub(super) header: LineHeader,
+    /// Bytes over all segments.
+    pub(super) bytes: u32,
+    /// Segments, empty ones included.
+    pub(super) count: u8,
+    pub(super) meta: Meta,
+    pub(super) segments: [Segment; HEAD_SEGMENTS],
+}
+
+/// A further line of a packet, in the place of a [`Line`].
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct MoreLine {
+    pub(super) header: LineHeader,
+    pub(super) segments: [Segment; MORE_SEGMENTS],
+}
+
+impl Line {
+    pub(super) fn unused(core: NonNull<Core>, index: u32) -> Self {
+        Self {
+            header: LineHeader {
+                core,
+                index,
+                next: NO_LINE,
+            },
+            bytes: 0,
+            count: 0,
+            meta: Meta::default(),
+            segments: [Segment::UNUSED; HEAD_SEGMENTS],
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Line>() == 128);
+const _: () = assert!(size_of::<MoreLine>() == 128);
+const _: () = assert!(SEGMENTS_MAX <= u8::MAX as usize);
 
 /// How much memory an arena has; fixed when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +110,12 @@ impl Default for ArenaConfig {
 }
 
 impl ArenaConfig {
-    /// A tenth of the default, for tests and examples.
+    /// An eighth of the default's small frames and lines, for tests and examples.
     #[must_use]
     pub const fn small() -> Self {
         Self {
             small_frames: 1024,
-            large_frames: 32,
+            large_frames: 160,
             lines: 2048,
         }
     }
@@ -77,32 +141,6 @@ impl ArenaConfig {
             ));
         }
         Ok(())
-    }
-}
-
-/// The size class of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameClass {
-    /// 2 KiB, in the region that may be registered as a UMEM.
-    Small,
-    /// 68 KiB: a whole GSO packet in one piece.
-    Large,
-}
-
-impl FrameClass {
-    /// Bytes of one frame, headroom included.
-    #[must_use]
-    pub const fn frame_bytes(self) -> usize {
-        match self {
-            Self::Small => SMALL_FRAME_BYTES,
-            Self::Large => LARGE_FRAME_BYTES,
-        }
-    }
-
-    /// Bytes of packet that fit behind the standard headroom.
-    #[must_use]
-    pub const fn data_bytes(self) -> usize {
-        self.frame_bytes() - HEADROOM_BYTES
     }
 }
 
@@ -138,6 +176,8 @@ struct Free {
     small: FreeSet,
     large: FreeSet,
     lines: FreeSet,
+    /// Lines below this one are initialized.
+    lines_made: u32,
 }
 
 /// How many segments refer to a frame. In a cache line of its own: who takes frames and who frees
@@ -148,22 +188,36 @@ struct References(AtomicU32);
 
 /// Shared state of one arena, at a fixed address that lines and caches point to.
 pub(super) struct Core {
+    /// The frames. The memfd of this mapping may be shared with other processes.
     mapping: Mapping,
+    /// The lines, and behind them the counts of references.
+    _table: Mapping,
     config: ArenaConfig,
     lines: NonNull<Line>,
     /// References to each frame by segments; zero while it is free. Small ones first.
-    references: Box<[References]>,
+    references: NonNull<[References]>,
     free: Mutex<Free>,
     /// Threads that have a cache bound to this arena. Counted down as the last thing a thread does
     /// with the core: outside of the mutex, for unlocking touches it once more.
     bound_caches: AtomicU32,
 }
 
-// SAFETY: `lines` points to memory that this core owns; each line is reached only through the one
-// `Packet` that owns it, or by who has taken its index out of the set behind the mutex.
+// SAFETY: the core owns its mappings; each line is reached only through the one `Packet` that owns
+// it, or by the thread that has taken its index out of the set behind the mutex.
 unsafe impl Send for Core {}
 // SAFETY: as above.
 unsafe impl Sync for Core {}
+
+/// First byte of a segment.
+#[inline]
+pub(super) fn start(core: &Core, segment: Segment) -> *mut u8 {
+    // SAFETY: segments lie within their frame.
+    unsafe {
+        core.frame_base(segment.frame)
+            .as_ptr()
+            .add(segment.offset as usize)
+    }
+}
 
 struct Owner {
     core: NonNull<Core>,
@@ -215,57 +269,42 @@ impl Drop for Owner {
     }
 }
 
-impl Drop for Core {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `Arena::new` with this very layout; no packet is alive.
-        unsafe { dealloc(self.lines.as_ptr().cast(), lines_layout(self.config.lines)) };
-    }
-}
-
-fn lines_layout(lines: u32) -> MemoryLayout {
-    // At least one, since an allocation may not be of size zero.
-    MemoryLayout::array::<Line>(lines.max(1) as usize).expect("at most 2^32 lines of 128 bytes")
-}
-
 impl Arena {
-    /// Makes an arena and touches all its memory.
+    /// Makes an arena. Its memory is mapped, and used page by page as packets need it: where the
+    /// system then has none, it ends the process. [`memory_available`](super::memory_available)
+    /// says how much there is.
     ///
     /// # Errors
     ///
-    /// The system's, when there is not enough memory or no memfd; `InvalidInput` for more than 2^31
-    /// frames or 2^32 - 1 lines.
+    /// The system's, if it does not map so much memory or gives no memfd; `InvalidInput` for more
+    /// than 2^31 frames or 2^32 - 1 lines.
     pub fn new(config: ArenaConfig) -> io::Result<Self> {
         free_orphans(&mut lock_orphans());
         config.check()?;
         let small_bytes = config.small_frames as usize * SMALL_FRAME_BYTES;
         let large_bytes = config.large_frames as usize * LARGE_FRAME_BYTES;
         let mapping = Mapping::new((small_bytes + large_bytes).max(1))?;
-        let frames = config.small_frames + config.large_frames;
+        let frames = (config.small_frames + config.large_frames) as usize;
+        let lines_bytes = config.lines as usize * size_of::<Line>();
+        let table = Mapping::new((lines_bytes + frames * size_of::<References>()).max(1))?;
         let free = Free {
             small: FreeSet::all_below(config.small_frames)?,
             large: FreeSet::all_below(config.large_frames)?,
             lines: FreeSet::all_below(config.lines)?,
+            lines_made: 0,
         };
-        let mut references = Vec::new();
-        references.try_reserve_exact(frames as usize)?;
-        references.extend((0..frames).map(|_| References(AtomicU32::new(0))));
-        // Last, since nothing frees it on an error.
-        let layout = lines_layout(config.lines);
-        // SAFETY: the layout is not empty.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let lines = NonNull::new(raw.cast::<Line>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let lines = table.base().cast::<Line>();
+        // SAFETY: the table has room for the lines, and for the counts behind them.
+        let references = unsafe { lines.add(config.lines as usize) }.cast();
         let core = NonNull::from(Box::leak(Box::new(Core {
             mapping,
+            _table: table,
             config,
             lines,
-            references: references.into(),
+            references: NonNull::slice_from_raw_parts(references, frames),
             free: Mutex::new(free),
             bound_caches: AtomicU32::new(0),
         })));
-        for index in 0..config.lines {
-            // SAFETY: within the allocation, which nobody else knows yet.
-            unsafe { lines.add(index as usize).write(Line::unused(core, index)) };
-        }
         Ok(Self {
             owner: Arc::new(Owner { core }),
         })
@@ -322,12 +361,12 @@ impl Arena {
         ] {
             for index in (0..pieces).filter(|&index| set.has(index)) {
                 let slot = (base + index) as usize;
-                let references = core.references[slot].0.load(Ordering::Acquire);
+                let references = core.all_references()[slot].0.load(Ordering::Acquire);
                 assert_eq!(references, 0, "frame {slot} is free and in use");
             }
         }
         let used = |range: std::ops::Range<u32>| {
-            let slots = &core.references[range.start as usize..range.end as usize];
+            let slots = &core.all_references()[range.start as usize..range.end as usize];
             slots
                 .iter()
                 .filter(|r| r.0.load(Ordering::Acquire) != 0)
@@ -396,12 +435,18 @@ impl Core {
         unsafe { self.mapping.base().add(offset) }
     }
 
+    const fn all_references(&self) -> &[References] {
+        // SAFETY: they are in the table, aligned as lines are; it is made of zeros, which are valid
+        // counts, and nothing else is written there.
+        unsafe { self.references.as_ref() }
+    }
+
     fn references(&self, frame: FrameId) -> &AtomicU32 {
         let base = match frame.class() {
             FrameClass::Small => 0,
             FrameClass::Large => self.config.small_frames,
         };
-        &self.references[(base + frame.index()) as usize].0
+        &self.all_references()[(base + frame.index()) as usize].0
     }
 
     /// One more segment refers to `frame`.
@@ -445,7 +490,7 @@ impl Core {
     /// A free line.
     pub(super) fn take_line(&self) -> Option<NonNull<Line>> {
         let index = self.take(Kind::Lines)?;
-        // SAFETY: indices of the set are within the allocation.
+        // SAFETY: indices of the set are within the table.
         Some(unsafe { self.lines.add(index as usize) })
     }
 
@@ -481,9 +526,29 @@ impl Core {
         let cached = CACHE.try_with(|cache| cache.borrow_mut().take(here, kind));
         cached.unwrap_or_else(|_ending| {
             let mut one = [0];
-            let taken = self.lock().of(kind).take(&mut one);
+            let taken = self.take_shared(kind, &mut one);
             (taken > 0).then_some(one[0])
         })
+    }
+
+    /// Takes pieces out of the shared set to the front of `indices`, as many as there are and fit.
+    fn take_shared(&self, kind: Kind, indices: &mut [u32]) -> usize {
+        let mut free = self.lock();
+        let shared = free.of(kind);
+        let count = shared.len().min(indices.len());
+        let taken = shared.take(&mut indices[..count]);
+        debug_assert_eq!(taken, count, "there were so many");
+        if matches!(kind, Kind::Lines) {
+            // The first is the highest; lines below it are free or were made before.
+            let end = indices[..count].first().map_or(0, |highest| highest + 1);
+            for index in free.lines_made..end {
+                let line = Line::unused(NonNull::from(self), index);
+                // SAFETY: within the table, and no packet has had this line yet.
+                unsafe { self.lines.add(index as usize).write(line) };
+            }
+            free.lines_made = free.lines_made.max(end);
+        }
+        count
     }
 
     fn put(&self, kind: Kind, index: u32) {
@@ -538,11 +603,7 @@ impl<const DEPTH: usize> Pocket<DEPTH> {
 
     fn take(&mut self, core: &Core, kind: Kind) -> Option<u32> {
         if self.len == 0 {
-            let mut free = core.lock();
-            let shared = free.of(kind);
-            let wanted = shared.len().min((DEPTH / 2).max(1));
-            self.len = shared.take(&mut self.indices[..wanted]);
-            debug_assert_eq!(self.len, wanted, "there were so many");
+            self.len = core.take_shared(kind, &mut self.indices[..(DEPTH / 2).max(1)]);
         }
         self.len = self.len.checked_sub(1)?;
         Some(self.indices[self.len])

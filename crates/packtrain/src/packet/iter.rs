@@ -2,9 +2,8 @@
 
 #![allow(unsafe_code, reason = "walks lines and frames by pointer")]
 
-use super::arena::Core;
-use super::line::{HEAD_SEGMENTS, MORE_SEGMENTS, MoreLine, Segment};
-use super::{Packet, start};
+use super::arena::{Core, HEAD_SEGMENTS, Line, MORE_SEGMENTS, MoreLine, start};
+use super::frame::Segment;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -21,14 +20,14 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    pub(super) fn new(packet: &Packet) -> Self {
-        let head = packet.head();
+    /// `head` is the first line of the packet.
+    pub(super) fn new(head: &Line) -> Self {
         Self {
             core: head.header.core,
             at: head.segments.as_ptr(),
             in_line: HEAD_SEGMENTS,
             line: head.header.next,
-            left: packet.segment_count(),
+            left: usize::from(head.count),
         }
     }
 
@@ -54,15 +53,15 @@ impl Cursor {
 /// Iterator over a packet's bytes, segment by segment.
 #[derive(Clone)]
 pub struct Segments<'a> {
-    packet: PhantomData<&'a Packet>,
+    packet: PhantomData<&'a Line>,
     cursor: Cursor,
 }
 
 impl<'a> Segments<'a> {
-    pub(super) fn new(packet: &'a Packet) -> Self {
+    pub(super) fn new(head: &'a Line) -> Self {
         Self {
             packet: PhantomData,
-            cursor: Cursor::new(packet),
+            cursor: Cursor::new(head),
         }
     }
 }
@@ -95,9 +94,9 @@ pub struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     /// `range` must be within the packet.
-    pub(super) fn new(packet: &'a Packet, range: &Range<usize>) -> Self {
+    pub(super) fn new(head: &'a Line, range: &Range<usize>) -> Self {
         Self {
-            segments: Segments::new(packet),
+            segments: Segments::new(head),
             skip: range.start,
             left: range.len(),
         }

@@ -1,6 +1,6 @@
 //! A [`Packet`] as the coalescer sees it: payloads are linked, not copied.
 
-use super::line::Segment;
+use super::frame::Segment;
 use super::{Packet, PacketError};
 use crate::limits::SEGMENTS_MAX;
 use packtrain_offload::checksum::Sum;

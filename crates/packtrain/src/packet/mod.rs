@@ -8,9 +8,10 @@
 
 mod arena;
 mod burst;
+mod frame;
 mod free;
 mod iter;
-mod line;
+mod memory;
 mod merge;
 mod meta;
 #[cfg_attr(miri, path = "sys_miri.rs")]
@@ -18,15 +19,17 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-pub use arena::{Arena, ArenaConfig, Census, FrameClass};
+pub use arena::{Arena, ArenaConfig, Census};
 pub use burst::Burst;
+pub use frame::FrameClass;
 pub use iter::{Pieces, Segments};
+pub use memory::memory_available;
 pub use meta::{Ingress, Meta, VlanTag};
 
 use crate::limits::{HEADROOM_BYTES, SEGMENTS_MAX};
-use arena::Core;
+use arena::{Core, HEAD_SEGMENTS, Line, LineHeader, MORE_SEGMENTS, MoreLine, NO_LINE, start};
+use frame::{FrameId, Segment};
 use iter::Cursor;
-use line::{FrameId, HEAD_SEGMENTS, Line, LineHeader, MORE_SEGMENTS, MoreLine, NO_LINE, Segment};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -187,7 +190,7 @@ impl Packet {
     /// The bytes, segment by segment. Empty segments are skipped.
     #[must_use]
     pub fn segments(&self) -> Segments<'_> {
-        Segments::new(self)
+        Segments::new(self.head())
     }
 
     /// The bytes of the first non-empty segment; empty for an empty packet.
@@ -213,7 +216,7 @@ impl Packet {
         if range.start > range.end || range.end > self.bytes() {
             return Err(PacketError::OutOfRange);
         }
-        Ok(Pieces::new(self, &range))
+        Ok(Pieces::new(self.head(), &range))
     }
 
     /// Copies the first `out.len()` bytes, or as many as there are; returns how many.
@@ -453,7 +456,7 @@ impl Packet {
                 return Err((error, other));
             }
         }
-        let mut cursor = Cursor::new(&other);
+        let mut cursor = Cursor::new(other.head());
         while let Some(segment) = cursor.next() {
             if segment.len == 0 {
                 other.core().unshare(segment.frame);
@@ -480,7 +483,7 @@ impl Packet {
         }
         let before = self.segment_count();
         let (mut skip, mut left) = (range.start as u32, range.len() as u32);
-        let mut cursor = Cursor::new(from);
+        let mut cursor = Cursor::new(from.head());
         while let Some(mut segment) = cursor.next().filter(|_| left > 0) {
             let skipped = skip.min(segment.len);
             skip -= skipped;
@@ -803,21 +806,10 @@ unsafe fn next_of(core: &Core, line: u32) -> u32 {
     unsafe { (*core.line(line).cast::<LineHeader>().as_ptr()).next }
 }
 
-/// First byte of a segment.
-#[inline]
-fn start(core: &Core, segment: Segment) -> *mut u8 {
-    // SAFETY: segments lie within their frame.
-    unsafe {
-        core.frame_base(segment.frame)
-            .as_ptr()
-            .add(segment.offset as usize)
-    }
-}
-
 impl Drop for Packet {
     fn drop(&mut self) {
         let core = self.core();
-        let mut cursor = Cursor::new(self);
+        let mut cursor = Cursor::new(self.head());
         while let Some(segment) = cursor.next() {
             core.unshare(segment.frame);
         }
@@ -842,7 +834,7 @@ impl Packet {
     /// True when every byte is in small frames (the region that may be a UMEM).
     #[must_use]
     pub fn in_small_frames(&self) -> bool {
-        let mut cursor = Cursor::new(self);
+        let mut cursor = Cursor::new(self.head());
         while let Some(segment) = cursor.next() {
             if segment.len > 0 && FrameId::class(segment.frame) == FrameClass::Large {
                 return false;
@@ -851,5 +843,3 @@ impl Packet {
         true
     }
 }
-/// PLACEHOLDER until merged.
-pub fn memory_available() -> Option<u64> { None }

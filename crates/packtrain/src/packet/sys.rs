@@ -45,15 +45,15 @@ impl Mapping {
         if unsafe { libc::ftruncate(fd.as_raw_fd(), length) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        allocate(&fd, length)?;
-        // Populated at once: the packet path must not meet page faults.
+        // Pages are provided on first use. Huge ones are reserved here, so that too few of them
+        // show as an error and not as a signal.
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
+                libc::MAP_SHARED,
                 fd.as_raw_fd(),
                 0,
             )
@@ -85,21 +85,6 @@ impl Mapping {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// Allocates all pages of the memfd, since too little memory has to show here: populating a mapping
-/// reports no error, and a page that is missing later is a signal.
-fn allocate(fd: &OwnedFd, length: libc::off_t) -> io::Result<()> {
-    loop {
-        // SAFETY: a plain call on a descriptor that we own.
-        if unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Which TX queues are owned and which are shared, and which worker has what: decided at start.
 
-use super::Plan;
-use crate::driver::Features;
+use crate::driver::QueueConfig;
 use crate::policy::dispatch::Dispatch;
 use std::fmt;
 
@@ -84,43 +83,11 @@ impl Default for Demand {
     }
 }
 
-impl Plan {
-    /// The port that packets of a direction go to: the other one, or, with one port, the same.
-    #[must_use]
-    pub const fn egress(&self, direction: usize) -> usize {
-        self.attach.len() - 1 - direction
-    }
-
-    /// RX queues of which each has a TX queue to send to: the smaller number of queues.
-    #[must_use]
-    pub fn pairs(&self) -> usize {
-        let queues = self.attach.iter().map(|attach| attach.queues);
-        queues.min().unwrap_or(0)
-    }
-
-    /// Whether each direction of a pair of queues has lanes of its own, since a port hands over
-    /// large packets: while one of them is copied or cut, packets of the other direction do not
-    /// wait. Else one worker has both, and costs less for each byte.
-    #[must_use]
-    pub fn worker_per_direction(&self) -> bool {
-        let large = Features::TSO | Features::USO;
-        let mut attached = self.attach.iter();
-        attached.any(|port| !port.rx.intersection(large).is_empty())
-    }
-
-    /// The plan, with paths and workers for `demand`.
-    #[must_use]
-    pub fn working(mut self, demand: &Demand) -> Self {
-        let ports = 0..self.attach.len();
-        self.paths = ports.map(|port| self.path(port, demand)).collect();
-        self.workers = self.place_parts(demand.cpus);
-        self
-    }
-
-    fn path(&self, port: usize, demand: &Demand) -> Path {
-        let config = &self.work[port];
-        let dispatch = config.dispatch.unwrap_or(demand.dispatch);
-        let senders = demand.senders[port];
+impl Path {
+    /// The path to the TX queues of a port with these settings, to which `senders` application
+    /// threads send, too.
+    pub(super) fn new(config: &QueueConfig, dispatch: Dispatch, senders: usize) -> Self {
+        let dispatch = config.dispatch.unwrap_or(dispatch);
         let (kind, why) = if config.shared {
             (PathKind::Shared, "tx=shared".to_owned())
         } else if senders > 0 {
@@ -133,43 +100,57 @@ impl Plan {
             let why = format!("dispatch={dispatch}: the TX worker drains");
             (PathKind::Shared, why)
         };
-        Path {
+        Self {
             kind,
             dispatch,
             why,
         }
     }
+}
 
+/// The queues of the ports, from which workers get their parts.
+#[derive(Clone, Debug)]
+pub(super) struct Queues {
+    /// Queues of each port.
+    pub(super) counts: Vec<usize>,
+    /// Whether the TX queues of each port are shared.
+    pub(super) shared: Vec<bool>,
+    /// Whether the directions of a pair of queues may be on two workers.
+    pub(super) per_direction: bool,
+}
+
+impl Queues {
     /// The parts of each of min(parts, CPUs, at least 2) workers. A shared TX queue is never on a
     /// worker whose lanes feed it.
-    fn place_parts(&self, cpus: usize) -> Vec<Vec<PlannedPart>> {
-        let (pairs, directions) = (self.pairs(), self.attach.len());
+    pub(super) fn place(&self, cpus: usize) -> Vec<Vec<PlannedPart>> {
+        let pairs = self.counts.iter().copied().min().unwrap_or(0);
+        let directions = self.counts.len();
         let lanes = |direction, pair| PlannedPart::Lanes { direction, pair };
-        let groups: Vec<Vec<_>> = if self.worker_per_direction() {
-            let all = (0..directions).flat_map(|d| (0..pairs).map(move |pair| vec![lanes(d, pair)]));
-            all.collect()
+        let groups: Vec<Vec<_>> = if self.per_direction {
+            let of = |d| (0..pairs).map(move |pair| vec![lanes(d, pair)]);
+            (0..directions).flat_map(of).collect()
         } else {
             let both = |pair| (0..directions).map(|d| lanes(d, pair)).collect();
             (0..pairs).map(both).collect()
         };
-        let shared = (0..directions).filter(|&port| self.paths[port].kind == PathKind::Shared);
+        let shared = (0..directions).filter(|&port| self.shared[port]);
         let tx: Vec<_> = shared
-            .flat_map(|port| (0..self.attach[port].queues).map(move |queue| (port, queue)))
+            .flat_map(|port| (0..self.counts[port]).map(move |queue| (port, queue)))
             .collect();
         let count = (groups.len() + tx.len()).min(cpus.max(2)).max(1);
         let mut workers = vec![Vec::new(); count];
-        let rx_workers = groups.len().min(count);
-        let of = groups.len();
+        let (all, rx_workers) = (groups.len(), groups.len().min(count));
         for (index, group) in groups.into_iter().enumerate() {
-            workers[index * rx_workers / of].extend(group);
+            workers[index * rx_workers / all].extend(group);
         }
         for (port, queue) in tx {
-            let direction = self.egress(port);
+            // The direction that ends at this port.
+            let direction = directions - 1 - port;
             let feeds = |part: &PlannedPart| *part == lanes(direction, queue % pairs);
             let free = (0..count).filter(|&worker| !workers[worker].iter().any(feeds));
-            // There are two workers at least where there is a lane and a shared queue.
-            let least = free.min_by_key(|&worker| workers[worker].len()).unwrap_or(0);
-            workers[least].push(PlannedPart::Tx { port, queue });
+            // Where there is a lane and a shared queue, there are two workers at least.
+            let least = free.min_by_key(|&worker| workers[worker].len());
+            workers[least.unwrap_or(0)].push(PlannedPart::Tx { port, queue });
         }
         workers
     }

@@ -15,29 +15,26 @@
 //! in parentheses, where they stay as they are. A key may be given once. Every key, with its
 //! values, is in [`KEYS`].
 
+mod error;
 mod keys;
+mod options;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
+pub use error::SpecError;
 pub use keys::{KEYS, Key};
+pub use options::{NullOptions, Pace, PcapOptions, PortKind, SimOptions, TunTapOptions, Wrappers};
+pub use value::{DELAY_MAX, INTERFACE_NAME_BYTES_MAX};
 
-use super::sim::{CompletionDelay, Far, Interrupts};
-use crate::capture::Format;
+use super::sim::{Far, Interrupts};
 use crate::driver::{Coalesce, Features, PortConfig, SettingError};
 use keys::{KINDS, NOT_BUILT, nearest};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 use value::{Escaped, Quoted, TimeText};
-
-/// Most bytes of an interface's name: `IFNAMSIZ` of Linux without the final zero.
-pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
-/// Longest delay that `delay=` takes.
-pub const DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// A port, as the user wrote it. Its `Display` is a spec that parses to the same port.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,35 +52,7 @@ pub struct PortSpec {
     pub wrappers: Wrappers,
 }
 
-/// A kind of port, with the keys that only it has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PortKind {
-    /// A TAP device: Ethernet.
-    Tap(TunTapOptions),
-    /// A TUN device: raw IP.
-    Tun(TunTapOptions),
-    /// A capture file, read or written.
-    Pcap(PcapOptions),
-    /// A sink, and with `source` an endless or counted source.
-    Null(NullOptions),
-    /// A simulated NIC with descriptor rings.
-    Sim(SimOptions),
-}
-
 impl PortKind {
-    /// What is in front of the colon.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Tap(_) => "tap",
-            Self::Tun(_) => "tun",
-            Self::Pcap(_) => "pcap",
-            Self::Null(_) => "null",
-            Self::Sim(_) => "sim",
-        }
-    }
-
     fn parse(kind: &str) -> Result<Self, SpecError> {
         Ok(match kind {
             "tap" => Self::Tap(TunTapOptions::default()),
@@ -100,11 +69,6 @@ impl PortKind {
             _ => return Err(unknown_kind(kind)),
         })
     }
-
-    /// Whether something is expected between the colon and the first key.
-    const fn is_named(&self) -> bool {
-        matches!(self, Self::Tap(_) | Self::Tun(_) | Self::Pcap(_))
-    }
 }
 
 fn unknown_kind(kind: &str) -> SpecError {
@@ -116,123 +80,6 @@ fn unknown_kind(kind: &str) -> SpecError {
         KINDS.join(", ")
     ))
 }
-
-/// Keys of `tap:` and `tun:` only.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TunTapOptions {
-    /// Open descriptors of the device, one for each queue (`fd=5+6`); empty to open it by name.
-    pub fds: Vec<i32>,
-}
-
-/// Keys of `pcap:` only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PcapOptions {
-    /// The file is written; else it is read.
-    pub write: bool,
-    /// At its end the file is read again from its start.
-    pub repeat: bool,
-    /// When packets are read.
-    pub pace: Pace,
-    /// What is written; `None` goes by the file name: pcap for `.pcap`, else pcapng.
-    pub format: Option<Format>,
-    /// What a written file's packets start with; `None` for what the other port's do.
-    pub link: Option<LinkType>,
-}
-
-/// When the packets of a capture file are due.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pace {
-    /// As fast as the other port takes them.
-    #[default]
-    Fast,
-    /// With the gaps between their timestamps.
-    Original,
-}
-
-/// Keys of `null:` only. `None` is the driver's default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NullOptions {
-    /// Packets come from it; else it only takes them.
-    pub source: bool,
-    /// Bytes of each packet, link header included.
-    pub bytes: Option<usize>,
-    /// Packets until it ends; `None` for without end.
-    pub count: Option<u64>,
-    /// Flows that the packets belong to, in turn.
-    pub flows: Option<usize>,
-}
-
-/// Keys of `sim:` only. `None` is the driver's default. Its segment limit is
-/// [`PortConfig::segments`], its seed [`Wrappers::seed`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SimOptions {
-    /// Descriptors of each ring.
-    pub rings: Option<usize>,
-    /// What the simulated other end does with packets.
-    pub far: Far,
-    /// When a sent packet is reported as done.
-    pub completion_delay: CompletionDelay,
-    /// Packets that each TX queue sends in a second; `None` for as fast as they come.
-    pub rate: Option<u64>,
-    /// When a sent packet wakes who waits, with a rate.
-    pub interrupts: Interrupts,
-    /// Sent packets are reported in an order drawn from the seed.
-    pub shuffled: bool,
-    /// Each TX queue stands still from the start until it is reset.
-    pub hang: bool,
-    /// Sent packets that are never reported, from the first; `None` for none.
-    pub lose_completions: Option<u64>,
-    /// Wake-ups for completions that do not come, from the first; `None` for none.
-    pub lose_wakeups: Option<u64>,
-    /// What its packets start with; `None` for what the other port's do.
-    pub link: Option<LinkType>,
-}
-
-/// What to wrap around a driver: capture, trace, faults, and for tests a VLAN tag. The default is
-/// nothing.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wrappers {
-    /// Writes every packet, both ways, to this pcapng file.
-    pub capture: Option<PathBuf>,
-    /// Prints every packet, both ways.
-    pub trace: bool,
-    /// Probability that a packet is lost, 0 to 1.
-    pub drop: f64,
-    /// Probability that a packet comes twice, 0 to 1.
-    pub duplicate: f64,
-    /// Probability that a packet's bytes are damaged, 0 to 1.
-    pub corrupt: f64,
-    /// Probability that a packet comes after its successor, 0 to 1.
-    pub reorder: f64,
-    /// How long each packet is held back.
-    pub delay: Duration,
-    /// What chance is drawn from, here and in a simulated NIC; `None` for a fixed default.
-    pub seed: Option<u64>,
-    /// Each packet from the device gets this VLAN tag (1 to 4094), and each packet to it loses it:
-    /// what is between the two ports sees tagged traffic.
-    pub vlan: Option<u16>,
-}
-
-impl Wrappers {
-    /// Whether a fault injector is needed.
-    #[must_use]
-    pub fn has_faults(&self) -> bool {
-        let chances = [self.drop, self.duplicate, self.corrupt, self.reorder];
-        chances.iter().any(|&chance| chance > 0.0) || !self.delay.is_zero()
-    }
-}
-
-/// A spec that is not one: one line that says what, why and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpecError(String);
-
-impl fmt::Display for SpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SpecError {}
 
 impl FromStr for PortSpec {
     type Err = SpecError;
@@ -370,6 +217,7 @@ impl PortSpec {
             "offload" => self.config.offload = value::offload(value)?,
             "segs" => self.config.segments = Some(number(value, keys::SEGMENTS)?),
             "rx" => self.config.rx_buffers = *one_of(value, value::RX)?,
+            "tx" => self.config.work.shared = *one_of(value, value::TX)?,
             "coalesce" => self.config.coalesce = *one_of(value, value::COALESCE)?,
             "capture" => wrap.capture = Some(value::path(value)?),
             "drop" => wrap.drop = chance(value)?,
@@ -488,6 +336,9 @@ impl fmt::Display for PortSpec {
         }
         keys.some("dispatch", self.config.work.dispatch)?;
         keys.some("moderation", self.config.work.moderation)?;
+        if self.config.work.shared {
+            keys.some("tx", value::name_of(&self.config.work.shared, value::TX))?;
+        }
         self.kind.print(&mut keys)?;
         let wrap = &self.wrappers;
         let capture = wrap.capture.as_ref().map(|path| path.to_string_lossy());

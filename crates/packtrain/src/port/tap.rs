@@ -1,6 +1,7 @@
 //! TAP and TUN: a network interface of the kernel, through a descriptor for each queue.
 
 use super::sys::tap::{self as setup, Opened, failed};
+pub use super::sys::tap::{TapConfig, TapKind};
 use super::sys::tun::{Queue, ReadError, WriteError, is_removed};
 use super::vectored::{Filled, Posted, with_pieces};
 use super::vnet::{blame, bytes_min, header_of, read_header};
@@ -13,59 +14,11 @@ use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
 use packtrain_offload::virtio_net::{Accept, HeaderLen};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::{fmt, io};
 
 /// Segments of one packet: enough for 64 KiB in small frames.
 const TX_SEGMENTS_MAX: usize = 64;
-
-/// Which of the two devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TapKind {
-    /// Ethernet frames.
-    Tap,
-    /// IP packets.
-    Tun,
-}
-
-impl fmt::Display for TapKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tap => "TAP",
-            Self::Tun => "TUN",
-        })
-    }
-}
-
-/// Which interface to open, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TapConfig {
-    /// TAP or TUN.
-    pub kind: TapKind,
-    /// The interface's name: 1 to 15 bytes. One that does not exist is created, and left down and
-    /// without addresses. `%d` in it stands for the first free number.
-    pub name: String,
-    /// Queues to open: 1 to [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
-    pub queues: usize,
-    /// Offloads to use at most, in both directions.
-    pub offload: Features,
-    /// Fail if the interface exists.
-    pub exclusive: bool,
-}
-
-impl TapConfig {
-    /// One queue of the interface `name`, with every offload.
-    #[must_use]
-    pub fn new(kind: TapKind, name: &str) -> Self {
-        Self {
-            kind,
-            name: name.to_owned(),
-            queues: 1,
-            offload: Features::ALL,
-            exclusive: false,
-        }
-    }
-}
 
 /// An open TAP or TUN interface.
 ///

@@ -1,7 +1,9 @@
 //! Packets as the vectors of `readv(2)` and `writev(2)`, for ports that move one packet a call.
 
 use crate::driver::RxBuffers;
-use crate::limits::{BURST_PACKETS_MAX, HEADROOM_BYTES, PACKET_BYTES_MAX, SEGMENTS_MAX};
+use crate::limits::{
+    BURST_PACKETS_MAX, HEADROOM_BYTES, PACKET_BYTES_MAX, RX_LARGE_POSTED, SEGMENTS_MAX,
+};
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::stats::DropReason;
 use std::array::from_fn;
@@ -14,9 +16,6 @@ const PIECES: usize = (PACKET_BYTES_MAX + FRONT_BYTES_MAX).div_ceil(FrameClass::
 /// Small frames posted to receive pieces: what a burst may fill (small packets, and a long one that
 /// ends it), and what one more read needs.
 const PIECES_POSTED: usize = 3 * PIECES;
-/// Large frames posted: one poll can receive as many packets that a small frame does not hold.
-const LARGE_POSTED: usize = 8;
-
 const _: () = assert!(PIECES_POSTED >= BURST_PACKETS_MAX + PIECES);
 // A read that fills everything is a packet that was too long.
 const _: () = assert!(PIECES * FrameClass::Small.data_bytes() > PACKET_BYTES_MAX + FRONT_BYTES_MAX);
@@ -50,7 +49,7 @@ impl Posted {
     pub(super) fn new(buffers: RxBuffers, front: usize) -> Self {
         debug_assert!(front <= FRONT_BYTES_MAX);
         let (small, large) = match buffers {
-            RxBuffers::Whole => (BURST_PACKETS_MAX, LARGE_POSTED),
+            RxBuffers::Whole => (BURST_PACKETS_MAX, RX_LARGE_POSTED),
             RxBuffers::Pieces => (PIECES_POSTED, 0),
         };
         Self {

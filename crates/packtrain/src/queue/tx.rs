@@ -32,7 +32,7 @@ use in_flight::InFlight;
 use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
 use room::{Done, Room};
-use source::Source;
+use source::{Source, wire_packets};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use watchdog::Watchdog;
@@ -86,10 +86,6 @@ pub struct TxQueue<T> {
     now: Instant,
     counters: Arc<TxCounters>,
     drops: Arc<DropCounters>,
-}
-
-fn wire_packets(queue: &VecDeque<Packet>) -> u64 {
-    queue.iter().map(|p| u64::from(p.meta().wire_packets)).sum()
 }
 
 /// What `transmit` came to.

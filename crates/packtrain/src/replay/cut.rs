@@ -1,6 +1,5 @@
 //! Cutting what comes out of a coalescer.
 
-use super::Segment;
 use super::frame::Frame;
 use super::order::{Order, Out};
 use super::report::{InterfaceReport, Totals};
@@ -18,6 +17,19 @@ use std::num::NonZeroU16;
 const ID_COUNTERS: usize = 2048;
 /// Equal captures give equal output.
 const ID_SEED: u64 = 0x7061_636b_7472_6169;
+
+/// What is cut after coalescing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Segment {
+    /// Nothing.
+    #[default]
+    Off,
+    /// What was merged, into what it was merged from.
+    Original,
+    /// TCP packets whose IP datagram is longer than so many bytes, merged or captured as they are;
+    /// merged UDP, into its datagrams; and IPv4 that is still longer and may be fragmented.
+    Mtu(u32),
+}
 
 /// Cuts packets as it was told.
 #[derive(Debug)]

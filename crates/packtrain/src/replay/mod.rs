@@ -48,6 +48,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+pub use cut::Segment;
 pub use report::{HISTOGRAM_FROM, InterfaceReport, Report};
 
 use crate::capture::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
@@ -66,19 +67,6 @@ use std::io::{Read, Write};
 pub const SPAN_MAX: usize = 4096;
 /// Most bytes of packets in memory, but for the last one.
 pub const BYTES_MAX: usize = 32 << 20;
-
-/// What is cut after coalescing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Segment {
-    /// Nothing.
-    #[default]
-    Off,
-    /// What was merged, into what it was merged from.
-    Original,
-    /// TCP packets whose IP datagram is longer than so many bytes, merged or captured as they are;
-    /// merged UDP, into its datagrams; and IPv4 that is still longer and may be fragmented.
-    Mtu(u32),
-}
 
 /// What to do with a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

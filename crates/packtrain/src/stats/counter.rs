@@ -1,41 +1,9 @@
 //! Per-queue counter blocks. Names follow Linux's netdev queue statistics where one exists, and
 //! iflib's otherwise.
 
-use super::{Histogram, HistogramSnapshot, SharedHistogram};
+use super::cell::Counter;
+use super::histogram::{Histogram, HistogramSnapshot, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-
-/// A counter with one writer and any number of readers.
-///
-/// Adding is a plain load and store, no locked instruction: the writer is the worker that owns the
-/// queue, and nobody else writes.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// One that has counted nothing.
-    pub(super) const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    /// Adds `n`. Only the owner of the block may call this.
-    pub fn add(&self, n: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(n),
-            Ordering::Relaxed,
-        );
-    }
-
-    /// Stores a total that is kept elsewhere (in a driver). Only the owner may call this.
-    pub fn set(&self, total: u64) {
-        self.0.store(total, Ordering::Relaxed);
-    }
-
-    /// The value now.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Which queue a block is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -309,8 +277,6 @@ counter_block! {
         /// Batches that were left in the ring, to whoever drained it or to the worker. As
         /// `ring_full`.
         deferred,
-        /// Times the dispatch policy chose another rule for who drains the ring, and when.
-        dispatch_changes,
         /// Times the worker was woken for this queue, because the device could go on or had
         /// completed packets, or because a producer asked for it.
         wakeups,

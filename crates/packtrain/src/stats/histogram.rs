@@ -3,7 +3,7 @@
 //! Values below 32 have a bucket each; above, every power of two is divided into 16 buckets of the
 //! same width. So a value is known to within 1/16 of itself, whatever its size.
 
-use super::Counter;
+use super::cell::Counter;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,13 +1,15 @@
 //! Counters: 64 bits, one writer each, cheap enough never to be turned off.
 
+mod cell;
 mod counter;
 mod drop;
 mod histogram;
 mod trouble;
 
+pub use cell::Counter;
 pub use counter::{
-    Counter, NoBatches, QueueId, RxBatches, RxBatchesSnapshot, RxCounters, RxSnapshot,
-    SubmitCounters, SubmitSnapshot, TxBatches, TxBatchesSnapshot, TxCounters, TxSnapshot,
+    NoBatches, QueueId, RxBatches, RxBatchesSnapshot, RxCounters, RxSnapshot, SubmitCounters,
+    SubmitSnapshot, TxBatches, TxBatchesSnapshot, TxCounters, TxSnapshot,
 };
 pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};
 pub use histogram::{Histogram, HistogramSnapshot, SharedHistogram};

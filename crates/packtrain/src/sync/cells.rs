@@ -1,13 +1,43 @@
-//! Values that move into cells, many at once.
+//! Cells, and values that move into them, many at once.
 
 #![allow(unsafe_code, reason = "values are moved by pointer")]
 
-use super::UnsafeCell;
+#[cfg(packtrain_loom)]
+pub(crate) use loom::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+
+/// The cell of `std` with the methods of loom's, which see each access.
+#[cfg(not(packtrain_loom))]
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(packtrain_loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+        look(self.0.get().cast_const())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+        change(self.0.get())
+    }
+
+    /// As `with_mut`, without a closure, which the compiler inlines only where it thinks fit.
+    #[inline(always)]
+    pub(crate) const fn get_mut(&self) -> MutPtr<T> {
+        MutPtr(self.0.get())
+    }
+}
 
 /// Where a value is that nobody else uses, as long as this lives.
 #[cfg(not(packtrain_loom))]
-pub(crate) struct MutPtr<T>(pub(super) *mut T);
+pub(crate) struct MutPtr<T>(*mut T);
 
 #[cfg(not(packtrain_loom))]
 impl<T> MutPtr<T> {

@@ -7,47 +7,15 @@
 mod cells;
 mod lines;
 
-pub(crate) use cells::write_cells;
+pub(crate) use cells::{UnsafeCell, write_cells};
 pub(crate) use lines::Lines;
 
 use std::ops::Deref;
 
 #[cfg(packtrain_loom)]
-pub(crate) use loom::{
-    cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(not(packtrain_loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// The cell of `std` with the methods of loom's, which see each access.
-#[cfg(not(packtrain_loom))]
-#[derive(Debug)]
-#[repr(transparent)]
-pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
-
-#[cfg(not(packtrain_loom))]
-impl<T> UnsafeCell<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(std::cell::UnsafeCell::new(value))
-    }
-
-    #[inline(always)]
-    pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
-        look(self.0.get().cast_const())
-    }
-
-    #[inline(always)]
-    pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
-        change(self.0.get())
-    }
-
-    /// As `with_mut`, without a closure, which the compiler inlines only where it thinks fit.
-    #[inline(always)]
-    pub(crate) const fn get_mut(&self) -> cells::MutPtr<T> {
-        cells::MutPtr(self.0.get())
-    }
-}
 
 /// Keeps the compiler from moving reads and writes across it.
 #[inline(always)]

@@ -4,8 +4,8 @@ use super::library::{DpdkShim, GRO_HEADER_BYTES};
 use super::plain::Summing;
 use packtrain_bench::coalesce::{Engine, Merging, Schedule};
 use packtrain_bench::segments::{Cutter, Cutting};
+use packtrain_bench::sizes::{MSS, PER_FLOW, SEGMENTS};
 use packtrain_bench::trains::Train;
-use packtrain_bench::work::{MSS, PER_FLOW, SEGMENTS};
 use packtrain_bench::{Place, Side, Work};
 use std::rc::Rc;
 

@@ -1,9 +1,9 @@
 //! tun-rs.
 
 use packtrain_bench::coalesce::{Engine, Merging, Schedule};
-use packtrain_bench::segments::{Cutter, Cutting, OUT_BYTES, SLOTS};
+use packtrain_bench::segments::{Cutter, Cutting, OUT_BYTES};
+use packtrain_bench::sizes::{BURST, MSS, SLOTS};
 use packtrain_bench::trains::Train;
-use packtrain_bench::work::{BURST, MSS};
 use packtrain_bench::{Side, Work};
 use std::hint::black_box;
 use tun_rs::{GROTable, VirtioNetHdr};

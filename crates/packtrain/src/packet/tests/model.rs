@@ -186,7 +186,7 @@ impl World {
         for (packet, bytes) in &self.packets {
             assert_eq!(&content(packet), bytes);
             assert_eq!(packet.bytes(), bytes.len());
-            let mut cursor = Cursor::new(packet);
+            let mut cursor = Cursor::new(packet.head());
             while let Some(segment) = cursor.next() {
                 *references
                     .entry((segment.frame.class() == LARGE, segment.frame.index()))
@@ -211,7 +211,7 @@ impl World {
         };
         assert_eq!(census, wanted);
         for (packet, _) in &self.packets {
-            let mut cursor = Cursor::new(packet);
+            let mut cursor = Cursor::new(packet.head());
             while let Some(segment) = cursor.next() {
                 let key = (segment.frame.class() == LARGE, segment.frame.index());
                 assert_eq!(

@@ -1,12 +1,12 @@
 //! The receiving half of a simulated queue.
 
 use super::wire::{RxRing, Wire, Written};
-use crate::driver::{Armed, DeviceError, Interest, Link, RxBurst, RxDescriptors, RxInfo};
+use crate::driver::{Armed, DeviceError, Link, RxBurst, RxDescriptors, RxInfo};
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::task::Waker;
 
 /// Buffers posted with one write of the tail register.
 const REFILL_BATCH: usize = 32;
@@ -18,7 +18,6 @@ pub struct SimRx {
     side: usize,
     queue: usize,
     batch: Vec<Packet>,
-    syscalls: u64,
 }
 
 impl SimRx {
@@ -28,7 +27,6 @@ impl SimRx {
             side,
             queue,
             batch: Vec::with_capacity(REFILL_BATCH),
-            syscalls: 0,
         }
     }
 
@@ -54,25 +52,15 @@ impl SimRx {
 }
 
 impl SimRx {
-    /// Asks for a signal once `packets` wait, 1 or more.
-    fn signal_for(&mut self, packets: usize) -> Armed {
-        if self.is_removed() {
-            return Armed::WorkPending;
+    /// Arms the queue for `packets`, 1 or more.
+    fn interrupt_for(&self, packets: usize) -> Armed {
+        let waits = self.ring().is_some_and(|ring| ring.lock().arm_for(packets));
+        // In this order: a removal finds the queue armed, or is seen here.
+        if waits || self.is_removed() {
+            Armed::WorkPending
+        } else {
+            Armed::Idle
         }
-        let Some(ring) = self.ring() else {
-            return Armed::Idle;
-        };
-        let mut rx = ring.lock();
-        if rx.arm_for(packets) {
-            return Armed::WorkPending;
-        }
-        let stale = std::mem::take(&mut rx.signalled);
-        if stale {
-            ring.event.clear();
-        }
-        drop(rx);
-        self.syscalls += u64::from(stale);
-        Armed::Idle
     }
 }
 
@@ -114,6 +102,7 @@ impl RxDescriptors for SimRx {
             return Ok(());
         };
         let mut rx = ring.lock();
+        rx.armed_for = 0;
         while burst.budget() > 0 && rx.packets > 0 {
             let mut chain = Chain::default();
             while let Some(written) = rx.take() {
@@ -125,20 +114,18 @@ impl RxDescriptors for SimRx {
         Ok(())
     }
 
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        if let Some(ring) = self.ring() {
+            ring.interrupt.set(interrupt);
+        }
+    }
+
     fn arm(&mut self) -> Armed {
-        self.signal_for(1)
+        self.interrupt_for(1)
     }
 
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        Some(self.signal_for(packets.max(1)))
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.ring().map(|ring| (ring.event.as_fd(), Interest::Read))
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.syscalls
+        Some(self.interrupt_for(packets.max(1)))
     }
 }
 

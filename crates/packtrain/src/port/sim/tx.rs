@@ -1,24 +1,23 @@
 //! The transmitting half of a simulated queue, and the hardware behind it.
 
+use super::config::{CompletionDelay, Interrupts, SimConfig};
 use super::wire::{Arrival, End, RxState, TxWaiter, Wire, Word, take_one};
-use super::{CompletionDelay, Interrupts, Rng, SimConfig};
 use crate::driver::{
-    Accepted, Armed, Completed, DeviceError, Features, Interest, Link, Refused, Reset, Token,
-    TxDescriptors, TxMemory, TxPacket,
+    Accepted, Armed, Completed, DeviceError, Features, Link, Refused, Reset, Token, TxDescriptors,
+    TxMemory, TxPacket,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Packet, VlanTag};
 use crate::stats::DropReason;
-use crate::time::{Clock, Instant, MonotonicClock};
+use crate::time::Instant;
 use packtrain_offload::checksum::Sum;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::segment::{Fill, SegmentError, Segmenter, finish_partial};
 use std::collections::VecDeque;
 use std::iter;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::time::Duration;
 
 /// The transmitting half of one queue.
@@ -39,6 +38,8 @@ pub struct SimTx {
     clock: u64,
     /// Of a device with a rate. Boxed as `engine` is.
     pace: Option<Box<Pace>>,
+    /// As of the last call that passed it.
+    now: Instant,
     /// Nothing was handed over since the last `reclaim`.
     quiet: bool,
     /// Sent, and never to be reported.
@@ -51,7 +52,6 @@ pub struct SimTx {
     /// Boxed, so that one of many ports does not make all of them large.
     engine: Box<Engine>,
     doorbells: u64,
-    syscalls: u64,
 }
 
 /// The time of a device with a rate.
@@ -60,9 +60,8 @@ struct Pace {
     /// What the wire takes for a packet, and when the last is sent.
     each: Duration,
     busy_until: Instant,
-    clock: MonotonicClock,
-    /// The completion interrupt was set.
-    interrupts: bool,
+    /// The completion that the queue is armed for.
+    wakes_at: Option<Instant>,
 }
 
 /// A packet in the TX ring.
@@ -101,10 +100,10 @@ impl SimTx {
                 Box::new(Pace {
                     each: Duration::from_nanos(1_000_000_000 / rate),
                     busy_until: Instant::default(),
-                    clock: MonotonicClock::new(),
-                    interrupts: false,
+                    wakes_at: None,
                 })
             }),
+            now: Instant::default(),
             wire,
             side,
             destination,
@@ -122,7 +121,6 @@ impl SimTx {
             rng: Rng(seed),
             engine: Box::new(Engine::new()),
             doorbells: 0,
-            syscalls: 0,
         }
     }
 
@@ -184,17 +182,15 @@ impl SimTx {
                 Err(Stop::Pause) => {
                     port.rx.waiting = true;
                     self.paused = true;
-                    if let Some(waiter) = self.waiter() {
-                        waiter.armed.store(true, Ordering::Release);
-                    }
                     break;
                 }
             }
             self.take_front();
         }
-        if rx.signals() {
-            ring.event.notify();
-            self.syscalls += 1;
+        let signals = rx.signals();
+        drop(rx);
+        if signals {
+            ring.interrupt.raise();
         }
     }
 
@@ -216,7 +212,7 @@ impl SimTx {
             }
         };
         let at = self.pace.as_mut().map_or(Instant::default(), |pace| {
-            pace.busy_until = pace.busy_until.max(pace.clock.now()).after(pace.each);
+            pace.busy_until = pace.busy_until.max(self.now).after(pace.each);
             pace.busy_until
         });
         self.sent.push_back(Sent {
@@ -252,14 +248,8 @@ impl SimTx {
         }
     }
 
-    /// The time, where packets need some.
-    fn now(&self) -> Instant {
-        let pace = self.pace.as_ref();
-        pace.map_or(Instant::default(), |pace| pace.clock.now())
-    }
-
-    /// The completion interrupt of a device with a rate: once `packets` are completed, or all.
-    fn interrupt_after(&mut self, packets: usize) -> Armed {
+    /// Of a device with a rate: arms it for the time when `packets` are completed, or all.
+    fn arm_until(&mut self, packets: usize) -> Armed {
         let more = packets.saturating_sub(self.due.len()).min(self.sent.len());
         let Some(last) = more.checked_sub(1).and_then(|index| self.sent.get(index)) else {
             return if self.due.is_empty() {
@@ -268,47 +258,51 @@ impl SimTx {
                 Armed::WorkPending
             };
         };
-        let (at, now) = (last.at, self.now());
-        if at <= now {
+        let at = last.at;
+        if at <= self.now {
             return Armed::WorkPending;
         }
-        if take_one(&self.wire.end(self.side).lose_interrupts) {
-            return Armed::Idle;
-        }
-        if let Some(waiter) = self.waiter() {
-            waiter.raise_in(at.since(now));
-        }
+        let lost = take_one(&self.wire.end(self.side).lose_interrupts);
         if let Some(pace) = &mut self.pace {
-            pace.interrupts = true;
+            pace.wakes_at = (!lost).then_some(at);
         }
-        self.syscalls += 1;
         Armed::Idle
     }
 
-    /// Asks for the completion interrupt.
-    fn arm_for_any(&mut self) -> Armed {
+    /// Arms the queue: for buffers of the receiver, and for `packets` completions if the device
+    /// has a rate. Without one, `reclaim` finds what was sent to be completed.
+    fn interrupt_for(&mut self, packets: usize) -> Armed {
         if std::mem::take(&mut self.starved) {
             return Armed::WorkPending;
         }
+        if let Some(waiter) = self.waiter() {
+            waiter.arm();
+        }
         self.pump();
-        let Some(waiter) = self.waiter() else {
-            return Armed::Idle;
+        let armed = if self.is_hung() {
+            Armed::Idle
+        } else if self.pace.is_some() {
+            self.arm_until(packets)
+        } else if self.sent.is_empty() && self.due.is_empty()
+            || take_one(&self.wire.end(self.side).lose_interrupts)
+        {
+            Armed::Idle
+        } else {
+            Armed::WorkPending
         };
-        if self.is_hung() {
-            return Armed::Idle;
+        if armed == Armed::WorkPending {
+            self.disarm();
         }
-        if self.pace.is_some() {
-            return self.interrupt_after(1);
+        armed
+    }
+
+    fn disarm(&mut self) {
+        if let Some(pace) = &mut self.pace {
+            pace.wakes_at = None;
         }
-        if !self.sent.is_empty() || !self.due.is_empty() {
-            if take_one(&self.wire.end(self.side).lose_interrupts) {
-                return Armed::Idle;
-            }
-            // For who sleeps all the same: the completion interrupt.
-            waiter.raise();
-            return Armed::WorkPending;
+        if let Some(waiter) = self.waiter() {
+            waiter.disarm();
         }
-        Armed::Idle
     }
 
     /// The device does nothing until it is reset.
@@ -374,7 +368,8 @@ impl TxDescriptors for SimTx {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+        self.now = now;
         if self.visible == self.ring.len() {
             return Ok(());
         }
@@ -387,15 +382,9 @@ impl TxDescriptors for SimTx {
         Ok(())
     }
 
-    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
-        let pace = self.pace.as_mut();
-        let interrupts = pace.is_some_and(|pace| std::mem::take(&mut pace.interrupts));
-        if let Some(waiter) = self.waiter() {
-            if interrupts {
-                waiter.calm();
-            }
-            self.syscalls += u64::from(waiter.lower()) + u64::from(interrupts);
-        }
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+        self.now = now;
+        self.disarm();
         if self.wire.link(self.side) == Link::Removed {
             self.give_all_back();
         }
@@ -407,7 +396,6 @@ impl TxDescriptors for SimTx {
         if counts_reclaims || std::mem::replace(&mut self.quiet, true) {
             self.clock += 1;
         }
-        let now = self.now();
         let is_due = |sent: &mut Sent| sent.due <= self.clock && sent.at <= now;
         while let Some(sent) = self.sent.pop_front_if(is_due) {
             self.due.push_back(sent);
@@ -427,20 +415,19 @@ impl TxDescriptors for SimTx {
         }
     }
 
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        if let Some(waiter) = self.waiter() {
+            waiter.interrupt.set(interrupt);
+        }
+    }
+
     fn arm(&mut self) -> Option<Armed> {
-        Some(self.arm_for_any())
+        Some(self.interrupt_for(1))
     }
 
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        // Without a rate, what was sent is completed by looking.
-        if self.pace.is_none() {
-            return Some(self.arm_for_any());
-        }
-        let counts = self.config().interrupts == Interrupts::Counted;
-        (counts && !self.starved && !self.is_hung()).then(|| {
-            self.pump();
-            self.interrupt_after(packets)
-        })
+        let counts = self.pace.is_none() || self.config().interrupts == Interrupts::Counted;
+        counts.then(|| self.interrupt_for(packets))
     }
 
     fn is_blocked(&self) -> bool {
@@ -469,6 +456,7 @@ impl TxDescriptors for SimTx {
         self.visible = 0;
         self.free = self.config().tx_ring;
         self.paused = false;
+        self.disarm();
         if let Some(pace) = &mut self.pace {
             pace.busy_until = Instant::default();
         }
@@ -476,16 +464,12 @@ impl TxDescriptors for SimTx {
         Ok(Reset::Done)
     }
 
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.waiter().map(|waiter| (waiter.fd(), Interest::Read))
+    fn next_at(&self) -> Option<Instant> {
+        self.pace.as_ref()?.wakes_at
     }
 
     fn doorbells(&self) -> u64 {
         self.doorbells
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.syscalls
     }
 }
 
@@ -775,4 +759,19 @@ fn outer_tag(frame: &[u8]) -> Option<(VlanTag, &[u8])> {
     TAG_PROTOCOLS
         .contains(&protocol)
         .then_some((VlanTag { protocol, control }, rest))
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): the same sequence for the same seed, everywhere.
+#[derive(Debug)]
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    /// A number below `bound`, which must not be 0.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
 }

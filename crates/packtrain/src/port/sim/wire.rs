@@ -1,17 +1,14 @@
 //! What both ends of a wire share: rings of posted buffers, link state, counts.
 
-use super::{SimConfig, SimCounters};
+use super::config::SimConfig;
 use crate::driver::{Attach, DeviceCounters, Features, Link, RxBuffers};
 use crate::limits::QUEUES_MAX;
 use crate::packet::{Packet, VlanTag};
-use crate::port::sys::event::{Event, Timer};
 use packtrain_offload::offload::{ChecksumState, Gso};
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::task::Waker;
 
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -91,10 +88,10 @@ impl Wire {
     }
 
     pub(super) fn link(&self, side: usize) -> Link {
-        let removed = |side: usize| self.ends[side].removed.load(Ordering::Acquire);
+        let removed = |side: usize| self.ends[side].removed.load(Ordering::SeqCst);
         if removed(side) {
             Link::Removed
-        } else if removed(1 - side) || !self.up.load(Ordering::Acquire) {
+        } else if removed(1 - side) || !self.up.load(Ordering::SeqCst) {
             Link::Down
         } else {
             Link::Up
@@ -102,26 +99,26 @@ impl Wire {
     }
 
     pub(super) fn set_up(&self, up: bool) {
-        self.up.store(up, Ordering::Release);
+        self.up.store(up, Ordering::SeqCst);
         self.wake_all();
     }
 
     pub(super) fn remove(&self, side: usize) {
-        self.ends[side].removed.store(true, Ordering::Release);
+        self.ends[side].removed.store(true, Ordering::SeqCst);
         self.wake_all();
     }
 
-    /// Interrupts every queue of both ends, as a change of the link does.
+    /// Interrupts every armed queue of both ends, as a change of the link does.
     fn wake_all(&self) {
         for attached in self.ends.iter().filter_map(|end| end.attached.get()) {
             for ring in &attached.rings {
-                let mut rx = ring.lock();
-                rx.signalled = true;
-                rx.armed_for = 0;
-                ring.event.notify();
+                let armed = std::mem::take(&mut ring.lock().armed_for) > 0;
+                if armed {
+                    ring.interrupt.raise();
+                }
             }
             for waiter in &attached.waiters {
-                waiter.raise();
+                waiter.raise_if_armed();
             }
         }
     }
@@ -134,9 +131,7 @@ impl Wire {
             .map_or(1, |a| a.rings.len().max(1));
         if let Some(feeder) = self.ends[self.feeders[side]].attached.get() {
             for waiter in feeder.waiters.iter().skip(queue).step_by(rings) {
-                if waiter.armed.swap(false, Ordering::AcqRel) {
-                    waiter.raise();
-                }
+                waiter.raise_if_armed();
             }
         }
     }
@@ -152,7 +147,7 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    pub(super) fn new(config: &SimConfig, how: &Attach) -> io::Result<Self> {
+    pub(super) fn new(config: &SimConfig, how: &Attach) -> Self {
         let large = match how.rx_buffers {
             RxBuffers::Whole => config.rx_large_buffers,
             RxBuffers::Pieces => 0,
@@ -161,93 +156,66 @@ impl Attached {
         let mut waiters = Vec::with_capacity(how.queues);
         for _ in 0..how.queues {
             rings.push(RxRing {
-                event: Event::new()?,
+                interrupt: Interrupt::default(),
                 state: Mutex::new(RxState::new(config.rx_ring - 1, large)),
             });
-            waiters.push(TxWaiter {
-                interrupt: if config.rate.is_some() {
-                    Interrupt::Timed(Timer::new()?)
-                } else {
-                    Interrupt::AtOnce(Event::new()?)
-                },
-                armed: AtomicBool::new(false),
-                signalled: AtomicBool::new(false),
-            });
+            waiters.push(TxWaiter::default());
         }
-        Ok(Self {
+        Self {
             rx: config.rx.consistent().intersection(how.rx),
             rings,
             waiters,
-        })
+        }
     }
 }
 
-/// Where a transmitter waits.
-#[derive(Debug)]
-pub(super) struct TxWaiter {
-    interrupt: Interrupt,
-    /// Wants to know of posted buffers. Set under the receiver's lock.
-    pub(super) armed: AtomicBool,
-    pub(super) signalled: AtomicBool,
+/// The interrupt of a queue, once the framework has given it.
+#[derive(Debug, Default)]
+pub(super) struct Interrupt(OnceLock<Waker>);
+
+impl Interrupt {
+    /// The first one stays.
+    pub(super) fn set(&self, interrupt: Waker) {
+        self.0.get_or_init(|| interrupt);
+    }
+
+    pub(super) fn raise(&self) {
+        if let Some(interrupt) = self.0.get() {
+            interrupt.wake_by_ref();
+        }
+    }
 }
 
-/// How a transmitter is woken: by others, or when the time of a completion has come.
-#[derive(Debug)]
-enum Interrupt {
-    AtOnce(Event),
-    Timed(Timer),
+/// Where a transmitter waits for buffers that the receiver posts.
+#[derive(Debug, Default)]
+pub(super) struct TxWaiter {
+    pub(super) interrupt: Interrupt,
+    armed: AtomicBool,
 }
 
 impl TxWaiter {
-    /// What becomes readable.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        match &self.interrupt {
-            Interrupt::AtOnce(event) => event.as_fd(),
-            Interrupt::Timed(timer) => timer.as_fd(),
-        }
+    /// Arms the queue. Before the receiver's ring is locked to see whether it has buffers: if it
+    /// posts some later, it finds the queue armed.
+    pub(super) fn arm(&self) {
+        // Sequentially consistent, as the link is: of a queue that arms itself and a link that
+        // changes, one sees the other.
+        self.armed.store(true, Ordering::SeqCst);
     }
 
-    /// The completion that is waited for is due in so much time. Only of a device with a rate.
-    pub(super) fn raise_in(&self, time: Duration) {
-        match &self.interrupt {
-            Interrupt::AtOnce(_) => debug_assert!(false, "without a rate there is no time"),
-            Interrupt::Timed(timer) => timer.set(time),
-        }
+    pub(super) fn disarm(&self) {
+        self.armed.store(false, Ordering::Release);
     }
 
-    /// It is not waited for any more.
-    pub(super) fn calm(&self) {
-        match &self.interrupt {
-            Interrupt::AtOnce(event) => event.clear(),
-            Interrupt::Timed(timer) => timer.clear(),
+    fn raise_if_armed(&self) {
+        if self.armed.swap(false, Ordering::SeqCst) {
+            self.interrupt.raise();
         }
-    }
-
-    /// Makes the descriptor readable, once.
-    pub(super) fn raise(&self) {
-        if !self.signalled.swap(true, Ordering::AcqRel) {
-            match &self.interrupt {
-                Interrupt::AtOnce(event) => event.notify(),
-                Interrupt::Timed(timer) => timer.set(Duration::ZERO),
-            }
-        }
-    }
-
-    /// Takes the wake-up, before looking at what it was for; true if there was one. In this order a
-    /// wake-up that comes meanwhile may be swallowed, but its cause is seen.
-    pub(super) fn lower(&self) -> bool {
-        if !self.signalled.load(Ordering::Acquire) {
-            return false;
-        }
-        self.calm();
-        self.signalled.store(false, Ordering::SeqCst);
-        true
     }
 }
 
 #[derive(Debug)]
 pub(super) struct RxRing {
-    pub(super) event: Event,
+    pub(super) interrupt: Interrupt,
     state: Mutex<RxState>,
 }
 
@@ -272,9 +240,8 @@ pub(super) struct RxState {
     /// Whole packets in `written`.
     pub(super) packets: usize,
     arrived: u64,
-    /// Packets for which the descriptor is made readable; 0 when nobody asked for that.
-    armed_for: usize,
-    pub(super) signalled: bool,
+    /// Packets for which the interrupt is raised; 0 while the queue is not armed.
+    pub(super) armed_for: usize,
     /// A transmitter waits for buffers.
     pub(super) waiting: bool,
     closed: bool,
@@ -323,7 +290,6 @@ impl RxState {
             packets: 0,
             arrived: 0,
             armed_for: 0,
-            signalled: false,
             waiting: false,
             closed: false,
         }
@@ -362,7 +328,7 @@ impl RxState {
         Some(written)
     }
 
-    /// Asks for a signal once `packets` wait. True, and nothing is asked for, if they do already.
+    /// Arms the queue for `packets`. True, and it is not armed, if they wait already.
     pub(super) fn arm_for(&mut self, packets: usize) -> bool {
         let there = self.has_for(packets);
         self.armed_for = if there { 0 } else { packets };
@@ -375,12 +341,11 @@ impl RxState {
         self.packets >= packets || self.packets > 0 && full
     }
 
-    /// Packets were written. True when that has to be signalled: once for each time somebody asks.
+    /// Packets were written. True if that raises the interrupt, which disarms the queue.
     pub(super) fn signals(&mut self) -> bool {
         let signals = self.armed_for > 0 && self.has_for(self.armed_for);
         if signals {
             self.armed_for = 0;
-            self.signalled = true;
         }
         signals
     }
@@ -545,6 +510,18 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, I> {
         let grown = buffer.grow(filled);
         debug_assert!(grown.is_ok(), "the bytes were written to the tailroom");
     }
+}
+
+/// What the hardware of one endpoint counted that a driver's counters have no place for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SimCounters {
+    /// Packets that the endpoint put on the wire: each segment of a GSO packet that it cut is one;
+    /// one that the receiver took whole is one.
+    pub wire_packets: u64,
+    /// Bytes of those, link header included.
+    pub wire_bytes: u64,
+    /// Packets that broke the endpoint's capabilities: the framework must never hand one over.
+    pub unfit: u64,
 }
 
 /// What the hardware counts. Both ends' threads add, so these are locked additions. In lines of

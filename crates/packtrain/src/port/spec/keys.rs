@@ -1,7 +1,8 @@
 //! Every key of a port spec in one table, and what was meant by a word that is not in it.
 
-use super::value::Quoted;
-use super::{PortKind, SpecError};
+use super::error::SpecError;
+use super::options::PortKind;
+use super::value::{Quoted, SETTINGS};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::port::{null, sim};
 use std::ops::RangeInclusive;
@@ -21,9 +22,6 @@ pub(super) const RATES: RangeInclusive<u64> = 1..=sim::RATE_MAX;
 pub(super) const FAULTS: RangeInclusive<u64> = 1..=4096;
 /// Without 0, which means "no VLAN", and 4095, which is reserved (IEEE 802.1Q table 9-2).
 pub(super) const VLANS: RangeInclusive<u16> = 1..=4094;
-
-/// Keys whose values are settings of policies.
-pub(super) const SETTINGS: &[&str] = &["dispatch", "moderation"];
 
 /// One key of a port spec, for parsing and for help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +106,11 @@ pub const KEYS: &[Key] = &[
         "moderation",
         "off|fixed(usecs,frames)|adaptive",
         "when its RX queues wake a thread; over --moderation",
+    ),
+    common(
+        "tx",
+        "auto|shared",
+        "put a ring and a TX worker in front of its TX queues, also where none is needed",
     ),
     common(
         "capture",

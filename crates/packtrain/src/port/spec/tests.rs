@@ -1,11 +1,15 @@
 //! Every key, every rule, and two properties: no string panics, and what is printed parses back.
 
 use super::*;
+use crate::capture::Format;
 use crate::driver::{Coalesce, QueueConfig, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::moderation::Moderation;
+use crate::port::sim::CompletionDelay;
 use proptest::prelude::*;
+use std::path::PathBuf;
+use std::time::Duration;
 
 fn parse(text: &str) -> PortSpec {
     text.parse()
@@ -60,7 +64,7 @@ fn common_keys_on_every_kind() {
     for port in ["tap:t", "tun:t", "pcap:f", "null:", "sim:"] {
         let spec = parse(&format!(
             "{port},queues=4,offload=csum,segs=8,rx=pieces,coalesce=hash,capture=a.pcapng,trace,\
-             dispatch=threshold(8),moderation=fixed(50,32),drop=0.25,duplicate=1,\
+             dispatch=threshold(8),moderation=fixed(50,32),tx=shared,drop=0.25,duplicate=1,\
              corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
         assert_eq!(spec.config.queues, Some(4));
@@ -72,6 +76,7 @@ fn common_keys_on_every_kind() {
         let work = QueueConfig {
             dispatch: Some(Dispatch::Threshold(8)),
             moderation: Some(Moderation::Fixed { usecs, frames }),
+            shared: true,
         };
         assert_eq!(spec.config.work, work);
         let expected = Wrappers {
@@ -88,6 +93,7 @@ fn common_keys_on_every_kind() {
         assert_eq!(spec.wrappers, expected);
         assert!(spec.wrappers.has_faults());
     }
+    assert_eq!(parse("tap:t,tx=auto"), parse("tap:t"));
     assert_eq!(parse("tap:t,rx=auto").config.rx_buffers, None);
     assert_eq!(
         parse("tap:t,rx=whole").config.rx_buffers,

@@ -1,17 +1,25 @@
 //! The values of a port spec: escapes, numbers, times, names, and how each is written again.
 
-use super::{
-    CompletionDelay, DELAY_MAX, Far, INTERFACE_NAME_BYTES_MAX, Interrupts, Pace, SpecError, keys,
-};
+use super::error::SpecError;
+use super::options::Pace;
 use crate::capture::Format;
 use crate::driver::{Coalesce, Features, RxBuffers};
 use crate::limits::QUEUES_MAX;
+use crate::port::sim::{CompletionDelay, Far, Interrupts};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// Most bytes of an interface's name: `IFNAMSIZ` of Linux without the final zero.
+pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
+/// Longest delay that `delay=` takes.
+pub const DELAY_MAX: Duration = Duration::from_secs(60);
+
+/// Keys whose values are settings of policies.
+pub(super) const SETTINGS: &[&str] = &["dispatch", "moderation"];
 
 /// The words of a key that takes one of a few.
 pub(super) type Words<T> = &'static [(&'static str, T)];
@@ -21,6 +29,8 @@ pub(super) const RX: Words<Option<RxBuffers>> = &[
     ("whole", Some(RxBuffers::Whole)),
     ("pieces", Some(RxBuffers::Pieces)),
 ];
+/// Whether TX queues are shared ones also where the plan would do without.
+pub(super) const TX: Words<bool> = &[("auto", false), ("shared", true)];
 pub(super) const COALESCE: Words<Coalesce> = &[
     ("auto", Coalesce::Auto),
     ("off", Coalesce::Off),
@@ -254,7 +264,7 @@ impl<'a> Items<'a> {
                 b'\\' => escaped = true,
                 b'=' if in_key => {
                     in_key = false;
-                    nests = keys::SETTINGS.contains(&&text[..at]);
+                    nests = SETTINGS.contains(&&text[..at]);
                 }
                 b'(' if nests => depth += 1,
                 b')' if nests => depth = depth.saturating_sub(1),

@@ -6,10 +6,9 @@
 use super::tun::{self, Queue};
 use crate::driver::{DeviceError, Features};
 use crate::limits::QUEUES_MAX;
-use crate::port::tap::{TapConfig, TapKind};
 use packtrain_offload::virtio_net::HeaderLen;
-use std::io;
 use std::os::fd::OwnedFd;
+use std::{fmt, io};
 
 /// Packets that the kernel keeps for each queue of an interface that we create. TAP has 1000 by
 /// itself; TUN has 500, which one burst of small packets overruns.
@@ -24,6 +23,54 @@ const OFFLOADS: [(u32, Features); 5] = [
     (tun::OFFLOAD_TSO_ECN, Features::TSO_ECN),
     (tun::OFFLOAD_USO, Features::USO),
 ];
+
+/// Which of the two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TapKind {
+    /// Ethernet frames.
+    Tap,
+    /// IP packets.
+    Tun,
+}
+
+impl fmt::Display for TapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tap => "TAP",
+            Self::Tun => "TUN",
+        })
+    }
+}
+
+/// Which interface to open, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapConfig {
+    /// TAP or TUN.
+    pub kind: TapKind,
+    /// The interface's name: 1 to 15 bytes. One that does not exist is created, and left down and
+    /// without addresses. `%d` in it stands for the first free number.
+    pub name: String,
+    /// Queues to open: 1 to [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
+    pub queues: usize,
+    /// Offloads to use at most, in both directions.
+    pub offload: Features,
+    /// Fail if the interface exists.
+    pub exclusive: bool,
+}
+
+impl TapConfig {
+    /// One queue of the interface `name`, with every offload.
+    #[must_use]
+    pub fn new(kind: TapKind, name: &str) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+            queues: 1,
+            offload: Features::ALL,
+            exclusive: false,
+        }
+    }
+}
 
 /// An interface, as it was found after opening.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! Packets to prepare, in order, some of them half cut.
 
-use super::wire_packets;
 use crate::packet::Packet;
 use crate::queue::segment::Cutting;
 use std::collections::VecDeque;
@@ -8,6 +7,10 @@ use std::collections::VecDeque;
 /// Packets whose cutting a later one may overtake: none is half cut for a feature that others in
 /// front still had, but once for each feature that is given up.
 const CUTS: usize = 16;
+
+pub(super) fn wire_packets(queue: &VecDeque<Packet>) -> u64 {
+    queue.iter().map(|p| u64::from(p.meta().wire_packets)).sum()
+}
 
 /// Packets to prepare. A packet that is being cut has its place among them.
 #[derive(Debug)]

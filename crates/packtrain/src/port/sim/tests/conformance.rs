@@ -184,6 +184,15 @@ fn raw_ip(seed: u64) -> Result<SimRig, Skip> {
     ))
 }
 
+fn paced(seed: u64) -> Result<SimRig, Skip> {
+    let config = SimConfig {
+        rate: Some(500),
+        ..small()
+    };
+    Ok(SimRig::new(config, seed))
+}
+
+driver_conformance!(conformance_paced, paced);
 driver_conformance!(conformance_plain, plain);
 driver_conformance!(conformance_like_virtio, like_virtio);
 driver_conformance!(conformance_humble, humble);

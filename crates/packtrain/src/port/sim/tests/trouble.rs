@@ -1,6 +1,7 @@
 //! What goes wrong with real NICs, under load: lost interrupts and completions, a device that
 //! hangs, a cable that is pulled. Nothing is lost uncounted, and nothing is overtaken.
 
+use super::tx::Rng;
 use super::*;
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::queue::Sent;
@@ -9,7 +10,6 @@ use crate::test_packets::{Segment, tcp4};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
 use std::num::NonZeroU16;
-use std::time::Duration;
 
 /// Numbered packets from one station to the other, on a clock of their own.
 struct Load {
@@ -120,8 +120,7 @@ fn a_lost_completion_interrupt_costs_a_moment() {
         Armed::Idle,
         "it believes that it will be woken"
     );
-    let (fd, interest) = load.a.tx.wake().unwrap();
-    assert!(!is_ready(fd, interest, Duration::ZERO).unwrap());
+    assert!(!load.a.tx_signal.take(Duration::ZERO));
     assert_eq!(load.a.tx.in_flight(), 20);
     load.now = load
         .a
@@ -339,13 +338,74 @@ fn no_wake_up_is_lost_between_arming_and_sleeping() {
             }
         }
         if a.tx.arm() == Armed::Idle && (a.tx.in_flight() > 0 || !a.tx.is_ready()) {
-            let (fd, interest) = a.tx.wake().unwrap();
             let left = deadline.saturating_duration_since(std::time::Instant::now());
-            assert!(is_ready(fd, interest, left).unwrap(), "it slept for ever");
+            assert!(a.tx_signal.take(left), "it slept for ever");
         }
     }
     let b = reader.join().unwrap();
     assert_eq!(a.tx.counters().snapshot().missed_wakeups, 0);
+    a.close();
+    b.close();
+}
+
+/// A device with a rate knows when it completes what its queue is armed for.
+#[test]
+fn a_device_with_a_rate_completes_in_time_and_says_when() {
+    let at = |us: u64| Instant::from_nanos(us * 1000);
+    for (interrupts, wakes_at) in [(Interrupts::Counted, 500), (Interrupts::Each, 100)] {
+        let config = SimConfig {
+            rate: Some(10_000),
+            interrupts,
+            ..small()
+        };
+        let (mut a, mut b) = stations(config, small());
+        a.tx.service(at(0)).unwrap();
+        a.send(&frames(10, 100));
+        assert_eq!(b.receive(), frames(10, 100), "packets arrive at once");
+        assert_eq!(a.tx.next_at(), None, "it is not armed");
+        assert_eq!(a.tx.arm(), Armed::Idle);
+        assert_eq!(a.tx.next_at(), Some(at(wakes_at)));
+        assert_eq!(a.tx.reclaim(at(499)), 4);
+        assert_eq!(a.tx.next_at(), None, "it is awake");
+        assert_eq!(a.tx.reclaim(at(500)), 1);
+        a.driver.control().lose_interrupts(1);
+        assert_eq!(a.tx.arm(), Armed::Idle);
+        assert_eq!(a.tx.next_at(), None, "the interrupt is lost");
+        assert_eq!(a.tx.reclaim(at(1000)), 5);
+        a.close();
+        b.close();
+    }
+}
+
+/// A queue that is not armed raises nothing; an armed one raises its interrupt once, for a link
+/// that changes too.
+#[test]
+fn an_interrupt_is_raised_once_for_each_time_that_the_queue_is_armed() {
+    let (mut a, mut b) = stations(small(), small());
+    let raised = |b: &Station| b.rx_signal.take(Duration::ZERO);
+    a.send(&frames(3, 100));
+    assert!(!raised(&b), "it is not armed");
+    assert_eq!(b.rx.arm(), Armed::WorkPending);
+    assert_eq!(b.receive().len(), 3);
+    assert_eq!(b.rx.arm(), Armed::Idle);
+    a.send(&frames(1, 100));
+    assert!(raised(&b));
+    a.send(&frames(1, 100));
+    assert!(!raised(&b), "once for each time");
+    assert_eq!(b.receive().len(), 2);
+    a.send(&frames(1, 100));
+    assert!(!raised(&b), "it is awake");
+    assert_eq!(b.receive().len(), 1);
+    b.driver.control().set_link(false);
+    assert!(!raised(&b));
+    assert_eq!(b.rx.arm(), Armed::Idle);
+    b.driver.control().set_link(true);
+    assert!(raised(&b));
+    assert_eq!(b.rx.arm(), Armed::Idle);
+    b.driver.control().remove();
+    assert!(raised(&b));
+    assert_eq!(b.rx.arm(), Armed::WorkPending, "to find the device removed");
+    a.tx.reclaim(Instant::default());
     a.close();
     b.close();
 }

@@ -1,0 +1,298 @@
+//! A transfer, and its report.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::payload::{self, Datagrams};
+use crate::cpu::Usage;
+use crate::error::LabError;
+use crate::ip::IpVersion;
+
+/// The most datagrams in one train: `UDP_MAX_SEGMENTS` of older kernels (newer take 128).
+pub const TRAIN_SEGMENTS_MAX: u32 = 64;
+
+/// The most payload bytes in one train, so that it fits an IP packet whatever its headers.
+pub const TRAIN_BYTES_MAX: usize = 65_000;
+
+/// Transport protocol of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Byte streams.
+    Tcp,
+    /// Datagrams with sequence numbers, flow-controlled within the process.
+    Udp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
+
+/// How much to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// This many payload bytes in all, divided among the streams as evenly as it goes. UDP rounds
+    /// up to whole datagrams.
+    Bytes(u64),
+    /// As much as goes in this time.
+    Time(Duration),
+}
+
+/// A load to run from one host to another. Made by [`Transfer::tcp`] or [`Transfer::udp`]; the
+/// fields may be changed before [`run`](Transfer::run).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Transfer {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// IP version.
+    pub ip: IpVersion,
+    /// How much to send.
+    pub amount: Amount,
+    /// Parallel connections or flows, 1 to 256. Each has a thread at both ends.
+    pub streams: u32,
+    /// Seed of the payload.
+    pub seed: u64,
+    /// TCP: bytes per `write`, at most 256 KiB (and 128 KiB on average whatever is set).
+    pub write_size: usize,
+    /// UDP: payload bytes per datagram, 8 to 65507. Larger than the MTU allows makes fragments.
+    pub datagram: usize,
+    /// UDP: datagrams handed to the kernel in one `UDP_SEGMENT` send, 1 (off) to
+    /// [`TRAIN_SEGMENTS_MAX`]; a train is cut shorter where it would exceed [`TRAIN_BYTES_MAX`] or
+    /// half of the window.
+    pub train: u32,
+    /// UDP: receive with `UDP_GRO`, several datagrams in one call.
+    pub gro: bool,
+    /// UDP: datagrams of one flow that may be on their way. It must fit every queue between the
+    /// sockets (a TAP's ring, too); it is lowered to what the receive buffer takes.
+    pub window: u32,
+    /// UDP: how long the sender waits for a full window to move before it counts what is on its
+    /// way as lost. On a busy machine nobody may be able to carry anything for a while; what is
+    /// given up too early makes room for more than the queues can hold.
+    pub loss_wait: Duration,
+    /// How long a stream may make no progress.
+    pub stall: Duration,
+    /// How long the transfer may take in all.
+    pub limit: Duration,
+    /// When set to true the transfer ends soon (some 50 ms) with [`LabError::Cancelled`].
+    pub stop: Option<Arc<AtomicBool>>,
+}
+
+impl Transfer {
+    fn new(protocol: Protocol, ip: IpVersion, amount: Amount) -> Self {
+        let time = if let Amount::Time(time) = amount {
+            time
+        } else {
+            Duration::ZERO
+        };
+        Self {
+            protocol,
+            ip,
+            amount,
+            streams: 1,
+            seed: 1,
+            write_size: 128 * 1024,
+            datagram: match ip {
+                IpVersion::V4 => 1472,
+                IpVersion::V6 => 1452,
+            },
+            train: 1,
+            gro: false,
+            window: 512,
+            loss_wait: Duration::from_secs(2),
+            stall: Duration::from_secs(30),
+            limit: time + Duration::from_secs(120),
+            stop: None,
+        }
+    }
+
+    /// One TCP stream with 128 KiB writes, 30 s until it counts as stalled, and 2 minutes at most
+    /// (not counting an [`Amount::Time`]): a busy machine is slow, and only that is broken which
+    /// does not go on at all.
+    pub fn tcp(ip: IpVersion, amount: Amount) -> Self {
+        Self::new(Protocol::Tcp, ip, amount)
+    }
+
+    /// One UDP flow of datagrams that fill a 1500 byte packet, sent and received one by one, 512
+    /// on their way; time limits as for [`tcp`](Self::tcp).
+    pub fn udp(ip: IpVersion, amount: Amount) -> Self {
+        Self::new(Protocol::Udp, ip, amount)
+    }
+
+    /// Sets the number of parallel streams.
+    pub fn streams(mut self, streams: u32) -> Self {
+        self.streams = streams;
+        self
+    }
+
+    /// Sets the seed of the payload.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the payload size of a datagram.
+    pub fn datagram(mut self, bytes: usize) -> Self {
+        self.datagram = bytes;
+        self
+    }
+
+    /// Sets how many datagrams are sent in one call (`UDP_SEGMENT`).
+    pub fn train(mut self, segments: u32) -> Self {
+        self.train = segments;
+        self
+    }
+
+    /// Switches `UDP_GRO` on the receiving socket.
+    pub fn gro(mut self, on: bool) -> Self {
+        self.gro = on;
+        self
+    }
+
+    /// Sets the window of a UDP flow in datagrams.
+    pub fn window(mut self, datagrams: u32) -> Self {
+        self.window = datagrams;
+        self
+    }
+
+    /// Sets the flag that ends the transfer.
+    pub fn stop(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.stop = Some(flag);
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), LabError> {
+        let rules = [
+            ((1..=256).contains(&self.streams), "streams is 1 to 256"),
+            (
+                (1..=256 * 1024).contains(&self.write_size),
+                "write_size is 1 to 262144",
+            ),
+            (
+                (payload::SEQUENCE_LEN..=payload::DATAGRAM_MAX).contains(&self.datagram),
+                "datagram is 8 to 65507",
+            ),
+            (
+                (1..=TRAIN_SEGMENTS_MAX).contains(&self.train),
+                "train is 1 to 64",
+            ),
+            (
+                self.train == 1 || self.datagram <= TRAIN_BYTES_MAX,
+                "a datagram of a train is at most 65000",
+            ),
+            (self.window >= 1, "window is at least 1"),
+            (!self.loss_wait.is_zero(), "loss_wait is more than 0"),
+            (!self.stall.is_zero(), "stall is more than 0"),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(LabError::Setting(rule)),
+            None => Ok(()),
+        }
+    }
+
+    /// The bytes that stream number `stream` is to send; `None` when time decides.
+    pub(super) fn share(&self, stream: u32) -> Option<u64> {
+        match self.amount {
+            Amount::Time(_) => None,
+            Amount::Bytes(bytes) => {
+                let streams = u64::from(self.streams);
+                Some(bytes / streams + u64::from(u64::from(stream) < bytes % streams))
+            }
+        }
+    }
+}
+
+/// Calls that the traffic's threads made on their sockets while it ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// `send`s.
+    pub send: u64,
+    /// `recv`s.
+    pub receive: u64,
+}
+
+/// What a transfer did.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TransferReport {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// IP version.
+    pub ip: IpVersion,
+    /// Parallel streams.
+    pub streams: u32,
+    /// Payload bytes that the kernel took.
+    pub sent_bytes: u64,
+    /// Payload bytes that arrived; for UDP of datagrams counted as received.
+    pub received_bytes: u64,
+    /// xxh3-64 of what was sent: over each TCP stream, then over the hashes of the streams; for
+    /// UDP the hashes of the datagrams added up, since order is not promised.
+    pub sent_hash: u64,
+    /// The same of what arrived.
+    pub received_hash: u64,
+    /// Whether everything arrived exactly as it was sent: hashes and byte counts are equal and, for
+    /// UDP, every datagram came exactly once.
+    pub hash_ok: bool,
+    /// From the moment all streams were connected to the arrival of the last byte (for TCP the end
+    /// of the last stream).
+    pub elapsed: Duration,
+    /// UDP: what became of the datagrams. All 0 for TCP.
+    pub datagrams: Datagrams,
+    /// TCP: segments retransmitted (`tcpi_total_retrans`, over all streams). 0 for UDP.
+    pub retransmits: u64,
+    /// Socket calls of both ends.
+    pub calls: Calls,
+    /// CPU time of the sending threads. In TCP over TAP the kernel's receive work for the peer may
+    /// be in it, as softirqs run where they are raised.
+    pub send_cpu: Usage,
+    /// CPU time of the receiving threads.
+    pub receive_cpu: Usage,
+}
+
+impl TransferReport {
+    /// Received payload in Gbit/s.
+    pub fn gbps(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 {
+            self.received_bytes as f64 * 8.0 / seconds / 1e9
+        } else {
+            0.0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        for (bytes, streams) in [(0, 1), (10, 3), (1 << 40, 7), (5, 8)] {
+            let transfer = Transfer::tcp(IpVersion::V4, Amount::Bytes(bytes)).streams(streams);
+            let shares: Vec<u64> = (0..streams).filter_map(|i| transfer.share(i)).collect();
+            assert_eq!(shares.iter().sum::<u64>(), bytes);
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        }
+        let timed = Transfer::tcp(IpVersion::V4, Amount::Time(Duration::from_secs(1)));
+        assert_eq!(timed.share(0), None);
+    }
+
+    #[test]
+    fn settings_out_of_range_are_named() {
+        let base = Transfer::udp(IpVersion::V4, Amount::Bytes(1));
+        let refused = |transfer: Transfer| transfer.check().unwrap_err().to_string();
+        assert!(refused(base.clone().streams(0)).contains("streams"));
+        assert!(refused(base.clone().datagram(7)).contains("datagram"));
+        assert!(refused(base.clone().datagram(65_508)).contains("datagram"));
+        assert!(refused(base.clone().train(65)).contains("train"));
+        assert!(refused(base.clone().train(2).datagram(65_001)).contains("train"));
+        assert!(refused(base.clone().window(0)).contains("window"));
+        assert_eq!(base.check(), Ok(()));
+    }
+}

@@ -1,0 +1,171 @@
+//! What the threads of one transfer have in common: from where to where they send, when they give
+//! up, and what each has to tell.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::transfer::{Amount, Transfer};
+use crate::cpu::Usage;
+use crate::error::LabError;
+use crate::netns::Netns;
+
+/// How long one socket call may wait before it looks whether the transfer is to end.
+pub(super) const QUANTUM: Duration = Duration::from_millis(50);
+
+/// From where to where.
+pub(super) struct Way<'a> {
+    pub from: &'a Netns,
+    pub to: &'a Netns,
+    pub address: IpAddr,
+}
+
+/// What one end of one stream has to tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct End {
+    pub bytes: u64,
+    pub hash: u64,
+    pub calls: u64,
+    pub cpu: Usage,
+}
+
+/// Shared by the threads of one transfer: when to give up.
+pub(super) struct Watch<'a> {
+    pub transfer: &'a Transfer,
+    pub start: Instant,
+    /// Set by the first thread that fails, so that the others end too.
+    abort: AtomicBool,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(transfer: &'a Transfer) -> Self {
+        Self {
+            transfer,
+            start: Instant::now(),
+            abort: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the sending time is over; never for an amount in bytes.
+    pub(super) fn time_is_up(&self) -> bool {
+        matches!(self.transfer.amount, Amount::Time(time) if self.start.elapsed() >= time)
+    }
+
+    pub(super) fn abort(&self) {
+        self.abort.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the caller or a failed thread wants the end.
+    pub(super) fn cancelled(&self) -> Result<(), LabError> {
+        let stop = self
+            .transfer
+            .stop
+            .as_ref()
+            .is_some_and(|stop| stop.load(Ordering::Relaxed));
+        if stop || self.abort.load(Ordering::Relaxed) {
+            Err(LabError::Cancelled)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// To be called when nothing happened for a quantum: whether to go on waiting. `idle` is when
+    /// the last progress was.
+    pub(super) fn check(
+        &self,
+        what: &'static str,
+        idle: Instant,
+        bytes: u64,
+    ) -> Result<(), LabError> {
+        self.cancelled()?;
+        if idle.elapsed() >= self.transfer.stall {
+            return Err(LabError::Stalled {
+                what,
+                after: idle.elapsed(),
+                bytes,
+            });
+        }
+        self.check_limit(what, bytes)
+    }
+
+    /// Whether the whole transfer is still within its time.
+    pub(super) fn check_limit(&self, what: &'static str, bytes: u64) -> Result<(), LabError> {
+        if self.start.elapsed() >= self.transfer.limit {
+            return Err(LabError::TimeLimit {
+                what,
+                limit: self.transfer.limit,
+                bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The result of all threads: the first error that is a cause and not a consequence.
+pub(super) fn first_error<T>(results: Vec<Result<T, LabError>>) -> Result<Vec<T>, LabError> {
+    let mut values = Vec::with_capacity(results.len());
+    let mut failure = None;
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err(LabError::Cancelled) => failure = failure.or(Some(LabError::Cancelled)),
+            Err(error) if matches!(failure, None | Some(LabError::Cancelled)) => {
+                failure = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
+    failure.map_or(Ok(values), Err)
+}
+
+/// Whether a socket call should simply be tried again: its timeout passed, or a signal came.
+pub(super) fn is_pause(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip::IpVersion;
+
+    #[test]
+    fn a_time_limit_is_no_stall() {
+        let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Bytes(1));
+        transfer.limit = Duration::ZERO;
+        let said = |watch: Watch<'_>| {
+            let idle = Instant::now();
+            let error = watch.check("tcp send", idle, 7).unwrap_err();
+            assert_eq!(
+                watch.check_limit("tcp send", 7).is_err(),
+                watch.transfer.limit.is_zero()
+            );
+            error.to_string()
+        };
+        let late = "tcp send was not over after 0 ms, its time limit; 7 bytes got through";
+        assert_eq!(said(Watch::new(&transfer)), late);
+        transfer.limit = Duration::from_secs(3600);
+        transfer.stall = Duration::ZERO;
+        assert!(said(Watch::new(&transfer)).starts_with("tcp send stalled: nothing for"));
+    }
+
+    #[test]
+    fn the_cause_is_reported_not_its_consequences() {
+        let cause = LabError::Os {
+            what: "send",
+            errno: libc::EPIPE,
+        };
+        let results = vec![
+            Ok(1),
+            Err(LabError::Cancelled),
+            Err(cause),
+            Err(LabError::Cancelled),
+        ];
+        assert_eq!(first_error(results), Err(cause));
+        assert_eq!(first_error(vec![Ok(1), Ok(2)]), Ok(vec![1, 2]));
+        assert_eq!(
+            first_error::<u8>(vec![Err(LabError::Cancelled)]),
+            Err(LabError::Cancelled)
+        );
+    }
+}

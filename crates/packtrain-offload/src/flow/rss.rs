@@ -1,0 +1,143 @@
+//! What devices hash of a packet, and what they say of it.
+
+/// The longest input: two IPv6 addresses and two ports.
+pub const TOEPLITZ_INPUT_BYTES_MAX: usize = 36;
+
+/// What a device hashed, as it reports with the packet (FreeBSD's `M_HASHTYPE_*`; Linux knows
+/// `PKT_HASH_TYPE_L2`, `L3` and `L4`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum HashType {
+    /// There is no hash.
+    #[default]
+    None,
+    /// Ethernet addresses (`PKT_HASH_TYPE_L2`).
+    L2,
+    /// IPv4 addresses.
+    Ipv4,
+    /// IPv4 addresses and TCP ports.
+    TcpIpv4,
+    /// IPv4 addresses and UDP ports.
+    UdpIpv4,
+    /// IPv6 addresses.
+    Ipv6,
+    /// IPv6 addresses and TCP ports.
+    TcpIpv6,
+    /// IPv6 addresses and UDP ports.
+    UdpIpv6,
+    /// IPv6 addresses, from the home address option or routing header where there is one.
+    Ipv6Ex,
+    /// The same, and TCP ports.
+    TcpIpv6Ex,
+    /// The same, and UDP ports.
+    UdpIpv6Ex,
+    /// A hash of addresses, of unknown algorithm (`PKT_HASH_TYPE_L3`).
+    L3,
+    /// A hash of addresses and ports, of unknown algorithm (`PKT_HASH_TYPE_L4`).
+    L4,
+    /// A number of which nothing is known: a queue, a descriptor, a tag of a switch.
+    Opaque,
+}
+
+impl HashType {
+    /// Whether packets of one flow are sure to have one and the same hash.
+    ///
+    /// Only then may packets be brought together or apart by it. An opaque number may change
+    /// within a connection: one driver reported such, and sorting by it reordered its segments
+    /// (FreeBSD D52989).
+    #[inline]
+    #[must_use]
+    pub const fn is_trusted(self) -> bool {
+        !matches!(self, Self::None | Self::Opaque)
+    }
+
+    /// Whether ports are part of the hash, so that the flows of two hosts can differ in it.
+    #[inline]
+    #[must_use]
+    pub const fn has_ports(self) -> bool {
+        matches!(
+            self,
+            Self::TcpIpv4
+                | Self::UdpIpv4
+                | Self::TcpIpv6
+                | Self::UdpIpv6
+                | Self::TcpIpv6Ex
+                | Self::UdpIpv6Ex
+                | Self::L4
+        )
+    }
+
+    /// A key for [`sort::group`](crate::sort::group): the type above the hash, as FreeBSD's
+    /// `tcp_lro_queue_mbuf` has it. Nothing, if the hash is not [trusted](Self::is_trusted): take
+    /// [`FlowKey::hash`](super::FlowKey::hash) then.
+    #[inline]
+    #[must_use]
+    pub const fn group_key(self, hash: u32) -> Option<u64> {
+        if self.is_trusted() {
+            Some((self as u64) << 32 | hash as u64)
+        } else {
+            None
+        }
+    }
+}
+
+/// The fields of a packet that a device hashes, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RssInput {
+    bytes: [u8; TOEPLITZ_INPUT_BYTES_MAX],
+    len: u8,
+    hash_type: HashType,
+}
+
+impl RssInput {
+    #[inline]
+    pub(super) fn ipv4(hash_type: HashType, addresses: u64, ports: Option<u32>) -> Self {
+        let mut input = Self::none();
+        input.bytes[..8].copy_from_slice(&addresses.to_be_bytes());
+        input.finish(hash_type, 8, ports)
+    }
+
+    #[inline]
+    pub(super) fn ipv6(hash_type: HashType, addresses: [u64; 4], ports: Option<u32>) -> Self {
+        let mut input = Self::none();
+        for (bytes, word) in input.bytes.chunks_exact_mut(8).zip(addresses) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        input.finish(hash_type, 32, ports)
+    }
+
+    #[inline]
+    pub(super) const fn none() -> Self {
+        Self {
+            bytes: [0; TOEPLITZ_INPUT_BYTES_MAX],
+            len: 0,
+            hash_type: HashType::None,
+        }
+    }
+
+    #[inline]
+    fn finish(mut self, hash_type: HashType, len: u8, ports: Option<u32>) -> Self {
+        self.hash_type = hash_type;
+        self.len = len;
+        if let Some(ports) = ports {
+            let at = usize::from(len);
+            self.bytes[at..at + 4].copy_from_slice(&ports.to_be_bytes());
+            self.len += 4;
+        }
+        self
+    }
+
+    /// The bytes: 8 or 12 for IPv4, 32 or 36 for IPv6, none otherwise.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// What a device would say it hashed.
+    #[inline]
+    #[must_use]
+    pub const fn hash_type(&self) -> HashType {
+        self.hash_type
+    }
+}

@@ -1,28 +1,22 @@
-//! Devices in memory whose every answer a test decides, and two of them joined.
+//! Devices in memory whose every answer a test decides.
 
-use crate::driver::PortConfig;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
     Interest, QueuePair, Refused, Reset, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
     TxPacket,
 };
-use crate::engine::Settings;
-use crate::engine::{
-    Handler, Intake, Joined, PortSnapshot, Snapshot, Stats, TxHandles, Workers, join_with,
-};
-use crate::limits::{BURST_PACKETS_MAX, SEGMENTS_MAX};
-use crate::packet::{Arena, ArenaConfig, Packet};
-use crate::plan::{Plan, Side, plan};
-use crate::policy::dispatch::Dispatch;
+use crate::limits::SEGMENTS_MAX;
+use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
 use crate::test_packets::{Segment, tcp4};
 use crate::time::Instant;
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
 
 /// Something that arrives at a fake RX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +27,39 @@ pub enum Item {
     Tcp(Segment),
     /// A packet that was received in error.
     Bad,
+}
+
+/// How a fake RX queue ends.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    Finished,
+    Failed,
+    Removed,
+    Panic,
+}
+
+/// How a half wakes its worker: by a descriptor, or by the interrupt that it was given.
+#[derive(Debug, Default)]
+struct Wakes {
+    fd: Option<Arc<OwnedFd>>,
+    interrupt: Option<Waker>,
+    /// For how many packets it was armed.
+    armed: Option<usize>,
+}
+
+impl Wakes {
+    fn raise(&mut self) {
+        self.armed = None;
+        match &self.fd {
+            Some(fd) => assert_eq!(rustix::io::write(fd, &1u64.to_ne_bytes()), Ok(8)),
+            None => self.interrupt.iter().for_each(Waker::wake_by_ref),
+        }
+    }
+
+    /// Whether the descriptor was readable; it is not any more.
+    fn clear(&self) -> bool {
+        (self.fd.as_ref()).is_some_and(|fd| rustix::io::read(fd, &mut [0u8; 8]).is_ok())
+    }
 }
 
 /// What a fake RX queue is about to say, and what it was asked.
@@ -52,29 +79,24 @@ pub struct RxState {
     pub armed_for: Option<usize>,
     /// The flow hash that it gives a segment; none else.
     pub hash: Option<fn(&Segment) -> u32>,
-}
-
-/// How a fake RX queue ends.
-#[derive(Clone, Copy, Debug)]
-pub enum End {
-    Finished,
-    Failed,
-    Panic,
+    wakes: Wakes,
 }
 
 /// What a fake TX queue takes, and what it took.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct TxState {
     /// Packets that it takes before it has no descriptor.
     pub room: usize,
     /// Accepted packets stay with the device until `complete` allows it to report them.
     pub keeps: bool,
     pub complete: usize,
-    /// It can wake who sleeps for a number of completions, and for how many it was asked to.
+    /// It can raise its interrupt after a number of completions.
     pub counts: bool,
     pub armed_for: Option<usize>,
     pub kept: VecDeque<Token>,
     pub removed: bool,
+    /// The driver panics at the next packet.
+    pub panics: bool,
     /// The system has no memory for a packet.
     pub no_memory: bool,
     pub sent: Vec<u32>,
@@ -86,7 +108,7 @@ pub struct TxState {
     /// A reset finds that it has sent nothing of what it keeps; else it cannot be reset.
     pub forgets: bool,
     pub resets: u64,
-    /// It reports nothing and wakes nobody until it is reset.
+    /// It reports nothing and raises no interrupt until it is reset.
     pub hung: bool,
     pub link_down: bool,
     /// Packets refused while the link was down.
@@ -95,26 +117,34 @@ pub struct TxState {
     pub untold: usize,
     /// Of how many packets each ring of its doorbell told it.
     pub rings: Vec<usize>,
-    /// Who asks it next for what it has completed has to wait.
-    pub gate: Option<Gate>,
+    pub arms: u64,
+    /// Runs while it takes its next packet: its worker, or a producer, is in the middle of a drain.
+    pub meanwhile: Option<Box<dyn FnOnce() + Send>>,
+    /// It has said that there is room, and was not armed.
+    said: bool,
+    wakes: Wakes,
 }
 
-/// Holds up a thread: says that it came, and lets it go on when it is told to.
-#[derive(Debug)]
-pub struct Gate {
-    pub came: Sender<()>,
-    pub go_on: Receiver<()>,
+impl fmt::Debug for TxState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxState").field("sent", &self.sent.len()).finish_non_exhaustive()
+    }
+}
+
+impl TxState {
+    fn done(&self) -> usize {
+        match self.hung {
+            true => 0,
+            false => self.complete.min(self.kept.len()),
+        }
+    }
 }
 
 /// One queue of a fake device, from the test's side.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Queue {
     rx: Arc<Mutex<RxState>>,
     tx: Arc<Mutex<TxState>>,
-    /// Written to wake whoever waits for the TX queue.
-    tx_bell: Arc<Mutex<UnixStream>>,
-    /// Written to wake whoever waits for the RX queue; dropped to hang up.
-    bell: Arc<Mutex<Option<UnixStream>>>,
 }
 
 impl Queue {
@@ -126,64 +156,88 @@ impl Queue {
         self.tx.lock().unwrap()
     }
 
-    /// Packets arrive, and the device says so.
-    pub fn arrive(&self, numbers: impl IntoIterator<Item = u32>) {
-        let items = numbers.into_iter().map(Item::Packet);
-        self.rx().items.extend(items);
-        if let Some(bell) = &mut *self.bell.lock().unwrap() {
-            bell.write_all(&[1]).unwrap();
+    pub fn sent(&self) -> Vec<u32> {
+        self.tx().sent.clone()
+    }
+
+    /// Items arrive, and the device says so.
+    pub fn arrive_items(&self, items: impl IntoIterator<Item = Item>) {
+        let mut rx = self.rx();
+        rx.items.extend(items);
+        let waiting = rx.items.len();
+        let enough = rx.wakes.armed.is_some_and(|wanted| waiting >= wanted);
+        if enough || rx.end.is_some() || rx.wakes.fd.is_some() {
+            rx.wakes.raise();
         }
+    }
+
+    pub fn arrive(&self, numbers: impl IntoIterator<Item = u32>) {
+        self.arrive_items(numbers.into_iter().map(Item::Packet));
+    }
+
+    pub fn arrive_tcp(&self, segments: impl IntoIterator<Item = Segment>) {
+        self.arrive_items(segments.into_iter().map(Item::Tcp));
+    }
+
+    /// The RX queue ends, and the device says so.
+    pub fn end(&self, end: End) {
+        self.rx().end = Some(end);
+        self.arrive([]);
     }
 
     /// There is room for so many more packets, and the device says so.
     pub fn make_room(&self, packets: usize) {
         let mut tx = self.tx();
         tx.room = tx.room.saturating_add(packets);
-        drop(tx);
-        // Full of bytes that nobody has read yet it is readable as well.
-        match self.tx_bell.lock().unwrap().write_all(&[1]) {
-            Ok(()) => {}
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        tx.said = tx.wakes.armed.is_none() && tx.wakes.fd.is_none();
+        if !tx.said && !tx.hung {
+            tx.wakes.raise();
         }
     }
 
-    /// TCP segments arrive, and the device says so.
-    pub fn arrive_tcp(&self, segments: impl IntoIterator<Item = Segment>) {
-        self.rx().items.extend(segments.into_iter().map(Item::Tcp));
-        self.arrive([]);
+    /// The device is done with so many more packets, and says so if enough are done.
+    pub fn complete(&self, packets: usize) {
+        let mut tx = self.tx();
+        tx.complete = tx.complete.saturating_add(packets);
+        let done = tx.done();
+        if done > 0 && tx.wakes.armed.is_some_and(|wanted| done >= wanted) {
+            tx.wakes.raise();
+        }
     }
 
-    /// How often the RX queue was polled and armed.
-    pub fn asked(&self) -> (u64, u64) {
-        let rx = self.rx();
-        (rx.polls, rx.arms)
-    }
-
-    /// Who can reach the RX queue: the test, and the device while there is one.
+    /// Owners of the RX queue: the test, and the device while it exists.
     pub fn owners(&self) -> usize {
         Arc::strong_count(&self.rx)
     }
 
-    pub fn hang_up(&self) {
-        *self.bell.lock().unwrap() = None;
+    /// The transmitting half, for a test that needs no port.
+    pub fn half(&self) -> FakeTx {
+        FakeTx {
+            state: Arc::clone(&self.tx),
+            fd: None,
+        }
     }
 }
 
 #[derive(Debug)]
 pub struct FakeRx {
     state: Arc<Mutex<RxState>>,
-    bell: UnixStream,
+    fd: Option<Arc<OwnedFd>>,
     arena: Option<Arena>,
 }
 
-impl FakeRx {
-    fn packet(&self, number: u32) -> Option<Packet> {
-        let mut bytes = [0u8; 60];
-        bytes[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
-        bytes[14..18].copy_from_slice(&number.to_be_bytes());
-        let arena = self.arena.as_ref().expect("refilled before receiving");
-        arena.packet_from(&bytes).ok()
-    }
+/// A packet of the flow that the number's upper 12 bits say: no IP packet, so its addresses make
+/// the flow.
+pub fn numbered(arena: &Arena, number: u32) -> Option<Packet> {
+    let mut bytes = [0u8; 60];
+    bytes[8..12].copy_from_slice(&(number >> 20).to_be_bytes());
+    bytes[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
+    bytes[14..18].copy_from_slice(&number.to_be_bytes());
+    arena.packet_from(&bytes).ok()
+}
+
+pub fn number_of(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes[14..18].try_into().unwrap())
 }
 
 impl RxDescriptors for FakeRx {
@@ -193,17 +247,13 @@ impl RxDescriptors for FakeRx {
     }
 
     fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
-        let mut rung = [0; 64];
-        match self.bell.read(&mut rung) {
-            Ok(0) => return Err(DeviceError::Removed),
-            Ok(_) => {}
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-        }
         let mut state = self.state.lock().unwrap();
+        state.wakes.clear();
         state.polls += 1;
+        let arena = self.arena.as_ref().expect("refilled before receiving");
         while burst.budget() > 0 {
             match state.items.pop_front() {
-                Some(Item::Packet(number)) => match self.packet(number) {
+                Some(Item::Packet(number)) => match numbered(arena, number) {
                     Some(packet) => burst.push(packet, &RxInfo::default()),
                     None => {
                         // Producers have all the buffers: it waits in the device.
@@ -211,19 +261,16 @@ impl RxDescriptors for FakeRx {
                         break;
                     }
                 },
-                Some(Item::Tcp(segment)) => {
-                    let arena = self.arena.as_ref().expect("refilled before receiving");
-                    match arena.packet_from(&tcp4(&segment)) {
-                        Ok(packet) => {
-                            let info = RxInfo {
-                                flow_hash: state.hash.map_or(0, |hash| hash(&segment)),
-                                ..RxInfo::default()
-                            };
-                            burst.push(packet, &info);
-                        }
-                        Err(_empty) => burst.bad(DropReason::NoBuffer, 1),
+                Some(Item::Tcp(segment)) => match arena.packet_from(&tcp4(&segment)) {
+                    Ok(packet) => {
+                        let info = RxInfo {
+                            flow_hash: state.hash.map_or(0, |hash| hash(&segment)),
+                            ..RxInfo::default()
+                        };
+                        burst.push(packet, &info);
                     }
-                }
+                    Err(_empty) => burst.bad(DropReason::NoBuffer, 1),
+                },
                 Some(Item::Bad) => burst.bad(DropReason::BadDescriptor, 1),
                 None => break,
             }
@@ -231,6 +278,7 @@ impl RxDescriptors for FakeRx {
         match state.end {
             Some(end) if state.items.is_empty() => match end {
                 End::Finished => Err(DeviceError::Finished),
+                End::Removed => Err(DeviceError::Removed),
                 End::Failed => Err(DeviceError::Failed {
                     action: "read",
                     source: io::Error::other("test"),
@@ -244,10 +292,15 @@ impl RxDescriptors for FakeRx {
         }
     }
 
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.state.lock().unwrap().wakes.interrupt = Some(interrupt);
+    }
+
     fn arm(&mut self) -> Armed {
         let mut state = self.state.lock().unwrap();
         state.arms += 1;
         if state.items.is_empty() && state.end.is_none() {
+            state.wakes.armed = Some(1);
             Armed::Idle
         } else {
             Armed::WorkPending
@@ -257,18 +310,19 @@ impl RxDescriptors for FakeRx {
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
         let mut state = self.state.lock().unwrap();
         if !state.counts {
+            state.wakes.armed = None;
             return None;
         }
         state.armed_for = Some(packets);
-        Some(if state.items.len() >= packets {
-            Armed::WorkPending
-        } else {
-            Armed::Idle
-        })
+        if state.items.len() >= packets {
+            return Some(Armed::WorkPending);
+        }
+        state.wakes.armed = Some(packets);
+        Some(Armed::Idle)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.bell.as_fd(), Interest::Read))
+        self.fd.as_ref().map(|fd| (fd.as_fd(), Interest::Read))
     }
 
     fn next_at(&self) -> Option<Instant> {
@@ -279,14 +333,22 @@ impl RxDescriptors for FakeRx {
 #[derive(Debug)]
 pub struct FakeTx {
     state: Arc<Mutex<TxState>>,
-    /// Becomes readable when the test says that there is room.
-    bell: UnixStream,
+    fd: Option<Arc<OwnedFd>>,
 }
 
 impl TxDescriptors for FakeTx {
     fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
         let mut state = self.state.lock().unwrap();
+        if let Some(meanwhile) = state.meanwhile.take() {
+            drop(state);
+            meanwhile();
+            state = self.state.lock().unwrap();
+        }
         state.asked += 1;
+        if std::mem::take(&mut state.panics) {
+            drop(state);
+            panic!("as the test asked");
+        }
         if state.removed {
             return Err(Refused::Removed);
         }
@@ -298,8 +360,7 @@ impl TxDescriptors for FakeTx {
         }
         let packet = packet.packet();
         if state.link_down {
-            let number = packet.first()[14..18].try_into().unwrap();
-            state.refused.push(u32::from_be_bytes(number));
+            state.refused.push(number_of(packet.first()));
             return Err(Refused::LinkDown);
         }
         let refused = Features::needed_by(packet.meta()).intersection(state.refuses);
@@ -314,12 +375,9 @@ impl TxDescriptors for FakeTx {
             let seq = u32::from_be_bytes(bytes[38..42].try_into().unwrap());
             let all: Vec<u8> = packet.segments().flatten().copied().collect();
             let wire_packets = packet.meta().wire_packets;
-            state
-                .tcp
-                .push((port, seq, all[54..].to_vec(), wire_packets));
+            state.tcp.push((port, seq, all[54..].to_vec(), wire_packets));
         } else {
-            let number = u32::from_be_bytes(bytes[14..18].try_into().unwrap());
-            state.sent.push(number);
+            state.sent.push(number_of(bytes));
         }
         if state.keeps {
             state.kept.push_back(token);
@@ -340,12 +398,6 @@ impl TxDescriptors for FakeTx {
 
     fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         let mut state = self.state.lock().unwrap();
-        if let Some(gate) = state.gate.take() {
-            drop(state);
-            gate.came.send(()).unwrap();
-            gate.go_on.recv().unwrap();
-            state = self.state.lock().unwrap();
-        }
         while state.complete > 0 && !state.hung {
             let Some(&token) = state.kept.front() else {
                 return;
@@ -358,19 +410,19 @@ impl TxDescriptors for FakeTx {
         }
     }
 
+    fn set_interrupt(&mut self, interrupt: Waker) {
+        self.state.lock().unwrap().wakes.interrupt = Some(interrupt);
+    }
+
     fn arm(&mut self) -> Option<Armed> {
-        let mut rung = [0; 4096];
-        match self.bell.read(&mut rung) {
-            Ok(_) => return Some(Armed::WorkPending),
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        let mut state = self.state.lock().unwrap();
+        state.arms += 1;
+        let said = std::mem::take(&mut state.said) | state.wakes.clear();
+        if said || state.done() > 0 {
+            return Some(Armed::WorkPending);
         }
-        let state = self.state.lock().unwrap();
-        let ready = state.complete > 0 && !state.hung && !state.kept.is_empty();
-        Some(if ready {
-            Armed::WorkPending
-        } else {
-            Armed::Idle
-        })
+        state.wakes.armed = Some(1);
+        Some(Armed::Idle)
     }
 
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
@@ -379,11 +431,11 @@ impl TxDescriptors for FakeTx {
             return None;
         }
         state.armed_for = Some(packets);
-        Some(if state.complete.min(state.kept.len()) >= packets {
-            Armed::WorkPending
-        } else {
-            Armed::Idle
-        })
+        if state.done() >= packets {
+            return Some(Armed::WorkPending);
+        }
+        state.wakes.armed = Some(packets);
+        Some(Armed::Idle)
     }
 
     fn reset(
@@ -411,7 +463,7 @@ impl TxDescriptors for FakeTx {
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.bell.as_fd(), Interest::Read))
+        self.fd.as_ref().map(|fd| (fd.as_fd(), Interest::Read))
     }
 
     fn doorbells(&self) -> u64 {
@@ -421,10 +473,57 @@ impl TxDescriptors for FakeTx {
 
 /// A fake device.
 #[derive(Debug)]
-struct Fake {
+pub struct Fake {
     name: &'static str,
-    input: Input,
+    capabilities: Capabilities,
     queues: Vec<(FakeRx, FakeTx)>,
+}
+
+impl Fake {
+    /// With so many queues, which wake their workers by descriptors, or by interrupts.
+    pub fn new(
+        name: &'static str,
+        (input, rx, tx): (Input, Features, Features),
+        queues: usize,
+        with_fds: bool,
+    ) -> (Self, Vec<Queue>) {
+        let fd = || {
+            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            with_fds.then(|| Arc::new(eventfd(0, flags).unwrap()))
+        };
+        let ours: Vec<Queue> = (0..queues).map(|_| Queue::default()).collect();
+        let halves = ours.iter().map(|queue| {
+            let fds = [fd(), fd()];
+            queue.tx().room = usize::MAX;
+            queue.rx().wakes.fd.clone_from(&fds[0]);
+            queue.tx().wakes.fd.clone_from(&fds[1]);
+            let [rx_fd, tx_fd] = fds;
+            let rx = FakeRx {
+                state: Arc::clone(&queue.rx),
+                fd: rx_fd,
+                arena: None,
+            };
+            let tx = FakeTx {
+                fd: tx_fd,
+                ..queue.half()
+            };
+            (rx, tx)
+        });
+        let fake = Self {
+            name,
+            capabilities: Capabilities {
+                queues_max: 16,
+                input,
+                rx,
+                tx,
+                tx_segments_max: SEGMENTS_MAX,
+                tx_gso_segments_max: SEGMENTS_MAX,
+                ..Capabilities::default()
+            },
+            queues: halves.collect(),
+        };
+        (fake, ours)
+    }
 }
 
 impl Driver for Fake {
@@ -436,14 +535,7 @@ impl Driver for Fake {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            queues_max: 16,
-            input: self.input,
-            tx: Features::NONE,
-            tx_segments_max: SEGMENTS_MAX,
-            tx_gso_segments_max: SEGMENTS_MAX,
-            ..Capabilities::default()
-        }
+        self.capabilities.clone()
     }
 
     fn attach(
@@ -452,186 +544,5 @@ impl Driver for Fake {
         _arena: &Arena,
     ) -> Result<Vec<QueuePair<Self>>, DeviceError> {
         Ok(std::mem::take(&mut self.queues))
-    }
-}
-
-fn fake(name: &'static str, input: Input, queues: usize) -> io::Result<(Fake, Vec<Queue>)> {
-    let mut fake = Fake {
-        name,
-        input,
-        queues: Vec::new(),
-    };
-    let handles = (0..queues).map(|_| {
-        let (ours, theirs) = UnixStream::pair()?;
-        theirs.set_nonblocking(true).unwrap();
-        let (tx_ours, tx_theirs) = UnixStream::pair()?;
-        for stream in [&tx_ours, &tx_theirs] {
-            stream.set_nonblocking(true).unwrap();
-        }
-        let handle = Queue {
-            tx_bell: Arc::new(Mutex::new(tx_ours)),
-            rx: Arc::default(),
-            tx: Arc::default(),
-            bell: Arc::new(Mutex::new(Some(ours))),
-        };
-        handle.tx().room = usize::MAX;
-        let rx = FakeRx {
-            state: Arc::clone(&handle.rx),
-            bell: theirs,
-            arena: None,
-        };
-        let tx = FakeTx {
-            state: Arc::clone(&handle.tx),
-            bell: tx_theirs,
-        };
-        fake.queues.push((rx, tx));
-        Ok(handle)
-    });
-    let handles = handles.collect::<io::Result<_>>()?;
-    Ok((fake, handles))
-}
-
-/// Two fake devices, joined.
-pub struct World<H> {
-    pub a: Vec<Queue>,
-    pub b: Vec<Queue>,
-    pub workers: Option<FakeWorkers<H>>,
-    pub intake: Arc<Intake>,
-    pub stats: Arc<Stats>,
-    pub handles: TxHandles,
-    pub arena: Arena,
-}
-
-pub type FakeWorkers<H> = Vec<FakeWorker<H>>;
-pub type FakeWorker<H> = crate::engine::Worker<FakeRx, FakeTx, FakeRx, FakeTx, H>;
-
-pub fn plan_of(queues: [usize; 2]) -> Plan {
-    let side = |index: usize| Side {
-        name: ["a", "b"][index].to_owned(),
-        capabilities: Capabilities {
-            queues_max: 16,
-            tx_segments_max: SEGMENTS_MAX,
-            tx_gso_segments_max: SEGMENTS_MAX,
-            ..Capabilities::default()
-        },
-        config: PortConfig {
-            queues: Some(queues[index].max(1)),
-            ..PortConfig::default()
-        },
-    };
-    plan(&side(0), &side(1)).unwrap()
-}
-
-/// Joins devices with so many queues.
-pub fn world<H: Handler>(
-    queues: [usize; 2],
-    input: [Input; 2],
-    packets: Option<u64>,
-    handler: impl FnMut() -> H,
-) -> Result<World<H>, DeviceError> {
-    planned(&plan_of(queues), queues, input, packets, handler)
-}
-
-/// As [`world`], with a plan of one's own.
-pub fn planned<H: Handler>(
-    plan: &Plan,
-    queues: [usize; 2],
-    input: [Input; 2],
-    packets: Option<u64>,
-    handler: impl FnMut() -> H,
-) -> Result<World<H>, DeviceError> {
-    dispatched(plan, queues, input, packets, Dispatch::default(), handler)
-}
-
-/// As [`planned`], with rings that are drained as `dispatch` says.
-pub fn dispatched<H: Handler>(
-    plan: &Plan,
-    queues: [usize; 2],
-    input: [Input; 2],
-    packets: Option<u64>,
-    dispatch: Dispatch,
-    handler: impl FnMut() -> H,
-) -> Result<World<H>, DeviceError> {
-    let settings = Settings {
-        dispatch,
-        ..Settings::default()
-    };
-    with_settings(plan, queues, input, packets, &settings, handler)
-}
-
-/// As [`planned`], with queues that are worked as `settings` say.
-pub fn with_settings<H: Handler>(
-    plan: &Plan,
-    queues: [usize; 2],
-    input: [Input; 2],
-    packets: Option<u64>,
-    settings: &Settings,
-    handler: impl FnMut() -> H,
-) -> Result<World<H>, DeviceError> {
-    let failed = |source| DeviceError::Failed {
-        action: "make the test's devices",
-        source,
-    };
-    let arena = Arena::new(ArenaConfig::small()).map_err(failed)?;
-    let (mut device_a, a) = fake("a", input[0], queues[0]).map_err(failed)?;
-    let (mut device_b, b) = fake("b", input[1], queues[1]).map_err(failed)?;
-    let Joined {
-        workers,
-        intake,
-        stats,
-        handles,
-    }: Joined<Fake, Fake, H> = join_with(
-        &mut device_a,
-        &mut device_b,
-        plan,
-        &arena,
-        packets,
-        settings,
-        handler,
-    )?;
-    let workers: Workers<Fake, Fake, H> = workers;
-    Ok(World {
-        a,
-        b,
-        workers: Some(workers),
-        intake,
-        stats,
-        handles,
-        arena,
-    })
-}
-
-impl<H: Handler> World<H> {
-    pub fn worker(&mut self, index: usize) -> &mut FakeWorker<H> {
-        &mut self.workers.as_mut().expect("not running")[index]
-    }
-
-    /// Every queue's books, which must close.
-    pub fn closed(&self) -> Snapshot {
-        let snapshot = self.stats.snapshot();
-        assert!(snapshot.ledger.closed(), "{:?}", snapshot.ledger);
-        snapshot.ports.iter().for_each(assert_batches);
-        snapshot
-    }
-}
-
-/// Batches have exactly the packets that the counters have.
-fn assert_batches(port: &PortSnapshot) {
-    for (rx, batches) in port.rx.iter().zip(&port.rx_batches) {
-        let poll = &batches.poll;
-        assert_eq!(poll.sum(), rx.packets + rx.bad_packets);
-        assert!(poll.count() <= rx.polls && poll.max() <= BURST_PACKETS_MAX as u64);
-        let flushed: u64 = rx
-            .values()
-            .filter(|(name, _)| name.starts_with("gro_flush"))
-            .map(|(_, count)| count)
-            .sum();
-        assert_eq!(batches.coalesce.count(), flushed);
-        let alone = flushed - rx.gro_packets;
-        assert_eq!(batches.coalesce.sum(), rx.gro_wire_packets + alone);
-    }
-    for (tx, batches) in port.tx.iter().zip(&port.tx_batches) {
-        assert_eq!(batches.drain.sum(), tx.packets);
-        assert!(batches.enqueue.max() <= BURST_PACKETS_MAX as u64);
     }
 }

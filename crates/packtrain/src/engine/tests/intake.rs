@@ -1,12 +1,19 @@
-//! The count is exact whoever takes it; and the sums of the ledger.
+//! The count is exact over all workers; and the sums of the ledger.
 
-use crate::engine::{Intake, Ledger};
+use super::rig::Bell;
+use crate::engine::Ledger;
+use crate::engine::intake::Intake;
 use crate::stats::{DropCounters, DropReason, RxSnapshot, TxSnapshot};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+fn intake(packets: Option<u64>, finite: usize) -> Intake {
+    Intake::new(packets, finite, Vec::new(), Arc::<Bell>::default())
+}
 
 #[test]
 fn without_limit_everything_is_granted_until_stopped() {
-    let intake = Intake::default();
+    let intake = intake(None, 0);
     assert_eq!(intake.claim(64), 64);
     intake.refund(64, 64);
     assert!(!intake.is_stopped());
@@ -16,14 +23,14 @@ fn without_limit_everything_is_granted_until_stopped() {
 
 #[test]
 fn a_count_of_zero_is_over_before_it_begins() {
-    let intake = Intake::new(Some(0), 0);
+    let intake = intake(Some(0), 0);
     assert!(intake.is_stopped());
     assert_eq!(intake.claim(1), 0);
 }
 
 #[test]
 fn what_is_given_back_can_be_claimed_again() {
-    let intake = Intake::new(Some(100), 0);
+    let intake = intake(Some(100), 0);
     assert_eq!(intake.claim(64), 64);
     assert_eq!(intake.claim(64), 36);
     assert_eq!(intake.claim(64), 0);
@@ -39,7 +46,7 @@ fn what_is_given_back_can_be_claimed_again() {
 
 #[test]
 fn giving_everything_back_is_not_the_end() {
-    let intake = Intake::new(Some(5), 0);
+    let intake = intake(Some(5), 0);
     for _ in 0..3 {
         assert_eq!(intake.claim(64), 5);
         intake.refund(5, 0);
@@ -49,13 +56,13 @@ fn giving_everything_back_is_not_the_end() {
 
 #[test]
 fn finite_inputs_end_it_when_all_of_them_have_ended() {
-    let intake = Intake::new(None, 2);
-    intake.one_finished();
-    assert!(!intake.is_stopped());
-    intake.one_finished();
-    assert!(intake.is_stopped());
+    let two = intake(None, 2);
+    two.one_finished();
+    assert!(!two.is_stopped());
+    two.one_finished();
+    assert!(two.is_stopped());
     // An end where none was announced is no end.
-    let endless = Intake::new(None, 0);
+    let endless = intake(None, 0);
     endless.one_finished();
     assert!(!endless.is_stopped());
 }
@@ -65,7 +72,7 @@ fn finite_inputs_end_it_when_all_of_them_have_ended() {
 #[test]
 fn the_count_is_exact_over_several_threads() {
     for limit in [1, 63, 64, 65, 10_007] {
-        let intake = Intake::new(Some(limit), 0);
+        let intake = intake(Some(limit), 0);
         let used = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for thread in 1..=4u64 {

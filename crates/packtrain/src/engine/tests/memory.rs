@@ -1,12 +1,28 @@
 //! How much memory a run asks for.
 
-use super::fake::plan_of;
 use crate::engine::arena_config;
 use crate::limits::RX_HELD_LARGE_MAX;
 use crate::packet::ArenaConfig;
+use crate::plan::{Plan, Side, plan};
+use crate::driver::{Capabilities, PortConfig};
 use crate::port::sim::RING_MAX;
 
 const MIB: u64 = 1 << 20;
+
+fn plan_of(queues: [usize; 2]) -> Plan {
+    let side = |queues| Side {
+        name: "test".to_owned(),
+        capabilities: Capabilities {
+            queues_max: 16,
+            ..Capabilities::default()
+        },
+        config: PortConfig {
+            queues: Some(queues),
+            ..PortConfig::default()
+        },
+    };
+    plan(&side(queues[0]), &side(queues[1])).unwrap()
+}
 
 /// Fits a container of 64 MiB.
 #[test]

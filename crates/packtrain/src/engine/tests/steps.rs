@@ -1,507 +1,409 @@
-//! A worker step by step.
+//! Workers step by step, on both paths.
 
-use super::fake::{End, FakeWorker, Item, World, dispatched, plan_of, planned, world};
-use super::handles::{POLICIES, fill};
-use crate::driver::{Armed, DeviceError, Features, Input, Interest};
-use crate::engine::{Command, Commanded, Forward, Handler, Next, Port, TxQueues};
+use super::fake::{End, Item};
+use super::rig::{Rig, Setup};
+use crate::driver::{DeviceError, Features, Input};
+use crate::engine::{Action, Handler, RxId, StartError};
 use crate::limits::{
-    BURST_PACKETS_MAX, TX_POLL_AFTER, TX_REST_MAX, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX,
+    BURST_PACKETS_MAX, TX_POLL_AFTER, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX,
 };
 use crate::packet::Burst;
-use crate::policy::dispatch::Dispatch;
+use crate::plan::PlannedPart;
 use crate::stats::{DropReason, HistogramSnapshot};
 use crate::time::Instant;
 use proptest::prelude::*;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-const NOW: Instant = Instant::from_nanos(1);
-const ENDLESS: [Input; 2] = [Input::Endless; 2];
-
-fn forward(queues: [usize; 2]) -> World<Forward> {
-    world(queues, ENDLESS, None, || Forward).unwrap()
-}
-
-/// Steps until there is nothing to do now; the books close after every step.
-fn settle(world: &mut World<impl Handler>, worker: usize) -> Next {
-    for _ in 0..10_000 {
-        let next = world.worker(worker).step(NOW).unwrap();
-        world.closed();
-        if next != Next::Again {
-            return next;
-        }
-    }
-    panic!("no end")
-}
-
-/// Nothing to do but to ask, after a while, whether a wake-up of the device was lost.
-fn waits_for_the_device() -> Next {
-    Next::SleepUntil(NOW.after(TX_POLL_AFTER))
-}
-
-/// Descriptors of devices that the worker waits for.
-fn watched(worker: &FakeWorker<impl Handler>) -> usize {
-    let (mut count, mut alarms) = (0, 0);
-    let own = worker.alarm().fd().as_raw_fd();
-    worker.interests(|fd, interest| {
-        assert!(fd.as_raw_fd() >= 0);
-        assert_eq!(interest, Interest::Read);
-        if fd.as_raw_fd() == own {
-            alarms += 1;
-        } else {
-            count += 1;
-        }
-    });
-    assert_eq!(alarms, 1, "its own, always");
-    count
-}
+const FOR_EVER: Action = Action::Sleep { until: None };
 
 #[test]
-fn a_busy_queue_gets_one_turn_and_is_looked_at_again_before_sleeping() {
-    let mut world = forward([1, 1]);
-    world.a[0].arrive(0..100);
-    world.b[0].arrive(1000..1001);
-    assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Again);
+fn a_busy_queue_gets_one_turn_and_is_polled_once_more_before_the_sleep() {
+    let mut rig = Setup::new([1, 1]).forward();
+    rig.a[0].arrive(0..100);
+    rig.b[0].arrive(1000..1001);
+    assert_eq!(rig.run(0), Action::Step);
     // As many as a burst holds, and the other direction in the same step.
-    assert_eq!(world.b[0].tx().sent.len(), 64);
-    assert_eq!(world.a[0].tx().sent, [1000]);
-    // The rest drains the device; still there is one more look.
-    assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Again);
-    assert_eq!(world.b[0].tx().sent.len(), 100);
-    assert_eq!(world.worker(0).step(NOW).unwrap(), Next::Arm);
-    // And what went at once is known afterwards.
-    let ports = world.closed().ports;
+    assert_eq!(rig.b[0].sent().len(), BURST_PACKETS_MAX);
+    assert_eq!(rig.a[0].sent(), [1000]);
+    assert_eq!(rig.run(0), Action::Step);
+    assert_eq!(rig.b[0].sent().len(), 100);
+    assert_eq!(rig.run(0), FOR_EVER);
+    let ports = rig.closed().ports;
     let sizes = |sizes: &HistogramSnapshot| sizes.buckets().collect::<Vec<_>>();
     assert_eq!(sizes(&ports[0].rx_batches[0].poll), [(36, 1), (64, 1)]);
-    assert_eq!(sizes(&ports[1].tx_batches[0].enqueue), [(36, 1), (64, 1)]);
     assert_eq!(sizes(&ports[1].tx_batches[0].drain), [(36, 1), (64, 1)]);
     assert_eq!(sizes(&ports[0].tx_batches[0].drain), [(1, 1)]);
 }
 
 #[test]
-fn both_ways_in_order_and_bad_packets_are_counted() {
-    let mut world = forward([1, 1]);
-    world.a[0].arrive(0..200);
-    world.b[0].arrive(1000..1010);
-    world.b[0].rx().items.insert(5, Item::Bad);
-    assert_eq!(settle(&mut world, 0), Next::Arm);
-    assert_eq!(world.b[0].tx().sent, (0..200).collect::<Vec<_>>());
-    assert_eq!(world.a[0].tx().sent, (1000..1010).collect::<Vec<_>>());
-    let ledger = world.closed().ledger;
-    assert_eq!(
-        (ledger.received, ledger.transmitted, ledger.dropped),
-        (211, 210, 1)
-    );
-    assert_eq!(world.closed().drops.get(DropReason::BadDescriptor), 1);
-    assert_eq!(world.worker(0).arm(), Armed::Idle);
-    assert_eq!(watched(world.worker(0)), 2);
-    world.a[0].arrive([7]);
-    assert_eq!(world.worker(0).arm(), Armed::WorkPending);
-}
-
-/// A device that takes nothing: what was received is held, nothing more is received, and there is
-/// no reason to be awake, whatever waits at the ingress.
-#[test]
-fn a_stalled_egress_pushes_back_and_lets_the_worker_sleep() {
-    let mut world = forward([1, 1]);
-    world.b[0].tx().room = 10;
-    world.a[0].arrive(0..1000);
-    world.a[0].rx().next_at = Some(Instant::from_nanos(0));
-    assert_eq!(settle(&mut world, 0), waits_for_the_device());
-    let held = world.closed().ledger.held;
-    assert!(held > 0 && held <= 192, "{held}");
-    let asked = world.a[0].asked();
-    for _ in 0..10 {
-        assert_eq!(world.worker(0).step(NOW).unwrap(), waits_for_the_device());
-        assert_eq!(world.worker(0).arm(), Armed::Idle);
-        // B's RX queue, and B's TX queue that packets wait for; not A's RX queue.
-        assert_eq!(watched(world.worker(0)), 2);
+fn both_directions_keep_their_order_and_bad_packets_are_counted() {
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.a[0].arrive(0..200);
+        rig.b[0].arrive_items((1000..1010).map(Item::Packet));
+        rig.b[0].rx().items.insert(5, Item::Bad);
+        rig.settle();
+        assert_eq!(rig.b[0].sent(), (0..200).collect::<Vec<_>>(), "{path}");
+        assert_eq!(rig.a[0].sent(), (1000..1010).collect::<Vec<_>>(), "{path}");
+        // A packet that arrives later wakes the worker.
+        rig.a[0].arrive([200]);
+        rig.settle();
+        assert_eq!(rig.b[0].sent().len(), 201, "{path}");
+        let end = rig.finish();
+        let ledger = end.ledger;
+        assert_eq!((ledger.received, ledger.transmitted, ledger.dropped), (212, 211, 1));
+        assert_eq!(end.drops.get(DropReason::BadDescriptor), 1, "{path}");
     }
-    assert_eq!(world.a[0].asked(), asked);
-    assert_eq!(world.closed().ledger.held, held);
-    assert_eq!(world.b[0].tx().sent.len(), 10);
-    // The other way is not concerned.
-    world.b[0].arrive([5]);
-    assert_eq!(world.worker(0).arm(), Armed::WorkPending);
-    settle(&mut world, 0);
-    assert_eq!(world.a[0].tx().sent, [5]);
-
-    world.b[0].tx().room = usize::MAX;
-    world.a[0].rx().next_at = None;
-    assert_eq!(settle(&mut world, 0), Next::Arm);
-    assert_eq!(world.b[0].tx().sent, (0..1000).collect::<Vec<_>>());
-    assert_eq!(world.closed().ledger.held, 0);
 }
 
-/// mechanisms-bsd.md 6.10, case 6: OpenBSD signals pressure from 6145 packets on, and drops from
-/// 10,241 on. Here no backlog could come to that: what is not received stays in the device.
+/// A device that takes nothing: what was received is held, nothing more is received, and the worker
+/// sleeps, whatever waits at the ingress.
 #[test]
-fn without_any_room_a_burst_of_each_queue_is_received_at_most_and_none_dropped() {
-    for dispatch in POLICIES {
-        for queues in [1, 4] {
-            for filled in [false, true] {
-                pushes_back(dispatch, queues, filled);
+fn a_stalled_egress_pushes_back_and_lets_the_workers_sleep() {
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.b[0].tx().room = 10;
+        rig.a[0].arrive(0..1500);
+        rig.a[0].rx().next_at = Some(Instant::from_nanos(0));
+        let until = rig.settle().expect("the device is polled after a while");
+        assert!(until >= rig.now().after(TX_POLL_AFTER), "{path}");
+        let held = rig.closed().ledger.held;
+        let most = 3 * BURST_PACKETS_MAX + if path.ends_with("owned") { 0 } else { TX_RING_PACKETS };
+        assert!(held > 0 && held <= most as u64, "{path}: {held}");
+        let polls = rig.a[0].rx().polls;
+        for _ in 0..10 {
+            for worker in 0..rig.workers.len() {
+                assert!(matches!(rig.run(worker), Action::Sleep { .. }), "{path}");
             }
         }
+        assert_eq!(rig.a[0].rx().polls, polls, "{path}");
+        assert_eq!(rig.b[0].sent().len(), 10, "{path}");
+        // The other direction goes on.
+        rig.b[0].arrive([5]);
+        rig.settle();
+        assert_eq!(rig.a[0].sent(), [5], "{path}");
+        rig.a[0].rx().next_at = None;
+        rig.b[0].make_room(usize::MAX);
+        rig.settle();
+        assert_eq!(rig.b[0].sent(), (0..1500).collect::<Vec<_>>(), "{path}");
+        assert_eq!(rig.finish().ledger.dropped, 0, "{path}");
     }
 }
 
-/// To a device without room; `filled`: all places in front of it are an application's.
-fn pushes_back(dispatch: Dispatch, queues: usize, filled: bool) {
-    const OFFERED: usize = 20_000;
-    let name = format!("{dispatch}, {queues}, filled: {filled}");
-    let plan = plan_of([queues, 1]);
-    let world = dispatched(&plan, [queues, 1], ENDLESS, None, dispatch, || Forward);
-    let mut world = world.unwrap();
-    let (sources, device) = (world.a.clone(), world.b[0].clone());
-    device.tx().room = 0;
-    // A ring, what was taken out of it, and what the queue has as it came and as the device is to
-    // see it.
-    let places = TX_RING_PACKETS + BURST_PACKETS_MAX + 2 * TX_STAGED_PACKETS_MAX;
-    let first = queues << 20;
-    let mut own = 0;
-    if filled {
-        let mut handle = world.handles.queue(Port::B, 0).unwrap();
-        own = fill(&mut world, &mut handle, first as u32) as usize - first;
-        assert!((TX_RING_PACKETS..=places).contains(&own), "{name}: {own}");
+#[test]
+fn without_room_no_more_is_received_than_there_are_places_and_nothing_is_dropped() {
+    const OFFERED: usize = 12_000;
+    for queues in [1, 4] {
+        for (path, setup) in Setup::new([queues, 1]).on_every_path() {
+            let name = format!("{path}, {queues}");
+            let mut rig = setup.forward();
+            let device = rig.b[0].clone();
+            device.tx().room = 0;
+            let ring = if path.ends_with("owned") { 0 } else { TX_RING_PACKETS };
+            let places = ring + BURST_PACKETS_MAX + 2 * TX_STAGED_PACKETS_MAX;
+            let most = places + queues * BURST_PACKETS_MAX;
+            let each = (OFFERED / queues) as u32;
+            for (index, queue) in (0u32..).zip(&rig.a) {
+                queue.arrive((0..each).map(|n| index << 20 | n));
+            }
+            rig.settle();
+            let received = rig.closed().ledger.received as usize;
+            assert!((1..=most).contains(&received), "{name}: {received}");
+            rig.settle();
+            // What goes out makes room for as much.
+            device.make_room(200);
+            rig.settle();
+            let ledger = rig.closed().ledger;
+            assert_eq!(ledger.transmitted, 200, "{name}");
+            assert!(ledger.held as usize <= most, "{name}: {}", ledger.held);
+            device.make_room(usize::MAX);
+            rig.settle();
+            let sent = device.sent();
+            for index in 0..queues {
+                let begin = (index << 20) as u32;
+                let own = sent.iter().copied().filter(|&n| n >> 20 == index as u32);
+                assert!(own.eq(begin..begin + each), "{name}: {index}");
+            }
+            let end = rig.finish();
+            assert_eq!((end.drops.total(), end.ledger.transmitted), (0, OFFERED as u64), "{name}");
+        }
     }
-    let each = (OFFERED / queues) as u32;
-    for (index, queue) in (0u32..).zip(&sources) {
-        queue.arrive((0..each).map(|n| index << 20 | n));
-    }
-    settle(&mut world, 0);
-    // Who gives the first burst to the device itself knows then; who leaves it to the next step has
-    // one of each queue by then.
-    let bursts = match dispatch {
-        _ if filled => 0,
-        Dispatch::Deferred | Dispatch::Abdicate => queues,
-        _ => 1,
-    };
-    let early = bursts * BURST_PACKETS_MAX;
-    let waits = |world: &World<Forward>, received: usize, sent: usize| {
-        let left: usize = sources.iter().map(|a| a.rx().items.len()).sum();
-        assert_eq!(left, OFFERED - received, "{name}");
-        let ledger = world.closed().ledger;
-        let all = [ledger.received, ledger.transmitted, ledger.held].map(|n| n as usize);
-        assert_eq!(all, [received, sent, received + own - sent], "{name}");
-        assert!(world.arena.census().small_free > 0, "there are buffers");
-    };
-    waits(&world, early, 0);
-    for _ in 0..100 {
-        world.worker(0).step(NOW).unwrap();
-        assert_eq!(world.worker(0).arm(), Armed::Idle, "{name}");
-    }
-    waits(&world, early, 0);
-
-    // As much as goes out is received, and what finds a place.
-    device.make_room(own + early);
-    settle(&mut world, 0);
-    assert_eq!(device.tx().sent.len(), own + early, "{name}");
-    let received = world.closed().ledger.received as usize;
-    let bound = early + places + queues * BURST_PACKETS_MAX;
-    assert!(received <= bound, "{name}: {received}");
-    waits(&world, received, own + early);
-
-    device.make_room(usize::MAX);
-    assert_eq!(settle(&mut world, 0), Next::Arm, "{name}");
-    waits(&world, OFFERED, OFFERED + own);
-    let sent = device.tx().sent.clone();
-    let of = |index: usize| {
-        sent.iter()
-            .copied()
-            .filter(move |&n| n >> 20 == index as u32)
-    };
-    assert!(of(queues).eq((first as u32..).take(own)), "{name}");
-    for index in 0..queues {
-        let begin = (index << 20) as u32;
-        assert!(of(index).eq(begin..begin + each), "{name}: {index}");
-    }
-    let end = world.closed();
-    assert_eq!((end.ledger.dropped, end.drops.total()), (0, 0), "{name}");
-    let rx = &end.ports[0].rx;
-    assert!(
-        rx.iter()
-            .all(|rx| (rx.bad_packets, rx.alloc_fail) == (0, 0))
-    );
 }
 
 /// A TAP stays writable while the kernel has no memory: only time can be waited for.
 #[test]
 fn without_memory_in_the_system_a_worker_waits_by_time() {
-    for stopped in [false, true] {
-        let mut world = forward([1, 1]);
-        world.b[0].tx().no_memory = true;
-        world.a[0].arrive(0..10);
-        let later = NOW.after(Duration::from_millis(1));
-        assert_eq!(settle(&mut world, 0), Next::SleepUntil(later));
-        if stopped {
-            world.intake.stop();
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        for stopped in [false, true] {
+            let mut rig = setup.forward();
+            rig.b[0].tx().no_memory = true;
+            rig.a[0].arrive(0..10);
+            rig.settle();
+            if stopped {
+                rig.session.stop();
+            }
+            for _ in 0..3 {
+                let until = rig.settle();
+                let wait = until.unwrap().since(rig.now());
+                assert!(wait > Duration::ZERO && wait <= Duration::from_millis(1), "{path}");
+                let asked = rig.b[0].tx().asked;
+                rig.advance(wait);
+                rig.settle();
+                assert!(rig.b[0].tx().asked > asked, "{path}");
+            }
+            assert_eq!(rig.closed().ledger.held, 10, "{path}");
+            rig.b[0].tx().no_memory = false;
+            rig.pass_until(|rig| rig.b[0].sent().len() == 10);
+            rig.finish();
         }
-        let asked = world.b[0].tx().asked;
-        assert_eq!(world.worker(0).step(NOW).unwrap(), Next::SleepUntil(later));
-        assert_eq!(world.b[0].tx().asked, asked + 1);
-        assert_eq!(world.worker(0).arm(), Armed::Idle);
-        // B's RX queue, and not B's TX queue that packets wait for.
-        assert_eq!(watched(world.worker(0)), usize::from(!stopped));
-        assert_eq!(world.closed().ledger.held, 10);
-        world.b[0].tx().no_memory = false;
-        let end = if stopped { Next::Done } else { Next::Arm };
-        assert_eq!(settle(&mut world, 0), end);
-        assert_eq!(world.b[0].tx().sent, (0..10).collect::<Vec<_>>());
     }
 }
 
 #[test]
 fn a_stalled_device_is_asked_once_a_step() {
-    let mut world = forward([4, 1]);
-    world.b[0].tx().room = 0;
-    for queue in &world.a {
+    let mut rig = Setup::new([4, 1]).forward();
+    rig.b[0].tx().room = 0;
+    for queue in &rig.a {
         queue.arrive(0..64);
     }
-    settle(&mut world, 0);
-    let asked = world.b[0].tx().asked;
+    rig.settle();
+    let asked = rig.b[0].tx().asked;
     for step in 1..=5 {
-        world.worker(0).step(NOW).unwrap();
-        assert_eq!(world.b[0].tx().asked, asked + step);
+        rig.run(0);
+        assert_eq!(rig.b[0].tx().asked, asked + step);
     }
 }
 
 /// RX queues that share a TX queue with too little room each get a share of it.
 #[test]
 fn queues_that_share_an_egress_take_turns() {
-    for room in [1, 32, 64, 65, 100] {
-        let mut world = forward([4, 1]);
-        for (index, queue) in (0u32..).zip(&world.a) {
-            queue.arrive((0..2000).map(|n| index << 16 | n));
+    for (path, setup) in Setup::new([4, 1]).on_every_path() {
+        for room in [1, 64, 100] {
+            let mut rig = setup.forward();
+            rig.b[0].tx().room = 0;
+            for (index, queue) in (0u32..).zip(&rig.a) {
+                queue.arrive((0..2000).map(|n| index << 16 | n));
+            }
+            for _ in 0..40 * 64 / room {
+                rig.b[0].make_room(room);
+                rig.settle();
+            }
+            let mut shares = [0usize; 4];
+            for number in rig.b[0].sent() {
+                shares[(number >> 16) as usize] += 1;
+            }
+            let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+            assert!(most - least <= 192 && *least >= 500, "{path}, {room}: {shares:?}");
         }
-        for _ in 0..40 * 64 / room {
-            world.b[0].tx().room = room;
-            settle(&mut world, 0);
-        }
-        let mut shares = [0usize; 4];
-        for number in &world.b[0].tx().sent {
-            shares[(number >> 16) as usize] += 1;
-        }
-        let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
-        assert!(
-            most - least <= 128 && *least >= 500,
-            "room {room}: {shares:?}"
-        );
     }
 }
 
 #[test]
 fn queue_i_sends_to_queue_i_modulo_the_other_ports() {
-    for (from, to) in [(1, 1), (4, 4), (4, 1), (4, 3), (1, 4), (3, 4), (2, 7)] {
-        maps_queues(from, to, false);
-        maps_queues(from, to, true);
-    }
-}
-
-fn maps_queues(from: usize, to: usize, per_direction: bool) {
-    let mut plan = plan_of([from, to]);
-    if per_direction {
-        plan.attach[0].rx = Features::TSO4;
-    }
-    assert_eq!(plan.worker_per_direction(), per_direction);
-    let mut world = planned(&plan, [from, to], ENDLESS, None, || Forward).unwrap();
-    let pairs = from.min(to);
-    let workers = if per_direction { 2 * pairs } else { pairs };
-    assert_eq!(world.workers.as_ref().unwrap().len(), workers);
-    for (index, queue) in (0u32..).zip(&world.a) {
-        queue.arrive((0..100).map(|n| index << 16 | n));
-    }
-    (0..workers).for_each(|worker| assert_eq!(settle(&mut world, worker), Next::Arm));
-    for (index, queue) in world.b.iter().enumerate() {
-        let sent = &queue.tx().sent;
-        for source in 0..from {
-            let got: Vec<_> = sent
-                .iter()
-                .filter(|&&n| (n >> 16) as usize == source)
-                .collect();
-            let here = source % pairs == index;
-            assert_eq!(got.len(), if here { 100 } else { 0 }, "{from} to {to}");
-            assert!(got.is_sorted());
-        }
-    }
-    // And the way back.
-    for (index, queue) in (0u32..).zip(&world.b) {
-        queue.arrive([index]);
-    }
-    (0..workers).for_each(|worker| assert_eq!(settle(&mut world, worker), Next::Arm));
-    for (index, queue) in world.a.iter().enumerate() {
-        let mut back: Vec<_> = (0..to as u32).collect();
-        back.retain(|source| *source as usize % pairs == index);
-        assert_eq!(queue.tx().sent, back);
-    }
-}
-
-#[test]
-fn a_port_without_queues_cannot_be_joined() {
-    for (queues, name) in [([0, 2], "a "), ([2, 0], "b ")] {
-        match world(queues, ENDLESS, None, || Forward) {
-            Err(DeviceError::Unsupported(why)) => assert!(why.starts_with(name), "{why}"),
-            Err(other) => panic!("{other}"),
-            Ok(_) => panic!("joined"),
-        }
-    }
-}
-
-#[test]
-fn finite_inputs_end_and_then_it_is_done() {
-    let inputs = [Input::Finite, Input::None];
-    let mut world = world([2, 2], inputs, None, || Forward).unwrap();
-    for queue in &world.a {
-        queue.arrive(0..100);
-        queue.rx().end = Some(End::Finished);
-    }
-    assert_eq!(settle(&mut world, 0), Next::Arm);
-    // Its own queue has ended and is left alone; the other one has not.
-    assert_eq!(world.worker(0).arm(), Armed::Idle);
-    let polls = world.a[0].rx().polls;
-    assert_eq!(settle(&mut world, 0), Next::Arm);
-    assert_eq!(world.a[0].rx().polls, polls);
-    assert_eq!(settle(&mut world, 1), Next::Done);
-    assert_eq!(settle(&mut world, 0), Next::Done);
-    assert_eq!(world.closed().ledger.transmitted, 200);
-}
-
-#[test]
-fn the_count_ends_it_to_the_packet() {
-    for count in [1, 63, 64, 65, 300] {
-        let mut world = world([2, 2], ENDLESS, Some(count), || Forward).unwrap();
-        world
-            .a
-            .iter()
-            .chain(&world.b)
-            .for_each(|queue| queue.arrive(0..1000));
-        let mut done = [false; 2];
-        while done != [true; 2] {
-            for (worker, done) in done.iter_mut().enumerate() {
-                *done = world.worker(worker).step(NOW).unwrap() == Next::Done;
-                world.closed();
+    for (from, to) in [(1, 1), (4, 4), (4, 1), (4, 3), (1, 4), (2, 7)] {
+        for per_direction in [false, true] {
+            let mut setup = Setup::new([from, to]);
+            setup.cpus = 64;
+            if per_direction {
+                setup.offloads[0][0] = Features::CSUM | Features::TSO;
+            }
+            for (path, setup) in [("owned", setup.clone()), ("shared", setup.shared(super::rig::POLICIES[1]))] {
+                maps_queues(&setup, [from, to], &format!("{path}, {from} to {to}"));
             }
         }
-        assert_eq!(world.closed().ledger.transmitted, count);
     }
 }
 
-#[test]
-fn stop_drains_what_is_held_and_waits_for_what_is_in_flight() {
-    let mut world = forward([1, 1]);
-    world.b[0].tx().room = 0;
-    world.b[0].tx().keeps = true;
-    world.a[0].arrive(0..50);
-    assert_eq!(settle(&mut world, 0), waits_for_the_device());
-    world.a[0].arrive(50..90);
-    world.intake.stop();
-    assert_eq!(settle(&mut world, 0), waits_for_the_device());
-    assert_eq!(world.worker(0).arm(), Armed::Idle);
-    assert_eq!(watched(world.worker(0)), 1);
-
-    world.b[0].tx().room = usize::MAX;
-    assert_eq!(settle(&mut world, 0), waits_for_the_device());
-    assert_eq!(world.closed().ledger.transmitted, 50);
-    // Completions are work also after the stop.
-    world.b[0].tx().complete = 49;
-    assert_eq!(world.worker(0).arm(), Armed::WorkPending);
-    assert_eq!(settle(&mut world, 0), waits_for_the_device());
-    world.b[0].tx().complete = 1;
-    assert_eq!(world.worker(0).arm(), Armed::WorkPending);
-    assert_eq!(settle(&mut world, 0), Next::Done);
-    // What came after the stop was not taken in.
-    assert_eq!(world.a[0].rx().items.len(), 40);
-}
-
-#[test]
-fn a_reset_of_a_port_sends_again_what_was_not_sent_on_each_queue() {
-    let mut world = forward([2, 2]);
-    for queue in 0..2 {
-        let mut tx = world.b[queue].tx();
-        (tx.keeps, tx.forgets) = (true, true);
-        drop(tx);
-        world.a[queue].arrive(0..50);
-        settle(&mut world, queue);
-        assert_eq!(world.b[queue].tx().kept.len(), 50);
+fn maps_queues(setup: &Setup, [from, to]: [usize; 2], name: &str) {
+    let mut rig = setup.forward();
+    let pairs = from.min(to);
+    let lanes = |parts: &Vec<PlannedPart>| {
+        parts.iter().any(|part| matches!(part, PlannedPart::Lanes { .. }))
+    };
+    let plan = rig.session.plan();
+    let workers = plan.workers.iter().filter(|parts| lanes(parts)).count();
+    assert_eq!(workers, pairs * if plan.worker_per_direction() { 2 } else { 1 }, "{name}");
+    for (index, queue) in (0u32..).zip(&rig.a) {
+        queue.arrive((0..100).map(|n| index << 16 | n));
     }
-    for worker in 0..2 {
-        let worker = world.worker(worker);
-        for (port, done) in [(Port::A, 0), (Port::B, 1)] {
-            let said = worker.command(TxQueues::Port(port), Command::Reset, NOW);
-            let unsupported = 1 - done;
-            assert_eq!(said.unwrap(), Commanded { done, unsupported });
+    for (index, queue) in (0u32..).zip(&rig.b) {
+        queue.arrive([index]);
+    }
+    rig.settle();
+    for (index, queue) in rig.b.iter().enumerate() {
+        let sent = queue.sent();
+        for source in 0..from {
+            let own: Vec<_> = sent.iter().filter(|&n| (n >> 16) as usize == source).collect();
+            let here = source % pairs == index;
+            assert_eq!(own.len(), if here { 100 } else { 0 }, "{name}");
+            assert!(own.is_sorted(), "{name}");
         }
     }
-    let ledger = world.closed().ledger;
-    assert_eq!((ledger.transmitted, ledger.held), (0, 100));
-    for queue in 0..2 {
-        world.a[queue].arrive(50..60);
-        settle(&mut world, queue);
-        assert_eq!(world.b[queue].tx().sent, (0..60).collect::<Vec<_>>());
+    for (index, queue) in rig.a.iter().enumerate() {
+        let mut back: Vec<_> = (0..to as u32).collect();
+        back.retain(|source| *source as usize % pairs == index);
+        let mut sent = queue.sent();
+        sent.sort_unstable();
+        assert_eq!(sent, back, "{name}");
     }
-    assert_eq!(world.closed().ledger.transmitted, 120);
+    rig.finish();
 }
 
 #[test]
-fn what_is_abandoned_is_counted_and_freed() {
-    let mut world = forward([1, 1]);
-    world.b[0].tx().room = 0;
-    world.a[0].arrive(0..500);
-    settle(&mut world, 0);
-    let held = world.closed().ledger.held;
-    assert!(held > 0);
-    world.worker(0).abandon(DropReason::Shutdown);
-    let end = world.closed();
-    assert_eq!(
-        (end.ledger.held, end.drops.get(DropReason::Shutdown)),
-        (0, held)
-    );
-    world.arena.flush_cache();
-    assert_eq!(world.arena.census().lines_used, 0);
+fn a_port_without_queues_does_not_start() {
+    for (queues, name) in [([0, 2], "a: "), ([2, 0], "b: ")] {
+        match Setup::new(queues).try_rig(|_| crate::engine::Forward) {
+            Err(StartError::Port(error)) => {
+                let why = error.to_string();
+                assert!(why.starts_with(name) && why.contains("without a queue"), "{why}");
+            }
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("it starts"),
+        }
+    }
+}
+
+#[test]
+fn finite_inputs_end_the_run_when_all_of_them_have_ended() {
+    for (path, mut setup) in Setup::new([2, 2]).on_every_path() {
+        setup.input = [Input::Finite, Input::None];
+        let mut rig = setup.forward();
+        rig.a[0].arrive(0..100);
+        rig.a[0].end(End::Finished);
+        rig.settle();
+        assert!(!rig.session.is_over(), "{path}");
+        let polls = rig.a[0].rx().polls;
+        rig.a[1].arrive(0..100);
+        rig.settle();
+        assert_eq!(rig.a[0].rx().polls, polls, "{path}: an ended queue is left alone");
+        rig.a[1].end(End::Finished);
+        rig.settle();
+        assert!(rig.is_done() && rig.session.is_over(), "{path}");
+        assert_eq!(rig.finish().ledger.transmitted, 200, "{path}");
+    }
+}
+
+#[test]
+fn the_count_ends_the_run_to_the_packet() {
+    for (path, setup) in Setup::new([2, 2]).on_every_path() {
+        for count in [1, 63, 64, 65, 300] {
+            let mut setup = setup.clone();
+            setup.packets = Some(count);
+            let mut rig = setup.forward();
+            let queues: Vec<_> = rig.a.iter().chain(&rig.b).cloned().collect();
+            queues.iter().for_each(|queue| queue.arrive(0..1000));
+            rig.settle();
+            assert!(rig.is_done(), "{path}, {count}");
+            assert_eq!(rig.finish().ledger.transmitted, count, "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_stop_drains_what_is_held_and_waits_for_what_is_in_flight() {
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        let device = rig.b[0].clone();
+        (device.tx().room, device.tx().keeps) = (0, true);
+        rig.a[0].arrive(0..50);
+        rig.settle();
+        rig.session.stop();
+        rig.a[0].arrive(50..90);
+        rig.settle();
+        assert!(!rig.is_done(), "{path}");
+        device.make_room(usize::MAX);
+        rig.settle();
+        assert_eq!(rig.closed().ledger.transmitted, 50, "{path}");
+        device.complete(49);
+        rig.settle();
+        assert!(!rig.is_done() && device.tx().kept.len() <= 50, "{path}");
+        device.complete(1);
+        rig.settle();
+        assert!(rig.is_done(), "{path}: the completion wakes it");
+        assert_eq!(rig.a[0].rx().items.len(), 40, "{path}: not taken in after the stop");
+        rig.finish();
+    }
+}
+
+/// Packets that a device never takes or never gives back are given up two seconds after the stop.
+#[test]
+fn a_stop_ends_after_two_seconds_at_the_latest_and_counts_what_is_lost() {
+    for (path, setup) in Setup::new([2, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.b[0].tx().room = 5;
+        rig.a.iter().for_each(|queue| queue.arrive(0..1000));
+        rig.settle();
+        let took = rig.stop();
+        let two = Duration::from_secs(2);
+        assert!(took >= two && took < two + Duration::from_millis(100), "{path}: {took:?}");
+        let end = rig.closed();
+        assert_eq!((end.ledger.transmitted, end.ledger.held), (5, 0), "{path}");
+        let lost = end.drops.get(DropReason::Shutdown);
+        assert!(lost > 0 && lost == end.ledger.received - 5, "{path}");
+        let arena = rig.arena();
+        drop(rig);
+        arena.flush_cache();
+        assert_eq!(arena.census().lines_used, 0, "{path}: all memory is free");
+    }
 }
 
 #[test]
 fn a_receive_error_comes_after_the_packets_before_it() {
-    let mut world = forward([1, 1]);
-    world.a[0].arrive(0..10);
-    world.a[0].rx().end = Some(End::Failed);
-    let error = world.worker(0).step(NOW).unwrap_err();
-    assert_eq!(error.to_string(), "first port: cannot read: test");
-    assert_eq!(world.b[0].tx().sent.len(), 10);
-    assert_eq!(world.b[0].tx().untold, 0, "the device knows of them");
-    world.closed();
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.a[0].arrive(0..10);
+        rig.a[0].rx().end = Some(End::Failed);
+        rig.try_settle();
+        assert_eq!(rig.take_error().to_string(), "first port: cannot read: test", "{path}");
+        assert!(rig.is_done() && rig.session.is_over(), "{path}");
+        assert_eq!((rig.b[0].sent().len(), rig.b[0].tx().untold), (10, 0), "{path}");
+        rig.finish();
+    }
 }
 
+/// An RX queue, or the device that packets go to.
 #[test]
-fn a_removed_egress_ends_it_with_the_books_closed() {
-    let mut world = forward([1, 1]);
-    world.b[0].tx().removed = true;
-    world.a[0].arrive(0..10);
-    let error = world.worker(0).step(NOW).unwrap_err();
-    assert!(matches!(error.error, DeviceError::Removed), "{error}");
-    assert_eq!(error.port, Some(Port::B));
-    assert_eq!(world.closed().ledger.held, 10);
-    world.worker(0).abandon(DropReason::DeviceReset);
-    assert_eq!(world.closed().drops.get(DropReason::DeviceReset), 10);
+fn a_removed_device_ends_the_run_with_the_ledger_closed() {
+    for (path, setup) in Setup::new([3, 3]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.settle();
+        rig.b[1].end(End::Removed);
+        rig.try_settle();
+        assert!(rig.is_done(), "{path}");
+        let error = rig.take_error();
+        assert!(matches!(error.error, DeviceError::Removed), "{path}: {error}");
+        assert_eq!(error.port, Some(1), "{path}");
+        rig.finish();
+
+        let mut rig = setup.forward();
+        rig.b[2].tx().removed = true;
+        rig.a[2].arrive(0..10);
+        rig.try_settle();
+        assert!(rig.is_done(), "{path}");
+        assert_eq!(rig.take_error().port, Some(1), "{path}");
+        let end = rig.finish();
+        assert_eq!(end.drops.get(DropReason::DeviceReset), 10, "{path}");
+        assert_eq!(end.drops.get(DropReason::Shutdown), 0, "{path}");
+    }
 }
 
 #[test]
 fn the_next_due_packet_of_any_queue_bounds_the_sleep() {
-    let mut world = forward([2, 1]);
-    let at = |ns| Some(Instant::from_nanos(ns));
-    let sleep = |ns| Next::SleepUntil(Instant::from_nanos(ns));
-    world.a[1].rx().next_at = at(500);
-    assert_eq!(settle(&mut world, 0), sleep(500));
-    world.b[0].rx().next_at = at(300);
-    assert_eq!(settle(&mut world, 0), sleep(300));
-    world.a[0].rx().next_at = at(400);
-    assert_eq!(settle(&mut world, 0), sleep(300));
-    // Who has to wait for its egress is not waited for.
-    world.a[0].tx().room = 0;
-    world.b[0].arrive([1]);
-    assert_eq!(settle(&mut world, 0), sleep(400));
-    world.intake.stop();
-    assert_eq!(settle(&mut world, 0), waits_for_the_device());
+    let mut rig = Setup::new([2, 1]).forward();
+    let at = |ms: u64| Some(Instant::from_nanos(ms * 1_000_000));
+    rig.a[1].rx().next_at = at(500);
+    rig.run(0);
+    assert_eq!(rig.settle(), at(500));
+    rig.b[0].rx().next_at = at(300);
+    rig.run(0);
+    assert_eq!(rig.settle(), at(300));
+    rig.a[0].rx().next_at = at(400);
+    // A lane that waits for its TX path is not waited for.
+    rig.a[0].tx().room = 0;
+    rig.b[0].arrive([1]);
+    assert_eq!(rig.settle(), Some(rig.now().after(TX_POLL_AFTER)));
+    rig.a[0].make_room(1);
+    assert_eq!(rig.settle(), at(300));
 }
 
 /// Takes every third packet out, and doubles every fifth.
@@ -511,8 +413,8 @@ struct Meddle {
 }
 
 impl Handler for Meddle {
-    fn handle(&mut self, now: Instant, from: Port, burst: &mut Burst) {
-        assert_eq!((now, from), (NOW, Port::A));
+    fn handle(&mut self, _now: Instant, from: RxId, burst: &mut Burst) {
+        assert_eq!(from, RxId { port: 0, queue: 0 });
         for _ in 0..burst.len() {
             let packet = burst.pop().unwrap();
             self.seen += 1;
@@ -529,14 +431,64 @@ impl Handler for Meddle {
 
 #[test]
 fn what_a_handler_takes_out_or_puts_in_is_counted() {
-    let mut world = world([1, 1], ENDLESS, None, Meddle::default).unwrap();
-    world.a[0].arrive(1..=300);
-    assert_eq!(settle(&mut world, 0), Next::Arm);
-    let ledger = world.closed().ledger;
-    let sent = world.b[0].tx().sent.len() as u64;
-    assert_eq!((ledger.received, ledger.transmitted), (300, sent));
-    assert_eq!(ledger.delivered - ledger.generated, 300 - sent);
-    assert!(ledger.delivered > 0 && sent < 300);
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        let mut rig = setup.rig(|_| Meddle::default());
+        rig.a[0].arrive(1..=300);
+        rig.settle();
+        let sent = rig.b[0].sent().len() as u64;
+        let ledger = rig.finish().ledger;
+        assert_eq!((ledger.received, ledger.transmitted), (300, sent), "{path}");
+        assert_eq!(ledger.delivered - ledger.generated, 300 - sent, "{path}");
+        assert!(ledger.delivered > 0 && sent < 300, "{path}");
+    }
+}
+
+/// By descriptor and by interrupt, for the queue that it came from.
+#[test]
+fn a_wake_up_is_counted_for_its_queue() {
+    for with_fds in [false, true] {
+        for (path, mut setup) in Setup::new([1, 1]).on_every_path() {
+            setup.with_fds = with_fds;
+            let mut rig = setup.forward();
+            rig.settle();
+            rig.a[0].arrive([1]);
+            rig.settle();
+            rig.b[0].tx().room = 0;
+            rig.a[0].arrive(0..10);
+            rig.settle();
+            rig.b[0].make_room(usize::MAX);
+            rig.settle();
+            let ports = rig.closed().ports;
+            let name = format!("{path}, descriptors: {with_fds}");
+            assert_eq!((ports[0].rx[0].wakeups, ports[1].rx[0].wakeups), (2, 0), "{name}");
+            let producers = ports[1].tx[0].deferred + 1;
+            let woken = ports[1].tx[0].wakeups;
+            assert!(woken >= 1 && woken <= 1 + producers, "{name}: {woken}");
+            assert_eq!(rig.b[0].sent().len(), 11, "{name}");
+            assert_eq!(ports[1].tx[0].missed_wakeups, 0, "{name}");
+            rig.finish();
+        }
+    }
+}
+
+/// The descriptors of queues that are received from, and of a TX queue that packets wait for.
+#[test]
+fn a_worker_waits_for_the_devices_that_can_make_it_go_on() {
+    let mut setup = Setup::new([1, 1]);
+    setup.with_fds = true;
+    let mut rig = setup.forward();
+    rig.settle();
+    assert_eq!(rig.watched(0), 2);
+    rig.b[0].tx().room = 0;
+    rig.a[0].arrive(0..10);
+    rig.settle();
+    assert_eq!(rig.watched(0), 2, "the RX queue of b, and the TX queue of b");
+    rig.session.stop();
+    rig.settle();
+    assert_eq!(rig.watched(0), 1);
+    rig.b[0].make_room(10);
+    rig.settle();
+    assert!(rig.is_done());
 }
 
 #[derive(Clone, Debug)]
@@ -544,107 +496,81 @@ enum Act {
     Arrive(bool, usize, u8),
     Room(bool, usize, u8),
     Complete(bool, usize, u8),
-    Step(usize),
+    Run(usize),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let side = any::<bool>();
+    let at = || (any::<bool>(), 0..4usize, any::<u8>());
     let act = prop_oneof![
-        1 => (side, 0..4usize, any::<u8>()).prop_map(|(s, q, n)| Act::Arrive(s, q, n)),
-        1 => (any::<bool>(), 0..4usize, any::<u8>()).prop_map(|(s, q, n)| Act::Room(s, q, n)),
-        1 => (any::<bool>(), 0..4usize, any::<u8>()).prop_map(|(s, q, n)| Act::Complete(s, q, n)),
-        4 => (0..4usize).prop_map(Act::Step),
+        1 => at().prop_map(|(s, q, n)| Act::Arrive(s, q, n)),
+        1 => at().prop_map(|(s, q, n)| Act::Room(s, q, n)),
+        1 => at().prop_map(|(s, q, n)| Act::Complete(s, q, n)),
+        6 => (0..12usize).prop_map(Act::Run),
     ];
     prop::collection::vec(act, 1..80)
+}
+
+fn at(rig: &Rig, side: bool, queue: usize) -> (super::fake::Queue, u32) {
+    let side = if side { &rig.b } else { &rig.a };
+    let queue = queue % side.len();
+    (side[queue].clone(), queue as u32)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever arrives, stalls and completes when: the books close after every step, nothing is
-    /// lost, order holds, and a worker with nothing to do says so.
+    /// Whatever arrives, stalls and completes when, on either path: the ledger is closed after
+    /// every step, nothing is lost, order holds, and no wake-up is lost.
     #[test]
     fn conservation_and_order_at_every_step(
         queues in (1..4usize, 1..4usize), keeps in any::<bool>(), acts in acts(),
+        path in 0..12usize, cpus in 1..6usize,
     ) {
-        let mut world = forward([queues.0, queues.1]);
-        let sides = [world.a.clone(), world.b.clone()];
-        for queue in sides.iter().flatten() {
-            queue.tx().room = 0;
-            queue.tx().keeps = keeps;
+        let (_, mut setup) = Setup::new([queues.0, queues.1]).on_every_path().swap_remove(path);
+        setup.cpus = cpus;
+        let mut rig = setup.forward();
+        let all: Vec<_> = rig.a.iter().chain(&rig.b).cloned().collect();
+        for queue in &all {
+            (queue.tx().room, queue.tx().keeps) = (0, keeps);
         }
         let mut arrived = 0;
-        let workers = queues.0.min(queues.1);
         for act in acts {
-            let at = |side: bool, queue: usize| {
-                let side = &sides[usize::from(side)];
-                &side[queue % side.len()]
-            };
             match act {
                 Act::Arrive(side, queue, count) => {
-                    let count = u32::from(count);
-                    at(side, queue).arrive((arrived..arrived + count).map(|n| {
-                        (queue % sides[usize::from(side)].len()) as u32 | n << 3
-                    }));
-                    arrived += count;
+                    let (queue, index) = at(&rig, side, queue);
+                    queue.arrive((arrived..arrived + u32::from(count)).map(|n| index | n << 3));
+                    arrived += u32::from(count);
                 }
-                Act::Room(side, queue, room) => at(side, queue).tx().room = room.into(),
-                Act::Complete(side, queue, count) => {
-                    at(side, queue).tx().complete += usize::from(count);
+                Act::Room(side, queue, room) => {
+                    let (queue, _) = at(&rig, side, queue);
+                    queue.tx().room = 0;
+                    queue.make_room(room.into());
                 }
-                Act::Step(worker) => {
-                    world.worker(worker % workers).step(NOW).unwrap();
-                }
-            }
-            world.closed();
-        }
-        for queue in sides.iter().flatten() {
-            let mut tx = queue.tx();
-            (tx.room, tx.complete) = (usize::MAX, usize::MAX);
-        }
-        for worker in 0..workers {
-            // As the outer shell does it: arming finds what completed meanwhile.
-            loop {
-                let next = settle(&mut world, worker);
-                // Many that a device keeps are asked for soon.
-                let soon = Next::SleepUntil(NOW.after(TX_REST_MAX));
-                prop_assert!([Next::Arm, waits_for_the_device(), soon].contains(&next));
-                if world.worker(worker).arm() == Armed::Idle {
-                    break;
+                Act::Complete(side, queue, count) => at(&rig, side, queue).0.complete(count.into()),
+                Act::Run(worker) => {
+                    let worker = worker % rig.workers.len();
+                    rig.run(worker);
                 }
             }
         }
-        world.intake.stop();
-        for worker in 0..workers {
-            // What a device has is asked for only now.
-            while settle(&mut world, worker) != Next::Done {
-                prop_assert_eq!(world.worker(worker).arm(), Armed::WorkPending);
-            }
+        for queue in &all {
+            queue.complete(usize::MAX);
+            queue.make_room(usize::MAX);
         }
-        let ledger = world.closed().ledger;
-        prop_assert_eq!((ledger.held, ledger.dropped), (0, 0));
-        prop_assert_eq!(ledger.transmitted, u64::from(arrived));
-        for queue in sides.iter().flatten() {
+        rig.settle();
+        prop_assert_eq!(rig.closed().ledger.transmitted, u64::from(arrived));
+        rig.session.stop();
+        let took = rig.pass_until(Rig::is_done);
+        prop_assert!(took < Duration::from_secs(1), "{:?}", took);
+        let end = rig.finish();
+        prop_assert_eq!((end.ledger.dropped, end.ledger.transmitted), (0, u64::from(arrived)));
+        let missed: u64 = end.ports.iter().map(|port| port.tx_total().missed_wakeups).sum();
+        prop_assert_eq!(missed, 0);
+        for queue in &all {
             for source in 0..4 {
-                let sent = &queue.tx().sent;
+                let sent = queue.sent();
                 prop_assert!(sent.iter().filter(|&n| n & 7 == source).is_sorted());
             }
         }
     }
-}
-
-#[test]
-fn a_wake_up_is_counted_for_the_queue_whose_descriptor_it_came_from() {
-    let mut world = forward([1, 1]);
-    world.b[0].tx().room = 0;
-    world.a[0].arrive(0..10);
-    settle(&mut world, 0);
-    let worker = world.worker(0);
-    let mut fds = Vec::new();
-    worker.interests(|fd, _| fds.push(fd.as_raw_fd()));
-    fds.iter().for_each(|&fd| worker.woken_by(fd));
-    let [a, b] = world.stats.snapshot().ports;
-    // Port A is not received from while packets wait for port B.
-    assert_eq!((a.rx[0].wakeups, a.tx[0].wakeups), (0, 0));
-    assert_eq!((b.rx[0].wakeups, b.tx[0].wakeups), (1, 1));
 }

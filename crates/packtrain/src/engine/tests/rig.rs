@@ -1,0 +1,507 @@
+//! A session over fake devices, of which the test drives the workers in virtual time: a worker that
+//! sleeps runs only if it was notified, its device woke it, or the time that it named has come.
+
+use super::fake::{Fake, Queue, number_of, numbered};
+use crate::driver::{Features, Input, Port, PortConfig};
+use crate::engine::control::{CommandError, TxQueues};
+use crate::engine::{
+    Action, Builder, Command, Forward, Handler, PortSnapshot, RunError, RxId, Session, Settings,
+    Snapshot, StartError, TxHandle, Two, Worker,
+};
+use crate::limits::BURST_PACKETS_MAX;
+use crate::packet::{Arena, ArenaConfig, Burst};
+use crate::policy::dispatch::Dispatch;
+use crate::runtime::{Machine, Notifier, Runtime};
+use crate::stats::TxSnapshot;
+use crate::time::{Clock, Instant, ManualClock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+/// Longest wait for what must happen, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const POLICIES: [Dispatch; 5] = [
+    Dispatch::Direct,
+    Dispatch::Deferred,
+    Dispatch::Abdicate,
+    Dispatch::Threshold(8),
+    Dispatch::Adaptive,
+];
+
+/// Whether a producer that finds the ring idle drains it.
+pub fn drains(dispatch: Dispatch) -> bool {
+    matches!(dispatch, Dispatch::Direct | Dispatch::Adaptive)
+}
+
+/// Virtual time, and notifiers without descriptors.
+#[derive(Debug)]
+pub struct Virtual {
+    clock: ManualClock,
+    notifiers: Mutex<Vec<Arc<Bell>>>,
+    machine: Machine,
+}
+
+#[derive(Debug, Default)]
+pub struct Bell {
+    rung: AtomicBool,
+}
+
+impl Notifier for Bell {
+    fn notify(&self) {
+        self.rung.store(true, Ordering::Release);
+    }
+
+    fn clear(&self) -> bool {
+        self.rung.swap(false, Ordering::AcqRel)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Virtual {
+    pub fn new(cpus: usize) -> Arc<Self> {
+        let new = Self {
+            clock: ManualClock::default(),
+            notifiers: Mutex::default(),
+            machine: Machine {
+                cpus,
+                cores: cpus,
+                memory: None,
+            },
+        };
+        new.clock.advance(Duration::from_millis(1));
+        Arc::new(new)
+    }
+
+    pub fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    /// Whether the notifier of a worker was called and not cleared since.
+    pub fn is_rung(&self, index: usize) -> bool {
+        self.notifiers.lock().unwrap()[index].rung.load(Ordering::Acquire)
+    }
+}
+
+impl Clock for Virtual {
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+}
+
+impl Runtime for Virtual {
+    fn notifier(&self) -> io::Result<Arc<dyn Notifier>> {
+        let bell = Arc::<Bell>::default();
+        self.notifiers.lock().unwrap().push(Arc::clone(&bell));
+        Ok(bell)
+    }
+
+    fn machine(&self) -> Machine {
+        self.machine
+    }
+}
+
+/// What a test assembles: two ports, a and b, with a session between them.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub queues: [usize; 2],
+    pub input: [Input; 2],
+    pub packets: Option<u64>,
+    pub settings: Settings,
+    pub senders: usize,
+    pub config: [PortConfig; 2],
+    /// Offloads of packets from each port, and of packets to it.
+    pub offloads: [[Features; 2]; 2],
+    pub cpus: usize,
+    pub with_fds: bool,
+}
+
+impl Setup {
+    pub fn new(queues: [usize; 2]) -> Self {
+        Self {
+            queues,
+            input: [Input::Endless; 2],
+            packets: None,
+            settings: Settings::default(),
+            senders: 0,
+            config: [PortConfig::default(); 2],
+            offloads: [[Features::NONE; 2]; 2],
+            cpus: 2,
+            with_fds: false,
+        }
+    }
+
+    pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
+        self.settings.dispatch = dispatch;
+        self
+    }
+
+    /// A ring in front of each TX queue.
+    pub fn shared(mut self, dispatch: Dispatch) -> Self {
+        self.config.iter_mut().for_each(|port| port.work.shared = true);
+        self.dispatch(dispatch)
+    }
+
+    /// So many application threads send to port b.
+    pub fn senders(mut self, senders: usize) -> Self {
+        self.senders = senders;
+        self
+    }
+
+    /// On both paths: an owned one, and a shared one with each dispatch mode, with and without
+    /// application senders.
+    pub fn on_every_path(&self) -> Vec<(String, Self)> {
+        let owned = [Dispatch::Direct, Dispatch::Adaptive].map(|dispatch| {
+            (format!("{dispatch}, owned"), self.clone().dispatch(dispatch))
+        });
+        let shared = POLICIES.map(|dispatch| {
+            (format!("{dispatch}, shared"), self.clone().shared(dispatch))
+        });
+        let sent = POLICIES.map(|dispatch| {
+            (format!("{dispatch}, senders"), self.clone().dispatch(dispatch).senders(1))
+        });
+        owned.into_iter().chain(shared).chain(sent).collect()
+    }
+
+    pub fn builder<H: Handler + 'static>(
+        &self,
+        handler: impl FnMut(RxId) -> H + 'static,
+    ) -> (Builder<Two<Fake, Fake>, H>, [Vec<Queue>; 2]) {
+        let port = |port: usize| {
+            let [rx, tx] = self.offloads[port];
+            let name = ["a", "b"][port];
+            let parts = (self.input[port], rx, tx);
+            let (driver, queues) = Fake::new(name, parts, self.queues[port], self.with_fds);
+            let config = PortConfig {
+                queues: Some(self.queues[port].max(1)),
+                ..self.config[port]
+            };
+            (Port { driver, config }, queues)
+        };
+        let ((a, to_a), (b, to_b)) = (port(0), port(1));
+        let builder = Session::between(a, b)
+            .handler(handler)
+            .settings(self.settings.clone())
+            .arena(Arena::new(ArenaConfig::small()).unwrap())
+            .senders(1, self.senders);
+        let builder = match self.packets {
+            Some(packets) => builder.packets(packets),
+            None => builder,
+        };
+        (builder, [to_a, to_b])
+    }
+
+    pub fn try_rig<H: Handler + 'static>(
+        &self,
+        handler: impl FnMut(RxId) -> H + 'static,
+    ) -> Result<Rig, StartError> {
+        let runtime = Virtual::new(self.cpus);
+        let (builder, [a, b]) = self.builder(handler);
+        let (session, workers) = builder.assemble(Arc::<Virtual>::clone(&runtime))?;
+        Ok(Rig::new(session, workers, runtime, [a, b]))
+    }
+
+    pub fn rig<H: Handler + 'static>(&self, handler: impl FnMut(RxId) -> H + 'static) -> Rig {
+        self.try_rig(handler).unwrap()
+    }
+
+    pub fn forward(&self) -> Rig {
+        self.rig(|_| Forward)
+    }
+
+    /// The same with threads, in real time.
+    pub fn start<H: Handler + 'static>(
+        &self,
+        handler: impl FnMut(RxId) -> H + 'static,
+    ) -> (Session, [Vec<Queue>; 2]) {
+        let (builder, queues) = self.builder(handler);
+        (builder.start().unwrap(), queues)
+    }
+}
+
+/// A session, and the workers that the test drives.
+pub struct Rig {
+    pub a: Vec<Queue>,
+    pub b: Vec<Queue>,
+    pub session: Session,
+    pub workers: Vec<Worker>,
+    pub runtime: Arc<Virtual>,
+    /// What each worker said last.
+    said: Vec<Action>,
+    error: Option<RunError>,
+}
+
+impl Rig {
+    pub fn new(
+        session: Session,
+        workers: Vec<Worker>,
+        runtime: Arc<Virtual>,
+        [a, b]: [Vec<Queue>; 2],
+    ) -> Self {
+        Self {
+            a,
+            b,
+            said: vec![Action::Step; workers.len()],
+            session,
+            workers,
+            runtime,
+            error: None,
+        }
+    }
+
+    pub fn now(&self) -> Instant {
+        self.runtime.now()
+    }
+
+    pub fn advance(&self, by: Duration) {
+        self.runtime.advance(by);
+    }
+
+    pub fn arena(&self) -> Arena {
+        self.session.arena().clone()
+    }
+
+    pub fn handle(&self, queue: usize) -> TxHandle {
+        self.session.handle(1, queue).unwrap()
+    }
+
+    /// Packets with these numbers, as many as there are buffers for.
+    pub fn burst(&self, numbers: impl IntoIterator<Item = u32>) -> Burst {
+        burst(self.session.arena(), numbers)
+    }
+
+    /// The counters of TX queue 0 of port b.
+    pub fn tx(&self) -> TxSnapshot {
+        self.closed().ports[1].tx[0]
+    }
+
+    /// All counters, and the ledger is closed.
+    pub fn closed(&self) -> Snapshot {
+        closed(self.session.snapshot())
+    }
+
+    /// One step of a worker, whether there is a reason or not.
+    pub fn run(&mut self, index: usize) -> Action {
+        let action = match self.workers[index].run(self.runtime.now()) {
+            Ok(action) => action,
+            Err(error) => {
+                self.error.get_or_insert(error);
+                Action::Done
+            }
+        };
+        self.said[index] = action;
+        self.closed();
+        action
+    }
+
+    /// Whether a worker has a reason to run.
+    fn is_due(&mut self, index: usize) -> bool {
+        match self.said[index] {
+            Action::Done => false,
+            Action::Step | Action::Spin | Action::Yield => true,
+            Action::Sleep { until } => {
+                let woken = self.ready(index);
+                woken.iter().for_each(|&fd| self.workers[index].woken_by(fd));
+                let due = until.is_some_and(|until| until <= self.now());
+                due || !woken.is_empty() || self.runtime.is_rung(index)
+            }
+        }
+    }
+
+    /// Descriptors of a worker that are ready.
+    fn ready(&self, index: usize) -> Vec<RawFd> {
+        let mut ready = Vec::new();
+        self.workers[index].interests(&mut |fd, _| {
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            if poll(&mut fds, Some(&Timespec::default())).unwrap() > 0 {
+                ready.push(fd.as_raw_fd());
+            }
+        });
+        ready
+    }
+
+    /// How many descriptors a worker waits for.
+    pub fn watched(&self, index: usize) -> usize {
+        let mut count = 0;
+        self.workers[index].interests(&mut |_, _| count += 1);
+        count
+    }
+
+    /// Runs all workers until each sleeps or has ended. Returns the earliest time at which one has
+    /// to run again.
+    pub fn try_settle(&mut self) -> Option<Instant> {
+        for _ in 0..20_000 {
+            let mut ran = false;
+            for index in 0..self.workers.len() {
+                if self.is_due(index) {
+                    self.run(index);
+                    ran = true;
+                }
+            }
+            if !ran {
+                return self.until();
+            }
+        }
+        panic!("the workers do not come to rest: {:?}", self.said)
+    }
+
+    pub fn settle(&mut self) -> Option<Instant> {
+        let until = self.try_settle();
+        assert!(self.error.is_none(), "{:?}", self.error);
+        until
+    }
+
+    fn until(&self) -> Option<Instant> {
+        let until = |action: &Action| match action {
+            Action::Sleep { until } => *until,
+            _ => None,
+        };
+        self.said.iter().filter_map(until).min()
+    }
+
+    /// What a worker said last.
+    pub fn said(&self, index: usize) -> Action {
+        self.said[index]
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.said.iter().all(|&action| action == Action::Done)
+    }
+
+    /// The first error that ended a worker.
+    pub fn take_error(&mut self) -> RunError {
+        self.error.take().expect("a worker has ended with an error")
+    }
+
+    /// Lets time pass as the workers name it, until it is so. Returns how long that took.
+    pub fn pass_until(&mut self, is_so: impl Fn(&Self) -> bool) -> Duration {
+        let begin = self.now();
+        for _ in 0..100_000 {
+            let until = self.settle();
+            if is_so(self) {
+                return self.now().since(begin);
+            }
+            let until = until.expect("a worker sleeps for ever");
+            assert!(until > self.now(), "a worker that does not sleep");
+            self.advance(until.since(self.now()));
+        }
+        panic!("it never happens")
+    }
+
+    /// Stops the run and drives the workers to their end.
+    pub fn stop(&mut self) -> Duration {
+        self.session.stop();
+        self.pass_until(Self::is_done)
+    }
+
+    /// The end of the run, by which nothing is left.
+    pub fn finish(mut self) -> Snapshot {
+        self.stop();
+        drop(self.workers);
+        let report = self.session.finish();
+        assert!(report.error.is_none(), "{:?}", report.error);
+        assert_eq!(report.snapshot.ledger.held, 0);
+        closed(report.snapshot)
+    }
+
+    /// A command that the workers carry out now.
+    pub fn command(&mut self, queues: TxQueues, what: Command) -> Result<usize, CommandError> {
+        let sent = self.session.control().send(queues, what);
+        let ticket = sent.ok_or(CommandError::NoSuchQueue)?;
+        self.try_settle();
+        // From another thread: a command that is never carried out ends the test.
+        let (tell, told) = channel();
+        thread::spawn(move || tell.send(ticket.wait()));
+        told.recv_timeout(PATIENCE).expect("the command is carried out")
+    }
+}
+
+/// Batches have exactly the packets that the counters have.
+pub fn closed(snapshot: Snapshot) -> Snapshot {
+    assert!(snapshot.ledger.closed(), "{:?}", snapshot.ledger);
+    snapshot.ports.iter().for_each(assert_batches);
+    snapshot
+}
+
+fn assert_batches(port: &PortSnapshot) {
+    for (rx, batches) in port.rx.iter().zip(&port.rx_batches) {
+        let poll = &batches.poll;
+        assert_eq!(poll.sum(), rx.packets + rx.bad_packets);
+        assert!(poll.count() <= rx.polls && poll.max() <= BURST_PACKETS_MAX as u64);
+        let flushes = rx.values().filter(|(name, _)| name.starts_with("gro_flush"));
+        let flushed: u64 = flushes.map(|(_, count)| count).sum();
+        assert_eq!(batches.coalesce.count(), flushed);
+        let alone = flushed - rx.gro_packets;
+        assert_eq!(batches.coalesce.sum(), rx.gro_wire_packets + alone);
+    }
+    for (tx, batches) in port.tx.iter().zip(&port.tx_batches) {
+        assert_eq!(batches.drain.sum(), tx.packets);
+        assert!(batches.enqueue.max() <= BURST_PACKETS_MAX as u64);
+    }
+}
+
+pub fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
+    let mut burst = Burst::new();
+    for packet in numbers.into_iter().map_while(|number| numbered(arena, number)) {
+        burst.push(packet).unwrap();
+    }
+    burst
+}
+
+pub fn numbers(burst: &Burst) -> Vec<u32> {
+    burst.iter().map(|packet| number_of(packet.first())).collect()
+}
+
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+pub struct Woken(AtomicU64);
+
+impl Woken {
+    pub fn new() -> (Arc<Self>, Waker) {
+        let woken = Arc::<Self>::default();
+        (Arc::clone(&woken), Waker::from(woken))
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// xorshift64*: the tests name the seed of what failed.
+pub struct Random(u64);
+
+impl Random {
+    /// Of a seed that is not 0.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+}

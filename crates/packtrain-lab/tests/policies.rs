@@ -52,8 +52,8 @@ struct Account {
     lasted: Duration,
 }
 
-/// Two hosts and the session between them, of as many queues, `senders` threads that send to the host
-/// on the right, and a time before that began.
+/// Two hosts and the session between them, of as many queues, `senders` threads that send to the
+/// host on the right, and a time before that began.
 fn joined(
     what: &str,
     queues: usize,

@@ -16,11 +16,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 const EVENTS: usize = 16;
 
 /// A descriptor that is readable when a sleeping worker has something to do: an epoll set with the
-/// worker's descriptors and a timer. For a loop that polls one descriptor for each task, as those of
-/// VMMs and async runtimes do.
+/// worker's descriptors and a timer. For a loop that polls one descriptor for each task, as those
+/// of VMMs and async runtimes do.
 ///
-/// After [`Action::Sleep`](super::Action::Sleep) call [`WorkerFd::arm`] and wait until the descriptor
-/// is readable. Then call [`WorkerFd::clear`] and [`Worker::run`].
+/// After [`Action::Sleep`](super::Action::Sleep) call [`WorkerFd::arm`] and wait until the
+/// descriptor is readable. Then call [`WorkerFd::clear`] and [`Worker::run`].
 ///
 /// A loop that can wait for several descriptors needs no epoll set: it uses [`Worker::interests`].
 /// That is cheaper, since the kernel calls back for a descriptor in an epoll set with each packet,

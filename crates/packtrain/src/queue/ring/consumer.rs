@@ -314,9 +314,9 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
         released.expect("it has a state for each head")
     }
 
-    /// Keeps the role from one step of the TX worker to the next. True if items were taken with this
-    /// guard and a producer waits for space: see [`Released::wake_waiters`]. If nothing was taken,
-    /// it does not touch the head.
+    /// Keeps the role from one step of the TX worker to the next. True if items were taken with
+    /// this guard and a producer waits for space: see [`Released::wake_waiters`]. If nothing was
+    /// taken, it does not touch the head.
     pub fn keep(self) -> (Kept, bool) {
         let role = ManuallyDrop::new(self);
         let word = &role.ring.producers.head;

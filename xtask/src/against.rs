@@ -4,7 +4,6 @@
 //! on both. A ratio is taken within a round. Figures are read from the rows that a bench writes
 //! with `--json FILE`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -182,8 +181,11 @@ impl Side {
     }
 }
 
-/// The figures of one run by row and name.
-type Rows = BTreeMap<(String, String), f64>;
+/// A figure of a row: the words that tell the row, and the name of the figure.
+type Name = (Vec<String>, String);
+
+/// The figures of one run, in the order of its rows.
+type Rows = Vec<(Name, f64)>;
 
 /// All figures in nanoseconds. Words and whole numbers of a row say which row it is.
 fn figures(document: &Value) -> Rows {
@@ -196,35 +198,51 @@ fn figures(document: &Value) -> Rows {
                 Value::String(text) if name != "missing" => words.push(text.clone()),
                 Value::Number(number) if number.is_u64() => words.push(format!("{name} {number}")),
                 Value::Number(number) if name.ends_with("_ns") && !name.starts_with("goal") => {
-                    figures.push((name, number.as_f64()));
+                    figures.extend(number.as_f64().map(|figure| (name.clone(), figure)));
                 }
                 _ => {}
             }
         }
-        for (name, figure) in figures {
-            found.extend(figure.map(|figure| ((words.join(", "), name.clone()), figure)));
-        }
+        let named = |(name, figure)| ((words.clone(), name), figure);
+        found.extend(figures.into_iter().map(named));
     }
     found
 }
 
 /// A line for each figure of the old or the new side.
 fn table(rounds: &[[Rows; 2]]) -> String {
-    let names: std::collections::BTreeSet<_> =
-        rounds.iter().flatten().flat_map(BTreeMap::keys).collect();
-    let width = names.iter().map(|(row, _)| row.len()).max().unwrap_or(0);
+    let mut names: Vec<&Name> = Vec::new();
+    for (name, _) in rounds.iter().flatten().flatten() {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    // Words that all rows have tell nothing.
+    let is_common = |word: &String| names.iter().all(|(words, _)| words.contains(word));
+    let row = |words: &[String]| {
+        let own: Vec<_> = words.iter().filter(|word| !is_common(word)).collect();
+        own.iter()
+            .map(|word| word.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let width = names.iter().map(|(words, _)| row(words).len()).max();
+    let width = width.unwrap_or(0).max("row".len());
     let mut text = format!(
         "{:<width$} {:<14} {:>10} {:>10} {:>6}  least .. most\n",
         "row", "figure", "old", "new", "ratio"
     );
-    for name in names {
+    for &name in &names {
+        let figure = |rows: &Rows| rows.iter().find(|row| row.0 == *name).map(|row| row.1);
         let side = |side: usize| -> Vec<f64> {
-            let figures = rounds.iter().filter_map(|round| round[side].get(name));
-            figures.copied().collect()
+            rounds
+                .iter()
+                .filter_map(|round| figure(&round[side]))
+                .collect()
         };
         let mut ratios: Vec<f64> = rounds
             .iter()
-            .filter_map(|[old, new]| Some(new.get(name)? / old.get(name)?))
+            .filter_map(|[old, new]| Some(figure(new)? / figure(old)?))
             .collect();
         ratios.sort_by(f64::total_cmp);
         let of = |figures: &[f64]| median(figures).map_or("-".to_owned(), |n| format!("{n:.2}"));
@@ -232,13 +250,16 @@ fn table(rounds: &[[Rows; 2]]) -> String {
             [] => String::new(),
             [least, ..] => format!("{least:.2} .. {:.2}", ratios[ratios.len() - 1]),
         };
-        let (row, figure) = name;
-        text.push_str(&format!(
-            "{row:<width$} {figure:<14} {:>10} {:>10} {:>6}  {spread}\n",
+        let line = format!(
+            "{:<width$} {:<14} {:>10} {:>10} {:>6}  {spread}",
+            row(&name.0),
+            name.1,
             of(&side(0)),
             of(&side(1)),
             of(&ratios),
-        ));
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
     text
 }
@@ -362,9 +383,9 @@ mod tests {
     fn figures_are_compared_within_rounds() {
         let run = |ns: f64, more: &str| {
             figures(&json!({"rows": [
-                {"batch": 8, "mode": "direct", "a_ns": ns, "goal_ns": 1.5, "a_ns_low": 0.5,
+                {"all": 1, "batch": 8, "mode": "direct", "a_ns": ns, "goal_ns": 1.5, "a_ns_low": 0.5,
                  "ok": true, "missing": "x"},
-                {"batch": 32, "mode": more, "a_ns": 1.5},
+                {"all": 1, "batch": 32, "mode": more, "a_ns": 1.5},
             ]}))
         };
         let rounds = [
@@ -380,9 +401,9 @@ mod tests {
             lines,
             [
                 "row figure old new ratio least .. most",
-                "batch 32, new a_ns - 1.50 -",
-                "batch 32, old a_ns 1.50 - -",
                 "batch 8, direct a_ns 20.00 20.00 1.00 0.50 .. 2.00",
+                "batch 32, old a_ns 1.50 - -",
+                "batch 32, new a_ns - 1.50 -",
             ]
         );
         assert_eq!(median(&[1.0, 3.0]), Some(2.0));

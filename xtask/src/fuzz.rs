@@ -6,6 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -50,7 +52,7 @@ const REACHED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Runs every target in `fuzz/fuzz_targets` for `seconds`, and stops at the first that fails.
+/// Runs every target in `fuzz/fuzz_targets` for `seconds`. After one that fails no other starts.
 pub fn run(root: &Path, seconds: u32) -> Result<()> {
     let targets = targets(&root.join("fuzz/fuzz_targets"))?;
     ensure_nightly()?;
@@ -58,29 +60,48 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
     // First of all, so that what fails below is a finding.
     ensure(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
     check_seeds(root, &targets)?;
-    for target in &targets {
-        println!("fuzz: {target}: {seconds} s");
-        let mut command = cargo_fuzz(root);
-        command
-            .args(["run", target, "--"])
-            .arg(format!("-max_total_time={seconds}"))
-            .arg(format!("-max_len={MAX_INPUT_BYTES}"))
-            .args(["-timeout=10", "-print_final_stats=1"]);
-        // Pages of progress and dictionaries, of interest only when it fails.
-        let output = command.output().context("cannot start rustup")?;
-        let log = String::from_utf8_lossy(&output.stderr);
-        if !output.status.success() {
-            eprint!("{}{log}", String::from_utf8_lossy(&output.stdout));
-            bail!(
-                "fuzz target {target} failed; its input is in fuzz/artifacts/{target}: repeat it \
-                 with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed and a test"
-            );
+    // A target has one thread: as many run side by side as there are CPUs.
+    let next = AtomicUsize::new(0);
+    let fuzz_next = || {
+        while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+            fuzz(root, target, seconds)
+                .inspect_err(|_| next.store(targets.len(), Ordering::Relaxed))?;
         }
-        let inputs = executed(&log)
-            .filter(|&inputs| inputs > 0)
-            .with_context(|| format!("fuzz target {target} ran no input:\n{log}"))?;
-        println!("fuzz: {target}: {inputs} inputs, no failure");
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(fuzz_next)).collect();
+        let results = threads.into_iter().map(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.fold(Ok(()), Result::and)
+    })
+}
+
+fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<()> {
+    println!("fuzz: {target}: {seconds} s");
+    let mut command = cargo_fuzz(root);
+    command
+        .args(["run", target, "--"])
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_len={MAX_INPUT_BYTES}"))
+        .args(["-timeout=10", "-print_final_stats=1"]);
+    // Pages of progress and dictionaries, of interest only when it fails.
+    let output = command.output().context("cannot start rustup")?;
+    let log = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        eprint!("{}{log}", String::from_utf8_lossy(&output.stdout));
+        bail!(
+            "fuzz target {target} failed; its input is in fuzz/artifacts/{target}: repeat it \
+             with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed and a test"
+        );
     }
+    let inputs = executed(&log)
+        .filter(|&inputs| inputs > 0)
+        .with_context(|| format!("fuzz target {target} ran no input:\n{log}"))?;
+    println!("fuzz: {target}: {inputs} inputs, no failure");
     Ok(())
 }
 

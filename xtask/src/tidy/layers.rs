@@ -154,7 +154,7 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
             }
         }
     }
-    // Where it is missing, the engine is the one that had no such file.
+    // Without this file the engine has its threads elsewhere, and the two rules do not apply.
     let has_thread = tree
         .sources()
         .any(|(path, _)| path.strip_prefix(FRAMEWORK) == Some("engine/thread.rs"));

@@ -1,5 +1,5 @@
-//! packtrain's examples of event loops, as programs: they join two TAPs, real kernel traffic goes
-//! through them, and SIGINT ends them.
+//! packtrain's example of an event loop, as a program: it joins two TAPs, real kernel traffic goes
+//! through it, and SIGINT ends it.
 //!
 //! An example is included here and runs in a process of its own: this executable once more, called
 //! by the example's name.
@@ -15,19 +15,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-#[path = "../../packtrain/examples/poll_loop.rs"]
-mod poll_loop;
 #[path = "../../packtrain/examples/tokio_loop.rs"]
 mod tokio_loop;
 
 fn main() -> ExitCode {
     match std::env::args().next().as_deref() {
-        Some("poll_loop") => poll_loop::main(),
         Some("tokio_loop") => tokio_loop::main(),
         _ => harness::main(&[
-            ("poll_loop_forwards", || forwards("poll_loop", 1)),
             ("tokio_loop_forwards", || forwards("tokio_loop", 1)),
-            ("poll_loop_forwards_queues", || forwards("poll_loop", 4)),
             ("tokio_loop_forwards_queues", || forwards("tokio_loop", 4)),
         ]),
     }

@@ -1,5 +1,5 @@
 //! The packet path allocates nothing: not when receiving, parsing, merging, cutting, summing,
-//! fitting, sending or reclaiming; nor on the way through the ring in front of a TX queue.
+//! fitting, sending or reclaiming; neither on an owned nor on a shared TX path.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -7,17 +7,16 @@ use packtrain::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Refused, RxBurst, RxDescriptors, RxInfo,
     Token, TxDescriptors, TxMemory, TxPacket,
 };
-use packtrain::engine::{
-    Forward, Joined, Port, SendError, Settings, TrySendError, arena_config, join_with,
-};
+use packtrain::engine::{Action, SendError, Session, Settings, TrySendError, Worker};
 use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{
     Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
 };
-use packtrain::plan::{Coalescing, FitLimits, Side, plan};
+use packtrain::plan::{Coalescing, FitLimits, PathKind};
 use packtrain::policy::dispatch::Dispatch;
-use packtrain::port::{open_pair, spec::PortSpec};
+use packtrain::port;
 use packtrain::queue::{Coalesce, RxQueue, TxQueue};
+use packtrain::runtime;
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
 use packtrain_offload::checksum::ipv4_header;
@@ -349,8 +348,9 @@ fn merge(
 ) {
     let mut now = 0;
     while rx.received() < packets {
+        let last_turn = Instant::from_nanos(now);
         now += 30_000;
-        stage.flush_old(Instant::from_nanos(now));
+        stage.flush_old(Instant::from_nanos(now), last_turn);
         send(stage, tx, burst);
         rx.poll(Instant::from_nanos(now), burst, BURST_PACKETS_MAX)
             .expect("the source never fails");
@@ -434,73 +434,83 @@ fn a_million_packets_are_merged_without_allocating() {
     }
 }
 
-/// A worker forwards and a thread of the application sends, both into one queue of a device with a
-/// ring. The source ends after this many packets, which is not reached.
+/// The workers of a session from a source without end to a device with a ring that is full at
+/// times. `senders` threads of the application send to the device, too.
+fn session(dispatch: Dispatch, senders: usize) -> (Session, Vec<Worker>) {
+    let [source, sim] =
+        ["null:source", "sim:rings=40"].map(|spec| port::open(spec).expect("a port"));
+    let settings = Settings {
+        dispatch,
+        ..Settings::default()
+    };
+    let builder = Session::between(source, sim).settings(settings);
+    let builder = builder.senders(1, senders);
+    let assembled = builder.assemble(Arc::new(runtime::System::new()));
+    assembled.expect("a session")
+}
+
+/// One step of each worker, and of the clock.
+fn step(workers: &mut [Worker], now: &mut u64) {
+    *now += 10_000;
+    for worker in workers {
+        let action = worker.run(Instant::from_nanos(*now));
+        assert!(!matches!(action, Ok(Action::Done) | Err(_)), "{action:?}");
+    }
+}
+
+/// A lane forwards into a queue of its own.
 #[test]
-fn packets_go_through_rings_without_allocating() {
-    let [source, sim]: [PortSpec; 2] =
-        ["null:source,count=100000000", "sim:rings=64"].map(|spec| spec.parse().expect("a spec"));
+fn packets_go_an_owned_path_without_allocating() {
+    let (session, mut workers) = session(Dispatch::Adaptive, 0);
+    assert_eq!(session.plan().paths[1].kind, PathKind::Owned);
+    let mut now = 0;
+    let mut run = |steps: u64| (0..steps).for_each(|_| step(&mut workers, &mut now));
+    run(WARM_UP / 10);
+    let before = ALLOCATIONS.get();
+    run(MEASURED / 50);
+    assert_eq!(ALLOCATIONS.get(), before);
+    let seen = session.snapshot();
+    let tx = &seen.ports[1].tx[0];
+    assert!(seen.ledger.closed(), "{:?}", seen.ledger);
+    assert!(tx.packets > MEASURED / 4 && tx.stalls > 100, "{tx:?}");
+}
+
+/// A lane forwards and a thread of the application sends, both into one queue.
+#[test]
+fn packets_go_a_shared_path_without_allocating() {
     for dispatch in [
         Dispatch::Direct,
         Dispatch::Deferred,
+        Dispatch::Abdicate,
         Dispatch::Threshold(8),
         Dispatch::Adaptive,
     ] {
-        let [mut a, mut b] = open_pair(&source, &sim).expect("in memory");
-        let sides = [Side::of(&a.driver, a.config), Side::of(&b.driver, b.config)];
-        let plan = plan(&sides[0], &sides[1]).expect("they can be joined");
-        let arena = Arena::new(arena_config(&plan)).expect("memory for an arena");
-        let settings = Settings {
-            dispatch,
-            ..Settings::default()
-        };
-        let joined = join_with(
-            &mut a.driver,
-            &mut b.driver,
-            &plan,
-            &arena,
-            None,
-            &settings,
-            || Forward,
-        );
-        let Joined {
-            mut workers,
-            stats,
-            handles,
-            ..
-        } = joined.expect("joined");
-        let mut handle = handles.queue(Port::B, 0).expect("it has one");
+        let (session, mut workers) = session(dispatch, 1);
+        assert_eq!(session.plan().paths[1].kind, PathKind::Shared);
+        let mut handle = session.handle(1, 0).expect("a handle");
         let frame = tcp4(100);
-        let mut burst = Burst::new();
-        let mut run = |until: u64| {
-            let sent = |port: usize| stats.ports[port].tx[0].packets.get();
-            let mut now = 0;
-            while sent(1) < until {
-                now += 10_000;
-                workers[0]
-                    .step(Instant::from_nanos(now))
-                    .expect("nothing fails");
-                while burst.room() > now as usize / 10_000 % BURST_PACKETS_MAX {
-                    match arena.packet_from(&frame) {
+        let (mut burst, mut now) = (Burst::new(), 0);
+        let mut run = |steps: u64| {
+            for turn in 0..steps as usize {
+                // The lane rests in every other turn, since it alone would keep the device busy.
+                step(&mut workers[turn % 2..], &mut now);
+                while burst.room() > turn % BURST_PACKETS_MAX {
+                    match handle.arena().packet_from(&frame) {
                         Ok(packet) => burst.push(packet).expect("there is room"),
                         Err(_no_buffer) => break,
                     }
                 }
                 match handle.try_send(&mut burst) {
                     Ok(_) | Err(TrySendError::Full { .. }) => {}
-                    Err(TrySendError::Closed) => unreachable!("nobody ends it"),
-                }
-                if now % 1_000_000 == 0 {
-                    // Also on the way to sleep.
-                    assert!(matches!(workers[0].arm(), Armed::Idle | Armed::WorkPending));
+                    Err(TrySendError::Closed) => unreachable!("the session goes on"),
                 }
             }
         };
-        run(WARM_UP);
+        run(WARM_UP / 10);
         let before = ALLOCATIONS.get();
-        run(WARM_UP + MEASURED / 4);
+        run(MEASURED / 50);
         assert_eq!(ALLOCATIONS.get(), before, "{dispatch}");
-        let seen = stats.snapshot();
+        let seen = session.snapshot();
         let tx = &seen.ports[1].tx[0];
         assert!(seen.ledger.generated > MEASURED / 100, "{dispatch}: {tx:?}");
         assert!(seen.ledger.received > MEASURED / 100, "{dispatch}: {tx:?}");
@@ -512,41 +522,25 @@ fn packets_go_through_rings_without_allocating() {
     }
 }
 
-/// Nor does one that sleeps until there is space, but for the first time.
+/// A sender that sleeps until there is space allocates nothing either, after its first sleep.
 #[test]
 fn a_sender_waits_for_space_without_allocating() {
-    let null: PortSpec = "null:".parse().expect("a spec");
-    let [mut a, mut b] = open_pair(&null, &null).expect("in memory");
-    let sides = [Side::of(&a.driver, a.config), Side::of(&b.driver, b.config)];
-    let plan = plan(&sides[0], &sides[1]).expect("they can be joined");
-    let arena = Arena::new(arena_config(&plan)).expect("memory for an arena");
-    let settings = Settings {
-        dispatch: Dispatch::Deferred,
-        ..Settings::default()
-    };
-    let joined = join_with(
-        &mut a.driver,
-        &mut b.driver,
-        &plan,
-        &arena,
-        None,
-        &settings,
-        || Forward,
-    );
-    // The worker is there, and never runs.
-    let joined = joined.expect("joined");
-    let mut handle = joined.handles.queue(Port::B, 0).expect("it has one");
+    // The workers never run.
+    let (session, _workers) = session(Dispatch::Deferred, 1);
+    let mut handle = session.handle(1, 0).expect("a handle");
     let mut burst = Burst::new();
     loop {
-        let packet = arena.packet_from(&tcp4(100)).expect("there is a buffer");
-        burst.push(packet).expect("there is room");
+        let packet = handle.arena().packet_from(&tcp4(100));
+        burst
+            .push(packet.expect("a buffer"))
+            .expect("there is room");
         if handle.try_send(&mut burst).is_err() {
             break;
         }
     }
     let mut wait = || {
         let timed_out = handle.send_blocking(&mut burst, Duration::from_micros(100));
-        assert_eq!(timed_out, Err(SendError::TimedOut));
+        assert_eq!(timed_out, Err(SendError::TimedOut { accepted: 0 }));
         assert!(
             handle
                 .poll_ready(&mut Context::from_waker(Waker::noop()))

@@ -528,10 +528,12 @@ fn a_run_goes_on_without_a_descriptor_that_is_free() {
             "sim:rate=2000,rings=8",
             "--dispatch",
             "deferred",
+            "--stats-interval",
+            "50ms",
             "--json",
         ],
     ));
-    wait_for_line(&mut child, "forwarding between");
+    wait_for_line(&mut child, "packets/s");
     let folder = format!("/proc/{}/fd", child.id());
     let open = || {
         let fds = std::fs::read_dir(&folder).expect("the run goes on");

@@ -362,10 +362,9 @@ fn the_tracer_sees_who_sends() {
         return;
     }
     for (dispatch, left, other) in [("direct", "0", "deferred"), ("deferred", "1", "direct")] {
-        let args: Vec<_> = ENDLESS
-            .into_iter()
-            .chain(["--dispatch", dispatch])
-            .collect();
+        let mut args = ENDLESS.to_vec();
+        args[2] = "null:tx=shared";
+        args.extend(["--dispatch", dispatch]);
         let mut run = start(&mut command(PACKTRAIN, &args));
         wait_for_line(&mut run, "packets/s");
         let pid = run.id().to_string();

@@ -593,7 +593,7 @@ fn dropping_a_writer_gives_the_output_what_it_can() {
         os_error: None,
     };
     assert_eq!(error, WriteError::Io(fault));
-    assert_eq!(closed.bytes, []);
+    assert!(closed.bytes.is_empty());
     let mut full = [0_u8; 10];
     let error = Writer::new(&mut full[..], Format::PcapNg, &[ETHERNET]).unwrap_err();
     let fault = IoFault {

@@ -191,13 +191,12 @@ fn what_waited_for_long_enough_goes_on_and_the_rest_stays() {
     };
     bench.give(START, ALL, &flow(1, 3));
     let later = START.after(COALESCE_HOLD_MAX - Duration::from_micros(10));
-    bench.stage.flush_old(later);
+    bench.stage.flush_old(later, later);
     bench.collect();
     assert!(bench.taken.is_empty());
     bench.give(later, ALL, &flow(2, 4));
-    bench
-        .stage
-        .flush_old(START.after(COALESCE_HOLD_MAX + Duration::from_micros(2)));
+    let now = START.after(COALESCE_HOLD_MAX + Duration::from_micros(2));
+    bench.stage.flush_old(now, later);
     bench.collect();
     assert_eq!(bench.wire_packets(), [3]);
     assert_eq!(
@@ -216,11 +215,12 @@ fn sorted_packets_wait_for_one_another() {
     let frames = train(30, 1000);
     for (i, frames) in frames.chunks(10).enumerate() {
         let now = START.after(COALESCE_HOLD_MAX / 4 * i as u32);
-        bench.stage.flush_old(now);
+        bench.stage.flush_old(now, now);
         bench.give(now, ALL, frames);
     }
     assert!(bench.taken.is_empty());
-    bench.stage.flush_old(START.after(COALESCE_HOLD_MAX));
+    let now = START.after(COALESCE_HOLD_MAX);
+    bench.stage.flush_old(now, now);
     bench.collect();
     assert_eq!(bench.wire_packets(), [30]);
 }

@@ -151,6 +151,8 @@ impl<T> SharedTx<T> {
         self.leave(own);
         let left = self.lanes.fetch_sub(1, Ordering::AcqRel) - 1;
         self.ring.set_withheld(RING_SLOTS_PER_LANE * left as usize);
+        // Its slots are free for applications.
+        self.waiters.wake_all(&self.ring);
         self.tx_worker.notify();
     }
 

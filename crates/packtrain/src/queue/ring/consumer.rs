@@ -6,13 +6,13 @@
 )]
 
 use super::places::{Places, Slot};
-use super::word::{Head, Stamp, after, distance};
-use super::{Batch, Owner, Ring, Source};
+use super::word::{Head, Source, Stamp, after, distance};
+use super::batch::Batch;
+use super::core::{Owner, Ring};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::policy::dispatch::RingState;
 use crate::sync::{Ordering, spin};
 use std::mem::ManuallyDrop;
-use std::sync::atomic;
 
 /// How often a consumer rechecks an unpublished slot before it reports a gap. A producer that runs
 /// publishes within some ten nanoseconds; one that was preempted needs longer than a consumer
@@ -84,13 +84,6 @@ impl Kept {
     pub(super) const fn is_of(&self, id: u64) -> bool {
         self.0 == id
     }
-}
-
-/// A number that no other ring of the process has.
-pub(super) fn next_id() -> u64 {
-    // Not of loom's, which are made anew for each run of a model.
-    static NEXT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The consumer role: the right to take items from a ring and to use its state. There is one at a

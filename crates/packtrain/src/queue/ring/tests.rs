@@ -1,9 +1,16 @@
 //! One thread: each transition by itself.
 
+#![allow(
+    unsafe_code,
+    reason = "positions of a ring that no other thread uses are set"
+)]
+
 mod property;
 mod stress;
 
+use super::word::after;
 use super::*;
+use crate::limits::RING_SLOTS_MAX;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

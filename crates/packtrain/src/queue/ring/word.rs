@@ -1,7 +1,15 @@
 //! The words that threads exchange: positions, the head with its state and flags, stamps.
 
-use super::Source;
 use crate::policy::dispatch::RingState;
+
+/// The kind of a producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An application that submits packets.
+    Application,
+    /// A lane, which transmits the packets of an RX queue.
+    Lane,
+}
 
 /// Bits below a position, for a state and flags, or for a count.
 const LOW_BITS: u32 = 8;

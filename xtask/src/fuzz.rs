@@ -60,18 +60,22 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
     // First of all, so that what fails below is a finding.
     ensure(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
     check_seeds(root, &targets)?;
-    // A target has one thread: as many run side by side as there are CPUs.
+    side_by_side(&targets, |target| fuzz(root, target, seconds))
+}
+
+/// Calls `run` for each target, which has one thread, for as many at once as there are CPUs. After
+/// an error no other target starts.
+fn side_by_side(targets: &[String], run: impl Fn(&str) -> Result<()> + Sync) -> Result<()> {
     let next = AtomicUsize::new(0);
-    let fuzz_next = || {
+    let run_next = || {
         while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
-            fuzz(root, target, seconds)
-                .inspect_err(|_| next.store(targets.len(), Ordering::Relaxed))?;
+            run(target).inspect_err(|_| next.store(targets.len(), Ordering::Relaxed))?;
         }
         Ok(())
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(fuzz_next)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run_next)).collect();
         let results = threads.into_iter().map(|thread| match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -238,6 +242,7 @@ fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     #[test]
     fn what_no_seed_reached_is_missing() {
@@ -245,6 +250,33 @@ mod tests {
         assert_eq!(missing(log, &["one"]), [""; 0]);
         assert_eq!(missing(log, &["two", "one", "three"]), ["two", "three"]);
         assert_eq!(missing("", &["one"]), ["one"]);
+    }
+
+    #[test]
+    fn every_target_runs_once_and_none_starts_after_an_error() {
+        let targets: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        let ran = Mutex::new(Vec::new());
+        let run = |target: &str| {
+            ran.lock().unwrap().push(target.to_owned());
+            Ok(())
+        };
+        side_by_side(&targets, run).unwrap();
+        let mut found = ran.into_inner().unwrap();
+        found.sort_by_key(|target| target.parse::<usize>().unwrap());
+        assert_eq!(found, targets);
+
+        let ran = AtomicUsize::new(0);
+        let fail = |target: &str| {
+            ran.fetch_add(1, Ordering::Relaxed);
+            bail!("{target} failed")
+        };
+        let error = side_by_side(&targets, fail).unwrap_err().to_string();
+        assert!(error.ends_with(" failed"), "{error}");
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        assert!(
+            ran.into_inner() <= threads,
+            "each thread has run one at most"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is lost on the way, as the kernels' TCP sees it: with packtrain, and with the C forwarder.
 
-use crate::{NAMES, PATIENCE, tcp_transfers};
+use crate::transfers::{NAMES, PATIENCE, tcp_transfers};
 use packtrain_lab::LabError;
 use packtrain_lab::baseline::{self, Baseline, BaselineError, Mode};
 use packtrain_lab::counters::Counters;

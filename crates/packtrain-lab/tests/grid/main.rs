@@ -17,6 +17,7 @@
 //! Without a C compiler this comparison alone is skipped, and a line says so.
 
 mod losses;
+mod transfers;
 
 use losses::{Kind, Losses, Reference, dropped_by_tcp};
 use packtrain::driver::{DeviceCounters, Features, Port, PortConfig};
@@ -24,16 +25,17 @@ use packtrain::engine::{PortSnapshot, Report, Session};
 use packtrain::port::AnyPort;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::wrap::Vlan;
+use packtrain_lab::LabError;
 use packtrain_lab::baseline::Mode;
 use packtrain_lab::counters::Counters;
 use packtrain_lab::harness::{self, Outcome};
 use packtrain_lab::link::LinkStats;
-use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
-use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
-use packtrain_lab::{LabError, netns};
+use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::traffic::{Amount, Transfer, TransferReport};
 use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use transfers::{NAMES, PATIENCE, tcp_transfers, versions, ways};
 
 fn main() -> ExitCode {
     harness::main(&[("forward_grid", forward_grid)])
@@ -45,19 +47,13 @@ const OFFLOADS: [(&str, Features); 4] = [
     ("csum", Features::CSUM),
     ("tso", Features::CSUM.union(Features::TSO)),
 ];
-/// Of the interfaces.
-const NAMES: [&str; 2] = ["grid-a", "grid-b"];
 /// How often a case is run in which TCP retransmits more than with the C forwarder.
 const ATTEMPTS: usize = 10;
-const TCP_BYTES: u64 = 3 << 20;
 const UDP_BYTES: u64 = 1 << 20;
 /// Small enough to be kept by the test in a row of cases, large enough for 64 KiB packets.
 const UDP_TRAIN: u32 = 40;
 const VLAN: u16 = 100;
 const TAG_BYTES: u64 = 4;
-/// Longest wait for counts to meet: a busy machine may be slow, and only a hang is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 #[derive(Clone, Copy)]
 struct Case {
     a: usize,
@@ -222,30 +218,6 @@ impl Accounts {
 /// Segments that a kernel's TCP sent; a GSO packet counts as the segments in it.
 fn sent_segments(tcp: &Counters) -> u64 {
     tcp.tcp_out_segs + tcp.tcp_retrans_segs
-}
-
-fn versions() -> &'static [IpVersion] {
-    if netns::has_ipv6() {
-        &[IpVersion::V4, IpVersion::V6]
-    } else {
-        &[IpVersion::V4]
-    }
-}
-
-fn ways(hosts: &TwoHosts) -> [(&Host, &Host); 2] {
-    [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)]
-}
-
-/// The TCP transfers of every case, and of the C forwarder.
-fn tcp_transfers(hosts: &TwoHosts, streams: u32) -> Result<Vec<TransferReport>, LabError> {
-    let mut reports = Vec::new();
-    for &ip in versions() {
-        for (from, to) in ways(hosts) {
-            let transfer = Transfer::tcp(ip, Amount::Bytes(TCP_BYTES));
-            reports.push(transfer.streams(streams).run(from, to)?);
-        }
-    }
-    Ok(reports)
 }
 
 fn run(case: Case) -> Result<Accounts, LabError> {

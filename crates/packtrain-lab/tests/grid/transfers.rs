@@ -1,0 +1,36 @@
+//! What packtrain and the C forwarder carry, and between which interfaces.
+
+use packtrain_lab::topology::{Host, TwoHosts};
+use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
+use packtrain_lab::{LabError, netns};
+use std::time::Duration;
+
+/// Of the interfaces.
+pub const NAMES: [&str; 2] = ["grid-a", "grid-b"];
+/// Longest wait for counts to meet: a busy machine may be slow, and only a hang is a failure.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const TCP_BYTES: u64 = 3 << 20;
+
+pub fn versions() -> &'static [IpVersion] {
+    if netns::has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    }
+}
+
+pub fn ways(hosts: &TwoHosts) -> [(&Host, &Host); 2] {
+    [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)]
+}
+
+/// The TCP transfers of every case, and of the C forwarder.
+pub fn tcp_transfers(hosts: &TwoHosts, streams: u32) -> Result<Vec<TransferReport>, LabError> {
+    let mut reports = Vec::new();
+    for &ip in versions() {
+        for (from, to) in ways(hosts) {
+            let transfer = Transfer::tcp(ip, Amount::Bytes(TCP_BYTES));
+            reports.push(transfer.streams(streams).run(from, to)?);
+        }
+    }
+    Ok(reports)
+}

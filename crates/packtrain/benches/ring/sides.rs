@@ -173,7 +173,8 @@ impl Polled {
     }
 }
 
-/// Ours in direct dispatch: each burst claims the idle ring, bypasses its slots, and leaves it idle.
+/// Ours in direct dispatch: each burst claims the idle ring, bypasses its slots, and leaves it
+/// idle.
 pub struct Direct(pub Ring<u64, ()>);
 
 impl Queue for Direct {

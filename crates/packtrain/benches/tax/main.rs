@@ -3,12 +3,12 @@
 //!
 //! `cargo bench -p packtrain --bench tax` prints two lines for each batch size, and writes
 //! `target/bench/tax.json`. The *shared* path is a handle under `dispatch=direct`: ring, plan, fit,
-//! counters. The *owned* path is a lane whose RX half makes the packets, so many for each poll as a
-//! batch has: RX queue, handler, plan, fit, counters. The bench drives the workers itself, and
-//! reads the clock for each of their steps, as a thread does.
+//! counters. The *owned* path is a lane whose RX half makes the packets, a batch in each poll: RX
+//! queue, handler, plan, fit, counters. What the RX queue takes for a packet counts as tax, too. The
+//! bench drives the workers itself, and reads the clock for each step, as a thread does.
 //!
 //! All sides make their packets in the arena, and end when the device has put all of them on the
-//! wire. A round has a sample of each, one right after the other in alternating order; differences
+//! wire. A round has a sample of each, one right after the other in alternating order. Differences
 //! are taken within a round. A sample is the fastest of 8 pieces of some hundred microseconds,
 //! since other programs use the machine, too.
 

@@ -2,8 +2,8 @@
 
 use packtrain::conformance::by_hand;
 use packtrain::driver::{
-    Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, QueuePair, RxBurst,
-    RxDescriptors, RxInfo, Token, TxDescriptors,
+    Accepted, Armed, Attach, Capabilities, Coalesce, Completed, DeviceError, Driver, Port,
+    PortConfig, QueuePair, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
 };
 use packtrain::engine::{Action, Forward, Session, Settings, TrySendError, TxHandle, Worker};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Packet};
@@ -248,7 +248,16 @@ impl Owned {
             sim,
             want: Arc::clone(&want),
         };
-        let builder = Session::on(source).handler(|_| Forward).settings(direct());
+        // Merging would be work that the other sides do not have.
+        let config = PortConfig {
+            coalesce: Coalesce::Off,
+            ..PortConfig::default()
+        };
+        let port = Port {
+            driver: source,
+            config,
+        };
+        let builder = Session::on(port).handler(|_| Forward).settings(direct());
         let assembled = builder.assemble(Arc::new(System::new()))?;
         let driven = Driven::new(assembled, control, PathKind::Owned)?;
         Ok(Self { want, driven })

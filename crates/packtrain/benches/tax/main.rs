@@ -4,8 +4,8 @@
 //! `cargo bench -p packtrain --bench tax` prints two lines for each batch size, and writes
 //! `target/bench/tax.json`. The *shared* path is a handle under `dispatch=direct`: ring, plan, fit,
 //! counters. The *owned* path is a lane whose RX half makes the packets, a batch in each poll: RX
-//! queue, handler, plan, fit, counters. What the RX queue takes for a packet counts as tax, too. The
-//! bench drives the workers itself, and reads the clock for each step, as a thread does.
+//! queue, handler, plan, fit, counters. What the RX queue takes for a packet counts as tax, too.
+//! The bench drives the workers itself, and reads the clock for each step, as a thread does.
 //!
 //! All sides make their packets in the arena, and end when the device has put all of them on the
 //! wire. A round has a sample of each, one right after the other in alternating order. Differences

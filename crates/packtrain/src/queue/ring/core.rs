@@ -1,5 +1,5 @@
-//! The memory of a ring: the head, the tail, the slots and the consumer's state. It reserves nothing
-//! and decides nothing.
+//! The memory of a ring: the head, the tail, the slots and the consumer's state. It reserves
+//! nothing and decides nothing.
 
 #![allow(
     unsafe_code,

@@ -383,8 +383,8 @@ mod tests {
     fn figures_are_compared_within_rounds() {
         let run = |ns: f64, more: &str| {
             figures(&json!({"rows": [
-                {"all": 1, "batch": 8, "mode": "direct", "a_ns": ns, "goal_ns": 1.5, "a_ns_low": 0.5,
-                 "ok": true, "missing": "x"},
+                {"all": 1, "batch": 8, "mode": "direct", "a_ns": ns, "goal_ns": 1.5,
+                 "a_ns_low": 0.5, "ok": true, "missing": "x"},
                 {"all": 1, "batch": 32, "mode": more, "a_ns": 1.5},
             ]}))
         };

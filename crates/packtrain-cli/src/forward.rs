@@ -222,6 +222,7 @@ fn document(
 ) -> Map<String, Value> {
     let snapshot = &report.snapshot;
     let workers = snapshot.workers.iter().zip(parts);
+    let workers = workers.map(|(worker, parts)| json::worker(worker, parts));
     let mut document = json::document("forward");
     document.insert("plan".into(), plan);
     document.insert("settings".into(), settings);
@@ -232,7 +233,7 @@ fn document(
             "cpu_seconds": snapshot.cpu_ns as f64 / 1e9,
             "syscalls": snapshot.syscalls,
             "sleeps": snapshot.sleeps,
-            "workers": workers.map(|(worker, parts)| json::worker(worker, parts)).collect::<Vec<_>>(),
+            "workers": workers.collect::<Vec<_>>(),
             "placement": json::placement(&report.placed),
             "ended": ended,
             "error": error,

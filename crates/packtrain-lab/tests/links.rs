@@ -7,6 +7,7 @@ use packtrain::driver::{
 };
 use packtrain::engine::{Command, CommandError, Handler, Report, RxId, Session, TxQueues};
 use packtrain::packet::{Arena, Burst};
+use packtrain::plan::PathKind;
 use packtrain::port::LinkWatch;
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
 use packtrain::stats::DropReason;
@@ -99,6 +100,12 @@ fn taps() -> (TwoHosts, Tap, Tap) {
 
 fn forward(a: Tap, b: Tap) -> Session {
     Session::between(a, b).start().expect("it starts")
+}
+
+/// As [`forward`], with a thread of the application that sends to each port.
+fn forward_and_send(a: Tap, b: Tap) -> Session {
+    let session = Session::between(a, b).senders(0, 1).senders(1, 1);
+    session.start().expect("it starts")
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
@@ -378,12 +385,23 @@ fn hold_one(session: &Session, port: usize) {
 
 /// Under TCP, whose data go to one port and whose ACKs to the other.
 fn pauses() -> Outcome {
-    const ROUNDS: u64 = 20;
     if let Some(skip) = without_tap() {
         return skip;
     }
+    pauses_of(PathKind::Owned);
+    pauses_of(PathKind::Shared);
+    Outcome::Done
+}
+
+fn pauses_of(kind: PathKind) {
+    const ROUNDS: u64 = 20;
     let (hosts, a, b) = taps();
-    let session = forward(a, b);
+    let session = match kind {
+        PathKind::Owned => forward(a, b),
+        PathKind::Shared => forward_and_send(a, b),
+    };
+    let paths = session.plan().paths.iter();
+    assert!(paths.map(|path| path.kind).all(|found| found == kind));
     send_during(&hosts, IpVersion::V4, || {
         for round in 0..ROUNDS {
             for port in [0, 1] {
@@ -395,7 +413,9 @@ fn pauses() -> Outcome {
                 wait_for("packets", || given_to(&session, port) > before);
                 assert_eq!(session.command(queues, Command::Pause), Ok(1));
                 let paused = given_to(&session, port);
-                hold_one(&session, port);
+                if kind == PathKind::Shared {
+                    hold_one(&session, port);
+                }
                 let cannot = Err(CommandError::Unsupported { done: 0 });
                 assert_eq!(session.command(queues, Command::Reset), cannot);
                 assert_eq!(given_to(&session, port), paused, "{port}");
@@ -411,10 +431,10 @@ fn pauses() -> Outcome {
     assert_eq!(drops.total(), 0, "{drops:?}");
     for port in &report.snapshot.ports {
         let tx = port.tx_total();
-        assert!(tx.stall_flush > 0 && tx.stall_flush <= ROUNDS, "{tx:?}");
+        assert!(tx.stall_flush <= ROUNDS, "{tx:?}");
+        assert!(tx.stall_flush > 0, "{kind}: {tx:?}");
         assert!(tx.stalls == tx.restarts && tx.resets == 0, "{tx:?}");
     }
-    Outcome::Done
 }
 
 /// S1's change of media under load: paused for it, and resumed before the link is back.
@@ -423,7 +443,7 @@ fn pauses_while_down() -> Outcome {
         return skip;
     }
     let (hosts, a, b) = taps();
-    let mut session = forward(a, b);
+    let mut session = forward_and_send(a, b);
     let index = hosts.right.link.index;
     let to_right = TxQueues::Port(1);
     send_during(&hosts, IpVersion::V4, || {

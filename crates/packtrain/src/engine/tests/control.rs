@@ -108,10 +108,11 @@ fn a_stop_overrides_a_pause() {
         for keeps in [false, true] {
             let mut rig = setup.forward();
             let device = rig.b[0].clone();
-            device.tx().keeps = keeps;
+            (device.tx().keeps, device.tx().room) = (keeps, 0);
+            rig.a[0].arrive(0..50);
             rig.settle();
             rig.command(TO_B, Command::Pause).unwrap();
-            rig.a[0].arrive(0..50);
+            device.make_room(usize::MAX);
             rig.settle();
             assert!(device.sent().is_empty(), "{path}");
             let stopped = rig.now();

@@ -34,9 +34,9 @@ fn fill(rig: &Rig, handle: &mut TxHandle, mut next: u32) -> u32 {
 /// Fills the ring and what is behind it.
 fn fill_all(rig: &mut Rig, handle: &mut TxHandle, mut next: u32) -> u32 {
     loop {
+        rig.settle();
         let before = next;
         next = fill(rig, handle, next);
-        rig.settle();
         if next == before {
             return next;
         }

@@ -10,7 +10,6 @@ use crate::policy::moderation::Moderation;
 use crate::time::Instant;
 use proptest::prelude::*;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
 
 const fn fixed(usecs: u32, frames: u32) -> Moderation {
     Moderation::Fixed { usecs, frames }
@@ -309,48 +308,6 @@ fn packets_that_are_held_to_be_merged_never_wait_for_a_signal() {
     let merged: Vec<_> = world.b[0].tx().tcp.iter().map(|packet| packet.3).collect();
     assert_eq!(merged, [3], "nothing is left when it goes to sleep");
     assert_eq!(world.closed().ledger.held, 0);
-}
-
-/// Heavy load, of which each signal brings a few packets: the policy learns from it.
-#[test]
-fn adaptive_holds_back_under_load_and_not_when_it_is_over() {
-    let mut world = world(Moderation::Adaptive);
-    let mut sleep = run(&mut world, us(0)).unwrap();
-    let (mut now, mut signals, mut number) = (0, Vec::new(), 0);
-    let mut arrive = |world: &mut Rig, count: u64| {
-        let numbers = number..number + count as u32;
-        number += count as u32;
-        world.a[0].arrive(numbers);
-    };
-    // One packet each 5 us: 200 000 a second, and as many signals without moderation.
-    while now < 400_000 {
-        let wake = match sleep {
-            held @ Sleep {
-                waits_for_a: false, ..
-            } => held.until.unwrap().since(us(0)).as_micros() as u64,
-            _ => (now / 5 + 1) * 5,
-        };
-        arrive(&mut world, wake / 5 - now / 5);
-        now = wake;
-        signals.push(now);
-        sleep = run(&mut world, us(now)).unwrap();
-    }
-    let rate = |range: std::ops::Range<u64>| {
-        let there = signals.iter().filter(|&at| range.contains(at)).count() as u64;
-        there * 1_000_000 / (range.end - range.start)
-    };
-    let (first, last) = (rate(0..300), rate(200_000..400_000));
-    assert!(first > 150_000 && last < 20_000, "{first} {last}");
-    let rx = world.closed().ports[0].rx[0];
-    assert!(rx.moderated > 1000, "{rx:?}");
-    assert!((1..10).contains(&rx.moderation_changes), "{rx:?}");
-    // A packet each millisecond now: after two decisions none is held back.
-    for _ in 0..1000 {
-        now += 1000;
-        arrive(&mut world, 1);
-        sleep = run(&mut world, us(now)).unwrap();
-    }
-    assert_eq!(sleep, AT_ONCE);
 }
 
 proptest! {

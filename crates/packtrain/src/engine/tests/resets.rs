@@ -91,6 +91,7 @@ fn check(queue: &Queue, name: &str) {
 
 fn run(name: &str, setup: &Setup, producers: u32, seed: u64) {
     let name = format!("{name}, {producers} producers, seed {seed:#x}");
+    println!("{name}");
     let mut random = Random::new(seed);
     let mut rig = setup.forward();
     for queue in &rig.b {

@@ -4,12 +4,13 @@
 use super::fake::Queue;
 use super::rig::{Rig, Setup};
 use crate::engine::Action;
-use crate::limits::TX_REST_MAX;
+use crate::limits::{TX_RECLAIM_PACKETS, TX_REST_MAX};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// At saturation one context switch for 50 frames of the device is allowed.
-const FRAMES_PER_SLEEP: u64 = 50;
+/// At saturation one context switch for 50 frames of the device is allowed; on a shared path, where
+/// the lane and the TX worker wait for each other, one of either for 20.
+const FRAMES_PER_SLEEP: [u64; 2] = [50, 20];
 
 /// A device with 256 slots that needs as long for each packet, from port a to port b.
 struct Slow {
@@ -85,9 +86,9 @@ fn a_full_device_wakes_its_worker_once_for_many_packets() {
                 }
                 assert!(slow.pass(), "{name}: the workers sleep for ever");
             }
-            let (sleeps, workers) = (slow.sleeps(), slow.rig.workers.len() as u64);
-            let done = slow.done as u64;
-            assert!(sleeps * FRAMES_PER_SLEEP < done * workers, "{name}: {sleeps} for {done}");
+            let (sleeps, done) = (slow.sleeps(), slow.done as u64);
+            let frames = FRAMES_PER_SLEEP[slow.rig.workers.len() - 1];
+            assert!(sleeps * frames < done, "{name}: {sleeps} for {done}");
             assert_eq!(slow.dry, 0, "{name}");
             assert_eq!(slow.rig.tx().missed_wakeups, 0, "{name}");
         }
@@ -104,7 +105,9 @@ fn one_packet_at_a_time_wakes_no_worker_for_its_completion() {
             slow.rig.a[0].arrive([number]);
             let end = slow.rig.now().after(Duration::from_millis(1));
             slow.rig.settle();
-            assert!(slow.device.tx().kept.len() <= 2, "{path}: those before came back");
+            // Those before came back; a producer that drains collects them in batches.
+            let most = if path.ends_with("owned") { 2 } else { TX_RECLAIM_PACKETS + 2 };
+            assert!(slow.device.tx().kept.len() <= most, "{path}");
             let wakeups = slow.rig.closed().ports[1].tx[0].wakeups;
             slow.device.complete(1);
             let tx = slow.rig.closed().ports[1].tx[0];

@@ -1,7 +1,19 @@
 //! The engine over devices in memory: steps by hand in virtual time, and threads.
 
+mod builder;
+mod coalesce;
+mod control;
+mod doorbells;
 mod fake;
+mod flows;
+mod handles;
 mod intake;
+mod kept;
 mod memory;
+mod moderation;
+mod resets;
 mod rig;
+mod shared;
+mod slow;
 mod steps;
+mod threads;

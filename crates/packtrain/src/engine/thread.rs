@@ -118,9 +118,12 @@ impl Drop for Threads {
 /// Runs workers that a caller has driven until they have ended.
 pub(super) fn run_to_end(mut workers: Vec<Worker>, runtime: &dyn Runtime) -> Result<(), RunError> {
     let mut first = Ok(());
+    // The time of a runtime may stand still, and the wait for a device is bounded all the same.
+    let (from, began) = (runtime.now(), time::Instant::now());
     while !workers.is_empty() {
         let mut sleeps = true;
-        workers.retain_mut(|worker| match worker.run(runtime.now()) {
+        let now = runtime.now().max(from.after(began.elapsed()));
+        workers.retain_mut(|worker| match worker.run(now) {
             Ok(Action::Done) => false,
             Ok(action) => {
                 sleeps &= matches!(action, Action::Sleep { .. });

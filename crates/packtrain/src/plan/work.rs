@@ -1,5 +1,8 @@
 //! Which TX queues are owned and which are shared, and which worker has what: decided at start.
 
+#[cfg(test)]
+mod tests;
+
 use crate::driver::QueueConfig;
 use crate::policy::dispatch::Dispatch;
 use std::fmt;

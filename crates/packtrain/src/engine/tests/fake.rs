@@ -71,6 +71,8 @@ pub struct RxState {
     pub next_at: Option<Instant>,
     /// It lacks buffers.
     pub short: bool,
+    /// The arena had no buffer for its next packet.
+    starved: bool,
     pub polls: u64,
     pub arms: u64,
     /// It can tell how many packets wait.
@@ -243,7 +245,9 @@ pub fn number_of(bytes: &[u8]) -> u32 {
 impl RxDescriptors for FakeRx {
     fn refill(&mut self, arena: &Arena) -> bool {
         self.arena = Some(arena.clone());
-        !self.state.lock().unwrap().short
+        let mut state = self.state.lock().unwrap();
+        state.starved = state.starved && numbered(arena, 0).is_none();
+        !state.short && !state.starved
     }
 
     fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
@@ -258,6 +262,7 @@ impl RxDescriptors for FakeRx {
                     None => {
                         // Producers have all the buffers: it waits in the device.
                         state.items.push_front(Item::Packet(number));
+                        state.starved = true;
                         break;
                     }
                 },

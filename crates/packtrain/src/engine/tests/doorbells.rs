@@ -1,0 +1,81 @@
+//! When a device is told of packets: once for all of a step on an owned path, once for each drain
+//! on a shared one.
+
+use super::fake::Queue;
+use super::rig::{POLICIES, Setup, drains};
+use crate::limits::TX_DOORBELL_DESCRIPTORS_MAX;
+
+/// Of how many packets each ring told the device, and those that it does not know of.
+fn rings(queue: &Queue) -> (Vec<usize>, usize) {
+    let tx = queue.tx();
+    (tx.rings.clone(), tx.untold)
+}
+
+#[test]
+fn a_step_rings_once_for_all_its_bursts() {
+    for (path, setup) in Setup::new([4, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.settle();
+        for (index, queue) in (0u32..).zip(&rig.a) {
+            queue.arrive((0..10).map(|n| index << 20 | n));
+        }
+        rig.b[0].arrive([9 << 20]);
+        rig.settle();
+        let expected = match path.as_str() {
+            path if path.ends_with("owned") => vec![40],
+            path if path.starts_with("threshold") => vec![10; 4],
+            path if path.starts_with("direct") || path.starts_with("adaptive") => vec![10; 4],
+            _ => vec![40],
+        };
+        assert_eq!(rings(&rig.b[0]), (expected, 0), "{path}");
+        assert_eq!(rings(&rig.a[0]), (vec![1], 0), "{path}: the other direction");
+        let before = rings(&rig.b[0]).0.len();
+        for (index, queue) in (0u32..).zip(&rig.a) {
+            queue.arrive((10..58).map(|n| index << 20 | n));
+        }
+        rig.settle();
+        let (all, untold) = rings(&rig.b[0]);
+        assert_eq!((all[before..].iter().sum::<usize>(), untold), (4 * 48, 0), "{path}");
+        assert!(all.iter().all(|&told| told <= TX_DOORBELL_DESCRIPTORS_MAX), "{path}: {all:?}");
+        assert_eq!(rig.tx().doorbells, all.len() as u64, "{path}");
+        rig.finish();
+    }
+}
+
+#[test]
+fn a_stall_in_the_middle_of_a_step_rings_too() {
+    for (path, setup) in Setup::new([4, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.settle();
+        rig.b[0].tx().room = 25;
+        rig.a.iter().for_each(|queue| queue.arrive(0..10));
+        rig.settle();
+        let (told, untold) = rings(&rig.b[0]);
+        assert_eq!((told.iter().sum::<usize>(), untold), (25, 0), "{path}");
+        rig.b[0].make_room(usize::MAX);
+        rig.settle();
+        let (told, untold) = rings(&rig.b[0]);
+        assert_eq!((told.iter().sum::<usize>(), untold), (40, 0), "{path}");
+        assert!(told.len() <= 7, "{path}: not for each packet: {told:?}");
+        rig.finish();
+    }
+}
+
+#[test]
+fn what_a_handle_sends_itself_is_told_at_once() {
+    for dispatch in POLICIES {
+        let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(1).forward();
+        rig.settle();
+        let mut handle = rig.handle(0);
+        for count in [5, 2, 64] {
+            handle.try_send(&mut rig.burst(0..count)).unwrap();
+            assert_eq!(rig.b[0].tx().untold, 0, "{dispatch}");
+        }
+        if drains(dispatch) {
+            assert_eq!(rings(&rig.b[0]).0, [5, 2, 64], "{dispatch}");
+        }
+        rig.settle();
+        assert_eq!(rings(&rig.b[0]).0.iter().sum::<usize>(), 71, "{dispatch}");
+        rig.finish();
+    }
+}

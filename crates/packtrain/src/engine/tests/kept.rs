@@ -1,0 +1,134 @@
+//! Packets that a device keeps: they come back, wake no worker without a reason, and a hung device
+//! is found, on both paths.
+
+use super::rig::Setup;
+use crate::driver::DeviceError;
+use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
+use std::time::Duration;
+
+/// From a lane, or from a handle.
+fn send(rig: &mut super::rig::Rig, by_handle: bool, numbers: std::ops::Range<u32>) {
+    if by_handle {
+        let mut handle = rig.handle(0);
+        handle.try_send(&mut rig.burst(numbers)).unwrap();
+    } else {
+        rig.a[0].arrive(numbers);
+        rig.settle();
+    }
+}
+
+#[test]
+fn packets_in_a_hung_device_are_found_within_two_seconds_and_sent_again() {
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.settle();
+        let device = rig.b[0].clone();
+        (device.tx().keeps, device.tx().forgets, device.tx().hung) = (true, true, true);
+        send(&mut rig, setup.senders > 0, 0..3);
+        let took = rig.pass_until(|_| device.tx().resets > 0);
+        assert!(took >= TX_HUNG_AFTER && took <= 2 * TX_HUNG_AFTER, "{path}: {took:?}");
+        let tx = rig.tx();
+        assert_eq!((tx.hangs, tx.resets, tx.taken_back), (1, 1, 3), "{path}");
+        device.complete(usize::MAX);
+        rig.pass_until(|_| device.tx().kept.is_empty());
+        assert_eq!(device.sent(), [0, 1, 2], "{path}");
+        let end = rig.finish();
+        assert_eq!((end.ledger.transmitted, end.ports[1].tx[0].missed_wakeups), (3, 0), "{path}");
+    }
+}
+
+/// By the clock, since nothing waits for them: a TX worker sleeps for a second at most.
+#[test]
+fn what_a_device_has_completed_is_collected_without_a_wake_up() {
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.settle();
+        let device = rig.b[0].clone();
+        device.tx().keeps = true;
+        send(&mut rig, setup.senders > 0, 0..3);
+        rig.settle();
+        let before = rig.tx().wakeups;
+        device.complete(3);
+        let took = rig.pass_until(|_| device.tx().kept.is_empty());
+        assert!(took <= Duration::from_secs(1) + TX_POLL_AFTER, "{path}: {took:?}");
+        assert_eq!(rig.tx().wakeups, before, "{path}");
+        assert_eq!(rig.tx().missed_wakeups, 0, "{path}");
+        rig.finish();
+    }
+}
+
+/// A producer that drains collects what is complete with the next packet, and with `reclaim`.
+#[test]
+fn an_application_that_sends_wakes_no_worker_for_completions() {
+    for dispatch in super::rig::POLICIES {
+        let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(1).forward();
+        rig.settle();
+        let device = rig.b[0].clone();
+        (device.tx().keeps, device.tx().complete) = (true, usize::MAX);
+        let mut handle = rig.handle(0);
+        let before = rig.closed().workers;
+        for number in 0..2000 {
+            handle.try_send(&mut rig.burst([number])).unwrap();
+            if !super::rig::drains(dispatch) {
+                rig.settle();
+            }
+        }
+        let kept = device.tx().kept.len();
+        assert!(kept <= 64, "{dispatch}: {kept}");
+        if super::rig::drains(dispatch) {
+            handle.reclaim();
+            assert!(device.tx().kept.is_empty(), "{dispatch}");
+            let tx = rig.tx();
+            assert_eq!((tx.direct, tx.deferred, tx.wakeups), (2000, 0, 0), "{dispatch}");
+            assert_eq!(rig.closed().workers, before, "{dispatch}: not one step");
+        }
+        assert_eq!(device.sent(), (0..2000).collect::<Vec<_>>(), "{dispatch}");
+        assert_eq!(rig.finish().ledger.generated, 2000, "{dispatch}");
+    }
+}
+
+/// An application that reclaims restarts a stalled ring only under `direct`, and notifies the TX
+/// worker only of news.
+#[test]
+fn reclaim_restarts_a_stalled_ring_where_producers_drain_it() {
+    for dispatch in super::rig::POLICIES {
+        let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(1).forward();
+        rig.settle();
+        let device = rig.b[0].clone();
+        (device.tx().keeps, device.tx().room) = (true, 10);
+        let mut handle = rig.handle(0);
+        handle.try_send(&mut rig.burst(0..30)).unwrap();
+        rig.settle();
+        assert_eq!(device.sent().len(), 10, "{dispatch}: stalled");
+        let before = rig.tx().wakeups;
+        (0..10).for_each(|_| handle.reclaim());
+        assert_eq!(rig.tx().wakeups, before, "{dispatch}: nothing has moved");
+        // Room of which the device says nothing.
+        device.tx().room = usize::MAX;
+        (0..3).for_each(|_| handle.reclaim());
+        let direct = dispatch == crate::policy::dispatch::Dispatch::Direct;
+        assert_eq!(device.sent().len(), if direct { 30 } else { 10 }, "{dispatch}");
+        device.make_room(0);
+        rig.settle();
+        device.complete(30);
+        assert_eq!(rig.finish().ledger.transmitted, 30, "{dispatch}");
+    }
+}
+
+/// A device that fails under a producer: the TX worker ends the run.
+#[test]
+fn a_failure_under_a_handle_is_reported_by_the_tx_worker() {
+    for dispatch in super::rig::POLICIES {
+        let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(1).forward();
+        rig.settle();
+        rig.b[0].tx().removed = true;
+        let mut handle = rig.handle(0);
+        assert_eq!(handle.try_send(&mut rig.burst(0..10)), Ok(10), "{dispatch}");
+        rig.try_settle();
+        assert!(rig.is_done(), "{dispatch}");
+        let error = rig.take_error();
+        assert!(matches!(error.error, DeviceError::Removed), "{dispatch}: {error}");
+        let end = rig.finish();
+        assert_eq!(end.drops.get(crate::stats::DropReason::DeviceReset), 10, "{dispatch}");
+    }
+}

@@ -1,0 +1,356 @@
+//! A shared TX queue over a real ring: what a producer does in each state, and what its TX worker
+//! does then.
+
+use super::fake::Queue;
+use super::rig::{POLICIES, Setup, Virtual, burst};
+use crate::driver::{Capabilities, Features};
+use crate::engine::drain::TxDrain;
+use crate::engine::intake::Intake;
+use crate::engine::shared::{Producer, SharedTx, Submit};
+use crate::engine::shell::Shell;
+use crate::engine::stats::PathStats;
+use crate::engine::worker::{Placed, Worker};
+use crate::engine::{Action, TrySendError};
+use crate::limits::{RING_SLOTS_PER_LANE, SEGMENTS_MAX, TX_RING_PACKETS};
+use crate::packet::{Arena, ArenaConfig};
+use crate::plan::FitLimits;
+use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
+use crate::policy::idle::{Idle, Idler};
+use crate::queue::TxQueue;
+use crate::queue::ring::{Put, Release, Reserved, Source};
+use crate::runtime::{Interrupt, Runtime, Wakeup};
+use crate::stats::{DropCounters, QueueId, SubmitSnapshot, TxCounters};
+use crate::time::Clock;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// One queue, its TX worker, and a producer.
+struct Bench {
+    shared: Arc<Shared>,
+    device: Queue,
+    worker: Worker,
+    own: Producer,
+    arena: Arena,
+    runtime: Arc<Virtual>,
+}
+
+type Shared = SharedTx<super::fake::FakeTx>;
+
+impl Bench {
+    fn new(dispatch: Dispatch) -> Self {
+        let arena = Arena::new(ArenaConfig::small()).unwrap();
+        let device = Queue::default();
+        device.tx().room = usize::MAX;
+        let capabilities = Capabilities {
+            tx_segments_max: SEGMENTS_MAX,
+            ..Capabilities::default()
+        };
+        let drops = Arc::<DropCounters>::default();
+        let mut tx = TxQueue::new(
+            device.half(),
+            arena.clone(),
+            Features::NONE,
+            FitLimits::new(&capabilities, None),
+            None,
+            Arc::new(TxCounters::new(QueueId::default())),
+            Arc::clone(&drops),
+        );
+        let runtime = Virtual::new(2);
+        let wakeup = Arc::new(Wakeup::new(runtime.notifier().unwrap()));
+        let interrupt = Interrupt::new(&wakeup);
+        tx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
+        let stats = Arc::<PathStats>::default();
+        let to = Arc::clone(&wakeup);
+        let shared = Arc::new(SharedTx::new(tx, drops, dispatch, TX_RING_PACKETS, to, stats));
+        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, Arc::default());
+        let placed = Placed {
+            part: Box::new(part),
+            tx_queues: Vec::new(),
+        };
+        let over = runtime.notifier().unwrap();
+        let intake = Arc::new(Intake::new(None, 0, vec![Arc::clone(&wakeup)], over));
+        let shell = Shell::new(Idler::new(Idle::Halt, false));
+        let mut bench = Self {
+            worker: Worker::new(vec![placed], wakeup, shell, intake, Arc::default()),
+            own: Submit::enter(&*shared),
+            shared,
+            device,
+            arena,
+            runtime,
+        };
+        bench.sleep();
+        bench
+    }
+
+    fn run(&mut self) -> Action {
+        self.worker.run(self.runtime.now()).unwrap()
+    }
+
+    /// Runs the worker until it sleeps.
+    fn sleep(&mut self) {
+        for _ in 0..100 {
+            if matches!(self.run(), Action::Sleep { .. }) {
+                return;
+            }
+        }
+        panic!("it does not sleep");
+    }
+
+    fn put(&self, numbers: Range<u32>) {
+        let mut packets = burst(&self.arena, numbers);
+        let now = || self.runtime.now();
+        self.shared.put(&self.own, &mut packets, &now).unwrap();
+        assert!(packets.is_empty());
+    }
+
+    /// Puts a packet into the ring, whatever the mode is, and notifies no thread.
+    fn enqueue(&self, number: u32) {
+        let mut packets = burst(&self.arena, [number]);
+        let decide = |_| Decision::Enqueue;
+        let put = self.shared.ring.put(packets.batch(), Source::Application, decide, |_, _| ());
+        assert!(matches!(put, Put::Enqueued { .. }));
+    }
+
+    fn counts(&self) -> SubmitSnapshot {
+        self.shared.stats.snapshot().producers
+    }
+
+    fn state(&self) -> RingState {
+        self.shared.ring.state()
+    }
+}
+
+const STATES: [RingState; 5] = [
+    RingState::Idle,
+    RingState::Busy,
+    RingState::Abdicated,
+    RingState::Stalled,
+    RingState::Gap,
+];
+
+/// The dispatch table, as it is carried out: who drains, and whether the TX worker is notified.
+#[test]
+fn a_producer_does_in_each_state_what_the_table_says() {
+    for dispatch in POLICIES {
+        for state in STATES {
+            for batch in [1, 16] {
+                let name = format!("{dispatch}, {state:?}, {batch}");
+                let mut bench = Bench::new(dispatch);
+                let shared = Arc::clone(&bench.shared);
+                let mut waiting = 1;
+                let (mut role, mut reserved) = (None, None);
+                match state {
+                    RingState::Idle => waiting = 0,
+                    RingState::Gap => {
+                        let consumer = shared.ring.claim(|_| true).unwrap();
+                        let decide = |_| Decision::Enqueue;
+                        reserved = match shared.ring.reserve(1, Source::Application, decide) {
+                            Reserved::Slots(slots) => Some(slots),
+                            Reserved::Nothing(put) => panic!("{put:?}"),
+                        };
+                        assert_eq!(consumer.release(Release::Gap).state, state);
+                    }
+                    state => {
+                        let consumer = shared.ring.claim(|_| true).unwrap();
+                        bench.enqueue(0);
+                        let to = match state {
+                            RingState::Abdicated => Some(Release::Abdicated),
+                            RingState::Stalled => Some(Release::Stalled),
+                            _ => None,
+                        };
+                        match to {
+                            Some(to) => assert_eq!(consumer.release(to).state, state),
+                            None => role = Some(consumer),
+                        }
+                    }
+                }
+                let depth = shared.ring.len() as u32 + batch;
+                let decision = dispatch.decide(state, depth);
+                bench.put(waiting..waiting + batch);
+                let counts = bench.counts();
+                let drained = u64::from(decision == Decision::Drain);
+                assert_eq!((counts.direct, counts.deferred), (drained, 1 - drained), "{name}");
+                let notified = decision == Decision::Notify;
+                assert_eq!(bench.runtime.is_rung(0), notified, "{name}");
+                assert_eq!(counts.wakeups, u64::from(notified), "{name}");
+                let all = (waiting + batch) as usize;
+                let sent = if decision == Decision::Drain { all } else { 0 };
+                assert_eq!(bench.device.sent().len(), sent, "{name}");
+                // Nothing is left behind, and the order is kept.
+                if let Some(slots) = reserved {
+                    let mut packets = burst(&bench.arena, [0]);
+                    assert!(matches!(slots.publish(packets.batch()), Put::Enqueued { .. }));
+                }
+                if let Some(role) = role {
+                    assert_eq!(role.release(Release::Abdicated).state, RingState::Abdicated);
+                }
+                bench.runtime.advance(Duration::from_secs(1));
+                bench.sleep();
+                assert_eq!(bench.device.sent(), (0..waiting + batch).collect::<Vec<_>>(), "{name}");
+                assert_eq!(bench.state(), RingState::Idle, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tx_worker_keeps_the_role_until_it_sleeps_but_not_under_direct() {
+    for dispatch in POLICIES {
+        let mut bench = Bench::new(dispatch);
+        let role = bench.shared.ring.claim(|_| true).unwrap();
+        bench.enqueue(0);
+        assert_eq!(role.release(Release::Abdicated).state, RingState::Abdicated);
+        let keeps = dispatch != Dispatch::Direct;
+        bench.run();
+        assert_eq!(bench.device.sent(), [0], "{dispatch}");
+        let state = if keeps { RingState::Busy } else { RingState::Idle };
+        assert_eq!(bench.state(), state, "{dispatch}");
+        // A producer leaves its packets to a TX worker that is awake, and it finds them.
+        let before = bench.counts().wakeups;
+        bench.put(1..3);
+        assert_eq!(bench.counts().wakeups, before, "{dispatch}");
+        bench.sleep();
+        assert_eq!(bench.device.sent(), [0, 1, 2], "{dispatch}");
+        assert_eq!(bench.state(), RingState::Idle, "{dispatch}");
+    }
+}
+
+/// A producer was preempted between reservation and publication: the TX worker retries by time, and
+/// packets behind the gap keep their place.
+#[test]
+fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
+    for dispatch in POLICIES {
+        let mut bench = Bench::new(dispatch);
+        let shared = Arc::clone(&bench.shared);
+        let consumer = shared.ring.claim(|_| true).unwrap();
+        let decide = |_| Decision::Enqueue;
+        let Reserved::Slots(slots) = shared.ring.reserve(1, Source::Application, decide) else {
+            panic!("there is space");
+        };
+        bench.enqueue(1);
+        assert_eq!(consumer.release(Release::Abdicated).state, RingState::Abdicated);
+        for retry in 0..3 {
+            let Action::Sleep { until: Some(until) } = bench.run() else {
+                panic!("{dispatch}: it sleeps until it retries");
+            };
+            assert_eq!(bench.state(), RingState::Gap, "{dispatch}");
+            let wait = until.since(bench.runtime.now());
+            assert!(wait <= Duration::from_micros(50), "{dispatch}: {wait:?}");
+            if retry == 0 {
+                bench.put(2..3);
+            }
+            bench.runtime.advance(wait);
+            assert!(bench.device.sent().is_empty(), "{dispatch}");
+        }
+        let mut packets = burst(&bench.arena, [0]);
+        assert!(matches!(slots.publish(packets.batch()), Put::Enqueued { .. }));
+        bench.runtime.advance(Duration::from_micros(50));
+        bench.sleep();
+        assert_eq!(bench.device.sent(), [0, 1, 2], "{dispatch}");
+    }
+}
+
+/// 64 slots for each lane are reserved.
+#[test]
+fn applications_that_fill_the_ring_cannot_stop_a_lane() {
+    for lanes in 1..=3 {
+        let bench = Bench::new(Dispatch::Deferred);
+        let of_lanes: Vec<_> = (0..lanes).map(|_| bench.shared.enter_lane()).collect();
+        let now = || bench.runtime.now();
+        let mut taken = 0;
+        let mut put = |own: &Producer| {
+            let mut packets = burst(&bench.arena, 0..8);
+            bench.shared.put(own, &mut packets, &now).unwrap();
+            8 - packets.len()
+        };
+        loop {
+            let accepted = put(&bench.own);
+            taken += accepted;
+            if accepted < 8 {
+                break;
+            }
+        }
+        let reserved = RING_SLOTS_PER_LANE * lanes;
+        assert_eq!(taken, TX_RING_PACKETS - reserved);
+        assert!(!bench.shared.has_space(&bench.own));
+        for lane in &of_lanes {
+            assert!(bench.shared.has_space(lane));
+            assert_eq!((0..8).map(|_| put(lane)).sum::<usize>(), RING_SLOTS_PER_LANE);
+        }
+        assert!(!bench.shared.has_space(&of_lanes[0]));
+        // Without lanes the ring is the applications'.
+        of_lanes.iter().for_each(|lane| bench.shared.leave_lane(lane));
+        assert!(!bench.shared.has_space(&bench.own), "it is full");
+    }
+}
+
+/// Without a wake-up of the TX worker.
+#[test]
+fn a_producer_that_drains_takes_what_others_enqueue_meanwhile() {
+    for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+        let setup = Setup::new([1, 1]).dispatch(dispatch).senders(2);
+        let mut rig = setup.forward();
+        rig.settle();
+        let (mut handle, mut other) = (rig.handle(0), rig.handle(0));
+        let arena = rig.arena();
+        // Another producer comes in the middle of the drain: its packets are drained, too.
+        rig.b[0].tx().meanwhile = Some(Box::new(move || {
+            assert_eq!(other.try_send(&mut burst(&arena, 10..20)), Ok(10));
+        }));
+        assert_eq!(handle.try_send(&mut rig.burst(0..10)), Ok(10));
+        assert_eq!(rig.b[0].sent(), (0..20).collect::<Vec<_>>(), "{dispatch}");
+        let tx = rig.tx();
+        assert_eq!((tx.direct, tx.deferred, tx.wakeups), (1, 1, 0), "{dispatch}");
+        assert_eq!(rig.finish().ledger.transmitted, 20, "{dispatch}");
+        let mut late = burst(handle.arena(), [1]);
+        assert_eq!(handle.try_send(&mut late), Err(TrySendError::Closed));
+    }
+}
+
+/// More than its budget comes in the middle of a drain: the producer abdicates, and the TX worker
+/// goes on.
+#[test]
+fn a_producer_abdicates_after_its_budget() {
+    for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+        let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(2).forward();
+        rig.settle();
+        let (mut handle, mut other) = (rig.handle(0), rig.handle(0));
+        let arena = rig.arena();
+        let more = 300;
+        rig.b[0].tx().meanwhile = Some(Box::new(move || {
+            for from in (1..=more).step_by(50) {
+                assert_eq!(other.try_send(&mut burst(&arena, from..from + 50)), Ok(50));
+            }
+        }));
+        assert_eq!(handle.try_send(&mut rig.burst(0..1)), Ok(1));
+        let sent = rig.b[0].sent().len();
+        assert!((BUDGET..BUDGET + 65).contains(&sent), "{dispatch}: {sent}");
+        let tx = rig.tx();
+        assert_eq!((tx.abdications, tx.wakeups), (1, 1), "{dispatch}");
+        rig.settle();
+        assert_eq!(rig.b[0].sent(), (0..=more).collect::<Vec<_>>(), "{dispatch}");
+        rig.finish();
+    }
+}
+
+/// The driver panics under a producer: the packets are counted, and the TX worker ends the run.
+#[test]
+fn a_panic_of_a_driver_under_a_handle_ends_the_run_with_the_ledger_closed() {
+    for path in [Dispatch::Direct, Dispatch::Adaptive] {
+        let mut rig = Setup::new([1, 1]).dispatch(path).senders(1).forward();
+        rig.settle();
+        let mut handle = rig.handle(0);
+        rig.b[0].tx().panics = true;
+        let mut packets = rig.burst(0..10);
+        let sent = catch_unwind(AssertUnwindSafe(|| handle.try_send(&mut packets)));
+        assert!(sent.is_err(), "{path}");
+        rig.try_settle();
+        assert!(rig.is_done(), "{path}");
+        assert!(rig.take_error().to_string().contains("panicked"), "{path}");
+        assert_eq!(handle.try_send(&mut rig.burst(0..1)), Err(TrySendError::Closed));
+        rig.finish();
+    }
+}

@@ -1,0 +1,59 @@
+//! Parts over workers: laws for all small numbers of queues and CPUs.
+
+use super::{PlannedPart, Queues};
+
+#[test]
+fn each_part_has_one_worker_and_no_tx_queue_one_of_its_lanes() {
+    for ports in 1..=2 {
+        for (a, b) in (1..=9).flat_map(|a| (1..=9).map(move |b| (a, b))) {
+            for cpus in 1..=8 {
+                for bits in 0..8 {
+                    let flag = |bit: u32| bits & (1 << bit) != 0;
+                    let queues = Queues {
+                        counts: [a, b][..ports].to_vec(),
+                        shared: [flag(0), flag(1)][..ports].to_vec(),
+                        per_direction: flag(2),
+                    };
+                    check(&queues, cpus);
+                }
+            }
+        }
+    }
+}
+
+fn check(queues: &Queues, cpus: usize) {
+    let name = format!("{queues:?}, {cpus} CPUs");
+    let workers = queues.place(cpus);
+    assert!(workers.len() <= cpus.max(2), "{name}");
+    assert!(workers.iter().all(|parts| !parts.is_empty()), "{name}");
+    let pairs = *queues.counts.iter().min().unwrap();
+    let ports = queues.counts.len();
+    let lanes = (0..ports).flat_map(|direction| {
+        (0..pairs).map(move |pair| PlannedPart::Lanes { direction, pair })
+    });
+    let shared = (0..ports).filter(|&port| queues.shared[port]);
+    let tx = shared.flat_map(|port| {
+        (0..queues.counts[port]).map(move |queue| PlannedPart::Tx { port, queue })
+    });
+    let mut expected: Vec<_> = lanes.chain(tx).collect();
+    let mut found: Vec<_> = workers.iter().flatten().copied().collect();
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected, "{name}: each part exactly once");
+    for parts in &workers {
+        for &part in parts {
+            let PlannedPart::Tx { port, queue } = part else {
+                continue;
+            };
+            let feeds = PlannedPart::Lanes {
+                direction: ports - 1 - port,
+                pair: queue % pairs,
+            };
+            assert!(!parts.contains(&feeds), "{name}: {part} is beside its lanes");
+        }
+    }
+    // As many workers as there is something for.
+    let groups = if queues.per_direction { pairs * ports } else { pairs };
+    let tx_queues = found.len() - pairs * ports;
+    assert_eq!(workers.len(), (groups + tx_queues).min(cpus.max(2)), "{name}");
+}

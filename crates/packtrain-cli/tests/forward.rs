@@ -516,6 +516,18 @@ fn the_plan_has_a_line_for_each_port_and_one_for_the_workers() {
     }
 }
 
+/// Memory is taken as packets need it, and not by each of the queues at the start.
+#[test]
+fn as_many_queues_as_there_can_be_start_soon() {
+    let began = Instant::now();
+    let source = "null:source,queues=256,count=1000";
+    let ran = packtrain(&["forward", source, "null:queues=256", "--json"]);
+    let lasted = began.elapsed();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_moved(&ran.json(), 1000);
+    assert!(lasted < Duration::from_secs(2), "{lasted:?}");
+}
+
 /// The first stall of a device whose port is drained by a TX worker comes when the process can open
 /// no descriptor any more.
 #[test]

@@ -111,6 +111,9 @@ struct Site {
     parts: Vec<Placed>,
 }
 
+/// The RX halves and the TX halves of a port's queues.
+type Halves<D> = (Vec<<D as Driver>::Rx>, Vec<<D as Driver>::Tx>);
+
 /// Puts a run together, direction by direction.
 pub struct Assembly<'a> {
     plan: &'a Plan,
@@ -168,7 +171,7 @@ impl<'a> Assembly<'a> {
         &self,
         port: usize,
         driver: &mut D,
-    ) -> Result<(Vec<D::Rx>, Vec<D::Tx>), StartError> {
+    ) -> Result<Halves<D>, StartError> {
         let queues = driver.attach(&self.plan.attach[port], self.arena);
         let queues = queues.and_then(|queues| match queues.is_empty() {
             true => Err(DeviceError::Unsupported(format!(

@@ -7,6 +7,7 @@ use super::shared::{Role, SharedTx, drain};
 use super::worker::Part;
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::policy::dispatch::{BUDGET, RingState};
+use crate::queue::TxQueue;
 use crate::queue::ring::{Attended, Drain, Kept, Release, Source, Turn};
 use crate::runtime::{Began, Interrupt};
 use crate::stats::{Counter, DropReason};
@@ -176,7 +177,7 @@ impl<T: TxDescriptors> TxDrain<T> {
         if let Some(error) = consumer.take_error() {
             return Err(error);
         }
-        let in_flight = consumer.queue.as_ref().map_or(0, |queue| queue.in_flight());
+        let in_flight = consumer.queue.as_ref().map_or(0, TxQueue::in_flight);
         self.note(&mut role);
         Ok(match ended {
             Drain::Empty if self.stopped && lanes == 0 && in_flight == 0 => {

@@ -109,7 +109,10 @@ impl TxFlows {
                 Err(TrySendError::Full { .. }) => {
                     poll_fn(
                         |cx| match self.has_space(burst) || self.wait(burst, cx.waker()) {
-                            true => Poll::Ready(self.forget()),
+                            true => {
+                                self.forget();
+                                Poll::Ready(())
+                            }
                             false => Poll::Pending,
                         },
                     )

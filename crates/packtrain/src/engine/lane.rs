@@ -270,8 +270,10 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         let more = self.turns(now, slept);
         // One doorbell for all that the step has sent. Also after a failure: the device is told of
         // the packets that it has taken.
-        let ended = self.tx.iter_mut().map(|path| path.end(now));
-        let ended = ended.fold(Ok(()), |all, one| all.and(one));
+        let mut ended = Ok(());
+        for path in &mut self.tx {
+            ended = ended.and(path.end(now));
+        }
         for lane in &mut self.rx {
             // A TX worker that has ended takes nothing more. Its error ends the run.
             if self.tx[lane.tx].is_closed() {

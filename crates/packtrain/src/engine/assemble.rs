@@ -82,8 +82,8 @@ pub(super) fn memory(plan: &Plan, available: Option<u64>) -> Result<Arena, Start
         StartError::system("map memory for packets")(io::Error::new(
             kind,
             format!(
-                "{queues} queues take {mib} MiB at least: {why}; use fewer queues or smaller rings, \
-                 or allow more memory"
+                "{queues} queues take {mib} MiB at least: {why}; use fewer queues or smaller \
+                 rings, or allow more memory"
             ),
         ))
     };

@@ -130,7 +130,7 @@ impl<T, S> Ring<T, S> {
     /// | decision | idle | busy | abdicated, stalled | gap |
     /// | --- | --- | --- | --- | --- |
     /// | drain | the role, the batch unchanged | enqueued | enqueued, and the role | enqueued |
-    /// | notify | enqueued, abdicated, notify | enqueued, notify | enqueued, notify | enqueued, notify |
+    /// | notify | enqueued, abdicated, notify | enqueued, notify | as busy | as busy |
     /// | enqueue | as notify | enqueued | enqueued | enqueued |
     ///
     /// `count` gets the batch and the number of its oldest items that are accepted. It runs between

@@ -354,7 +354,11 @@ impl<T: TxDescriptors> SharedTx<T> {
             return;
         }
         let may = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
-        if let Some(role) = self.ring.claim(may) {
+        if let Some(mut role) = self.ring.claim(may) {
+            // At once: the queue itself waits for more packets to be complete.
+            if let Some(queue) = &mut role.state().queue {
+                queue.reclaim(now());
+            }
             self.drain(own, role, now);
         }
     }

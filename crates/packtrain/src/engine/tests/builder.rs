@@ -1,10 +1,10 @@
 //! Sessions as their callers describe them: one port or two, handlers, senders, the plan, the end.
 
 use super::fake::Fake;
-use super::rig::{Rig, Setup, Virtual, closed};
+use super::rig::{Rig, Setup, Virtual, arena, closed};
 use crate::driver::{Features, Input};
 use crate::engine::{Action, Forward, Handler, RxId, Session, Settings};
-use crate::packet::{Arena, ArenaConfig, Burst};
+use crate::packet::Burst;
 use crate::plan::{PathKind, PlannedPart};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::Idle;
@@ -19,10 +19,6 @@ fn fake(queues: usize) -> (crate::driver::Port<Fake>, Vec<super::fake::Queue>) {
     let mut port = crate::driver::Port::from(driver);
     port.config.queues = Some(queues);
     (port, ours)
-}
-
-fn arena() -> Arena {
-    Arena::new(ArenaConfig::small()).unwrap()
 }
 
 #[test]

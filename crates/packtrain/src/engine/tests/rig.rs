@@ -190,7 +190,7 @@ impl Setup {
         let builder = Session::between(a, b)
             .handler(handler)
             .settings(self.settings.clone())
-            .arena(Arena::new(ArenaConfig::small()).unwrap())
+            .arena(arena())
             .senders(1, self.senders);
         let builder = match self.packets {
             Some(packets) => builder.packets(packets),
@@ -225,6 +225,16 @@ impl Setup {
         let (builder, queues) = self.builder(handler);
         (builder.start().unwrap(), queues)
     }
+}
+
+/// Memory for all that two full rings and devices hold.
+pub fn arena() -> Arena {
+    Arena::new(ArenaConfig {
+        small_frames: 4096,
+        lines: 8192,
+        ..ArenaConfig::small()
+    })
+    .unwrap()
 }
 
 /// A session, and the workers that the test drives.
@@ -350,6 +360,9 @@ impl Rig {
                 return self.until();
             }
         }
+        for q in self.a.iter().chain(&self.b) { let (r, t) = (q.rx(), q.tx()); eprintln!("rx {} short {} polls {} arms {}| room {} kept {} complete {} hung {} down {} asked {}", r.items.len(), r.short, r.polls, r.arms, t.room, t.kept.len(), t.complete, t.hung, t.link_down, t.asked); }
+        eprintln!("{:?} {:?}", self.session.snapshot().ports[1].tx, self.session.snapshot().ledger);
+        eprintln!("{:?}", self.arena().census());
         panic!("the workers do not come to rest: {:?}", self.said)
     }
 

@@ -182,7 +182,6 @@ mod tests {
     use crate::policy::idle::Idle;
     use crate::port;
     use crate::runtime::{Runtime, System};
-    use crate::time::Clock;
     use rustix::event::{PollFd, PollFlags, poll};
     use std::sync::Arc;
     use std::time::Duration;

@@ -112,7 +112,7 @@ fn a_full_device_costs_no_wake_up_for_each_packet() {
 /// `if_txmit` of OpenBSD, with the ring and its worker.
 #[test]
 fn a_threshold_drains_once_there_are_enough() {
-    let mut rig = with(Dispatch::Threshold(16), 1);
+    let rig = with(Dispatch::Threshold(16), 1);
     let mut handle = rig.handle(0);
     for number in 0..15 {
         assert_eq!(handle.try_send(&mut rig.burst([number])), Ok(1));

@@ -360,9 +360,6 @@ impl Rig {
                 return self.until();
             }
         }
-        for q in self.a.iter().chain(&self.b) { let (r, t) = (q.rx(), q.tx()); eprintln!("rx {} short {} polls {} arms {}| room {} kept {} complete {} hung {} down {} asked {}", r.items.len(), r.short, r.polls, r.arms, t.room, t.kept.len(), t.complete, t.hung, t.link_down, t.asked); }
-        eprintln!("{:?} {:?}", self.session.snapshot().ports[1].tx, self.session.snapshot().ledger);
-        eprintln!("{:?}", self.arena().census());
         panic!("the workers do not come to rest: {:?}", self.said)
     }
 

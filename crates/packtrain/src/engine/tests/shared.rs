@@ -261,7 +261,7 @@ fn applications_that_fill_the_ring_cannot_stop_a_lane() {
         let of_lanes: Vec<_> = (0..lanes).map(|_| bench.shared.enter_lane()).collect();
         let now = || bench.runtime.now();
         let mut taken = 0;
-        let mut put = |own: &Producer| {
+        let put = |own: &Producer| {
             let mut packets = burst(&bench.arena, 0..8);
             bench.shared.put(own, &mut packets, &now).unwrap();
             8 - packets.len()

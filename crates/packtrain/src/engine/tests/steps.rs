@@ -130,6 +130,27 @@ fn without_room_no_more_is_received_than_there_are_places_and_nothing_is_dropped
     }
 }
 
+/// Two workers, each with the lanes that send to the other's TX queues, and devices that take
+/// nothing: they do not wake each other.
+#[test]
+fn workers_that_wait_for_each_others_queues_sleep() {
+    for (path, setup) in Setup::new([2, 2]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.settle();
+        let before = rig.closed().sleeps;
+        for (source, device) in rig.a.iter().zip(&rig.b) {
+            device.tx().room = 0;
+            source.arrive(0..1500);
+        }
+        rig.settle();
+        let sleeps = rig.closed().sleeps - before;
+        assert!(sleeps <= 16, "{path}: {sleeps}");
+        rig.b.iter().for_each(|device| device.make_room(usize::MAX));
+        rig.settle();
+        assert_eq!(rig.finish().ledger.transmitted, 3000, "{path}");
+    }
+}
+
 /// A TAP stays writable while the kernel has no memory: only time can be waited for.
 #[test]
 fn without_memory_in_the_system_a_worker_waits_by_time() {

@@ -127,7 +127,9 @@ pub struct TxState {
 
 impl fmt::Debug for TxState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TxState").field("sent", &self.sent.len()).finish_non_exhaustive()
+        f.debug_struct("TxState")
+            .field("sent", &self.sent.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -375,7 +377,9 @@ impl TxDescriptors for FakeTx {
             let seq = u32::from_be_bytes(bytes[38..42].try_into().unwrap());
             let all: Vec<u8> = packet.segments().flatten().copied().collect();
             let wire_packets = packet.meta().wire_packets;
-            state.tcp.push((port, seq, all[54..].to_vec(), wire_packets));
+            state
+                .tcp
+                .push((port, seq, all[54..].to_vec(), wire_packets));
         } else {
             state.sent.push(number_of(bytes));
         }

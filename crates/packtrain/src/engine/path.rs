@@ -342,6 +342,12 @@ impl<T: TxDescriptors> RingProducer<T> {
     }
 
     fn begin(&mut self) {
+        if self.waits && self.shared.has_space(&self.own) {
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
         if std::mem::take(&mut self.waits) {
             self.shared.forget(&self.own);
         }
@@ -358,7 +364,7 @@ impl<T: TxDescriptors> RingProducer<T> {
 
     fn deregister(&mut self) {
         if !std::mem::replace(&mut self.deregistered, true) {
-            self.begin();
+            self.forget();
             self.shared.leave_lane(&self.own);
         }
     }

@@ -175,16 +175,18 @@ impl<T> SharedTx<T> {
     /// A producer waits for space. True if it may send after all; else `waker` is woken when it
     /// may.
     pub(super) fn wait(&self, own: &Producer, waker: &Waker) -> bool {
-        self.waiters.add(own.id, waker);
+        let is_new = self.waiters.add(own.id, waker);
         if self.ring.wait_for_space(own.source) {
             return true;
         }
         // The producer that released the ring notifies the TX worker, and may have been preempted
-        // before that.
-        if matches!(
+        // before that. Once for each wait: two workers whose lanes wait for each other's TX queues
+        // would else wake each other without end.
+        let waits_for_worker = matches!(
             self.ring.state(),
             RingState::Abdicated | RingState::Gap | RingState::Stalled
-        ) {
+        );
+        if is_new && waits_for_worker {
             self.notify(own);
         }
         false
@@ -359,7 +361,11 @@ impl<T: TxDescriptors> SharedTx<T> {
             return;
         }
         let may = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
-        if let Some(role) = self.ring.claim(may) {
+        if let Some(mut role) = self.ring.claim(may) {
+            // At once: the queue itself waits for more packets to be complete.
+            if let Some(queue) = &mut role.state().queue {
+                queue.reclaim(now());
+            }
             self.drain(own, role, now);
         }
     }

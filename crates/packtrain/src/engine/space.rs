@@ -31,13 +31,17 @@ impl SpaceWaiters {
         list.reserve(more);
     }
 
-    /// Adds producer `id`. It sets WAITERS and rechecks the space after this.
-    pub(super) fn add(&self, id: u64, waker: &Waker) {
+    /// Adds producer `id`. It sets WAITERS and rechecks the space after this. False if it waits
+    /// already, and was not woken since.
+    pub(super) fn add(&self, id: u64, waker: &Waker) -> bool {
         let mut list = self.list();
-        match list.iter_mut().find(|(other, _)| *other == id) {
-            Some((_, known)) => known.clone_from(waker),
-            None => list.push((id, waker.clone())),
+        let known = list.iter_mut().find(|(other, _)| *other == id);
+        if let Some((_, known)) = known {
+            known.clone_from(waker);
+            return false;
         }
+        list.push((id, waker.clone()));
+        true
     }
 
     /// Producer `id` waits no more.

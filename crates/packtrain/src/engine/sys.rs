@@ -271,7 +271,10 @@ mod tests {
             let mut ready = Vec::new();
             let time = Some(Duration::ZERO);
             poll.wait(interests, time, |fd| ready.push(fd)).unwrap();
-            let fds: Vec<_> = wakers[watched].iter().map(|w| w.fd().unwrap().as_raw_fd()).collect();
+            let fds: Vec<_> = wakers[watched]
+                .iter()
+                .map(|w| w.fd().unwrap().as_raw_fd())
+                .collect();
             assert_eq!(ready, fds);
         }
     }

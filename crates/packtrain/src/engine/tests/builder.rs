@@ -1,10 +1,10 @@
 //! Sessions as their callers describe them: one port or two, handlers, senders, the plan, the end.
 
 use super::fake::Fake;
-use super::rig::{Rig, Setup, Virtual, closed};
+use super::rig::{Rig, Setup, Virtual, arena, closed};
 use crate::driver::{Features, Input};
 use crate::engine::{Action, Forward, Handler, RxId, Session, Settings};
-use crate::packet::{Arena, ArenaConfig, Burst};
+use crate::packet::Burst;
 use crate::plan::{PathKind, PlannedPart};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::Idle;
@@ -19,10 +19,6 @@ fn fake(queues: usize) -> (crate::driver::Port<Fake>, Vec<super::fake::Queue>) {
     let mut port = crate::driver::Port::from(driver);
     port.config.queues = Some(queues);
     (port, ours)
-}
-
-fn arena() -> Arena {
-    Arena::new(ArenaConfig::small()).unwrap()
 }
 
 #[test]
@@ -46,7 +42,11 @@ fn one_port_with_a_handler_sends_back_what_the_handler_leaves() {
             rig.a[1].arrive(100..200);
             rig.settle();
             assert_eq!(rig.a[0].sent(), (0..100).collect::<Vec<_>>(), "{dispatch}");
-            assert_eq!(rig.a[1].sent(), (100..200).collect::<Vec<_>>(), "{dispatch}");
+            assert_eq!(
+                rig.a[1].sent(),
+                (100..200).collect::<Vec<_>>(),
+                "{dispatch}"
+            );
             if let Some(mut handle) = handle {
                 handle.try_send(&mut rig.burst(0..5)).unwrap();
                 rig.settle();
@@ -69,7 +69,10 @@ fn one_port_without_a_handler_delivers() {
     rig.settle();
     assert!(rig.is_done(), "after so many packets");
     let ledger = rig.finish().ledger;
-    assert_eq!((ledger.received, ledger.delivered, ledger.transmitted), (50, 50, 0));
+    assert_eq!(
+        (ledger.received, ledger.delivered, ledger.transmitted),
+        (50, 50, 0)
+    );
 }
 
 /// Notes where its packets come from.
@@ -101,7 +104,11 @@ fn each_rx_queue_has_a_handler_of_its_own() {
     notes.sort_unstable();
     let id = |port, queue| RxId { port, queue };
     let ids = [id(0, 0), id(0, 1), id(1, 0), id(1, 1), id(1, 2)];
-    let expected: Vec<_> = ids.into_iter().zip(1..).map(|(id, n)| (id, id, n)).collect();
+    let expected: Vec<_> = ids
+        .into_iter()
+        .zip(1..)
+        .map(|(id, n)| (id, id, n))
+        .collect();
     assert_eq!(notes, expected);
 }
 
@@ -120,7 +127,11 @@ fn the_plan_says_which_paths_are_shared_and_why() {
             assert!(why.contains("one RX worker"), "{why}");
         }
     }
-    for dispatch in [Dispatch::Deferred, Dispatch::Abdicate, Dispatch::Threshold(4)] {
+    for dispatch in [
+        Dispatch::Deferred,
+        Dispatch::Abdicate,
+        Dispatch::Threshold(4),
+    ] {
         for (kind, why) in kinds(&setup.clone().dispatch(dispatch)) {
             assert_eq!(kind, PathKind::Shared);
             assert!(why.contains("TX worker drains"), "{why}");
@@ -156,7 +167,10 @@ fn the_workers_are_those_of_the_plan() {
         assert_eq!(plan.workers.len(), cpus.clamp(2, 6));
         for queue in 0..2 {
             let tx = PlannedPart::Tx { port: 1, queue };
-            let lane = PlannedPart::Lanes { direction: 0, pair: queue };
+            let lane = PlannedPart::Lanes {
+                direction: 0,
+                pair: queue,
+            };
             let of = |part| plan.workers.iter().position(|parts| parts.contains(&part));
             assert_ne!(of(tx).unwrap(), of(lane).unwrap(), "{cpus} CPUs");
         }

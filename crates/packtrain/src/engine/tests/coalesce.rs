@@ -61,7 +61,10 @@ fn trains_are_merged_across_bursts_and_never_slept_on() {
     assert_eq!(sizes(&rig.b[0]), [63, 37]);
     assert_stream(&rig.b[0], 7, 100);
     let coalesce = rig.finish().ports[0].rx_batches[0].coalesce.clone();
-    assert_eq!((coalesce.count(), coalesce.sum(), coalesce.max()), (2, 100, 63));
+    assert_eq!(
+        (coalesce.count(), coalesce.sum(), coalesce.max()),
+        (2, 100, 63)
+    );
 }
 
 /// While the queue is never found empty, a packet goes on once it is old and was not continued
@@ -220,8 +223,14 @@ fn the_hash_of_a_device_neither_splits_a_flow_nor_reorders_it() {
         ("none", None),
         ("of the flow", Some(|segment| u32::from(segment.port))),
         ("the same for all flows", Some(|_| 0xFFFF_FFFF)),
-        ("another for each packet", Some(|segment| segment.seq.wrapping_mul(0x9E37_79B9))),
-        ("now and then none", Some(|segment| u32::from(segment.id % 3) * 0x1234_5678)),
+        (
+            "another for each packet",
+            Some(|segment| segment.seq.wrapping_mul(0x9E37_79B9)),
+        ),
+        (
+            "now and then none",
+            Some(|segment| u32::from(segment.id % 3) * 0x1234_5678),
+        ),
     ];
     for mode in [Coalesce::Hash, Coalesce::Sorted, Coalesce::Auto] {
         for (what, hash) in hashes {

@@ -31,9 +31,17 @@ fn what_a_pause_holds_back_goes_out_when_it_is_over() {
             rig.advance(Duration::from_millis(300));
         }
         assert_eq!(rig.a[0].rx().polls, polls, "{path}: not polled");
-        assert_eq!((device.sent().len(), device.tx().asked), (10, asked), "{path}");
+        assert_eq!(
+            (device.sent().len(), device.tx().asked),
+            (10, asked),
+            "{path}"
+        );
         let tx = rig.tx();
-        assert_eq!((tx.stalls, tx.stall_flush, tx.restarts), (1, 1, 0), "{path}");
+        assert_eq!(
+            (tx.stalls, tx.stall_flush, tx.restarts),
+            (1, 1, 0),
+            "{path}"
+        );
         let held = rig.closed().ledger.held as usize;
         let ring = if is_owned(&path) { 0 } else { TX_RING_PACKETS };
         assert!(held >= ring && held <= ring + 128, "{path}: {held}");
@@ -123,7 +131,11 @@ fn a_stop_overrides_a_pause() {
             rig.settle();
             assert!(rig.is_done() && rig.now() == stopped, "{path}, {keeps}");
             let end = rig.finish();
-            assert_eq!((end.ledger.transmitted, end.ledger.dropped), (50, 0), "{path}");
+            assert_eq!(
+                (end.ledger.transmitted, end.ledger.dropped),
+                (50, 0),
+                "{path}"
+            );
         }
     }
 }
@@ -146,7 +158,11 @@ fn a_command_is_carried_out_while_a_producer_drains() {
         rig.settle();
         handle.try_send(&mut rig.burst(5..10)).unwrap();
         rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..5).collect::<Vec<_>>(), "{path}: paused");
+        assert_eq!(
+            rig.b[0].sent(),
+            (0..5).collect::<Vec<_>>(),
+            "{path}: paused"
+        );
         rig.command(TO_B, Command::Resume).unwrap();
         rig.settle();
         assert_eq!(rig.b[0].sent(), (0..10).collect::<Vec<_>>(), "{path}");
@@ -170,9 +186,17 @@ fn a_command_is_answered_with_what_came_of_it() {
         let cannot = |done| Err(CommandError::Unsupported { done });
         assert_eq!(rig.command(of(1), Command::Reset), cannot(0), "{path}");
         assert_eq!(rig.command(TO_B, Command::Reset), cannot(2), "{path}");
-        assert_eq!(rig.command(TxQueues::Port(0), Command::Reset), cannot(0), "{path}");
+        assert_eq!(
+            rig.command(TxQueues::Port(0), Command::Reset),
+            cannot(0),
+            "{path}"
+        );
         for what in [Command::Pause, Command::Resume, Command::Reset] {
-            assert_eq!(rig.command(of(3), what), Err(CommandError::NoSuchQueue), "{path}");
+            assert_eq!(
+                rig.command(of(3), what),
+                Err(CommandError::NoSuchQueue),
+                "{path}"
+            );
         }
         let resets: Vec<_> = rig.b.iter().map(|queue| queue.tx().resets).collect();
         assert_eq!(resets, [2, 0, 1], "{path}");
@@ -194,7 +218,10 @@ fn a_reset_that_fails_ends_the_run() {
         let sent = rig.session.control().send(TO_B, Command::Reset).unwrap();
         rig.try_settle();
         let error = rig.take_error();
-        assert!(matches!(error.error, DeviceError::Removed), "{path}: {error}");
+        assert!(
+            matches!(error.error, DeviceError::Removed),
+            "{path}: {error}"
+        );
         assert_eq!(error.port, Some(1), "{path}");
         rig.workers.clear();
         assert_eq!(sent.wait(), Err(CommandError::Ended { done: 0 }), "{path}");

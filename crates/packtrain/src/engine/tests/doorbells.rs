@@ -28,15 +28,26 @@ fn a_step_rings_once_for_all_its_bursts() {
             _ => vec![40],
         };
         assert_eq!(rings(&rig.b[0]), (expected, 0), "{path}");
-        assert_eq!(rings(&rig.a[0]), (vec![1], 0), "{path}: the other direction");
+        assert_eq!(
+            rings(&rig.a[0]),
+            (vec![1], 0),
+            "{path}: the other direction"
+        );
         let before = rings(&rig.b[0]).0.len();
         for (index, queue) in (0u32..).zip(&rig.a) {
             queue.arrive((10..58).map(|n| index << 20 | n));
         }
         rig.settle();
         let (all, untold) = rings(&rig.b[0]);
-        assert_eq!((all[before..].iter().sum::<usize>(), untold), (4 * 48, 0), "{path}");
-        assert!(all.iter().all(|&told| told <= TX_DOORBELL_DESCRIPTORS_MAX), "{path}: {all:?}");
+        assert_eq!(
+            (all[before..].iter().sum::<usize>(), untold),
+            (4 * 48, 0),
+            "{path}"
+        );
+        assert!(
+            all.iter().all(|&told| told <= TX_DOORBELL_DESCRIPTORS_MAX),
+            "{path}: {all:?}"
+        );
         assert_eq!(rig.tx().doorbells, all.len() as u64, "{path}");
         rig.finish();
     }

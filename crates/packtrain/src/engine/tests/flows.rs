@@ -341,4 +341,3 @@ fn who_waits_is_known_to_every_queue_also_where_one_has_space() {
     world.settle();
     assert_eq!(world.closed().ledger.held, 0);
 }
-

@@ -15,7 +15,10 @@ use std::time::Duration;
 const SLOTS: usize = TX_RING_PACKETS - RING_SLOTS_PER_LANE;
 
 fn with(dispatch: Dispatch, senders: usize) -> Rig {
-    let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(senders).forward();
+    let mut rig = Setup::new([1, 1])
+        .dispatch(dispatch)
+        .senders(senders)
+        .forward();
     rig.settle();
     rig
 }
@@ -60,7 +63,11 @@ fn direct_dispatch_wakes_no_worker_and_deferred_dispatch_one_for_each_packet() {
             rig.settle();
         }
         let (after, tx) = (rig.closed(), rig.tx());
-        let expected = if drains(dispatch) { (500, 0, 0) } else { (0, 500, 500) };
+        let expected = if drains(dispatch) {
+            (500, 0, 0)
+        } else {
+            (0, 500, 500)
+        };
         assert_eq!((tx.direct, tx.deferred, tx.wakeups), expected, "{dispatch}");
         if drains(dispatch) {
             assert_eq!(after.workers, before.workers, "{dispatch}: not one step");
@@ -77,7 +84,9 @@ fn many_batches_before_the_tx_worker_runs_cost_one_wake_up() {
         let mut rig = with(dispatch, 2);
         let mut handles = [rig.handle(0), rig.handle(0)];
         for number in 0..40 {
-            handles[number as usize % 2].try_send(&mut rig.burst([number])).unwrap();
+            handles[number as usize % 2]
+                .try_send(&mut rig.burst([number]))
+                .unwrap();
         }
         let most = if drains(dispatch) { 0 } else { 1 };
         assert_eq!(rig.tx().wakeups, most, "{dispatch}");
@@ -112,7 +121,7 @@ fn a_full_device_costs_no_wake_up_for_each_packet() {
 /// `if_txmit` of OpenBSD, with the ring and its worker.
 #[test]
 fn a_threshold_drains_once_there_are_enough() {
-    let mut rig = with(Dispatch::Threshold(16), 1);
+    let rig = with(Dispatch::Threshold(16), 1);
     let mut handle = rig.handle(0);
     for number in 0..15 {
         assert_eq!(handle.try_send(&mut rig.burst([number])), Ok(1));
@@ -123,7 +132,10 @@ fn a_threshold_drains_once_there_are_enough() {
     assert_eq!(handle.try_send(&mut rig.burst([15])), Ok(1));
     assert_eq!(rig.b[0].sent(), (0..16).collect::<Vec<_>>());
     let end = rig.finish();
-    assert_eq!((end.ports[1].tx[0].direct, end.ports[1].tx[0].wakeups), (1, 1));
+    assert_eq!(
+        (end.ports[1].tx[0].direct, end.ports[1].tx[0].wakeups),
+        (1, 1)
+    );
     let drain: Vec<_> = end.ports[1].tx_batches[0].drain.buckets().collect();
     assert_eq!(drain, [(16, 1)], "one drain with all of them");
 }
@@ -135,14 +147,23 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
         let mut handle = rig.handle(0);
         rig.b[0].tx().room = 0;
         let mut count = fill(&rig, &mut handle, 0);
-        assert!(count as usize >= SLOTS, "{dispatch}: every slot is used: {count}");
+        assert!(
+            count as usize >= SLOTS,
+            "{dispatch}: every slot is used: {count}"
+        );
         let ledger = rig.closed().ledger;
-        assert_eq!((ledger.generated, ledger.held), (count.into(), count.into()));
+        assert_eq!(
+            (ledger.generated, ledger.held),
+            (count.into(), count.into())
+        );
         assert!(rig.tx().ring_full > 0, "{dispatch}");
         count = fill_all(&mut rig, &mut handle, count);
         let mut more = rig.burst(count..count + 3);
         let waits = handle.send_blocking(&mut more, Duration::from_millis(1));
-        assert_eq!((waits, more.len()), (Err(SendError::TimedOut { accepted: 0 }), 3));
+        assert_eq!(
+            (waits, more.len()),
+            (Err(SendError::TimedOut { accepted: 0 }), 3)
+        );
         let (woken, waker) = Woken::new();
         let mut cx = Context::from_waker(&waker);
         assert!(handle.poll_ready(&mut cx).is_pending());
@@ -157,7 +178,11 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
         count += 3;
         rig.settle();
         assert!(handle.poll_ready(&mut cx).is_ready());
-        assert_eq!(rig.b[0].sent(), (0..count).collect::<Vec<_>>(), "{dispatch}");
+        assert_eq!(
+            rig.b[0].sent(),
+            (0..count).collect::<Vec<_>>(),
+            "{dispatch}"
+        );
 
         // A future that is dropped leaves the packets where they were.
         rig.b[0].tx().room = 0;
@@ -204,7 +229,11 @@ fn an_empty_burst_is_not_counted() {
             assert_eq!(handle.try_send(&mut Burst::new()), Ok(0));
         }
         let tx = rig.tx();
-        assert_eq!((tx.direct, tx.deferred, tx.packets), (0, 0, 0), "{dispatch}");
+        assert_eq!(
+            (tx.direct, tx.deferred, tx.packets),
+            (0, 0, 0),
+            "{dispatch}"
+        );
     }
 }
 
@@ -243,11 +272,17 @@ fn a_stalled_ring_is_restarted_by_a_producer_only_under_direct() {
         rig.b[0].tx().room = usize::MAX;
         let asked = rig.b[0].tx().asked;
         for (index, next) in [10, 15, 20, 25].into_iter().enumerate() {
-            handles[index % 2].try_send(&mut rig.burst(next..next + 5)).unwrap();
+            handles[index % 2]
+                .try_send(&mut rig.burst(next..next + 5))
+                .unwrap();
         }
         let direct = dispatch == Dispatch::Direct;
         assert_eq!(rig.b[0].tx().asked > asked, direct, "{dispatch}");
-        assert_eq!(rig.b[0].sent().len(), if direct { 30 } else { 3 }, "{dispatch}");
+        assert_eq!(
+            rig.b[0].sent().len(),
+            if direct { 30 } else { 3 },
+            "{dispatch}"
+        );
         rig.b[0].make_room(0);
         rig.settle();
         assert_eq!(rig.b[0].sent(), (0..30).collect::<Vec<_>>(), "{dispatch}");
@@ -265,7 +300,10 @@ fn a_lane_waits_for_space_like_any_producer() {
         rig.a[0].arrive(0..1500);
         rig.settle();
         let polls = rig.a[0].rx().polls;
-        assert!(rig.b[0].sent().is_empty() && !rig.a[0].rx().items.is_empty(), "{dispatch}");
+        assert!(
+            rig.b[0].sent().is_empty() && !rig.a[0].rx().items.is_empty(),
+            "{dispatch}"
+        );
         // The device says nothing of its room; the application finds it under `direct`, and else
         // the TX worker after a while.
         rig.b[0].tx().room = usize::MAX;
@@ -339,7 +377,11 @@ fn order_and_conservation_under_every_policy() {
             }
             let end = rig.finish();
             let generated = u64::from(producers * EACH);
-            assert_eq!((end.ledger.generated, end.ledger.dropped), (generated, 0), "{name}");
+            assert_eq!(
+                (end.ledger.generated, end.ledger.dropped),
+                (generated, 0),
+                "{name}"
+            );
             let tx = end.ports[1].tx[0];
             assert_eq!(tx.missed_wakeups, 0, "{name}");
             // The lane's batches are there, too.

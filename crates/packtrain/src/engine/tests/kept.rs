@@ -26,14 +26,21 @@ fn packets_in_a_hung_device_are_found_within_two_seconds_and_sent_again() {
         (device.tx().keeps, device.tx().forgets, device.tx().hung) = (true, true, true);
         send(&mut rig, setup.senders > 0, 0..3);
         let took = rig.pass_until(|_| device.tx().resets > 0);
-        assert!(took >= TX_HUNG_AFTER && took <= 2 * TX_HUNG_AFTER, "{path}: {took:?}");
+        assert!(
+            took >= TX_HUNG_AFTER && took <= 2 * TX_HUNG_AFTER,
+            "{path}: {took:?}"
+        );
         let tx = rig.tx();
         assert_eq!((tx.hangs, tx.resets, tx.taken_back), (1, 1, 3), "{path}");
         device.complete(usize::MAX);
         rig.pass_until(|_| device.tx().kept.is_empty());
         assert_eq!(device.sent(), [0, 1, 2], "{path}");
         let end = rig.finish();
-        assert_eq!((end.ledger.transmitted, end.ports[1].tx[0].missed_wakeups), (3, 0), "{path}");
+        assert_eq!(
+            (end.ledger.transmitted, end.ports[1].tx[0].missed_wakeups),
+            (3, 0),
+            "{path}"
+        );
     }
 }
 
@@ -50,7 +57,10 @@ fn what_a_device_has_completed_is_collected_without_a_wake_up() {
         let before = rig.tx().wakeups;
         device.complete(3);
         let took = rig.pass_until(|_| device.tx().kept.is_empty());
-        assert!(took <= Duration::from_secs(1) + TX_POLL_AFTER, "{path}: {took:?}");
+        assert!(
+            took <= Duration::from_secs(1) + TX_POLL_AFTER,
+            "{path}: {took:?}"
+        );
         assert_eq!(rig.tx().wakeups, before, "{path}");
         assert_eq!(rig.tx().missed_wakeups, 0, "{path}");
         rig.finish();
@@ -79,7 +89,11 @@ fn an_application_that_sends_wakes_no_worker_for_completions() {
             handle.reclaim();
             assert!(device.tx().kept.is_empty(), "{dispatch}");
             let tx = rig.tx();
-            assert_eq!((tx.direct, tx.deferred, tx.wakeups), (2000, 0, 0), "{dispatch}");
+            assert_eq!(
+                (tx.direct, tx.deferred, tx.wakeups),
+                (2000, 0, 0),
+                "{dispatch}"
+            );
             assert_eq!(rig.closed().workers, before, "{dispatch}: not one step");
         }
         assert_eq!(device.sent(), (0..2000).collect::<Vec<_>>(), "{dispatch}");
@@ -107,7 +121,11 @@ fn reclaim_restarts_a_stalled_ring_where_producers_drain_it() {
         device.tx().room = usize::MAX;
         (0..3).for_each(|_| handle.reclaim());
         let direct = dispatch == crate::policy::dispatch::Dispatch::Direct;
-        assert_eq!(device.sent().len(), if direct { 30 } else { 10 }, "{dispatch}");
+        assert_eq!(
+            device.sent().len(),
+            if direct { 30 } else { 10 },
+            "{dispatch}"
+        );
         device.make_room(0);
         rig.settle();
         device.complete(30);
@@ -127,8 +145,15 @@ fn a_failure_under_a_handle_is_reported_by_the_tx_worker() {
         rig.try_settle();
         assert!(rig.is_done(), "{dispatch}");
         let error = rig.take_error();
-        assert!(matches!(error.error, DeviceError::Removed), "{dispatch}: {error}");
+        assert!(
+            matches!(error.error, DeviceError::Removed),
+            "{dispatch}: {error}"
+        );
         let end = rig.finish();
-        assert_eq!(end.drops.get(crate::stats::DropReason::DeviceReset), 10, "{dispatch}");
+        assert_eq!(
+            end.drops.get(crate::stats::DropReason::DeviceReset),
+            10,
+            "{dispatch}"
+        );
     }
 }

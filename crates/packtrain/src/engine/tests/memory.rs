@@ -1,10 +1,10 @@
 //! How much memory a run asks for.
 
+use crate::driver::{Capabilities, PortConfig};
 use crate::engine::arena_config;
 use crate::limits::RX_HELD_LARGE_MAX;
 use crate::packet::ArenaConfig;
 use crate::plan::{Plan, Side, plan};
-use crate::driver::{Capabilities, PortConfig};
 use crate::port::sim::RING_MAX;
 
 const MIB: u64 = 1 << 20;

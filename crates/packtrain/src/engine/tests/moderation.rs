@@ -82,7 +82,9 @@ fn passed(world: &mut Rig, arrivals: &[u64]) -> Vec<u64> {
     let mut arrivals = arrivals.iter().copied().enumerate().peekable();
     loop {
         let arrival = arrivals.peek().map(|&(_, at)| at);
-        let timer = sleep.until.map(|until| until.since(us(0)).as_micros() as u64);
+        let timer = sleep
+            .until
+            .map(|until| until.since(us(0)).as_micros() as u64);
         let wakes = sleep.waits_for_a.then_some(arrival).flatten();
         let Some(now) = timer.into_iter().chain(wakes).min() else {
             assert_eq!(arrival, None, "nothing is waited for");

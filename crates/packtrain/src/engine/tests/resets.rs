@@ -24,7 +24,10 @@ impl Sender {
         let queue = random.below(QUEUES as u64) as usize;
         let (handle, flow, next) = &mut self.queues[queue];
         let many = (random.below(40) as u32 + 1).min(EACH - *next);
-        let mut packets = burst(handle.arena(), (*next..*next + many).map(|n| *flow << 20 | n));
+        let mut packets = burst(
+            handle.arena(),
+            (*next..*next + many).map(|n| *flow << 20 | n),
+        );
         let before = packets.len();
         match handle.try_send(&mut packets) {
             Ok(_) | Err(TrySendError::Full { .. }) => {}
@@ -85,7 +88,10 @@ fn check(queue: &Queue, name: &str) {
         assert!(sent.is_sorted(), "{name}: flow {flow} is out of order");
         packets.sort_unstable();
         let numbers = packets.iter().map(|(number, _)| *number);
-        assert!(numbers.eq(0..EACH), "{name}: flow {flow}: twice or not at all");
+        assert!(
+            numbers.eq(0..EACH),
+            "{name}: flow {flow}: twice or not at all"
+        );
     }
 }
 
@@ -101,7 +107,13 @@ fn run(name: &str, setup: &Setup, producers: u32, seed: u64) {
     let mut senders: Vec<_> = (0..producers)
         .map(|producer| Sender {
             queues: (0..QUEUES)
-                .map(|queue| (rig.handle(queue), producer * QUEUES as u32 + queue as u32, 0))
+                .map(|queue| {
+                    (
+                        rig.handle(queue),
+                        producer * QUEUES as u32 + queue as u32,
+                        0,
+                    )
+                })
                 .collect(),
         })
         .collect();
@@ -109,13 +121,21 @@ fn run(name: &str, setup: &Setup, producers: u32, seed: u64) {
         let flow = LANES_FLOW + index as u32;
         ingress.arrive((0..EACH).map(|n| flow << 20 | n));
     }
-    senders.iter_mut().for_each(|sender| sender.send(&mut random));
+    senders
+        .iter_mut()
+        .for_each(|sender| sender.send(&mut random));
     // The watchdog finds both devices hung.
     let devices = rig.b.clone();
     rig.settle();
     let took = rig.pass_until(|_| devices.iter().all(|queue| queue.tx().resets > 0));
-    assert!(took >= TX_HUNG_AFTER && took <= 2 * TX_HUNG_AFTER, "{name}: {took:?}");
-    assert!(rig.closed().ports[1].tx_total().hangs >= QUEUES as u64, "{name}");
+    assert!(
+        took >= TX_HUNG_AFTER && took <= 2 * TX_HUNG_AFTER,
+        "{name}: {took:?}"
+    );
+    assert!(
+        rig.closed().ports[1].tx_total().hangs >= QUEUES as u64,
+        "{name}"
+    );
     let all = TxQueues::Port(1);
     let mut resets = 0;
     for what in [Command::Reset, Command::Pause] {
@@ -138,7 +158,9 @@ fn run(name: &str, setup: &Setup, producers: u32, seed: u64) {
                     let worker = random.below(rig.workers.len() as u64) as usize;
                     assert_ne!(rig.run(worker), Action::Done, "{name}");
                 }
-                _ => senders.iter_mut().for_each(|sender| sender.send(&mut random)),
+                _ => senders
+                    .iter_mut()
+                    .for_each(|sender| sender.send(&mut random)),
             }
         }
         resets += command(&mut rig, &mut random);
@@ -154,25 +176,45 @@ fn run(name: &str, setup: &Setup, producers: u32, seed: u64) {
     let end = rig.finish();
     let tx = end.ports[1].tx_total();
     let by_device: u64 = devices.iter().map(|queue| queue.tx().resets).sum();
-    assert!(tx.resets >= resets as u64 && tx.resets == by_device, "{name}");
+    assert!(
+        tx.resets >= resets as u64 && tx.resets == by_device,
+        "{name}"
+    );
     assert!(tx.taken_back > 0, "{name}");
     devices.iter().for_each(|queue| check(queue, &name));
     let sum = |of: fn(&Queue) -> usize| devices.iter().map(of).sum::<usize>() as u64;
     let (sent, refused) = (sum(|q| q.tx().sent.len()), sum(|q| q.tx().refused.len()));
     let generated = u64::from(producers * EACH) * QUEUES as u64;
     assert_eq!(end.ledger.generated, generated, "{name}");
-    assert_eq!(end.ledger.received, u64::from(EACH) * QUEUES as u64, "{name}");
-    assert_eq!((end.ledger.transmitted, end.ledger.dropped), (sent, refused), "{name}");
+    assert_eq!(
+        end.ledger.received,
+        u64::from(EACH) * QUEUES as u64,
+        "{name}"
+    );
+    assert_eq!(
+        (end.ledger.transmitted, end.ledger.dropped),
+        (sent, refused),
+        "{name}"
+    );
     assert_eq!(end.drops.get(DropReason::LinkDown), refused, "{name}");
 }
 
 #[test]
 fn flows_keep_their_order_through_stops_restarts_and_resets() {
-    for (index, (path, mut setup)) in Setup::new([QUEUES; 2]).on_every_path().into_iter().enumerate() {
+    for (index, (path, mut setup)) in Setup::new([QUEUES; 2])
+        .on_every_path()
+        .into_iter()
+        .enumerate()
+    {
         let producers = if setup.senders > 0 { 2 } else { 0 };
         for cpus in [2, 4] {
             setup.cpus = cpus;
-            run(&path, &setup, producers, 0x4e5e_7000 + (index * 8 + cpus) as u64);
+            run(
+                &path,
+                &setup,
+                producers,
+                0x4e5e_7000 + (index * 8 + cpus) as u64,
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::driver::{Features, Input, Port, PortConfig};
 use crate::engine::control::{CommandError, TxQueues};
 use crate::engine::{
     Action, Builder, Command, Forward, Handler, PortSnapshot, RunError, RxId, Session, Settings,
-    Snapshot, StartError, TxHandle, Two, Worker,
+    Snapshot, StartError, Two, TxHandle, Worker,
 };
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{Arena, ArenaConfig, Burst};
@@ -87,7 +87,9 @@ impl Virtual {
 
     /// Whether the notifier of a worker was called and not cleared since.
     pub fn is_rung(&self, index: usize) -> bool {
-        self.notifiers.lock().unwrap()[index].rung.load(Ordering::Acquire)
+        self.notifiers.lock().unwrap()[index]
+            .rung
+            .load(Ordering::Acquire)
     }
 }
 
@@ -108,6 +110,9 @@ impl Runtime for Virtual {
         self.machine
     }
 }
+
+/// A session between two fake devices, described and not started.
+pub type BetweenFakes<H> = Builder<Two<Fake, Fake>, H>;
 
 /// What a test assembles: two ports, a and b, with a session between them.
 #[derive(Clone, Debug)]
@@ -146,7 +151,9 @@ impl Setup {
 
     /// A ring in front of each TX queue.
     pub fn shared(mut self, dispatch: Dispatch) -> Self {
-        self.config.iter_mut().for_each(|port| port.work.shared = true);
+        self.config
+            .iter_mut()
+            .for_each(|port| port.work.shared = true);
         self.dispatch(dispatch)
     }
 
@@ -160,13 +167,18 @@ impl Setup {
     /// application senders.
     pub fn on_every_path(&self) -> Vec<(String, Self)> {
         let owned = [Dispatch::Direct, Dispatch::Adaptive].map(|dispatch| {
-            (format!("{dispatch}, owned"), self.clone().dispatch(dispatch))
+            (
+                format!("{dispatch}, owned"),
+                self.clone().dispatch(dispatch),
+            )
         });
-        let shared = POLICIES.map(|dispatch| {
-            (format!("{dispatch}, shared"), self.clone().shared(dispatch))
-        });
+        let shared =
+            POLICIES.map(|dispatch| (format!("{dispatch}, shared"), self.clone().shared(dispatch)));
         let sent = POLICIES.map(|dispatch| {
-            (format!("{dispatch}, senders"), self.clone().dispatch(dispatch).senders(1))
+            (
+                format!("{dispatch}, senders"),
+                self.clone().dispatch(dispatch).senders(1),
+            )
         });
         owned.into_iter().chain(shared).chain(sent).collect()
     }
@@ -174,7 +186,7 @@ impl Setup {
     pub fn builder<H: Handler + 'static>(
         &self,
         handler: impl FnMut(RxId) -> H + 'static,
-    ) -> (Builder<Two<Fake, Fake>, H>, [Vec<Queue>; 2]) {
+    ) -> (BetweenFakes<H>, [Vec<Queue>; 2]) {
         let port = |port: usize| {
             let [rx, tx] = self.offloads[port];
             let name = ["a", "b"][port];
@@ -190,7 +202,7 @@ impl Setup {
         let builder = Session::between(a, b)
             .handler(handler)
             .settings(self.settings.clone())
-            .arena(Arena::new(ArenaConfig::small()).unwrap())
+            .arena(arena())
             .senders(1, self.senders);
         let builder = match self.packets {
             Some(packets) => builder.packets(packets),
@@ -225,6 +237,16 @@ impl Setup {
         let (builder, queues) = self.builder(handler);
         (builder.start().unwrap(), queues)
     }
+}
+
+/// Memory for all that two full rings and devices hold.
+pub fn arena() -> Arena {
+    Arena::new(ArenaConfig {
+        small_frames: 4096,
+        lines: 8192,
+        ..ArenaConfig::small()
+    })
+    .unwrap()
 }
 
 /// A session, and the workers that the test drives.
@@ -309,7 +331,9 @@ impl Rig {
             Action::Step | Action::Spin | Action::Yield => true,
             Action::Sleep { until } => {
                 let woken = self.ready(index);
-                woken.iter().for_each(|&fd| self.workers[index].woken_by(fd));
+                woken
+                    .iter()
+                    .for_each(|&fd| self.workers[index].woken_by(fd));
                 let due = until.is_some_and(|until| until <= self.now());
                 due || !woken.is_empty() || self.runtime.is_rung(index)
             }
@@ -420,7 +444,8 @@ impl Rig {
         // From another thread: a command that is never carried out ends the test.
         let (tell, told) = channel();
         thread::spawn(move || tell.send(ticket.wait()));
-        told.recv_timeout(PATIENCE).expect("the command is carried out")
+        told.recv_timeout(PATIENCE)
+            .expect("the command is carried out")
     }
 }
 
@@ -436,7 +461,9 @@ fn assert_batches(port: &PortSnapshot) {
         let poll = &batches.poll;
         assert_eq!(poll.sum(), rx.packets + rx.bad_packets);
         assert!(poll.count() <= rx.polls && poll.max() <= BURST_PACKETS_MAX as u64);
-        let flushes = rx.values().filter(|(name, _)| name.starts_with("gro_flush"));
+        let flushes = rx
+            .values()
+            .filter(|(name, _)| name.starts_with("gro_flush"));
         let flushed: u64 = flushes.map(|(_, count)| count).sum();
         assert_eq!(batches.coalesce.count(), flushed);
         let alone = flushed - rx.gro_packets;
@@ -450,14 +477,20 @@ fn assert_batches(port: &PortSnapshot) {
 
 pub fn burst(arena: &Arena, numbers: impl IntoIterator<Item = u32>) -> Burst {
     let mut burst = Burst::new();
-    for packet in numbers.into_iter().map_while(|number| numbered(arena, number)) {
+    for packet in numbers
+        .into_iter()
+        .map_while(|number| numbered(arena, number))
+    {
         burst.push(packet).unwrap();
     }
     burst
 }
 
 pub fn numbers(burst: &Burst) -> Vec<u32> {
-    burst.iter().map(|packet| number_of(packet.first())).collect()
+    burst
+        .iter()
+        .map(|packet| number_of(packet.first()))
+        .collect()
 }
 
 pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {

@@ -64,7 +64,14 @@ impl Bench {
         tx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
         let stats = Arc::<PathStats>::default();
         let to = Arc::clone(&wakeup);
-        let shared = Arc::new(SharedTx::new(tx, drops, dispatch, TX_RING_PACKETS, to, stats));
+        let shared = Arc::new(SharedTx::new(
+            tx,
+            drops,
+            dispatch,
+            TX_RING_PACKETS,
+            to,
+            stats,
+        ));
         let part = TxDrain::new(Arc::clone(&shared), interrupt, None, Arc::default());
         let placed = Placed {
             part: Box::new(part),
@@ -110,7 +117,10 @@ impl Bench {
     fn enqueue(&self, number: u32) {
         let mut packets = burst(&self.arena, [number]);
         let decide = |_| Decision::Enqueue;
-        let put = self.shared.ring.put(packets.batch(), Source::Application, decide, |_, _| ());
+        let put = self
+            .shared
+            .ring
+            .put(packets.batch(), Source::Application, decide, |_, _| ());
         assert!(matches!(put, Put::Enqueued { .. }));
     }
 
@@ -172,7 +182,11 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                 bench.put(waiting..waiting + batch);
                 let counts = bench.counts();
                 let drained = u64::from(decision == Decision::Drain);
-                assert_eq!((counts.direct, counts.deferred), (drained, 1 - drained), "{name}");
+                assert_eq!(
+                    (counts.direct, counts.deferred),
+                    (drained, 1 - drained),
+                    "{name}"
+                );
                 let notified = decision == Decision::Notify;
                 assert_eq!(bench.runtime.is_rung(0), notified, "{name}");
                 assert_eq!(counts.wakeups, u64::from(notified), "{name}");
@@ -182,14 +196,21 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                 // Nothing is left behind, and the order is kept.
                 if let Some(slots) = reserved {
                     let mut packets = burst(&bench.arena, [0]);
-                    assert!(matches!(slots.publish(packets.batch()), Put::Enqueued { .. }));
+                    assert!(matches!(
+                        slots.publish(packets.batch()),
+                        Put::Enqueued { .. }
+                    ));
                 }
                 if let Some(role) = role {
                     assert_eq!(role.release(Release::Abdicated).state, RingState::Abdicated);
                 }
                 bench.runtime.advance(Duration::from_secs(1));
                 bench.sleep();
-                assert_eq!(bench.device.sent(), (0..waiting + batch).collect::<Vec<_>>(), "{name}");
+                assert_eq!(
+                    bench.device.sent(),
+                    (0..waiting + batch).collect::<Vec<_>>(),
+                    "{name}"
+                );
                 assert_eq!(bench.state(), RingState::Idle, "{name}");
             }
         }
@@ -206,7 +227,11 @@ fn the_tx_worker_keeps_the_role_until_it_sleeps_but_not_under_direct() {
         let keeps = dispatch != Dispatch::Direct;
         bench.run();
         assert_eq!(bench.device.sent(), [0], "{dispatch}");
-        let state = if keeps { RingState::Busy } else { RingState::Idle };
+        let state = if keeps {
+            RingState::Busy
+        } else {
+            RingState::Idle
+        };
         assert_eq!(bench.state(), state, "{dispatch}");
         // A producer leaves its packets to a TX worker that is awake, and it finds them.
         let before = bench.counts().wakeups;
@@ -231,7 +256,10 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
             panic!("there is space");
         };
         bench.enqueue(1);
-        assert_eq!(consumer.release(Release::Abdicated).state, RingState::Abdicated);
+        assert_eq!(
+            consumer.release(Release::Abdicated).state,
+            RingState::Abdicated
+        );
         for retry in 0..3 {
             let Action::Sleep { until: Some(until) } = bench.run() else {
                 panic!("{dispatch}: it sleeps until it retries");
@@ -246,7 +274,10 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
             assert!(bench.device.sent().is_empty(), "{dispatch}");
         }
         let mut packets = burst(&bench.arena, [0]);
-        assert!(matches!(slots.publish(packets.batch()), Put::Enqueued { .. }));
+        assert!(matches!(
+            slots.publish(packets.batch()),
+            Put::Enqueued { .. }
+        ));
         bench.runtime.advance(Duration::from_micros(50));
         bench.sleep();
         assert_eq!(bench.device.sent(), [0, 1, 2], "{dispatch}");
@@ -261,7 +292,7 @@ fn applications_that_fill_the_ring_cannot_stop_a_lane() {
         let of_lanes: Vec<_> = (0..lanes).map(|_| bench.shared.enter_lane()).collect();
         let now = || bench.runtime.now();
         let mut taken = 0;
-        let mut put = |own: &Producer| {
+        let put = |own: &Producer| {
             let mut packets = burst(&bench.arena, 0..8);
             bench.shared.put(own, &mut packets, &now).unwrap();
             8 - packets.len()
@@ -278,11 +309,16 @@ fn applications_that_fill_the_ring_cannot_stop_a_lane() {
         assert!(!bench.shared.has_space(&bench.own));
         for lane in &of_lanes {
             assert!(bench.shared.has_space(lane));
-            assert_eq!((0..8).map(|_| put(lane)).sum::<usize>(), RING_SLOTS_PER_LANE);
+            assert_eq!(
+                (0..8).map(|_| put(lane)).sum::<usize>(),
+                RING_SLOTS_PER_LANE
+            );
         }
         assert!(!bench.shared.has_space(&of_lanes[0]));
         // Without lanes the ring is the applications'.
-        of_lanes.iter().for_each(|lane| bench.shared.leave_lane(lane));
+        of_lanes
+            .iter()
+            .for_each(|lane| bench.shared.leave_lane(lane));
         assert!(!bench.shared.has_space(&bench.own), "it is full");
     }
 }
@@ -303,7 +339,11 @@ fn a_producer_that_drains_takes_what_others_enqueue_meanwhile() {
         assert_eq!(handle.try_send(&mut rig.burst(0..10)), Ok(10));
         assert_eq!(rig.b[0].sent(), (0..20).collect::<Vec<_>>(), "{dispatch}");
         let tx = rig.tx();
-        assert_eq!((tx.direct, tx.deferred, tx.wakeups), (1, 1, 0), "{dispatch}");
+        assert_eq!(
+            (tx.direct, tx.deferred, tx.wakeups),
+            (1, 1, 0),
+            "{dispatch}"
+        );
         assert_eq!(rig.finish().ledger.transmitted, 20, "{dispatch}");
         let mut late = burst(handle.arena(), [1]);
         assert_eq!(handle.try_send(&mut late), Err(TrySendError::Closed));
@@ -331,7 +371,11 @@ fn a_producer_abdicates_after_its_budget() {
         let tx = rig.tx();
         assert_eq!((tx.abdications, tx.wakeups), (1, 1), "{dispatch}");
         rig.settle();
-        assert_eq!(rig.b[0].sent(), (0..=more).collect::<Vec<_>>(), "{dispatch}");
+        assert_eq!(
+            rig.b[0].sent(),
+            (0..=more).collect::<Vec<_>>(),
+            "{dispatch}"
+        );
         rig.finish();
     }
 }
@@ -350,7 +394,10 @@ fn a_panic_of_a_driver_under_a_handle_ends_the_run_with_the_ledger_closed() {
         rig.try_settle();
         assert!(rig.is_done(), "{path}");
         assert!(rig.take_error().to_string().contains("panicked"), "{path}");
-        assert_eq!(handle.try_send(&mut rig.burst(0..1)), Err(TrySendError::Closed));
+        assert_eq!(
+            handle.try_send(&mut rig.burst(0..1)),
+            Err(TrySendError::Closed)
+        );
         rig.finish();
     }
 }

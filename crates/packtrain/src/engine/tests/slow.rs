@@ -106,7 +106,11 @@ fn one_packet_at_a_time_wakes_no_worker_for_its_completion() {
             let end = slow.rig.now().after(Duration::from_millis(1));
             slow.rig.settle();
             // Those before came back; a producer that drains collects them in batches.
-            let most = if path.ends_with("owned") { 2 } else { TX_RECLAIM_PACKETS + 2 };
+            let most = if path.ends_with("owned") {
+                2
+            } else {
+                TX_RECLAIM_PACKETS + 2
+            };
             assert!(slow.device.tx().kept.len() <= most, "{path}");
             let wakeups = slow.rig.closed().ports[1].tx[0].wakeups;
             slow.device.complete(1);

@@ -4,9 +4,7 @@ use super::fake::{End, Item};
 use super::rig::{Rig, Setup};
 use crate::driver::{DeviceError, Features, Input};
 use crate::engine::{Action, Handler, RxId, StartError};
-use crate::limits::{
-    BURST_PACKETS_MAX, TX_POLL_AFTER, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX,
-};
+use crate::limits::{BURST_PACKETS_MAX, TX_POLL_AFTER, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX};
 use crate::packet::Burst;
 use crate::plan::PlannedPart;
 use crate::stats::{DropReason, HistogramSnapshot};
@@ -51,7 +49,10 @@ fn both_directions_keep_their_order_and_bad_packets_are_counted() {
         assert_eq!(rig.b[0].sent().len(), 201, "{path}");
         let end = rig.finish();
         let ledger = end.ledger;
-        assert_eq!((ledger.received, ledger.transmitted, ledger.dropped), (212, 211, 1));
+        assert_eq!(
+            (ledger.received, ledger.transmitted, ledger.dropped),
+            (212, 211, 1)
+        );
         assert_eq!(end.drops.get(DropReason::BadDescriptor), 1, "{path}");
     }
 }
@@ -68,7 +69,12 @@ fn a_stalled_egress_pushes_back_and_lets_the_workers_sleep() {
         let until = rig.settle().expect("the device is polled after a while");
         assert!(until >= rig.now().after(TX_POLL_AFTER), "{path}");
         let held = rig.closed().ledger.held;
-        let most = 3 * BURST_PACKETS_MAX + if path.ends_with("owned") { 0 } else { TX_RING_PACKETS };
+        let most = 3 * BURST_PACKETS_MAX
+            + if path.ends_with("owned") {
+                0
+            } else {
+                TX_RING_PACKETS
+            };
         assert!(held > 0 && held <= most as u64, "{path}: {held}");
         let polls = rig.a[0].rx().polls;
         for _ in 0..10 {
@@ -99,7 +105,11 @@ fn without_room_no_more_is_received_than_there_are_places_and_nothing_is_dropped
             let mut rig = setup.forward();
             let device = rig.b[0].clone();
             device.tx().room = 0;
-            let ring = if path.ends_with("owned") { 0 } else { TX_RING_PACKETS };
+            let ring = if path.ends_with("owned") {
+                0
+            } else {
+                TX_RING_PACKETS
+            };
             let places = ring + BURST_PACKETS_MAX + 2 * TX_STAGED_PACKETS_MAX;
             let most = places + queues * BURST_PACKETS_MAX;
             let each = (OFFERED / queues) as u32;
@@ -125,8 +135,33 @@ fn without_room_no_more_is_received_than_there_are_places_and_nothing_is_dropped
                 assert!(own.eq(begin..begin + each), "{name}: {index}");
             }
             let end = rig.finish();
-            assert_eq!((end.drops.total(), end.ledger.transmitted), (0, OFFERED as u64), "{name}");
+            assert_eq!(
+                (end.drops.total(), end.ledger.transmitted),
+                (0, OFFERED as u64),
+                "{name}"
+            );
         }
+    }
+}
+
+/// Two workers, each with the lanes that send to the other's TX queues, and devices that take
+/// nothing: they do not wake each other.
+#[test]
+fn workers_that_wait_for_each_others_queues_sleep() {
+    for (path, setup) in Setup::new([2, 2]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.settle();
+        let before = rig.closed().sleeps;
+        for (source, device) in rig.a.iter().zip(&rig.b) {
+            device.tx().room = 0;
+            source.arrive(0..1500);
+        }
+        rig.settle();
+        let sleeps = rig.closed().sleeps - before;
+        assert!(sleeps <= 16, "{path}: {sleeps}");
+        rig.b.iter().for_each(|device| device.make_room(usize::MAX));
+        rig.settle();
+        assert_eq!(rig.finish().ledger.transmitted, 3000, "{path}");
     }
 }
 
@@ -145,7 +180,10 @@ fn without_memory_in_the_system_a_worker_waits_by_time() {
             for _ in 0..3 {
                 let until = rig.settle();
                 let wait = until.unwrap().since(rig.now());
-                assert!(wait > Duration::ZERO && wait <= Duration::from_millis(1), "{path}");
+                assert!(
+                    wait > Duration::ZERO && wait <= Duration::from_millis(1),
+                    "{path}"
+                );
                 let asked = rig.b[0].tx().asked;
                 rig.advance(wait);
                 rig.settle();
@@ -193,7 +231,10 @@ fn queues_that_share_an_egress_take_turns() {
                 shares[(number >> 16) as usize] += 1;
             }
             let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
-            assert!(most - least <= 192 && *least >= 500, "{path}, {room}: {shares:?}");
+            assert!(
+                most - least <= 192 && *least >= 500,
+                "{path}, {room}: {shares:?}"
+            );
         }
     }
 }
@@ -207,7 +248,10 @@ fn queue_i_sends_to_queue_i_modulo_the_other_ports() {
             if per_direction {
                 setup.offloads[0][0] = Features::CSUM | Features::TSO;
             }
-            for (path, setup) in [("owned", setup.clone()), ("shared", setup.shared(super::rig::POLICIES[1]))] {
+            for (path, setup) in [
+                ("owned", setup.clone()),
+                ("shared", setup.shared(super::rig::POLICIES[1])),
+            ] {
                 maps_queues(&setup, [from, to], &format!("{path}, {from} to {to}"));
             }
         }
@@ -218,11 +262,17 @@ fn maps_queues(setup: &Setup, [from, to]: [usize; 2], name: &str) {
     let mut rig = setup.forward();
     let pairs = from.min(to);
     let lanes = |parts: &Vec<PlannedPart>| {
-        parts.iter().any(|part| matches!(part, PlannedPart::Lanes { .. }))
+        parts
+            .iter()
+            .any(|part| matches!(part, PlannedPart::Lanes { .. }))
     };
     let plan = rig.session.plan();
     let workers = plan.workers.iter().filter(|parts| lanes(parts)).count();
-    assert_eq!(workers, pairs * if plan.worker_per_direction() { 2 } else { 1 }, "{name}");
+    assert_eq!(
+        workers,
+        pairs * if plan.worker_per_direction() { 2 } else { 1 },
+        "{name}"
+    );
     for (index, queue) in (0u32..).zip(&rig.a) {
         queue.arrive((0..100).map(|n| index << 16 | n));
     }
@@ -233,7 +283,10 @@ fn maps_queues(setup: &Setup, [from, to]: [usize; 2], name: &str) {
     for (index, queue) in rig.b.iter().enumerate() {
         let sent = queue.sent();
         for source in 0..from {
-            let own: Vec<_> = sent.iter().filter(|&n| (n >> 16) as usize == source).collect();
+            let own: Vec<_> = sent
+                .iter()
+                .filter(|&n| (n >> 16) as usize == source)
+                .collect();
             let here = source % pairs == index;
             assert_eq!(own.len(), if here { 100 } else { 0 }, "{name}");
             assert!(own.is_sorted(), "{name}");
@@ -255,7 +308,10 @@ fn a_port_without_queues_does_not_start() {
         match Setup::new(queues).try_rig(|_| crate::engine::Forward) {
             Err(StartError::Port(error)) => {
                 let why = error.to_string();
-                assert!(why.starts_with(name) && why.contains("without a queue"), "{why}");
+                assert!(
+                    why.starts_with(name) && why.contains("without a queue"),
+                    "{why}"
+                );
             }
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("it starts"),
@@ -275,7 +331,11 @@ fn finite_inputs_end_the_run_when_all_of_them_have_ended() {
         let polls = rig.a[0].rx().polls;
         rig.a[1].arrive(0..100);
         rig.settle();
-        assert_eq!(rig.a[0].rx().polls, polls, "{path}: an ended queue is left alone");
+        assert_eq!(
+            rig.a[0].rx().polls,
+            polls,
+            "{path}: an ended queue is left alone"
+        );
         rig.a[1].end(End::Finished);
         rig.settle();
         assert!(rig.is_done() && rig.session.is_over(), "{path}");
@@ -320,7 +380,11 @@ fn a_stop_drains_what_is_held_and_waits_for_what_is_in_flight() {
         device.complete(1);
         rig.settle();
         assert!(rig.is_done(), "{path}: the completion wakes it");
-        assert_eq!(rig.a[0].rx().items.len(), 40, "{path}: not taken in after the stop");
+        assert_eq!(
+            rig.a[0].rx().items.len(),
+            40,
+            "{path}: not taken in after the stop"
+        );
         rig.finish();
     }
 }
@@ -335,7 +399,10 @@ fn a_stop_ends_after_two_seconds_at_the_latest_and_counts_what_is_lost() {
         rig.settle();
         let took = rig.stop();
         let two = Duration::from_secs(2);
-        assert!(took >= two && took < two + Duration::from_millis(100), "{path}: {took:?}");
+        assert!(
+            took >= two && took < two + Duration::from_millis(100),
+            "{path}: {took:?}"
+        );
         let end = rig.closed();
         assert_eq!((end.ledger.transmitted, end.ledger.held), (5, 0), "{path}");
         let lost = end.drops.get(DropReason::Shutdown);
@@ -354,9 +421,17 @@ fn a_receive_error_comes_after_the_packets_before_it() {
         rig.a[0].arrive(0..10);
         rig.a[0].rx().end = Some(End::Failed);
         rig.try_settle();
-        assert_eq!(rig.take_error().to_string(), "first port: cannot read: test", "{path}");
+        assert_eq!(
+            rig.take_error().to_string(),
+            "first port: cannot read: test",
+            "{path}"
+        );
         assert!(rig.is_done() && rig.session.is_over(), "{path}");
-        assert_eq!((rig.b[0].sent().len(), rig.b[0].tx().untold), (10, 0), "{path}");
+        assert_eq!(
+            (rig.b[0].sent().len(), rig.b[0].tx().untold),
+            (10, 0),
+            "{path}"
+        );
         rig.finish();
     }
 }
@@ -371,7 +446,10 @@ fn a_removed_device_ends_the_run_with_the_ledger_closed() {
         rig.try_settle();
         assert!(rig.is_done(), "{path}");
         let error = rig.take_error();
-        assert!(matches!(error.error, DeviceError::Removed), "{path}: {error}");
+        assert!(
+            matches!(error.error, DeviceError::Removed),
+            "{path}: {error}"
+        );
         assert_eq!(error.port, Some(1), "{path}");
         rig.finish();
 
@@ -460,7 +538,11 @@ fn a_wake_up_is_counted_for_its_queue() {
             rig.settle();
             let ports = rig.closed().ports;
             let name = format!("{path}, descriptors: {with_fds}");
-            assert_eq!((ports[0].rx[0].wakeups, ports[1].rx[0].wakeups), (2, 0), "{name}");
+            assert_eq!(
+                (ports[0].rx[0].wakeups, ports[1].rx[0].wakeups),
+                (2, 0),
+                "{name}"
+            );
             let producers = ports[1].tx[0].deferred + 1;
             let woken = ports[1].tx[0].wakeups;
             assert!(woken >= 1 && woken <= 1 + producers, "{name}: {woken}");
@@ -482,7 +564,11 @@ fn a_worker_waits_for_the_devices_that_can_make_it_go_on() {
     rig.b[0].tx().room = 0;
     rig.a[0].arrive(0..10);
     rig.settle();
-    assert_eq!(rig.watched(0), 2, "the RX queue of b, and the TX queue of b");
+    assert_eq!(
+        rig.watched(0),
+        2,
+        "the RX queue of b, and the TX queue of b"
+    );
     rig.session.stop();
     rig.settle();
     assert_eq!(rig.watched(0), 1);

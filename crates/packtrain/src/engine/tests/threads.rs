@@ -37,9 +37,21 @@ fn packets_wake_a_sleeping_worker_and_a_stop_ends_it() {
             }
             assert!(!session.is_over(), "{path}");
             let end = closed(session.finish().snapshot);
-            assert_eq!((end.ledger.transmitted, end.ledger.dropped), (100, 0), "{path}");
-            assert!(end.sleeps > 0 && end.syscalls >= end.sleeps && end.cpu_ns > 0, "{path}");
-            assert!(end.workers.iter().all(|worker| worker.wakeups <= worker.sleeps), "{path}");
+            assert_eq!(
+                (end.ledger.transmitted, end.ledger.dropped),
+                (100, 0),
+                "{path}"
+            );
+            assert!(
+                end.sleeps > 0 && end.syscalls >= end.sleeps && end.cpu_ns > 0,
+                "{path}"
+            );
+            assert!(
+                end.workers
+                    .iter()
+                    .all(|worker| worker.wakeups <= worker.sleeps),
+                "{path}"
+            );
         }
     }
 }
@@ -64,7 +76,10 @@ fn producers_and_lanes_share_a_queue_in_order() {
         }
     };
     for dispatch in POLICIES {
-        let (session, [a, b]) = setup(Idle::Halt).dispatch(dispatch).senders(3).start(|_| Forward);
+        let (session, [a, b]) = setup(Idle::Halt)
+            .dispatch(dispatch)
+            .senders(3)
+            .start(|_| Forward);
         b[0].tx().room = 0;
         b[0].tx().forgets = true;
         a[0].arrive((0..EACH).map(|n| 9 << 24 | n));
@@ -81,13 +96,21 @@ fn producers_and_lanes_share_a_queue_in_order() {
             assert_eq!(session.command(queue, Command::Resume), Ok(1), "{dispatch}");
             b[0].sent().len() == 4 * EACH as usize
         });
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         let end = closed(session.finish().snapshot);
-        assert_eq!((end.ledger.generated, end.ledger.dropped), (u64::from(3 * EACH), 0));
+        assert_eq!(
+            (end.ledger.generated, end.ledger.dropped),
+            (u64::from(3 * EACH), 0)
+        );
         for producer in [0, 1, 2, 9] {
             let sent = b[0].sent();
             let own = sent.iter().filter(|&&n| n >> 24 == producer);
-            assert!(own.map(|n| n & 0xff_ffff).eq(0..EACH), "{dispatch}: {producer}");
+            assert!(
+                own.map(|n| n & 0xff_ffff).eq(0..EACH),
+                "{dispatch}: {producer}"
+            );
         }
     }
 }
@@ -145,7 +168,11 @@ fn a_failure_is_reported_and_ends_the_other_workers() {
         a[1].end(End::Failed);
         wait_for("the end", || session.is_over());
         let report = session.finish();
-        assert_eq!(report.error.unwrap().to_string(), "a: cannot read: test", "{path}");
+        assert_eq!(
+            report.error.unwrap().to_string(),
+            "a: cannot read: test",
+            "{path}"
+        );
         assert_eq!(closed(report.snapshot).ledger.held, 0, "{path}");
     }
 }
@@ -157,7 +184,10 @@ fn a_panic_comes_through_finish_after_the_other_workers_have_ended() {
         for in_handler in [false, true] {
             let (session, [a, _b]) = setup.start(move |id: RxId| {
                 move |_now: Instant, _from: RxId, burst: &mut Burst| {
-                    assert!(!in_handler || id.queue == 1 || burst.is_empty(), "as the test asked");
+                    assert!(
+                        !in_handler || id.queue == 1 || burst.is_empty(),
+                        "as the test asked"
+                    );
                 }
             });
             a[0].arrive([1]);
@@ -224,9 +254,17 @@ fn a_thread_has_the_priority_that_it_was_given() {
         }
         let session = builder.start().unwrap();
         a[0].arrive([1]);
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(expected), "{priority} {idle}");
+        assert_eq!(
+            told.recv_timeout(PATIENCE),
+            Ok(expected),
+            "{priority} {idle}"
+        );
         let end = session.finish().snapshot;
-        assert_eq!(i32::from(end.workers[0].nice), expected, "{priority} {idle}");
+        assert_eq!(
+            i32::from(end.workers[0].nice),
+            expected,
+            "{priority} {idle}"
+        );
     }
     assert_eq!(getpriority_process(None).unwrap(), own, "of the starter");
 }
@@ -235,7 +273,10 @@ fn a_thread_has_the_priority_that_it_was_given() {
 #[test]
 fn a_busy_worker_publishes_its_cpu_time() {
     let [a, b] = ["null:source", "null:"].map(|spec| port::open(spec).unwrap());
-    let session = Session::between(a, b).settings(Settings::default()).start().unwrap();
+    let session = Session::between(a, b)
+        .settings(Settings::default())
+        .start()
+        .unwrap();
     let worker = || session.snapshot().workers[0];
     wait_for("its CPU time", || worker().cpu_ns > 0);
     let before = worker().cpu_ns;

@@ -28,9 +28,8 @@ fn check(queues: &Queues, cpus: usize) {
     assert!(workers.iter().all(|parts| !parts.is_empty()), "{name}");
     let pairs = *queues.counts.iter().min().unwrap();
     let ports = queues.counts.len();
-    let lanes = (0..ports).flat_map(|direction| {
-        (0..pairs).map(move |pair| PlannedPart::Lanes { direction, pair })
-    });
+    let lanes = (0..ports)
+        .flat_map(|direction| (0..pairs).map(move |pair| PlannedPart::Lanes { direction, pair }));
     let shared = (0..ports).filter(|&port| queues.shared[port]);
     let tx = shared.flat_map(|port| {
         (0..queues.counts[port]).map(move |queue| PlannedPart::Tx { port, queue })
@@ -49,11 +48,22 @@ fn check(queues: &Queues, cpus: usize) {
                 direction: ports - 1 - port,
                 pair: queue % pairs,
             };
-            assert!(!parts.contains(&feeds), "{name}: {part} is beside its lanes");
+            assert!(
+                !parts.contains(&feeds),
+                "{name}: {part} is beside its lanes"
+            );
         }
     }
     // As many workers as there is something for.
-    let groups = if queues.per_direction { pairs * ports } else { pairs };
+    let groups = if queues.per_direction {
+        pairs * ports
+    } else {
+        pairs
+    };
     let tx_queues = found.len() - pairs * ports;
-    assert_eq!(workers.len(), (groups + tx_queues).min(cpus.max(2)), "{name}");
+    assert_eq!(
+        workers.len(),
+        (groups + tx_queues).min(cpus.max(2)),
+        "{name}"
+    );
 }

@@ -22,6 +22,7 @@ use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::collections::VecDeque;
 use std::iter::from_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Packets that can come out at once: a full table, a full queue of sorted mode, and a burst that
 /// passed by.
@@ -162,21 +163,22 @@ impl Coalesce {
         self.publish();
     }
 
-    /// Hands on what has been held for longer than [`COALESCE_HOLD_MAX`], and came before
-    /// `last_turn`: the queue was polled since then, and nothing continued it. A turn that takes
-    /// longer than that time makes nothing old that it has received itself.
+    /// Hands on what has been held for [`COALESCE_HOLD_MAX`], and came before `last_turn`: the queue
+    /// was polled since then, and nothing continued it. However long a turn takes, it makes nothing
+    /// old that it has received itself.
     pub fn flush_old(&mut self, now: Instant, last_turn: Instant) {
-        let age = now.since(last_turn).max(COALESCE_HOLD_MAX);
+        let before_last_turn = now.since(last_turn) + Duration::from_nanos(1);
+        let age = COALESCE_HOLD_MAX.max(before_last_turn);
         // Sorting has no ages of its own: all goes at once, and not more often than it has to,
         // since flows are merged only as far as they meet.
-        let sorted_now = self.engine.is_sorting() && now.since(self.since) <= age;
+        let sorted_now = self.engine.is_sorting() && now.since(self.since) < age;
         if self.engine.held() == 0 || sorted_now {
             return;
         }
         self.since = now;
         self.engine.flush_inactive(
             now.as_nanos(),
-            age.as_nanos() as u64 + 1,
+            age.as_nanos() as u64,
             &mut sink(&mut self.held, &mut self.out, &self.counters),
         );
         self.publish();

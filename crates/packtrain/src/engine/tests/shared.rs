@@ -68,7 +68,7 @@ impl Bench {
             tx,
             drops,
             dispatch,
-            TX_RING_PACKETS,
+            false,
             to,
             stats,
         ));

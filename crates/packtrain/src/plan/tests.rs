@@ -282,9 +282,16 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
     let mut a = able("a");
     a.config.segments = Some(8);
     let plan_a = plan(&a, &able("b")).unwrap();
-    let buffers = |plan: &Plan| plan.attach.iter().map(|attach| attach.rx_buffers).collect::<Vec<_>>();
+    let buffers = |plan: &Plan| {
+        plan.attach
+            .iter()
+            .map(|attach| attach.rx_buffers)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(buffers(&plan_a), [RxBuffers::Whole, RxBuffers::Pieces]);
-    let [ab, ba] = &plan_a.directions[..] else { panic!("two directions") };
+    let [ab, ba] = &plan_a.directions[..] else {
+        panic!("two directions")
+    };
     assert_eq!((ab.limits.segments_max, ab.limits.advertised()), (17, 16));
     assert_eq!((ba.limits.segments_max, ba.limits.gso_segments_max), (8, 8));
     assert_eq!(ba.limits.advertised(), 7);

@@ -256,6 +256,8 @@ pub struct Rig {
     pub session: Session,
     pub workers: Vec<Worker>,
     pub runtime: Arc<Virtual>,
+    /// No other thread moves packets: the ledger is exact after each step.
+    pub alone: bool,
     /// What each worker said last.
     said: Vec<Action>,
     error: Option<RunError>,
@@ -275,6 +277,7 @@ impl Rig {
             session,
             workers,
             runtime,
+            alone: true,
             error: None,
         }
     }
@@ -320,7 +323,9 @@ impl Rig {
             }
         };
         self.said[index] = action;
-        self.closed();
+        if self.alone {
+            self.closed();
+        }
         action
     }
 

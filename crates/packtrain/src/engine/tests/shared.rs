@@ -64,14 +64,7 @@ impl Bench {
         tx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
         let stats = Arc::<PathStats>::default();
         let to = Arc::clone(&wakeup);
-        let shared = Arc::new(SharedTx::new(
-            tx,
-            drops,
-            dispatch,
-            false,
-            to,
-            stats,
-        ));
+        let shared = Arc::new(SharedTx::new(tx, drops, dispatch, false, to, stats));
         let part = TxDrain::new(Arc::clone(&shared), interrupt, None, Arc::default());
         let placed = Placed {
             part: Box::new(part),

@@ -219,7 +219,7 @@ fn sorted_packets_wait_for_one_another() {
         bench.give(now, ALL, frames);
     }
     assert!(bench.taken.is_empty());
-    let now = START.after(COALESCE_HOLD_MAX);
+    let now = START.after(COALESCE_HOLD_MAX + Duration::from_micros(1));
     bench.stage.flush_old(now, now);
     bench.collect();
     assert_eq!(bench.wire_packets(), [30]);

@@ -1,10 +1,19 @@
 //! What the framework costs: 64-byte packets through the whole TX path to `sim:`, beside a
 //! hand-written loop over the same device.
 //!
-//! `cargo bench -p packtrain --bench tax` prints two lines for each batch size, and writes
-//! `target/bench/tax.json`. The *shared* path is a handle under `dispatch=direct`: ring, plan, fit,
-//! counters. The *owned* path is a lane whose RX half makes the packets, a batch in each poll: RX
-//! queue, handler, plan, fit, counters. What the RX queue takes for a packet counts as tax, too.
+//! `cargo bench -p packtrain --bench tax` prints four lines for each batch size, and writes
+//! `target/bench/tax.json`:
+//!
+//! - `handle, shared`: a handle under `dispatch=direct` (ring, plan, fit, counters);
+//! - `lane, shared`: a lane that drains the ring under `dispatch=direct` (`tx=shared`);
+//! - `lane, owned`: a lane that has the TX queue;
+//! - `lane, deliver`: a lane whose handler takes all packets.
+//!
+//! The RX half of a lane makes the packets, a batch in each poll. `tax ns` is what a packet takes
+//! more than by hand: of the handle and the lanes that transmit, more than in the loop that makes and
+//! transmits it; of the last lane, more than in a loop that makes and frees it. `TX ns` is the tax of
+//! the TX path alone: of a lane, its time less that of `lane, deliver`, less what transmitting takes
+//! by hand (the loop less the one that makes and frees); of the handle, which has no RX half, its tax.
 //! The bench drives the workers itself, and reads the clock for each step, as a thread does.
 //!
 //! All sides make their packets in the arena, and end when the device has put all of them on the
@@ -14,12 +23,11 @@
 
 mod sides;
 
-use packtrain::plan::PathKind;
 use packtrain_bench::clock;
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::statistics::{self, Estimate};
 use serde_json::{Value, json};
-use sides::{ByHand, FRAME_BYTES, Owned, Sender, Shared};
+use sides::{ByHand, FRAME_BYTES, Lane, Make, Sender, Shared};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,7 +50,8 @@ const BATCHES: [usize; 3] = [1, 8, 32];
 /// The batch size for which the shared path has a goal, and the goal: nanoseconds more for each
 /// packet.
 const JUDGED: (usize, f64) = (32, 30.0);
-/// The goal of the owned path, for each batch size: its tax by that of the shared path.
+/// The goal of the owned path, for each batch size: the tax of its TX path by that of the shared
+/// path, of the handle's and of the lane's.
 const OWNED_MAX: f64 = 0.5;
 /// What iflib took of the throughput of minimal packets (S1), in percent.
 const IFLIB_PERCENT: f64 = 10.0;
@@ -115,48 +124,146 @@ fn sample(side: &mut dyn Sender, batch: usize) -> Result<f64, Box<dyn Error>> {
     Ok((least as f64 - clock::overhead_ns()) / PACKETS as f64)
 }
 
+/// What has a line in the report.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Handle,
+    LaneShared,
+    LaneOwned,
+    LaneDeliver,
+}
+
+const SIDES: [Side; 4] = [
+    Side::Handle,
+    Side::LaneShared,
+    Side::LaneOwned,
+    Side::LaneDeliver,
+];
+
+impl Side {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Handle => "handle, shared",
+            Self::LaneShared => "lane, shared",
+            Self::LaneOwned => "lane, owned",
+            Self::LaneDeliver => "lane, deliver",
+        }
+    }
+}
+
+/// Nanoseconds for a packet in one round.
+#[derive(Clone, Copy)]
+struct Round {
+    /// The loop that makes and transmits.
+    hand: f64,
+    /// The loop that makes and frees.
+    make: f64,
+    /// By [`SIDES`].
+    sides: [f64; 4],
+}
+
+impl Round {
+    fn of(&self, side: Side) -> f64 {
+        self.sides[side as usize]
+    }
+
+    /// What the same takes by hand.
+    fn by_hand(&self, side: Side) -> f64 {
+        match side {
+            Side::LaneDeliver => self.make,
+            _ => self.hand,
+        }
+    }
+
+    /// Tax of all that `side` does.
+    fn tax(&self, side: Side) -> f64 {
+        self.of(side) - self.by_hand(side)
+    }
+
+    /// Tax of its TX path.
+    fn tx_tax(&self, side: Side) -> Option<f64> {
+        match side {
+            Side::Handle => Some(self.tax(side)),
+            Side::LaneShared | Side::LaneOwned => {
+                let lane = self.of(side) - self.of(Side::LaneDeliver);
+                Some(lane - (self.hand - self.make))
+            }
+            Side::LaneDeliver => None,
+        }
+    }
+}
+
+/// The median of a tax and the ends of its interval.
+type Tax = [f64; 3];
+
+/// The tax of each round in relation to the round's loop by hand, in nanoseconds of the median one.
+fn tax(rounds: &[Round], of: impl Fn(&Round) -> Option<f64>) -> Option<Tax> {
+    let relative = |round: &Round| of(round).map(|tax| 1.0 + tax / round.hand);
+    let relative: Vec<f64> = rounds.iter().map(relative).collect::<Option<_>>()?;
+    let hand_ns = median(rounds, |round| round.hand);
+    let Estimate {
+        median, low, high, ..
+    } = statistics::estimate(&relative)?;
+    Some([median, low, high].map(|ratio| (ratio - 1.0) * hand_ns))
+}
+
+fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    statistics::median(&rounds.iter().map(of).collect::<Vec<_>>())
+}
+
 /// One line of the report.
 struct Row {
-    path: PathKind,
+    side: Side,
     batch: usize,
     framework_ns: f64,
+    /// The same by hand.
     hand_ns: f64,
-    /// Framework by hand.
-    ratio: Option<Estimate>,
-    /// Of an owned path: its tax by that of the shared path.
-    by_shared: Option<f64>,
+    tax: Option<Tax>,
+    tx_tax: Option<Tax>,
+    /// Of the owned path: the tax of its TX path by that of the handle's and of the lane's.
+    by_shared: Option<[f64; 2]>,
 }
 
 impl Row {
-    /// Nanoseconds that the framework takes more, where it takes `ratio` times as long.
-    fn tax_ns(&self, ratio: f64) -> f64 {
-        (ratio - 1.0) * self.hand_ns
-    }
-
-    /// The tax and the ends of its interval, as by the ratios within rounds.
-    fn tax(&self) -> [Option<f64>; 3] {
-        let ends = |one: Estimate| [one.median, one.low, one.high];
-        let of = |ratio: Option<[f64; 3]>, i: usize| ratio.map(|ends| self.tax_ns(ends[i]));
-        [0, 1, 2].map(|i| of(self.ratio.map(ends), i))
+    fn of(side: Side, batch: usize, rounds: &[Round]) -> Self {
+        let tx = |side| tax(rounds, |round| round.tx_tax(side));
+        let by = |other| {
+            let shared = tx(other).filter(|tax| tax[0] > 0.0)?;
+            Some(tx(Side::LaneOwned)?[0] / shared[0])
+        };
+        let both = by(Side::Handle).zip(by(Side::LaneShared));
+        Self {
+            side,
+            batch,
+            framework_ns: median(rounds, |round| round.of(side)),
+            hand_ns: median(rounds, |round| round.by_hand(side)),
+            tax: tax(rounds, |round| Some(round.tax(side))),
+            tx_tax: tx(side),
+            by_shared: both
+                .filter(|_| side == Side::LaneOwned)
+                .map(|(handle, lane)| [handle, lane]),
+        }
     }
 
     /// The tax as a share of the throughput of the hand-written loop, in percent.
     fn percent(&self) -> Option<f64> {
-        self.ratio.map(|ratio| (1.0 - 1.0 / ratio.median) * 100.0)
+        let [tax, ..] = self.tax?;
+        Some(tax / (self.hand_ns + tax) * 100.0)
     }
 
     fn goal(&self) -> Option<Goal> {
-        match self.path {
-            PathKind::Owned => Some(Goal {
-                text: format!("owned at most {OWNED_MAX} of shared"),
+        match self.side {
+            Side::LaneOwned => Some(Goal {
+                text: format!("TX at most {OWNED_MAX} of each shared"),
                 max: OWNED_MAX,
-                measured: self.by_shared,
+                measured: self.by_shared.map(|[handle, lane]| handle.max(lane)),
             }),
-            PathKind::Shared => (self.batch == JUDGED.0).then(|| Goal {
+            Side::Handle => (self.batch == JUDGED.0).then(|| Goal {
                 text: format!("at most {} ns", JUDGED.1),
                 max: JUDGED.1,
-                measured: self.tax()[0],
+                measured: self.tax.map(|[tax, ..]| tax),
             }),
+            Side::LaneShared | Side::LaneDeliver => None,
         }
     }
 }
@@ -179,7 +286,7 @@ fn is_ok(row: &Row) -> bool {
 }
 
 fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
-    let mut hand = ByHand::new()?;
+    let (mut hand, mut make) = (ByHand::new()?, Make::new()?);
     let mut conditions = Conditions::of_host();
     conditions.add("samples", format!(
         "{} rounds of the fastest of {PIECES} pieces of {PACKETS} packets of {FRAME_BYTES} bytes",
@@ -187,36 +294,31 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     ));
     conditions.print();
     println!(
-        "{:>5} {:<6} {:>12} {:>8} {:>8} {:>17} {:>7} {:>9}  goal",
-        "batch", "path", "framework ns", "hand ns", "tax ns", "95 %", "%", "of shared"
+        "{:>5} {:<14} {:>7} {:>7} {:>7} {:>15} {:>5} {:>7} {:>15} {:>10}  goal",
+        "batch", "path", "ns", "by hand", "tax ns", "95 %", "%", "TX ns", "95 %", "of shared"
     );
     let mut rows: Vec<Row> = Vec::new();
     for batch in BATCHES {
-        let (mut shared, mut owned) = (Shared::new()?, Owned::new()?);
-        let players: [&mut dyn Sender; 3] = [&mut hand, &mut shared, &mut owned];
-        let [hand_ns, shared_ns, owned_ns] = compete(players, batch, arguments.rounds)?;
-        let row = |path, ns: &[f64], shared_tax: Option<f64>| {
-            let ratios: Vec<f64> = ns.iter().zip(&hand_ns).map(|(a, b)| a / b).collect();
-            let mut row = Row {
-                path,
-                batch,
-                framework_ns: statistics::median(ns),
-                hand_ns: statistics::median(&hand_ns),
-                ratio: statistics::estimate(&ratios),
-                by_shared: None,
-            };
-            let both = row.tax()[0].zip(shared_tax.filter(|tax| *tax > 0.0));
-            row.by_shared = both.map(|(own, shared)| own / shared);
+        let mut handle = Shared::new()?;
+        let mut lanes = [Lane::shared()?, Lane::owned()?, Lane::deliver()?];
+        let [shared, owned, deliver] = &mut lanes;
+        let players: [&mut dyn Sender; 6] =
+            [&mut hand, &mut make, &mut handle, shared, owned, deliver];
+        let rounds = compete(players, batch, arguments.rounds)?;
+        for side in SIDES {
+            let row = Row::of(side, batch, &rounds);
             print_row(&row);
-            row
-        };
-        let of_shared = row(PathKind::Shared, &shared_ns, None);
-        let of_owned = row(PathKind::Owned, &owned_ns, of_shared.tax()[0]);
-        rows.extend([of_shared, of_owned]);
-        shared.finish()?;
-        owned.finish()?;
+            rows.push(row);
+        }
+        handle.finish()?;
+        lanes.into_iter().try_for_each(Lane::finish)?;
     }
-    println!("\niflib took about {IFLIB_PERCENT} % of the throughput of minimal packets (S1)");
+    println!(
+        "\nTX ns of a lane: its time less that of the lane that delivers, less what transmitting takes \
+         by hand.\nOf the handle, which has no RX half: its tax. \
+         `of shared`: TX ns by those of the handle and of the shared lane."
+    );
+    println!("iflib took about {IFLIB_PERCENT} % of the throughput of minimal packets (S1)");
     let file = arguments.json.clone();
     let file = file.unwrap_or_else(|| output_directory().join("tax.json"));
     report::write(&file, &document(arguments, &conditions, &rows))?;
@@ -225,41 +327,49 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
 }
 
 /// The samples of all, in alternating order.
-fn compete<const N: usize>(
-    mut players: [&mut dyn Sender; N],
+fn compete(
+    mut players: [&mut dyn Sender; 6],
     batch: usize,
     rounds: usize,
-) -> Result<[Vec<f64>; N], Box<dyn Error>> {
+) -> Result<Vec<Round>, Box<dyn Error>> {
     for one in &mut players {
         // Caches are warm.
         sample(*one, batch)?;
     }
-    let mut found = [const { Vec::new() }; N];
+    let mut found = Vec::new();
     for round in 0..rounds {
-        for turn in 0..N {
-            let who = (round + turn) % N;
-            found[who].push(sample(players[who], batch)?);
+        let mut ns = [0.0; 6];
+        for turn in 0..players.len() {
+            let who = (round + turn) % players.len();
+            ns[who] = sample(players[who], batch)?;
         }
+        let [hand, make, sides @ ..] = ns;
+        found.push(Round { hand, make, sides });
     }
     Ok(found)
 }
 
 fn print_row(row: &Row) {
-    let figure = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
-    let [tax, low, high] = row.tax().map(figure);
+    let figures = |tax: Option<Tax>| {
+        tax.map_or(["-".to_owned(), String::new()], |[tax, low, high]| {
+            [format!("{tax:.1}"), format!("{low:.1} .. {high:.1}")]
+        })
+    };
+    let ([tax, interval], [tx, tx_interval]) = (figures(row.tax), figures(row.tx_tax));
+    let percent = row.percent().map_or("-".to_owned(), |p| format!("{p:.1}"));
     let goal = row.goal().map_or(String::new(), |goal| {
         let verdict = if goal.ok() { "ok" } else { "not ok" };
         format!("{}: {verdict}", goal.text)
     });
-    let by_shared = row.by_shared.map_or(String::new(), |by| format!("{by:.2}"));
+    let by_shared = row.by_shared.map_or(String::new(), |[handle, lane]| {
+        format!("{handle:.2} {lane:.2}")
+    });
     let line = format!(
-        "{:>5} {:<6} {:>12.1} {:>8.1} {tax:>8} {:>17} {:>7} {by_shared:>9}  {goal}",
+        "{:>5} {:<14} {:>7.1} {:>7.1} {tax:>7} {interval:>15} {percent:>5} {tx:>7} {tx_interval:>15} {by_shared:>10}  {goal}",
         row.batch,
-        row.path,
+        row.side.name(),
         row.framework_ns,
         row.hand_ns,
-        format!("{low} .. {high}"),
-        figure(row.percent()),
     );
     println!("{}", line.trim_end());
 }
@@ -271,7 +381,7 @@ fn document(arguments: &Arguments, conditions: &Conditions, rows: &[Row]) -> Val
     let claims = judged.map(|(row, goal)| {
         json!({
             "experiment": "tax",
-            "claim": format!("the {} path costs little, in batches of {}", row.path, row.batch),
+            "claim": format!("{} costs little, in batches of {}", row.side.name(), row.batch),
             "expected": goal.text,
             "measured": rounded(goal.measured),
             "verdict": if goal.ok() { "reproduced" } else { "not reproduced" },
@@ -283,20 +393,24 @@ fn document(arguments: &Arguments, conditions: &Conditions, rows: &[Row]) -> Val
 }
 
 fn row_document(row: &Row) -> Value {
-    let [tax, low, high] = row.tax();
+    let part = |tax: Option<Tax>, index: usize| rounded(tax.map(|tax| tax[index]));
     json!({
         "experiment": "tax",
         "port": "sim",
         "frame_bytes": FRAME_BYTES,
         "batch": row.batch,
-        "path": row.path.to_string(),
+        "path": row.side.name(),
         "framework_ns": rounded(Some(row.framework_ns)),
         "hand_ns": rounded(Some(row.hand_ns)),
-        "tax_ns": rounded(tax),
-        "tax_ns_low": rounded(low),
-        "tax_ns_high": rounded(high),
+        "tax_ns": part(row.tax, 0),
+        "tax_ns_low": part(row.tax, 1),
+        "tax_ns_high": part(row.tax, 2),
         "percent": rounded(row.percent()),
-        "by_shared": rounded(row.by_shared),
+        "tx_ns": part(row.tx_tax, 0),
+        "tx_ns_low": part(row.tx_tax, 1),
+        "tx_ns_high": part(row.tx_tax, 2),
+        "by_shared_handle": rounded(row.by_shared.map(|by| by[0])),
+        "by_shared_lane": rounded(row.by_shared.map(|by| by[1])),
         "iflib_percent": IFLIB_PERCENT,
         "goal": row.goal().map(|goal| goal.text),
         "ok": is_ok(row),

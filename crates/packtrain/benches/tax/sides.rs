@@ -1,18 +1,23 @@
-//! The three ways of sending that are compared, over the same simulated NIC.
+//! What is compared: loops by hand, a handle and lanes, over the same simulated NIC.
 
 use packtrain::conformance::by_hand;
 use packtrain::driver::{
-    Accepted, Armed, Attach, Capabilities, Coalesce, Completed, DeviceError, Driver, Port,
+    Accepted, Armed, Attach, Capabilities, Coalesce, Completed, DeviceError, Driver, Input, Port,
     PortConfig, QueuePair, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
 };
-use packtrain::engine::{Action, Forward, Session, Settings, TrySendError, TxHandle, Worker};
+use packtrain::engine::{
+    Action, Deliver, Handler, RxId, Session, Settings, TrySendError, TxHandle, Worker,
+};
+use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{Arena, ArenaConfig, Burst, Packet};
 use packtrain::plan::PathKind;
 use packtrain::policy::dispatch::Dispatch;
+use packtrain::port::null::{Null, NullConfig};
 use packtrain::port::sim::{Far, Sim, SimConfig, SimControl, SimTx};
 use packtrain::runtime::System;
 use packtrain::time::{Clock, Instant};
 use std::error::Error;
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -110,7 +115,8 @@ struct Driven {
     session: Session,
     workers: Vec<Worker>,
     clock: System,
-    control: SimControl,
+    /// Of the device that the packets are sent to.
+    control: Option<SimControl>,
     /// Packets that the device has been given, or will be.
     sent: u64,
 }
@@ -118,7 +124,7 @@ struct Driven {
 impl Driven {
     fn new(
         (session, workers): (Session, Vec<Worker>),
-        control: SimControl,
+        control: Option<SimControl>,
         kind: PathKind,
     ) -> Result<Self, Box<dyn Error>> {
         let planned = session.plan().paths[0].kind;
@@ -145,6 +151,12 @@ impl Driven {
         Ok(sleep)
     }
 
+    /// One step of the worker that has the lane: the plan places lanes first.
+    fn step_lane(&mut self) -> Result<(), Box<dyn Error>> {
+        self.workers[0].run(self.clock.now())?;
+        Ok(())
+    }
+
     /// Steps until all workers sleep: a producer finds the ring idle.
     fn rest(&mut self) -> Result<(), Box<dyn Error>> {
         for _ in 0..STEPS_MAX {
@@ -157,9 +169,13 @@ impl Driven {
 
     /// Steps until the device has put `packets` more on the wire than before.
     fn complete(&mut self, packets: usize) -> Result<(), Box<dyn Error>> {
+        let Some(control) = &self.control else {
+            return Ok(());
+        };
         self.sent += packets as u64;
+        let control = control.clone();
         for _ in 0..STEPS_MAX {
-            if self.control.counters().wire_packets >= self.sent {
+            if control.counters().wire_packets >= self.sent {
                 return Ok(());
             }
             self.step()?;
@@ -204,7 +220,7 @@ impl Shared {
             handle,
             burst: Burst::new(),
             frame: frame(),
-            driven: Driven::new(assembled, control, PathKind::Shared)?,
+            driven: Driven::new(assembled, Some(control), PathKind::Shared)?,
         })
     }
 
@@ -234,32 +250,88 @@ impl Sender for Shared {
     }
 }
 
-/// The owned path: an RX half that makes the packets, lane, plan, fit, counters, device.
-pub struct Owned {
+/// A loop that makes packets in the arena and frees them, a batch at a time: what both the loop by
+/// hand and a lane do beside sending.
+pub struct Make {
+    arena: Arena,
+    batch: Vec<Packet>,
+    frame: [u8; FRAME_BYTES],
+}
+
+impl Make {
+    pub fn new() -> Result<Self, Box<dyn Error>> {
+        Ok(Self {
+            arena: Arena::new(ArenaConfig::small())?,
+            batch: Vec::with_capacity(BURST_PACKETS_MAX),
+            frame: frame(),
+        })
+    }
+}
+
+impl Sender for Make {
+    fn send(&mut self, packets: usize, batch: usize) -> Result<(), Box<dyn Error>> {
+        for _ in 0..packets / batch {
+            for _ in 0..batch {
+                self.batch.push(self.arena.packet_from(&self.frame)?);
+            }
+            black_box(&mut self.batch).clear();
+        }
+        Ok(())
+    }
+}
+
+/// A lane whose RX half makes the packets, a batch in each poll.
+pub struct Lane {
     want: Arc<Want>,
     driven: Driven,
 }
 
-impl Owned {
-    pub fn new() -> Result<Self, Box<dyn Error>> {
-        let (sim, want) = (device(), Arc::<Want>::default());
-        let control = sim.control();
+impl Lane {
+    /// The owned path: handler, plan, fit, counters, device.
+    pub fn owned() -> Result<Self, Box<dyn Error>> {
+        let sim = device();
+        let control = Some(sim.control());
+        Self::new(sim, control, PathKind::Owned, Pass)
+    }
+
+    /// The same with a ring in front of the TX queue, which the lane drains itself.
+    pub fn shared() -> Result<Self, Box<dyn Error>> {
+        let sim = device();
+        let control = Some(sim.control());
+        Self::new(sim, control, PathKind::Shared, Pass)
+    }
+
+    /// The RX half alone: the handler takes all packets, and the TX queue has no work in any step.
+    pub fn deliver() -> Result<Self, Box<dyn Error>> {
+        let null = Null::new(NullConfig::default());
+        Self::new(null, None, PathKind::Owned, Deliver)
+    }
+
+    fn new<D: Driver + 'static, H: Handler + Clone + 'static>(
+        device: D,
+        control: Option<SimControl>,
+        kind: PathKind,
+        handler: H,
+    ) -> Result<Self, Box<dyn Error>> {
+        let want = Arc::<Want>::default();
         let source = Source {
-            sim,
+            device,
             want: Arc::clone(&want),
         };
         // Merging would be work that the other sides do not have.
-        let config = PortConfig {
+        let mut config = PortConfig {
             coalesce: Coalesce::Off,
             ..PortConfig::default()
         };
+        config.work.shared = kind == PathKind::Shared;
         let port = Port {
             driver: source,
             config,
         };
-        let builder = Session::on(port).handler(|_| Forward).settings(direct());
+        let builder = Session::on(port);
+        let builder = builder.handler(move |_| handler.clone()).settings(direct());
         let assembled = builder.assemble(Arc::new(System::new()))?;
-        let driven = Driven::new(assembled, control, PathKind::Owned)?;
+        let driven = Driven::new(assembled, control, kind)?;
         Ok(Self { want, driven })
     }
 
@@ -268,17 +340,30 @@ impl Owned {
     }
 }
 
-impl Sender for Owned {
+impl Sender for Lane {
     fn send(&mut self, packets: usize, batch: usize) -> Result<(), Box<dyn Error>> {
         let packets = packets / batch * batch;
         self.want.batch.store(batch, Ordering::Relaxed);
         self.want.packets.store(packets, Ordering::Relaxed);
-        // Each step takes one burst.
+        // Each step takes one burst. The TX worker of a shared queue sleeps meanwhile.
         for _ in 0..packets / batch {
-            self.driven.step()?;
+            self.driven.step_lane()?;
         }
-        self.driven.complete(packets)
+        self.driven.complete(packets)?;
+        match self.want.packets.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            left => Err(format!("the lane has not polled {left} packets").into()),
+        }
     }
+}
+
+/// Passes on all packets. Counted as [`Deliver`] is, so that lanes with either differ in the TX
+/// path only.
+#[derive(Clone, Copy)]
+struct Pass;
+
+impl Handler for Pass {
+    fn handle(&mut self, _now: Instant, _from: RxId, _burst: &mut Burst) {}
 }
 
 /// What a source makes next. One thread uses it.
@@ -290,27 +375,30 @@ struct Want {
     packets: AtomicUsize,
 }
 
-/// A simulated NIC whose RX half makes packets.
+/// A device whose RX half makes packets.
 #[derive(Debug)]
-struct Source {
-    sim: Sim,
+struct Source<D> {
+    device: D,
     want: Arc<Want>,
 }
 
-impl Driver for Source {
+impl<D: Driver> Driver for Source<D> {
     type Rx = SourceRx;
-    type Tx = SimTx;
+    type Tx = D::Tx;
 
     fn name(&self) -> &str {
-        self.sim.name()
+        self.device.name()
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.sim.capabilities()
+        Capabilities {
+            input: Input::Endless,
+            ..self.device.capabilities()
+        }
     }
 
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let queues = self.sim.attach(how, arena)?.into_iter();
+        let queues = self.device.attach(how, arena)?.into_iter();
         let queues = queues.map(|(_rx, tx)| {
             let rx = SourceRx {
                 arena: arena.clone(),

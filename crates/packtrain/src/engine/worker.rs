@@ -207,7 +207,8 @@ impl Worker {
             more,
             over: stopped && self.parts.iter().all(|placed| placed.part.is_over()),
             stopped,
-            next_at: self.next_at(now),
+            // Only a worker that may sleep needs it.
+            next_at: if more { None } else { self.next_at(now) },
         })
     }
 

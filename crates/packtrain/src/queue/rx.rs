@@ -108,31 +108,30 @@ impl<R: RxDescriptors> RxQueue<R> {
         burst: &mut Burst,
         budget: usize,
     ) -> Result<bool, DeviceError> {
-        let counters = Arc::clone(&self.counters);
-        counters.begin();
-        counters.polls.add(1);
+        self.counters.begin();
+        self.counters.polls.add(1);
         if self.short {
             self.refill(now);
         }
         let (before, received) = (burst.len(), self.received());
         let held = self.device.held();
         let mut bad = Bad {
-            counters: &counters,
+            counters: &self.counters,
             drops: &self.drops,
         };
         let mut sink = RxBurst::new(burst, budget, &mut bad);
         let result = self.device.receive(now, &mut sink);
         let exhausted = sink.exhausted();
         if exhausted {
-            counters.budget_exhausted.add(1);
+            self.counters.budget_exhausted.add(1);
         }
         for packet in burst.iter_mut().skip(before) {
             self.admit(packet, now);
         }
         let nothing_came = self.received() == received;
         if !nothing_came {
-            counters.batches.poll.record(self.received() - received);
-            trace::rx_poll(counters.id, self.received() - received);
+            self.counters.batches.poll.record(self.received() - received);
+            trace::rx_poll(self.counters.id, self.received() - received);
         }
         // What a device keeps for later, as on a slow wire, it has taken a buffer for.
         let took_nothing = nothing_came && self.device.held() == held;
@@ -142,8 +141,8 @@ impl<R: RxDescriptors> RxQueue<R> {
             self.refill(now);
         }
         self.starved = self.short && took_nothing;
-        counters.syscalls.set(self.device.syscalls());
-        counters.publish();
+        self.counters.syscalls.set(self.device.syscalls());
+        self.counters.publish();
         result.map(|()| exhausted)
     }
 
@@ -212,8 +211,9 @@ impl<R: RxDescriptors> RxQueue<R> {
                 Err(_no_frame) => return,
             }
         }
-        packet.meta_mut().layout =
-            Layout::parse(self.link, packet.first(), packet.bytes() as u32).ok();
+        if let Ok(layout) = Layout::parse(self.link, packet.first(), packet.bytes() as u32) {
+            packet.meta_mut().layout = Some(layout);
+        }
     }
 
     /// Whether the device has fewer buffers than it could use, since the arena is empty.

@@ -299,22 +299,19 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         loop {
             if let Some(burst) = &mut burst {
-                self.take_fit(burst);
-                while self.waiting.packets() < TX_STAGED_PACKETS_MAX {
-                    let Some(packet) = burst.pop() else { break };
-                    self.waiting.push_back(packet);
-                }
+                self.take(burst);
             }
-            self.prepare();
-            if self.fitted.is_empty() {
-                self.restart();
-                if burst.as_ref().is_none_or(|burst| burst.is_empty()) && self.is_ready() {
-                    return Ok(Sent::All);
-                }
-                continue;
+            if !self.waiting.is_empty() || !self.again.is_empty() {
+                self.prepare();
             }
-            if let Some(stall) = self.offer()? {
+            if !self.fitted.is_empty()
+                && let Some(stall) = self.offer()?
+            {
                 return Ok(self.stall(stall));
+            }
+            if burst.as_ref().is_none_or(|burst| burst.is_empty()) && self.is_ready() {
+                self.restart();
+                return Ok(Sent::All);
             }
         }
     }

@@ -67,12 +67,13 @@ impl InFlight {
             return;
         };
         self.serial += 1;
-        self.slots[slot as usize] = Slot {
-            packet: Some(packet),
-            bytes,
-            serial: self.serial,
-            reported: false,
-        };
+        // Field by field: a slot that is made elsewhere and copied is read back in wider words than
+        // it was written in, for which the CPU waits until the stores are in the cache.
+        let slot = &mut self.slots[slot as usize];
+        slot.packet = Some(packet);
+        slot.bytes = bytes;
+        slot.serial = self.serial;
+        slot.reported = false;
     }
 
     /// Takes a packet out, and the bytes that it was put in with. `None` for a token of no packet.

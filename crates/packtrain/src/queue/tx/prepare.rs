@@ -11,13 +11,11 @@ use crate::stats::DropReason;
 use packtrain_offload::limits::VLAN_TAGS_MAX;
 
 impl<T: TxDescriptors> TxQueue<T> {
-    /// Moves the packets at the front of `burst` to `fitted` that the device takes as they are,
-    /// while none is to be prepared before them: most of all packets, and nothing is done to them.
+    /// Takes packets from the front of `burst`, as many as there is room for. Those that the device
+    /// takes as they are go to `fitted` while none is to be prepared before them: most of all
+    /// packets, and nothing is done to them.
     #[inline]
-    pub(super) fn take_fit(&mut self, burst: &mut Burst) {
-        if !self.waiting.is_empty() || !self.again.is_empty() {
-            return;
-        }
+    pub(super) fn take(&mut self, burst: &mut Burst) {
         let (features, limits) = (self.features, &self.limits);
         let as_is = |packet: &Packet| {
             Features::needed_by(packet.meta())
@@ -25,14 +23,22 @@ impl<T: TxDescriptors> TxQueue<T> {
                 .is_empty()
                 && limits.takes(packet)
         };
-        while self.fitted.len() < TX_STAGED_PACKETS_MAX
-            && let Some(packet) = burst.pop_if(as_is)
+        if self.waiting.is_empty() && self.again.is_empty() {
+            while self.fitted.len() < TX_STAGED_PACKETS_MAX
+                && let Some(packet) = burst.pop_if(as_is)
+            {
+                self.fitted.push_back(packet);
+            }
+        }
+        while self.waiting.packets() < TX_STAGED_PACKETS_MAX
+            && let Some(packet) = burst.pop()
         {
-            self.fitted.push_back(packet);
+            self.waiting.push_back(packet);
         }
     }
 
     /// Moves packets to `fitted`, cut, summed and fitted as the device needs them.
+    #[inline(never)]
     pub(super) fn prepare(&mut self) {
         // One at a time while packets are prepared anew: so a further refusal puts one back at
         // most, and `again` stays within what was there before.

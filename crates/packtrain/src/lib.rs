@@ -43,7 +43,7 @@ pub mod replay;
 pub mod runtime;
 pub mod stats;
 mod sync;
-#[cfg(test)]
+#[cfg(all(test, not(packtrain_loom)))]
 mod test_packets;
 pub mod time;
 mod trace;

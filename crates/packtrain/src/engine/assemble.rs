@@ -16,7 +16,7 @@ use super::worker::{Part, Placed, Worker, WorkerCounters};
 use crate::driver::{Capabilities, DeviceError, Driver, RxDescriptors, TxDescriptors};
 use crate::limits::{
     BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, RX_HELD_LARGE_MAX,
-    RX_LARGE_POSTED, SEGMENTS_MAX, SMALL_FRAME_BYTES,
+    RX_LARGE_POSTED, SEGMENTS_MAX, SMALL_FRAME_BYTES, TX_RING_PACKETS,
 };
 use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
 use crate::plan::{PathKind, Plan, PlannedPart};
@@ -323,8 +323,15 @@ impl<'a> Assembly<'a> {
         };
         let device = device.transpose().map_err(failed)?;
         let (wakeup, drained) = (Arc::clone(wakeup), Arc::clone(&counters.drained));
-        let shared = SharedTx::new(tx, drops, path.dispatch, asynchronous, wakeup, stats);
-        let shared = Arc::new(shared);
+        let shared = Arc::new(SharedTx::new(
+            tx,
+            drops,
+            path.dispatch,
+            TX_RING_PACKETS,
+            asynchronous,
+            wakeup,
+            stats,
+        ));
         if self.senders[port] > 0 {
             self.handles[port].push(Arc::clone(&shared) as Arc<dyn Submit>);
         }

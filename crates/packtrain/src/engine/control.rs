@@ -8,11 +8,11 @@ use crate::driver::{DeviceError, TxDescriptors};
 use crate::queue::TxQueue;
 use crate::runtime::Wakeup;
 use crate::stats::QueueId;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// What can be done to a TX queue while it runs. Each may come at any moment: with packets in the
 /// device, in a stall, with the link down.
@@ -248,11 +248,13 @@ impl Ticket {
 
     /// Waits until all workers have answered.
     pub(super) fn wait(&self) -> Result<usize, CommandError> {
-        let waits = |progress: &mut Progress| progress.left > 0;
-        let end = *self
-            .changed
-            .wait_while(self.progress(), waits)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.progress();
+        while progress.left > 0 {
+            let changed = self.changed.wait(progress);
+            progress = changed.unwrap_or_else(PoisonError::into_inner);
+        }
+        let end = *progress;
+        drop(progress);
         let Commanded { done, unsupported } = end.sum;
         match (end.ended, unsupported) {
             (true, _) => Err(CommandError::Ended { done }),

@@ -36,8 +36,12 @@ pub(super) struct TxDrain<T: TxDescriptors> {
     device: Option<OwnedFd>,
     /// What the device is to become for the worker to wake up.
     interest: Option<Interest>,
-    /// The worker was woken or notified since it last had the role.
-    notified: bool,
+    /// The worker was woken or notified since it last had the role, or it left the ring stalled and
+    /// has not armed the device: it needs the role before it sleeps.
+    attends: bool,
+    /// Intake has stopped, and the last step did not get the role: another one is needed before the
+    /// worker sleeps.
+    missed: bool,
     /// The device woke the worker since it last had the role.
     interrupted: bool,
     /// The next step needs the role, whatever the state of the ring is.
@@ -68,7 +72,8 @@ impl<T: TxDescriptors> TxDrain<T> {
             interrupt,
             device,
             interest: None,
-            notified: false,
+            attends: false,
+            missed: false,
             interrupted: false,
             recheck: false,
             retry_at: None,
@@ -147,7 +152,8 @@ impl<T: TxDescriptors> TxDrain<T> {
         lanes: u32,
     ) -> Result<bool, DeviceError> {
         let keeps = self.shared.dispatch.keeps_until_sleep();
-        self.notified = false;
+        self.attends = false;
+        self.missed = false;
         self.gap_until = None;
         let interrupted = std::mem::take(&mut self.interrupted);
         let recheck = std::mem::take(&mut self.recheck);
@@ -202,6 +208,7 @@ impl<T: TxDescriptors> TxDrain<T> {
             }
             Drain::Stalled => {
                 self.release(role, Release::Stalled);
+                self.attends = true;
                 false
             }
             Drain::Gap => {
@@ -255,7 +262,7 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         }
         let in_flight = self.shared.stats.shown.in_flight.get() > 0;
         // Only a device with packets has to be looked after when time ends a sleep.
-        self.notified |= began.notified || self.interrupted || (began.slept && in_flight);
+        self.attends |= began.notified || self.interrupted || (began.slept && in_flight);
         if stopped && !self.stopped {
             self.stopped = true;
             self.shared.close(Source::Application);
@@ -266,7 +273,7 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         // Before the ring: a lane deregisters after its last packet.
         let lanes = self.shared.lanes();
         let due = self.retry_at.is_some_and(|at| now >= at);
-        let looks = self.stopped || self.recheck || (in_flight && (self.notified || due));
+        let looks = self.stopped || self.recheck || (in_flight && (self.attends || due));
         let gap = self.gap_until;
         let needs = |state| match state {
             RingState::Idle => looks,
@@ -276,6 +283,7 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         };
         let shared = Arc::clone(&self.shared);
         let Some(role) = Self::claim(&shared, &mut self.kept, needs) else {
+            self.missed = self.stopped;
             return Ok(false);
         };
         self.work(role, now, lanes)
@@ -298,9 +306,14 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         };
         // A consumer that releases the ring notifies the worker if ATTENTION is set. It is not set
         // without a reason, since no producer claims the ring then.
-        match shared.ring.attend(needs, self.stopped || self.notified) {
+        match shared.ring.attend(needs, self.stopped || self.attends) {
+            Attended::Claimed(role) if self.missed => {
+                self.recheck = true;
+                self.keep(role);
+                Armed::WorkPending
+            }
             Attended::Claimed(role) => {
-                self.notified = false;
+                self.attends = false;
                 self.arm_and_release(role)
             }
             Attended::Busy | Attended::NotNeeded(RingState::Idle) => Armed::Idle,
@@ -363,7 +376,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
                 Attended::Busy | Attended::NotNeeded(_) => return false,
             },
         };
-        let drained = role.drain(shared.ring.capacity(), |consumer, items| {
+        // One more than there are slots: a turn that takes nothing counts as an item.
+        let drained = role.drain(shared.ring.capacity() + 1, |consumer, items| {
             consumer.abandon(items, reason);
             Turn::More
         });

@@ -427,6 +427,13 @@ impl Session {
         self.stats.snapshot()
     }
 
+    /// Reads the counters as [`Session::snapshot`] does, also on other threads and after the end.
+    #[must_use]
+    pub fn counters(&self) -> impl Fn() -> Snapshot + Send + Sync + use<> {
+        let stats = Arc::clone(&self.stats);
+        move || stats.snapshot()
+    }
+
     /// What is done, by whom, and why.
     #[must_use]
     pub const fn plan(&self) -> &Plan {

@@ -8,7 +8,7 @@
 use super::space::SpaceWaiters;
 use super::stats::PathStats;
 use crate::driver::{DeviceError, Features, TxDescriptors};
-use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE, TX_RING_PACKETS};
+use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE};
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::queue::ring::{
@@ -34,6 +34,13 @@ const TAKEOVER_POLLS: u32 = if cfg!(any(packtrain_loom, miri)) {
     1
 } else {
     64
+};
+
+/// Slots that a lane reserves. Models have small rings.
+const SLOTS_PER_LANE: usize = if cfg!(packtrain_loom) {
+    1
+} else {
+    RING_SLOTS_PER_LANE
 };
 
 /// The queue takes no more packets: the run ends, or has ended.
@@ -142,7 +149,7 @@ impl<T> SharedTx<T> {
     /// A lane registers. Slots are reserved for it: applications cannot fill the ring.
     pub(super) fn enter_lane(&self) -> Producer {
         let lanes = self.lanes.fetch_add(1, Ordering::AcqRel) + 1;
-        self.ring.set_withheld(RING_SLOTS_PER_LANE * lanes as usize);
+        self.ring.set_withheld(SLOTS_PER_LANE * lanes as usize);
         self.enter(Source::Lane)
     }
 
@@ -150,7 +157,7 @@ impl<T> SharedTx<T> {
     pub(super) fn leave_lane(&self, own: &Producer) {
         self.leave(own);
         let left = self.lanes.fetch_sub(1, Ordering::AcqRel) - 1;
-        self.ring.set_withheld(RING_SLOTS_PER_LANE * left as usize);
+        self.ring.set_withheld(SLOTS_PER_LANE * left as usize);
         // Its slots are free for applications.
         self.waiters.wake_all(&self.ring);
         self.tx_worker.notify();
@@ -215,6 +222,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         queue: TxQueue<T>,
         drops: Arc<DropCounters>,
         dispatch: Dispatch,
+        slots: usize,
         asynchronous: bool,
         tx_worker: Arc<Wakeup>,
         stats: Arc<PathStats>,
@@ -229,7 +237,7 @@ impl<T: TxDescriptors> SharedTx<T> {
             stats: Arc::clone(&stats),
         };
         consumer.show();
-        let ring = Ring::new(TX_RING_PACKETS, consumer);
+        let ring = Ring::new(slots, consumer);
         Self {
             ring: ring.unwrap_or_else(|error| unreachable!("the plan bounds the ring: {error}")),
             dispatch,

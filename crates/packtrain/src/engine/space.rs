@@ -1,11 +1,8 @@
 //! Producers that wait for space in the ring of a shared TX queue.
 
 use crate::queue::ring::Ring;
-#[cfg(packtrain_loom)]
-use loom::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 use std::sync::PoisonError;
-#[cfg(not(packtrain_loom))]
-use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 
 /// The list of waiting producers, each at most once.

@@ -5,7 +5,7 @@ use super::error::RunError;
 use super::intake::Intake;
 use super::shell::{Action, Observation, Shell};
 use crate::driver::{Armed, Interest};
-use crate::runtime::{Began, Sleeper, Wakeup};
+use crate::runtime::{Began, Notifier, Sleeper, Wakeup};
 use crate::stats::{Counter, DropReason, QueueId};
 use crate::sync::spin;
 use crate::time::Instant;
@@ -280,6 +280,12 @@ impl Worker {
         self.over = true;
         self.intake.worker_ended();
         self.ending.take().unwrap_or(Ok(())).map(|()| Action::Done)
+    }
+
+    /// Ends the worker's sleep: the one that the [`Runtime`](crate::runtime::Runtime) made for it.
+    #[must_use]
+    pub fn notifier(&self) -> &dyn Notifier {
+        self.sleeper.wakeup().notifier()
     }
 
     /// Wire packets in the worker's queues and rings.

@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 /// Packets of others that a draining producer transmits before it abdicates. If the TX worker then
 /// has to wake up, that costs two context switches, less than one for each hundred packets.
-pub const BUDGET: usize = 256;
+pub const BUDGET: usize = if cfg!(packtrain_loom) { 2 } else { 256 };
 /// The largest `n` of `threshold(n)`. With an `n` above the capacity of the ring, `threshold(n)`
 /// decides as `deferred` does.
 pub const THRESHOLD_MAX: u32 = 65_536;

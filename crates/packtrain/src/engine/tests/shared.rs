@@ -64,7 +64,8 @@ impl Bench {
         tx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
         let stats = Arc::<PathStats>::default();
         let to = Arc::clone(&wakeup);
-        let shared = Arc::new(SharedTx::new(tx, drops, dispatch, false, to, stats));
+        let slots = TX_RING_PACKETS;
+        let shared = Arc::new(SharedTx::new(tx, drops, dispatch, slots, false, to, stats));
         let part = TxDrain::new(Arc::clone(&shared), interrupt, None, Arc::default());
         let placed = Placed {
             part: Box::new(part),

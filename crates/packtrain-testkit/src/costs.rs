@@ -1,0 +1,137 @@
+//! What a step costs in virtual time.
+
+use packtrain::engine::Snapshot;
+use std::ops::Sub;
+use std::time::Duration;
+
+/// The price of each thing that a step does.
+///
+/// The defaults are those of a shared virtual CPU at about 3 GHz, rounded. They are meant to be in
+/// proportion to each other; no virtual figure is a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// A step that finds nothing: a poll of each queue.
+    pub step: Duration,
+    /// A packet received from a device, or given to one.
+    pub packet: Duration,
+    /// 1024 bytes received from a device, or given to one.
+    pub kilobyte: Duration,
+    /// A doorbell.
+    pub doorbell: Duration,
+    /// A system call.
+    pub syscall: Duration,
+    /// Ending the sleep of another thread, for the thread that does it.
+    pub wakeup: Duration,
+    /// From there until the other thread may run.
+    pub latency: Duration,
+    /// Another task than before runs on a CPU.
+    pub switch: Duration,
+    /// How long a task runs while others wait for the CPU.
+    pub slice: Duration,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        let ns = Duration::from_nanos;
+        Self {
+            // Some cache lines that other threads write.
+            step: ns(50),
+            // 80 ns for a packet from its producer to a device that does nothing.
+            packet: ns(40),
+            // Copied once from memory that is not cached, at about 10 GB/s.
+            kilobyte: ns(100),
+            // A write that is not cached, and crosses PCIe.
+            doorbell: ns(100),
+            syscall: ns(300),
+            // Of a futex or an eventfd, with the interrupt to the other CPU.
+            wakeup: ns(1_500),
+            // "About a microsecond, and a wake-up takes five or more": see `engine/shared.rs`.
+            latency: ns(5_000),
+            switch: ns(1_200),
+            // The least time that Linux gives a task (`base_slice_ns` with few CPUs).
+            slice: ns(750_000),
+        }
+    }
+}
+
+/// What the counters of sessions say of the work that was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    packets: u64,
+    bytes: u64,
+    doorbells: u64,
+    syscalls: u64,
+    wakeups: u64,
+}
+
+impl Work {
+    pub(crate) fn add(&mut self, snapshot: &Snapshot) {
+        for port in &snapshot.ports {
+            for rx in &port.rx {
+                self.packets += rx.packets;
+                self.bytes += rx.bytes;
+            }
+            for tx in &port.tx {
+                self.packets += tx.packets;
+                self.bytes += tx.bytes;
+                self.doorbells += tx.doorbells;
+                self.wakeups += tx.wakeups;
+            }
+        }
+        self.syscalls += snapshot.syscalls;
+    }
+
+    /// What a step costs that did this.
+    pub(crate) fn cost(&self, costs: &Costs) -> Duration {
+        let times = |price: Duration, count: u64| price.as_nanos() as u64 * count;
+        let bytes = times(costs.kilobyte, self.bytes) / 1024;
+        Duration::from_nanos(
+            times(costs.step, 1)
+                + times(costs.packet, self.packets)
+                + bytes
+                + times(costs.doorbell, self.doorbells)
+                + times(costs.syscall, self.syscalls)
+                + times(costs.wakeup, self.wakeups),
+        )
+    }
+}
+
+impl Sub for Work {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            packets: self.packets - before.packets,
+            bytes: self.bytes - before.bytes,
+            doorbells: self.doorbells - before.doorbells,
+            syscalls: self.syscalls - before.syscalls,
+            wakeups: self.wakeups - before.wakeups,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_costs_what_it_did() {
+        let costs = Costs::default();
+        let before = Work::default();
+        assert_eq!((before - before).cost(&costs), costs.step);
+        let after = Work {
+            packets: 2,
+            bytes: 1024,
+            doorbells: 1,
+            syscalls: 3,
+            wakeups: 1,
+        };
+        let sum = costs.step
+            + 2 * costs.packet
+            + costs.kilobyte
+            + costs.doorbell
+            + 3 * costs.syscall
+            + costs.wakeup;
+        assert_eq!((after - before).cost(&costs), sum);
+    }
+}

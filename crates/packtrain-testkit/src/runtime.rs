@@ -1,0 +1,124 @@
+//! The runtime of a world: virtual time, and notifiers that the world reads.
+
+use packtrain::runtime::{Machine, Notifier, Runtime};
+use packtrain::time::{Clock, Instant};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+
+/// The number of a notifier.
+pub(crate) type NotifierId = usize;
+
+#[derive(Debug)]
+pub(crate) struct VirtualRuntime {
+    machine: Machine,
+    now: AtomicU64,
+    bells: Arc<Mutex<Bells>>,
+}
+
+/// The notifiers of a world.
+#[derive(Debug, Default)]
+struct Bells {
+    /// Whether each was notified and not cleared since.
+    notified: Vec<bool>,
+    /// Notifications that the world has not seen, in order.
+    news: Vec<NotifierId>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct VirtualNotifier {
+    id: NotifierId,
+    bells: Arc<Mutex<Bells>>,
+}
+
+fn lock(bells: &Mutex<Bells>) -> MutexGuard<'_, Bells> {
+    // Numbers only: a panic leaves nothing half done.
+    bells.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl VirtualRuntime {
+    pub(crate) fn new(machine: Machine) -> Self {
+        Self {
+            machine,
+            now: AtomicU64::new(0),
+            bells: Arc::default(),
+        }
+    }
+
+    pub(crate) fn set_now(&self, now: Instant) {
+        self.now.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn virtual_notifier(&self) -> VirtualNotifier {
+        let mut bells = lock(&self.bells);
+        bells.notified.push(false);
+        VirtualNotifier {
+            id: bells.notified.len() - 1,
+            bells: Arc::clone(&self.bells),
+        }
+    }
+
+    /// The notifications since the last call, in order.
+    pub(crate) fn take_news(&self) -> Vec<NotifierId> {
+        std::mem::take(&mut lock(&self.bells).news)
+    }
+
+    pub(crate) fn is_notified(&self, id: NotifierId) -> bool {
+        lock(&self.bells).notified[id]
+    }
+
+    pub(crate) fn clear(&self, id: NotifierId) -> bool {
+        std::mem::take(&mut lock(&self.bells).notified[id])
+    }
+}
+
+impl Clock for VirtualRuntime {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+}
+
+impl Runtime for VirtualRuntime {
+    fn notifier(&self) -> io::Result<Arc<dyn Notifier>> {
+        Ok(Arc::new(self.virtual_notifier()))
+    }
+
+    fn machine(&self) -> Machine {
+        self.machine
+    }
+}
+
+impl VirtualNotifier {
+    pub(crate) const fn id(&self) -> NotifierId {
+        self.id
+    }
+}
+
+impl Notifier for VirtualNotifier {
+    fn notify(&self) {
+        let mut bells = lock(&self.bells);
+        bells.notified[self.id] = true;
+        bells.news.push(self.id);
+    }
+
+    fn clear(&self) -> bool {
+        std::mem::take(&mut lock(&self.bells).notified[self.id])
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Wake for VirtualNotifier {
+    fn wake(self: Arc<Self>) {
+        self.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify();
+    }
+}

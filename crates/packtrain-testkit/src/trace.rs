@@ -1,0 +1,67 @@
+//! What happened in a world.
+
+use packtrain::time::Instant;
+use std::time::Duration;
+
+/// What has happened since the world began. Two runs with equal seeds have equal traces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The end of the run.
+    pub now: Instant,
+    /// Events that were handled.
+    pub events: u64,
+    /// A hash of every step: when, of which task, its result and its cost.
+    pub digest: u64,
+    /// Workers and actors, in the order in which they came.
+    pub tasks: Vec<TaskTrace>,
+    /// The CPUs.
+    pub cpus: Vec<CpuTrace>,
+}
+
+/// What one worker or actor did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskTrace {
+    /// Steps taken.
+    pub steps: u64,
+    /// Times it went to sleep.
+    pub sleeps: u64,
+    /// Sleeps that a notification ended. The others ended by time.
+    pub wakeups: u64,
+    /// Time on a CPU.
+    pub busy: Duration,
+    /// When it ended.
+    pub ended: Option<Instant>,
+    /// The error of a worker that a device failed.
+    pub error: Option<String>,
+}
+
+/// What one CPU did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTrace {
+    /// Time that it was not idle.
+    pub busy: Duration,
+    /// Times that it changed from one task to another.
+    pub switches: u64,
+}
+
+/// FNV-1a.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(0xCBF2_9CE4_8422_2325)
+    }
+}
+
+impl Digest {
+    pub(crate) fn add(&mut self, number: u64) {
+        for byte in number.to_le_bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+    }
+
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+}

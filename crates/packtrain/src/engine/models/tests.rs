@@ -1,0 +1,328 @@
+//! The models.
+
+use super::*;
+use crate::engine::{Command, TxQueues};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const MODES: [Dispatch; 5] = [
+    Dispatch::Direct,
+    Dispatch::Deferred,
+    Dispatch::Abdicate,
+    Dispatch::Threshold(2),
+    Dispatch::Adaptive,
+];
+
+/// A device with room for `goal` packets, all of which it gets.
+fn roomy(goal: usize) -> State {
+    State {
+        room: goal,
+        goal,
+        ..State::default()
+    }
+}
+
+/// A full device, which gets `goal` packets.
+fn full(goal: usize) -> State {
+    State {
+        goal,
+        ..State::default()
+    }
+}
+
+#[test]
+fn a_worker_that_falls_asleep_sees_what_a_producer_enqueues() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, roomy(2));
+            let sender = world.producer(&[&[10], &[11]]);
+            world.run_to_goal();
+            world.finish([sender], &[10, 11]);
+        });
+    }
+}
+
+/// The worker was notified, and finds a producer draining: it sleeps only with ATTENTION set.
+#[test]
+fn a_worker_that_was_notified_gets_the_role_after_a_producer() {
+    for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, full(2));
+            let own = Submit::enter(&*world.shared);
+            send(&world.shared, &own, &[&[10]]);
+            world.run_to_sleep();
+            let hardware = world.hardware(|hardware| hardware.make_room(2));
+            let sender = world.send(own, &[&[11]]);
+            world.run_to_goal();
+            hardware.join().unwrap();
+            let sender = sender.join().unwrap();
+            assert_eq!(sender.accepted, 1);
+            Submit::leave(&*world.shared, &sender.own);
+            world.finish([], &[10, 11]);
+        });
+    }
+}
+
+/// A producer whose budget is used up leaves the ring to the next producer, or to the worker.
+#[test]
+fn what_a_producer_abdicates_is_drained() {
+    for dispatch in [Dispatch::Direct, Dispatch::Threshold(2), Dispatch::Adaptive] {
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, roomy(4));
+            let bursts: [Bursts; 2] = [&[&[10]], &[&[20, 21], &[22]]];
+            let senders = bursts.map(|bursts| world.producer(bursts));
+            world.run_to_goal();
+            world.finish(senders, &[10, 20, 21, 22]);
+        });
+    }
+}
+
+/// The same among producers alone, while the worker sleeps.
+#[test]
+fn a_worker_that_sleeps_is_notified_of_what_no_producer_drains() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, roomy(4));
+            world.run_to_sleep();
+            let bursts: [Bursts; 2] = [&[&[10, 11]], &[&[20, 21]]];
+            let senders = bursts.map(|bursts| world.producer(bursts));
+            world.bell.sleep();
+            world.run_to_goal();
+            world.finish(senders, &[10, 11, 20, 21]);
+        });
+    }
+}
+
+#[test]
+fn a_device_with_room_wakes_a_worker_that_falls_asleep() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, full(2));
+            let sender = world.producer(&[&[10], &[11]]);
+            let hardware = world.hardware(|hardware| hardware.make_room(2));
+            world.run_to_goal();
+            hardware.join().unwrap();
+            world.finish([sender], &[10, 11]);
+        });
+    }
+}
+
+/// One slot: the producer waits for space while others drain. The consumer releases the role in
+/// mode `direct`, and the worker keeps it in the others.
+#[test]
+fn a_producer_that_waits_for_space_is_woken() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 1, roomy(4));
+            let bursts: [Bursts; 2] = [&[&[10, 11]], &[&[20, 21]]];
+            let senders = bursts.map(|bursts| world.producer(bursts));
+            world.run_to_goal();
+            world.finish(senders, &[10, 11, 20, 21]);
+        });
+    }
+}
+
+/// The same behind a device that is full: only the worker makes space.
+#[test]
+fn a_producer_that_waits_behind_a_full_device_is_woken() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 1, full(3));
+            let sender = world.producer(&[&[10], &[11, 12]]);
+            let hardware = world.hardware(|hardware| hardware.make_room(3));
+            world.run_to_goal();
+            hardware.join().unwrap();
+            world.finish([sender], &[10, 11, 12]);
+        });
+    }
+}
+
+/// Of two that wait one gives up, as a send does when its time is over.
+#[test]
+fn a_producer_that_gives_up_takes_no_wake_up_with_it() {
+    model(2, || {
+        let mut world = World::new(Dispatch::Deferred, 1, roomy(2));
+        let [other, own] = [(); 2].map(|()| Submit::enter(&*world.shared));
+        send(&world.shared, &own, &[&[10]]);
+        assert!(!world.shared.wait(&other, Waker::noop()));
+        let sender = world.send(own, &[&[11]]);
+        let gives_up = {
+            let shared = Arc::clone(&world.shared);
+            thread::spawn(move || shared.forget(&other))
+        };
+        world.run_to_goal();
+        gives_up.join().unwrap();
+        assert_eq!(sender.join().unwrap().accepted, 1);
+        world.finish([], &[10, 11]);
+    });
+}
+
+/// What was reserved before the queue was closed is sent. Nothing else is, and the producers are
+/// told so.
+#[test]
+fn what_is_accepted_before_the_end_is_sent() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 1, State { room: 3, ..full(0) });
+            let sender = world.producer(&[&[10, 11], &[12]]);
+            let stop = world.stop();
+            world.run_to_end();
+            stop.join().unwrap();
+            let sender = sender.join().unwrap();
+            world.assert_sent(&[10, 11, 12][..sender.accepted]);
+            let generated = world.shared.stats.snapshot().producers.generated;
+            assert_eq!(generated, sender.accepted as u64);
+        });
+    }
+}
+
+/// A stop while packets are in flight: the worker sleeps until the last lane has left and the
+/// device has completed.
+#[test]
+fn the_last_lane_and_the_last_completion_end_the_run() {
+    for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
+        model(2, move || {
+            let device = State {
+                keeps: true,
+                ..roomy(0)
+            };
+            let mut world = World::new(dispatch, 2, State { room: 2, ..device });
+            let own = world.shared.enter_lane();
+            let lane = {
+                let (shared, hardware) = (Arc::clone(&world.shared), Arc::clone(&world.hardware));
+                thread::spawn(move || {
+                    let accepted = send(&shared, &own, &[&[10], &[11]]);
+                    shared.leave_lane(&own);
+                    // Each of the two is a wake-up of its own, or finds the worker awake.
+                    while hardware.sent().len() < accepted {
+                        thread::yield_now();
+                    }
+                    hardware.complete();
+                    accepted
+                })
+            };
+            world.intake.stop();
+            world.run_to_end();
+            assert_eq!(lane.join().unwrap(), 2);
+            world.assert_sent(&[10, 11]);
+            assert_eq!(world.shared.stats.snapshot().held, 0);
+        });
+    }
+}
+
+/// A command while a producer drains, and as the worker falls asleep. What a pause has left in the
+/// queue is sent after the resume, though no producer sends anything more.
+#[test]
+fn a_command_reaches_a_worker_that_falls_asleep() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, roomy(2));
+            let sender = world.producer(&[&[10], &[11]]);
+            let control = world.control();
+            let commands = thread::spawn(move || {
+                [Command::Pause, Command::Resume]
+                    .map(|command| control.send(TxQueues::Port(0), command).unwrap())
+            });
+            world.run_to_goal();
+            let tickets = commands.join().unwrap();
+            world.finish([sender], &[10, 11]);
+            for ticket in tickets {
+                // Not `Ok` if the run was at its end before.
+                assert!(matches!(ticket.wait(), Ok(1) | Err(_)));
+            }
+        });
+    }
+}
+
+/// A queue is paused, and the run ends.
+#[test]
+fn a_stop_wakes_a_worker_whose_queue_is_paused() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, State { room: 1, ..full(0) });
+            let control = world.control();
+            let ticket = control.send(TxQueues::Port(0), Command::Pause).unwrap();
+            world.run_to_sleep();
+            assert_eq!(ticket.wait(), Ok(1));
+            let sender = world.producer(&[&[10]]);
+            let stop = world.stop();
+            world.run_to_end();
+            stop.join().unwrap();
+            let sender = sender.join().unwrap();
+            world.assert_sent(&[10][..sender.accepted]);
+        });
+    }
+}
+
+/// Two producers and a worker at a ring with unpublished slots.
+#[test]
+fn an_unpublished_slot_is_retried() {
+    for dispatch in MODES {
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, roomy(2));
+            let bursts: [Bursts; 2] = [&[&[10]], &[&[20]]];
+            let senders = bursts.map(|bursts| world.producer(bursts));
+            world.run_to_goal();
+            world.finish(senders, &[10, 20]);
+        });
+    }
+}
+
+/// A device panics or is gone, while a producer or the worker drains: the run ends, and each packet
+/// that was accepted is counted.
+fn fails(dispatch: Dispatch, device: State) {
+    model(2, move || {
+        let mut world = World::new(dispatch, 4, device.clone());
+        let bursts: [Bursts; 2] = [&[&[10, 11]], &[&[20]]];
+        let senders = bursts.map(|bursts| {
+            let own = Submit::enter(&*world.shared);
+            let shared = Arc::clone(&world.shared);
+            thread::spawn(move || {
+                let sent = catch_unwind(AssertUnwindSafe(|| send(&shared, &own, bursts)));
+                sent.is_err()
+            })
+        });
+        // The worker panics itself if it drains: its thread drops it.
+        let ran = catch_unwind(AssertUnwindSafe(|| world.run_until(|_, _| false)));
+        assert!(!matches!(ran, Ok(Ok(()))));
+        let World {
+            worker,
+            shared,
+            hardware,
+            drops,
+            ..
+        } = world;
+        drop(worker);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        let stats = shared.stats.snapshot();
+        let (sent, lost) = (hardware.sent().len() as u64, drops.snapshot().total());
+        assert_eq!((stats.producers.generated, stats.held), (sent + lost, 0));
+    });
+}
+
+#[test]
+fn a_panic_in_a_drain_ends_the_run() {
+    for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
+        fails(
+            dispatch,
+            State {
+                panics_at: Some(11),
+                ..roomy(3)
+            },
+        );
+    }
+}
+
+#[test]
+fn a_device_that_is_gone_ends_the_run() {
+    for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
+        fails(
+            dispatch,
+            State {
+                removed_at: Some(11),
+                ..roomy(3)
+            },
+        );
+    }
+}

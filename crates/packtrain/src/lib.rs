@@ -38,7 +38,16 @@ pub mod packet;
 pub mod plan;
 pub mod policy;
 pub mod port;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod queue;
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "benches, models and the laboratory use the rest"
+)]
+mod queue;
 pub mod replay;
 pub mod runtime;
 pub mod stats;

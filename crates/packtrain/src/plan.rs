@@ -234,7 +234,11 @@ impl Plan {
         self.paths = paths.collect();
         let queues = Queues {
             counts: self.attach.iter().map(|attach| attach.queues).collect(),
-            shared: self.paths.iter().map(|path| path.kind == PathKind::Shared).collect(),
+            shared: self
+                .paths
+                .iter()
+                .map(|path| path.kind == PathKind::Shared)
+                .collect(),
             per_direction: self.worker_per_direction(),
         };
         self.workers = queues.place(demand.cpus);

@@ -53,8 +53,8 @@ mod places;
 mod tests;
 mod word;
 
-pub use batch::Batch;
 pub use self::core::{Ring, RingError};
+pub use batch::Batch;
 pub use consumer::{ConsumerGuard, Drain, Drained, Kept, Release, Released, Turn};
 pub use word::Source;
 

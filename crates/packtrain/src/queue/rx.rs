@@ -130,7 +130,10 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
         let nothing_came = self.received() == received;
         if !nothing_came {
-            self.counters.batches.poll.record(self.received() - received);
+            self.counters
+                .batches
+                .poll
+                .record(self.received() - received);
             trace::rx_poll(self.counters.id, self.received() - received);
         }
         // What a device keeps for later, as on a slow wire, it has taken a buffer for.

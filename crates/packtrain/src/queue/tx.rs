@@ -31,6 +31,7 @@ use doorbell::Doorbell;
 use in_flight::InFlight;
 use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
+use prepare::is_as_is;
 use room::{Done, Room};
 use source::{Source, wire_packets};
 use std::collections::VecDeque;
@@ -298,15 +299,10 @@ impl<T: TxDescriptors> TxQueue<T> {
             return Ok(self.stall(Stall::Flush));
         }
         loop {
-            if let Some(burst) = &mut burst {
-                self.take(burst);
-            }
             if !self.waiting.is_empty() || !self.again.is_empty() {
                 self.prepare();
             }
-            if !self.fitted.is_empty()
-                && let Some(stall) = self.offer()?
-            {
+            if let Some(stall) = self.offer(burst.as_deref_mut())? {
                 return Ok(self.stall(stall));
             }
             if burst.as_ref().is_none_or(|burst| burst.is_empty()) && self.is_ready() {
@@ -350,12 +346,23 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// Offers `fitted` to the device. `Some` when it takes no more for now.
-    fn offer(&mut self) -> Result<Option<Stall>, DeviceError> {
+    /// Offers packets to the device: those of `burst` that it takes as they are, if nothing waits
+    /// here, and else `fitted`. Takes in what is left of `burst`, as much as there is room for.
+    /// `Some` when the device takes no more for now.
+    fn offer(&mut self, mut burst: Option<&mut Burst>) -> Result<Option<Stall>, DeviceError> {
         let mut tried_reclaim = false;
         loop {
-            let (result, ended) = self.offer_once();
-            let stall = match (result, ended) {
+            let offered = match &mut burst {
+                // Most of all packets: nothing is done to them, and they are moved once.
+                Some(burst) if self.is_ready() => self.offer_once(Some(burst.batch())),
+                _ => self.offer_once(None),
+            };
+            if let Some(burst) = &mut burst
+                && !burst.is_empty()
+            {
+                self.take(burst);
+            }
+            let stall = match offered {
                 (Ok(()), Ended::AllOffered) => return Ok(None),
                 (Ok(()), Ended::DoorbellFull) => {
                     self.flush()?;
@@ -388,9 +395,14 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    fn offer_once(&mut self) -> (Result<(), Refused>, Ended) {
+    /// Offers `packets`, which came from outside and end where one has to be prepared, or `fitted`.
+    fn offer_once(
+        &mut self,
+        packets: Option<&mut VecDeque<Packet>>,
+    ) -> (Result<(), Refused>, Ended) {
         let mut batch = Batch {
-            fitted: &mut self.fitted,
+            as_is: packets.is_some().then_some((self.features, &self.limits)),
+            packets: packets.unwrap_or(&mut self.fitted),
             in_flight: &mut self.in_flight,
             bytes: &mut self.bytes,
             doorbell: &mut self.doorbell,
@@ -514,7 +526,9 @@ enum Ended {
 }
 
 struct Batch<'a> {
-    fitted: &'a mut VecDeque<Packet>,
+    packets: &'a mut VecDeque<Packet>,
+    /// What the device takes, if that is not known of the packets.
+    as_is: Option<(Features, &'a FitLimits)>,
     in_flight: &'a mut InFlight,
     bytes: &'a mut ByteLimit,
     doorbell: &'a mut Doorbell,
@@ -531,7 +545,12 @@ struct Batch<'a> {
 impl TxBatch for Batch<'_> {
     #[inline]
     fn next(&mut self) -> Option<(TxPacket<'_>, Token)> {
-        let packet = self.fitted.front_mut()?;
+        let packet = self.packets.front_mut()?;
+        if let Some((features, limits)) = self.as_is
+            && !is_as_is(packet, features, limits)
+        {
+            return None;
+        }
         let Some(token) = self.in_flight.next_token() else {
             self.ended = Ended::OutOfSlots;
             return None;
@@ -550,7 +569,7 @@ impl TxBatch for Batch<'_> {
 
     #[inline]
     fn accepted(&mut self, accepted: Accepted) {
-        let Some(packet) = self.fitted.pop_front() else {
+        let Some(packet) = self.packets.pop_front() else {
             return;
         };
         *self.front_defragged = false;

@@ -5,10 +5,10 @@
     reason = "the role is what gives access to the state and to published slots"
 )]
 
-use super::places::{Places, Slot};
-use super::word::{Head, Source, Stamp, after, distance};
 use super::batch::Batch;
 use super::core::{Owner, Ring};
+use super::places::{Places, Slot};
+use super::word::{Head, Source, Stamp, after, distance};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::policy::dispatch::RingState;
 use crate::sync::{Ordering, spin};

@@ -5,27 +5,27 @@ use super::source::First;
 use crate::driver::{Features, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Burst, Packet};
+use crate::plan::FitLimits;
 use crate::queue::fit::{Fitted, fit};
 use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;
 use packtrain_offload::limits::VLAN_TAGS_MAX;
 
+/// Whether a device with `features` and `limits` takes `packet` as it is.
+#[inline]
+pub(super) fn is_as_is(packet: &Packet, features: Features, limits: &FitLimits) -> bool {
+    let missing = Features::needed_by(packet.meta()).without(features);
+    missing.is_empty() && limits.takes(packet)
+}
+
 impl<T: TxDescriptors> TxQueue<T> {
     /// Takes packets from the front of `burst`, as many as there is room for. Those that the device
-    /// takes as they are go to `fitted` while none is to be prepared before them: most of all
-    /// packets, and nothing is done to them.
-    #[inline]
+    /// takes as they are go to `fitted` while none is to be prepared before them.
     pub(super) fn take(&mut self, burst: &mut Burst) {
         let (features, limits) = (self.features, &self.limits);
-        let as_is = |packet: &Packet| {
-            Features::needed_by(packet.meta())
-                .without(features)
-                .is_empty()
-                && limits.takes(packet)
-        };
         if self.waiting.is_empty() && self.again.is_empty() {
             while self.fitted.len() < TX_STAGED_PACKETS_MAX
-                && let Some(packet) = burst.pop_if(as_is)
+                && let Some(packet) = burst.pop_if(|packet| is_as_is(packet, features, limits))
             {
                 self.fitted.push_back(packet);
             }

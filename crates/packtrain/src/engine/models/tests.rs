@@ -115,8 +115,10 @@ fn a_producer_that_waits_for_space_is_woken() {
     for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
         model(2, move || {
             let mut world = World::new(dispatch, 1, roomy(3));
+            world.run_to_sleep();
             let bursts: [Bursts; 2] = [&[&[10, 11]], &[&[20]]];
             let senders = bursts.map(|bursts| world.producer(bursts));
+            world.bell.sleep();
             world.run_to_goal();
             world.finish(senders, &[10, 11, 20]);
         });

@@ -281,10 +281,9 @@ fn a_stop_wakes_a_worker_whose_queue_is_paused() {
     }
 }
 
-/// A producer that drains meets a slot that another one has not published yet.
+/// A producer drains while another one publishes, and the worker falls asleep.
 #[test]
-fn a_worker_that_falls_asleep_is_notified_of_an_unpublished_slot() {
-    // With fewer preemptions the slot is published in time.
+fn a_slot_that_is_published_late_is_drained_beside_a_producer() {
     model(3, || {
         let mut world = World::new(Dispatch::Direct, 4, roomy(2));
         let bursts: [Bursts; 2] = [&[&[10]], &[&[20]]];

@@ -79,9 +79,12 @@ struct Task {
     trace: TaskTrace,
 }
 
+/// What a thread of an application does.
+type Run = Box<dyn FnMut(Instant, &Waker) -> Action>;
+
 enum Kind {
     Worker(Box<Worker>),
-    Actor(Box<dyn FnMut(Instant, &Waker) -> Action>, Waker),
+    Actor(Run, Waker),
     Ended,
 }
 

@@ -27,7 +27,8 @@ fn settings(dispatch: Dispatch) -> Settings {
 }
 
 /// A session between two ports in a world. One application sends to the first port, whose TX queue
-/// is shared therefore; what it sends comes back if that port echoes it, and goes to the second one.
+/// is shared therefore. What it sends comes back if that port echoes it, and goes to the second
+/// port.
 struct Run {
     world: World,
     session: Session,

@@ -52,7 +52,7 @@ pub mod replay;
 pub mod runtime;
 pub mod stats;
 mod sync;
-#[cfg(all(test, not(packtrain_loom)))]
+#[cfg(test)]
 mod test_packets;
 pub mod time;
 mod trace;

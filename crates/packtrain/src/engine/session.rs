@@ -428,7 +428,6 @@ impl Session {
     }
 
     /// Reads the counters as [`Session::snapshot`] does, also on other threads and after the end.
-    #[must_use]
     pub fn counters(&self) -> impl Fn() -> Snapshot + Send + Sync + use<> {
         let stats = Arc::clone(&self.stats);
         move || stats.snapshot()

@@ -226,16 +226,20 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.counters.begin();
         let (submitted, before) = (burst.len(), self.counters.packets.get());
         trace::tx_start(self.counters.id, (submitted + self.packets()) as u64);
-        let mut result = self.transmit_all(Some(burst));
+        let sent = self.transmit_all(Some(burst));
         self.count_batches(
             submitted - burst.len(),
             self.counters.packets.get() - before,
         );
-        // A device that was not told of its packets would never make room for others.
-        if self.doorbell.is_owed() && !matches!(result, Ok(Sent::All)) {
-            let rung = self.flush();
-            result = result.and_then(|sent| rung.map(|()| sent));
-        }
+        let result = match sent {
+            Ok(Sent::All) => Ok(Sent::All),
+            // A device that was not told of its packets would never make room for others.
+            sent if self.doorbell.is_owed() => {
+                let rung = self.flush();
+                sent.and_then(|sent| rung.map(|()| sent))
+            }
+            sent => sent,
+        };
         self.count_calls();
         self.counters.publish();
         result

@@ -356,11 +356,9 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn offer(&mut self, mut burst: Option<&mut Burst>) -> Result<Option<Stall>, DeviceError> {
         let mut tried_reclaim = false;
         loop {
-            let offered = match &mut burst {
-                // Most of all packets: nothing is done to them, and they are moved once.
-                Some(burst) if self.is_ready() => self.offer_once(Some(burst.batch())),
-                _ => self.offer_once(None),
-            };
+            // Most of all packets: nothing is done to them, and they are moved once.
+            let direct = burst.as_deref_mut().filter(|_| self.is_ready());
+            let offered = self.offer_once(direct.map(Burst::batch));
             if let Some(burst) = &mut burst
                 && !burst.is_empty()
             {

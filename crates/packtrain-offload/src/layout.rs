@@ -313,11 +313,17 @@ impl<'a> Prefix<'a> {
     /// Goes on from a layout that has found its network header.
     #[inline]
     fn network(&self, base: Layout) -> Result<Layout, ParseError> {
+        match base.ethertype {
+            EtherType::IPV4 | EtherType::IPV6 => self.ip(base),
+            EtherType::ARP => self.arp(base),
+            _ => Ok(base),
+        }
+    }
+
+    fn ip(&self, base: Layout) -> Result<Layout, ParseError> {
         let ip = match base.ethertype {
             EtherType::IPV4 => self.ipv4(base)?,
-            EtherType::IPV6 => self.ipv6(base)?,
-            EtherType::ARP => return self.arp(base),
-            _ => return Ok(base),
+            _ => self.ipv6(base)?,
         };
         self.transport(ip)
     }

@@ -38,6 +38,8 @@ usage: cargo bench -p packtrain --bench tax -- [OPTIONS]
   --rounds N     rounds of each batch size [default: 41]
   --quick        3 rounds: too few for a verdict
   --json FILE    where the rows go [default: bench/tax.json in the target directory]
+  --only N PATH  sends by one path alone in batches of N, for a profiler: that of a line, `by hand`
+                 or `make`
   --check        exit with 1 when a goal is not reached
   --help         this";
 
@@ -59,6 +61,8 @@ const IFLIB_PERCENT: f64 = 10.0;
 struct Arguments {
     rounds: usize,
     json: Option<PathBuf>,
+    /// A batch size and a path.
+    only: Option<(usize, String)>,
     check: bool,
 }
 
@@ -67,6 +71,7 @@ impl Arguments {
         let mut arguments = Self {
             rounds: 41,
             json: None,
+            only: None,
             check: false,
         };
         while let Some(word) = words.next() {
@@ -80,6 +85,12 @@ impl Arguments {
                 }
                 "--quick" => arguments.rounds = 3,
                 "--json" => arguments.json = Some(value()?.into()),
+                "--only" => {
+                    let text = value()?;
+                    let batch = text.parse().ok().filter(|batch| BATCHES.contains(batch));
+                    let batch = batch.ok_or(format!("a batch is 1, 8 or 32, not {text}"))?;
+                    arguments.only = Some((batch, value()?));
+                }
                 "--check" => arguments.check = true,
                 // Cargo says it.
                 "--bench" => {}
@@ -103,7 +114,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&arguments) {
+    let reached = match &arguments.only {
+        Some((batch, path)) => alone(*batch, path, arguments.rounds),
+        None => run(&arguments),
+    };
+    match reached {
         Ok(reached) if reached || !arguments.check => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -324,6 +339,23 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     report::write(&file, &document(arguments, &conditions, &rows))?;
     println!("rows: {}", file.display());
     Ok(rows.iter().all(is_ok))
+}
+
+/// Sends by `path` alone, and measures nothing.
+fn alone(batch: usize, path: &str, rounds: usize) -> Result<bool, Box<dyn Error>> {
+    let mut side: Box<dyn Sender> = match path {
+        "by hand" => Box::new(ByHand::new()?),
+        "make" => Box::new(Make::new()?),
+        "handle, shared" => Box::new(Shared::new()?),
+        "lane, shared" => Box::new(Lane::shared()?),
+        "lane, owned" => Box::new(Lane::owned()?),
+        "lane, deliver" => Box::new(Lane::deliver()?),
+        _ => return Err(format!("no path is called {path}").into()),
+    };
+    for _ in 0..rounds * PIECES {
+        side.send(PACKETS, batch)?;
+    }
+    Ok(true)
 }
 
 /// The samples of all, in alternating order.

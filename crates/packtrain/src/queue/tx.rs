@@ -226,16 +226,20 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.counters.begin();
         let (submitted, before) = (burst.len(), self.counters.packets.get());
         trace::tx_start(self.counters.id, (submitted + self.packets()) as u64);
-        let mut result = self.transmit_all(Some(burst));
+        let sent = self.transmit_all(Some(burst));
         self.count_batches(
             submitted - burst.len(),
             self.counters.packets.get() - before,
         );
-        // A device that was not told of its packets would never make room for others.
-        if self.doorbell.is_owed() && !matches!(result, Ok(Sent::All)) {
-            let rung = self.flush();
-            result = result.and_then(|sent| rung.map(|()| sent));
-        }
+        let result = match sent {
+            Ok(Sent::All) => Ok(Sent::All),
+            // A device that was not told of its packets would never make room for others.
+            sent if self.doorbell.is_owed() => {
+                let rung = self.flush();
+                sent.and_then(|sent| rung.map(|()| sent))
+            }
+            sent => sent,
+        };
         self.count_calls();
         self.counters.publish();
         result
@@ -352,11 +356,9 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn offer(&mut self, mut burst: Option<&mut Burst>) -> Result<Option<Stall>, DeviceError> {
         let mut tried_reclaim = false;
         loop {
-            let offered = match &mut burst {
-                // Most of all packets: nothing is done to them, and they are moved once.
-                Some(burst) if self.is_ready() => self.offer_once(Some(burst.batch())),
-                _ => self.offer_once(None),
-            };
+            // Most of all packets: nothing is done to them, and they are moved once.
+            let direct = burst.as_deref_mut().filter(|_| self.is_ready());
+            let offered = self.offer_once(direct.map(Burst::batch));
             if let Some(burst) = &mut burst
                 && !burst.is_empty()
             {

@@ -61,6 +61,7 @@ impl InFlight {
     }
 
     /// The device keeps `packet`, under [`InFlight::next_token`].
+    #[inline]
     pub(super) fn put(&mut self, packet: Packet, bytes: u32) {
         let Some(slot) = self.free.pop() else {
             debug_assert!(false, "no packet is offered without a slot");

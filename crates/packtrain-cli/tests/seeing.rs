@@ -414,8 +414,8 @@ fn the_tracer_sees_who_sends() {
         assert!(traced("left") <= number(dispatch), "{queue} {seen}");
         assert!(traced("packets") <= number("packets"), "{queue} {seen}");
         assert!(traced("packets") >= traced("left"), "{seen}");
-        // A batch that is sent at once bypasses the ring. One that is deferred is in the ring, behind
-        // those that the TX worker has not drained yet.
+        // A batch that is sent at once bypasses the ring. One that is deferred is in the ring,
+        // behind those that the TX worker has not drained yet.
         let depth = traced("depth");
         let most = TX_RING_PACKETS as u64;
         let expected = if dispatch == "direct" {

@@ -163,9 +163,9 @@ impl Coalesce {
         self.publish();
     }
 
-    /// Hands on what has been held for [`COALESCE_HOLD_MAX`], and came before `last_turn`: the queue
-    /// was polled since then, and nothing continued it. However long a turn takes, it makes nothing
-    /// old that it has received itself.
+    /// Hands on what has been held for [`COALESCE_HOLD_MAX`], and came before `last_turn`: the
+    /// queue was polled since then, and nothing continued it. However long a turn takes, it makes
+    /// nothing old that it has received itself.
     pub fn flush_old(&mut self, now: Instant, last_turn: Instant) {
         let before_last_turn = now.since(last_turn) + Duration::from_nanos(1);
         let age = COALESCE_HOLD_MAX.max(before_last_turn);

@@ -1,10 +1,17 @@
 //! A packet of n segments must fit what the device takes: as is, else collapsed in place, else
 //! copied into fresh frames, else dropped with its reason (S0).
 
-use crate::driver::TxMemory;
+use crate::driver::{Features, TxMemory};
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::plan::FitLimits;
 use crate::stats::DropReason;
+
+/// Whether a device with `features` and `limits` takes `packet` as it is.
+#[inline]
+pub(super) fn is_as_is(packet: &Packet, features: Features, limits: &FitLimits) -> bool {
+    let missing = Features::needed_by(packet.meta()).without(features);
+    missing.is_empty() && limits.takes(packet)
+}
 
 impl FitLimits {
     /// The limit that applies to `packet`.

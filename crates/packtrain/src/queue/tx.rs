@@ -16,7 +16,7 @@ mod watchdog;
 
 pub use reset::Restarted;
 
-use super::fit::defrag;
+use super::fit::{defrag, is_as_is};
 use super::segment::check;
 use crate::driver::{
     Accepted, Completed, DeviceError, Features, Refused, Token, TxBatch, TxDescriptors, TxPacket,
@@ -31,7 +31,6 @@ use doorbell::Doorbell;
 use in_flight::InFlight;
 use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
-use prepare::is_as_is;
 use room::{Done, Room};
 use source::{Source, wire_packets};
 use std::collections::VecDeque;

@@ -6,17 +6,10 @@ use crate::driver::{Features, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Burst, Packet};
 use crate::plan::FitLimits;
-use crate::queue::fit::{Fitted, fit};
+use crate::queue::fit::{Fitted, fit, is_as_is};
 use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;
 use packtrain_offload::limits::VLAN_TAGS_MAX;
-
-/// Whether a device with `features` and `limits` takes `packet` as it is.
-#[inline]
-pub(super) fn is_as_is(packet: &Packet, features: Features, limits: &FitLimits) -> bool {
-    let missing = Features::needed_by(packet.meta()).without(features);
-    missing.is_empty() && limits.takes(packet)
-}
 
 impl<T: TxDescriptors> TxQueue<T> {
     /// Takes packets from the front of `burst`, as many as there is room for. Those that the device

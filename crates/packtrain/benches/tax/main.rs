@@ -10,11 +10,12 @@
 //! - `lane, deliver`: a lane whose handler takes all packets.
 //!
 //! The RX half of a lane makes the packets, a batch in each poll. `tax ns` is what a packet takes
-//! more than by hand: of the handle and the lanes that transmit, more than in the loop that makes and
-//! transmits it; of the last lane, more than in a loop that makes and frees it. `TX ns` is the tax of
-//! the TX path alone: of a lane, its time less that of `lane, deliver`, less what transmitting takes
-//! by hand (the loop less the one that makes and frees); of the handle, which has no RX half, its tax.
-//! The bench drives the workers itself, and reads the clock for each step, as a thread does.
+//! more than by hand: of the handle and the lanes that transmit, more than in the loop that makes
+//! and transmits it; of the last lane, more than in a loop that makes and frees it. `TX ns` is the
+//! tax of the TX path alone: of a lane, its time less that of `lane, deliver`, less what
+//! transmitting takes by hand (the loop less the one that makes and frees); of the handle, which
+//! has no RX half, its tax. The bench drives the workers itself, and reads the clock for each step,
+//! as a thread does.
 //!
 //! All sides make their packets in the arena, and end when the device has put all of them on the
 //! wire. A round has a sample of each, one right after the other in alternating order. Differences

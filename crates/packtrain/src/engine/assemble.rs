@@ -13,6 +13,7 @@ use super::shell::Shell;
 use super::snapshot::{PortStats, Stats};
 use super::stats::{LaneCounters, PathStats};
 use super::worker::{Part, Placed, Worker, WorkerCounters};
+use crate::advice;
 use crate::driver::{Capabilities, DeviceError, Driver, RxDescriptors, TxDescriptors};
 use crate::limits::{
     BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, RX_HELD_LARGE_MAX,
@@ -91,7 +92,13 @@ pub(super) fn memory(plan: &Plan, available: Option<u64>) -> Result<Arena, Start
         let why = format!("{} MiB are available", available >> 20);
         return Err(failed(io::ErrorKind::OutOfMemory, why));
     }
-    Arena::new(config).map_err(|error| failed(error.kind(), error.to_string()))
+    Arena::new(config).map_err(|error| {
+        // Not for lack of memory: the error says itself what to do.
+        match advice::on_descriptors(error.raw_os_error()) {
+            "" => failed(error.kind(), error.to_string()),
+            _ => StartError::system("make a descriptor for the memory of packets")(error),
+        }
+    })
 }
 
 /// A run that is put together.

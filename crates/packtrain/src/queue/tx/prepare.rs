@@ -5,7 +5,6 @@ use super::source::First;
 use crate::driver::{Features, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Burst, Packet};
-use crate::plan::FitLimits;
 use crate::queue::fit::{Fitted, fit, is_as_is};
 use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;

@@ -1,7 +1,7 @@
 //! A packet of n segments must fit what the device takes: as is, else collapsed in place, else
 //! copied into fresh frames, else dropped with its reason (S0).
 
-use crate::driver::TxMemory;
+use crate::driver::{Features, TxMemory};
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::plan::FitLimits;
 use crate::stats::DropReason;
@@ -31,6 +31,13 @@ impl FitLimits {
         packet.bytes() >= self.min_packet_bytes
             && (!packet.has_empty_front() || packet.segment_count() <= 1)
             && self.is_fit(packet)
+    }
+
+    /// Whether a device with `features` takes `packet` as it is: software has nothing to do.
+    #[inline]
+    pub(super) fn takes_as_is(&self, packet: &Packet, features: Features) -> bool {
+        let missing = Features::needed_by(packet.meta()).without(features);
+        missing.is_empty() && self.takes(packet)
     }
 
     /// Bytes that the first segment must have.

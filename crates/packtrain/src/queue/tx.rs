@@ -31,7 +31,6 @@ use doorbell::Doorbell;
 use in_flight::InFlight;
 use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
-use prepare::is_as_is;
 use room::{Done, Room};
 use source::{Source, wire_packets};
 use std::collections::VecDeque;
@@ -549,7 +548,7 @@ impl TxBatch for Batch<'_> {
     fn next(&mut self) -> Option<(TxPacket<'_>, Token)> {
         let packet = self.packets.front_mut()?;
         if let Some((features, limits)) = self.as_is
-            && !is_as_is(packet, features, limits)
+            && !limits.takes_as_is(packet, features)
         {
             return None;
         }

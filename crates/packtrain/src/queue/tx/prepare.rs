@@ -5,18 +5,10 @@ use super::source::First;
 use crate::driver::{Features, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Burst, Packet};
-use crate::plan::FitLimits;
 use crate::queue::fit::{Fitted, fit};
 use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;
 use packtrain_offload::limits::VLAN_TAGS_MAX;
-
-/// Whether a device with `features` and `limits` takes `packet` as it is.
-#[inline]
-pub(super) fn is_as_is(packet: &Packet, features: Features, limits: &FitLimits) -> bool {
-    let missing = Features::needed_by(packet.meta()).without(features);
-    missing.is_empty() && limits.takes(packet)
-}
 
 impl<T: TxDescriptors> TxQueue<T> {
     /// Takes packets from the front of `burst`, as many as there is room for. Those that the device
@@ -25,7 +17,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         let (features, limits) = (self.features, &self.limits);
         if self.waiting.is_empty() && self.again.is_empty() {
             while self.fitted.len() < TX_STAGED_PACKETS_MAX
-                && let Some(packet) = burst.pop_if(|packet| is_as_is(packet, features, limits))
+                && let Some(packet) = burst.pop_if(|packet| limits.takes_as_is(packet, features))
             {
                 self.fitted.push_back(packet);
             }

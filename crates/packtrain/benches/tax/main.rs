@@ -10,12 +10,11 @@
 //! - `lane, deliver`: a lane whose handler takes all packets.
 //!
 //! The RX half of a lane makes the packets, a batch in each poll. `tax ns` is what a packet takes
-//! more than by hand: of the handle and the lanes that transmit, more than in the loop that makes
-//! and transmits it; of the last lane, more than in a loop that makes and frees it. `TX ns` is the
-//! tax of the TX path alone: of a lane, its time less that of `lane, deliver`, less what
-//! transmitting takes by hand (the loop less the one that makes and frees); of the handle, which
-//! has no RX half, its tax. The bench drives the workers itself, and reads the clock for each step,
-//! as a thread does.
+//! more than in the loop that makes and transmits it; for the last lane, more than in a loop that
+//! makes and frees it. `TX ns` is the tax of the TX path alone: of a lane, its time less that of
+//! `lane, deliver`, less what transmitting takes by hand (the loop less the one that makes and
+//! frees); of the handle, which has no RX half, its tax.
+//! The bench drives the workers itself, and reads the clock for each step, as a thread does.
 //!
 //! All sides make their packets in the arena, and end when the device has put all of them on the
 //! wire. A round has a sample of each, one right after the other in alternating order. Differences
@@ -330,8 +329,8 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
         lanes.into_iter().try_for_each(Lane::finish)?;
     }
     println!(
-        "\nTX ns of a lane: its time less that of the lane that delivers, less what transmitting takes \
-         by hand.\nOf the handle, which has no RX half: its tax. \
+        "\nTX ns of a lane: its time less that of the lane that delivers, less what transmitting \
+         takes by hand.\nOf the handle, which has no RX half: its tax. \
          `of shared`: TX ns by those of the handle and of the shared lane."
     );
     println!("iflib took about {IFLIB_PERCENT} % of the throughput of minimal packets (S1)");
@@ -398,7 +397,8 @@ fn print_row(row: &Row) {
         format!("{handle:.2} {lane:.2}")
     });
     let line = format!(
-        "{:>5} {:<14} {:>7.1} {:>7.1} {tax:>7} {interval:>15} {percent:>5} {tx:>7} {tx_interval:>15} {by_shared:>10}  {goal}",
+        "{:>5} {:<14} {:>7.1} {:>7.1} {tax:>7} {interval:>15} {percent:>5} {tx:>7} \
+         {tx_interval:>15} {by_shared:>10}  {goal}",
         row.batch,
         row.side.name(),
         row.framework_ns,

@@ -40,6 +40,13 @@ impl FitLimits {
             && self.is_fit(packet)
     }
 
+    /// Whether a device with `features` takes `packet` as it is: software has nothing to do.
+    #[inline]
+    pub(super) fn takes_as_is(&self, packet: &Packet, features: Features) -> bool {
+        let missing = Features::needed_by(packet.meta()).without(features);
+        missing.is_empty() && self.takes(packet)
+    }
+
     /// Bytes that the first segment must have.
     fn first_bytes_min(&self, packet: &Packet) -> usize {
         let layout = packet.meta().layout.filter(|_| self.contiguous_headers);

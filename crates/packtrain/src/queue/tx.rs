@@ -548,7 +548,7 @@ impl TxBatch for Batch<'_> {
     fn next(&mut self) -> Option<(TxPacket<'_>, Token)> {
         let packet = self.packets.front_mut()?;
         if let Some((features, limits)) = self.as_is
-            && !is_as_is(packet, features, limits)
+            && !limits.takes_as_is(packet, features)
         {
             return None;
         }

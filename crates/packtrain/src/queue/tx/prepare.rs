@@ -5,7 +5,7 @@ use super::source::First;
 use crate::driver::{Features, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Burst, Packet};
-use crate::queue::fit::{Fitted, fit, is_as_is};
+use crate::queue::fit::{Fitted, fit};
 use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;
 use packtrain_offload::limits::VLAN_TAGS_MAX;
@@ -17,7 +17,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         let (features, limits) = (self.features, &self.limits);
         if self.waiting.is_empty() && self.again.is_empty() {
             while self.fitted.len() < TX_STAGED_PACKETS_MAX
-                && let Some(packet) = burst.pop_if(|packet| is_as_is(packet, features, limits))
+                && let Some(packet) = burst.pop_if(|packet| limits.takes_as_is(packet, features))
             {
                 self.fitted.push_back(packet);
             }

@@ -6,13 +6,6 @@ use crate::packet::{Arena, FrameClass, Packet};
 use crate::plan::FitLimits;
 use crate::stats::DropReason;
 
-/// Whether a device with `features` and `limits` takes `packet` as it is.
-#[inline]
-pub(super) fn is_as_is(packet: &Packet, features: Features, limits: &FitLimits) -> bool {
-    let missing = Features::needed_by(packet.meta()).without(features);
-    missing.is_empty() && limits.takes(packet)
-}
-
 impl FitLimits {
     /// The limit that applies to `packet`.
     fn limit(&self, packet: &Packet) -> usize {

@@ -16,7 +16,7 @@ mod watchdog;
 
 pub use reset::Restarted;
 
-use super::fit::{defrag, is_as_is};
+use super::fit::defrag;
 use super::segment::check;
 use crate::driver::{
     Accepted, Completed, DeviceError, Features, Refused, Token, TxBatch, TxDescriptors, TxPacket,

@@ -1,9 +1,9 @@
 //! What a driver author reads: the contract between a device and the framework.
 //!
 //! A [`Driver`] states what its device can do and attaches; each queue then is a pair of halves,
-//! [`RxDescriptors`] and [`TxDescriptors`], owned by one worker. The calls are those of a
-//! descriptor ring, and a device behind system calls answers the same ones: its descriptors are
-//! simply done at once. The framework does the rest, and does it in this order:
+//! [`RxDescriptors`] and [`TxDescriptors`]. One thread calls a half at a time. The calls are those
+//! of a descriptor ring, and a device behind system calls answers the same ones: its descriptors
+//! are simply done at once. The framework does the rest, and does it in this order:
 //!
 //! - to transmit: `encap` for each packet of a batch, `flush` once, `reclaim` when it suits;
 //! - to receive: `refill` once, `receive` for a batch;
@@ -417,7 +417,8 @@ pub enum Interest {
     Write,
 }
 
-/// The transmitting half of a queue; owned by one worker.
+/// The transmitting half of a queue. One thread calls it at a time: the RX worker of an owned
+/// queue; of a shared queue its TX worker, or a producer that drains the ring.
 pub trait TxDescriptors: Send {
     /// Hands one packet to the device; it need not be visible to it before `flush`.
     ///
@@ -570,7 +571,7 @@ pub struct RxBurst<'a> {
     bad: &'a mut dyn BadPackets,
 }
 
-/// Who is told of packets that arrived but cannot be used.
+/// Counts packets that arrived but cannot be used.
 pub trait BadPackets: fmt::Debug {
     /// One packet (standing for `wire_packets`) was received and is lost for `reason`.
     fn bad(&mut self, reason: DropReason, wire_packets: u64);
@@ -660,7 +661,7 @@ pub trait RxDescriptors: Send {
 
     /// As [`RxDescriptors::arm`], but for a wake-up when `packets` are there, or fewer and the
     /// device can receive no more. `None` from a device that cannot count what waits: then it is
-    /// not asked to wake anybody, and polled after a while.
+    /// not armed, and polled after a while.
     fn arm_for(&mut self, _packets: usize) -> Option<Armed> {
         None
     }

@@ -2,7 +2,7 @@
 //!
 //! A driver says in about a hundred lines what its device can do ([`driver`]); the framework does
 //! queues, batching, checksums, segmentation, descriptor limits and counters ([`queue`],
-//! [`engine`]), from an offload plan that says who does what and why ([`plan`]).
+//! [`engine`]), from an offload plan that says which side does what, and why ([`plan`]).
 //!
 //! Two ports, joined by threads of packtrain's own until the input ends:
 //!

@@ -54,13 +54,13 @@ pub const TX_POLL_AFTER: Duration = Duration::from_millis(100);
 /// less than the time that a run takes to drain, so that a hung device does not outlive it.
 pub const TX_HUNG_AFTER: Duration = Duration::from_secs(1);
 /// A full device goes on once this fraction of its slots is free, or nearly: a quarter of a ring,
-/// as drivers do (mechanisms-linux.md 6.5), and at least two packets of the worst kind.
+/// as drivers do, and at least two packets of the worst kind.
 pub const TX_ROOM_FRACTION: usize = 4;
-/// Wire packets that a device with more to send than it can is to be done with before somebody is
-/// woken to give it more: a burst, so that a context switch for it is a sixty-fourth for each.
+/// Wire packets that a full device completes between two polls of a worker that sleeps meanwhile: a
+/// burst, so that each packet costs a sixty-fourth of a context switch.
 pub const TX_REST_PACKETS: u64 = BURST_PACKETS_MAX as u64;
 /// How long a device that has packets, and cannot count what it is done with, is left alone at
-/// most: a thousand looks a second cost no CPU, and a rate that was learned may be out of date.
+/// most: a thousand polls a second cost no CPU, and a rate that was learned may be out of date.
 pub const TX_REST_MAX: Duration = Duration::from_millis(1);
 /// Packets up to this length that have a large frame for themselves are copied to a small one: as
 /// iflib does with what is alone in its buffer (`IFLIB_RX_COPY_THRESH`).

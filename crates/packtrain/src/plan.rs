@@ -1,5 +1,6 @@
-//! The offload plan: who does each offload between two ports, decided once, with the reason in
-//! words. A pure function of what the ports can do and what the user config.
+//! The offload plan: which side does each offload between two ports, how packets reach TX queues,
+//! and what each worker has. It is decided once, with the reasons in words: a pure function of what
+//! the ports can do and of the requested settings.
 
 use crate::driver::{
     Attach, Capabilities, Coalesce, Driver, Features, Input, PortConfig, QueueConfig, RxBuffers,
@@ -46,14 +47,14 @@ impl Side {
     }
 }
 
-/// Who does an offload.
+/// The side that does an offload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The egress device, or for large receive the ingress device.
     Device,
     /// packtrain.
     Software,
-    /// Nobody: it does not come up.
+    /// Neither: it does not come up.
     NotNeeded,
 }
 
@@ -72,7 +73,7 @@ impl fmt::Display for Who {
 pub struct Decision {
     /// A single feature.
     pub feature: Features,
-    /// Who does it.
+    /// The side that does it.
     pub who: Who,
     /// Why, in words.
     pub why: String,
@@ -397,7 +398,7 @@ fn transmit_offload(
     Decision { feature, who, why }
 }
 
-/// Who merges what comes from `from`, why, and how if packtrain does.
+/// The side that merges what comes from `from`, why, and how if it is packtrain.
 fn large_receive(
     from: &Side,
     to: &Side,

@@ -6,9 +6,9 @@
 //! probe: a size in packets, the queue, and which of the two ports (0 or 1). `docs/seeing.md` says
 //! how to use them, and `docs/batches.bt` does.
 //!
-//! What is not at hand is the depth of a ring, for `dispatch`: to look at it is a cache line that
-//! the consumer writes. So that probe has a semaphore, a word that a tracer counts up while it is
-//! attached: without one it is a look at that word, and nothing else is worked out.
+//! What is not at hand is the depth of a ring, for `dispatch`: it is in a cache line that the
+//! consumer writes. So that probe has a semaphore, a word that a tracer increments while it is
+//! attached. Without a tracer the probe only reads that word.
 //!
 //! On processors other than x86-64 and AArch64 there are none.
 
@@ -67,8 +67,9 @@ macro_rules! fire {
 )))]
 const fn nothing<const N: usize>(_arguments: [u64; N]) {}
 
-/// A batch of `packets` was submitted to a TX queue. The fourth argument is 1 when it is left in
-/// the ring, 0 when whoever submits it sends it; the fifth is the `depth` of the ring after it.
+/// A batch of `packets` was submitted to a TX queue. The fourth argument is 1 if it is in the ring
+/// for another thread, 0 if the producer sends it: as the consumer of the ring, or to a queue that
+/// it owns. The fifth is the `depth` of the ring after it, 0 without a ring.
 ///
 /// Not generic: a tracer knows one semaphore for all places of a probe.
 #[inline]

@@ -12,7 +12,7 @@ pub enum Coalesce {
     Auto,
     /// Never.
     Off,
-    /// As `Auto`, also where nobody gains by it.
+    /// As `Auto`, also where the other port gains nothing by it.
     On,
     /// As `On`, and flows are always found in a table.
     Hash,

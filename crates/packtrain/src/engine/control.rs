@@ -19,9 +19,9 @@ use std::sync::{Arc, PoisonError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Gives nothing more to the device until [`Command::Resume`]. What the device has, it goes on
-    /// to send, and is collected. What is submitted waits in the ring, and when that is full
-    /// producers are told so or wait; RX queues that send there are not polled. It is one stall for
-    /// `flush`. A queue that is paused stays paused.
+    /// to send, and is collected. What is submitted to a shared queue waits in the ring; when that
+    /// is full, `try_send` returns `Full` and other sends wait. RX queues that send there are not
+    /// polled. It is one stall for `flush`. A queue that is paused stays paused.
     ///
     /// The end of the run overrides a pause: what waits is sent then.
     Pause,

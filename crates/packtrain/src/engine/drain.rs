@@ -20,8 +20,8 @@ use std::time::Duration;
 /// preempted.
 const GAP_RETRY: Duration = Duration::from_micros(50);
 
-/// The longest sleep: producers that drain directly notify nobody of completions, so a hung device
-/// is found by this clock.
+/// The longest sleep: completions wake the TX worker only if packets wait for them, so a hung
+/// device is found by this clock.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// One shared TX queue of a TX worker.

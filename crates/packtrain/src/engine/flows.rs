@@ -31,8 +31,7 @@ impl TxFlows {
     }
 
     /// The queue that the flow of `packet` has. Always the same for packets of one flow
-    /// ([`FlowKey`]), whoever sends them; packets that belong to no flow that can be told have
-    /// queue 0.
+    /// ([`FlowKey`]), also for other senders. Packets whose flow cannot be told have queue 0.
     #[must_use]
     pub fn queue_of(&self, packet: &Packet) -> usize {
         let first = packet.first();

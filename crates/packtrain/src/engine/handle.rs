@@ -67,9 +67,8 @@ impl std::error::Error for SendError {}
 ///
 /// A handle is for one thread at a time; a clone is another producer, for another thread. What one
 /// handle sends keeps its order. Under `dispatch=direct` and `adaptive`, the calling thread gives
-/// the packets to the device itself if no other thread is doing so: also those of other producers,
-/// up to
-/// 256. It waits only in [`TxHandle::send_blocking`].
+/// the packets to the device itself if the ring has no consumer: also packets of other producers,
+/// up to 256. It waits only in [`TxHandle::send_blocking`].
 ///
 /// Handles may outlive the run. They return [`TrySendError::Closed`] then.
 pub struct TxHandle {

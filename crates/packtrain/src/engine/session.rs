@@ -181,7 +181,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         }
     }
 
-    /// How queues are worked, how threads wait and where they run.
+    /// Dispatch, moderation, and what the workers' threads do without work and where they run.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
@@ -433,7 +433,7 @@ impl Session {
         move || stats.snapshot()
     }
 
-    /// What is done, by whom, and why.
+    /// Which side does each offload, which worker has what, and why.
     #[must_use]
     pub const fn plan(&self) -> &Plan {
         &self.plan

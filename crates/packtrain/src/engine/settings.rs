@@ -14,13 +14,13 @@ use std::path::Path;
 /// adapt themselves. The settings of a port's own queues come first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Who drains the ring in front of a shared TX queue.
+    /// Which thread drains the ring in front of a shared TX queue.
     pub dispatch: Dispatch,
-    /// When an RX queue wakes its worker.
+    /// How long an RX queue may delay the next wake-up of its worker.
     pub moderation: Moderation,
     /// What a worker does with nothing to do.
     pub idle: Idle,
-    /// Which CPU works which queues. Not for workers that a caller drives.
+    /// On which CPU each worker runs. Not for workers that a caller drives.
     pub placement: Placement,
     /// How a worker's thread stands among the others that want its CPU. Not for workers that a
     /// caller drives.

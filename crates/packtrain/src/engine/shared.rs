@@ -204,7 +204,7 @@ impl<T> SharedTx<T> {
         self.waiters.remove(own.id);
     }
 
-    /// Closes the queue to a source, and tells the producers that wait.
+    /// Closes the queue to a source, and wakes the producers that wait.
     pub(super) fn close(&self, to: Source) {
         self.ring.close(to);
         self.waiters.wake_all(&self.ring);
@@ -388,7 +388,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         })
     }
 
-    /// A producer has released the ring: notifies those that have to know.
+    /// A producer has released the ring: wakes waiters and notifies the TX worker, if needed.
     #[inline]
     fn released(&self, own: &Producer, released: Released, news: bool) {
         if released.wake_waiters {

@@ -135,8 +135,8 @@ pub(super) fn set_nice(nice: i8) -> io::Result<()> {
 }
 
 /// The kernel ends this thread's sleeps within a microsecond of their time, and not within the 50
-/// that it usually takes the liberty of (`timer_slack_ns`, prctl(2)): signals are held back for
-/// less. Where it refuses, sleeps are as long as they were.
+/// that it usually adds (`timer_slack_ns`, prctl(2)): interrupt moderation delays wake-ups by less.
+/// Where it refuses, sleeps are as long as they were.
 pub(super) fn wake_in_time() {
     // SAFETY: no pointers are passed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_not_open_is_an_error_and_no_wakeup_for_ever() {
-        // SAFETY: nobody has opened this number, and it is used for nothing but asking that.
+        // SAFETY: no descriptor has this number, and it is used for nothing but asking that.
         let gone = unsafe { BorrowedFd::borrow_raw(99_999) };
         let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
             visit(gone, Interest::Read);

@@ -39,7 +39,7 @@ pub(super) struct WorkerCounters {
     pub(super) nice: AtomicI8,
 }
 
-/// What one worker has: the lanes of a direction, or one shared TX queue. No call blocks.
+/// One part of a worker: the lanes of a direction, or one shared TX queue. No call blocks.
 pub(super) trait Part: Send {
     /// Moves packets. Returns whether there may be more to do now.
     fn step(&mut self, now: Instant, began: Began, stopped: bool) -> Result<bool, RunError>;

@@ -98,7 +98,7 @@ impl Burst {
         self.packets.clear();
     }
 
-    /// The packets, for a ring to take from the front. Nobody else may add any.
+    /// The packets, for a ring to take from the front. No packet may be added there.
     pub(crate) const fn batch(&mut self) -> &mut VecDeque<Packet> {
         &mut self.packets
     }

@@ -40,7 +40,8 @@ use watchdog::Watchdog;
 /// Slots for packets that a device without a ring may keep at once.
 const DEFAULT_SLOTS: usize = 256;
 
-/// One TX queue. Owned by one worker.
+/// One TX queue. One thread uses it at a time: the RX worker that owns it, or the consumer of the
+/// ring in front of it.
 #[derive(Debug)]
 pub struct TxQueue<T> {
     device: T,
@@ -65,10 +66,10 @@ pub struct TxQueue<T> {
     /// What the device gave back since the start.
     done: Done,
     troubles: TroubleLog,
-    /// Something was noted in it that nobody has taken yet.
+    /// Something was noted in it that was not taken yet.
     trouble_news: bool,
     stalled: Option<Stall>,
-    /// Who submits packets records how many, and not this queue.
+    /// The producers record the sizes of submissions, and not this queue.
     behind_ring: bool,
     /// Told to stop: nothing is given to the device.
     stopped: bool,
@@ -80,7 +81,7 @@ pub struct TxQueue<T> {
     quiet: bool,
     /// When to poll a device that was armed and raises nothing.
     recheck_at: Option<Instant>,
-    /// What a doorbell failed with where nobody could be told.
+    /// What a doorbell failed with in a call that returns no error.
     failed: Option<DeviceError>,
     /// As of the last step.
     now: Instant,

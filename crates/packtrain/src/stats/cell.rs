@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter with one writer and any number of readers.
 ///
-/// Adding is a plain load and store, no locked instruction: the writer is the worker that owns the
-/// queue, and nobody else writes.
+/// Adding is a plain load and store, no locked instruction: one thread writes at a time, the owner
+/// of the block.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

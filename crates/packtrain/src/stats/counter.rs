@@ -59,7 +59,7 @@ macro_rules! counter_block {
             }
 
             /// Whether the writer is between [`Self::begin`] and [`Self::publish`]. What it wrote
-            /// before it was done is seen by whoever sees that it is.
+            /// before it was done is seen by a reader that sees that it is.
             #[must_use]
             pub fn is_open(&self) -> bool {
                 self.epoch.load(Ordering::Acquire) % 2 == 1
@@ -113,9 +113,9 @@ counter_block! {
         wire_packets,
         /// Times the device could not be given a buffer since the arena was empty.
         alloc_fail,
-        /// Packets whose transport checksum somebody vouches for (verified, or still partial).
+        /// Packets whose transport checksum is known to be right (verified, or still partial).
         csum_unnecessary,
-        /// Packets whose transport checksum nobody verified.
+        /// Packets whose transport checksum is not verified.
         csum_none,
         /// Packets whose transport or IPv4 header checksum was verified and found wrong; they go on
         /// as they came. Only coalescing verifies.
@@ -185,13 +185,12 @@ counter_block! {
         polls,
         /// Polls that ended because their budget was used up.
         budget_exhausted,
-        /// Times the worker was woken for this queue: by its device, or since its signal had been
-        /// held back long enough and packets were there.
+        /// Wake-ups of the worker for this queue: by its device, or by the end of a delay if
+        /// packets were there.
         wakeups,
-        /// Times the worker went to sleep without waiting for this queue's device, since its last
-        /// signal was too short a time ago.
+        /// Sleeps of the worker during which moderation delayed the wake-up of this queue.
         moderated,
-        /// Times the moderation policy chose another time to hold signals back for.
+        /// Times the moderation policy changed its profile.
         moderation_changes,
         /// Packets whose headers had to be copied to make them contiguous.
         pullups,
@@ -203,8 +202,8 @@ counter_block! {
 }
 
 counter_block! {
-    /// What one TX queue counts. Written by whoever is the consumer of the ring in front of it, so
-    /// by one thread at a time; `wakeups` by the worker alone.
+    /// What one TX queue counts. Written by one thread at a time: the RX worker of an owned queue,
+    /// the consumer of the ring of a shared one; `wakeups` by the worker alone.
     TxCounters, TxBatches,
     /// A copy of [`TxCounters`].
     TxSnapshot {
@@ -268,17 +267,15 @@ counter_block! {
         stall_byte_limit,
         /// Times a stopped queue went on.
         restarts,
-        /// Times a consumer of the ring used up its budget and left the rest to the next producer,
-        /// or to the worker. As `ring_full`, of all producers.
+        /// Times a producer that drained the ring used up its budget and abdicated. As `ring_full`,
+        /// of all producers.
         abdications,
-        /// Batches with which the thread that submitted them took the ring, and sent from it. As
-        /// `ring_full`.
+        /// Batches whose producer became the consumer of the ring and drained it. As `ring_full`.
         direct,
-        /// Batches that were left in the ring, to whoever drained it or to the worker. As
-        /// `ring_full`.
+        /// Batches that stayed in the ring, for its consumer or for the TX worker. As `ring_full`.
         deferred,
-        /// Times the worker was woken for this queue, because the device could go on or had
-        /// completed packets, or because a producer asked for it.
+        /// Wake-ups of the worker for this queue: the device can go on or has completed packets, or
+        /// a producer notified the TX worker.
         wakeups,
         /// Times that work was found by asking the device, which should have woken the worker: a
         /// lost interrupt or completion event.
@@ -353,8 +350,8 @@ batches! {
 }
 
 batches! {
-    /// The sizes of a TX queue's batches. Written by the worker that owns the queue, but for
-    /// `enqueue`, where each producer has its own.
+    /// The sizes of a TX queue's batches. Written as [`TxCounters`], but for `enqueue` of a shared
+    /// queue, where each producer has its own.
     TxBatches,
     /// A copy of [`TxBatches`].
     TxBatchesSnapshot {
@@ -367,7 +364,7 @@ batches! {
 }
 
 counter_block! {
-    /// What one producer in front of a TX queue counts. Written by the thread that has it.
+    /// What one producer of a shared TX queue counts. Written by the thread that has it.
     SubmitCounters, NoBatches,
     /// A copy of [`SubmitCounters`].
     SubmitSnapshot {
@@ -375,16 +372,15 @@ counter_block! {
         generated,
         /// Wire packets that went through the ring's slots, and not past them.
         ring_wire_packets,
-        /// Batches with which the producer took the ring, and sent from it.
+        /// Batches with which it became the consumer of the ring and drained it.
         direct,
-        /// Batches that it left in the ring.
+        /// Batches that stayed in the ring for another thread.
         deferred,
         /// Batches of which the ring had no space for all.
         ring_full,
-        /// Times it drained until its budget was used up, and left the rest to others. What an only
-        /// producer sends beyond its budget, so that the worker may sleep, is not counted.
+        /// Times it drained until its budget was used up, and abdicated.
         abdications,
-        /// Times it made the worker's descriptor readable, since the worker slept.
+        /// Times it notified the TX worker while that slept.
         wakeups,
     }
 }

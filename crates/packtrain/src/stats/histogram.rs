@@ -184,7 +184,7 @@ impl Others {
     /// Keeps the counts of writers that are gone, and not their memory.
     fn retire(&mut self) {
         let retired = &mut self.retired;
-        // With no other handle to it, nobody can record any more.
+        // With no other handle to it, no thread can record any more.
         self.live.retain_mut(|one| {
             let gone = Arc::get_mut(one).is_some();
             if gone {
@@ -196,7 +196,7 @@ impl Others {
 }
 
 impl SharedHistogram {
-    /// The one that the queue's owner, and nobody else, records into.
+    /// The one that only the queue's owner records into.
     #[must_use]
     pub const fn own(&self) -> &Histogram {
         &self.own
@@ -227,7 +227,7 @@ impl SharedHistogram {
     }
 
     fn others(&self) -> MutexGuard<'_, Others> {
-        // Whoever panicked with the lock held has at worst not added its own.
+        // A thread that panicked with the lock held has at worst not added its own.
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

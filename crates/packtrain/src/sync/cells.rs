@@ -35,7 +35,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Where a value is that nobody else uses, as long as this lives.
+/// Where a value is that no other thread uses as long as this lives.
 #[cfg(not(packtrain_loom))]
 pub(crate) struct MutPtr<T>(*mut T);
 
@@ -43,7 +43,7 @@ pub(crate) struct MutPtr<T>(*mut T);
 impl<T> MutPtr<T> {
     /// # Safety
     ///
-    /// Nobody else may use the value while the reference lives.
+    /// Nothing else may use the value while the reference lives.
     // SAFETY: the section above says what the caller promises.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "as loom's")]

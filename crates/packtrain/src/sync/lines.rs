@@ -52,7 +52,7 @@ impl<X> Lines<X> {
         let _: usize = index;
     }
 
-    /// The same for one that will be written, which takes the line from whoever has it.
+    /// The same for one that will be written, which takes the line from the CPU that has it.
     #[inline(always)]
     pub(crate) fn fetch_to_write(&self, index: usize) {
         debug_assert!(index < self.len);

@@ -87,7 +87,7 @@ pub struct NullOptions {
 }
 
 /// Keys of `sim:` only. `None` is the driver's default. Its segment limit is
-/// [`Wishes::segments`](crate::driver::Wishes::segments), its seed [`Wrappers::seed`].
+/// [`PortConfig::segments`](crate::driver::PortConfig::segments), its seed [`Wrappers::seed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimOptions {
     /// Descriptors of each ring.
@@ -98,7 +98,7 @@ pub struct SimOptions {
     pub completion_delay: CompletionDelay,
     /// Packets that each TX queue sends in a second; `None` for as fast as they come.
     pub rate: Option<u64>,
-    /// When a sent packet wakes who waits, with a rate.
+    /// When a sent packet raises the interrupt, with a rate.
     pub interrupts: Interrupts,
     /// Sent packets are reported in an order drawn from the seed.
     pub shuffled: bool,

@@ -387,9 +387,9 @@ impl<T, S> Ring<T, S> {
             }
             (seen, known) = (after(tail, first), first);
         }
-        // A look takes the line with the stamp from its producer, so what else is in that line is
-        // looked at, too, as long as it may be single items. Only at its start: within a line, no
-        // further than asked for. Who is as fast as its producer would find nothing more each time.
+        // Reading a stamp takes its line from the producer. So at the start of a line the consumer
+        // also reads the other stamps there, as long as they may be of single items. Within a line
+        // it reads no more than asked for: if it is as fast as its producer, nothing more is there.
         let whole_line = first == 1 && Places::<T>::is_line_start(tail);
         while known < enough || (whole_line && !Places::<T>::is_line_start(seen)) {
             let items = self.items_at(seen);
@@ -418,7 +418,7 @@ impl<T, S> Ring<T, S> {
 impl<T, S> Drop for Drained<'_, T, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Release: whoever sees that slots are empty must not be overtaken by the reads.
+        // Release: a producer that sees the slots empty also sees that they were read.
         self.ring.tail.store(self.next, Ordering::Release);
     }
 }
@@ -440,7 +440,7 @@ impl<T, S> Drained<'_, T, S> {
             let begin = *next;
             for (taken, slot) in (1..).zip(slots) {
                 // SAFETY: the slots up to `end` are published, and ours to take; `next` goes on
-                // before anything else can happen, so that nobody takes it again.
+                // before anything else can happen, so that none is taken again.
                 let item = slot.with(|slot| unsafe { (*slot).assume_init_read() });
                 *next = after(begin, taken);
                 each(item);
@@ -463,7 +463,7 @@ impl<T, S> Iterator for Drained<'_, T, S> {
         self.first = if self.first > 2 { self.first - 1 } else { 0 };
         self.next = after(self.next, 1);
         // SAFETY: the slots up to `end` are published, and ours to take; `next` went on, so that
-        // nobody takes it again.
+        // none is taken again.
         Some(slot.with(|slot| unsafe { (*slot).assume_init_read() }))
     }
 

@@ -29,10 +29,9 @@ const _: () = assert!(LINE_PLACES * size_of::<Place<u64>>() == 64);
 /// Bytes of a place whose item is a word, as a power of two.
 const PLACE_LOG: u32 = 4;
 
-/// Lines that follow each other are this many lines apart, eight of them, then come those beside
-/// them. What is in memory behind a line is so nothing to come: a processor that reads lines in a
-/// row fetches those ahead, and would take them from the producer that is just writing there. That
-/// made a consumer which is close behind its producer take twice as long for an item.
+/// Consecutive lines are this many lines apart in memory, eight of them; then come the lines beside
+/// them. So the line beside one in memory is not the next one to come. A processor that reads lines
+/// in a row fetches further ones ahead, and would take them from the producer that writes there.
 const LINE_STRIDE_LOG: u32 = 5;
 
 /// The bits of an index that say how many strides, moved up by as much.
@@ -103,8 +102,8 @@ impl<T> Places<T> {
         debug_assert!(count <= self.slots.len());
         let start = index(at, self.mask);
         let end = start + count;
-        // SAFETY: an index is below the number of slots, the first part ends there at most, and
-        // nobody reserves or takes more than the capacity, which is not above that number.
+        // SAFETY: an index is below the number of slots, the first part ends there at most, and no
+        // thread reserves or takes more than the capacity, which is not above that number.
         unsafe {
             if end <= self.mask + 1 {
                 return [self.slots.get_unchecked(start..end), &[]];
@@ -180,7 +179,7 @@ impl<T> Places<T> {
     /// in memory for them, too.
     #[inline(never)]
     fn run_by_stamp(&self, at: u64, most: usize) -> [&[Slot<T>]; 2] {
-        // Whoever found that it is published read this with acquire.
+        // The consumer loaded it with acquire when it found the position published.
         let place = self.place(at);
         match Stamp(place.stamp.load(Ordering::Relaxed)).items_at(at) {
             Some(1) => [slice::from_ref(&place.single), &[]],

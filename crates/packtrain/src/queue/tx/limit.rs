@@ -7,10 +7,10 @@
 //! completions come later than the packets, so bytes count only while a device keeps them.
 //!
 //! The rules compare one interval with the next, and hold where an interval is at least as long as
-//! a packet is in the device. Linux has that from interrupts; whoever looks each few microseconds
-//! does not, and would take what is under way for what is too much. So looks are taken together
-//! until as much time is over as a packet needs that finds the device empty, and as passes between
-//! two looks of somebody who sleeps meanwhile.
+//! a packet is in the device. Linux has that from interrupts. A worker that polls each few
+//! microseconds has not, and would take what is under way for what is too much. So polls are taken
+//! together until as much time is over as a packet needs that finds the device empty, and as passes
+//! between two polls of a worker that sleeps meanwhile.
 
 use crate::limits::{TX_BYTES_HOLD, TX_BYTES_MAX, TX_BYTES_START, TX_LATENCY_MAX, TX_REST_MAX};
 use crate::time::Instant;
@@ -28,15 +28,15 @@ pub(super) struct ByteLimit {
     last_packet: u64,
     /// As of the end of the interval before.
     before: Interval,
-    /// When this interval began: with the first look that follows.
+    /// When this interval began: with the first poll that follows.
     began: Option<Instant>,
     /// A packet that found the device empty.
     first: Option<First>,
-    /// From a look at a packet that found the device empty to its completion.
+    /// From the first poll after a packet that found the device empty to its completion.
     latency: Option<Duration>,
-    /// An interval is to be this long: who waits for room does not look before it is over.
+    /// The least length of an interval: a worker that waits for room does not poll before.
     interval: Duration,
-    /// The last look, and how long nobody had looked before it.
+    /// The last poll, and how long before it there was none.
     looked: Option<Instant>,
     gap: Duration,
     /// The least that was too much since `shrunk_at`.
@@ -49,7 +49,7 @@ pub(super) struct ByteLimit {
 struct First {
     /// What `completed` will be with it.
     done: u64,
-    /// Of the first look behind it: when it was queued nobody may have asked the clock.
+    /// Of the first poll after it: the clock need not have been read when it was queued.
     seen: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ struct First {
 struct Interval {
     queued: u64,
     completed: u64,
-    /// Bytes in the device beyond the limit: somebody had to wait.
+    /// Bytes in the device beyond the limit: packets had to wait.
     over: u64,
     last_packet: u64,
 }
@@ -99,7 +99,7 @@ impl ByteLimit {
     }
 
     /// Whether one more packet may be queued, of any size: so a device with nothing always gets
-    /// one, and whoever has to wait waits for a completion.
+    /// one, and a packet that has to wait waits for a completion.
     pub(super) const fn has_room(&self) -> bool {
         self.in_device() <= self.limit
     }
@@ -117,7 +117,7 @@ impl ByteLimit {
         self.last_packet = bytes;
     }
 
-    /// Somebody looks what the device is done with. The clock may have jumped, also back.
+    /// The device is polled for completions. The clock may have jumped, also back.
     pub(super) fn look(&mut self, now: Instant) {
         if self.looked != Some(now) {
             self.gap = now.since(self.looked.unwrap_or(now));
@@ -130,12 +130,12 @@ impl ByteLimit {
         }
     }
 
-    /// Who waits for room looks no more often than this.
+    /// A worker that waits for room polls no more often than this.
     pub(super) const fn look_every(&mut self, interval: Duration) {
         self.interval = interval;
     }
 
-    /// The device is done with so many bytes. Call it once for all that one look has found.
+    /// The device is done with so many bytes. Call it once for all that one poll has found.
     pub(super) fn complete(&mut self, now: Instant, bytes: u64) {
         debug_assert!(bytes <= self.in_device(), "more than was queued");
         self.look(now);
@@ -158,7 +158,7 @@ impl ByteLimit {
         self.first = None;
         let sample = now.since(first.seen.unwrap_or(now)).min(TX_LATENCY_MAX);
         if self.gap > TX_REST_MAX && self.latency.is_none_or(|latency| sample > latency) {
-            // Nobody waited for it, and it may have been done for long.
+            // Nothing waited for it, and it may have been done for long.
             return;
         }
         // Down at once and up slowly: what was in the way once is not the device's.
@@ -169,7 +169,7 @@ impl ByteLimit {
         });
     }
 
-    /// What an interval that ends with this look says about the limit, of which the device had
+    /// What an interval that ends with this poll says about the limit, of which the device had
     /// `over` more before it.
     fn judge(&mut self, now: Instant, over: u64) {
         let before = self.before;
@@ -178,7 +178,7 @@ impl ByteLimit {
         let left_before = before.queued - before.completed;
         let all_of_before = self.completed >= before.queued;
 
-        // It ran empty while somebody waited; or it may have, between the look before and the
+        // It ran empty while packets waited; or it may have, between the poll before and the
         // packets that followed it.
         let ran_empty = (over > 0 && left == 0) || (before.over > 0 && all_of_before);
         let mut limit = self.limit;
@@ -208,7 +208,7 @@ impl ByteLimit {
         self.before = Interval {
             queued: self.queued,
             completed: self.completed,
-            // Who waited for the old limit does not for the new one.
+            // Packets that waited for the old limit do not wait for the new one.
             over: if limit == self.limit { over } else { 0 },
             last_packet: self.last_packet,
         };

@@ -121,7 +121,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 }
             };
             let missing = Features::needed_by(packet.meta()).without(self.features);
-            // One tag more than a layout can tell: nobody could cut what has it in its bytes.
+            // One tag more than a layout can tell: a packet with it in its bytes could not be cut.
             let tags = packet.meta().layout.map_or(0, |layout| layout.vlans);
             let deep = missing.contains(Features::VLAN) && usize::from(tags) >= VLAN_TAGS_MAX;
             let uncut = missing.without(Features::VLAN).is_empty() && !deep;

@@ -12,7 +12,7 @@ pub struct Restarted {
     pub sent: usize,
     /// Packets that it had not sent: they are the first to go out again.
     pub again: usize,
-    /// Packets of which nobody knows, lost as `drop.device_reset`.
+    /// Packets that the device named in neither list, lost as `drop.device_reset`.
     pub lost: usize,
 }
 

@@ -2,13 +2,12 @@
 //!
 //! A queue that goes on with each completion wakes its worker for each, and then a slow device
 //! costs two context switches a packet. Drivers therefore start a stopped queue only once it has
-//! room for more than one packet of the worst kind, or for a quarter of a ring
-//! (mechanisms-linux.md 6.5). A device that can count is asked to say so
-//! ([`TxDescriptors::arm_for`]). Any other one is not asked: the time that it needs for so many
-//! packets is learned, and the worker looks by its clock.
+//! room for more than one packet of the worst kind, or for a quarter of a ring. A device that can
+//! count is asked to say so ([`TxDescriptors::arm_for`]). Any other one is not asked: the time that
+//! it needs for so many packets is learned, and the worker polls it after that time.
 //!
 //! A rest without any completion is the last one: then the device is asked to wake the worker with
-//! the first, so that one that pauses, or stands still, is not looked at again and again.
+//! the first, so that a device that pauses, or is stalled, is not polled again and again.
 //!
 //! [`TxDescriptors::arm_for`]: crate::driver::TxDescriptors::arm_for
 
@@ -16,7 +15,7 @@ use crate::limits::{TX_REST_MAX, TX_REST_PACKETS};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The state machine: told what the device is done with at each look, it says how long to rest.
+/// The state machine: from what the device is done with at each poll it says how long to rest.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     /// The device can say when it is done with so many packets.
@@ -27,7 +26,7 @@ pub(super) struct Room {
     rest: Option<Rest>,
 }
 
-/// A look that left packets in the device.
+/// A poll that left packets in the device.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Instant,
@@ -51,7 +50,7 @@ struct Rest {
 }
 
 impl Room {
-    /// Somebody has looked what the device is `done` with, and it has `in_flight` left.
+    /// The device was polled: it is `done` with so much, and has `in_flight` left.
     pub(super) fn look(&mut self, now: Instant, done: Done, in_flight: u64) {
         if let Some(mark) = self.mark {
             if now >= mark.at && (now == mark.at || done == mark.done) {
@@ -79,7 +78,7 @@ impl Room {
             return;
         }
         let sample = [packets, wire_packets.max(1)].map(|n| took / n);
-        // Who was done with all that it had may have had nothing to do for a while.
+        // A device that was done with all that it had may have been idle for a while.
         let was_busy = packets < since.in_flight;
         self.pace = match self.pace {
             None => was_busy.then_some(sample),
@@ -99,7 +98,7 @@ impl Room {
     /// to be left alone until it is done with `wanted`.
     pub(super) fn fill(&mut self, now: Instant, in_flight: u64, wanted: u64) {
         let Some(mark) = self.mark.as_mut().filter(|mark| mark.at == now) else {
-            // Nobody knows when it got them.
+            // It is not known when it got them.
             return self.begin(now, None);
         };
         mark.in_flight = in_flight;
@@ -134,7 +133,7 @@ impl Room {
         self.rest = None;
     }
 
-    /// When to look again, if not now.
+    /// When to poll again, if not now.
     pub(super) fn rests_until(&self, now: Instant) -> Option<Instant> {
         let until = self.rest.map(|rest| rest.until)?;
         // A clock that went back does not make it longer.
@@ -142,7 +141,7 @@ impl Room {
         (now < until).then_some(until)
     }
 
-    /// How long it takes until a look is worth a context switch.
+    /// How long it takes until a poll is worth a context switch.
     pub(super) fn interval(&self) -> Duration {
         let each = self.pace.map_or(0, |[_, each]| each);
         Duration::from_nanos(each.saturating_mul(TX_REST_PACKETS)).min(TX_REST_MAX)

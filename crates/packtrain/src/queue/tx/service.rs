@@ -67,8 +67,8 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// Whether the device owes something: packets back, or room for those that wait. Neither while
-    /// it is the system that has no memory, or somebody who told the queue to stop.
+    /// Whether the device owes something: packets back, or room for those that wait. No room while
+    /// the system has no memory, or the queue is stopped.
     fn is_pending(&self) -> bool {
         let waits = !matches!(self.stalled, None | Some(Stall::NoMemory | Stall::Flush));
         !self.in_flight.is_empty() || (waits && !self.is_ready())
@@ -95,7 +95,8 @@ impl<T: TxDescriptors> TxQueue<T> {
             sent?;
             rung?;
         }
-        // Who was awake all the time was owed none; nor is one owed for fewer than were asked for.
+        // A worker that was awake all the time was owed none; nor is one owed for fewer packets
+        // than were asked for.
         let found = done.max(usize::from(self.moved() > before));
         let has_nothing_left = self.in_flight.is_empty();
         if found > 0 && self.watchdog.has_missed(found, has_nothing_left) {
@@ -267,11 +268,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.stalled = None;
     }
 
-    /// How many packets the device is to be done with before somebody is woken. A quarter of its
-    /// slots has room for several packets of any kind, since one takes at most a twelfth of a ring,
-    /// and what is left keeps it busy meanwhile. Of fewer packets than slots it is half of them,
-    /// and of those that are as many bytes as it may have, a little less: the limit grows where
-    /// more than half have gone from one look to the next.
+    /// How many packets the device completes before it wakes the worker. A quarter of its slots
+    /// has room for several packets of any kind, since one takes at most a twelfth of a ring, and
+    /// what is left keeps it busy meanwhile. Of fewer packets than slots it is half of them, and of
+    /// those that are as many bytes as it may have, a little less: the limit grows where more than
+    /// half have gone from one poll to the next.
     pub(super) fn wanted(&self) -> usize {
         let in_flight = self.in_flight.len();
         let wanted = match self.stalled {
@@ -279,7 +280,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 (self.in_flight.slots() / TX_ROOM_FRACTION).min(in_flight / 2)
             }
             Some(Stall::ByteLimit) => (3 * in_flight).div_ceil(8),
-            // What it has is collected, and nobody waits for room.
+            // What it has is collected, and no packet waits for room.
             None | Some(Stall::Flush) => in_flight / 2,
             // It is not completions that it lacks.
             Some(_) => 1,
@@ -301,14 +302,14 @@ impl<T: TxDescriptors> TxQueue<T> {
 
     /// Asks for a wake-up if the device has packets, or some wait for it; not before it is done
     /// with enough of them. One that cannot count is not asked if [`TxQueue::retry_at`] says when
-    /// to look. Rings the doorbell before: nobody sleeps on packets of which the device does not
+    /// to poll. Rings the doorbell before: no worker sleeps on packets of which the device does not
     /// know.
     pub fn arm(&mut self) -> Armed {
         self.arm_and_look(true)
     }
 
-    /// As [`TxQueue::arm`]. `looks`: whoever sleeps was told by [`TxQueue::retry_at`] when to look,
-    /// and does not watch the device.
+    /// As [`TxQueue::arm`]. `looks`: the worker polls at [`TxQueue::retry_at`], and need not be
+    /// woken by the device.
     pub(crate) fn arm_and_look(&mut self, looks: bool) -> Armed {
         if self.doorbell.is_owed()
             && let Err(error) = self.ring()
@@ -343,7 +344,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         armed
     }
 
-    /// Whether the device is full and left alone for now, and not asked to wake anybody.
+    /// Whether the device is full and left alone for now, and not armed.
     pub(crate) fn rests(&self) -> bool {
         self.stalled.is_some() && self.rests_until(self.now).is_some()
     }
@@ -358,7 +359,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     /// What becomes ready when the device can go on, or has completed something; `None` for a
-    /// device that never makes anybody wait, while one that cannot count is left alone, and while
+    /// device that never makes a worker wait, while one that cannot count is left alone, and while
     /// the system lacks memory or the queue is stopped: [`TxQueue::retry_at`] says when to try
     /// again then.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -1,8 +1,9 @@
-//! Work pending and no progress: looked at by polling first, and reported after a stated time.
+//! Work pending and no progress: the queue polls the device first, and reports it after a stated
+//! time.
 //!
-//! What is asked is whether the device stood still, not whether the worker did: a process that was
-//! stopped, or a machine, has seen nothing meanwhile. So a halt takes two looks less than the
-//! stated time apart, and the device is asked once more before it is blamed.
+//! The question is whether the device stalled, not whether the worker did: a process or a machine
+//! that was stopped has seen nothing meanwhile. So a halt takes two observations less than the
+//! stated time apart, and the device is polled once more before it is reported.
 //!
 //! Linux's `dev_watchdog` and iflib's timer ask the same two questions, and both are needed: a
 //! queue without work makes no progress either. Neither is asked while the device says that the
@@ -24,8 +25,8 @@ pub(super) struct Watchdog {
     polled_at: Instant,
     /// When to look for packets that later ones have overtaken.
     aged_at: Instant,
-    /// The queue has work and waits for a wake-up, once so many packets are done. A cell, since
-    /// whoever waits for descriptors has the worker borrowed while it is told which are ready.
+    /// The queue has work and waits for a wake-up, once so many packets are done. A cell, since a
+    /// wake-up is counted through a shared reference.
     waiting: Cell<Option<usize>>,
     /// This halt was reported.
     reported: bool,
@@ -114,7 +115,7 @@ impl Watchdog {
             return Verdict::Fine;
         }
         if now >= self.poll_at() {
-            // Whoever steps has just asked it.
+            // The step that observes has just polled it.
             self.polled_at = now;
         }
         if now.since(self.progress_at) >= TX_HUNG_AFTER && !self.reported {

@@ -33,7 +33,7 @@ Examples:
   packtrain demo
       two kernels talk TCP and UDP through packtrain, with and without offloads
   packtrain plan tap:tap0 tap:tap1,offload=off
-      who would do which offload between the two, and why
+      which side would do each offload between the two, and why
   packtrain forward tap:tap0,queues=4 tap:tap1,queues=4 --stats-interval 1s
       joins two TAP interfaces until Ctrl-C
   packtrain forward pcap:in.pcapng pcap:out.pcapng,write --json
@@ -60,8 +60,8 @@ Examples:
   packtrain forward null:source,count=1000000 null: --json
 
 SIGINT and SIGTERM stop the intake; what is held is sent on, and the final account is printed. \
-During the start (a port is a FIFO that nobody writes into) they end the program at once: nothing \
-was forwarded, and nothing is printed on standard output.";
+During the start (a port is a FIFO without a writer) they end the program at once: nothing was \
+forwarded, and nothing is printed on standard output.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -120,7 +120,7 @@ Ports: KIND:NAME[,key=value...]
 pub enum Command {
     /// Joins two ports until Ctrl-C, or until the input ends
     Forward(ForwardArgs),
-    /// Says who would do which offload between two ports, and why; moves no packet
+    /// Says which side would do each offload between two ports, and why; moves no packet
     Plan(PlanArgs),
     /// Drives real kernel TCP and UDP through packtrain, with and without offloads
     Demo(DemoArgs),
@@ -172,8 +172,8 @@ pub struct ReplayArgs {
     /// How long packets may be held, in capture time: 20us, 1ms
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     pub hold: Duration,
-    /// What packets of link type 147 (USER0) begin with, which is everybody's own choice; without
-    /// it they are passed through. packtrain writes IPoIB so
+    /// What packets of link type 147 (USER0), which is for private use, begin with; without it they
+    /// are passed through. packtrain writes IPoIB so
     #[arg(long, value_name = "LINK", value_enum)]
     pub user0: Option<User0>,
     /// Prints one JSON document instead of tables
@@ -259,7 +259,7 @@ pub struct ForwardArgs {
     /// Prints statistics on standard error this often [default: 1s on a terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub stats_interval: Option<Duration>,
-    /// Who drains the queues; how threads wait, where they run, and whether they go first.
+    /// Policies of queues and workers.
     #[command(flatten)]
     pub settings: SettingArgs,
     /// Prints one JSON document instead of tables
@@ -273,25 +273,24 @@ pub struct ForwardArgs {
 /// What `forward` and `plan` take about queues and threads.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SettingArgs {
-    /// Who drains TX queues, and when: direct, deferred, abdicate, threshold(n), adaptive (in a
-    /// shell, quote what has parentheses: 'threshold(8)', 'tap:a,dispatch=threshold(8)'); a port
-    /// with a `dispatch=` of its own does as that says [default: adaptive]
+    /// Which thread drains the ring of a shared TX queue: direct, deferred, abdicate, threshold(n),
+    /// adaptive (in a shell, quote what has parentheses: 'threshold(8)',
+    /// 'tap:a,dispatch=threshold(8)'); a `dispatch=` of a port takes precedence [default: adaptive]
     #[arg(long, value_name = "HOW")]
     pub dispatch: Option<Dispatch>,
-    /// When RX queues wake a thread: off (at once), fixed(usecs,frames), adaptive; a port with a
-    /// `moderation=` of its own does as that says. `frames` count where the device can tell how
-    /// many wait: not a TAP [default: adaptive]
+    /// How long RX queues delay wake-ups: off (not at all), fixed(usecs,frames), adaptive; a
+    /// `moderation=` of a port takes precedence. `frames` count where the device can tell how many
+    /// wait: not a TAP [default: adaptive]
     #[arg(long, value_name = "WHEN")]
     pub moderation: Option<Moderation>,
-    /// What a thread does with nothing to do: halt, poll, adaptive
+    /// What a worker without work does: halt, poll, adaptive
     #[arg(long, value_name = "HOW", default_value_t)]
     pub idle: Idle,
-    /// Which CPU works a queue: none, list(0,2-3), auto
+    /// On which CPU each worker runs: none (the scheduler chooses), list(0,2-3), auto
     #[arg(long, value_name = "WHERE", default_value_t)]
     pub placement: Placement,
-    /// Whether a thread goes before others that want its CPU: none (as started), nice(n) with n
-    /// from -20 to 19, auto (five nice levels ahead as far as the system allows it, but not with
-    /// --idle poll)
+    /// Nice value of the workers' threads: none (as started), nice(n) with n from -20 to 19, auto
+    /// (five nice levels ahead as far as the system allows it, but not with --idle poll)
     #[arg(long, value_name = "HOW", default_value_t)]
     pub priority: Priority,
 }
@@ -317,7 +316,7 @@ pub struct PlanArgs {
     pub a: String,
     /// The second port
     pub b: String,
-    /// Who drains the queues; how threads wait, where they run, and whether they go first.
+    /// Policies of queues and workers.
     #[command(flatten)]
     pub settings: SettingArgs,
     /// Prints one JSON document instead of tables

@@ -1,4 +1,4 @@
-//! Which settings are in force for the queues of a port, and who said so.
+//! Which settings are in force for the queues of a port, and where they come from.
 
 use crate::args::SettingArgs;
 use packtrain::driver::QueueConfig;
@@ -6,14 +6,14 @@ use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::moderation::Moderation;
 use std::fmt;
 
-/// Who said what a setting is. A key of the port is stronger than an option of the command.
+/// Where a setting comes from. A key of the port takes precedence over an option of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A key of the port.
     Port,
     /// An option of the command.
     Option,
-    /// Nobody.
+    /// Neither.
     Default,
 }
 
@@ -28,12 +28,12 @@ impl Source {
     }
 }
 
-/// A setting, and who said so.
+/// A setting, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InForce<T> {
     /// What it is.
     pub setting: T,
-    /// Who said so.
+    /// Where it comes from.
     pub source: Source,
     /// What the key and the option are called.
     name: &'static str,

@@ -68,7 +68,7 @@ impl Joint {
         let plan = plan.working(&Demand {
             dispatch: settings.dispatch,
             cpus: System::new().machine().cpus,
-            // Those who send are in the kernels, or at the other end of the wire.
+            // No application sends: packets come from the kernels, or from the end of a wire.
             senders: [0; 2],
         });
         Ok(Self { ports, sides, plan })

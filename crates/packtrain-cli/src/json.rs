@@ -1,6 +1,6 @@
 //! The one JSON document of a command: schema `packtrain/1`.
 //!
-//! Keys are only ever added to a schema; a meaning that changes gets a new one.
+//! From version 0.1.0 on, keys are only added to a schema; a meaning that changes gets a new one.
 
 use crate::args::SettingArgs;
 use crate::exit::Failure;
@@ -124,8 +124,8 @@ pub fn drops(drops: &DropSnapshot) -> Value {
     )
 }
 
-/// One port's counters by queue, what the other side of the port counted (`null` when nobody does),
-/// and the faults that were asked for (`null` when none were). Times are given since `began`.
+/// One port's counters by queue, what the other side of the port counted (`null` if it does not),
+/// and the faults that were asked for (`null` if none were). Times are given since `began`.
 pub fn port(
     snapshot: &PortSnapshot,
     device: Option<&DeviceCounters>,
@@ -322,8 +322,8 @@ pub fn plan(joint: &Joint) -> Value {
     })
 }
 
-/// How the queues are worked, how threads wait, and where they run: `cpus` by worker, `null` where
-/// the scheduler chooses.
+/// The policies of queues and workers, and where workers run: `cpus` by worker, `null` where the
+/// scheduler chooses.
 pub fn settings(args: &SettingArgs, sides: &[Side; 2], placed: &Placed) -> Value {
     fn in_force<T: fmt::Display>(of: &InForce<T>) -> Value {
         json!({ "setting": of.setting.to_string(), "from": of.source.word() })

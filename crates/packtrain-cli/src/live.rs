@@ -35,7 +35,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// For a run that starts now. Statistics come every `interval`; when nobody says, every second
+    /// For a run that starts now. Statistics come every `interval`; without one, every second
     /// on a terminal, unless `quiet`, and never elsewhere. Events are always said.
     pub fn new(
         names: [String; 2],

@@ -56,7 +56,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     }
     let printed = error.print().and_then(|()| stdout().flush());
     if is_help {
-        // It was on standard error: when that is closed nobody can be told.
+        // It was on standard error: when that is closed there is no place to report it.
         return Exit::Usage.into();
     }
     ended(print::written(printed))

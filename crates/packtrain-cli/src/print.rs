@@ -1,4 +1,4 @@
-//! Standard output and standard error, when somebody reads them and when nobody does.
+//! Standard output and standard error, with a reader and without one.
 
 use crate::exit::{Exit, Failure};
 use packtrain::advice;
@@ -68,7 +68,7 @@ pub fn output(text: &str) -> Result<(), Failure> {
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What became of writing to standard output, for who did it by other means than [`output`].
+/// What became of writing to standard output by other means than [`output`].
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Writes to standard error. When that is closed nobody can be told, and the run goes on.
+/// Writes to standard error. When that is closed nothing is reported, and the run goes on.
 pub fn message(text: &str) {
     let mut err = stderr().lock();
     drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));

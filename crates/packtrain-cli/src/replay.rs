@@ -168,7 +168,7 @@ fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
     Ok(Box::new(file))
 }
 
-/// An input that ends when a signal came, also while nobody writes into it.
+/// An input that ends when a signal came, also a FIFO without a writer.
 struct Stoppable {
     input: File,
     /// For a pipe, a terminal and the like.
@@ -181,7 +181,7 @@ impl Stoppable {
         let opened = if path == "-" {
             stdin().as_fd().try_clone_to_owned().map(File::from)
         } else {
-            // Else a FIFO would not be open before somebody writes into it.
+            // Else a FIFO would not be open before it has a writer.
             let flags = OFlags::NONBLOCK.bits() as i32;
             File::options().read(true).custom_flags(flags).open(path)
         };

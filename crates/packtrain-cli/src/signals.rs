@@ -83,7 +83,7 @@ impl Stop {
 
     /// Ends the program after a signal: at once while `start` is not over, and else with a failure
     /// if it has not ended within `patience`. It then hangs in a system call that no signal ends,
-    /// as writing to a pipe that nobody reads does.
+    /// as writing to a full pipe does.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ fn unwatched(error: &io::Error) -> Failure {
     Failure::new(Exit::Port, format!("cannot watch for signals: {error}"))
 }
 
-/// Says something before the program ends. Nobody may be reading standard error, so the end does
+/// Says something before the program ends. Standard error may have no reader, so the end does
 /// not wait for it longer than [`SAY_MAX`].
 fn last_words(say: impl FnOnce() + Send + 'static) {
     let (done, said) = mpsc::channel::<()>();

@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn waiting_thread_switches_and_costs_little() {
-        // In the best of many rounds: interrupts are charged to whoever they interrupt.
+        // In the best of many rounds: interrupts are charged to the thread that they interrupt.
         let cheap = (0..100).any(|_| {
             let start = Usage::of_thread();
             for _ in 0..5 {

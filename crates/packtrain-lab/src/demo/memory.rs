@@ -309,7 +309,7 @@ fn wait(from: &mut Host, to: &mut Host) -> Result<(), DeviceError> {
         return Ok(());
     }
     let wakes = [to.rx.wake(), from.tx.wake()];
-    // A simulated NIC wakes by becoming readable, in both directions.
+    // A device without a descriptor, as a simulated NIC, is polled again after the time.
     let fds: Vec<_> = wakes.into_iter().flatten().map(|(fd, _)| fd).collect();
     sys::poll_readable(&fds, WAIT_MAX)
         .map(|_ready| ())

@@ -288,7 +288,7 @@ impl Drop for Letter {
 /// The commands for one worker.
 #[derive(Debug, Default)]
 struct Mailbox {
-    /// There may be letters. All that a worker without any looks at.
+    /// There may be letters. A worker without any reads only this.
     news: AtomicBool,
     letters: Mutex<Letters>,
 }

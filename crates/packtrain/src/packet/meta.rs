@@ -17,7 +17,7 @@ pub struct VlanTag {
 /// Where a packet came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ingress {
-    /// Index of the port in its engine.
+    /// Index of the port in its session.
     pub port: u16,
     /// Index of the RX queue within the port.
     pub queue: u16,

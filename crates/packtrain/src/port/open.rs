@@ -18,7 +18,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Who has to do something about a port that cannot be opened.
+/// What has to change before a port can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenErrorKind {
     /// A privilege or a kernel feature is missing.
@@ -37,7 +37,7 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// Who has to do something about it.
+    /// What has to change.
     #[must_use]
     pub const fn kind(&self) -> OpenErrorKind {
         self.kind

@@ -2,8 +2,8 @@
 //!
 //! One port is either. What is transmitted to a file that is read goes nowhere and counts as
 //! transmitted; a file that is written never receives. A file is a sequence, so there is one queue.
-//! A pipe or FIFO that is read wakes the worker when there is more. Writes block: on a pipe that
-//! nobody empties or a slow disk, the worker waits.
+//! A pipe or FIFO that is read wakes the worker when there is more. Writes block: on a full pipe or
+//! a slow disk, the worker waits.
 //!
 //! A record holds one packet as a cable would carry it. Neither format can say that a checksum is
 //! unfinished or that a packet stands for several, so nothing of the kind is written: the framework

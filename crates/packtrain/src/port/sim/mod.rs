@@ -1,10 +1,10 @@
 //! A NIC in memory: descriptor rings, doorbells, late and reordered completions, a wire.
 //!
-//! Two endpoints joined by a wire ([`pair`]) or one with somebody simple at the far end
-//! ([`Sim::alone`]). What a driver of real hardware meets happens here too: packets are invisible
-//! to the device before the doorbell, buffers run out, a packet needs several of them, descriptors
-//! come back in error, an announced offload is refused. All of it is repeatable: whatever is
-//! random comes from a seed, and time is what the framework passes.
+//! Two endpoints joined by a wire ([`pair`]) or one with a simple far end ([`Sim::alone`]). What a
+//! driver of real hardware meets happens here too: packets are invisible to the device before the
+//! doorbell, buffers run out, a packet needs several of them, descriptors come back in error, an
+//! announced offload is refused. All of it is repeatable: whatever is random comes from a seed, and
+//! time is what the framework passes.
 //!
 //! An endpoint has no descriptor. It raises the interrupts that its queues were given, on the
 //! thread of the other end: an armed RX queue's when packets arrive, an armed TX queue's when the
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::{Attached, Wire};
 
-/// Who is at the far end of an endpoint that is not one of a pair.
+/// What is at the far end of an endpoint that is not one of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Far {
     /// Takes every packet and counts it.

@@ -100,12 +100,12 @@ pub const KEYS: &[Key] = &[
     common(
         "dispatch",
         "direct|deferred|abdicate|threshold(n)|adaptive",
-        "who drains its TX queues, and when; over --dispatch",
+        "which thread drains the rings of its TX queues; over --dispatch",
     ),
     common(
         "moderation",
         "off|fixed(usecs,frames)|adaptive",
-        "when its RX queues wake a thread; over --moderation",
+        "how long its RX queues delay wake-ups; over --moderation",
     ),
     common(
         "tx",

@@ -115,7 +115,7 @@ fn count(counter: &AtomicU64) {
 }
 
 /// Injects faults into what a driver receives; what is transmitted passes as it is. To lose
-/// completions and wake-ups takes a device that keeps packets; the only port with one is
+/// completions and wake-ups takes an asynchronous device; the only port with one is
 /// [`sim`](crate::port::sim), which loses them itself (`SimControl`).
 ///
 /// A lost packet counts as received and as dropped for `fault_injected`, a repeated one as received

@@ -91,7 +91,7 @@ pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
 /// Segments that the framework itself may add to a packet after it was built (one header segment
-/// in front), held back from what is advertised upwards. iflib learned this the hard way (S0).
+/// in front), subtracted from what is advertised upwards.
 pub const SEGMENTS_FRAMEWORK_MAY_ADD: usize = 1;
 /// One packet may use at most this fraction of a descriptor ring (iflib's
 /// `MAX_SINGLE_PACKET_FRACTION`), so that a ring can never be too small for any packet.

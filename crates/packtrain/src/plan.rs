@@ -119,7 +119,7 @@ impl FitLimits {
 
     /// The number of segments to build packets with: the smaller limit less what the framework may
     /// add after that (a header segment in front). Without this slack nearly every packet built to
-    /// the limit would have to be copied (S0: 3119 against 3440 Mbit/s). At least 1.
+    /// the limit would have to be copied. At least 1.
     #[must_use]
     pub const fn advertised(&self) -> usize {
         let limit = if self.segments_max < self.gso_segments_max {

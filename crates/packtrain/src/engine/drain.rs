@@ -1,5 +1,5 @@
 //! The TX worker's part of a shared TX queue: it drains what producers leave in the ring, restarts
-//! a stalled device, and looks after completions.
+//! a stalled device, and collects completions.
 
 use super::control::{Command, Commanded, TxQueues};
 use super::error::RunError;
@@ -261,7 +261,7 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
             self.shared.counters.wakeups.add(u64::from(began.slept));
         }
         let in_flight = self.shared.stats.shown.in_flight.get() > 0;
-        // Only a device with packets has to be looked after when time ends a sleep.
+        // Only a device with packets needs a poll when time ends a sleep.
         self.attends |= began.notified || self.interrupted || (began.slept && in_flight);
         if stopped && !self.stopped {
             self.stopped = true;

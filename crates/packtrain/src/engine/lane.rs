@@ -268,8 +268,8 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         let begun = (self.tx.iter_mut()).try_for_each(|path| path.begin(now, slept, stopped));
         begun.map_err(|error| RunError::of(egress, error))?;
         let more = self.turns(now, slept);
-        // One doorbell for all that the step has sent. Also after a failure: the device is told of
-        // the packets that it has taken.
+        // One doorbell for all that the step has sent. Also after a failure: the device is notified
+        // of the packets that it has taken.
         let mut ended = Ok(());
         for path in &mut self.tx {
             ended = ended.and(path.end(now));

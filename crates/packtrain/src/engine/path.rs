@@ -191,7 +191,7 @@ pub(super) struct OwnedTx<T> {
     interrupt: Arc<Interrupt>,
     /// Without packets: what waits in the queue is sent by submitting none.
     none: Burst,
-    /// The next step looks after the queue, whatever can be seen from here.
+    /// The next step services the queue, whatever its state is.
     recheck: bool,
     /// The run ends: completions of the last packets wake the worker.
     ending: bool,

@@ -122,7 +122,7 @@ impl ArenaConfig {
 }
 
 impl ArenaConfig {
-    /// Bytes of frames, of the counts of who refers to them, and of lines together.
+    /// Bytes of frames, of their reference counts, and of lines together.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         let counted = size_of::<References>() as u64;
@@ -180,8 +180,8 @@ struct Free {
     lines_made: u32,
 }
 
-/// How many segments refer to a frame. In a cache line of its own: who takes frames and who frees
-/// them are often two threads, of which each has others in hand.
+/// How many segments refer to a frame. In a cache line of its own: one thread often takes frames
+/// while another frees others.
 #[derive(Debug)]
 #[repr(align(64))]
 struct References(AtomicU32);
@@ -243,7 +243,7 @@ unsafe impl Send for Orphan {}
 
 static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
 
-/// Frees the cores that nobody refers to any more.
+/// Frees the cores to which nothing refers any more.
 fn free_orphans(orphans: &mut Vec<Orphan>) {
     orphans.retain(|orphan| {
         // SAFETY: orphans are freed only here, and taken off the list then.
@@ -398,7 +398,7 @@ impl fmt::Debug for Arena {
 }
 
 impl Core {
-    /// True when no packet and no cache is left; then, if it has no owner either, nobody can come
+    /// True when no packet and no cache is left; then, if it has no owner either, nothing can come
     /// to refer to it again.
     fn is_unreachable(&self) -> bool {
         let all_free = {
@@ -407,8 +407,8 @@ impl Core {
                 && free.large.len() == self.config.large_frames as usize
                 && free.lines.len() == self.config.lines as usize
         };
-        // In this order: without packets nobody can bind a cache any more, so a zero that is read
-        // after that stays. Pairs with the release by which the last user leaves.
+        // In this order: without packets no thread can bind a cache any more, so a zero that is
+        // read after that stays. Pairs with the release by which the last user leaves.
         all_free && self.bound_caches.load(Ordering::Acquire) == 0
     }
 
@@ -451,7 +451,7 @@ impl Core {
 
     /// One more segment refers to `frame`.
     pub(super) fn share(&self, frame: FrameId) {
-        // As in `Arc::clone`: the one who adds already has a reference.
+        // As in `Arc::clone`: the caller already has a reference.
         self.references(frame).fetch_add(1, Ordering::Relaxed);
     }
 
@@ -464,7 +464,7 @@ impl Core {
     /// One segment fewer refers to `frame`; the last one frees it.
     pub(super) fn unshare(&self, frame: FrameId) {
         let references = self.references(frame);
-        // The common case is a single owner, and then nobody else can be counting.
+        // The common case is a single owner, and then no other thread can be counting.
         if references.load(Ordering::Acquire) == 1 {
             references.store(0, Ordering::Relaxed);
         } else if references.fetch_sub(1, Ordering::AcqRel) != 1 {

@@ -1,4 +1,4 @@
-//! The free pieces that are nobody's: of which those with the lowest addresses are used first.
+//! The free pieces of no thread: of which those with the lowest addresses are used first.
 
 use std::io;
 

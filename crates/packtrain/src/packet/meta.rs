@@ -25,7 +25,7 @@ pub struct Ingress {
 
 /// A packet's metadata.
 ///
-/// Nothing that memory safety rests on may be in here: whoever has a packet may overwrite all of
+/// Nothing that memory safety rests on may be in here: the owner of a packet may overwrite all of
 /// it, or swap it with another packet's.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {

@@ -279,7 +279,7 @@ impl RxDescriptors for NullRx {
     }
 
     fn arm(&mut self) -> Armed {
-        // The end is news too: whoever polls once more is told.
+        // The end is work, too: the next poll reports it.
         if self.generator.is_some() {
             Armed::WorkPending
         } else {
@@ -332,7 +332,7 @@ impl Generator {
         let bytes = self.template.len();
         let frame = &mut out[..bytes];
         frame.copy_from_slice(&self.template);
-        // Counted per flow, so that who receives one flow alone can tell what is missing.
+        // Counted per flow, so that a receiver of one flow alone can tell what was lost.
         let flow = (self.made % self.flows) as usize * self.queues + self.queue;
         let number = self.made / self.flows;
         let port = FIRST_PORT.wrapping_add(flow as u16);

@@ -170,7 +170,7 @@ impl Pcap {
             ))
         })?;
         if may_block {
-            // From here on a worker reads, which does not wait for who writes.
+            // From here on a worker reads, which does not wait for the writer.
             ioctl_fionbio(&reader.get_ref().file, true)
                 .map_err(|error| failed(OPEN, &shown, io::Error::from(error).kind(), &error))?;
         }
@@ -606,7 +606,8 @@ impl RxDescriptors for PcapRx {
 
     fn arm(&mut self) -> Armed {
         match &self.0 {
-            // What waits for its time is waited for by `next_at`, and who writes by `wake`.
+            // A packet that waits for its time bounds the sleep by `next_at`; a writer ends it by
+            // `wake`.
             Some(source) if source.finished || source.starved => Armed::Idle,
             Some(source) if source.waiting.is_none() => Armed::WorkPending,
             _ => Armed::Idle,

@@ -109,7 +109,7 @@ impl Driver for Tap {
         setup::offer(&self.control, rx).map_err(failed("set the interface's offloads"))?;
         let (header, link) = (self.opened.header, self.link_type());
         let front = header.map_or(0, HeaderLen::bytes);
-        // The others are closed: the kernel must not steer packets to where nobody reads.
+        // The others are closed: the kernel must not steer packets to a queue that is not read.
         let queues = self.opened.queues.drain(..).take(how.queues);
         let pairs = queues.map(|queue| {
             let tx = TapTx {

@@ -266,15 +266,15 @@ const ALL_KINDS: Features = Features::TSO4
     .union(Features::USO4)
     .union(Features::USO6);
 
-/// Whether nobody has looked into a packet: no frame was free to pull its headers together.
+/// Whether a packet was not parsed: no frame was free to pull its headers together.
 fn is_opaque(packet: &Packet) -> bool {
     packet.meta().layout.is_none() && packet.first().len() < packet.bytes().min(HEADER_BYTES_MAX)
 }
 
 /// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its
 /// flow in there; a fragment's flow cannot be told, and all is pushed out by it, as by one that
-/// contradicts itself. So it is with one that nobody has looked into, where not all kinds are
-/// merged: it must not be held there.
+/// contradicts itself. So it is with one that was not parsed, where not all kinds are merged: it
+/// must not be held there.
 fn is_merged(packet: &Packet, kinds: Features) -> bool {
     let kind = match packet.meta().layout {
         None => return !is_opaque(packet) || kinds.contains(ALL_KINDS),

@@ -1,5 +1,5 @@
 //! A packet of n segments must fit what the device takes: as is, else collapsed in place, else
-//! copied into fresh frames, else dropped with its reason (S0).
+//! copied into fresh frames, else dropped with its reason.
 
 use crate::driver::{Features, TxMemory};
 use crate::packet::{Arena, FrameClass, Packet};

@@ -328,7 +328,7 @@ fn the_end_of_the_run_releases_flows_that_wait() {
     assert_eq!(end.drops.get(DropReason::Shutdown), taken);
 }
 
-/// Where one of two queues has space by now, the other one has to know all the same who waits: the
+/// Where one of two queues has space by now, the other one has to know the waiter all the same: the
 /// sender sends to the first what that takes, and then sleeps.
 #[test]
 fn who_waits_is_known_to_every_queue_also_where_one_has_space() {

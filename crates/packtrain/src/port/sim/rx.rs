@@ -170,7 +170,7 @@ impl Drop for SimRx {
     fn drop(&mut self) {
         if let Some(ring) = self.ring() {
             ring.lock().close();
-            // Who waits for buffers must see that there will be none.
+            // A transmitter that waits for buffers must see that there will be none.
             self.wire.wake_feeders(self.side, self.queue);
         }
     }

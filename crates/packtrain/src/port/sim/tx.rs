@@ -325,7 +325,7 @@ impl SimTx {
             return Err(Refused::Bad(DropReason::DeviceRefused));
         }
         let refused = needs.intersection(config.refuse);
-        // The most special first: who cannot do TSO may well do checksums.
+        // The most special first: a device that cannot do TSO may well do checksums.
         let one = Features::NAMED.iter().rev();
         if let Some(&(feature, _)) = one.clone().find(|(f, _)| refused.contains(*f)) {
             return Err(Refused::Feature(feature));

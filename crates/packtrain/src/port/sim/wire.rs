@@ -525,7 +525,7 @@ pub struct SimCounters {
 }
 
 /// What the hardware counts. Both ends' threads add, so these are locked additions. In lines of
-/// their own: who looks for packets reads what is beside them.
+/// their own: a poll for packets reads what is beside them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counts {

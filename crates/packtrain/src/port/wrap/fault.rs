@@ -124,7 +124,7 @@ fn count(counter: &AtomicU64) {
 ///
 /// A packet whose checksum is partial has it finished before its bit is flipped, and a GSO packet
 /// is cut into its wire packets first, one of which is hit: else the checksum would be made from
-/// the damaged bytes, and nobody could notice. The bit is one of the transport payload where there
+/// the damaged bytes, and would be right. The bit is one of the transport payload where there
 /// is any, else of anything behind the Ethernet header. A packet that cannot be treated so, since
 /// it contradicts itself or memory is short, is not damaged.
 #[derive(Debug)]
@@ -256,7 +256,7 @@ struct Held {
 
 impl Held {
     fn is_ready(&self, now: Instant, ended: bool) -> bool {
-        // Nobody comes to overtake it any more once the input has ended.
+        // No packet comes to overtake it any more once the input has ended.
         self.due <= now && (self.behind == 0 || self.until <= now || ended)
     }
 
@@ -451,7 +451,7 @@ impl<R: RxDescriptors> FaultRx<R> {
             };
             let info = info_of(&held.packet);
             burst.push(held.packet, &info);
-            // Whoever has been overtaken by enough now comes next.
+            // A packet that enough others have overtaken comes next.
             for (place, overtaken) in self.line.held.iter_mut().take(index).enumerate().rev() {
                 overtaken.behind = overtaken.behind.saturating_sub(1);
                 if overtaken.is_ready(now, ended) {
@@ -610,7 +610,7 @@ fn build(
     fresh.append_shared(packet, rest)?;
     fresh.copy_meta(packet);
     let meta = fresh.meta_mut();
-    // Finished by whoever sent it, and not verified by anyone here.
+    // Finished by its sender, and not verified here.
     meta.checksum = ChecksumState::None;
     meta.gso = None;
     meta.layout = None;

@@ -54,7 +54,7 @@ fn info_of(packet: &Packet) -> RxInfo {
     }
 }
 
-/// The layout of a packet, parsed again if nobody has yet. `headers` is scratch memory.
+/// The layout of a packet, parsed here if it was not yet. `headers` is scratch memory.
 fn layout_of(
     packet: &Packet,
     link: LinkType,

@@ -1,4 +1,4 @@
-//! Writes a line for every packet that passes, for whoever has to find out what happens.
+//! Writes a line for every packet that passes.
 
 use super::{Output, info_of, layout_of, lock, stopped};
 use crate::driver::{

@@ -190,7 +190,7 @@ fn push(packet: &mut Packet, tags: &Tags, arena: &Arena) -> Result<(), DropReaso
     header.copy_within(more.., 0);
     tags.write(header);
     let meta = packet.meta_mut();
-    // Whoever needs it parses what is there now.
+    // The next stage that needs it parses what is there now.
     meta.layout = None;
     if let ChecksumState::Partial { start, .. } = &mut meta.checksum {
         *start = start.saturating_add(more as u16);

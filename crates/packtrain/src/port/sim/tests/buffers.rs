@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// iflib posts half a ring at first, and all of it after the first receive (mechanisms-bsd.md 3.8,
-/// case 7). Here it is all that the ring takes, one descriptor less than it has, each time.
+/// iflib posts half a ring at first, and all of it after the first receive. Here it is all that the
+/// ring takes, one descriptor less than it has, each time.
 #[test]
 fn as_many_buffers_are_posted_as_a_ring_takes_and_never_more() {
     const RING: u32 = 256;

@@ -84,8 +84,8 @@ fn it_shrinks_by_what_was_too_much_for_a_whole_second() {
     assert!(limits.len() <= 1 + 2 * 10, "{limits:?}");
 }
 
-/// mechanisms-linux.md 6.3: ten packets of 1500 bytes for each completion, and always more to send.
-/// The device has to have what it sends now and what it sends next.
+/// Ten packets of 1500 bytes for each completion, and always more to send. The device has to have
+/// what it sends now and what it sends next.
 #[test]
 fn ten_packets_for_each_completion_make_a_limit_near_two_intervals() {
     const PACKET: u64 = 1500;

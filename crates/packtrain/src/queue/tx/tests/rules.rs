@@ -38,8 +38,8 @@ fn a_device_is_told_before_it_has_too_many_descriptors_that_it_does_not_know() {
     assert_eq!(bench.end(), 0);
 }
 
-/// iflib defers the doorbell by how full its ring is: each packet rings where that is little
-/// (mechanisms-bsd.md 1.14, case 9). Here it goes by what the caller has, whatever the device has.
+/// iflib defers the doorbell by how full its ring is: each packet rings where that is little. Here
+/// it goes by what the caller has, whatever the device has.
 #[test]
 fn how_often_a_device_is_told_does_not_depend_on_how_much_it_has() {
     // One descriptor each.
@@ -115,8 +115,8 @@ fn no_packet_waits_for_the_doorbell_longer_than_stated() {
     assert_eq!(bench.end(), 0);
 }
 
-/// mechanisms-linux.md 6.4, the classic bug: the last packet, which would ring for all of them, is
-/// dropped, and those before it wait for ever.
+/// The classic bug of Linux drivers: the last packet, which would ring for all of them, is dropped,
+/// and those before it wait for ever.
 #[test]
 fn a_last_packet_that_is_dropped_takes_no_doorbell_with_it() {
     for refused in [Refused::Bad(DropReason::BadDescriptor), Refused::LinkDown] {
@@ -305,9 +305,9 @@ fn a_device_that_is_done_at_once_has_no_byte_limit() {
     assert_eq!(queue.bytes_in_device(), (0, TX_BYTES_START));
 }
 
-/// `mp_ring` counts a restart and a stall each time that a stalled ring has moved at all
-/// (mechanisms-bsd.md 1.14, case 3). Here it is one stall from the first packet that had to wait to
-/// the moment when none does: else both would count completions.
+/// `mp_ring` counts a restart and a stall each time that a stalled ring has moved at all. Here it
+/// is one stall from the first packet that had to wait to the moment when none does: else both
+/// would count completions.
 #[test]
 fn a_stall_lasts_until_nothing_waits() {
     let mut bench = bench(2);

@@ -4,7 +4,6 @@
 use super::error::DemoError;
 use super::report::{Options, Row, Setting, SettingReport};
 use super::session::{Moved, forward, settle};
-use crate::sys;
 use crate::traffic::payload::Pattern;
 use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features};
 use packtrain::engine::Session;
@@ -20,6 +19,8 @@ use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// Payload bytes of every wire packet but the last of a train: those of TCP on Ethernet.
@@ -124,7 +125,7 @@ const STREAMS: [Stream; 4] = [
     },
 ];
 
-/// The far end of a port: a NIC of its own, driven by the calling thread.
+/// The far end of a port: a NIC of its own, driven by the thread that made it.
 struct Host {
     rx: RxQueue<SimRx>,
     tx: TxQueue<SimTx>,
@@ -154,7 +155,7 @@ impl Host {
         };
         let (rx, tx) = nic.attach(&attach, &arena)?.remove(0);
         let drops = Arc::new(DropCounters::default());
-        let rx = RxQueue::new(
+        let mut rx = RxQueue::new(
             rx,
             arena.clone(),
             LinkType::Ethernet,
@@ -162,7 +163,7 @@ impl Host {
             Arc::default(),
             Arc::clone(&drops),
         );
-        let tx = TxQueue::new(
+        let mut tx = TxQueue::new(
             tx,
             arena.clone(),
             setting.features().intersection(capabilities.tx),
@@ -171,6 +172,9 @@ impl Host {
             Arc::<TxCounters>::default(),
             drops,
         );
+        let interrupt = Waker::from(Arc::new(Unpark(thread::current())));
+        rx.set_interrupt(interrupt.clone());
+        tx.set_interrupt(interrupt);
         let full = |error| DeviceError::Unsupported(format!("no payload: {error}"));
         let block = block_in(&arena, pattern).map_err(full)?;
         Ok(Self {
@@ -252,7 +256,7 @@ impl Transfer<'_> {
             if !to.burst.is_empty() {
                 last_arrival = Instant::now();
             } else if !(sending && from.tx.is_ready()) {
-                wait(from, to)?;
+                wait(from, to);
             }
             while let Some(packet) = to.burst.pop() {
                 received.take(&packet);
@@ -300,23 +304,23 @@ impl Transfer<'_> {
     }
 }
 
+/// Wakes the thread that drives the hosts: the interrupt of their simulated NICs.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 /// Sleeps until a packet arrives or the sender's NIC can go on, as an event loop would: a thread
 /// that spins takes the processor from the forwarder that it waits for.
-fn wait(from: &mut Host, to: &mut Host) -> Result<(), DeviceError> {
+fn wait(from: &mut Host, to: &mut Host) {
     // Both are armed, also after one has said that it has work.
     let armed = [to.rx.arm(), from.tx.arm()];
-    if armed.contains(&Armed::WorkPending) {
-        return Ok(());
+    if !armed.contains(&Armed::WorkPending) {
+        thread::park_timeout(WAIT_MAX);
     }
-    let wakes = [to.rx.wake(), from.tx.wake()];
-    // A device without a descriptor, as a simulated NIC, is polled again after the time.
-    let fds: Vec<_> = wakes.into_iter().flatten().map(|(fd, _)| fd).collect();
-    sys::poll_readable(&fds, WAIT_MAX)
-        .map(|_ready| ())
-        .map_err(|source| DeviceError::Failed {
-            action: "wait for packets",
-            source,
-        })
 }
 
 impl Stream {
@@ -607,9 +611,9 @@ mod tests {
     fn a_stop_ends_a_long_transfer_soon_and_gives_it_no_row() {
         let options = options(Duration::from_secs(240));
         let (mut rows, begin) = (0, Instant::now());
-        let report = std::thread::scope(|scope| {
+        let report = thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(1500));
+                thread::sleep(Duration::from_millis(1500));
                 options.stop.store(true, Ordering::Relaxed);
             });
             run(Setting::Full, &options, &mut |_| rows += 1)
@@ -640,7 +644,7 @@ mod tests {
         };
         control.remove();
         while is_over_before && !session.is_over() {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         let begin = Instant::now();
         let row = transfer.run(Setting::Full, "a_to_b", from, to, &options);

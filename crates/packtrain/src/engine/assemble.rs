@@ -180,12 +180,15 @@ impl<'a> Assembly<'a> {
         driver: &mut D,
     ) -> Result<Halves<D>, StartError> {
         let queues = driver.attach(&self.plan.attach[port], self.arena);
-        let queues = queues.and_then(|queues| match queues.is_empty() {
-            true => Err(DeviceError::Unsupported(format!(
-                "{} was attached without a queue: a driver has to return at least one",
-                driver.name()
+        let asked = self.plan.attach[port].queues;
+        let queues = queues.and_then(|queues| match queues.len() == asked {
+            false => Err(DeviceError::Unsupported(format!(
+                "{} was attached with {} of {asked} queues: a driver has to return as many as it \
+                 is asked for",
+                driver.name(),
+                queues.len()
             ))),
-            false => Ok(queues),
+            true => Ok(queues),
         });
         let queues = queues.map_err(|error| StartError::Port(self.named(port, error)))?;
         Ok(queues.into_iter().unzip())

@@ -11,6 +11,7 @@ use crate::queue::TxQueue;
 use crate::queue::ring::{Attended, Drain, Kept, Release, Source, Turn};
 use crate::runtime::{Began, Interrupt};
 use crate::stats::{Counter, DropReason};
+use crate::sync::Ordering;
 use crate::time::Instant;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -262,7 +263,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         }
         let in_flight = self.shared.stats.shown.in_flight.get() > 0;
         // Only a device with packets needs a poll when time ends a sleep.
-        self.attends |= began.notified || self.interrupted || (began.slept && in_flight);
+        let due = self.retry_at.is_some_and(|at| now >= at);
+        self.attends |= began.notified || self.interrupted || due || (began.slept && in_flight);
         if stopped && !self.stopped {
             self.stopped = true;
             self.shared.close(Source::Application);
@@ -272,8 +274,10 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         }
         // Before the ring: a lane deregisters after its last packet.
         let lanes = self.shared.lanes();
-        let due = self.retry_at.is_some_and(|at| now >= at);
-        let looks = self.stopped || self.recheck || (in_flight && (self.attends || due));
+        // If the device raised its interrupt or its time has come, what was noted with the role is out
+        // of date.
+        let news = self.interrupted || due;
+        let looks = self.stopped || self.recheck || news || (in_flight && self.attends);
         let gap = self.gap_until;
         let needs = |state| match state {
             RingState::Idle => looks,
@@ -367,6 +371,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
     fn abandon(&mut self, reason: DropReason) -> bool {
         let shared = Arc::clone(&self.shared);
         if !shared.ring.is_closed(Source::Lane) {
+            let broken = reason == DropReason::DeviceReset;
+            shared.broken.store(broken, Ordering::Release);
             shared.close(Source::Lane);
         }
         let mut role = match self.kept.take() {
@@ -392,7 +398,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
     }
 
     fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest)) {
-        if let Some((device, interest)) = self.device.as_ref().zip(self.interest) {
+        let interest = self.interest.filter(|_| !self.over);
+        if let Some((device, interest)) = self.device.as_ref().zip(interest) {
             visit(device.as_fd(), interest);
         }
     }
@@ -404,6 +411,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
             .is_some_and(|device| device.as_raw_fd() == fd)
         {
             self.interrupted = true;
+            // Until the worker has the role again: another thread may have it for a while.
+            self.interest = None;
             self.shared.counters.wakeups.add(1);
         }
     }

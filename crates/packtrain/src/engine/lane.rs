@@ -172,11 +172,12 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         if !H::COUNTED {
             return self.handler.handle(now, self.id, &mut self.burst);
         }
-        let before = self.burst.wire_packets();
-        self.handler.handle(now, self.id, &mut self.burst);
-        let after = self.burst.wire_packets();
-        counters.delivered.add(before.saturating_sub(after));
-        counters.generated.add(after.saturating_sub(before));
+        let handling = Handling {
+            before: self.burst.wire_packets(),
+            burst: &mut self.burst,
+            counters,
+        };
+        self.handler.handle(now, self.id, handling.burst);
     }
 
     /// Counts everything in it as lost for `reason`.
@@ -185,6 +186,22 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         if let Some(stage) = &mut self.coalesce {
             stage.abandon(reason);
         }
+    }
+}
+
+/// Counts what a handler took and made, also if it panics.
+struct Handling<'a> {
+    before: u64,
+    burst: &'a mut Burst,
+    counters: &'a LaneCounters,
+}
+
+impl Drop for Handling<'_> {
+    fn drop(&mut self) {
+        let after = self.burst.wire_packets();
+        let (delivered, generated) = (&self.counters.delivered, &self.counters.generated);
+        delivered.add(self.before.saturating_sub(after));
+        generated.add(after.saturating_sub(self.before));
     }
 }
 
@@ -276,8 +293,8 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         }
         for lane in &mut self.rx {
             // A TX worker that has ended takes nothing more. Its error ends the run.
-            if self.tx[lane.tx].is_closed() {
-                lane.abandon(DropReason::DeviceReset);
+            if let Some(reason) = self.tx[lane.tx].closed() {
+                lane.abandon(reason);
             }
         }
         let held = self.received_and_held();

@@ -9,6 +9,7 @@ use crate::packet::Burst;
 use crate::queue::TxQueue;
 use crate::runtime::Interrupt;
 use crate::stats::{DropReason, QueueId};
+use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace;
 use std::os::fd::BorrowedFd;
@@ -116,10 +117,10 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// Whether it takes nothing any more: the TX worker has ended.
-    pub(super) fn is_closed(&self) -> bool {
+    /// Why packets for it are lost, if it takes nothing any more: the TX worker has ended.
+    pub(super) const fn closed(&self) -> Option<DropReason> {
         match self {
-            Self::Owned(_) => false,
+            Self::Owned(_) => None,
             Self::Shared(path) => path.closed,
         }
     }
@@ -325,7 +326,7 @@ pub(super) struct RingProducer<T: TxDescriptors> {
     own: Producer,
     /// It is in the list of those that wait for space.
     waits: bool,
-    closed: bool,
+    closed: Option<DropReason>,
     deregistered: bool,
 }
 
@@ -336,7 +337,7 @@ impl<T: TxDescriptors> RingProducer<T> {
             own: shared.enter_lane(),
             shared,
             waits: false,
-            closed: false,
+            closed: None,
             deregistered: false,
         }
     }
@@ -354,7 +355,13 @@ impl<T: TxDescriptors> RingProducer<T> {
     }
 
     fn send(&mut self, now: Instant, burst: &mut Burst) {
-        self.closed = self.shared.put(&self.own, burst, &|| now) == Err(Closed);
+        if self.shared.put(&self.own, burst, &|| now) == Err(Closed) {
+            let broken = self.shared.broken.load(Ordering::Acquire);
+            self.closed = Some(match broken {
+                true => DropReason::DeviceReset,
+                false => DropReason::Shutdown,
+            });
+        }
     }
 
     fn wait(&mut self, waker: &Waker) -> bool {

@@ -15,7 +15,7 @@ use super::worker::Worker;
 use crate::driver::{DeviceCounters, Driver, Input, IntoPort, Link, Port};
 use crate::packet::{Arena, Burst};
 use crate::plan::{Demand, Plan, Side, plan, plan_one};
-use crate::policy::placement::Placed;
+use crate::policy::placement::{Placed, Why};
 use crate::runtime::{Runtime, System};
 use crate::time::Instant;
 use std::fmt;
@@ -292,7 +292,11 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
             control,
             handles,
         } = assembly.finish(&*runtime);
-        let placed = Settings::default().place(0, 0);
+        // Where a caller's workers run is the caller's.
+        let placed = Placed {
+            cpus: vec![None; workers.len()],
+            why: Why::Unbound,
+        };
         let session = Session {
             threads: Threads::new(Arc::clone(&intake)),
             device_start: ports

@@ -8,7 +8,7 @@
 use super::space::SpaceWaiters;
 use super::stats::PathStats;
 use crate::driver::{DeviceError, Features, TxDescriptors};
-use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE};
+use crate::limits::RING_SLOTS_PER_LANE;
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::queue::ring::{
@@ -19,7 +19,7 @@ use crate::runtime::Wakeup;
 use crate::stats::{
     Counter, DropCounters, DropReason, Histogram, QueueId, SubmitCounters, TxCounters,
 };
-use crate::sync::{AtomicU32, AtomicU64, Ordering, spin};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, spin};
 use crate::time::Instant;
 use crate::trace;
 use std::collections::VecDeque;
@@ -95,6 +95,8 @@ pub(super) struct SharedTx<T> {
     /// Producers that are lanes. The TX worker ends after the last one.
     lanes: AtomicU32,
     ids: AtomicU64,
+    /// The device failed: packets that find the queue closed are lost for that.
+    pub(super) broken: AtomicBool,
     pub(super) stats: Arc<PathStats>,
     pub(super) counters: Arc<TxCounters>,
 }
@@ -245,6 +247,7 @@ impl<T: TxDescriptors> SharedTx<T> {
             waiters: SpaceWaiters::default(),
             lanes: AtomicU32::new(0),
             ids: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
             stats,
             counters,
         }
@@ -369,12 +372,15 @@ impl<T: TxDescriptors> SharedTx<T> {
             return;
         }
         let may = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
-        if let Some(mut role) = self.ring.claim(may) {
+        if let Some(role) = self.ring.claim(may) {
+            let mut drain = Draining::new(self, own, role);
+            let consumer = drain.consumer();
             // At once: the queue itself waits for more packets to be complete.
-            if let Some(queue) = &mut role.state().queue {
+            if let Some(queue) = &mut consumer.queue {
                 queue.reclaim(now());
             }
-            self.drain(own, role, now);
+            consumer.begin(now);
+            drain.finish(Turn::More, BUDGET);
         }
     }
 
@@ -490,6 +496,8 @@ impl<'a, T: TxDescriptors> Draining<'a, T> {
             };
             self.consumer().end();
             failed = self.consumer().failed.is_some();
+            // The TX worker ends the run: a ring that is idle notifies no thread.
+            let ended = if failed { Drain::Stalled } else { ended };
             let role = self.role.take().expect("it is put back below");
             let to = match ended {
                 Drain::Empty => match role.release_idle() {
@@ -583,12 +591,13 @@ impl<T: TxDescriptors> TxConsumer<T> {
             if items.len() == 0 {
                 return Turn::More;
             }
-            for packet in items.take(BURST_PACKETS_MAX) {
-                if let Err(packet) = self.stage.push(packet) {
+            let stage = &mut self.stage;
+            items.take_each(|packet| {
+                if let Err(packet) = stage.push(packet) {
                     drop(packet);
                     unreachable!("a turn has at most a burst, and the stage is empty");
                 }
-            }
+            });
             self.stats.shown.taken.add(self.stage.wire_packets());
         }
         give(queue, &mut self.stage, &mut self.failed)

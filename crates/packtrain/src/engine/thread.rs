@@ -102,9 +102,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        if self.threads.is_empty() {
-            return;
-        }
+        // Also of workers that a caller drives.
         self.intake.stop();
         for thread in self.threads.drain(..) {
             // The caller that wants the result calls `join`; a panic was printed by its thread.
@@ -367,7 +365,7 @@ fn send_blocking(
     let left = || end.map(|end| end.saturating_duration_since(time::Instant::now()));
     for _ in 0..SPINS {
         let begin = time::Instant::now();
-        while begin.elapsed() < SPIN_TIME {
+        while begin.elapsed() < SPIN_TIME && left().is_none_or(|left| !left.is_zero()) {
             (0..PAUSES).for_each(|_| spin_loop());
             if sender.has_space(burst)
                 && let Some(done) = send(sender, burst)

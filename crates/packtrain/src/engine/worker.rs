@@ -278,6 +278,8 @@ impl Worker {
             return Ok(Action::Yield);
         }
         self.over = true;
+        // Threads that wait for an answer to a command get it.
+        (self.pending, self.inbox) = (None, Inbox::default());
         self.intake.worker_ended();
         self.ending.take().unwrap_or(Ok(())).map(|()| Action::Done)
     }

@@ -171,8 +171,8 @@ impl Coalesce {
         let age = COALESCE_HOLD_MAX.max(before_last_turn);
         // Sorting has no ages of its own: all goes at once, and not more often than it has to,
         // since flows are merged only as far as they meet.
-        let sorted_now = self.engine.is_sorting() && now.since(self.since) < age;
-        if self.engine.held() == 0 || sorted_now {
+        let too_young = self.engine.is_sorting() && now.since(self.since) < age;
+        if self.engine.held() == 0 || too_young {
             return;
         }
         self.since = now;

@@ -305,12 +305,6 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// to poll. Rings the doorbell before: no worker sleeps on packets of which the device does not
     /// know.
     pub fn arm(&mut self) -> Armed {
-        self.arm_and_look(true)
-    }
-
-    /// As [`TxQueue::arm`]. `looks`: the worker polls at [`TxQueue::retry_at`], and need not be
-    /// woken by the device.
-    pub(crate) fn arm_and_look(&mut self, looks: bool) -> Armed {
         if self.doorbell.is_owed()
             && let Err(error) = self.ring()
         {
@@ -329,7 +323,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             counted = self.device.arm_for(wanted);
             self.room.counts = counted.is_some();
         }
-        if counted.is_none() && looks && self.rests() {
+        if counted.is_none() && self.rests() {
             self.watchdog.sleep(None);
             return Armed::Idle;
         }

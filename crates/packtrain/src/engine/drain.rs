@@ -274,8 +274,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         }
         // Before the ring: a lane deregisters after its last packet.
         let lanes = self.shared.lanes();
-        // If the device raised its interrupt or its time has come, what was noted with the role is out
-        // of date.
+        // If the device raised its interrupt or its time has come, what was noted with the role is
+        // out of date.
         let news = self.interrupted || due;
         let looks = self.stopped || self.recheck || news || (in_flight && self.attends);
         let gap = self.gap_until;

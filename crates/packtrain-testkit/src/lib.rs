@@ -43,7 +43,6 @@ use packtrain::runtime::Machine;
 pub const fn machine(cpus: usize) -> Machine {
     Machine {
         cpus,
-        cores: cpus,
         memory: Some(4 << 30),
     }
 }

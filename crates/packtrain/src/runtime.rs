@@ -5,7 +5,6 @@
 //! virtual time, and then runs the same workers and handles.
 
 use crate::packet::memory_available;
-use crate::policy::topology::Topology;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, Padded};
 use crate::time::{Clock, Instant, MonotonicClock};
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,7 +12,6 @@ use std::fmt;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::task::Wake;
 use std::thread::available_parallelism;
@@ -35,8 +33,6 @@ pub trait Notifier: Send + Sync + fmt::Debug {
 pub struct Machine {
     /// CPUs that the calling thread may use; at least 1.
     pub cpus: usize,
-    /// Cores of those: CPUs that are hardware threads of one core count once. At least 1.
-    pub cores: usize,
     /// Bytes of memory that can still be used; `None` if the system does not say.
     pub memory: Option<u64>,
 }
@@ -81,18 +77,8 @@ impl Runtime for System {
     }
 
     fn machine(&self) -> Machine {
-        let topology = Topology::read(Path::new("/"));
-        let (cpus, cores) = match &topology {
-            Ok(topology) => (topology.cpus().len(), topology.cores().len()),
-            // A machine that hides its CPUs: what the process may use is known all the same.
-            Err(_hidden) => {
-                let cpus = available_parallelism().map_or(1, NonZero::get);
-                (cpus, cpus)
-            }
-        };
         Machine {
-            cpus,
-            cores,
+            cpus: available_parallelism().map_or(1, NonZero::get),
             memory: memory_available(),
         }
     }
@@ -344,7 +330,7 @@ mod tests {
     #[test]
     fn the_machine_has_a_cpu_and_memory() {
         let machine = System::new().machine();
-        assert!(machine.cpus >= machine.cores && machine.cores >= 1);
+        assert!(machine.cpus >= 1);
         assert!(machine.memory.is_none_or(|bytes| bytes > 0));
     }
 }

@@ -22,7 +22,7 @@ use crate::limits::{
 use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
 use crate::plan::{PathKind, Plan, PlannedPart};
 use crate::policy::dispatch::Dispatch;
-use crate::policy::idle::{Idle, Idler, spare_cpu};
+use crate::policy::idle::{Idle, Idler};
 use crate::queue::{Coalesce, RxQueue, TxQueue};
 use crate::runtime::{Interrupt, Runtime, Wakeup};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
@@ -392,7 +392,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// The workers, each with its parts.
-    pub(super) fn finish(self, runtime: &dyn Runtime) -> Assembled {
+    pub(super) fn finish(self) -> Assembled {
         let (plan, idle) = (self.plan, self.settings.idle);
         let receives = |parts: &&Vec<PlannedPart>| {
             let is_lanes = |part: &PlannedPart| matches!(part, PlannedPart::Lanes { .. });
@@ -406,14 +406,6 @@ impl<'a> Assembly<'a> {
             let mut modes = parts.iter().filter_map(dispatch);
             modes.any(|mode| !matches!(mode, Dispatch::Direct | Dispatch::Adaptive))
         };
-        let rx_workers = plan.workers.iter().filter(receives).count();
-        let draining = plan
-            .workers
-            .iter()
-            .filter(|parts| !receives(parts) && drains(parts));
-        let senders = self.senders.iter().sum();
-        let cores = runtime.machine().cores;
-        let spare = spare_cpu(cores, rx_workers, draining.count(), senders);
         let workers = self.sites.into_iter().zip(&plan.workers);
         let workers: Vec<_> = workers
             .map(|(site, parts)| {
@@ -430,7 +422,7 @@ impl<'a> Assembly<'a> {
                     }
                     _ => Idle::Adaptive,
                 };
-                let shell = Shell::new(Idler::new(idle, spare));
+                let shell = Shell::new(Idler::new(idle));
                 let intake = Arc::clone(&self.intake);
                 Worker::new(site.parts, site.wakeup, shell, intake, site.counters)
             })

@@ -291,7 +291,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
             stats,
             control,
             handles,
-        } = assembly.finish(&*runtime);
+        } = assembly.finish();
         // Where a caller's workers run is the caller's.
         let placed = Placed {
             cpus: vec![None; workers.len()],

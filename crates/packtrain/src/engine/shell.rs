@@ -71,6 +71,7 @@ impl Shell {
         }
         match self.idler.idle(now) {
             Wait::Spin => Action::Spin,
+            Wait::Yield => Action::Yield,
             Wait::Halt => Action::Sleep {
                 until: seen.next_at.into_iter().chain(self.drain_until).min(),
             },
@@ -86,8 +87,8 @@ mod tests {
 
     const NOW: Instant = Instant::from_nanos(1_000_000);
 
-    fn shell(idle: Idle, spare_cpu: bool) -> Shell {
-        Shell::new(Idler::new(idle, spare_cpu))
+    fn shell(idle: Idle) -> Shell {
+        Shell::new(Idler::new(idle))
     }
 
     fn seen(more: bool, over: bool, stopped: bool, next_at: Option<Instant>) -> Observation {
@@ -124,14 +125,14 @@ mod tests {
                 sleep(Some(later)),
             ),
         ] {
-            let next = shell(idle, true).next(NOW, &observation);
+            let next = shell(idle).next(NOW, &observation);
             assert_eq!(next, action, "{idle:?} {observation:?}");
         }
     }
 
     #[test]
     fn a_run_that_cannot_drain_ends_two_seconds_after_the_stop() {
-        let mut shell = shell(Idle::Halt, false);
+        let mut shell = shell(Idle::Halt);
         let stuck = seen(true, false, true, None);
         assert_eq!(shell.next(NOW, &stuck), Action::Step);
         let almost = Instant::from_nanos(NOW.after(DRAIN_TIME_MAX).as_nanos() - 1);
@@ -155,9 +156,8 @@ mod tests {
                 1..50,
             ),
             idle in prop::sample::select(vec![Idle::Halt, Idle::Poll, Idle::Adaptive]),
-            spare in any::<bool>(),
         ) {
-            let mut shell = shell(idle, spare);
+            let mut shell = shell(idle);
             let (mut now, mut stopped) = (NOW, None);
             for (ns, more, over, stop, next_at) in steps {
                 now = now.after(Duration::from_nanos(ns));

@@ -6,8 +6,8 @@
 //! worker had halted, and shrinks if work came late. The constants are the defaults of the
 //! governor's parameters.
 //!
-//! A worker polls only if a CPU is spare ([`spare_cpu`]), so that it takes no CPU from the threads
-//! that it waits for.
+//! Between two polls `adaptive` yields, so that a worker takes no CPU from the threads that it waits
+//! for, and these need not wake it.
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ pub enum Idle {
     Halt,
     /// It polls without end.
     Poll,
-    /// It polls up to a limit of at most [`LIMIT_MAX`] if a CPU is spare, then sleeps.
+    /// It polls up to a limit of at most [`LIMIT_MAX`] and yields after each poll, then sleeps.
     #[default]
     Adaptive,
 }
@@ -69,31 +69,16 @@ impl FromStr for Idle {
 pub enum Wait {
     /// It polls again at once.
     Spin,
+    /// It lets other threads run, then polls again.
+    Yield,
     /// It sleeps until it is notified.
     Halt,
-}
-
-/// Whether a CPU is spare for workers that poll: each RX worker has a core, and so do its sender
-/// and its receiver, each TX worker that drains, and each application thread that sends.
-#[must_use]
-pub const fn spare_cpu(
-    cores: usize,
-    rx_workers: usize,
-    draining_tx_workers: usize,
-    senders: usize,
-) -> bool {
-    let threads = rx_workers
-        .saturating_mul(3)
-        .saturating_add(draining_tx_workers)
-        .saturating_add(senders);
-    cores >= threads
 }
 
 /// The idle policy of one worker.
 #[derive(Clone, Debug)]
 pub struct Idler {
     setting: Idle,
-    spare_cpu: bool,
     limit: Duration,
     /// The time of the first step without work since the last step with work.
     since: Option<Instant>,
@@ -103,12 +88,11 @@ pub struct Idler {
 
 impl Idler {
     /// The policy of a worker that has not polled yet: like the governor, `adaptive` starts with a
-    /// limit of zero. `spare_cpu` permits `adaptive` to poll.
+    /// limit of zero.
     #[must_use]
-    pub const fn new(setting: Idle, spare_cpu: bool) -> Self {
+    pub const fn new(setting: Idle) -> Self {
         Self {
             setting,
-            spare_cpu,
             limit: Duration::ZERO,
             since: None,
             halted: false,
@@ -126,16 +110,15 @@ impl Idler {
     pub fn idle(&mut self, now: Instant) -> Wait {
         let since = *self.since.get_or_insert(now);
         // A clock that goes back ends the polling, so it cannot prolong it.
-        let polls = match self.setting {
-            Idle::Halt => false,
-            Idle::Poll => true,
-            Idle::Adaptive => {
-                let within = now >= since && now.since(since) < self.limit;
-                self.spare_cpu && within && !self.halted
+        let wait = match self.setting {
+            Idle::Poll => Wait::Spin,
+            Idle::Adaptive if now >= since && now.since(since) < self.limit && !self.halted => {
+                Wait::Yield
             }
+            Idle::Halt | Idle::Adaptive => Wait::Halt,
         };
-        self.halted = !polls;
-        if polls { Wait::Spin } else { Wait::Halt }
+        self.halted = wait == Wait::Halt;
+        wait
     }
 
     /// Takes in that a step found work, and so the length of the gap before it. Like the governor,

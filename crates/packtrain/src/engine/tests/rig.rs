@@ -11,6 +11,7 @@ use crate::engine::{
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{Arena, ArenaConfig, Burst};
 use crate::policy::dispatch::Dispatch;
+use crate::policy::idle::Idle;
 use crate::runtime::{Machine, Notifier, Runtime};
 use crate::stats::TxSnapshot;
 use crate::time::{Clock, Instant, ManualClock};
@@ -71,11 +72,7 @@ impl Virtual {
         let new = Self {
             clock: ManualClock::default(),
             notifiers: Mutex::default(),
-            machine: Machine {
-                cpus,
-                cores: cpus,
-                memory: None,
-            },
+            machine: Machine { cpus, memory: None },
         };
         new.clock.advance(Duration::from_millis(1));
         Arc::new(new)
@@ -135,7 +132,11 @@ impl Setup {
             queues,
             input: [Input::Endless; 2],
             packets: None,
-            settings: Settings::default(),
+            // Time stands still in a rig, so a worker that polls for a time would never sleep.
+            settings: Settings {
+                idle: Idle::Halt,
+                ..Settings::default()
+            },
             senders: 0,
             config: [PortConfig::default(); 2],
             offloads: [[Features::NONE; 2]; 2],

@@ -73,7 +73,7 @@ impl Bench {
         };
         let over = runtime.notifier().unwrap();
         let intake = Arc::new(Intake::new(None, 0, vec![Arc::clone(&wakeup)], over));
-        let shell = Shell::new(Idler::new(Idle::Halt, false));
+        let shell = Shell::new(Idler::new(Idle::Halt));
         let mut bench = Self {
             worker: Worker::new(vec![placed], wakeup, shell, intake, Arc::default()),
             own: Submit::enter(&*shared),

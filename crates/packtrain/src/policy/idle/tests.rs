@@ -6,7 +6,7 @@ const fn us(us: u64) -> Instant {
 }
 
 fn adaptive() -> Idler {
-    Idler::new(Idle::Adaptive, true)
+    Idler::new(Idle::Adaptive)
 }
 
 /// One gap from `start`, polled every microsecond: what ends it is work after `gap` microseconds.
@@ -15,7 +15,7 @@ fn gap(idler: &mut Idler, start: u64, gap: u64) -> u64 {
     let mut polled = 0;
     for at in start..start + gap {
         match idler.idle(us(at)) {
-            Wait::Spin => polled += 1,
+            Wait::Spin | Wait::Yield => polled += 1,
             Wait::Halt => break,
         }
     }
@@ -80,18 +80,16 @@ fn the_limit_follows_haltpoll() {
 #[test]
 fn each_setting_polls_as_it_says() {
     let rows = [
-        (Idle::Halt, true, 0),
-        (Idle::Halt, false, 0),
-        (Idle::Poll, true, 150),
-        (Idle::Poll, false, 150),
-        (Idle::Adaptive, true, 100),
-        (Idle::Adaptive, false, 0),
+        (Idle::Halt, 0, Wait::Halt),
+        (Idle::Poll, 150, Wait::Spin),
+        (Idle::Adaptive, 100, Wait::Yield),
     ];
-    for (setting, spare_cpu, expected) in rows {
-        let mut idler = Idler::new(setting, spare_cpu);
+    for (setting, expected, first) in rows {
+        let mut idler = Idler::new(setting);
         idler.limit = Duration::from_micros(100);
+        assert_eq!(idler.clone().idle(us(0)), first, "{setting}");
         let polled = gap(&mut idler, 0, 150);
-        assert_eq!(polled, expected, "{setting} {spare_cpu}");
+        assert_eq!(polled, expected, "{setting}");
     }
 }
 
@@ -99,7 +97,7 @@ fn each_setting_polls_as_it_says() {
 fn a_wake_up_without_work_does_not_start_another_polling() {
     let mut idler = adaptive();
     idler.limit = LIMIT_START;
-    assert_eq!(idler.idle(us(0)), Wait::Spin);
+    assert_eq!(idler.idle(us(0)), Wait::Yield);
     assert_eq!(idler.idle(us(50)), Wait::Halt);
     assert_eq!(idler.idle(us(51)), Wait::Halt);
     // A clock that goes back changes nothing about it.
@@ -107,8 +105,8 @@ fn a_wake_up_without_work_does_not_start_another_polling() {
     idler.busy(us(120));
     assert_eq!(idler.limit(), Duration::from_micros(100));
     // The next gap starts with its own first step.
-    assert_eq!(idler.idle(us(500)), Wait::Spin);
-    assert_eq!(idler.idle(us(599)), Wait::Spin);
+    assert_eq!(idler.idle(us(500)), Wait::Yield);
+    assert_eq!(idler.idle(us(599)), Wait::Yield);
     assert_eq!(idler.idle(us(600)), Wait::Halt);
 }
 
@@ -136,36 +134,18 @@ fn sparse_work_ends_the_polling() {
     assert_eq!(idler.limit(), Duration::ZERO);
 }
 
-#[test]
-fn a_cpu_is_spare_if_all_threads_have_a_core() {
-    for (cores, rx, tx, senders, expected) in [
-        (2, 1, 0, 0, false),
-        (3, 1, 0, 0, true),
-        (3, 1, 1, 0, false),
-        (5, 1, 1, 1, true),
-        (6, 2, 0, 0, true),
-        (5, 2, 0, 0, false),
-        (2, 0, 1, 1, true),
-        (1, 0, 1, 1, false),
-        (usize::MAX - 1, usize::MAX / 2, usize::MAX, 1, false),
-    ] {
-        assert_eq!(spare_cpu(cores, rx, tx, senders), expected, "{cores} {rx}");
-    }
-}
-
 proptest! {
-    /// Any clock, any order of calls: the limit stays below its maximum, `halt` and a missing CPU
-    /// never poll, `poll` always does, and `adaptive` polls no longer than the limit.
+    /// Any clock, any order of calls: the limit stays below its maximum, `halt` never polls, `poll`
+    /// always does, and `adaptive` polls no longer than the limit and yields each time.
     #[test]
     fn no_clock_breaks_a_bound(
         setting in prop_oneof![Just(Idle::Halt), Just(Idle::Poll), Just(Idle::Adaptive)],
-        spare_cpu in any::<bool>(),
         calls in prop::collection::vec(
             (any::<bool>(), prop_oneof![0..500_000_u64, any::<u64>()]),
             0..200,
         ),
     ) {
-        let mut idler = Idler::new(setting, spare_cpu);
+        let mut idler = Idler::new(setting);
         let mut first = None;
         for (work, now) in calls {
             let now = Instant::from_nanos(now);
@@ -174,13 +154,14 @@ proptest! {
                 first = None;
             } else {
                 let since = *first.get_or_insert(now);
-                let polls = idler.idle(now) == Wait::Spin;
+                let wait = idler.idle(now);
+                let within = now >= since && now.since(since) < idler.limit();
                 match setting {
-                    Idle::Halt => prop_assert!(!polls),
-                    Idle::Poll => prop_assert!(polls),
-                    Idle::Adaptive => prop_assert!(
-                        !polls || (spare_cpu && now >= since && now.since(since) < idler.limit())
-                    ),
+                    Idle::Halt => prop_assert_eq!(wait, Wait::Halt),
+                    Idle::Poll => prop_assert_eq!(wait, Wait::Spin),
+                    Idle::Adaptive => {
+                        prop_assert!(wait == Wait::Halt || (wait == Wait::Yield && within));
+                    }
                 }
             }
             prop_assert!(idler.limit() <= LIMIT_MAX);

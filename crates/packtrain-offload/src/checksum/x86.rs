@@ -17,10 +17,10 @@ use core::arch::x86_64::{
     __m128i, __m256i, __m512i, __mmask64, _mm_add_epi64, _mm_loadu_si128, _mm_setzero_si128,
     _mm_slli_epi64, _mm_srli_epi64, _mm_storeu_si128, _mm_sub_epi64, _mm256_add_epi64,
     _mm256_loadu_si256, _mm256_setzero_si256, _mm256_slli_epi64, _mm256_srli_epi64,
-    _mm256_storeu_si256, _mm256_sub_epi64, _mm512_add_epi64, _mm512_loadu_si512,
-    _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_reduce_add_epi64,
-    _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srli_epi64, _mm512_storeu_si512,
-    _mm512_sub_epi64,
+    _mm256_storeu_si256, _mm256_sub_epi64, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512,
+    _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_reduce_add_epi64,
+    _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srli_epi32,
+    _mm512_srli_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
 };
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -206,6 +206,46 @@ impl Sums512 {
     }
 }
 
+/// Vectors of which `few512` adds the words: its 32-bit lanes are far from an overflow, and for more
+/// the loop of `avx512` is faster.
+const FEW_VECTORS: usize = 8;
+
+/// Sum of one to `FEW_VECTORS` vectors. Words are added in 32-bit lanes, so that one sum has to be
+/// added up across the lanes, and not two.
+///
+/// # Safety
+/// `src` is valid for loading `bytes` bytes. The processor has AVX-512 F and BW.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn few512(src: *const u8, bytes: usize) -> u64 {
+    const VECTOR: usize = size_of::<__m512i>();
+    let low_half = _mm512_set1_epi32(0xFFFF);
+    // SAFETY: the first vector ends within `src`.
+    let first = unsafe { _mm512_loadu_si512(src.cast()) };
+    let mut low = _mm512_and_si512(first, low_half);
+    let mut high = _mm512_srli_epi32::<16>(first);
+    // Unrolled by the compiler: one comparison for each vector.
+    for end in (2..=FEW_VECTORS).map(|vectors| vectors * VECTOR) {
+        if bytes < end {
+            break;
+        }
+        // SAFETY: the vector ends within `src`.
+        let v = unsafe { _mm512_loadu_si512(src.add(end - VECTOR).cast()) };
+        low = _mm512_add_epi32(low, _mm512_and_si512(v, low_half));
+        high = _mm512_add_epi32(high, _mm512_srli_epi32::<16>(v));
+    }
+    let rest = bytes % VECTOR;
+    if rest > 0 {
+        let mask: __mmask64 = u64::MAX >> (VECTOR - rest);
+        // SAFETY: the bytes of the mask are the last ones of `src`.
+        let v = unsafe { _mm512_maskz_loadu_epi8(mask, src.add(bytes - rest).cast()) };
+        low = _mm512_add_epi32(low, _mm512_and_si512(v, low_half));
+        high = _mm512_add_epi32(high, _mm512_srli_epi32::<16>(v));
+    }
+    // As 64-bit lanes: 2^32 is 1 modulo 0xFFFF.
+    _mm512_reduce_add_epi64(_mm512_add_epi32(low, high)) as u64
+}
+
 /// # Safety
 /// `src` is valid for loading `bytes` bytes, and with `COPY` `dst` for storing as many elsewhere.
 /// The processor has AVX-512 F and BW.
@@ -225,6 +265,10 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -
                 $sums.add(v);
             }
         };
+    }
+    if !COPY && (VECTOR..=FEW_VECTORS * VECTOR).contains(&bytes) {
+        // SAFETY: the caller answers for `src`.
+        return unsafe { few512(src, bytes) };
     }
     let mut sums = [Sums512::new(); 2];
     let (mut at, mut is_turned) = (0, false);

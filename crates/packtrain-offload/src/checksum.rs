@@ -40,6 +40,7 @@ use scalar::add_around;
 mod level;
 mod scalar;
 mod select;
+mod uninit;
 
 // One of these is what `select` knows as `vectors`.
 #[cfg(all(

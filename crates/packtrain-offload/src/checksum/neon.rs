@@ -14,6 +14,7 @@ use core::{ptr, slice};
 
 use super::level::Level;
 use super::scalar::{self, add_around};
+use super::uninit;
 
 /// Sum of the words of at most `BLOCK_BYTES`; `None` if another level is asked for.
 #[inline]
@@ -41,7 +42,7 @@ pub(super) fn copy_and_sum_uninit<'a>(
     // SAFETY: as in `copy_and_sum`; the type of `dst` allows to store any byte.
     let words = unsafe { run::<true>(dst.as_mut_ptr().cast(), src.as_ptr(), bytes) };
     // SAFETY: `run` has stored a byte of `src` in each of these.
-    Ok((unsafe { dst[..bytes].assume_init_mut() }, words))
+    Ok((unsafe { uninit::assume_init(&mut dst[..bytes]) }, words))
 }
 
 fn is_this(only: Option<Level>) -> bool {

@@ -58,13 +58,14 @@ pub(super) fn sum_short(bytes: &[u8]) -> u64 {
     sum_below_32(total, rest, bytes)
 }
 
-/// Adds words with the carry brought around.
+/// Adds words with the carry brought around. Compilers make one addition with carry of a round.
 #[inline(always)]
 fn add_chain(total: u64, words: &[[u8; 8]]) -> u64 {
-    let mut carry = false;
-    let mut sum = total;
+    let (mut sum, mut carry) = (total, false);
     for word in words {
-        (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
+        let (added, around) = sum.overflowing_add(u64::from_ne_bytes(*word));
+        let (with_carry, again) = added.overflowing_add(u64::from(carry));
+        (sum, carry) = (with_carry, around | again);
     }
     // A sum with a carry out of it is at most 2^64 - 2.
     sum + u64::from(carry)

@@ -4,6 +4,7 @@ use core::mem::MaybeUninit;
 
 use super::level::Level;
 use super::scalar::{self, add_around};
+use super::uninit;
 use super::vectors;
 
 impl Level {
@@ -126,5 +127,5 @@ pub(super) fn copy_and_sum_uninit<'a>(
     } else {
         dst
     };
-    (dst.write_copy_of_slice(src), sum(src))
+    (uninit::copy(dst, src), sum(src))
 }

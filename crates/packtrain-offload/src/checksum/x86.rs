@@ -28,6 +28,7 @@ use core::{ptr, slice};
 
 use super::level::Level;
 use super::scalar::{self, add_around};
+use super::uninit;
 
 // Each asks the processor and XCR0 once; constant where the compiler may assume the features.
 cpufeatures::new!(avx512_found, "avx512f", "avx512bw");
@@ -62,7 +63,7 @@ pub(super) fn copy_and_sum_uninit<'a>(
     // SAFETY: as in `copy_and_sum`; the type of `dst` allows to store any byte.
     match unsafe { run::<true>(None, dst.as_mut_ptr().cast(), &src[..bytes]) } {
         // SAFETY: `run` has stored a byte of `src` in each of these.
-        Some(words) => Ok((unsafe { dst[..bytes].assume_init_mut() }, words)),
+        Some(words) => Ok((unsafe { uninit::assume_init(&mut dst[..bytes]) }, words)),
         None => Err(dst),
     }
 }

@@ -69,12 +69,13 @@
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod bits;
 pub mod checksum;
 pub mod coalesce;
+mod error;
 pub mod flow;
 pub mod fragment;
 pub mod layout;

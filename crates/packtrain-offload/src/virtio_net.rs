@@ -336,7 +336,7 @@ impl fmt::Display for VnetError {
     }
 }
 
-impl core::error::Error for VnetError {}
+crate::error::error!(VnetError, InvalidData);
 
 /// A received packet in our own words, after [`validate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,9 +75,10 @@
 //!
 //! # With tokio
 //!
-//! Set the device non-blocking and put it into an `AsyncFd`. `async_io` calls the closure until it
-//! returns something else than `WouldBlock`, and waits in between. All types of this module are
-//! `Send`, so the task may be spawned. The example `tokio_tunnel` is a complete tunnel.
+//! Set the device non-blocking and put it into an `AsyncFd` (`AsyncFd::new`, or `register` since
+//! tokio 1.54). `async_io` calls the closure until it returns something else than `WouldBlock`, and
+//! waits in between. All types of this module are `Send`, so the task may be spawned. The example
+//! `tokio_tunnel` is a complete tunnel.
 //!
 //! ```
 //! # #[cfg(target_os = "linux")] {

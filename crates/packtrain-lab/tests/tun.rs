@@ -28,9 +28,13 @@ fn main() -> ExitCode {
         }),
         ("udp_trains_come_apart_in_order", udp),
         ("tcp_through_a_tunnel_of_tokio", tunnel),
+        ("tcp_with_smoltcp", smoltcp),
     ])
 }
 
+#[path = "../../packtrain-offload/examples/smoltcp_echo.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod smoltcp_echo;
 #[path = "../../packtrain-offload/examples/tokio_tunnel.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod tokio_tunnel;
@@ -254,6 +258,38 @@ fn tunnel() -> Outcome {
     for refused in [&near.refused, &far.refused] {
         assert_eq!(refused.load(Ordering::Relaxed), 0, "{counts:?}");
     }
+    Outcome::Done
+}
+
+/// What the kernel sends to smoltcp comes back.
+fn smoltcp() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (netns, device) = world(HERE, true);
+    let counts = thread::scope(|scope| {
+        let limit = smoltcp::time::Duration::from_secs(60);
+        let server = scope.spawn(move || smoltcp_echo::serve(device, limit));
+        let echoed = netns.run(|| {
+            let mut stream = TcpStream::connect((THERE, 7)).expect("a connection");
+            let mut reader = stream.try_clone().expect("a descriptor");
+            let data = data();
+            thread::scope(|scope| {
+                let received = scope.spawn(move || {
+                    let mut received = Vec::new();
+                    reader.read_to_end(&mut received).expect("the data");
+                    received
+                });
+                stream.write_all(&data).expect("it is taken");
+                stream.shutdown(Shutdown::Write).expect("an end");
+                received.join().expect("a reader") == data
+            })
+        });
+        assert!(echoed.expect("a thread in it"), "other bytes came back");
+        server.join().expect("a server").expect("no error")
+    });
+    assert!(counts.received > 2 * counts.reads, "{counts:?}");
+    assert!(counts.sent > 2 * counts.writes, "{counts:?}");
     Outcome::Done
 }
 

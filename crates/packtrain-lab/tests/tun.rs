@@ -80,13 +80,18 @@ fn world(address: Ipv4Addr, header: bool) -> (Netns, File) {
     (netns, file.expect("a thread in it"))
 }
 
+/// The laboratory's TUNs have a header of 12 bytes.
+fn with_header() -> TunOffload {
+    TunOffload {
+        header: Some(HeaderLen::V1),
+        ..TunOffload::tun()
+    }
+}
+
 /// Swaps addresses of what is read until `stop`; whatever can be read at once is one batch.
 fn echo(mut device: File, form: Form, stop: &AtomicBool) -> Echoed {
     let tun = match form {
-        Form::Copied | Form::Gathered => TunOffload {
-            header: Some(HeaderLen::V1),
-            ..TunOffload::tun()
-        },
+        Form::Copied | Form::Gathered => with_header(),
         Form::Headerless => TunOffload::headerless(),
     };
     let mut pieces = Pieces::new();
@@ -216,6 +221,8 @@ fn tunnel() -> Outcome {
     let counts = [(); 2].map(|()| tokio_tunnel::Counts::default());
     let (ended, end) = tokio::sync::watch::channel(false);
     thread::scope(|scope| {
+        // A panic drops it, and that ends the tunnels too.
+        let ended = ended;
         let tunnels = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -231,7 +238,14 @@ fn tunnel() -> Outcome {
                         let ended = end.wait_for(|ended| *ended).await;
                         ended.map(drop).map_err(Error::other)
                     };
-                    tunnels.push(tokio_tunnel::tunnel(device?, socket, peer, counts, ended));
+                    tunnels.push(tokio_tunnel::tunnel(
+                        device?,
+                        with_header(),
+                        socket,
+                        peer,
+                        counts,
+                        ended,
+                    ));
                 }
                 let [there, back] = <[_; 2]>::try_from(tunnels).ok().expect("two tunnels");
                 tokio::try_join!(there, back).map(drop)
@@ -241,7 +255,7 @@ fn tunnel() -> Outcome {
         let listener = far.run(|| TcpListener::bind((THERE, 0)).expect("a listener"));
         let listener = listener.expect("a thread in it");
         let port = listener.local_addr().expect("its address").port();
-        let server = scope.spawn(move || receive(&listener));
+        let server = thread::spawn(move || receive(&listener));
         near.run(|| send(SocketAddr::from((THERE, port)), &data))
             .expect("a thread in it");
         let received = server.join().expect("a server");
@@ -269,7 +283,7 @@ fn smoltcp() -> Outcome {
     let (netns, device) = world(HERE, true);
     let counts = thread::scope(|scope| {
         let limit = smoltcp::time::Duration::from_secs(60);
-        let server = scope.spawn(move || smoltcp_echo::serve(device, limit));
+        let server = scope.spawn(move || smoltcp_echo::serve(device, with_header(), limit));
         let echoed = netns.run(|| {
             let mut stream = TcpStream::connect((THERE, 7)).expect("a connection");
             let mut reader = stream.try_clone().expect("a descriptor");

@@ -39,14 +39,14 @@ pub struct Counts {
 }
 
 impl<D: Read + Write> Tun<D> {
-    fn new(device: D) -> Self {
+    fn new(device: D, offload: TunOffload) -> Self {
         Self {
             device,
             offload: TunOffload {
                 // smoltcp makes right checksums, and numbers no packets.
                 verified: true,
                 merge_fixed_id: true,
-                ..TunOffload::tun()
+                ..offload
             },
             read: vec![0; WRITE_BYTES_MAX],
             received: VecDeque::new(),
@@ -138,8 +138,8 @@ impl TxToken for Sent<'_> {
 }
 
 /// Serves one connection on `device`, or none within `limit`.
-pub fn serve(device: impl Read + Write, limit: Duration) -> Result<Counts> {
-    let (mut tun, start) = (Tun::new(device), Instant::now());
+pub fn serve(device: impl Read + Write, offload: TunOffload, limit: Duration) -> Result<Counts> {
+    let (mut tun, start) = (Tun::new(device, offload), Instant::now());
     let mut interface = Interface::new(Config::new(HardwareAddress::Ip), &mut tun, start);
     let mut room = Ok(());
     interface.update_ip_addrs(|addresses| {
@@ -185,7 +185,7 @@ pub fn main() -> Result<()> {
     let device = device.build_sync()?;
     device.set_nonblocking(true)?;
     let device = File::from(device.as_fd().try_clone_to_owned()?);
-    let counts = serve(device, Duration::from_secs(60))?;
+    let counts = serve(device, TunOffload::tun(), Duration::from_secs(60))?;
     println!("{counts:?}");
     Ok(())
 }

@@ -61,7 +61,7 @@ pub async fn main() -> Result<()> {
             result = tokio::signal::ctrl_c() => result,
         }
     });
-    let result = tunnel(device, socket, peer, &counts, ended).await;
+    let result = tunnel(device, TunOffload::tun(), socket, peer, &counts, ended).await;
     println!("{counts:?}");
     result
 }
@@ -69,6 +69,7 @@ pub async fn main() -> Result<()> {
 /// Runs a tunnel between `device`, which is non-blocking, and `peer` until `ended`.
 pub async fn tunnel(
     device: File,
+    tun: TunOffload,
     socket: UdpSocket,
     peer: SocketAddr,
     counts: &Counts,
@@ -77,8 +78,8 @@ pub async fn tunnel(
     let device = register(device)?;
     let offloads = UdpSocketState::new((&socket).into())?;
     tokio::select! {
-        result = device_to_network(&device, &socket, &offloads, peer, counts) => result,
-        result = network_to_device(&device, &socket, &offloads, counts) => result,
+        result = device_to_network(&device, tun, &socket, &offloads, peer, counts) => result,
+        result = network_to_device(&device, tun, &socket, &offloads, counts) => result,
         result = ended => result,
     }
 }
@@ -94,6 +95,7 @@ fn register(device: File) -> Result<AsyncFd<File>> {
 /// One read is one `sendmsg`, with `UDP_SEGMENT`, as far as the kernel takes it.
 async fn device_to_network(
     device: &AsyncFd<File>,
+    tun: TunOffload,
     socket: &UdpSocket,
     offloads: &UdpSocketState,
     destination: SocketAddr,
@@ -104,7 +106,7 @@ async fn device_to_network(
         let read = device.async_io(Interest::READABLE, |mut file| file.read(&mut buffer));
         let bytes = read.await?;
         counts.reads.fetch_add(1, Relaxed);
-        let Ok(mut packets) = TunOffload::tun().packets(&mut buffer[..bytes]) else {
+        let Ok(mut packets) = tun.packets(&mut buffer[..bytes]) else {
             continue; // A header that lies: dropped, as a device does.
         };
         while let Some(size) = packets.next_bytes() {
@@ -133,6 +135,7 @@ async fn device_to_network(
 /// The datagrams of one `recvmmsg`, with `UDP_GRO`, are one batch.
 async fn network_to_device(
     device: &AsyncFd<File>,
+    tun: TunOffload,
     socket: &UdpSocket,
     offloads: &UdpSocketState,
     counts: &Counts,
@@ -149,7 +152,7 @@ async fn network_to_device(
         let mut batch: Vec<&mut [u8]> = packets.collect();
         counts.received.fetch_add(batch.len() as u64, Relaxed);
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
-        for write in TunOffload::tun().gather_batch(&mut pieces, &mut batch, 0) {
+        for write in tun.gather_batch(&mut pieces, &mut batch, 0) {
             slices.clear();
             slices.extend(write.io_slices());
             let written =

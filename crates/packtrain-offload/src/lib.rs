@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
 //! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
-//! | [`tun`] | a TUN or TAP, sync and async: reads to wire packets, wire packets to writes |
+//! | [`tun`] | a TUN or TAP, with threads or async: reads to packets, packets to writes |
 //! | [`coalesce`] | GRO and LRO: packets of a flow become one |
 //! | [`segment`] | TSO and USO, in tunnels too: fresh headers for each packet, shared payload |
 //! | [`fragment`] | IPv4 fragments for what is too long and no GSO packet; safe identifications |
@@ -23,8 +23,8 @@
 //!
 //! # A TUN device
 //!
-//! [`tun`] is the way in for programs with a TUN or TAP: a read becomes wire packets, and a batch of
-//! wire packets becomes a few large writes. This is a tunnel without its network side:
+//! [`tun`] is the way in for programs with a TUN or TAP: a read becomes wire packets, and a batch
+//! of wire packets becomes a few large writes. This is a tunnel without its network side:
 //!
 //! ```
 //! use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};

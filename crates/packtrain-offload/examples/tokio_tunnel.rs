@@ -14,6 +14,7 @@ use std::future::Future;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Result, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::io::{Interest, unix::AsyncFd};
@@ -39,9 +40,19 @@ pub struct Counts {
 
 /// The program: see the top of the file.
 #[tokio::main(flavor = "current_thread")]
-pub async fn main() -> Result<()> {
+pub async fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
-    let [name, local, peer, seconds @ ..] = &args[..] else {
+    match run(&args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: &[String]) -> Result<()> {
+    let [name, local, peer, seconds @ ..] = args else {
         let usage = "usage: tokio_tunnel DEVICE LOCAL PEER [SECONDS]";
         return Err(Error::new(ErrorKind::InvalidInput, usage));
     };

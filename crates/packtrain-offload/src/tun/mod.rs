@@ -190,7 +190,7 @@ impl TunOffload {
         P: AsRef<[u8]> + ?Sized + 'p,
     {
         let mut packets = packets.into_iter().map(AsRef::as_ref);
-        // Looked at, and not asked for with `size_hint`, which may be wrong.
+        // `size_hint` may be wrong, so the second packet is fetched.
         let (first, second) = (packets.next(), packets.next());
         let alone = second.is_none() || buffers.is_empty();
         let packets = first.into_iter().chain(second).chain(packets);

@@ -1,18 +1,19 @@
 //! `packtrain_offload::tun` between a kernel and itself: a TUN whose other end swaps addresses, so
-//! that what a kernel's TCP and UDP send to a neighbour comes back to it, in super-packets.
+//! that what a kernel's TCP and UDP send to a neighbour comes back to it, in large packets. And the
+//! example `tokio_tunnel` between two kernels.
 
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::link::Rtnl;
 use packtrain_lab::netns::Netns;
 use packtrain_lab::tap::{OFFLOAD_TSO, Tap, wait_readable};
-use packtrain_offload::tun::{Piece, Tun, WRITE_BYTES_MAX};
-use packtrain_offload::virtio_net::{Accept, HeaderLen};
+use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::virtio_net::HeaderLen;
 use std::fs::File;
-use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::io::{Error, ErrorKind, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -22,9 +23,21 @@ fn main() -> ExitCode {
         ("tcp_through_writes_that_were_gathered", || {
             tcp(Form::Gathered)
         }),
+        ("tcp_through_a_tun_without_a_header", || {
+            tcp(Form::Headerless)
+        }),
         ("udp_trains_come_apart_in_order", udp),
+        ("tcp_through_a_tunnel_of_tokio", tunnel),
+        ("tcp_with_smoltcp", smoltcp),
     ])
 }
+
+#[path = "../../packtrain-offload/examples/smoltcp_echo.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod smoltcp_echo;
+#[path = "../../packtrain-offload/examples/tokio_tunnel.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod tokio_tunnel;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 9);
@@ -35,6 +48,8 @@ const HEADROOM: usize = 16;
 enum Form {
     Copied,
     Gathered,
+    /// Copied, to a TUN without a virtio-net header.
+    Headerless,
 }
 
 /// What the far end of the TUN did.
@@ -48,15 +63,16 @@ struct Echoed {
 }
 
 /// A namespace with a TUN that is up, and its descriptor.
-fn world() -> (Netns, File) {
+fn world(address: Ipv4Addr, header: bool) -> (Netns, File) {
     let netns = Netns::new().expect("a namespace");
     let file = netns.run(|| {
-        let tap = Tap::tun("echo0").multi_queue(false).vnet_hdr(true);
-        // UDP stays whole: a train has to be made here.
-        let mut files = tap.offload(OFFLOAD_TSO).open().expect("a TUN");
+        let tap = Tap::tun("echo0").multi_queue(false).vnet_hdr(header);
+        // UDP is not offloaded: its datagrams are merged here.
+        let tap = tap.offload(if header { OFFLOAD_TSO } else { 0 });
+        let mut files = tap.open().expect("a TUN");
         let mut rtnl = Rtnl::open().expect("rtnetlink");
         let index = rtnl.link("echo0").expect("the TUN").index;
-        rtnl.add_address(index, IpAddr::V4(HERE), 24)
+        rtnl.add_address(index, IpAddr::V4(address), 24)
             .expect("an address");
         rtnl.set_up(index).expect("it is up");
         File::from(files.remove(0))
@@ -64,10 +80,21 @@ fn world() -> (Netns, File) {
     (netns, file.expect("a thread in it"))
 }
 
+/// The laboratory's TUNs have a header of 12 bytes.
+fn with_header() -> TunOffload {
+    TunOffload {
+        header: Some(HeaderLen::V1),
+        ..TunOffload::tun()
+    }
+}
+
 /// Swaps addresses of what is read until `stop`; whatever can be read at once is one batch.
 fn echo(mut device: File, form: Form, stop: &AtomicBool) -> Echoed {
-    let mut tun = Tun::new(Accept::ALL);
-    tun.header = HeaderLen::V1;
+    let tun = match form {
+        Form::Copied | Form::Gathered => with_header(),
+        Form::Headerless => TunOffload::headerless(),
+    };
+    let mut pieces = Pieces::new();
     let mut echoed = Echoed::default();
     let mut read = vec![0; WRITE_BYTES_MAX];
     let mut buffers = vec![vec![0xA5; WRITE_BYTES_MAX]; 8];
@@ -98,19 +125,19 @@ fn echo(mut device: File, form: Form, stop: &AtomicBool) -> Echoed {
             }
         };
         match form {
-            Form::Copied => {
+            Form::Copied | Form::Headerless => {
                 let packets = batch.iter().map(|packet| &packet[HEADROOM..]);
-                tun.write_batch(&mut buffers, packets, |bytes| {
+                let written = tun.write_batch(&mut buffers, packets, |bytes| {
                     done(device.write(bytes), bytes.len());
+                    Ok::<_, Error>(())
                 });
+                written.expect("refused writes are counted");
             }
             Form::Gathered => {
-                let mut pieces = vec![Piece::EMPTY; batch.len()];
-                let packets = batch.iter_mut().map(|packet| &mut packet[..]);
-                tun.gather_batch(&mut pieces, packets, HEADROOM, |write| {
-                    let slices: Vec<_> = write.slices().map(IoSlice::new).collect();
+                for write in tun.gather_batch(&mut pieces, &mut batch, HEADROOM) {
+                    let slices: Vec<IoSlice<'_>> = write.io_slices().collect();
                     done(device.write_vectored(&slices), write.bytes());
-                });
+                }
             }
         }
     }
@@ -119,7 +146,7 @@ fn echo(mut device: File, form: Form, stop: &AtomicBool) -> Echoed {
 
 /// Runs `traffic` in the namespace with the echo beside it.
 fn with_echo(form: Form, traffic: impl FnOnce() + Send) -> Echoed {
-    let (netns, device) = world();
+    let (netns, device) = world(HERE, form != Form::Headerless);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let echo = scope.spawn(|| echo(device, form, &stop));
@@ -135,35 +162,148 @@ fn tcp(form: Form) -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
     }
-    const BYTES: usize = 8 << 20;
     let echoed = with_echo(form, || {
         let listener = TcpListener::bind((HERE, 0)).expect("a listener");
         let port = listener.local_addr().expect("its address").port();
-        let data: Vec<u8> = (0..BYTES).map(|at| (at * 31 + (at >> 9)) as u8).collect();
-        let server = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a connection");
-            let mut received = Vec::new();
-            stream.read_to_end(&mut received).expect("the data");
-            received
-        });
-        let to = SocketAddr::from((THERE, port));
-        let mut client = TcpStream::connect(to).expect("a connection");
-        client.write_all(&data).expect("it is taken");
-        client.shutdown(Shutdown::Write).expect("an end");
-        assert!(
-            server.join().expect("a server") == data,
-            "other bytes arrived"
-        );
+        let data = data();
+        let server = thread::spawn(move || receive(&listener));
+        send(SocketAddr::from((THERE, port)), &data);
+        let received = server.join().expect("a server");
+        assert!(received == data, "other bytes arrived");
     });
     assert_eq!(echoed.refused, [], "{echoed:?}");
     assert!(
-        echoed.packets > 2 * echoed.reads,
-        "the kernel sends super-packets: {echoed:?}"
+        form == Form::Headerless || echoed.packets > 2 * echoed.reads,
+        "the kernel sends large packets: {echoed:?}"
     );
     assert!(
         echoed.packets > 2 * echoed.writes,
-        "it is given super-packets: {echoed:?}"
+        "it gets large packets: {echoed:?}"
     );
+    Outcome::Done
+}
+
+fn data() -> Vec<u8> {
+    const BYTES: usize = 8 << 20;
+    (0..BYTES).map(|at| (at * 31 + (at >> 9)) as u8).collect()
+}
+
+/// All that one connection sends.
+fn receive(listener: &TcpListener) -> Vec<u8> {
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).expect("the data");
+    received
+}
+
+fn send(to: SocketAddr, data: &[u8]) {
+    let mut client = TcpStream::connect(to).expect("a connection");
+    client.write_all(data).expect("it is taken");
+    client.shutdown(Shutdown::Write).expect("an end");
+}
+
+/// Two kernels, a TUN each, and two tunnels over the loopback of the first.
+fn tunnel() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let ends = [world(HERE, true), world(THERE, true)];
+    let [near, far] = ends.each_ref().map(|(netns, _)| netns);
+    let sockets = near.run(|| {
+        [(); 2].map(|()| {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+            socket.set_nonblocking(true).expect("it does not block");
+            socket
+        })
+    });
+    let sockets = sockets.expect("a thread in it");
+    let devices = ends.each_ref().map(|(_, device)| device.try_clone());
+    let counts = [(); 2].map(|()| tokio_tunnel::Counts::default());
+    let (ended, end) = tokio::sync::watch::channel(false);
+    thread::scope(|scope| {
+        // A panic drops it, and that ends the tunnels too.
+        let ended = ended;
+        let tunnels = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            let peers = [sockets[1].local_addr()?, sockets[0].local_addr()?];
+            runtime.block_on(async {
+                let mut tunnels = Vec::new();
+                for (((device, socket), peer), counts) in
+                    devices.into_iter().zip(sockets).zip(peers).zip(&counts)
+                {
+                    let (mut end, socket) = (end.clone(), tokio::net::UdpSocket::from_std(socket)?);
+                    let ended = async move {
+                        let ended = end.wait_for(|ended| *ended).await;
+                        ended.map(drop).map_err(Error::other)
+                    };
+                    tunnels.push(tokio_tunnel::tunnel(
+                        device?,
+                        with_header(),
+                        socket,
+                        peer,
+                        counts,
+                        ended,
+                    ));
+                }
+                let [there, back] = <[_; 2]>::try_from(tunnels).ok().expect("two tunnels");
+                tokio::try_join!(there, back).map(drop)
+            })
+        });
+        let data = data();
+        let listener = far.run(|| TcpListener::bind((THERE, 0)).expect("a listener"));
+        let listener = listener.expect("a thread in it");
+        let port = listener.local_addr().expect("its address").port();
+        let server = thread::spawn(move || receive(&listener));
+        near.run(|| send(SocketAddr::from((THERE, port)), &data))
+            .expect("a thread in it");
+        let received = server.join().expect("a server");
+        assert!(received == data, "other bytes arrived");
+        ended.send(true).expect("the tunnels run");
+        tunnels.join().expect("no panic").expect("no error");
+    });
+    let [near, far] = counts.each_ref();
+    let many = |packets: &AtomicU64, calls: &AtomicU64| {
+        packets.load(Ordering::Relaxed) > 2 * calls.load(Ordering::Relaxed)
+    };
+    assert!(many(&near.sent, &near.reads), "large reads: {near:?}");
+    assert!(many(&far.received, &far.writes), "large writes: {far:?}");
+    for refused in [&near.refused, &far.refused] {
+        assert_eq!(refused.load(Ordering::Relaxed), 0, "{counts:?}");
+    }
+    Outcome::Done
+}
+
+/// What the kernel sends to smoltcp comes back.
+fn smoltcp() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (netns, device) = world(HERE, true);
+    let counts = thread::scope(|scope| {
+        let limit = smoltcp::time::Duration::from_secs(60);
+        let server = scope.spawn(move || smoltcp_echo::serve(device, with_header(), limit));
+        let echoed = netns.run(|| {
+            let mut stream = TcpStream::connect((THERE, 7)).expect("a connection");
+            let mut reader = stream.try_clone().expect("a descriptor");
+            let data = data();
+            thread::scope(|scope| {
+                let received = scope.spawn(move || {
+                    let mut received = Vec::new();
+                    reader.read_to_end(&mut received).expect("the data");
+                    received
+                });
+                stream.write_all(&data).expect("it is taken");
+                stream.shutdown(Shutdown::Write).expect("an end");
+                received.join().expect("a reader") == data
+            })
+        });
+        assert!(echoed.expect("a thread in it"), "other bytes came back");
+        server.join().expect("a server").expect("no error")
+    });
+    assert!(counts.received > 2 * counts.reads, "{counts:?}");
+    assert!(counts.sent > 2 * counts.writes, "{counts:?}");
     Outcome::Done
 }
 

@@ -1,25 +1,27 @@
-//! A TUN behind which every address answers: packets go from one UDP socket to another, come back
-//! with their addresses swapped, and a run of one size is one system call either way. As root:
-//! `tun_echo tun9`, then `ip addr add 198.18.0.1/24 dev tun9`, and `ping 198.18.0.9`.
+//! A TUN behind which every address answers, with threads: packets go from one UDP socket to
+//! another, come back with their addresses swapped, and a run of one size is one system call either
+//! way. As root: `tun_echo tun9`, then `ip addr add 198.18.0.1/24 dev tun9`, and `ping 198.18.0.9`.
 
-use packtrain_offload::tun::{Tun, WRITE_BYTES_MAX};
-use packtrain_offload::virtio_net::Accept;
+use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use std::{io::IoSliceMut, io::Result, net::UdpSocket};
+
+/// The longest UDP payload over IPv4.
+const UDP_BYTES_MAX: usize = 65_507;
 
 fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or("tun9".into());
     let device = tun_rs::DeviceBuilder::new().name(name).offload(true);
-    let (device, tun) = (device.build_sync()?, Tun::new(Accept::ALL));
+    let (device, tun) = (device.build_sync()?, TunOffload::tun());
     let bind = || UdpSocket::bind("127.0.0.1:0");
     let (a, b) = (bind()?, bind()?);
     let (offloads, destination) = (UdpSocketState::new((&a).into())?, b.local_addr()?);
     let receiver = UdpSocketState::new((&b).into())?;
     b.set_nonblocking(false)?;
     std::thread::scope(|scope| {
-        // UDP to TUN: what was received at once (`UDP_GRO`) becomes one batch.
+        // UDP to TUN: the datagrams of one `recvmsg` (`UDP_GRO`) are one batch.
         scope.spawn(|| -> Result<()> {
-            let (mut buffer, mut writes) = (vec![0; 1 << 16], vec![[0; WRITE_BYTES_MAX]; 8]);
+            let (mut buffer, mut writes) = (vec![0; 1 << 16], vec![[0; WRITE_BYTES_MAX]; 9]);
             let mut meta = [RecvMeta::default()];
             loop {
                 let mut slices = [IoSliceMut::new(&mut buffer)];
@@ -31,30 +33,28 @@ fn main() -> Result<()> {
                         addresses.rotate_left(bytes);
                     }
                 }
-                tun.write_batch(&mut writes, run.chunks(size), |write| {
-                    device.send(write).expect("since Linux 6.2");
-                });
+                tun.write_batch(&mut writes, run.chunks(size), |write| device.send(write))?;
             }
         });
-        // TUN to UDP: the packets of one read have one size, but for the last (`UDP_SEGMENT`).
-        let (mut read, mut run) = (vec![0; WRITE_BYTES_MAX], Vec::new());
+        // TUN to UDP: the packets of one read are one `sendmsg` (`UDP_SEGMENT`).
+        let (mut read, mut out) = (vec![0; WRITE_BYTES_MAX], vec![0; UDP_BYTES_MAX]);
         loop {
             let bytes = device.recv(&mut read)?;
             let Ok(mut packets) = tun.packets(&mut read[..bytes]) else {
-                continue; // Wrongly described: dropped, as a device would.
+                continue; // A header that lies: dropped, as a device does.
             };
-            let size = packets.next_bytes().unwrap_or(1);
-            while let Some(packet) = packets.next_packet() {
-                run.extend_from_slice(packet);
-            }
-            let segments = (60_000 / size).clamp(1, offloads.max_gso_segments());
-            for contents in run.chunks(size * segments) {
-                let (ecn, src_ip, segment_size) = (None, None, Some(size));
+            while let Some(size) = packets.next_bytes() {
+                let most = (size * offloads.max_gso_segments()).min(UDP_BYTES_MAX);
+                let Ok(Some(run)) = packets.fill_run(&mut out[..most], 0, 0) else {
+                    packets.skip_packet(); // Longer than a datagram.
+                    continue;
+                };
+                let (ecn, src_ip, segment_size) = (None, None, Some(run.stride));
+                let contents = &out[..run.bytes];
                 #[rustfmt::skip]
                 let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
                 offloads.send((&a).into(), &transmit)?;
             }
-            run.clear();
         }
     })
 }

@@ -1,9 +1,13 @@
-//! From `Vec<u8>` packets to writes and back, in both forms: copied into buffers, and gathered
-//! where they lie.
+//! From `Vec<u8>` packets to writes and back, in both forms: copied into buffers for `write`, and
+//! gathered in the packets' own buffers for `writev`. A `Vec<u8>` stands for the device, so the
+//! example needs no privilege.
 
 use packtrain_offload::checksum::{ipv4_header, pseudo_header_v4};
-use packtrain_offload::tun::{Piece, Tun, WRITE_BYTES_MAX};
-use packtrain_offload::virtio_net::{Accept, VnetError};
+use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
+use std::io::{IoSlice, Result, Write};
+
+/// Room in front of each packet for the virtio-net header.
+const HEADROOM: usize = 10;
 
 /// A UDP datagram over IPv4.
 fn datagram(id: u8, payload: &[u8]) -> Vec<u8> {
@@ -21,39 +25,44 @@ fn datagram(id: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn main() -> Result<(), VnetError> {
-    let tun = Tun::new(Accept::ALL);
+fn main() -> Result<()> {
+    let tun = TunOffload::tun();
     let batch: Vec<_> = (0..10).map(|id| datagram(id, &[id; 1000])).collect();
 
-    // Copied: each write is one run of bytes, ready for write(2).
+    // Copied: each write is one slice. An error of the device ends the batch and comes out by `?`.
+    let mut device = Vec::new();
     let mut buffers = vec![[0; WRITE_BYTES_MAX]; 4];
-    let mut writes = Vec::new();
-    let packets = batch.iter().map(|packet| &packet[..]);
-    tun.write_batch(&mut buffers, packets, |write| writes.push(write.to_vec()));
+    let written = tun.write_batch(&mut buffers, &batch, |write| device.write_all(write))?;
     println!(
         "{} packets became {} write of {} bytes",
-        batch.len(),
-        writes.len(),
-        writes[0].len()
+        written.stats.packets,
+        written.stats.emitted,
+        device.len()
     );
 
-    // Gathered: each write is a list of slices for writev(2). In front of each packet is room for
-    // the virtio-net header, and nothing is copied.
-    let mut memory: Vec<Vec<u8>> = batch.iter().map(|p| [&[0; 16][..], p].concat()).collect();
-    let mut pieces = [Piece::EMPTY; 64];
-    let packets = memory.iter_mut().map(|packet| &mut packet[..]);
-    tun.gather_batch(&mut pieces, packets, 16, |write| {
-        println!("{} bytes in {} slices", write.bytes(), write.slices().len());
-        assert!(write.slices().flatten().eq(&writes[0]));
-    });
+    // Gathered: each write is a value, a list of slices. `pieces` and `slices` are reused.
+    let mut memory: Vec<Vec<u8>> = batch
+        .iter()
+        .map(|p| [&[0; HEADROOM], &p[..]].concat())
+        .collect();
+    let (mut gathered, mut pieces) = (Vec::new(), Pieces::new());
+    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+    for write in tun.gather_batch(&mut pieces, &mut memory, HEADROOM) {
+        slices.clear();
+        slices.extend(write.io_slices());
+        let bytes = gathered.write_vectored(&slices)?;
+        println!("{bytes} bytes in {} slices", slices.len());
+        assert_eq!(bytes, write.bytes());
+    }
+    assert_eq!(gathered, device);
 
-    // And back, as if a write had been read: wire packets with finished checksums.
-    let mut packets = tun.packets(&mut writes[0])?;
+    // And back, as if the write had been read: wire packets with finished checksums.
+    let mut packets = tun.packets(&mut device)?;
     let mut again = Vec::new();
     while let Some(packet) = packets.next_packet() {
         again.push(packet.to_vec());
     }
     assert_eq!(again, batch);
-    println!("cut again, all {} are what they were", again.len());
+    println!("segmented again, all {} are what they were", again.len());
     Ok(())
 }

@@ -108,7 +108,7 @@ impl fmt::Display for FragmentError {
     }
 }
 
-impl core::error::Error for FragmentError {}
+crate::error::error!(FragmentError, InvalidInput);
 
 /// Fragments one IPv4 packet. Small and `Copy`: it holds offsets, no bytes.
 ///

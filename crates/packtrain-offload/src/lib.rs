@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`layout`] | one pass over a packet's headers: where IP, TCP or UDP and the payload begin |
 //! | [`virtio_net`] | the header of TUN, TAP and virtio: read, checked, written |
-//! | [`tun`] | a TUN or TAP: reads to wire packets, wire packets to writes |
+//! | [`tun`] | a TUN or TAP, with threads or async: reads to packets, packets to writes |
 //! | [`coalesce`] | GRO and LRO: packets of a flow become one |
 //! | [`segment`] | TSO and USO, in tunnels too: fresh headers for each packet, shared payload |
 //! | [`fragment`] | IPv4 fragments for what is too long and no GSO packet; safe identifications |
@@ -23,32 +23,30 @@
 //!
 //! # A TUN device
 //!
-//! [`tun`] is the way in for whoever has a TUN or TAP: a read becomes wire packets, and a batch of
-//! wire packets becomes a few large writes. This is all of a tunnel but its network side:
+//! [`tun`] is the way in for programs with a TUN or TAP: a read becomes wire packets, and a batch
+//! of wire packets becomes a few large writes. This is a tunnel without its network side:
 //!
 //! ```
-//! use packtrain_offload::tun::{Tun, WRITE_BYTES_MAX};
-//! use packtrain_offload::virtio_net::{Accept, VnetError};
+//! use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
+//! use std::io::{Result, Write};
 //!
-//! /// Gives `send` every packet that one read of the device stands for.
-//! fn outbound(tun: &Tun, read: &mut [u8], mut send: impl FnMut(&[u8])) -> Result<(), VnetError> {
-//!     let mut packets = tun.packets(read)?;
+//! /// Gives `send` each packet of one read of the device.
+//! fn outbound(read: &mut [u8], mut send: impl FnMut(&[u8])) -> Result<()> {
+//!     let mut packets = TunOffload::tun().packets(read)?;
 //!     while let Some(packet) = packets.next_packet() {
 //!         send(packet);
 //!     }
 //!     Ok(())
 //! }
 //!
-//! /// Gives `write` as few writes as the packets of a batch can be made into.
-//! fn inbound(tun: &Tun, batch: &[Vec<u8>], mut write: impl FnMut(&[u8])) {
-//!     let mut buffers = vec![[0; WRITE_BYTES_MAX]; 8];
-//!     let packets = batch.iter().map(|packet| &packet[..]);
-//!     let written = tun.write_batch(&mut buffers, packets, |bytes| write(bytes));
-//!     assert_eq!(written.too_long, 0);
+//! /// Merges the packets of a batch into as few writes as possible.
+//! fn inbound(batch: &[Vec<u8>], device: &mut impl Write) -> Result<()> {
+//!     let mut buffers = vec![[0; WRITE_BYTES_MAX]; 9];
+//!     TunOffload::tun().write_batch(&mut buffers, batch, |write| device.write_all(write))?;
+//!     Ok(())
 //! }
 //!
 //! // What Linux hands over for 3000 bytes of TCP at an MSS of 1400, `TUNSETOFFLOAD` given.
-//! let tun = Tun::new(Accept::ALL);
 //! let mut read = vec![0; 10 + 40 + 3000];
 //! read[..10].copy_from_slice(&[1, 1, 40, 0, 0x78, 0x05, 20, 0, 16, 0]);
 //! read[10..20].copy_from_slice(&[0x45, 0, 0x0b, 0xe0, 0, 1, 0x40, 0, 64, 6]);
@@ -56,25 +54,26 @@
 //! read[42..44].copy_from_slice(&[5 << 4, 16]);
 //!
 //! let mut batch = Vec::new();
-//! outbound(&tun, &mut read, |packet| batch.push(packet.to_vec()))?;
+//! outbound(&mut read, |packet| batch.push(packet.to_vec()))?;
 //! assert_eq!(batch.iter().map(Vec::len).collect::<Vec<_>>(), [1440, 1440, 240]);
 //!
-//! let mut sizes = Vec::new();
-//! inbound(&tun, &batch, |bytes| sizes.push(bytes.len()));
-//! assert_eq!(sizes, [10 + 40 + 3000]);
-//! # Ok::<(), VnetError>(())
+//! let mut device = Vec::new();
+//! inbound(&batch, &mut device)?;
+//! assert_eq!(device.len(), 10 + 40 + 3000);
+//! # Ok::<(), std::io::Error>(())
 //! ```
 #![no_std]
 #![deny(unsafe_code)]
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod bits;
 pub mod checksum;
 pub mod coalesce;
+mod error;
 pub mod flow;
 pub mod fragment;
 pub mod layout;

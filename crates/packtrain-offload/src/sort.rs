@@ -120,7 +120,7 @@ impl fmt::Display for ScratchTooSmall {
     }
 }
 
-impl core::error::Error for ScratchTooSmall {}
+crate::error::error!(ScratchTooSmall, InvalidInput);
 
 /// Brings items with equal keys together, in arrival order, and returns them: in `items` itself if
 /// they were grouped already, else in `scratch.spare`.

@@ -184,7 +184,8 @@ impl Accept {
     /// passing its word on would bless data that nobody checked. It is not negotiated:
     /// there is no `TUN_F_*` bit for it.
     pub const DATA_VALID: Self = Self(64);
-    /// Everything.
+    /// Everything: right for a TUN, a TAP or a packet socket, whose header the host's own kernel
+    /// writes.
     pub const ALL: Self = Self(127);
 
     /// The one bit that allows GSO packets of `kind`.
@@ -336,7 +337,7 @@ impl fmt::Display for VnetError {
     }
 }
 
-impl core::error::Error for VnetError {}
+crate::error::error!(VnetError, InvalidData);
 
 /// A received packet in our own words, after [`validate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

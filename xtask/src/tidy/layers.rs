@@ -38,7 +38,9 @@ const LAYERS: &[Layers] = &[
         modules: &[
             (
                 0,
-                &["wire", "checksum", "offload", "limits", "prefetch", "bits"],
+                &[
+                    "wire", "checksum", "offload", "limits", "prefetch", "bits", "error",
+                ],
             ),
             (1, &["layout"]),
             (

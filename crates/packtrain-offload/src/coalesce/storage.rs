@@ -145,7 +145,7 @@ impl fmt::Display for StorageError {
     }
 }
 
-impl core::error::Error for StorageError {}
+crate::error::error!(StorageError, InvalidInput);
 
 /// Memory of the caller's: arrays in a `static`, on the stack, or wherever.
 #[derive(Debug)]

@@ -193,4 +193,4 @@ impl fmt::Display for RetaError {
     }
 }
 
-impl core::error::Error for RetaError {}
+crate::error::error!(RetaError, InvalidInput);

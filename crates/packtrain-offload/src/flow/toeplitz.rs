@@ -168,4 +168,4 @@ impl fmt::Display for ToeplitzKeyTooShort {
     }
 }
 
-impl core::error::Error for ToeplitzKeyTooShort {}
+crate::error::error!(ToeplitzKeyTooShort, InvalidInput);

@@ -82,4 +82,4 @@ impl fmt::Display for SegmentError {
     }
 }
 
-impl core::error::Error for SegmentError {}
+crate::error::error!(SegmentError, InvalidData);

@@ -82,7 +82,7 @@ impl fmt::Display for TooBig {
     }
 }
 
-impl core::error::Error for TooBig {}
+crate::error::error!(TooBig, InvalidInput);
 
 /// Whether a packet that is not cut fits an MTU, which counts from the network header. `headers` is
 /// the start of the packet, at least its IP header; link padding does not count.

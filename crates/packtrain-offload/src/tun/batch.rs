@@ -1,9 +1,23 @@
-//! The coalescer of one batch: its memory, and the virtio-net headers of what it hands on.
+//! The coalescer of one batch: its memory, and the virtio-net headers of its packets.
 
-use super::options::Tun;
-use crate::coalesce::{self, Coalescer, Done, Entry, Link, NotTaken, Set, StorageError};
-use crate::offload::ChecksumState;
-use crate::virtio_net::{self, VnetHeader};
+use super::offload::TunOffload;
+use crate::coalesce::{self, Coalescer, Config, Done, Entry, Link, NotTaken, Set, StorageError};
+use crate::coalesce::{Packet, Semantics};
+use crate::offload::{ChecksumState, LinkType};
+use crate::virtio_net::{self, HeaderLen};
+
+/// Flows at once for small batches and for others. A coalescer lives as long as a batch does, and
+/// making its table costs time for every entry.
+pub(super) const SMALL: usize = 8;
+pub(super) const LARGE: usize = 32;
+/// Sets for these, and one flow more.
+pub(super) const SMALL_SETS: usize = sets(SMALL + 1);
+pub(super) const LARGE_SETS: usize = sets(LARGE + 1);
+
+const fn sets(flows: usize) -> usize {
+    let config = Config::new(Semantics::Reversible, LinkType::RawIp, flows as u32);
+    config.needs().sets
+}
 
 /// Memory for a coalescer of up to `FLOWS` flows.
 pub(super) struct Memory<P, const FLOWS: usize, const SETS: usize> {
@@ -12,7 +26,7 @@ pub(super) struct Memory<P, const FLOWS: usize, const SETS: usize> {
     links: [Link; FLOWS],
 }
 
-impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS, SETS> {
+impl<P: Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS, SETS> {
     /// Made entry by entry: one constant of this size would be copied from cold memory.
     #[inline(always)]
     pub(super) fn new() -> Self {
@@ -27,10 +41,10 @@ impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS
     #[inline]
     pub(super) fn coalescer(
         &mut self,
-        tun: &Tun,
+        offload: &TunOffload,
         flows: usize,
     ) -> Result<Coalescer<P, coalesce::Borrowed<'_, P>>, StorageError> {
-        let config = tun.config(flows);
+        let config = offload.config(flows);
         let needs = config.needs();
         let parts = coalesce::Parts {
             entries: self.entries.get_mut(..needs.entries).unwrap_or_default(),
@@ -44,18 +58,21 @@ impl<P: coalesce::Packet, const FLOWS: usize, const SETS: usize> Memory<P, FLOWS
     }
 }
 
-/// The virtio-net header of what a coalescer hands on. Every field has a value: nothing of an
-/// earlier use of the buffer can stay.
-pub(super) fn header_of(done: &Done) -> VnetHeader {
-    match done {
+/// Writes the virtio-net header of a packet of the coalescer to the start of `out`, if the device
+/// has one. Every field has a value: no byte of an earlier use of the buffer remains.
+pub(super) fn store_header(out: &mut [u8], header: Option<HeaderLen>, done: &Done) {
+    let Some(form) = header else { return };
+    let header = match done {
         Done::Merged(merged) => {
             virtio_net::describe(merged.checksum, merged.gso, Some(&merged.layout))
         }
         Done::Alone(_) | Done::Passed(_) => {
             virtio_net::describe(ChecksumState::Unnecessary, None, None)
         }
-    }
+    };
+    let encoded = header.encode(out, form);
+    debug_assert!(encoded.is_ok(), "packets begin behind the header");
 }
 
-/// What becomes of a packet that is not even looked at.
+/// What happens to a packet that there is nothing to merge with.
 pub(super) const ALONE: Done = Done::Passed(NotTaken::Off);

@@ -1,27 +1,28 @@
 //! Writes in contiguous buffers: payload is copied to where it belongs, and summed meanwhile.
 
-use super::batch::{ALONE, Memory, header_of};
-use super::options::Tun;
+use super::batch::{ALONE, Memory, store_header};
+use super::offload::TunOffload;
 use crate::checksum::{self, Sum, copy_and_sum};
 use crate::coalesce::{AppendError, Done, Packet, Stats};
 use crate::offload::ChecksumState;
-use crate::virtio_net::{HeaderLen, VnetHeader};
+use crate::virtio_net::HeaderLen;
 use core::cell::{Cell, OnceCell};
 use core::ops::Range;
 
-/// What became of a batch.
+/// What happened to a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Packets given, writes made (`emitted`), what was merged, and why the rest was not.
+    /// Packets given, writes made (`emitted`), packets merged, and why others were not.
     pub stats: Stats,
-    /// Packets that were not written, because no buffer can hold them; not in `stats`.
+    /// Packets that were not written, because a buffer cannot hold them; not in `stats`.
     pub too_long: u64,
 }
 
-/// Buffers that no write is in, last in first out: the last one is in cache.
+/// Buffers that are free, last in first out: the last one is in cache.
 struct Pool<'x, 'b> {
     buffers: &'x [Cell<Option<&'b mut [u8]>>],
     free: Cell<usize>,
+    header: Option<HeaderLen>,
     /// Where packets begin: behind the virtio-net header.
     packet_at: usize,
 }
@@ -41,8 +42,7 @@ impl<'b> Pool<'_, 'b> {
     }
 }
 
-/// A packet that is copied into a buffer as soon as somebody has to read its payload, or to change
-/// it.
+/// A packet that is copied into a buffer as soon as its payload is summed or its headers change.
 struct Copied<'x, 'b, 'p> {
     source: &'p [u8],
     /// The buffer, if it was copied.
@@ -166,104 +166,126 @@ impl Packet for Copied<'_, '_, '_> {
     }
 }
 
-/// Hands a packet on, and takes its buffer back.
-fn hand_on(
-    header: VnetHeader,
-    form: HeaderLen,
-    mut packet: Copied<'_, '_, '_>,
-    write: &mut impl FnMut(&mut [u8]),
-) {
-    let end = packet.pool.packet_at + packet.bytes;
-    if packet.copied().is_none() {
-        // There is a buffer more than packets that can be held.
-        debug_assert!(false, "no buffer");
-        return;
-    }
+/// Writes a packet with its virtio-net header, and takes its buffer back. A packet without a buffer
+/// while none is free is returned: its source.
+fn hand_on<'p, T, E>(
+    mut packet: Copied<'_, '_, 'p>,
+    done: &Done,
+    write: &mut impl FnMut(&mut [u8]) -> Result<T, E>,
+) -> Result<Option<&'p [u8]>, E> {
     let pool = packet.pool;
+    let end = pool.packet_at + packet.bytes;
+    if packet.copied().is_none() {
+        return Ok(Some(packet.source));
+    }
+    let mut result = Ok(None);
     if let Some(buffer) = packet.buffer.into_inner() {
         if let Some(bytes) = buffer.get_mut(..end) {
-            let encoded = header.encode(bytes, form);
-            debug_assert!(encoded.is_ok(), "packets begin behind the header");
-            write(bytes);
+            store_header(bytes, pool.header, done);
+            result = write(bytes).map(|_| None);
         }
         pool.put(buffer);
     }
+    result
 }
 
-/// [`Tun::write_batch`] without merging: one buffer is enough.
-pub(super) fn run_alone<'p, B: AsMut<[u8]>>(
-    tun: &Tun,
+/// [`TunOffload::write_batch`] without merging, for a batch of one packet and for no buffers.
+pub(super) fn run_alone<'p, B: AsMut<[u8]>, T, E>(
+    offload: &TunOffload,
     buffers: &mut [B],
     packets: impl Iterator<Item = &'p [u8]>,
-    mut write: impl FnMut(&mut [u8]),
-) -> Written {
+    mut write: impl FnMut(&mut [u8]) -> Result<T, E>,
+) -> Result<Written, E> {
     let mut written = Written::default();
     let buffer = buffers.first_mut().map(AsMut::as_mut).unwrap_or_default();
-    let packet_at = tun.header.bytes();
+    let packet_at = offload.header_bytes();
     for source in packets {
         let Some(bytes) = buffer.get_mut(..packet_at + source.len()) else {
             written.too_long += 1;
             continue;
         };
         bytes[packet_at..].copy_from_slice(source);
-        let encoded = header_of(&ALONE).encode(bytes, tun.header);
-        debug_assert!(encoded.is_ok(), "packets begin behind the header");
-        write(bytes);
+        store_header(bytes, offload.header, &ALONE);
+        write(bytes)?;
         written.stats.alone();
     }
-    written
+    Ok(written)
 }
 
-/// [`Tun::write_batch`], with room for `BUFFERS` buffers, of which there are two or more.
-pub(super) fn run<'p, const BUFFERS: usize, const SETS: usize, B: AsMut<[u8]>>(
-    tun: &Tun,
+/// [`TunOffload::write_batch`], with room for `BUFFERS` buffers, of which there is one or more.
+pub(super) fn run<'p, const BUFFERS: usize, const SETS: usize, B: AsMut<[u8]>, T, E>(
+    offload: &TunOffload,
     buffers: &mut [B],
     packets: impl Iterator<Item = &'p [u8]>,
-    mut write: impl FnMut(&mut [u8]),
-) -> Written {
+    mut write: impl FnMut(&mut [u8]) -> Result<T, E>,
+) -> Result<Written, E> {
     let mut places = [const { Cell::new(None) }; BUFFERS];
-    let packet_at = tun.header.bytes();
-    let mut room = usize::MAX;
+    let packet_at = offload.header_bytes();
+    let mut shortest = usize::MAX;
     let mut free = 0;
     for (place, buffer) in places.iter_mut().zip(buffers) {
         let buffer = buffer.as_mut();
-        room = room.min(buffer.len().saturating_sub(packet_at));
+        shortest = shortest.min(buffer.len());
         *place.get_mut() = Some(buffer);
         free += 1;
     }
     let pool = Pool {
         buffers: &places,
         free: Cell::new(free),
+        header: offload.header,
         packet_at,
     };
     let mut too_long = 0;
     let mut memory = Memory::<Copied<'_, '_, 'p>, BUFFERS, SETS>::new();
-    let mut made = memory.coalescer(tun, free.saturating_sub(1));
+    // A buffer more than packets that are held: for a packet that is written at once.
+    let mut made = memory.coalescer(offload, free.saturating_sub(1).max(1));
     // Left where it is: it is too large to be moved for nothing.
     let Ok(coalescer) = &mut made else {
         debug_assert!(false, "the memory is of the right size");
-        return Written::default();
+        return Ok(Written::default());
     };
+    let packet_of = |source: &'p [u8]| Copied {
+        source,
+        buffer: OnceCell::new(),
+        bytes: source.len(),
+        checksum: offload.checksum(),
+        pool: &pool,
+    };
+    let failed = OnceCell::new();
+    // With one buffer: the packet just pushed. The buffer has a packet of another flow: one of the
+    // same flow was written before this.
+    let waiting = Cell::new(None);
     let mut sink = |packet: Copied<'_, '_, 'p>, done: &Done| {
-        hand_on(header_of(done), tun.header, packet, &mut write);
+        if failed.get().is_some() {
+            return;
+        }
+        match hand_on(packet, done, &mut write) {
+            Ok(None) => {}
+            Ok(source) => waiting.set(source),
+            Err(error) => {
+                failed.get_or_init(|| error);
+            }
+        }
     };
     for source in packets {
-        if source.len() > room {
+        if packet_at + source.len() > shortest {
             too_long += 1;
             continue;
         }
-        let packet = Copied {
-            source,
-            buffer: OnceCell::new(),
-            bytes: source.len(),
-            checksum: tun.checksum(),
-            pool: &pool,
-        };
-        coalescer.push(0, packet, &mut sink);
+        coalescer.push(0, packet_of(source), &mut sink);
+        if let Some(source) = waiting.take() {
+            coalescer.flush(&mut sink);
+            // The flush has freed the buffer.
+            sink(packet_of(source), &ALONE);
+        }
+        if failed.get().is_some() {
+            break;
+        }
     }
     coalescer.flush(&mut sink);
-    Written {
-        stats: *coalescer.stats(),
-        too_long,
+    let stats = *coalescer.stats();
+    match failed.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(Written { stats, too_long }),
     }
 }

@@ -1,112 +1,234 @@
-//! Writes in pieces: payload stays where it is.
+//! Writes as values: payload stays in the packets of the caller.
 
-use super::batch::{ALONE, Memory, header_of};
-use super::options::Tun;
+use super::batch::{ALONE, LARGE, LARGE_SETS, Memory, SMALL, SMALL_SETS, store_header};
+use super::offload::TunOffload;
+use super::packets::TooShort;
 use crate::checksum::{self, Sum};
 use crate::coalesce::{Done, Packet, Stats};
 use crate::offload::ChecksumState;
 use crate::virtio_net::HeaderLen;
+use alloc::vec::Vec;
 use core::cell::Cell;
+use core::iter::FusedIterator;
 use core::ops::Range;
+use core::slice;
+#[cfg(feature = "std")]
+use std::io::IoSlice;
 
-/// Most payload pieces of one write: `UIO_MAXIOV` of Linux, less one for the virtio-net header.
-pub const GATHER_PIECES_MAX: usize = 1023;
+/// Most slices of one write: `UIO_MAXIOV` of Linux.
+pub const SLICES_MAX: usize = 1024;
 
-/// Room for one packet of a batch in the lists that [`Tun::gather_batch`] makes.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece<'p> {
-    payload: &'p [u8],
-    /// The piece behind it, plus one; 0 if it is the last.
-    next: u32,
+/// Memory for [`TunOffload::gather_batch`]: which packets each write is made of. It grows to the
+/// longest batch and is reused; it refers to nothing between batches.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    /// One for each packet.
+    pieces: Vec<Piece>,
+    writes: Vec<Plan>,
 }
 
-impl Piece<'_> {
-    /// Room that is free.
-    pub const EMPTY: Self = Self {
-        payload: &[],
-        next: 0,
-    };
-}
-
-/// One write, in pieces.
-#[derive(Debug)]
-pub struct Write<'w, 'p> {
-    /// The virtio-net header, if it is not in the headroom.
-    header: Option<&'w [u8]>,
-    /// Headroom as far as it is used, and the first packet.
-    first: &'w [u8],
-    pieces: &'w [Cell<Piece<'p>>],
-    /// The first piece plus one.
-    next: u32,
-    bytes: usize,
-    slices: usize,
-}
-
-impl<'w, 'p> Write<'w, 'p> {
-    /// Bytes of all slices together, virtio-net header included.
+impl Pieces {
+    /// Memory for no packet yet.
     #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.bytes
+    pub const fn new() -> Self {
+        Self {
+            pieces: Vec::new(),
+            writes: Vec::new(),
+        }
     }
 
-    /// The slices, in order. Never more than 1024, which is what `writev` takes.
+    /// Memory for batches of up to `packets` packets.
     #[must_use]
-    pub const fn slices(&self) -> Slices<'_, 'p> {
-        Slices {
-            header: self.header,
-            first: Some(self.first),
-            pieces: self.pieces,
-            next: self.next,
-            left: self.slices,
+    pub fn with_capacity(packets: usize) -> Self {
+        Self {
+            pieces: Vec::with_capacity(packets),
+            writes: Vec::with_capacity(packets),
         }
     }
 }
 
-/// The slices of a [`Write`].
-#[derive(Clone, Debug)]
-pub struct Slices<'w, 'p> {
-    header: Option<&'w [u8]>,
-    first: Option<&'w [u8]>,
-    pieces: &'w [Cell<Piece<'p>>],
-    next: u32,
-    left: usize,
+/// What a packet adds to the write that it is appended to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Piece {
+    /// Its payload, from the first byte of its buffer.
+    from: usize,
+    to: usize,
+    /// The packet after it, plus one; 0 if it is the last.
+    next: usize,
 }
 
-impl<'w> Iterator for Slices<'w, '_> {
-    type Item = &'w [u8];
+/// One write: its first packet, and the pieces after it.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// The virtio-net header, if it is not in the headroom.
+    header: Option<[u8; HeaderLen::V1.bytes()]>,
+    header_bytes: usize,
+    /// The first packet, and where in its buffer the write begins.
+    first: usize,
+    from: usize,
+    /// The packet of the first piece, plus one; 0 if there is none.
+    next: usize,
+    /// Pieces after the first packet.
+    more: usize,
+    bytes: usize,
+}
 
-    fn next(&mut self) -> Option<&'w [u8]> {
-        let slice = if let Some(header) = self.header.take() {
-            header
-        } else if let Some(first) = self.first.take() {
-            first
-        } else {
-            let piece = self.pieces.get((self.next as usize).checked_sub(1)?)?.get();
-            self.next = piece.next;
-            piece.payload
-        };
-        self.left -= 1;
-        Some(slice)
+/// The writes of a batch, in order. Made by [`TunOffload::gather_batch`].
+///
+/// All of them are ready: to drop the iterator drops the rest of the batch.
+#[derive(Debug)]
+pub struct Writes<'b, B> {
+    packets: &'b [B],
+    pieces: &'b [Piece],
+    plans: slice::Iter<'b, Plan>,
+    stats: Stats,
+}
+
+impl<B> Writes<'_, B> {
+    /// Packets of the batch, its writes (`emitted`), packets merged, and why others were not.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+}
+
+impl<'b, B> Iterator for Writes<'b, B> {
+    type Item = Write<'b, B>;
+
+    fn next(&mut self) -> Option<Write<'b, B>> {
+        let plan = self.plans.next()?;
+        Some(Write {
+            packets: self.packets,
+            pieces: self.pieces,
+            plan,
+        })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+        self.plans.size_hint()
     }
 }
 
-impl ExactSizeIterator for Slices<'_, '_> {}
+impl<B> ExactSizeIterator for Writes<'_, B> {}
+impl<B> FusedIterator for Writes<'_, B> {}
+
+/// One write: the virtio-net header and a packet, in one or more slices.
+#[derive(Debug)]
+pub struct Write<'b, B> {
+    packets: &'b [B],
+    pieces: &'b [Piece],
+    plan: &'b Plan,
+}
+
+// Not derived: that would ask it of `B`.
+impl<B> Clone for Write<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Write<'_, B> {}
+
+impl<'b, B: AsRef<[u8]>> Write<'b, B> {
+    /// Bytes of all slices together, virtio-net header included.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.plan.bytes
+    }
+
+    /// The slices, in order. Never more than [`SLICES_MAX`]; one for a packet that was not merged,
+    /// if the headroom has room for the virtio-net header.
+    #[must_use]
+    pub fn slices(&self) -> Slices<'b, B> {
+        Slices {
+            packets: self.packets,
+            pieces: self.pieces,
+            header: self.plan.header.as_ref().map(|header| {
+                let bytes = self.plan.header_bytes.min(header.len());
+                &header[..bytes]
+            }),
+            first: Some((self.plan.first, self.plan.from)),
+            next: self.plan.next,
+            more: self.plan.more,
+        }
+    }
+
+    /// The same for `write_vectored`. To allocate nothing for each write, clear one
+    /// `Vec<IoSlice<'_>>` and extend it with these: they outlive the iterator of the batch.
+    #[cfg(feature = "std")]
+    pub fn io_slices(&self) -> impl ExactSizeIterator<Item = IoSlice<'b>> + use<'b, B> {
+        self.slices().map(IoSlice::new)
+    }
+
+    /// Copies the write to the start of `out`, for a device that takes one slice, and returns its
+    /// length. [`WRITE_BYTES_MAX`](super::WRITE_BYTES_MAX) bytes are always enough.
+    ///
+    /// # Errors
+    /// [`TooShort`] if it does not fit; then nothing is copied.
+    pub fn copy_to(&self, out: &mut [u8]) -> Result<usize, TooShort> {
+        let (has, needs) = (out.len(), self.bytes());
+        let mut out = out.get_mut(..needs).ok_or(TooShort { has, needs })?;
+        for slice in self.slices() {
+            let (start, rest) = out.split_at_mut(slice.len().min(out.len()));
+            start.copy_from_slice(&slice[..start.len()]);
+            out = rest;
+        }
+        Ok(needs)
+    }
+}
+
+/// The slices of a [`Write`].
+#[derive(Debug)]
+pub struct Slices<'b, B> {
+    packets: &'b [B],
+    pieces: &'b [Piece],
+    header: Option<&'b [u8]>,
+    first: Option<(usize, usize)>,
+    next: usize,
+    /// Pieces that are still to come.
+    more: usize,
+}
+
+impl<'b, B: AsRef<[u8]>> Iterator for Slices<'b, B> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        if let Some(header) = self.header.take() {
+            return Some(header);
+        }
+        let (packet, range) = if let Some((packet, from)) = self.first.take() {
+            (packet, from..self.packets.get(packet)?.as_ref().len())
+        } else {
+            let packet = self.next.checked_sub(1)?;
+            let piece = self.pieces.get(packet)?;
+            self.next = piece.next;
+            self.more -= 1;
+            (packet, piece.from..piece.to)
+        };
+        let bytes = self.packets.get(packet)?.as_ref();
+        Some(bytes.get(range).unwrap_or_default())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::from(self.header.is_some()) + usize::from(self.first.is_some());
+        (left + self.more, Some(left + self.more))
+    }
+}
+
+impl<B: AsRef<[u8]>> ExactSizeIterator for Slices<'_, B> {}
+impl<B: AsRef<[u8]>> FusedIterator for Slices<'_, B> {}
 
 /// A packet with a list of payload pieces behind it.
 struct Gathered<'x, 'p> {
     /// Headroom and packet.
     bytes: &'p mut [u8],
     headroom: usize,
-    pieces: &'x [Cell<Piece<'p>>],
-    /// The piece that is this packet's own, for when it is appended.
-    own: u32,
+    pieces: &'x [Cell<Piece>],
+    /// Its place in the batch, and in `pieces` when it is appended.
+    own: usize,
     /// The first and the last piece behind it, plus one.
-    first: u32,
-    last: u32,
+    first: usize,
+    last: usize,
     /// Pieces behind it, and their bytes.
     count: usize,
     more: usize,
@@ -116,6 +238,32 @@ struct Gathered<'x, 'p> {
 impl Gathered<'_, '_> {
     fn packet(&self) -> &[u8] {
         self.bytes.get(self.headroom..).unwrap_or_default()
+    }
+
+    /// Writes the virtio-net header in front of the packet, or into the plan if there is no room.
+    fn plan(self, offload: &TunOffload, done: &Done) -> Plan {
+        let header_bytes = offload.header_bytes();
+        let mut plan = Plan {
+            header: None,
+            header_bytes,
+            first: self.own,
+            from: self.headroom,
+            next: self.first,
+            more: self.count,
+            bytes: header_bytes + self.packet().len() + self.more,
+        };
+        match self.headroom.checked_sub(header_bytes) {
+            Some(from) => {
+                plan.from = from;
+                store_header(&mut self.bytes[from..], offload.header, done);
+            }
+            None => {
+                let mut header = [0; HeaderLen::V1.bytes()];
+                store_header(&mut header, offload.header, done);
+                plan.header = Some(header);
+            }
+        }
+        plan
     }
 }
 
@@ -132,7 +280,7 @@ impl Packet for Gathered<'_, '_> {
 
     #[inline]
     fn bytes(&self) -> u32 {
-        (self.packet().len() + self.more) as u32
+        u32::try_from(self.packet().len() + self.more).unwrap_or(u32::MAX)
     }
 
     #[inline]
@@ -151,132 +299,102 @@ impl Packet for Gathered<'_, '_> {
 
     #[inline]
     fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
-        if self.count == GATHER_PIECES_MAX - 1 {
+        // The header and the first packet are slices too.
+        if self.count + 2 == SLICES_MAX {
             return Err(tail);
         }
-        let from = tail.headroom + payload.start as usize;
-        let own = tail.own;
-        let Some(place) = self.pieces.get(own as usize) else {
+        let Some(place) = self.pieces.get(tail.own) else {
             return Err(tail);
         };
-        let bytes: &[u8] = tail.bytes;
-        let payload = bytes.get(from..from + payload.len()).unwrap_or_default();
-        place.set(Piece { payload, next: 0 });
-        match self.pieces.get((self.last as usize).wrapping_sub(1)) {
+        let from = tail.headroom + payload.start as usize;
+        let to = from + payload.len();
+        place.set(Piece { from, to, next: 0 });
+        match self.last.checked_sub(1).and_then(|at| self.pieces.get(at)) {
             Some(last) => last.set(Piece {
-                next: own + 1,
+                next: tail.own + 1,
                 ..last.get()
             }),
-            None => self.first = own + 1,
+            None => self.first = tail.own + 1,
         }
-        self.last = own + 1;
+        self.last = tail.own + 1;
         self.count += 1;
         self.more += payload.len();
         Ok(())
     }
 }
 
-/// Puts the virtio-net header where it belongs, and hands the packet on.
-fn hand_on<'p>(
-    tun: &Tun,
-    packet: &mut Gathered<'_, 'p>,
-    done: &Done,
-    write: &mut impl FnMut(Write<'_, 'p>),
-) {
-    let mut header = [0; HeaderLen::V1.bytes()];
-    let header = &mut header[..tun.header.bytes()];
-    let encoded = header_of(done).encode(header, tun.header);
-    debug_assert!(encoded.is_ok(), "there is room for either form");
-    let (headroom, body) = packet.bytes.split_at_mut(packet.headroom);
-    let bytes = header.len() + body.len() + packet.more;
-    let place = headroom
-        .len()
-        .checked_sub(header.len())
-        .map(|at| (at, &mut headroom[at..]));
-    let (header, first): (_, &[u8]) = match place {
-        Some((at, place)) => {
-            place.copy_from_slice(header);
-            (None, &packet.bytes[at..])
-        }
-        None => (Some(&*header), body),
-    };
-    write(Write {
-        slices: usize::from(header.is_some()) + 1 + packet.count,
-        header,
-        first,
-        pieces: packet.pieces,
-        next: packet.first,
-        bytes,
-    });
-}
-
-impl<'x, 'p> Gathered<'x, 'p> {
-    fn new(
-        tun: &Tun,
-        bytes: &'p mut [u8],
-        headroom: usize,
-        pieces: &'x [Cell<Piece<'p>>],
-        own: u32,
-    ) -> Self {
-        Self {
+/// [`TunOffload::gather_batch`].
+pub(super) fn run<'b, B: AsRef<[u8]> + AsMut<[u8]>>(
+    offload: &TunOffload,
+    memory: &'b mut Pieces,
+    packets: &'b mut [B],
+    headroom: usize,
+) -> Writes<'b, B> {
+    let count = packets.len();
+    let Pieces { pieces, writes } = memory;
+    pieces.clear();
+    pieces.resize(count, Piece::default());
+    writes.clear();
+    writes.reserve(count);
+    let cells = Cell::from_mut(&mut pieces[..]).as_slice_of_cells();
+    let batch = packets.iter_mut().enumerate().map(|(own, packet)| {
+        let bytes = packet.as_mut();
+        Gathered {
             headroom: headroom.min(bytes.len()),
             bytes,
-            pieces,
+            pieces: cells,
             own,
             first: 0,
             last: 0,
             count: 0,
             more: 0,
-            checksum: tun.checksum(),
+            checksum: offload.checksum(),
         }
+    });
+    let stats = match count {
+        0 | 1 => alone(offload, batch, writes),
+        ..=SMALL => merge::<SMALL, SMALL_SETS>(offload, batch, writes),
+        _ => merge::<LARGE, LARGE_SETS>(offload, batch, writes),
+    };
+    Writes {
+        packets,
+        pieces,
+        plans: writes.iter(),
+        stats,
     }
 }
 
-/// [`Tun::gather_batch`] without merging.
-pub(super) fn run_alone<'p>(
-    tun: &Tun,
-    packets: impl Iterator<Item = &'p mut [u8]>,
-    headroom: usize,
-    mut write: impl FnMut(Write<'_, 'p>),
+/// Plans a batch of at most one packet.
+fn alone<'x, 'p: 'x>(
+    offload: &TunOffload,
+    batch: impl Iterator<Item = Gathered<'x, 'p>>,
+    writes: &mut Vec<Plan>,
 ) -> Stats {
     let mut stats = Stats::default();
-    for bytes in packets {
-        let mut packet = Gathered::new(tun, bytes, headroom, &[], 0);
-        hand_on(tun, &mut packet, &ALONE, &mut write);
+    for packet in batch {
+        writes.push(packet.plan(offload, &ALONE));
         stats.alone();
     }
     stats
 }
 
-/// [`Tun::gather_batch`], with `FLOWS` flows at once and at least one piece.
-pub(super) fn run<'p, const FLOWS: usize, const SETS: usize>(
-    tun: &Tun,
-    pieces: &mut [Piece<'p>],
-    packets: impl Iterator<Item = &'p mut [u8]>,
-    headroom: usize,
-    mut write: impl FnMut(Write<'_, 'p>),
+/// Plans a batch, with `FLOWS` flows at once.
+fn merge<'x, 'p: 'x, const FLOWS: usize, const SETS: usize>(
+    offload: &TunOffload,
+    batch: impl Iterator<Item = Gathered<'x, 'p>>,
+    writes: &mut Vec<Plan>,
 ) -> Stats {
-    let pieces = Cell::from_mut(pieces).as_slice_of_cells();
-    let mut memory = Memory::<Gathered<'_, 'p>, FLOWS, SETS>::new();
-    let mut made = memory.coalescer(tun, FLOWS);
+    let mut memory = Memory::<Gathered<'x, 'p>, FLOWS, SETS>::new();
+    let mut made = memory.coalescer(offload, FLOWS);
     // Left where it is: it is too large to be moved for nothing.
     let Ok(coalescer) = &mut made else {
         debug_assert!(false, "the memory is of the right size");
         return Stats::default();
     };
-    let mut sink = |mut packet: Gathered<'_, 'p>, done: &Done| {
-        hand_on(tun, &mut packet, done, &mut write);
+    let mut sink = |packet: Gathered<'_, '_>, done: &Done| {
+        writes.push(packet.plan(offload, done));
     };
-    let mut own = 0;
-    for bytes in packets {
-        let packet = Gathered::new(tun, bytes, headroom, pieces, own);
-        coalescer.push(0, packet, &mut sink);
-        own += 1;
-        if own as usize == pieces.len() {
-            coalescer.flush(&mut sink);
-            own = 0;
-        }
-    }
+    coalescer.push_burst(0, batch, &mut sink);
     coalescer.flush(&mut sink);
     *coalescer.stats()
 }

@@ -1,17 +1,17 @@
 //! One read, cut into wire packets.
 
-use super::options::Tun;
+use super::offload::TunOffload;
 use crate::checksum::{copy_and_sum, sum};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::offload::ChecksumState;
 use crate::segment::{Fill, Segmenter, finish_partial};
-use crate::virtio_net::{VnetError, VnetHeader, validate};
+use crate::virtio_net::{Accept, VnetError, VnetHeader, validate};
 use core::fmt;
 
-/// The wire packets of one read, in order. Made by [`Tun::packets`].
+/// The wire packets of one read, in order. Made by [`TunOffload::packets`].
 ///
-/// Every packet has finished checksums. Packets are fetched with whichever call suits, also in
-/// turns; what is not fetched stays, and [`remaining`](Self::remaining) says how much that is.
+/// Every packet has finished checksums. The calls below may be mixed. Packets that were not fetched
+/// stay, and [`remaining`](Self::remaining) counts them.
 #[derive(Debug)]
 pub struct Packets<'r> {
     /// Without the virtio-net header and without padding.
@@ -54,14 +54,17 @@ impl fmt::Display for TooShort {
     }
 }
 
-impl core::error::Error for TooShort {}
+crate::error::error!(TooShort, InvalidInput);
 
 impl<'r> Packets<'r> {
-    pub(super) fn new(tun: &Tun, read: &'r mut [u8]) -> Result<Self, VnetError> {
-        let header = VnetHeader::decode(read, tun.header)?;
-        let packet = &mut read[tun.header.bytes()..];
+    pub(super) fn new(offload: &TunOffload, read: &'r mut [u8]) -> Result<Self, VnetError> {
+        let header = match offload.header {
+            Some(form) => VnetHeader::decode(read, form)?,
+            None => VnetHeader::default(),
+        };
+        let packet = &mut read[offload.header_bytes()..];
         let bytes = u32::try_from(packet.len()).map_err(|_| VnetError::PacketTooLong)?;
-        let received = validate(&header, tun.link, tun.accept, packet, bytes)?;
+        let received = validate(&header, offload.link, Accept::ALL, packet, bytes)?;
         let packet = &mut packet[..received.packet_bytes as usize];
         let mut headers = [0; HEADER_BYTES_MAX];
         let (cut, count) = match (received.gso, received.layout, received.checksum) {
@@ -199,6 +202,55 @@ impl<'r> Packets<'r> {
         }
         Ok(count)
     }
+
+    /// Writes packets into `out`, one behind the other, each with `headroom` bytes before it and
+    /// `tailroom` bytes after it, which stay as they are. All packets of a read have the same
+    /// length but the last, which may be shorter: so do the pieces of
+    /// `out[..run.bytes].chunks_mut(run.stride)`. Encrypted in place, the run is one `sendmsg` with
+    /// `UDP_SEGMENT`.
+    ///
+    /// Packets that do not fit come with the next call. Linux takes 64 segments and 65 507 bytes in
+    /// one call, so `out` has to end after as many: [`next_bytes`](Self::next_bytes) says the
+    /// length of a packet. `None` if there are no packets.
+    ///
+    /// # Errors
+    /// [`TooShort`] if the first packet does not fit; then it is still the next one.
+    pub fn fill_run(
+        &mut self,
+        out: &mut [u8],
+        headroom: usize,
+        tailroom: usize,
+    ) -> Result<Option<PacketRun>, TooShort> {
+        let Some(needs) = self.next_bytes() else {
+            return Ok(None);
+        };
+        let around = headroom.saturating_add(tailroom);
+        let stride = around.saturating_add(needs);
+        let mut bytes = 0_usize;
+        while let Some(next) = self.next_bytes() {
+            let Some(place) = out.get_mut(bytes..bytes.saturating_add(around.saturating_add(next)))
+            else {
+                break;
+            };
+            self.next_into(&mut place[headroom..headroom + next])?;
+            bytes += place.len();
+        }
+        if bytes == 0 {
+            let has = out.len().saturating_sub(around);
+            return Err(TooShort { has, needs });
+        }
+        Ok(Some(PacketRun { stride, bytes }))
+    }
+}
+
+/// Packets of one read in one run of bytes, as `UDP_SEGMENT` takes it. Made by
+/// [`Packets::fill_run`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketRun {
+    /// Bytes from one packet's headroom to the next one's: headroom, packet and tailroom.
+    pub stride: usize,
+    /// Bytes of the run. Less than a multiple of `stride` if the last packet is shorter.
+    pub bytes: usize,
 }
 
 /// Where UDP has its checksum.

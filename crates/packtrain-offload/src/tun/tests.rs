@@ -2,10 +2,16 @@
 //! without the code under test; every write has to pass `virtio_net::validate`.
 
 use super::*;
-use crate::coalesce::{FlushReason, NotTaken};
+use crate::coalesce::{FlushReason, NotTaken, Stats};
+use crate::layout::Layout;
+use crate::offload::LinkType;
 use crate::test_packets::{ACK, CWR, Field, PSH, Spec};
-use crate::virtio_net::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, VnetHeader, validate};
+use crate::virtio_net::{
+    Accept, FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, VnetHeader, validate,
+};
+use core::convert::Infallible;
 use proptest::prelude::*;
+use std::slice;
 use std::vec;
 use std::vec::Vec;
 
@@ -26,36 +32,46 @@ fn train(first: &Spec, sizes: &[usize]) -> Vec<Vec<u8>> {
     packets
 }
 
-fn copied(tun: &Tun, buffers: usize, batch: &[Vec<u8>]) -> (Vec<Vec<u8>>, Written) {
+fn copied(tun: &TunOffload, buffers: usize, batch: &[Vec<u8>]) -> (Vec<Vec<u8>>, Written) {
     let mut buffers = vec![vec![STALE; WRITE_BYTES_MAX]; buffers];
     let mut writes = Vec::new();
-    let packets = batch.iter().map(|packet| &packet[..]);
-    let written = tun.write_batch(&mut buffers, packets, |bytes| writes.push(bytes.to_vec()));
+    let Ok(written) = tun.write_batch(&mut buffers, batch, |bytes| {
+        writes.push(bytes.to_vec());
+        Ok::<_, Infallible>(())
+    });
     (writes, written)
 }
 
-fn gathered(tun: &Tun, pieces: usize, headroom: usize, batch: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut memory: Vec<Vec<u8>> = batch
-        .iter()
+/// Packets behind headroom, in buffers that are owned.
+fn behind(headroom: usize, batch: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let packets = batch.iter();
+    packets
         .map(|packet| [&vec![STALE; headroom][..], packet].concat())
-        .collect();
-    let mut pieces = vec![Piece::EMPTY; pieces];
-    let mut writes = Vec::new();
-    let packets = memory.iter_mut().map(|packet| &mut packet[..]);
-    let stats = tun.gather_batch(&mut pieces, packets, headroom, |write| {
+        .collect()
+}
+
+fn gathered(tun: &TunOffload, headroom: usize, batch: &[Vec<u8>]) -> (Vec<Vec<u8>>, Stats) {
+    let mut memory = behind(headroom, batch);
+    let mut pieces = Pieces::new();
+    let writes = tun.gather_batch(&mut pieces, &mut memory, headroom);
+    let stats = *writes.stats();
+    assert_eq!(stats.packets, batch.len() as u64);
+    assert_eq!(stats.emitted, writes.len() as u64);
+    let writes = writes.map(|write| {
         let slices: Vec<_> = write.slices().collect();
         assert_eq!(slices.len(), write.slices().len());
         let bytes = slices.concat();
         assert_eq!(bytes.len(), write.bytes());
-        writes.push(bytes);
+        let mut copy = vec![STALE; bytes.len() + 1];
+        assert_eq!(write.copy_to(&mut copy), Ok(bytes.len()));
+        assert_eq!(copy, [&bytes[..], &[STALE]].concat());
+        bytes
     });
-    assert_eq!(stats.packets, batch.len() as u64);
-    assert_eq!(stats.emitted, writes.len() as u64);
-    writes
+    (writes.collect(), stats)
 }
 
 /// The packets of a read, fetched in three ways that have to agree.
-fn wire(tun: &Tun, read: &[u8]) -> Vec<Vec<u8>> {
+fn wire(tun: &TunOffload, read: &[u8]) -> Vec<Vec<u8>> {
     let mut in_place = Vec::new();
     let mut memory = read.to_vec();
     let mut packets = tun.packets(&mut memory).expect("a good header");
@@ -93,22 +109,23 @@ fn wire(tun: &Tun, read: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Checks a write as a peer would, and gives its header.
-fn accepted(tun: &Tun, write: &[u8]) -> VnetHeader {
-    let header = VnetHeader::decode(write, tun.header).expect("a header");
-    let packet = &write[tun.header.bytes()..];
+fn accepted(tun: &TunOffload, write: &[u8]) -> VnetHeader {
+    let form = tun.header.expect("one with a header");
+    let header = VnetHeader::decode(write, form).expect("a header");
+    let packet = &write[form.bytes()..];
     let got = validate(&header, tun.link, Accept::ALL, packet, packet.len() as u32);
     got.unwrap_or_else(|error| panic!("{error}: {header:?}"));
     header
 }
 
 /// Writes in both forms, checked, and cut again: every packet is there as it was.
-fn round_trip(tun: &Tun, batch: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn round_trip(tun: &TunOffload, batch: &[Vec<u8>]) -> Vec<Vec<u8>> {
     // As many flows at once as the other form has.
     let (writes, written) = copied(tun, LARGE + 1, batch);
     assert_eq!(written.too_long, 0);
     assert_eq!(written.stats.emitted, writes.len() as u64);
     for headroom in [0, 9, 10, 12, 40] {
-        let gathered = gathered(tun, 64, headroom, batch);
+        let (gathered, _) = gathered(tun, headroom, batch);
         assert!(gathered == writes, "headroom {headroom}");
     }
     let mut back = Vec::new();
@@ -133,10 +150,10 @@ fn a_train_becomes_one_write_and_a_train_again() {
     });
     for spec in links {
         for header in FORMS {
-            let tun = Tun {
+            let tun = TunOffload {
                 link: spec.link,
-                header,
-                ..Tun::new(Accept::ALL)
+                header: Some(header),
+                ..TunOffload::tun()
             };
             let batch = train(&spec, &[100, 100, 100, 100, 37]);
             let writes = round_trip(&tun, &batch);
@@ -166,7 +183,7 @@ fn odd_sizes_short_tails_and_options_come_back() {
         &[20_000, 20_000, 20_000, 20_000],
     ] {
         for spec in [&options, &Spec::tcp6(0), &Spec::udp4(0), &Spec::udp6(0)] {
-            round_trip(&Tun::new(Accept::ALL), &train(spec, sizes));
+            round_trip(&TunOffload::tun(), &train(spec, sizes));
         }
     }
 }
@@ -175,9 +192,9 @@ fn odd_sizes_short_tails_and_options_come_back() {
 #[test]
 fn bug_header_bytes_of_an_earlier_use_stay() {
     for form in FORMS {
-        let tun = Tun {
-            header: form,
-            ..Tun::new(Accept::ALL)
+        let tun = TunOffload {
+            header: Some(form),
+            ..TunOffload::tun()
         };
         let mut batch = train(&Spec::tcp4(0), &[200; 5]);
         batch[2][100] ^= 0xff;
@@ -199,7 +216,7 @@ fn bug_header_bytes_of_an_earlier_use_stay() {
 /// WireGuard/wireguard-go#151.
 #[test]
 fn bug_splitter_miscounts_when_the_output_array_is_full() {
-    let tun = Tun::new(Accept::ALL);
+    let tun = TunOffload::tun();
     let batch = train(&Spec::tcp4(0), &[300; 7]);
     let (writes, _) = copied(&tun, 2, &batch);
     for count in [0, 1, 3, 6, 7, 8, 20] {
@@ -234,7 +251,7 @@ fn bug_splitter_miscounts_when_the_output_array_is_full() {
 
 #[test]
 fn a_buffer_that_is_too_short_loses_nothing() {
-    let tun = Tun::new(Accept::ALL);
+    let tun = TunOffload::tun();
     let batch = train(&Spec::udp4(0), &[300, 300, 10]);
     let (mut writes, _) = copied(&tun, 2, &batch);
     let mut packets = tun.packets(&mut writes[0]).expect("a good header");
@@ -269,7 +286,7 @@ fn an_unfinished_packet_that_is_not_cut_is_finished() {
         Spec::udp4(78),
         Spec::udp6(0),
     ] {
-        let tun = Tun::new(Accept::ALL);
+        let tun = TunOffload::tun();
         let packet = spec.build(Field::Preload);
         let header = VnetHeader {
             flags: FLAG_NEEDS_CSUM,
@@ -278,7 +295,7 @@ fn an_unfinished_packet_that_is_not_cut_is_finished() {
             ..VnetHeader::default()
         };
         let mut read = vec![0; 10];
-        header.encode(&mut read, tun.header).expect("room");
+        header.encode(&mut read, HeaderLen::Legacy).expect("room");
         read.extend_from_slice(&packet);
         // Padding belongs to nothing.
         read.extend_from_slice(&[9; 3]);
@@ -291,7 +308,7 @@ fn a_header_that_lies_is_an_error_with_a_name() {
     let mut read = vec![0; 50];
     read[10] = 0x45;
     read[1] = 3;
-    let tun = Tun::new(Accept::ALL);
+    let tun = TunOffload::tun();
     assert_eq!(tun.packets(&mut read).err(), Some(VnetError::GsoUfo));
     assert_eq!(
         tun.packets(&mut read[..9]).err(),
@@ -303,9 +320,9 @@ fn a_header_that_lies_is_an_error_with_a_name() {
     );
 }
 
-/// What a kernel sends, and so what a read may be, has nothing to do with what is merged for it.
+/// Where the kernel refuses a write it is written packet by packet.
 #[test]
-fn a_write_that_is_refused_is_cut_again_whatever_reads_may_be() {
+fn a_write_that_is_refused_is_cut_again() {
     let mut spec = Spec::tcp4(0);
     spec.flags |= CWR;
     let mut congested = train(&spec, &[60; 3]);
@@ -317,17 +334,9 @@ fn a_write_that_is_refused_is_cut_again_whatever_reads_may_be() {
         *packet = spec.build(Field::Final);
     }
     for batch in [train(&Spec::udp4(0), &[60; 3]), congested] {
-        for accept in [Accept::NONE, Accept::CSUM | Accept::TSO4, Accept::ALL] {
-            let tun = Tun::new(accept);
-            let (mut writes, _written) = copied(&tun, 3, &batch);
-            assert_eq!(writes.len(), 1, "{accept:?}");
-            let mut packets = tun.cut_write(&mut writes[0]).expect("our own write");
-            let mut again = Vec::new();
-            while let Some(packet) = packets.next_packet() {
-                again.push(packet.to_vec());
-            }
-            assert_eq!(again, batch, "{accept:?}");
-        }
+        let (writes, _written) = copied(&TunOffload::tun(), 3, &batch);
+        assert_eq!(writes.len(), 1);
+        assert_eq!(wire(&TunOffload::tun(), &writes[0]), batch);
     }
 }
 
@@ -339,10 +348,10 @@ fn protocols_are_switched_one_by_one() {
     ]
     .concat();
     let types = |tcp, udp| {
-        let tun = Tun {
+        let tun = TunOffload {
             merge_tcp: tcp,
             merge_udp: udp,
-            ..Tun::new(Accept::ALL)
+            ..TunOffload::tun()
         };
         let writes = round_trip(&tun, &batch);
         writes
@@ -374,9 +383,9 @@ fn one_identification_for_all_is_merged_on_request_only() {
         };
         *packet = same.build(Field::Final);
     }
-    let tun = Tun::new(Accept::ALL);
+    let tun = TunOffload::tun();
     assert_eq!(round_trip(&tun, &batch).len(), 3);
-    let tun = Tun {
+    let tun = TunOffload {
         merge_fixed_id: true,
         ..tun
     };
@@ -406,8 +415,8 @@ fn few_buffers_merge_less_and_lose_nothing() {
             batch.push(packet);
         }
     }
-    let tun = Tun::new(Accept::ALL);
-    for (buffers, expected) in [(7, 6), (9, 6), (70, 6), (2, 24), (1, 24)] {
+    let tun = TunOffload::tun();
+    for (buffers, expected) in [(7, 6), (9, 6), (10, 6), (70, 6), (2, 24), (1, 24)] {
         let (writes, written) = copied(&tun, buffers, &batch);
         assert_eq!(writes.len(), expected, "{buffers}");
         assert_eq!(written.stats.packets, 24);
@@ -419,30 +428,329 @@ fn few_buffers_merge_less_and_lose_nothing() {
     }
     let (writes, written) = copied(&tun, 0, &batch);
     assert_eq!((writes.len(), written.too_long), (0, 24));
-    for pieces in [0, 1, 5, 24] {
-        let writes = gathered(&tun, pieces, 10, &batch);
-        assert!(
-            writes.len() >= 6 && writes.len() <= 24,
-            "{pieces}: {}",
-            writes.len()
-        );
-        let mut back: Vec<_> = writes.iter().flat_map(|write| wire(&tun, write)).collect();
-        back.sort();
-        let mut sorted = batch.clone();
-        sorted.sort();
-        assert_eq!(back, sorted, "{pieces}");
+}
+
+/// One flow needs one buffer.
+#[test]
+fn one_buffer_merges_one_flow() {
+    let tun = TunOffload::tun();
+    let batch = train(&Spec::tcp4(0), &[100; 5]);
+    let (writes, written) = copied(&tun, 1, &batch);
+    assert_eq!((writes.len(), written.stats.merged), (1, 5));
+    assert_eq!(wire(&tun, &writes[0]), batch);
+    // Packets of other flows, with and without a payload, in between: written in the order of each
+    // flow, with nothing lost.
+    let others = train(&Spec::udp4(0), &[40, 40, 40, 0]);
+    let ack = Spec::tcp6(0).build(Field::Final);
+    let mut mixed = batch[..3].to_vec();
+    mixed.extend([ack.clone(), others[0].clone(), others[1].clone()]);
+    mixed.extend_from_slice(&batch[3..]);
+    mixed.extend([
+        ack.clone(),
+        ack.clone(),
+        others[2].clone(),
+        others[3].clone(),
+    ]);
+    for verified in [false, true] {
+        let tun = TunOffload { verified, ..tun };
+        let (writes, written) = copied(&tun, 1, &mixed);
+        assert_eq!(written.stats.packets, mixed.len() as u64);
+        let back: Vec<_> = writes.iter().flat_map(|write| wire(&tun, write)).collect();
+        assert_eq!(back.len(), mixed.len());
+        for flow in [&batch, &others] {
+            let of_flow = back.iter().filter(|packet| flow.contains(packet));
+            assert!(of_flow.eq(flow.iter()), "verified: {verified}");
+        }
+        assert_eq!(back.iter().filter(|packet| **packet == ack).count(), 3);
+        assert!(writes.len() < mixed.len());
+    }
+}
+
+/// An iterator may say anything about its length.
+#[test]
+fn what_an_iterator_says_of_its_length_changes_nothing() {
+    struct Lies<'p>(slice::Iter<'p, Vec<u8>>, (usize, Option<usize>));
+    impl<'p> Iterator for Lies<'p> {
+        type Item = &'p Vec<u8>;
+
+        fn next(&mut self) -> Option<&'p Vec<u8>> {
+            self.0.next()
+        }
+
+        fn size_hint(&self) -> (usize, Option<usize>) {
+            self.1
+        }
+    }
+    let tun = TunOffload::tun();
+    // As many flows as a large batch has, one packet of each after the other.
+    let mut batch = Vec::new();
+    for index in 0..3_u32 {
+        for flow in 0..20_u8 {
+            let mut spec = Spec::udp4(0);
+            spec.payload = vec![flow; 40];
+            spec.id += index as u16;
+            let mut packet = spec.build(Field::Final);
+            packet[21] = packet[21].wrapping_add(flow);
+            let sum = u16::from_be_bytes([packet[26], packet[27]]);
+            let sum = crate::checksum::update_u16(sum, 0, u16::from(flow));
+            packet[26..28].copy_from_slice(&sum.to_be_bytes());
+            batch.push(packet);
+        }
+    }
+    let (expected, stats) = copied(&tun, 33, &batch);
+    assert_eq!(expected.len(), 20);
+    for hint in [
+        (0, None),
+        (0, Some(0)),
+        (1, Some(1)),
+        (8, Some(8)),
+        (60, Some(60)),
+    ] {
+        let mut buffers = vec![vec![STALE; WRITE_BYTES_MAX]; 33];
+        let mut writes = Vec::new();
+        let packets = Lies(batch.iter(), hint);
+        let Ok(written) = tun.write_batch(&mut buffers, packets, |bytes| {
+            writes.push(bytes.to_vec());
+            Ok::<_, Infallible>(())
+        });
+        assert_eq!(written, stats, "{hint:?}");
+        assert!(writes == expected, "{hint:?}");
     }
 }
 
 #[test]
+fn the_first_error_of_a_write_ends_the_batch() {
+    let tun = TunOffload::tun();
+    let batch = [
+        train(&Spec::tcp4(0), &[100; 3]),
+        vec![Spec::tcp6(0).build(Field::Final); 2],
+        train(&Spec::udp4(0), &[100; 3]),
+    ]
+    .concat();
+    for buffers in [1, 4, 20] {
+        let (all, _) = copied(&tun, buffers, &batch);
+        for fails in 0..all.len() {
+            let mut buffers = vec![vec![STALE; WRITE_BYTES_MAX]; buffers];
+            let mut writes = Vec::new();
+            let result = tun.write_batch(&mut buffers, &batch, |bytes| {
+                writes.push(bytes.to_vec());
+                if writes.len() > fails {
+                    Err(fails)
+                } else {
+                    Ok(bytes.len())
+                }
+            });
+            assert_eq!(result.err(), Some(fails));
+            assert!(writes == all[..=fails], "nothing is written after an error");
+        }
+    }
+    // A batch of one packet takes another way.
+    let result = tun.write_batch(&mut [[0; 2000]], &batch[..1], |_| Err::<(), _>("no"));
+    assert_eq!(result.err(), Some("no"));
+}
+
+#[test]
+fn a_gathered_batch_can_be_awaited_by_a_task_of_any_thread() {
+    fn is_send<T: Send>(value: T) -> T {
+        value
+    }
+    let tun = TunOffload::tun();
+    let batch = [
+        train(&Spec::tcp4(0), &[100; 5]),
+        train(&Spec::udp6(0), &[50; 3]),
+    ]
+    .concat();
+    let (expected, _) = copied(&tun, 4, &batch);
+    let mut memory = behind(10, &batch);
+    let mut pieces = Pieces::with_capacity(8);
+    let mut writes = is_send(tun.gather_batch(&mut pieces, &mut memory, 10));
+    // The first write is still there when the second was fetched.
+    let (first, second) = (writes.next().expect("TCP"), writes.next().expect("UDP"));
+    assert!(writes.next().is_none() && writes.len() == 0);
+    for (write, expected) in [(first, &expected[0]), (second, &expected[1])] {
+        assert!(is_send(write).slices().flatten().eq(expected));
+        let needs = expected.len();
+        let has = needs - 1;
+        let result = write.copy_to(&mut vec![0; has]);
+        assert_eq!(result, Err(TooShort { has, needs }));
+    }
+    // The packets of a read, in buffers of the caller.
+    let mut read = expected[0].clone();
+    let mut packets = is_send(tun.packets(&mut read).expect("a good header"));
+    assert!(packets.skip_packet());
+    // The same memory for the next batch, of other lifetimes and another type.
+    let mut other: Vec<_> = batch
+        .iter()
+        .map(|packet| packet.clone().into_boxed_slice())
+        .collect();
+    assert_eq!(tun.gather_batch(&mut pieces, &mut other, 0).len(), 2);
+    let mut slices: Vec<_> = memory.iter_mut().map(|packet| &mut packet[..]).collect();
+    assert_eq!(tun.gather_batch(&mut pieces, &mut slices[..1], 10).len(), 1);
+    let mut none: [[u8; 0]; 0] = [];
+    assert_eq!(tun.gather_batch(&mut pieces, &mut none, 0).len(), 0);
+}
+
+#[cfg(feature = "std")]
+#[test]
+fn one_list_of_io_slices_serves_a_batch() {
+    use std::io::{IoSlice, Write as _};
+    let tun = TunOffload::tun();
+    let batch = [
+        train(&Spec::tcp4(0), &[100; 5]),
+        train(&Spec::udp6(0), &[50; 3]),
+    ]
+    .concat();
+    let (expected, _) = copied(&tun, 4, &batch);
+    let mut memory = behind(12, &batch);
+    let (mut pieces, mut file) = (Pieces::new(), Vec::new());
+    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+    for write in tun.gather_batch(&mut pieces, &mut memory, 12) {
+        slices.clear();
+        slices.extend(write.io_slices());
+        let written = file.write_vectored(&slices).expect("memory");
+        assert_eq!(written, write.bytes());
+    }
+    assert_eq!(file, expected.concat());
+}
+
+#[test]
+fn a_run_has_one_stride() {
+    let tun = TunOffload::tun();
+    for (sizes, per_run) in [
+        (&[300, 300, 300, 300, 120][..], 99),
+        (&[300; 5], 99),
+        (&[300, 300, 300, 300, 120], 2),
+        (&[300; 4], 2),
+        (&[77], 1),
+    ] {
+        let batch = train(&Spec::udp4(0), sizes);
+        let (mut writes, _) = copied(&tun, 2, &batch);
+        let mut packets = tun.packets(&mut writes[0]).expect("a good header");
+        let stride = 32 + batch[0].len() + 16;
+        let mut out = vec![STALE; (stride * per_run).min(3000)];
+        let mut got = Vec::new();
+        let mut runs = 0;
+        while let Some(run) = packets.fill_run(&mut out, 32, 16).expect("room") {
+            let is_last = run.bytes == run.stride;
+            assert!(run.stride == stride || is_last, "{run:?}");
+            let (used, rest) = out.split_at(run.bytes);
+            for piece in used.chunks(run.stride) {
+                let (packet, tail) = piece[32..].split_at(piece.len() - 48);
+                assert!(piece[..32].iter().chain(tail).all(|&byte| byte == STALE));
+                got.push(packet.to_vec());
+            }
+            assert!(runs > 0 || rest.iter().all(|&byte| byte == STALE));
+            out.fill(STALE);
+            runs += 1;
+        }
+        assert_eq!(got, batch);
+        assert_eq!(runs, batch.len().div_ceil(per_run));
+        assert_eq!(packets.fill_run(&mut [], 0, 0), Ok(None));
+    }
+    let batch = train(&Spec::udp4(0), &[100; 2]);
+    let (mut writes, _) = copied(&tun, 2, &batch);
+    let mut packets = tun.packets(&mut writes[0]).expect("a good header");
+    let error = TooShort {
+        has: 127,
+        needs: 128,
+    };
+    assert_eq!(packets.fill_run(&mut [0; 137], 8, 2), Err(error));
+    let far = packets.fill_run(&mut [0; 137], usize::MAX, 2);
+    assert_eq!(far, Err(TooShort { has: 0, needs: 128 }));
+    assert_eq!(packets.remaining(), 2, "nothing is lost");
+}
+
+/// What a device without a virtio-net header is given: packets that a receiver verifies.
+#[test]
+fn without_a_header_tcp_is_merged_with_complete_checksums() {
+    let tun = TunOffload::headerless();
+    for (spec, merges) in [
+        (Spec::tcp4(0), true),
+        (Spec::tcp6(0), true),
+        (Spec::udp4(0), false),
+        (Spec::udp6(0), false),
+    ] {
+        let batch = train(&spec, &[100, 100, 101, 100, 37]);
+        let batch = [&batch[..2], &train(&spec, &[500])].concat();
+        for verified in [false, true] {
+            let tun = TunOffload { verified, ..tun };
+            let (writes, _) = copied(&tun, 3, &batch[..2]);
+            for headroom in [0, 12] {
+                assert!(gathered(&tun, headroom, &batch[..2]).0 == writes);
+            }
+            if !merges {
+                assert_eq!(writes, batch[..2]);
+                continue;
+            }
+            assert_eq!(writes.len(), 1, "{spec:?}");
+            let mut whole = spec.clone();
+            whole.payload = [[0; 100], [1; 100]].concat();
+            assert_eq!(writes[0], whole.build(Field::Final), "as if sent at once");
+        }
+    }
+    // Odd payloads: the parts of the sum are swapped.
+    let spec = Spec::tcp6(0);
+    let (writes, _) = copied(&tun, 2, &train(&spec, &[101, 101, 101, 9]));
+    let mut whole = spec;
+    whole.payload = [&[0; 101][..], &[1; 101], &[2; 101], &[3; 9]].concat();
+    assert_eq!(writes, [whole.build(Field::Final)]);
+    // A packet with a wrong checksum stays as it is.
+    let mut wrong = train(&Spec::tcp4(0), &[100; 2]);
+    wrong[1][90] ^= 1;
+    assert_eq!(copied(&tun, 2, &wrong).0, wrong);
+}
+
+#[test]
+fn without_a_header_a_read_is_one_packet() {
+    let tun = TunOffload::headerless();
+    let packet = Spec::tcp4(300).build(Field::Final);
+    assert_eq!(wire(&tun, &packet), [packet]);
+    let error = |read: &mut [u8]| tun.packets(read).err();
+    assert_eq!(error(&mut []), Some(VnetError::PacketTooShort));
+    assert_eq!(error(&mut [0; 40]), Some(VnetError::RawIpVersion));
+}
+
+/// Some systems number nothing. Where nothing segments a packet again that is no reason not to
+/// merge.
+#[test]
+fn without_a_header_identifications_need_not_count() {
+    let spec = Spec::tcp4(0);
+    let mut batch = train(&spec, &[60; 3]);
+    for (index, packet) in batch.iter_mut().enumerate() {
+        let mut same = spec.clone();
+        same.id = 0;
+        same.sequence += 60 * index as u32;
+        same.payload = vec![3; 60];
+        *packet = same.build(Field::Final);
+    }
+    let (writes, _) = copied(&TunOffload::headerless(), 3, &batch);
+    assert_eq!(writes.len(), 1);
+    let bytes = writes[0].len() as u32;
+    let layout = Layout::parse(LinkType::RawIp, &writes[0], bytes).expect("TCP");
+    assert!(crate::verify::verify_transport(&writes[0], &layout).is_valid());
+}
+
+#[test]
+fn a_configuration_is_a_preset_and_what_differs() {
+    assert_eq!(TunOffload::default(), TunOffload::tun());
+    let tap = TunOffload {
+        link: LinkType::Ethernet,
+        ..TunOffload::default()
+    };
+    assert_eq!(tap, TunOffload::tap());
+}
+
+#[test]
 fn short_buffers_bound_a_write_and_refuse_what_does_not_fit() {
-    let tun = Tun::new(Accept::ALL);
+    let tun = TunOffload::tun();
     let mut batch = train(&Spec::tcp4(0), &[100; 6]);
     batch.push(vec![0x45; 400]);
     let mut buffers = vec![vec![STALE; 10 + 40 + 300 + 5]; 3];
     let mut writes = Vec::new();
-    let packets = batch.iter().map(|packet| &packet[..]);
-    let written = tun.write_batch(&mut buffers, packets, |bytes| writes.push(bytes.to_vec()));
+    let Ok(written) = tun.write_batch(&mut buffers, &batch, |bytes| {
+        writes.push(bytes.to_vec());
+        Ok::<_, Infallible>(())
+    });
     assert_eq!(written.too_long, 1);
     assert_eq!(written.stats.flushes.get(FlushReason::Full), 1);
     let back: Vec<_> = writes.iter().flat_map(|write| wire(&tun, write)).collect();
@@ -452,7 +760,7 @@ fn short_buffers_bound_a_write_and_refuse_what_does_not_fit() {
 
 #[test]
 fn an_ack_and_a_packet_of_another_kind_are_written_alone() {
-    let tun = Tun::new(Accept::ALL);
+    let tun = TunOffload::tun();
     let ack = Spec::tcp4(0).build(Field::Final);
     let icmp = {
         let mut packet = vec![0; 28];
@@ -469,29 +777,26 @@ fn an_ack_and_a_packet_of_another_kind_are_written_alone() {
 
 #[test]
 fn a_trusted_batch_is_not_summed() {
-    let tun = Tun {
+    let tun = TunOffload {
         verified: true,
-        ..Tun::new(Accept::ALL)
+        ..TunOffload::tun()
     };
     let batch = train(&Spec::tcp4(0), &[500; 4]);
     let (writes, written) = copied(&tun, 2, &batch);
     assert_eq!((writes.len(), written.stats.summed_bytes), (1, 0));
     assert_eq!(wire(&tun, &writes[0]), batch);
-    let (_, written) = copied(&Tun::new(Accept::ALL), 2, &batch);
+    let (_, written) = copied(&TunOffload::tun(), 2, &batch);
     assert_eq!(written.stats.summed_bytes, 2000);
 }
 
 #[test]
 fn a_write_of_many_pieces_stays_within_what_writev_takes() {
-    let tun = Tun::new(Accept::ALL);
+    let tun = TunOffload::tun();
     let batch = train(&Spec::tcp6(0), &[8; 1500]);
     let mut memory = batch.clone();
-    let mut pieces = vec![Piece::EMPTY; 2000];
-    let mut counts = Vec::new();
-    let packets = memory.iter_mut().map(|packet| &mut packet[..]);
-    tun.gather_batch(&mut pieces, packets, 0, |write| {
-        counts.push(write.slices().len());
-    });
+    let mut pieces = Pieces::new();
+    let writes = tun.gather_batch(&mut pieces, &mut memory, 0);
+    let counts: Vec<_> = writes.map(|write| write.slices().len()).collect();
     assert_eq!(counts, [1024, 478]);
 }
 
@@ -505,7 +810,7 @@ proptest! {
         order in prop::collection::vec((0_usize..6, 0_u8..10, 0_usize..4), 0..60),
         form in 0_usize..2,
     ) {
-        let tun = Tun { header: FORMS[form], ..Tun::new(Accept::ALL) };
+        let tun = TunOffload { header: Some(FORMS[form]), ..TunOffload::tun() };
         let mut specs: Vec<_> = flows.iter().map(|&(ipv6, tcp, size)| {
             (Spec { ipv6, tcp, ..Spec::tcp4(0) }, size)
         }).collect();
@@ -528,6 +833,19 @@ proptest! {
             }
         }
         round_trip(&tun, &batch);
+        // With few buffers too, and in the order of each flow: IP version and protocol.
+        let flow = |packet: &[u8]| match packet[0] >> 4 {
+            4 => (4, packet[9]),
+            _ => (6, packet[6]),
+        };
+        for buffers in 1..4 {
+            let (writes, _) = copied(&tun, buffers, &batch);
+            let mut back: Vec<_> = writes.iter().flat_map(|write| wire(&tun, write)).collect();
+            let mut there = batch.clone();
+            back.sort_by_key(|packet| flow(packet));
+            there.sort_by_key(|packet| flow(packet));
+            prop_assert!(back == there, "{} buffers", buffers);
+        }
     }
 
     /// No bytes make a reader panic, and what it yields are packets of the read's length at most.
@@ -544,7 +862,7 @@ proptest! {
             read[10..20].copy_from_slice(&[0x45, 0, 0, 50, 0, 1, 0x40, 0, 64, 6]);
             read[42] = 5 << 4;
         }
-        let tun = Tun::new(Accept::ALL);
+        let tun = TunOffload::tun();
         let most = read.len();
         if let Ok(mut packets) = tun.packets(&mut read) {
             let mut left = packets.remaining();
@@ -568,30 +886,28 @@ proptest! {
                 packet[9] = 17;
             }
         }
-        let tun = Tun::new(Accept::ALL);
+        let tun = TunOffload::tun();
         let (writes, written) = copied(&tun, 3, &batch);
         prop_assert_eq!(written.too_long, 0);
         let bytes: usize = writes.iter().map(|write| write.len() - 10).sum();
         prop_assert!(bytes <= batch.iter().map(Vec::len).sum());
-        prop_assert_eq!(gathered(&tun, 20, 12, &batch), writes);
+        prop_assert_eq!(gathered(&tun, 12, &batch).0, writes);
     }
 }
 
-/// Where there is nothing to merge with nothing is looked at, and what is counted adds up.
+/// Where there is nothing to merge with nothing is read, and the counts add up.
 #[test]
 fn a_packet_alone_is_counted_as_any_other() {
-    let tun = Tun::new(Accept::ALL);
+    let tun = TunOffload::tun();
     let batch = train(&Spec::tcp4(0), &[100]);
-    for buffers in [1, 4] {
-        let mut buffers = vec![vec![0; 2000]; buffers];
-        let packets = batch.iter().map(|packet| &packet[..]);
-        let stats = tun.write_batch(&mut buffers, packets, |_| ()).stats;
+    let all = [
+        copied(&tun, 1, &batch).1.stats,
+        copied(&tun, 4, &batch).1.stats,
+        gathered(&tun, 0, &batch).1,
+    ];
+    for stats in all {
         let accounted = stats.flushes.total() + stats.not_taken.total();
         assert_eq!((stats.packets, stats.emitted, accounted), (1, 1, 1));
+        assert_eq!(stats.summed_bytes, 0);
     }
-    let mut batch = batch;
-    let packets = batch.iter_mut().map(|packet| &mut packet[..]);
-    let stats = tun.gather_batch(&mut [Piece::EMPTY; 8], packets, 0, |_| ());
-    let accounted = stats.flushes.total() + stats.not_taken.total();
-    assert_eq!((stats.packets, stats.emitted, accounted), (1, 1, 1));
 }

@@ -199,4 +199,4 @@ impl fmt::Display for ParseError {
     }
 }
 
-impl core::error::Error for ParseError {}
+crate::error::error!(ParseError, InvalidData);

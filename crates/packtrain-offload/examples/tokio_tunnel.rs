@@ -1,0 +1,181 @@
+//! A tunnel with tokio: a TUN on one side, UDP on the other. Nothing is encrypted. As root, on two
+//! machines or in two network namespaces, with addresses of one network on the two devices:
+//!
+//! ```text
+//! tokio_tunnel tun9 192.0.2.1:5000 192.0.2.2:5000 [SECONDS]
+//! ```
+//!
+//! It ends after so many seconds, 60 if none are given, or on SIGINT, and prints what it did.
+
+use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use std::fs::File;
+use std::future::Future;
+use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Result, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::io::{Interest, unix::AsyncFd};
+use tokio::net::UdpSocket;
+
+/// The longest UDP payload over IPv4.
+const UDP_BYTES_MAX: usize = 65_507;
+
+/// What a tunnel did so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Reads of the device.
+    pub reads: AtomicU64,
+    /// Datagrams sent, a packet each.
+    pub sent: AtomicU64,
+    /// Datagrams received.
+    pub received: AtomicU64,
+    /// Writes to the device.
+    pub writes: AtomicU64,
+    /// Writes that the kernel refused: a packet of the peer is none, or Linux is older than 6.2.
+    pub refused: AtomicU64,
+}
+
+/// The program: see the top of the file.
+#[tokio::main(flavor = "current_thread")]
+pub async fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    match run(&args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: &[String]) -> Result<()> {
+    let [name, local, peer, seconds @ ..] = args else {
+        let usage = "usage: tokio_tunnel DEVICE LOCAL PEER [SECONDS]";
+        return Err(Error::new(ErrorKind::InvalidInput, usage));
+    };
+    let wrong = |error| Error::new(ErrorKind::InvalidInput, error);
+    let seconds = seconds.first().map_or(Ok(60), |text| text.parse());
+    let limit = tokio::time::sleep(Duration::from_secs(seconds.map_err(wrong)?));
+    let device = tun_rs::DeviceBuilder::new().name(name).offload(true);
+    let device = device.build_sync()?;
+    device.set_nonblocking(true)?;
+    let device = File::from(device.as_fd().try_clone_to_owned()?);
+    let socket = UdpSocket::bind(local).await?;
+    let peer = tokio::net::lookup_host(peer).await?.next();
+    let peer = peer.ok_or(ErrorKind::InvalidInput)?;
+    let (counts, ended) = (Counts::default(), async {
+        tokio::select! {
+            () = limit => Ok(()),
+            result = tokio::signal::ctrl_c() => result,
+        }
+    });
+    let result = tunnel(device, TunOffload::tun(), socket, peer, &counts, ended).await;
+    println!("{counts:?}");
+    result
+}
+
+/// Runs a tunnel between `device`, which is non-blocking, and `peer` until `ended`.
+pub async fn tunnel(
+    device: File,
+    tun: TunOffload,
+    socket: UdpSocket,
+    peer: SocketAddr,
+    counts: &Counts,
+    ended: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let device = register(device)?;
+    let offloads = UdpSocketState::new((&socket).into())?;
+    tokio::select! {
+        result = device_to_network(&device, tun, &socket, &offloads, peer, counts) => result,
+        result = network_to_device(&device, tun, &socket, &offloads, counts) => result,
+        result = ended => result,
+    }
+}
+
+#[allow(
+    deprecated,
+    reason = "sound for a File, which stays the same descriptor; what replaces it is unsafe"
+)]
+fn register(device: File) -> Result<AsyncFd<File>> {
+    AsyncFd::new(device)
+}
+
+/// One read is one `sendmsg`, with `UDP_SEGMENT`, as far as the kernel takes it.
+async fn device_to_network(
+    device: &AsyncFd<File>,
+    tun: TunOffload,
+    socket: &UdpSocket,
+    offloads: &UdpSocketState,
+    destination: SocketAddr,
+    counts: &Counts,
+) -> Result<()> {
+    let (mut buffer, mut out) = (vec![0; WRITE_BYTES_MAX], vec![0; UDP_BYTES_MAX]);
+    loop {
+        let read = device.async_io(Interest::READABLE, |mut file| file.read(&mut buffer));
+        let bytes = read.await?;
+        counts.reads.fetch_add(1, Relaxed);
+        let Ok(mut packets) = tun.packets(&mut buffer[..bytes]) else {
+            continue; // A header that lies: dropped, as a device does.
+        };
+        while let Some(size) = packets.next_bytes() {
+            // A cipher asks for headroom and tailroom here.
+            let most = (size * offloads.max_gso_segments()).min(UDP_BYTES_MAX);
+            let Ok(Some(run)) = packets.fill_run(&mut out[..most], 0, 0) else {
+                packets.skip_packet(); // Longer than a datagram.
+                continue;
+            };
+            counts
+                .sent
+                .fetch_add(run.bytes.div_ceil(run.stride) as u64, Relaxed);
+            let transmit = Transmit {
+                destination,
+                ecn: None,
+                contents: &out[..run.bytes],
+                segment_size: Some(run.stride),
+                src_ip: None,
+            };
+            let send = || offloads.send(socket.into(), &transmit);
+            socket.async_io(Interest::WRITABLE, send).await?;
+        }
+    }
+}
+
+/// The datagrams of one `recvmmsg`, with `UDP_GRO`, are one batch.
+async fn network_to_device(
+    device: &AsyncFd<File>,
+    tun: TunOffload,
+    socket: &UdpSocket,
+    offloads: &UdpSocketState,
+    counts: &Counts,
+) -> Result<()> {
+    let (mut buffers, mut pieces) = (vec![vec![0; 1 << 16]; BATCH_SIZE], Pieces::new());
+    loop {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let mut slices: Vec<_> = buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+        let receive = || offloads.recv(socket.into(), &mut slices, &mut metas);
+        let messages = socket.async_io(Interest::READABLE, receive).await?;
+        // Packets are decrypted in place here.
+        let received = buffers.iter_mut().zip(&metas).take(messages);
+        let packets = received.flat_map(|(b, meta)| b[..meta.len].chunks_mut(meta.stride.max(1)));
+        let mut batch: Vec<&mut [u8]> = packets.collect();
+        counts.received.fetch_add(batch.len() as u64, Relaxed);
+        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        for write in tun.gather_batch(&mut pieces, &mut batch, 0) {
+            slices.clear();
+            slices.extend(write.io_slices());
+            let written =
+                device.async_io(Interest::WRITABLE, |mut file| file.write_vectored(&slices));
+            counts.writes.fetch_add(1, Relaxed);
+            match written.await {
+                // The peer sent something else than a packet.
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                    counts.refused.fetch_add(1, Relaxed);
+                }
+                result => drop(result?),
+            }
+        }
+    }
+}

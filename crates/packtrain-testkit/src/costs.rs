@@ -22,11 +22,14 @@ pub struct Costs {
     pub syscall: Duration,
     /// Ending the sleep of another thread, for the thread that does it.
     pub wakeup: Duration,
-    /// From there until the other thread may run.
-    pub latency: Duration,
+    /// From there, or from the interrupt of a device, until the CPU of the other thread knows.
+    pub interrupt: Duration,
+    /// From there until an idle CPU runs the thread: the exit latency of its idle state.
+    pub idle_exit: Duration,
     /// Another task than before runs on a CPU.
     pub switch: Duration,
-    /// How long a task runs while others wait for the CPU.
+    /// How long a task runs while others wait for the CPU. One of another nice value has as many
+    /// slices more or fewer as its weight says.
     pub slice: Duration,
 }
 
@@ -46,9 +49,10 @@ impl Default for Costs {
             // Of a futex or an eventfd, with the interrupt to the other CPU.
             wakeup: ns(1_500),
             // "About a microsecond, and a wake-up takes five or more": see `engine/shared.rs`.
-            latency: ns(5_000),
+            interrupt: ns(1_000),
+            idle_exit: ns(4_000),
             switch: ns(1_200),
-            // The least time that Linux gives a task (`base_slice_ns` with few CPUs).
+            // Linux's `base_slice_ns` with one CPU.
             slice: ns(750_000),
         }
     }
@@ -79,6 +83,11 @@ impl Work {
             }
         }
         self.syscalls += snapshot.syscalls;
+    }
+
+    /// Packets received from devices, or given to them.
+    pub(crate) const fn packets(&self) -> u64 {
+        self.packets
     }
 
     /// What a step costs that did this.

@@ -28,6 +28,7 @@
 //! ```
 
 mod costs;
+mod cpu;
 mod runtime;
 mod trace;
 mod world;
@@ -36,6 +37,7 @@ pub use costs::Costs;
 pub use trace::{CpuTrace, TaskTrace, Trace};
 pub use world::World;
 
+use packtrain::policy::topology::{Cpu, CpuId, Topology};
 use packtrain::runtime::Machine;
 
 /// A machine of so many CPUs, each a core, and 4 GiB of memory.
@@ -46,4 +48,25 @@ pub const fn machine(cpus: usize) -> Machine {
         cores: cpus,
         memory: Some(4 << 30),
     }
+}
+
+/// A machine of so many cores with two CPUs each. CPU `i` and CPU `i + cores` are siblings: Linux
+/// numbers them so on x86.
+#[must_use]
+pub const fn machine_with_siblings(cores: usize) -> Machine {
+    Machine {
+        cpus: 2 * cores,
+        ..machine(cores)
+    }
+}
+
+/// The CPUs of a virtual machine, for the placement policy
+/// ([`place`](packtrain::policy::placement::place)).
+#[must_use]
+pub fn topology(machine: Machine) -> Topology {
+    let cpu = |id: usize| Cpu {
+        id: CpuId(id as u16),
+        core: CpuId((id % machine.cores) as u16),
+    };
+    Topology::new((0..machine.cpus).map(cpu).collect())
 }

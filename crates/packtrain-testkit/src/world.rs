@@ -495,7 +495,11 @@ impl World {
             cost += costs.switch;
         }
         let action = self.step(number);
-        let work = self.work_now();
+        let work = match action {
+            // It found nothing.
+            Action::Spin => self.work,
+            _ => self.work_now(),
+        };
         cost += (work - self.work).cost(&costs);
         self.work = work;
         if self.sibling_is_busy(of) {

@@ -192,7 +192,8 @@ mod tests {
         queue
     }
 
-    /// The time of each task after so many steps, and how often the CPU changed from one to another.
+    /// The time of each task after so many steps, and how often the CPU changed from one to
+    /// another.
     fn run(queue: &mut RunQueue, steps: usize) -> (Vec<Duration>, usize) {
         let (mut times, mut switches) = (vec![Duration::ZERO; 4], 0);
         for _ in 0..steps {

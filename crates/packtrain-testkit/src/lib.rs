@@ -6,6 +6,32 @@
 //! Everything runs on the calling thread. A run of ten virtual seconds takes as long as its steps
 //! do, and two runs with equal seeds are equal to the bit.
 //!
+//! # What a world models
+//!
+//! - CPUs with Linux's scheduler ([`World`] lists the rules), hardware threads of a core
+//!   ([`machine_with_siblings`]), and the exit latency of an idle CPU.
+//! - The cost of each step, from the counters of the sessions and a price list ([`Costs`]):
+//!   packets, bytes, doorbells, system calls, wake-ups; and the time that a notification takes.
+//! - Devices, as far as the `sim:` port does: descriptor rings, rates, late and lost completions
+//!   and interrupts, hung queues, links that go down. It takes the time from the runtime.
+//! - Lost wake-ups: a worker that sleeps and has packets to move makes [`World::run`] panic, also
+//!   if a timer of the worker would make up for it later.
+//!
+//! # What a world does not model
+//!
+//! - Contention within a step. A step is atomic: no two producers meet in a ring, and several
+//!   senders scale with their CPUs. A driver that sends from within a step
+//!   (`tests/worlds/blast.rs`) makes a ring busy. What happens between two instructions is checked
+//!   by the loom models of packtrain.
+//! - Caches, memory bandwidth, frequencies, NUMA nodes.
+//! - A wire: what a `sim:` port transmits is in the buffers of the other end at once.
+//! - Bytes that are summed or copied within packtrain: they have no price.
+//! - Control groups, ticks, and real-time priorities.
+//! - Other programs, but for an actor that uses a CPU as one would.
+//!
+//! No virtual time is a measurement. A world shows what follows from the prices: the order of
+//! settings, the number of wake-ups and context switches, and whether a run ends.
+//!
 //! ```
 //! use packtrain::engine::Session;
 //! use packtrain::port;

@@ -19,10 +19,10 @@ use std::time::Duration;
 ///
 /// - **Events** are ordered by time, then class: hardware, notification, CPU. Among equal ones the
 ///   seed decides; with the seed 0 they come as they were scheduled.
-/// - **A CPU** runs its tasks by the rules of Linux's scheduler: nice values, slices, preemption by a
-///   task that wakes up ([`World::set_nice`], [`Costs::slice`]). An idle one needs
-///   [`Costs::idle_exit`] before it runs a task. CPUs `i` and `i + cores` of the [`Machine`] share a
-///   core: while both are busy, a step takes half as long again.
+/// - **A CPU** runs its tasks by the rules of Linux's scheduler: nice values, slices, preemption by
+///   a task that wakes up ([`World::set_nice`], [`Costs::slice`]). An idle one needs
+///   [`Costs::idle_exit`] before it runs a task. CPUs `i` and `i + cores` of the [`Machine`] share
+///   a core: while both are busy, a step takes half as long again.
 /// - **A task** that wakes up runs on the CPU where it ran last, or on an idle one if that is busy:
 ///   best on one whose sibling is idle too. A CPU with nothing to run takes a task that waits at
 ///   another one. A task with a CPU of its own never moves.
@@ -76,8 +76,9 @@ enum Class {
 }
 
 /// A worker that has slept for so long is polled before time ends its sleep. That is longer than
-/// interrupt moderation delays a wake-up.
-const PROBED_SLEEP: Duration = Duration::from_millis(100);
+/// interrupt moderation delays a wake-up, and than a watchdog waits before it polls a device that
+/// may have lost an interrupt.
+const PROBED_SLEEP: Duration = Duration::from_millis(500);
 /// So long before: nothing is due yet.
 const PROBE_AHEAD: Duration = Duration::from_nanos(1);
 
@@ -208,7 +209,8 @@ impl World {
     }
 
     /// A thread of an application. `run` is called with the time and a waker that ends its sleep,
-    /// and returns what the thread does next, as a worker does. Returns the number of the task.
+    /// and returns what the thread does next, as a worker does. A step that returns [`Action::Spin`]
+    /// found nothing to do, and costs [`Costs::step`]. Returns the number of the task.
     ///
     /// # Panics
     ///
@@ -246,7 +248,7 @@ impl World {
     ///
     /// # Panics
     ///
-    /// If a wake-up was lost: a worker that has slept for 100 ms would move packets if it ran now,
+    /// If a wake-up was lost: a worker that has slept for 500 ms would move packets if it ran now,
     /// or no event is left and packets are held. For the first, a worker that nothing has notified
     /// is polled when time is about to end its sleep, and at the end of the run. The poll takes no
     /// time. The worker counts it, as it would count a spurious wake-up.
@@ -420,8 +422,8 @@ impl World {
         self.enqueue(number, to);
     }
 
-    /// Where a task runs best (`select_idle_sibling`): where it ran last, on a core that is idle, on
-    /// an idle CPU.
+    /// Where a task runs best (`select_idle_sibling`): where it ran last, on a core that is idle,
+    /// on an idle CPU.
     fn cpu_for(&self, number: usize) -> usize {
         let task = &self.tasks[number];
         if task.pinned || !self.cpus[task.cpu].busy {

@@ -7,7 +7,7 @@ use packtrain::policy::dispatch::Dispatch;
 use packtrain::port::sim::{Far, Sim, SimConfig};
 use packtrain::stats::TxSnapshot;
 use packtrain::time::Instant;
-use packtrain_testkit::{Costs, Trace, machine};
+use packtrain_testkit::{Costs, TaskTrace, Trace, machine};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ struct Blast {
 impl Blast {
     /// Context switches of workers and senders for each packet.
     fn switches(&self) -> f64 {
-        let switches: u64 = self.trace.tasks.iter().map(|task| task.switches()).sum();
+        let switches: u64 = self.trace.tasks.iter().map(TaskTrace::switches).sum();
         switches as f64 / self.sent as f64
     }
 

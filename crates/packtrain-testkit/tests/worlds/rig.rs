@@ -53,8 +53,8 @@ impl Rig {
         }
     }
 
-    /// Adds a session. Its workers have the CPUs and the priority that `settings` say, beside so many
-    /// senders. Returns its number.
+    /// Adds a session. Its workers have the CPUs and the priority that `settings` say, beside so
+    /// many senders. Returns its number.
     pub fn add<P: Ports, H: Handler + 'static>(
         &mut self,
         builder: Builder<P, H>,
@@ -82,14 +82,10 @@ impl Rig {
         handle.expect("senders were announced")
     }
 
-    pub fn snapshot(&self, session: usize) -> Snapshot {
-        self.sessions[session].snapshot()
-    }
-
     /// Stops the sessions, lets three seconds pass, and checks the ledgers.
     pub fn end(self) -> (Trace, Vec<Report>) {
         let workers = self.workers.clone();
-        let (trace, reports) = self.end_of();
+        let (trace, reports) = self.end_with_errors();
         for task in workers.iter().map(|&worker| &trace.tasks[worker]) {
             assert_eq!(task.error, None);
         }
@@ -97,7 +93,7 @@ impl Rig {
     }
 
     /// The same if a worker may report an error.
-    pub fn end_of(mut self) -> (Trace, Vec<Report>) {
+    pub fn end_with_errors(mut self) -> (Trace, Vec<Report>) {
         for session in &self.sessions {
             session.stop();
         }

@@ -240,13 +240,26 @@ mod tests {
         assert_eq!(queue.next(), (Some(1), Some(0)));
     }
 
+    /// Though its weight is greater, and its deadline earlier.
     #[test]
     fn a_task_that_is_due_nothing_waits_for_the_end_of_the_slice() {
         let mut queue = queue(&[0]);
         run(&mut queue, 10);
-        queue.enqueue(1, 0, Lag::default());
+        queue.enqueue(1, -10, Lag::default());
         let (times, _) = run(&mut queue, 91);
         assert_eq!(times[..2], [SLICE - 10 * STEP, STEP]);
+    }
+
+    #[test]
+    fn of_those_that_may_run_the_one_with_the_earliest_deadline_does() {
+        let mut both = queue(&[0, -10]);
+        assert_eq!(both.next(), (Some(1), None));
+        // The second one has had more than its share.
+        let mut one = queue(&[0]);
+        let more = virtual_time(SLICE / 20, WEIGHT_NICE_0);
+        one.enqueue(1, -10, Lag(-more));
+        assert!(one.waiting[1].deadline < one.waiting[0].deadline);
+        assert_eq!(one.next(), (Some(0), None));
     }
 
     #[test]
@@ -272,6 +285,16 @@ mod tests {
             queue.charge(STEP);
             queue.give_way();
         }
+    }
+
+    #[test]
+    fn a_task_that_gives_way_forfeits_its_slice() {
+        let mut queue = queue(&[0]);
+        queue.next();
+        // It could not run before the end of the slice.
+        queue.enqueue(1, 0, Lag(-virtual_time(SLICE / 2, WEIGHT_NICE_0)));
+        queue.give_way();
+        assert_eq!(queue.next(), (Some(1), Some(0)));
     }
 
     #[test]

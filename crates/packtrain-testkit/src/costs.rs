@@ -14,7 +14,8 @@ pub struct Costs {
     pub step: Duration,
     /// A packet received from a device, or given to one.
     pub packet: Duration,
-    /// 1024 bytes received from a device, or given to one.
+    /// 1024 bytes received from a device, given to one, or copied since the device could not take
+    /// them as they were.
     pub kilobyte: Duration,
     /// A doorbell.
     pub doorbell: Duration,
@@ -77,7 +78,7 @@ impl Work {
             }
             for tx in &port.tx {
                 self.packets += tx.packets;
-                self.bytes += tx.bytes;
+                self.bytes += tx.bytes + tx.fit_bytes_copied;
                 self.doorbells += tx.doorbells;
                 self.wakeups += tx.wakeups;
             }
@@ -122,6 +123,40 @@ impl Sub for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packtrain::engine::PortSnapshot;
+    use packtrain::stats::{RxSnapshot, TxSnapshot};
+
+    #[test]
+    fn work_is_what_the_counters_say() {
+        let port = |rx, tx| PortSnapshot {
+            rx: vec![rx],
+            tx: vec![tx],
+            ..PortSnapshot::default()
+        };
+        let mut rx = RxSnapshot::default();
+        (rx.packets, rx.bytes) = (1, 10);
+        let mut tx = TxSnapshot::default();
+        (tx.packets, tx.bytes, tx.fit_bytes_copied) = (2, 200, 3_000);
+        (tx.doorbells, tx.wakeups) = (4, 5);
+        let snapshot = Snapshot {
+            ports: vec![
+                port(rx, TxSnapshot::default()),
+                port(RxSnapshot::default(), tx),
+            ],
+            syscalls: 6,
+            ..Snapshot::default()
+        };
+        let mut work = Work::default();
+        work.add(&snapshot);
+        let expected = Work {
+            packets: 3,
+            bytes: 3_210,
+            doorbells: 4,
+            syscalls: 6,
+            wakeups: 5,
+        };
+        assert_eq!((work, work.packets()), (expected, 3));
+    }
 
     #[test]
     fn a_step_costs_what_it_did() {

@@ -25,7 +25,7 @@
 //!   by the loom models of packtrain.
 //! - Caches, memory bandwidth, frequencies, NUMA nodes.
 //! - A wire: what a `sim:` port transmits is in the buffers of the other end at once.
-//! - Bytes that are summed or copied within packtrain: they have no price.
+//! - The price of bytes that are summed or cut into segments: no counter has them.
 //! - Control groups, ticks, and real-time priorities.
 //! - Other programs, but for an actor that uses a CPU as one would.
 //!

@@ -209,8 +209,9 @@ impl World {
     }
 
     /// A thread of an application. `run` is called with the time and a waker that ends its sleep,
-    /// and returns what the thread does next, as a worker does. A step that returns [`Action::Spin`]
-    /// found nothing to do, and costs [`Costs::step`]. Returns the number of the task.
+    /// and returns what the thread does next, as a worker does. A step that returns
+    /// [`Action::Spin`] found nothing to do, and costs [`Costs::step`]. Returns the number of the
+    /// task.
     ///
     /// # Panics
     ///

@@ -6,5 +6,6 @@ mod forward;
 mod lost;
 mod paced;
 mod ping;
+mod placement;
 mod rig;
 mod watched;

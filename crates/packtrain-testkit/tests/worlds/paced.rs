@@ -15,7 +15,7 @@ use std::time::Duration;
 /// At most one wake-up in ten million packets: none in as many as a test has time for.
 #[test]
 fn a_direct_producer_of_single_packets_wakes_no_worker() {
-    const PACKETS: u64 = 200_000;
+    const PACKETS: u64 = 1_000_000;
     // A device that is done at once, and one that completes packets later.
     for rate in [None, Some(10_000_000)] {
         let config = SimConfig {
@@ -43,7 +43,7 @@ fn a_direct_producer_of_single_packets_wakes_no_worker() {
             }
         };
         let sender = rig.world.actor(sender, None);
-        let trace = rig.world.run(ms(900));
+        let trace = rig.world.run(ms(1_000));
         assert!(trace.tasks[sender].ended.is_some());
         for &worker in &rig.workers {
             let task = &trace.tasks[worker];

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 /// A world with virtual time and virtual CPUs: see the [crate](crate).
 ///
-/// - **Events** are ordered by time, then class: hardware, notification, CPU. Among equal ones the
-///   seed decides; with the seed 0 they come as they were scheduled.
+/// - **Events** are ordered by time, then class: hardware, notification, timer, CPU. Among equal
+///   ones the seed decides; with the seed 0 they come as they were scheduled.
 /// - **A CPU** runs its tasks by the rules of Linux's scheduler: nice values, slices, preemption by
 ///   a task that wakes up ([`World::set_nice`], [`Costs::slice`]). An idle one needs
 ///   [`Costs::idle_exit`] before it runs a task. CPUs `i` and `i + cores` of the [`Machine`] share
@@ -555,10 +555,10 @@ impl World {
             task.trace.wakeups += 1;
             self.wake(number);
         } else if let Some(at) = until {
-            let sleep = task.trace.sleeps;
+            let (sleep, free_at) = (task.trace.sleeps, task.free_at);
             self.schedule(at, Class::Timer, number, sleep);
-            let before = Instant::from_nanos(at.as_nanos() - PROBE_AHEAD.as_nanos() as u64);
-            if before > self.now {
+            if at >= free_at.after(PROBED_SLEEP) {
+                let before = Instant::from_nanos(at.as_nanos() - PROBE_AHEAD.as_nanos() as u64);
                 self.schedule(before, Class::Probe, number, sleep);
             }
         }

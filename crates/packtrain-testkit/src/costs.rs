@@ -14,7 +14,8 @@ pub struct Costs {
     pub step: Duration,
     /// A packet received from a device, or given to one.
     pub packet: Duration,
-    /// 1024 bytes received from a device, or given to one.
+    /// 1024 bytes received from a device, given to one, or copied since the device could not take
+    /// them as they were.
     pub kilobyte: Duration,
     /// A doorbell.
     pub doorbell: Duration,
@@ -22,11 +23,14 @@ pub struct Costs {
     pub syscall: Duration,
     /// Ending the sleep of another thread, for the thread that does it.
     pub wakeup: Duration,
-    /// From there until the other thread may run.
-    pub latency: Duration,
+    /// From there, or from the interrupt of a device, until the CPU of the other thread knows.
+    pub interrupt: Duration,
+    /// From there until an idle CPU runs the thread: the exit latency of its idle state.
+    pub idle_exit: Duration,
     /// Another task than before runs on a CPU.
     pub switch: Duration,
-    /// How long a task runs while others wait for the CPU.
+    /// How long a task runs while others wait for the CPU. One of another nice value has as many
+    /// slices more or fewer as its weight says.
     pub slice: Duration,
 }
 
@@ -46,9 +50,10 @@ impl Default for Costs {
             // Of a futex or an eventfd, with the interrupt to the other CPU.
             wakeup: ns(1_500),
             // "About a microsecond, and a wake-up takes five or more": see `engine/shared.rs`.
-            latency: ns(5_000),
+            interrupt: ns(1_000),
+            idle_exit: ns(4_000),
             switch: ns(1_200),
-            // The least time that Linux gives a task (`base_slice_ns` with few CPUs).
+            // Linux's `base_slice_ns` with one CPU.
             slice: ns(750_000),
         }
     }
@@ -73,12 +78,17 @@ impl Work {
             }
             for tx in &port.tx {
                 self.packets += tx.packets;
-                self.bytes += tx.bytes;
+                self.bytes += tx.bytes + tx.fit_bytes_copied;
                 self.doorbells += tx.doorbells;
                 self.wakeups += tx.wakeups;
             }
         }
         self.syscalls += snapshot.syscalls;
+    }
+
+    /// Packets received from devices, or given to them.
+    pub(crate) const fn packets(&self) -> u64 {
+        self.packets
     }
 
     /// What a step costs that did this.
@@ -113,6 +123,40 @@ impl Sub for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packtrain::engine::PortSnapshot;
+    use packtrain::stats::{RxSnapshot, TxSnapshot};
+
+    #[test]
+    fn work_is_what_the_counters_say() {
+        let port = |rx, tx| PortSnapshot {
+            rx: vec![rx],
+            tx: vec![tx],
+            ..PortSnapshot::default()
+        };
+        let mut rx = RxSnapshot::default();
+        (rx.packets, rx.bytes) = (1, 10);
+        let mut tx = TxSnapshot::default();
+        (tx.packets, tx.bytes, tx.fit_bytes_copied) = (2, 200, 3_000);
+        (tx.doorbells, tx.wakeups) = (4, 5);
+        let snapshot = Snapshot {
+            ports: vec![
+                port(rx, TxSnapshot::default()),
+                port(RxSnapshot::default(), tx),
+            ],
+            syscalls: 6,
+            ..Snapshot::default()
+        };
+        let mut work = Work::default();
+        work.add(&snapshot);
+        let expected = Work {
+            packets: 3,
+            bytes: 3_210,
+            doorbells: 4,
+            syscalls: 6,
+            wakeups: 5,
+        };
+        assert_eq!((work, work.packets()), (expected, 3));
+    }
 
     #[test]
     fn a_step_costs_what_it_did() {

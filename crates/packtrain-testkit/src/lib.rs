@@ -6,6 +6,32 @@
 //! Everything runs on the calling thread. A run of ten virtual seconds takes as long as its steps
 //! do, and two runs with equal seeds are equal to the bit.
 //!
+//! # What a world models
+//!
+//! - CPUs with Linux's scheduler ([`World`] lists the rules), hardware threads of a core
+//!   ([`machine_with_siblings`]), and the exit latency of an idle CPU.
+//! - The cost of each step, from the counters of the sessions and a price list ([`Costs`]):
+//!   packets, bytes, doorbells, system calls, wake-ups; and the time that a notification takes.
+//! - Devices, as far as the `sim:` port does: descriptor rings, rates, late and lost completions
+//!   and interrupts, hung queues, links that go down. It takes the time from the runtime.
+//! - Lost wake-ups: a worker that sleeps and has packets to move makes [`World::run`] panic, also
+//!   if a timer of the worker would make up for it later.
+//!
+//! # What a world does not model
+//!
+//! - Contention within a step. A step is atomic: no two producers meet in a ring, and several
+//!   senders scale with their CPUs. A driver that sends from within a step
+//!   (`tests/worlds/blast.rs`) makes a ring busy. What happens between two instructions is checked
+//!   by the loom models of packtrain.
+//! - Caches, memory bandwidth, frequencies, NUMA nodes.
+//! - A wire: what a `sim:` port transmits is in the buffers of the other end at once.
+//! - The price of bytes that are summed or cut into segments: no counter has them.
+//! - Control groups, ticks, and real-time priorities.
+//! - Other programs, but for an actor that uses a CPU as one would.
+//!
+//! No virtual time is a measurement. A world shows what follows from the prices: the order of
+//! settings, the number of wake-ups and context switches, and whether a run ends.
+//!
 //! ```
 //! use packtrain::engine::Session;
 //! use packtrain::port;
@@ -28,6 +54,7 @@
 //! ```
 
 mod costs;
+mod cpu;
 mod runtime;
 mod trace;
 mod world;
@@ -36,6 +63,7 @@ pub use costs::Costs;
 pub use trace::{CpuTrace, TaskTrace, Trace};
 pub use world::World;
 
+use packtrain::policy::topology::{Cpu, CpuId, Topology};
 use packtrain::runtime::Machine;
 
 /// A machine of so many CPUs, each a core, and 4 GiB of memory.
@@ -45,4 +73,25 @@ pub const fn machine(cpus: usize) -> Machine {
         cpus,
         memory: Some(4 << 30),
     }
+}
+
+/// A machine of so many cores with two CPUs each. CPU `i` and CPU `i + cores` are siblings: Linux
+/// numbers them so on x86.
+#[must_use]
+pub const fn machine_with_siblings(cores: usize) -> Machine {
+    Machine {
+        cpus: 2 * cores,
+        ..machine(cores)
+    }
+}
+
+/// The CPUs of a virtual machine, for the placement policy
+/// ([`place`](packtrain::policy::placement::place)).
+#[must_use]
+pub fn topology(machine: Machine) -> Topology {
+    let cpu = |id: usize| Cpu {
+        id: CpuId(id as u16),
+        core: CpuId((id % machine.cores) as u16),
+    };
+    Topology::new((0..machine.cpus).map(cpu).collect())
 }

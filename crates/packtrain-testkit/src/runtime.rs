@@ -15,28 +15,28 @@ pub(crate) type NotifierId = usize;
 pub(crate) struct VirtualRuntime {
     machine: Machine,
     now: AtomicU64,
-    bells: Arc<Mutex<Bells>>,
+    state: Arc<Mutex<Notifiers>>,
 }
 
 /// The notifiers of a world.
 #[derive(Debug, Default)]
-struct Bells {
+struct Notifiers {
     /// Whether each was notified and not cleared since.
     notified: Vec<bool>,
     /// Notifications that the world has not seen, in order.
     news: Vec<NotifierId>,
 }
 
-/// One of them.
+/// The notifier of a worker or an actor.
 #[derive(Debug)]
 pub(crate) struct VirtualNotifier {
     id: NotifierId,
-    bells: Arc<Mutex<Bells>>,
+    state: Arc<Mutex<Notifiers>>,
 }
 
-fn lock(bells: &Mutex<Bells>) -> MutexGuard<'_, Bells> {
+fn lock(state: &Mutex<Notifiers>) -> MutexGuard<'_, Notifiers> {
     // Numbers only: a panic leaves nothing half done.
-    bells.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl VirtualRuntime {
@@ -44,7 +44,7 @@ impl VirtualRuntime {
         Self {
             machine,
             now: AtomicU64::new(0),
-            bells: Arc::default(),
+            state: Arc::default(),
         }
     }
 
@@ -53,25 +53,25 @@ impl VirtualRuntime {
     }
 
     pub(crate) fn virtual_notifier(&self) -> VirtualNotifier {
-        let mut bells = lock(&self.bells);
-        bells.notified.push(false);
+        let mut state = lock(&self.state);
+        state.notified.push(false);
         VirtualNotifier {
-            id: bells.notified.len() - 1,
-            bells: Arc::clone(&self.bells),
+            id: state.notified.len() - 1,
+            state: Arc::clone(&self.state),
         }
     }
 
     /// The notifications since the last call, in order.
     pub(crate) fn take_news(&self) -> Vec<NotifierId> {
-        std::mem::take(&mut lock(&self.bells).news)
+        std::mem::take(&mut lock(&self.state).news)
     }
 
     pub(crate) fn is_notified(&self, id: NotifierId) -> bool {
-        lock(&self.bells).notified[id]
+        lock(&self.state).notified[id]
     }
 
     pub(crate) fn clear(&self, id: NotifierId) -> bool {
-        std::mem::take(&mut lock(&self.bells).notified[id])
+        std::mem::take(&mut lock(&self.state).notified[id])
     }
 }
 
@@ -99,13 +99,13 @@ impl VirtualNotifier {
 
 impl Notifier for VirtualNotifier {
     fn notify(&self) {
-        let mut bells = lock(&self.bells);
-        bells.notified[self.id] = true;
-        bells.news.push(self.id);
+        let mut state = lock(&self.state);
+        state.notified[self.id] = true;
+        state.news.push(self.id);
     }
 
     fn clear(&self) -> bool {
-        std::mem::take(&mut lock(&self.bells).notified[self.id])
+        std::mem::take(&mut lock(&self.state).notified[self.id])
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -27,12 +27,24 @@ pub struct TaskTrace {
     pub sleeps: u64,
     /// Sleeps that a notification ended. The others ended by time.
     pub wakeups: u64,
+    /// Times that it lost the CPU to another task and could have run on.
+    pub preemptions: u64,
+    /// Times that it ran on another CPU than before.
+    pub migrations: u64,
     /// Time on a CPU.
     pub busy: Duration,
     /// When it ended.
     pub ended: Option<Instant>,
     /// The error of a worker that a device failed.
     pub error: Option<String>,
+}
+
+impl TaskTrace {
+    /// Context switches away from it, as `getrusage` counts them: voluntary and involuntary ones.
+    #[must_use]
+    pub const fn switches(&self) -> u64 {
+        self.sleeps + self.preemptions
+    }
 }
 
 /// What one CPU did.

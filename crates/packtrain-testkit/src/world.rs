@@ -1,6 +1,7 @@
 //! Events, tasks and virtual CPUs.
 
 use crate::costs::{Costs, Work};
+use crate::cpu::{Lag, RunQueue};
 use crate::runtime::{NotifierId, VirtualRuntime};
 use crate::trace::{CpuTrace, Digest, TaskTrace, Trace};
 use packtrain::engine::{Action, Snapshot, Worker};
@@ -8,7 +9,7 @@ use packtrain::policy::topology::CpuId;
 use packtrain::runtime::{Machine, Runtime};
 use packtrain::time::Instant;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -16,17 +17,21 @@ use std::time::Duration;
 
 /// A world with virtual time and virtual CPUs: see the [crate](crate).
 ///
-/// - **Events** are ordered by time, then class: hardware, notification, CPU. Among equal ones the
-///   seed decides; with the seed 0 they come as they were scheduled.
-/// - **A CPU** runs its tasks in turn. A step is atomic: it happens at the time at which it begins,
-///   and the CPU is busy afterwards for what it costs.
-/// - **A task** without a CPU of its own continues on the CPU where it ran last, or on an idle one
-///   if that is busy.
+/// - **Events** are ordered by time, then class: hardware, notification, timer, CPU. Among equal
+///   ones the seed decides; with the seed 0 they come as they were scheduled.
+/// - **A CPU** runs its tasks by the rules of Linux's scheduler: nice values, slices, preemption by
+///   a task that wakes up ([`World::set_nice`], [`Costs::slice`]). An idle one needs
+///   [`Costs::idle_exit`] before it runs a task. CPUs `i` and `i + cores` of the [`Machine`] share
+///   a core: while both are busy, a step takes half as long again.
+/// - **A task** that wakes up runs on the CPU where it ran last, or on an idle one if that is busy:
+///   best on one whose sibling is idle too. A CPU with nothing to run takes a task that waits at
+///   another one. A task with a CPU of its own never moves.
+/// - **A step** is atomic. What it writes is there when it begins, and the tasks that it notifies
+///   learn of that when it ends. The CPU is busy meanwhile.
 /// - **A step costs** what the counters ([`World::counters`]) say that it did, at the prices of
 ///   [`Costs`].
 ///
-/// Not modelled: caches, hardware threads of one core, frequencies, preemption by a task that wakes
-/// up.
+/// What is not modelled is listed in the [crate](crate).
 pub struct World {
     runtime: Arc<VirtualRuntime>,
     costs: Costs,
@@ -39,6 +44,7 @@ pub struct World {
     handled: u64,
     tasks: Vec<Task>,
     cpus: Vec<Cpu>,
+    cores: usize,
     hardware: Vec<Box<dyn FnMut(Instant) -> Option<Instant>>>,
     counters: Vec<Box<dyn Fn() -> Snapshot>>,
     /// As of the end of the last step.
@@ -63,16 +69,28 @@ struct Event {
 enum Class {
     Hardware,
     Notification,
+    /// A timer is about to end a sleep.
+    Probe,
     Timer,
     Cpu,
 }
+
+/// A worker that has slept for so long is polled before time ends its sleep. That is longer than
+/// interrupt moderation delays a wake-up, and than a watchdog waits before it polls a device that
+/// may have lost an interrupt.
+const PROBED_SLEEP: Duration = Duration::from_millis(500);
+/// So long before: nothing is due yet.
+const PROBE_AHEAD: Duration = Duration::from_nanos(1);
 
 struct Task {
     kind: Kind,
     notifier: NotifierId,
     pinned: bool,
+    nice: i8,
     /// Where it ran last, or runs.
     cpu: usize,
+    /// What it is due when it wakes up.
+    lag: Lag,
     state: State,
     /// The end of its last step.
     free_at: Instant,
@@ -96,13 +114,11 @@ enum State {
     Ended,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Cpu {
-    queue: VecDeque<usize>,
-    current: Option<usize>,
-    /// When another task has its turn.
-    slice_end: Instant,
+    queue: RunQueue,
     last: Option<usize>,
+    /// It runs a task, or is about to.
     busy: bool,
     trace: CpuTrace,
 }
@@ -123,10 +139,10 @@ impl World {
     ///
     /// # Panics
     ///
-    /// If the machine has no CPU, or a step costs nothing.
+    /// If the machine has no CPU or no core, or a step costs nothing.
     #[must_use]
     pub fn new(machine: Machine, costs: Costs, seed: u64) -> Self {
-        assert!(machine.cpus > 0, "a world needs a CPU");
+        assert!(machine.cpus > 0 && machine.cores > 0, "a world needs a CPU");
         assert!(
             !costs.step.is_zero(),
             "a step that costs nothing never ends"
@@ -140,7 +156,15 @@ impl World {
             sequence: 0,
             handled: 0,
             tasks: Vec::new(),
-            cpus: (0..machine.cpus).map(|_| Cpu::default()).collect(),
+            cpus: (0..machine.cpus)
+                .map(|_| Cpu {
+                    queue: RunQueue::new(costs.slice),
+                    last: None,
+                    busy: false,
+                    trace: CpuTrace::default(),
+                })
+                .collect(),
+            cores: machine.cores,
             hardware: Vec::new(),
             counters: Vec::new(),
             work: Work::default(),
@@ -168,24 +192,26 @@ impl World {
     }
 
     /// A worker of a session whose runtime is that of this world. It runs on `cpu` only, or on any
-    /// CPU.
+    /// CPU. Returns the number of the task, as in [`Trace::tasks`].
     ///
     /// # Panics
     ///
     /// If the world has no such CPU, or the worker has another runtime.
-    pub fn worker(&mut self, worker: Worker, cpu: Option<CpuId>) {
+    pub fn worker(&mut self, worker: Worker, cpu: Option<CpuId>) -> usize {
         // The number of the worker's notifier is what a notification names.
         let before = self.runtime.take_news();
         worker.notifier().notify();
         let notifier = self.runtime.take_news().first().copied();
         let notifier = notifier.expect("the worker has the runtime of this world");
         worker.notifier().clear();
-        self.notify(&before);
-        self.task(Kind::Worker(Box::new(worker)), notifier, cpu);
+        self.notify(&before, self.now);
+        self.task(Kind::Worker(Box::new(worker)), notifier, cpu)
     }
 
     /// A thread of an application. `run` is called with the time and a waker that ends its sleep,
-    /// and returns what the thread does next, as a worker does.
+    /// and returns what the thread does next, as a worker does. A step that returns
+    /// [`Action::Spin`] found nothing to do, and costs [`Costs::step`]. Returns the number of the
+    /// task.
     ///
     /// # Panics
     ///
@@ -194,11 +220,21 @@ impl World {
         &mut self,
         run: impl FnMut(Instant, &Waker) -> Action + 'static,
         cpu: Option<CpuId>,
-    ) {
+    ) -> usize {
         let notifier = Arc::new(self.runtime.virtual_notifier());
         let id = notifier.id();
         let kind = Kind::Actor(Box::new(run), Waker::from(notifier));
-        self.task(kind, id, cpu);
+        self.task(kind, id, cpu)
+    }
+
+    /// Gives a task a nice value, from -20 to 19, from the next time on that it wakes up. It is 0
+    /// before.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such task.
+    pub fn set_nice(&mut self, task: usize, nice: i8) {
+        self.tasks[task].nice = nice;
     }
 
     /// A wire, a DMA engine, or a hand at the cable: uses no CPU. `run` is called now, and again at
@@ -213,9 +249,12 @@ impl World {
     ///
     /// # Panics
     ///
-    /// If a wake-up was lost: no event is left, packets are held, and their workers sleep.
+    /// If a wake-up was lost: a worker that has slept for 500 ms would move packets if it ran now,
+    /// or no event is left and packets are held. For the first, a worker that nothing has notified
+    /// is polled when time is about to end its sleep, and at the end of the run. The poll takes no
+    /// time. The worker counts it, as it would count a spurious wake-up.
     pub fn run(&mut self, until: Instant) -> Trace {
-        self.take_notifications();
+        self.take_notifications(self.now);
         while let Some(Reverse(event)) = self.events.peek().copied() {
             if event.at > until {
                 break;
@@ -230,15 +269,19 @@ impl World {
                     }
                 }
                 Class::Notification => self.notified(event.of),
+                Class::Probe => self.probe(event.of, event.sleep),
                 Class::Timer => self.timer(event.of, event.sleep),
                 Class::Cpu => self.cpu(event.of),
             }
-            self.take_notifications();
+            self.take_notifications(self.now);
         }
         if self.events.is_empty() {
             self.assert_no_wakeup_was_lost();
         }
         self.set_now(until.max(self.now));
+        for number in 0..self.tasks.len() {
+            self.probe(number, self.tasks[number].trace.sleeps);
+        }
         self.trace()
     }
 
@@ -288,7 +331,7 @@ impl World {
         }));
     }
 
-    fn task(&mut self, kind: Kind, notifier: NotifierId, cpu: Option<CpuId>) {
+    fn task(&mut self, kind: Kind, notifier: NotifierId, cpu: Option<CpuId>) -> usize {
         let number = self.tasks.len();
         let (pinned, cpu) = match cpu {
             Some(cpu) => (true, usize::from(cpu.0)),
@@ -299,21 +342,25 @@ impl World {
             kind,
             notifier,
             pinned,
+            nice: 0,
             cpu,
-            state: State::Ready,
+            lag: Lag::default(),
+            state: State::Asleep,
             free_at: self.now,
             trace: TaskTrace::default(),
         });
-        self.enqueue(number);
+        // At its first event: the nice value is known then.
+        self.schedule(self.now, Class::Timer, number, 0);
+        number
     }
 
-    fn take_notifications(&mut self) {
+    fn take_notifications(&mut self, at: Instant) {
         let news = self.runtime.take_news();
-        self.notify(&news);
+        self.notify(&news, at);
     }
 
-    fn notify(&mut self, notifiers: &[NotifierId]) {
-        let at = self.now.after(self.costs.latency);
+    fn notify(&mut self, notifiers: &[NotifierId], at: Instant) {
+        let at = at.after(self.costs.interrupt);
         for &notifier in notifiers {
             self.schedule(at, Class::Notification, notifier, 0);
         }
@@ -333,6 +380,31 @@ impl World {
         }
     }
 
+    /// Polls a worker that sleeps and was not notified.
+    fn probe(&mut self, number: usize, sleep: u64) {
+        let task = &self.tasks[number];
+        let sleeps = task.state == State::Asleep && task.trace.sleeps == sleep;
+        let long = task.free_at.after(PROBED_SLEEP) <= self.now.after(PROBE_AHEAD);
+        let is_worker = matches!(task.kind, Kind::Worker(_));
+        if !sleeps || !long || !is_worker || self.runtime.is_notified(task.notifier) {
+            return;
+        }
+        let action = self.step(number);
+        let work = self.work_now();
+        let moved = (work - self.work).packets();
+        assert!(
+            moved == 0,
+            "lost wake-up: task {number} slept since {:?} and would move {moved} packets",
+            self.tasks[number].free_at
+        );
+        self.work = work;
+        self.take_notifications(self.now);
+        // The timer of the sleep stays as it is.
+        if !matches!(action, Action::Sleep { .. }) {
+            self.wake(number);
+        }
+    }
+
     fn timer(&mut self, number: usize, sleep: u64) {
         let task = &self.tasks[number];
         if task.state == State::Asleep && task.trace.sleeps == sleep {
@@ -344,51 +416,108 @@ impl World {
         let task = &mut self.tasks[number];
         task.state = State::Ready;
         // Until its last step has ended, the CPU is busy with the task itself.
-        if !task.pinned && self.now >= task.free_at && self.cpus[task.cpu].busy {
-            let idle = self.cpus.iter().position(|cpu| !cpu.busy);
-            task.cpu = idle.unwrap_or(task.cpu);
-        }
-        self.enqueue(number);
+        let to = match self.now >= task.free_at {
+            true => self.cpu_for(number),
+            false => task.cpu,
+        };
+        self.enqueue(number, to);
     }
 
-    fn enqueue(&mut self, number: usize) {
-        let of = self.tasks[number].cpu;
-        let cpu = &mut self.cpus[of];
-        cpu.queue.push_back(number);
-        if !std::mem::replace(&mut cpu.busy, true) {
-            self.schedule(self.now, Class::Cpu, of, 0);
+    /// Where a task runs best (`select_idle_sibling`): where it ran last, on a core that is idle,
+    /// on an idle CPU.
+    fn cpu_for(&self, number: usize) -> usize {
+        let task = &self.tasks[number];
+        if task.pinned || !self.cpus[task.cpu].busy {
+            return task.cpu;
         }
+        let idle = |&cpu: &usize| !self.cpus[cpu].busy;
+        let mut all = 0..self.cpus.len();
+        all.clone()
+            .find(|cpu| idle(cpu) && !self.sibling_is_busy(*cpu))
+            .or_else(|| all.find(idle))
+            .unwrap_or(task.cpu)
+    }
+
+    /// Whether another CPU of the core runs a task.
+    fn sibling_is_busy(&self, of: usize) -> bool {
+        let core = (of % self.cores..self.cpus.len()).step_by(self.cores);
+        core.filter(|&cpu| cpu != of).any(|cpu| self.cpus[cpu].busy)
+    }
+
+    fn enqueue(&mut self, number: usize, to: usize) {
+        let idle_exit = self.costs.idle_exit;
+        let task = &mut self.tasks[number];
+        let from = std::mem::replace(&mut task.cpu, to);
+        task.trace.migrations += u64::from(from != to);
+        let cpu = &mut self.cpus[to];
+        cpu.queue.enqueue(number, task.nice, task.lag);
+        if !std::mem::replace(&mut cpu.busy, true) {
+            self.schedule(self.now.after(idle_exit), Class::Cpu, to, 0);
+        }
+    }
+
+    /// Moves a task that waits at the CPU `from` to another one.
+    fn pull(&mut self, from: usize, to: usize) -> bool {
+        let tasks = &self.tasks;
+        let given = self.cpus[from].queue.give(|task| !tasks[task].pinned);
+        let Some((task, lag)) = given else {
+            return false;
+        };
+        self.tasks[task].lag = lag;
+        self.enqueue(task, to);
+        true
     }
 
     /// The CPU is done with a step.
     fn cpu(&mut self, of: usize) {
         let (now, costs) = (self.now, self.costs);
-        let cpu = &mut self.cpus[of];
-        if now >= cpu.slice_end && !cpu.queue.is_empty() {
-            cpu.queue.extend(cpu.current.take());
+        let (mut picked, preempted) = self.cpus[of].queue.next();
+        if picked.is_none() {
+            // It looks for work elsewhere before it is idle (`sched_balance_newidle`).
+            let found = (0..self.cpus.len()).any(|from| from != of && self.pull(from, of));
+            picked = match found {
+                true => self.cpus[of].queue.next().0,
+                false => None,
+            };
         }
-        let Some(number) = cpu.current.or_else(|| cpu.queue.pop_front()) else {
-            cpu.busy = false;
+        let Some(number) = picked else {
+            self.cpus[of].busy = false;
             return;
         };
-        if cpu.current.replace(number).is_none() {
-            cpu.slice_end = now.after(costs.slice);
+        if let Some(preempted) = preempted {
+            self.tasks[preempted].trace.preemptions += 1;
+            // An idle CPU is given what waits here (`sched_balance_trigger`, nohz).
+            if let Some(idle) = self.cpus.iter().position(|cpu| !cpu.busy) {
+                self.pull(of, idle);
+            }
         }
         let mut cost = Duration::ZERO;
+        let cpu = &mut self.cpus[of];
         if cpu.last.replace(number).is_some_and(|last| last != number) {
             cpu.trace.switches += 1;
             cost += costs.switch;
         }
         let action = self.step(number);
-        let work = self.work_now();
+        let work = match action {
+            // It found nothing.
+            Action::Spin => self.work,
+            _ => self.work_now(),
+        };
         cost += (work - self.work).cost(&costs);
         self.work = work;
+        if self.sibling_is_busy(of) {
+            // Two threads of a core have two thirds of its speed each.
+            cost = cost * 3 / 2;
+        }
+        let end = now.after(cost);
+        self.take_notifications(end);
         let task = &mut self.tasks[number];
         task.trace.steps += 1;
         task.trace.busy += cost;
-        task.free_at = now.after(cost);
+        task.free_at = end;
         let cpu = &mut self.cpus[of];
         cpu.trace.busy += cost;
+        cpu.queue.charge(cost);
         for part in [now.as_nanos(), number as u64, cost.as_nanos() as u64] {
             self.digest.add(part);
         }
@@ -402,20 +531,19 @@ impl World {
         });
         match action {
             Action::Step | Action::Spin => {}
-            Action::Yield => cpu.queue.extend(cpu.current.take()),
+            Action::Yield => cpu.queue.give_way(),
             Action::Sleep { until } => {
-                cpu.current = None;
+                task.lag = cpu.queue.leave();
                 self.sleep(number, until);
             }
             Action::Done => {
-                cpu.current = None;
-                let task = &mut self.tasks[number];
+                cpu.queue.leave();
                 task.state = State::Ended;
                 task.trace.ended = Some(now);
                 task.kind = Kind::Ended;
             }
         }
-        self.schedule(now.after(cost), Class::Cpu, of, 0);
+        self.schedule(end, Class::Cpu, of, 0);
     }
 
     fn sleep(&mut self, number: usize, until: Option<Instant>) {
@@ -427,8 +555,12 @@ impl World {
             task.trace.wakeups += 1;
             self.wake(number);
         } else if let Some(at) = until {
-            let sleep = task.trace.sleeps;
+            let (sleep, free_at) = (task.trace.sleeps, task.free_at);
             self.schedule(at, Class::Timer, number, sleep);
+            if at >= free_at.after(PROBED_SLEEP) {
+                let before = Instant::from_nanos(at.as_nanos() - PROBE_AHEAD.as_nanos() as u64);
+                self.schedule(before, Class::Probe, number, sleep);
+            }
         }
     }
 
@@ -467,48 +599,189 @@ const fn mix(state: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine;
+    use crate::{machine, machine_with_siblings};
     use std::cell::RefCell;
     use std::rc::Rc;
+
+    const STEP: Duration = Duration::from_micros(1);
+
+    /// Only a step and a slice cost anything: tests name what else does.
+    fn costs() -> Costs {
+        Costs {
+            step: STEP,
+            interrupt: Duration::ZERO,
+            idle_exit: Duration::ZERO,
+            switch: Duration::ZERO,
+            ..Costs::default()
+        }
+    }
 
     const fn us(us: u64) -> Instant {
         Instant::from_nanos(us * 1000)
     }
 
     fn world(cpus: usize, seed: u64) -> World {
-        World::new(machine(cpus), Costs::default(), seed)
+        World::new(machine(cpus), costs(), seed)
+    }
+
+    /// A thread that never waits.
+    fn busy(_: Instant, _: &Waker) -> Action {
+        Action::Step
+    }
+
+    /// A thread that runs a step each `period`, and notes when.
+    fn periodic(
+        period: Duration,
+        times: &Rc<RefCell<Vec<Instant>>>,
+    ) -> impl FnMut(Instant, &Waker) -> Action + 'static {
+        let (times, mut due) = (Rc::clone(times), Instant::default());
+        move |now, _| {
+            times.borrow_mut().push(now);
+            due = due.after(period);
+            Action::Sleep { until: Some(due) }
+        }
     }
 
     #[test]
     fn tasks_share_a_cpu_by_slices() {
         let mut world = world(1, 0);
         for _ in 0..3 {
-            world.actor(|_, _| Action::Step, None);
+            world.actor(busy, None);
         }
-        let trace = world.run(us(900_000));
+        let trace = world.run(us(90_000));
         for task in &trace.tasks {
             let share = task.busy.as_micros();
-            assert!((299_000..=301_000).contains(&share), "{task:?}");
+            assert!((29_200..=30_800).contains(&share), "{task:?}");
         }
         // A slice is 750 us.
-        assert!((1_190..=1_201).contains(&trace.cpus[0].switches));
+        assert!((118..=120).contains(&trace.cpus[0].switches));
+        let preemptions: u64 = trace.tasks.iter().map(|task| task.preemptions).sum();
+        assert_eq!(preemptions, trace.cpus[0].switches);
+    }
+
+    #[test]
+    fn the_nice_value_of_a_task_is_its_share() {
+        let mut world = world(1, 0);
+        let ahead = world.actor(busy, None);
+        world.set_nice(ahead, -5);
+        world.actor(busy, None);
+        let trace = world.run(us(100_000));
+        let share = trace.tasks[ahead].busy.as_micros();
+        assert!((74_000..=77_000).contains(&share), "{share} us of 100,000");
+    }
+
+    #[test]
+    fn another_task_costs_a_switch() {
+        let switch = Duration::from_micros(10);
+        let costs = Costs { switch, ..costs() };
+        let mut world = World::new(machine(1), costs, 0);
+        world.actor(|_, _| Action::Done, None);
+        world.actor(|_, _| Action::Done, None);
+        let trace = world.run(us(100));
+        assert_eq!(trace.cpus[0].busy, 2 * STEP + switch);
+    }
+
+    #[test]
+    fn an_idle_cpu_needs_time_to_run_a_task() {
+        let costs = Costs {
+            idle_exit: Duration::from_micros(4),
+            ..costs()
+        };
+        let mut world = World::new(machine(1), costs, 0);
+        let times = Rc::default();
+        world.actor(periodic(Duration::from_micros(50), &times), None);
+        world.run(us(120));
+        assert_eq!(*times.borrow(), [us(4), us(54), us(104)]);
+        // Beside another task, the CPU is not idle.
+        world.actor(busy, None);
+        world.run(us(10_000));
+        let late = |at: &Instant| at.as_nanos() % 50_000 == 4_000;
+        assert!(!times.borrow()[20..].iter().all(late));
+    }
+
+    #[test]
+    fn a_busy_sibling_takes_a_third_of_the_speed() {
+        let cost = |tasks: [u16; 2]| {
+            let mut world = World::new(machine_with_siblings(2), costs(), 0);
+            for cpu in tasks {
+                world.actor(busy, Some(CpuId(cpu)));
+            }
+            let trace = world.run(us(3_000));
+            trace.tasks[0].busy / trace.tasks[0].steps as u32
+        };
+        assert_eq!(cost([0, 1]), STEP, "cores of their own");
+        assert_eq!(cost([0, 2]), STEP * 3 / 2, "siblings");
+    }
+
+    #[test]
+    fn a_task_that_wakes_up_takes_a_core_before_a_sibling() {
+        let mut world = World::new(machine_with_siblings(2), costs(), 0);
+        world.actor(busy, Some(CpuId(2)));
+        let times = Rc::default();
+        // Its own CPU, 2, is busy. So is the sibling of CPU 0.
+        let sleeper = world.actor(periodic(Duration::from_micros(50), &times), None);
+        world.tasks[sleeper].cpu = 2;
+        world.run(us(10));
+        assert_eq!(world.tasks[sleeper].cpu, 1);
     }
 
     #[test]
     fn a_task_without_a_cpu_of_its_own_takes_an_idle_one() {
         let mut world = world(2, 0);
-        world.actor(|_, _| Action::Step, Some(CpuId(0)));
-        let mut sleep = 0;
-        let sleeper = move |now: Instant, _: &Waker| {
-            sleep += 1;
-            Action::Sleep {
-                until: (sleep < 10).then(|| now.after(Duration::from_micros(10))),
-            }
+        world.actor(busy, Some(CpuId(0)));
+        let times = Rc::default();
+        let run = periodic(Duration::from_micros(10), &times);
+        let pinned = world.actor(run, Some(CpuId(0)));
+        let trace = world.run(us(5_000));
+        assert_eq!(trace.cpus[1].busy, Duration::ZERO);
+        assert_eq!(trace.tasks[pinned].migrations, 0);
+        let run = periodic(Duration::from_micros(10), &times);
+        let free = world.actor(run, None);
+        let trace = world.run(us(10_000));
+        assert!(trace.tasks[free].steps > 490, "{:?}", trace.tasks[free]);
+        assert_eq!(trace.tasks[free].busy, trace.cpus[1].busy);
+    }
+
+    #[test]
+    fn a_cpu_with_nothing_to_run_takes_a_task_that_waits() {
+        let mut world = world(2, 0);
+        let ends = |now: Instant, _: &Waker| match now < us(100) {
+            true => Action::Step,
+            false => Action::Done,
         };
-        world.actor(sleeper, Some(CpuId(0)));
-        let pinned = world.run(us(10_000));
-        assert_eq!(pinned.cpus[1].busy, Duration::ZERO);
-        assert_eq!(pinned.tasks[1].steps, 10);
+        world.actor(busy, None);
+        world.actor(ends, Some(CpuId(1)));
+        world.actor(busy, None);
+        let trace = world.run(us(1_100));
+        assert_eq!(trace.tasks[2].migrations, 1);
+        for cpu in &trace.cpus {
+            assert!(cpu.busy >= 1_100 * STEP, "{cpu:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_that_lost_its_cpu_goes_to_an_idle_one() {
+        let mut world = world(2, 0);
+        let free = world.actor(busy, None);
+        world.actor(busy, Some(CpuId(0)));
+        let trace = world.run(us(10_000));
+        assert!(trace.tasks[free].busy > 9_900 * STEP, "{:?}", trace.tasks);
+    }
+
+    /// The sleeper is due what it waited for during its first slice.
+    #[test]
+    fn a_task_that_wakes_up_preempts_one_that_had_more() {
+        let mut world = world(1, 0);
+        world.actor(busy, None);
+        let times = Rc::default();
+        world.actor(periodic(Duration::from_micros(100), &times), None);
+        let trace = world.run(us(3_000));
+        let times = times.borrow();
+        assert!(times[0] >= us(750), "{times:?}");
+        let late = times.iter().skip(8).zip(8..);
+        let late = late.map(|(at, period)| at.since(us(100 * period)));
+        assert!(late.max().is_some_and(|late| late <= STEP), "{times:?}");
+        assert!(trace.tasks[0].preemptions > 20, "{:?}", trace.tasks[0]);
     }
 
     #[test]
@@ -532,6 +805,36 @@ mod tests {
         });
         let trace = world.run(us(1_000));
         assert_eq!((trace.tasks[0].wakeups, trace.tasks[0].steps), (3, 4));
+    }
+
+    /// At the end of the step that notifies it, and when its CPU knows.
+    #[test]
+    fn a_notification_arrives_after_the_step_and_the_interrupt() {
+        let costs = Costs {
+            interrupt: Duration::from_micros(2),
+            ..costs()
+        };
+        let mut world = World::new(machine(2), costs, 0);
+        let waker = Rc::new(RefCell::new(None::<Waker>));
+        let (told, ran) = (Rc::clone(&waker), Rc::new(RefCell::new(Vec::new())));
+        let times = Rc::clone(&ran);
+        let sleeper = move |now, own: &Waker| {
+            told.replace(Some(own.clone()));
+            times.borrow_mut().push(now);
+            Action::Sleep { until: None }
+        };
+        world.actor(sleeper, None);
+        let notifies = move |now: Instant, _: &Waker| {
+            if now < us(10) {
+                let until = Some(us(10));
+                return Action::Sleep { until };
+            }
+            waker.borrow().as_ref().expect("it sleeps").wake_by_ref();
+            Action::Done
+        };
+        world.actor(notifies, None);
+        world.run(us(100));
+        assert_eq!(*ran.borrow(), [us(0), us(10).after(STEP + costs.interrupt)]);
     }
 
     #[test]
@@ -562,7 +865,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "all tasks sleep for ever")]
-    fn a_lost_wakeup_is_found() {
+    fn packets_that_no_task_will_move_are_found() {
         let mut world = world(1, 0);
         world.actor(|_, _| Action::Sleep { until: None }, None);
         world.counters(|| {
@@ -570,6 +873,6 @@ mod tests {
             snapshot.ledger.held = 1;
             snapshot
         });
-        world.run(us(1));
+        world.run(us(10));
     }
 }

@@ -1,0 +1,216 @@
+//! Sessions in a world, and what applications do there.
+
+use packtrain::engine::{
+    Action, Builder, Handler, Ports, Report, Session, Settings, Snapshot, TrySendError, TxHandle,
+};
+use packtrain::limits::TX_RING_PACKETS;
+use packtrain::packet::Burst;
+use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::idle::Idle;
+use packtrain::policy::moderation::Moderation;
+use packtrain::policy::placement::{Placement, place};
+use packtrain::policy::priority::Priority;
+use packtrain::runtime::Machine;
+use packtrain::time::Instant;
+use packtrain_testkit::{Costs, Trace, World, topology};
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+pub const fn ms(ms: u64) -> Instant {
+    us(1000 * ms)
+}
+
+pub const fn us(us: u64) -> Instant {
+    Instant::from_nanos(us * 1000)
+}
+
+/// Runs a scenario twice with the same seed.
+pub fn twice<T: PartialEq + Debug>(mut run: impl FnMut() -> T) -> T {
+    let first = run();
+    assert!(first == run(), "two runs with equal seeds are equal");
+    first
+}
+
+/// Sessions whose workers run in one world.
+pub struct Rig {
+    pub world: World,
+    machine: Machine,
+    pub sessions: Vec<Session>,
+    /// The tasks that are workers.
+    pub workers: Vec<usize>,
+}
+
+impl Rig {
+    pub fn new(machine: Machine, costs: Costs, seed: u64) -> Self {
+        Self {
+            world: World::new(machine, costs, seed),
+            machine,
+            sessions: Vec::new(),
+            workers: Vec::new(),
+        }
+    }
+
+    /// Adds a session. Its workers have the CPUs and the priority that `settings` say, beside so
+    /// many senders. Returns its number.
+    pub fn add<P: Ports, H: Handler + 'static>(
+        &mut self,
+        builder: Builder<P, H>,
+        settings: Settings,
+        senders: usize,
+    ) -> usize {
+        let nice = settings.priority.nice(settings.idle, 0);
+        let placement = settings.placement.clone();
+        let builder = builder.settings(settings);
+        let (session, workers) = builder.assemble(self.world.runtime()).unwrap();
+        self.world.counters(session.counters());
+        let cpus = place(&placement, &topology(self.machine), workers.len(), senders);
+        for (worker, cpu) in workers.into_iter().zip(cpus.cpus) {
+            let task = self.world.worker(worker, cpu);
+            self.world.set_nice(task, nice.unwrap_or(0));
+            self.workers.push(task);
+        }
+        self.sessions.push(session);
+        self.sessions.len() - 1
+    }
+
+    /// A handle to the first TX queue of a port.
+    pub fn handle(&self, session: usize, port: usize) -> TxHandle {
+        let handle = self.sessions[session].handle(port, 0);
+        handle.expect("senders were announced")
+    }
+
+    /// Stops the sessions, lets three seconds pass, and checks the ledgers.
+    pub fn end(self) -> (Trace, Vec<Report>) {
+        let workers = self.workers.clone();
+        let (trace, reports) = self.end_with_errors();
+        for task in workers.iter().map(|&worker| &trace.tasks[worker]) {
+            assert_eq!(task.error, None);
+        }
+        (trace, reports)
+    }
+
+    /// The same if a worker may report an error.
+    pub fn end_with_errors(mut self) -> (Trace, Vec<Report>) {
+        for session in &self.sessions {
+            session.stop();
+        }
+        let until = self.world.now().after(Duration::from_secs(3));
+        let trace = self.world.run(until);
+        for task in self.workers.iter().map(|&worker| &trace.tasks[worker]) {
+            assert!(task.ended.is_some(), "{task:?}");
+        }
+        drop(self.world);
+        let reports: Vec<_> = self.sessions.into_iter().map(Session::finish).collect();
+        for report in &reports {
+            let ledger = &report.snapshot.ledger;
+            assert!(ledger.closed() && ledger.held == 0, "{ledger:?}");
+        }
+        (trace, reports)
+    }
+}
+
+/// Nothing adapts itself. A worker without work sleeps.
+pub fn fixed(dispatch: Dispatch) -> Settings {
+    Settings {
+        dispatch,
+        moderation: Moderation::Off,
+        idle: Idle::Halt,
+        placement: Placement::None,
+        priority: Priority::None,
+    }
+}
+
+/// A packet of 64 bytes that begins, behind the Ethernet header, with a number.
+pub fn burst(handle: &TxHandle, numbers: impl Iterator<Item = u64>) -> Burst {
+    let mut bytes = [0; 64];
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+    let mut burst = Burst::new();
+    for number in numbers {
+        bytes[14..22].copy_from_slice(&number.to_be_bytes());
+        let packet = handle.arena().packet_from(&bytes).expect("memory");
+        burst.push(packet).expect("at most a burst");
+    }
+    burst
+}
+
+/// The number in a packet of [`burst`].
+pub fn number(packet: &[u8]) -> u64 {
+    let bytes = packet[14..22].try_into();
+    u64::from_be_bytes(bytes.expect("eight bytes"))
+}
+
+/// How a blocking send waits for space: it polls for so long in all, then sleeps
+/// (`engine/thread.rs`).
+const SPIN_TIME: Duration = Duration::from_micros(400);
+
+/// While fewer packets wait, a ring has space for applications: a lane has 64 slots of its own.
+const SPACE: u64 = TX_RING_PACKETS as u64 - 64;
+
+/// A thread that sends single packets or bursts at saturation.
+pub struct Sender {
+    handle: TxHandle,
+    rest: Burst,
+    size: u64,
+    left: u64,
+    /// Since when it waits for space.
+    full: Option<Instant>,
+    accepted: Rc<Cell<u64>>,
+    counters: Box<dyn Fn() -> Snapshot>,
+}
+
+impl Sender {
+    /// For so many packets, in bursts of `size`. Adds what is accepted to `accepted`.
+    pub fn new(session: &Session, packets: u64, size: u64, accepted: &Rc<Cell<u64>>) -> Self {
+        Self {
+            handle: session.handle(0, 0).expect("senders were announced"),
+            counters: Box::new(session.counters()),
+            rest: Burst::new(),
+            size,
+            left: packets,
+            full: None,
+            accepted: Rc::clone(accepted),
+        }
+    }
+
+    pub fn run(&mut self, now: Instant, waker: &Waker) -> Action {
+        if self.rest.is_empty() {
+            let next = self.left.min(self.size);
+            if next == 0 {
+                return Action::Done;
+            }
+            self.rest = burst(&self.handle, 0..next);
+            self.left -= next;
+        }
+        if let Some(since) = self.full
+            && now.since(since) < SPIN_TIME
+            && (self.counters)().ledger.held >= SPACE
+        {
+            return Action::Spin;
+        }
+        let sent = self.handle.try_send(&mut self.rest);
+        let (accepted, action) = match sent {
+            Ok(accepted) => (accepted, Action::Step),
+            Err(TrySendError::Closed) => return Action::Done,
+            Err(TrySendError::Full { accepted }) => (accepted, self.wait(now, waker)),
+        };
+        if self.rest.is_empty() {
+            self.full = None;
+        }
+        self.accepted.set(self.accepted.get() + accepted as u64);
+        action
+    }
+
+    fn wait(&mut self, now: Instant, waker: &Waker) -> Action {
+        let since = *self.full.get_or_insert(now);
+        if now.since(since) < SPIN_TIME {
+            return Action::Step;
+        }
+        match self.handle.poll_ready(&mut Context::from_waker(waker)) {
+            Poll::Ready(()) => Action::Step,
+            Poll::Pending => Action::Sleep { until: None },
+        }
+    }
+}

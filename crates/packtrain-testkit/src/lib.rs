@@ -64,13 +64,24 @@ pub use trace::{CpuTrace, TaskTrace, Trace};
 pub use world::World;
 
 use packtrain::policy::topology::{Cpu, CpuId, Topology};
-use packtrain::runtime::Machine;
+
+/// The hardware of a [`World`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hardware {
+    /// CPUs; at least 1.
+    pub cpus: usize,
+    /// Cores of those: CPU `i` and CPU `i + cores` are siblings. At least 1.
+    pub cores: usize,
+    /// Bytes of memory that can still be used; `None` if the system does not say.
+    pub memory: Option<u64>,
+}
 
 /// A machine of so many CPUs, each a core, and 4 GiB of memory.
 #[must_use]
-pub const fn machine(cpus: usize) -> Machine {
-    Machine {
+pub const fn machine(cpus: usize) -> Hardware {
+    Hardware {
         cpus,
+        cores: cpus,
         memory: Some(4 << 30),
     }
 }
@@ -78,8 +89,8 @@ pub const fn machine(cpus: usize) -> Machine {
 /// A machine of so many cores with two CPUs each. CPU `i` and CPU `i + cores` are siblings: Linux
 /// numbers them so on x86.
 #[must_use]
-pub const fn machine_with_siblings(cores: usize) -> Machine {
-    Machine {
+pub const fn machine_with_siblings(cores: usize) -> Hardware {
+    Hardware {
         cpus: 2 * cores,
         ..machine(cores)
     }
@@ -88,7 +99,7 @@ pub const fn machine_with_siblings(cores: usize) -> Machine {
 /// The CPUs of a virtual machine, for the placement policy
 /// ([`place`](packtrain::policy::placement::place)).
 #[must_use]
-pub fn topology(machine: Machine) -> Topology {
+pub fn topology(machine: Hardware) -> Topology {
     let cpu = |id: usize| Cpu {
         id: CpuId(id as u16),
         core: CpuId((id % machine.cores) as u16),

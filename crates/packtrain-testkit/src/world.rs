@@ -1,5 +1,6 @@
 //! Events, tasks and virtual CPUs.
 
+use crate::Hardware;
 use crate::costs::{Costs, Work};
 use crate::cpu::{Lag, RunQueue};
 use crate::runtime::{NotifierId, VirtualRuntime};
@@ -141,14 +142,17 @@ impl World {
     ///
     /// If the machine has no CPU or no core, or a step costs nothing.
     #[must_use]
-    pub fn new(machine: Machine, costs: Costs, seed: u64) -> Self {
+    pub fn new(machine: Hardware, costs: Costs, seed: u64) -> Self {
         assert!(machine.cpus > 0 && machine.cores > 0, "a world needs a CPU");
         assert!(
             !costs.step.is_zero(),
             "a step that costs nothing never ends"
         );
         Self {
-            runtime: Arc::new(VirtualRuntime::new(machine)),
+            runtime: Arc::new(VirtualRuntime::new(Machine {
+                cpus: machine.cpus,
+                memory: machine.memory,
+            })),
             costs,
             seed,
             now: Instant::default(),

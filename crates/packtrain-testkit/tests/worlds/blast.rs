@@ -158,18 +158,16 @@ fn a_slow_device() {
     }
 }
 
-/// Under `direct`, a producer that finds completions of the full device wakes the TX worker, which
-/// arms the device again: up to once for each batch. Under `adaptive` the TX worker alone restarts
-/// it.
+/// Only the TX worker restarts a stalled queue, once for a quarter of the device's descriptors.
 #[test]
 fn single_packets_for_a_slow_device() {
-    const RATE: u64 = 250_000;
-    let (config, costs) = slow(RATE);
-    let [direct, adaptive] = [Dispatch::Direct, Dispatch::Adaptive]
-        .map(|dispatch| twice(|| blast(&config, costs, dispatch, (1, 2048, 1))));
-    assert!(adaptive.switches() < 0.02, "{}", adaptive.switches());
-    assert!(adaptive.elapsed <= direct.elapsed + quarter(RATE));
-    assert!(direct.tx().wakeups <= direct.tx().direct);
+    for rate in [100_000, 250_000] {
+        let (config, costs) = slow(rate);
+        for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+            let blast = twice(|| blast(&config, costs, dispatch, (1, 2048, 1)));
+            assert!(blast.switches() < 0.02, "{dispatch}: {}", blast.switches());
+        }
+    }
 }
 
 /// A producer that sends while another thread drains: one packet for each that the device accepts.

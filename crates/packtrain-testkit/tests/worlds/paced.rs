@@ -5,9 +5,8 @@ use crate::watched::Watched;
 use packtrain::engine::{Action, Session, Settings};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::port::sim::{Far, Sim, SimConfig};
-use packtrain::runtime::Machine;
 use packtrain::time::Instant;
-use packtrain_testkit::{Costs, machine};
+use packtrain_testkit::{Costs, Hardware, machine};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
@@ -77,7 +76,7 @@ const SITUATIONS: [(u64, u64); 9] = [
 
 /// The time from when each packet is due until the device accepts it, in order. The packets of all
 /// senders together come at `percent` of saturation.
-fn latencies(machine: Machine, settings: &Settings, senders: u64, percent: u64) -> Vec<Duration> {
+fn latencies(machine: Hardware, settings: &Settings, senders: u64, percent: u64) -> Vec<Duration> {
     // The pause between two polls of the time.
     let costs = Costs {
         step: Duration::from_nanos(500),

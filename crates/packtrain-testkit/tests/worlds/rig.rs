@@ -10,9 +10,8 @@ use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::{Placement, place};
 use packtrain::policy::priority::Priority;
-use packtrain::runtime::Machine;
 use packtrain::time::Instant;
-use packtrain_testkit::{Costs, Trace, World, topology};
+use packtrain_testkit::{Costs, Hardware, Trace, World, topology};
 use std::cell::Cell;
 use std::fmt::Debug;
 use std::rc::Rc;
@@ -37,14 +36,14 @@ pub fn twice<T: PartialEq + Debug>(mut run: impl FnMut() -> T) -> T {
 /// Sessions whose workers run in one world.
 pub struct Rig {
     pub world: World,
-    machine: Machine,
+    machine: Hardware,
     pub sessions: Vec<Session>,
     /// The tasks that are workers.
     pub workers: Vec<usize>,
 }
 
 impl Rig {
-    pub fn new(machine: Machine, costs: Costs, seed: u64) -> Self {
+    pub fn new(machine: Hardware, costs: Costs, seed: u64) -> Self {
         Self {
             world: World::new(machine, costs, seed),
             machine,

@@ -7,6 +7,9 @@
 //! (`sys/net/mp_ring.c`; iflib's `tx_abdicate`). `threshold(n)` is OpenBSD's `ifq_start()` with
 //! `if_txmit` of `n`. `deferred` notifies the TX worker only when the ring was empty. `adaptive`
 //! drains directly, and defers to the TX worker under contention.
+//!
+//! No mode lets a producer drain a stalled ring, where `mp_ring` does: it would collect the few
+//! packets that the device has completed, and the TX worker would have to arm the device again.
 
 #[cfg(test)]
 mod tests;
@@ -113,8 +116,8 @@ impl Dispatch {
         use RingState::{Abdicated, Busy, Gap, Idle, Stalled};
         match self {
             Self::Direct => match state {
-                Idle | Abdicated | Stalled => Drain,
-                Busy | Gap => Enqueue,
+                Idle | Abdicated => Drain,
+                Stalled | Busy | Gap => Enqueue,
             },
             Self::Adaptive => match state {
                 Idle => Drain,

@@ -135,27 +135,6 @@ const STATES: [RingState; 5] = [
     RingState::Gap,
 ];
 
-/// A producer sends what the TX worker has armed the device for. The worker then has nothing to
-/// wait for, and sleeps beyond the time that it had noted.
-#[test]
-fn a_worker_whose_device_was_drained_by_a_producer_sleeps() {
-    let mut bench = Bench::new(Dispatch::Direct);
-    bench.device.tx().room = 0;
-    bench.put(0..4);
-    bench.sleep();
-    bench.device.tx().room = usize::MAX;
-    bench.put(4..8);
-    assert_eq!(bench.state(), RingState::Idle);
-    bench.runtime.advance(Duration::from_millis(100));
-    for _ in 0..4 {
-        if let Action::Sleep { until } = bench.run() {
-            let now = bench.runtime.now();
-            assert!(until.is_none_or(|until| until > now), "{until:?} {now:?}");
-        }
-    }
-    assert!(matches!(bench.run(), Action::Sleep { .. }));
-}
-
 /// The dispatch table, as it is carried out: who drains, and whether the TX worker is notified.
 #[test]
 fn a_producer_does_in_each_state_what_the_table_says() {

@@ -77,10 +77,11 @@ fn check(rows: &[Row]) {
 }
 
 /// `ifmp_ring_enqueue` with `abdicate` 0: the producer becomes the consumer in every state but
-/// BUSY, where the present consumer will find the items.
+/// BUSY, where the present consumer will find the items. A stalled queue is the exception here: only
+/// its completions help it.
 #[test]
 fn direct_is_mp_ring_with_abdicate_0() {
-    let row = [Drain, Drain, Drain, Enqueue, Enqueue];
+    let row = [Drain, Drain, Enqueue, Enqueue, Enqueue];
     check(&[
         (Dispatch::Direct, 1, row, false),
         (Dispatch::Direct, 512, row, false),

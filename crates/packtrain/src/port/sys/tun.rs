@@ -6,7 +6,8 @@
 )]
 
 use crate::driver::DeviceCounters;
-use rustix::io::Errno;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use std::ffi::{c_int, c_short, c_uint};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -72,8 +73,8 @@ pub(in crate::port) enum WriteError {
     Other,
 }
 
-/// A descriptor of our own for what the process's descriptor `number` refers to: the one that a
-/// parent process has passed on stays as it is.
+/// A descriptor of our own for what the process's descriptor `number` refers to. The one that a
+/// parent process has passed on stays open; the open file description is the same.
 pub(in crate::port) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed, and a number that is no descriptor is an error.
     let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
@@ -113,16 +114,19 @@ impl Queue {
             .map(Self)
     }
 
-    /// Takes over a descriptor of unknown origin, and makes it non-blocking and close-on-exec.
+    /// Takes over a descriptor of unknown origin, and makes it close-on-exec.
     pub(in crate::port) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        let raw = fd.as_raw_fd();
-        // SAFETY: flag operations on a descriptor that we own; they touch no memory.
-        unsafe {
-            let flags = check(libc::fcntl(raw, libc::F_GETFL))?;
-            check(libc::fcntl(raw, libc::F_SETFL, flags | libc::O_NONBLOCK))?;
-            check(libc::fcntl(raw, libc::F_SETFD, libc::FD_CLOEXEC))?;
-        }
+        fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
         Ok(Self(File::from(fd)))
+    }
+
+    /// Makes reads and writes non-blocking: of all descriptors that share the open file
+    /// description, also those of a parent process.
+    pub(in crate::port) fn set_nonblocking(&self) -> io::Result<()> {
+        Ok(fcntl_setfl(
+            &self.0,
+            fcntl_getfl(&self.0)? | OFlags::NONBLOCK,
+        )?)
     }
 
     /// Another descriptor of the same queue.

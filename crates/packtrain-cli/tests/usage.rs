@@ -4,6 +4,7 @@ mod program;
 
 use program::{PACKTRAIN, Scratch, command, finish, packtrain, start};
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
@@ -180,6 +181,69 @@ fn a_file_that_cannot_be_made_is_4() {
         assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{ran:?}");
         assert!(ran.error_line().contains("make its directory"), "{ran:?}");
     }
+}
+
+#[test]
+fn a_capture_is_its_owners_and_follows_no_link() {
+    let scratch = Scratch::new("owner");
+    let file = |name: &str| scratch.file(name);
+    let mode = |name: &str| {
+        let metadata = std::fs::metadata(file(name)).expect("it was made");
+        metadata.permissions().mode() & 0o777
+    };
+    let source = |capture: &str| format!("null:source,count=3,capture={}", file(capture));
+    let write = |name: &str| format!("pcap:{},write", file(name));
+    let ran = packtrain(&["forward", &source("a"), &write("b.pcap"), "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = packtrain(&["replay", &file("a"), &file("c")]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for name in ["a", "b.pcap", "c"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+
+    // A file that exists is emptied, and keeps its mode.
+    std::fs::write(file("kept"), [0; 10_000]).expect("a file");
+    let others = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(file("kept"), others).expect("our own");
+    let ran = packtrain(&["forward", &source("a"), &write("kept"), "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let bytes = std::fs::metadata(file("kept")).expect("it is there").len();
+    assert!(bytes < 10_000, "{bytes}");
+    assert_eq!(mode("kept"), 0o640);
+
+    // Of a link, neither the target is emptied nor, where there is none, one is made.
+    std::os::unix::fs::symlink(file("kept"), file("link")).expect("a link");
+    std::os::unix::fs::symlink(file("none"), file("to-none")).expect("a link");
+    for link in ["link", "to-none"] {
+        for args in [
+            ["forward", &source(link), "null:", "-q"],
+            ["forward", "null:", &write(link), "-q"],
+            ["replay", &file("a"), &file(link), "--json"],
+        ] {
+            let ran = packtrain(&args);
+            assert_eq!(ran.code, Some(4), "{ran:?}");
+            let line = ran.error_line();
+            let why = "it is a symbolic link, which is not followed; name the file behind it";
+            assert!(line.contains(&file(link)) && line.ends_with(why), "{ran:?}");
+        }
+    }
+    let now = std::fs::metadata(file("kept")).expect("it is there").len();
+    assert_eq!(now, bytes);
+    assert!(!std::fs::exists(file("none")).expect("the directory can be read"));
+
+    // The process's own descriptors are links as well.
+    let script = format!(
+        "exec \"$0\" forward null:source,count=3 null:capture=/dev/fd/3 -q 3>'{}'",
+        file("opened")
+    );
+    let ran = finish(start(&mut command("sh", &["-c", &script, PACKTRAIN])));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        std::fs::metadata(file("opened"))
+            .expect("it is there")
+            .len()
+            > 0
+    );
 }
 
 #[test]

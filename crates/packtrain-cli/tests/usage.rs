@@ -362,10 +362,13 @@ fn a_priority_that_the_system_refuses_is_3() {
     assert!(ran.error_line().contains("none, nice(n)"), "{ran:?}");
     let unprivileged = "exec prlimit --nice=0:0 \
                         setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
+    let scratch = Scratch::new("priority");
+    let file = scratch.file("never.pcap");
+    let write = format!("pcap:{file},write");
     let args = [
         "forward",
         "null:",
-        "null:",
+        &write,
         "--quiet",
         "--duration",
         "1ms",
@@ -378,7 +381,8 @@ fn a_priority_that_the_system_refuses_is_3() {
         .collect();
     let mut ran = packtrain(&args);
     if ran.code == Some(0) {
-        // As root the test has to become somebody else first.
+        // As root the test has to become another user first.
+        std::fs::remove_file(&file).expect("it was made");
         ran = finish(start(&mut command("sh", &as_nobody)));
     }
     if !ran.err.starts_with("packtrain:") {
@@ -390,6 +394,8 @@ fn a_priority_that_the_system_refuses_is_3() {
     }
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.error_line().contains("CAP_SYS_NICE"), "{ran:?}");
+    // It was refused before a port was opened.
+    assert!(!std::fs::exists(&file).expect("the directory can be read"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod program;
 
-use program::{PACKTRAIN, Scratch, command, finish, packtrain, start};
+use program::{PACKTRAIN, Ran, Scratch, command, finish, packtrain, start};
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 
@@ -330,18 +330,20 @@ fn ports_of_unlike_links_are_not_joined() {
     assert!(ran.error_line().contains("cannot join"), "{ran:?}");
 }
 
+/// Runs packtrain as a user who may do nothing: as root the test becomes another one.
+fn unprivileged(args: &[&str]) -> Ran {
+    let script = "exec prlimit --nice=0:0 \
+                  setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
+    let words = [&["-c", script, PACKTRAIN], args].concat();
+    finish(start(&mut command("sh", &words)))
+}
+
 #[test]
 fn a_missing_privilege_is_3_and_says_how_to_get_it() {
-    // As root the test has to become somebody else first.
-    let unprivileged = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
     let args = ["plan", "tap:ptdenied", "null:"];
-    let as_nobody: Vec<_> = ["-c", unprivileged, PACKTRAIN]
-        .into_iter()
-        .chain(args)
-        .collect();
     let mut ran = packtrain(&args);
     if ran.code == Some(0) {
-        ran = finish(start(&mut command("sh", &as_nobody)));
+        ran = unprivileged(&args);
     }
     if ran.code != Some(3) && !ran.err.starts_with("packtrain:") {
         println!(
@@ -360,8 +362,6 @@ fn a_priority_that_the_system_refuses_is_3() {
     let ran = packtrain(&["forward", "null:", "null:", "--priority", "high"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.error_line().contains("none, nice(n)"), "{ran:?}");
-    let unprivileged = "exec prlimit --nice=0:0 \
-                        setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
     let scratch = Scratch::new("priority");
     let file = scratch.file("never.pcap");
     let write = format!("pcap:{file},write");
@@ -375,15 +375,10 @@ fn a_priority_that_the_system_refuses_is_3() {
         "--priority",
         "nice(-20)",
     ];
-    let as_nobody: Vec<_> = ["-c", unprivileged, PACKTRAIN]
-        .into_iter()
-        .chain(args)
-        .collect();
     let mut ran = packtrain(&args);
     if ran.code == Some(0) {
-        // As root the test has to become another user first.
         std::fs::remove_file(&file).expect("it was made");
-        ran = finish(start(&mut command("sh", &as_nobody)));
+        ran = unprivileged(&args);
     }
     if !ran.err.starts_with("packtrain:") {
         println!(
@@ -395,6 +390,34 @@ fn a_priority_that_the_system_refuses_is_3() {
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.error_line().contains("CAP_SYS_NICE"), "{ran:?}");
     // It was refused before a port was opened.
+    assert!(!std::fs::exists(&file).expect("the directory can be read"));
+}
+
+#[test]
+fn a_user_that_a_run_cannot_become_is_refused_before_a_port_is_opened() {
+    let scratch = Scratch::new("user");
+    let file = scratch.file("never.pcap");
+    let write = format!("pcap:{file},write");
+    let args = |user| ["forward", "null:", &write, "--quiet", "--user", user];
+    let ran = packtrain(&args("no-such-user"));
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let line = ran.error_line();
+    assert!(
+        line.starts_with("--user no-such-user: no such user;"),
+        "{ran:?}"
+    );
+    let mut ran = unprivileged(&args("root"));
+    if !ran.err.starts_with("packtrain:") {
+        // Where the test is no root, it is the user who may do nothing.
+        ran = packtrain(&args("root"));
+    }
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let line = ran.error_line();
+    assert!(
+        line.starts_with("--user root: the system refuses"),
+        "{ran:?}"
+    );
+    assert!(line.contains("; run as root (CAP_SETUID and"), "{ran:?}");
     assert!(!std::fs::exists(&file).expect("the directory can be read"));
 }
 

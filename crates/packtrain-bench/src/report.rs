@@ -2,8 +2,8 @@
 
 use crate::contest::{Goal, Row};
 use serde_json::{Value, json};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -199,14 +199,57 @@ fn bandwidth(row: &Row, ns: Option<f64>) -> Option<f64> {
     Some(row.work.bytes()? as f64 / ns?)
 }
 
-/// Writes `document` on one line to `path`, in directories that are made if they are missing.
+/// Writes `document` on one line to `path`, in directories that are made if they are missing. A
+/// file of that name is replaced in one step, by a rename, so that its readers and its other names
+/// keep what it was. A device or a symbolic link is written to.
 ///
 /// # Errors
 ///
-/// What the file system says.
+/// What the file system says. Then a file of that name is as it was.
 pub fn write(path: &Path, document: &Value) -> io::Result<()> {
+    let text = format!("{document}\n");
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    fs::write(path, format!("{document}\n"))
+    if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return fs::write(path, text);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let mut file = File::create_new(&temporary)?;
+    let written = file.write_all(text.as_bytes());
+    let replaced = written.and_then(|()| fs::rename(&temporary, path));
+    if replaced.is_err() {
+        fs::remove_file(&temporary)?;
+    }
+    replaced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_not_changed() {
+        let folder = std::env::temp_dir().join(format!("packtrain-report-{}", std::process::id()));
+        let (path, other) = (folder.join("new/rows.json"), folder.join("other"));
+        write(&path, &json!({ "rows": 1 })).expect("a new file");
+        fs::hard_link(&path, &other).expect("a second name");
+        write(&path, &json!({ "rows": 2 })).expect("another file");
+        let text = |path| fs::read_to_string(path).expect("a file");
+        assert_eq!(text(&path), "{\"rows\":2}\n");
+        assert_eq!(text(&other), "{\"rows\":1}\n");
+
+        // Something else in its place is not replaced.
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&other, &link).expect("a link");
+        write(&link, &json!({ "rows": 3 })).expect("the file behind it");
+        assert_eq!(text(&other), "{\"rows\":3}\n");
+        assert!(link.is_symlink());
+        write(&folder, &json!({})).expect_err("it is a directory");
+
+        let count = |folder| fs::read_dir(folder).expect("a directory").count();
+        assert_eq!((count(folder.join("new")), count(folder.clone())), (1, 3));
+        fs::remove_dir_all(&folder).expect("it was made here");
+    }
 }

@@ -58,6 +58,12 @@ Examples:
   packtrain forward tap:tap0 tap:tap1
   packtrain forward tap:tap0,segs=8 tap:tap1,offload=off --duration 10s
   packtrain forward null:source,count=1000000 null: --json
+  packtrain forward tap:tap0 pcap:out.pcapng,write --user nobody
+
+Once the ports and files are open, all capabilities are dropped but CAP_NET_ADMIN, if a port is a \
+TAP or TUN interface (reads its link state and counters in whatever network namespace it is), and \
+CAP_SYS_NICE, if --priority raises the workers' threads. No program that is executed gains \
+privileges (no_new_privs). Without --user the user stays the same.
 
 SIGINT and SIGTERM stop the intake; what is held is sent on, and the final account is printed. \
 During the start (a port is a FIFO without a writer) they end the program at once: nothing was \
@@ -259,6 +265,9 @@ pub struct ForwardArgs {
     /// Prints statistics on standard error this often [default: 1s on a terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub stats_interval: Option<Duration>,
+    /// Runs as this user once the ports and files are open; only root may ask for that
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
     /// Policies of queues and workers.
     #[command(flatten)]
     pub settings: SettingArgs,

@@ -5,6 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::joint::Joint;
 use crate::live::Live;
 use crate::print::{self, Style};
+use crate::privileges::{Privileges, used};
 use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
 use crate::{json, plan};
@@ -46,10 +47,14 @@ enum Ended {
 pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let settings = args.settings.settings();
     plan::check(&settings)?;
+    let privileges = Privileges::of(args.user.as_deref())?;
     let (stop, start) = (Stop::install()?, Start::new());
-    stop.end_after(STOP_MAX, &start)?;
+    // Before a port is opened: what `--user` may not do ends the program here.
+    privileges.without(|| stop.end_after(STOP_MAX, &start))?;
     let signals = Stop::pipe()?;
     let joint = Joint::open(&args.a, &args.b, &settings)?;
+    // The threads of the workers inherit what is left.
+    privileges.keep(used(&settings, joint.has_interface))?;
     let names = joint.names();
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {

@@ -22,6 +22,8 @@ pub struct Joint {
     pub sides: [Side; 2],
     /// The plan.
     pub plan: Plan,
+    /// Whether a port is an interface of the kernel.
+    pub has_interface: bool,
 }
 
 impl Joint {
@@ -71,7 +73,14 @@ impl Joint {
             // No application sends: packets come from the kernels, or from the end of a wire.
             senders: [0; 2],
         });
-        Ok(Self { ports, sides, plan })
+        let is_interface =
+            |spec: &PortSpec| matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
+        Ok(Self {
+            ports,
+            sides,
+            plan,
+            has_interface: specs.iter().any(is_interface),
+        })
     }
 
     /// What the packets of one port start with, in words.

@@ -10,6 +10,7 @@ mod json;
 mod live;
 mod plan;
 mod print;
+mod privileges;
 mod replay;
 mod signals;
 mod table;

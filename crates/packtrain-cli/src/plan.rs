@@ -1,7 +1,7 @@
 //! `packtrain plan`, and the plan that `packtrain forward` prints at its start.
 
 use crate::args::{PlanArgs, SettingArgs};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::in_force::PortSettings;
 use crate::joint::Joint;
 use crate::json;
@@ -10,7 +10,6 @@ use crate::table::{Align, Table};
 use packtrain::engine::{Settings, arena_config};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, FitLimits, PlannedPart};
-use packtrain::policy::SettingError;
 use packtrain::policy::placement::Placed;
 use packtrain::policy::topology::CpuId;
 use packtrain_offload::coalesce::Mode;
@@ -44,8 +43,8 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
 ///
 /// Which it is, and what there is instead.
 pub fn check(settings: &Settings) -> Result<(), Failure> {
-    let wrong = |error: SettingError| Failure::new(Exit::Usage, error.to_string());
-    settings.check().map_err(wrong)
+    let checked = settings.check();
+    checked.map_err(|error| Failure::of_start(&error))
 }
 
 /// What threads do, and where they run, in a line.

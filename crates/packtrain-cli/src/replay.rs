@@ -7,7 +7,7 @@ use crate::print::{self, Style};
 use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
 use packtrain::advice;
-use packtrain::capture::{CaptureError, Format, Reader, WriteError};
+use packtrain::capture::{self, CaptureError, Format, Reader, WriteError};
 use packtrain::replay::{
     self, HISTOGRAM_FROM, InterfaceReport, Options, ReplayError, Report, Segment,
 };
@@ -21,6 +21,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::Duration;
 
 /// How soon a signal is seen at the latest while nothing can be read.
@@ -164,7 +165,7 @@ fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
     if path == "-" {
         return Ok(Box::new(stdout().lock()));
     }
-    let file = File::create(path).map_err(|error| of_file(path, true, &error))?;
+    let file = capture::create(Path::new(path)).map_err(|error| of_file(path, true, &error))?;
     Ok(Box::new(file))
 }
 

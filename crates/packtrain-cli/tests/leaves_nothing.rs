@@ -2,15 +2,19 @@
 //!
 //! Network namespaces live by what refers to them: a process or thread in it, an open descriptor,
 //! a mount. When neither a process of the run nor a mount is left, no namespace of it is.
+//!
+//! Each run is in a mount and a network namespace of its own, so that a test sees nothing of what
+//! other programs make or remove on the machine meanwhile.
 
 mod program;
 
 use program::{AWAIT, PACKTRAIN, Ran, Scratch, command, finish, in_namespace, signal, start};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,28 +26,66 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a run is repeated that was over before the moment for its signal had been seen.
 const ATTEMPTS: usize = 5;
 
-/// What a run could leave behind in the system.
-#[derive(Debug, PartialEq, Eq)]
-struct Traces {
-    interfaces: BTreeSet<String>,
-    namespace_mounts: BTreeSet<String>,
-    named_namespaces: BTreeSet<String>,
-    shared_memory: BTreeSet<String>,
+/// What a run could leave behind in its place: interfaces, mounts of namespaces, names.
+type Traces = BTreeSet<String>;
+
+/// A mount and a network namespace, with an empty /run and /dev/shm, that a process keeps.
+struct Place {
+    keeper: Child,
+    /// Options of `nsenter`.
+    options: Vec<String>,
 }
 
-impl Traces {
-    fn now() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let interfaces = read("/proc/thread-self/net/dev");
-        let interfaces = interfaces.lines().filter_map(|line| line.split_once(':'));
-        let mounts = read("/proc/self/mountinfo");
-        let mounts = mounts.lines().filter(|line| line.contains(" nsfs "));
-        Self {
-            interfaces: interfaces.map(|(name, _)| name.trim().to_owned()).collect(),
-            namespace_mounts: mounts.map(str::to_owned).collect(),
-            named_namespaces: names_in("/run/netns"),
-            shared_memory: names_in("/dev/shm"),
+impl Place {
+    /// As root or in a user namespace; `None` where neither can be had. Nothing that lives in
+    /// namespaces can be left there either.
+    fn new() -> Option<Self> {
+        const KEEP: &str = "mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && echo kept \
+                            && exec cat";
+        let ways = [
+            ("-mn", vec!["-m", "-n"]),
+            ("-Urmn", vec!["-m", "-n", "-U", "--preserve-credentials"]),
+        ];
+        let place = ways.into_iter().find_map(|(unshare, enter)| {
+            let mut keep = command("unshare", &[unshare, "sh", "-c", KEEP]);
+            let mut keeper = start(keep.stdin(Stdio::piped()));
+            let mut line = String::new();
+            let stdout = keeper.stdout.as_mut().expect("standard output is captured");
+            BufReader::new(stdout).read_line(&mut line).expect("a line");
+            let mut options = vec!["-t".to_owned(), keeper.id().to_string()];
+            options.extend(enter.into_iter().map(str::to_owned));
+            // The keeper that failed is reaped here.
+            let place = Self { keeper, options };
+            (line == "kept\n").then_some(place)
+        });
+        if place.is_none() {
+            println!("SKIP: no mount namespace can be made here: only processes and files count");
         }
+        place
+    }
+
+    fn traces(&self) -> Traces {
+        let keeper = format!("/proc/{}", self.keeper.id());
+        let read = |path: &str| fs::read_to_string(format!("{keeper}/{path}")).expect("it lives");
+        let devices = read("net/dev");
+        let interfaces = devices.lines().filter_map(|line| line.split_once(':'));
+        let interfaces = interfaces.map(|(name, _)| format!("interface {}", name.trim()));
+        let mounts = read("mountinfo");
+        let mounts = mounts.lines().filter(|line| line.contains(" nsfs "));
+        let mut traces: Traces = interfaces.chain(mounts.map(str::to_owned)).collect();
+        for folder in ["/run/netns", "/dev/shm"] {
+            let names = names_in(format!("{keeper}/root{folder}")).into_iter();
+            traces.extend(names.map(|name| format!("{folder}/{name}")));
+        }
+        traces
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It ends when its input does.
+        drop(self.keeper.stdin.take());
+        self.keeper.wait().expect("reap the keeper");
     }
 }
 
@@ -69,27 +111,42 @@ fn marked(mark: &str) -> Vec<String> {
         .collect()
 }
 
-/// One run in a folder of its own, and how the system was before.
+/// One run in a folder and a place of its own, and how the place was before.
 struct Run {
     mark: String,
     folder: Scratch,
-    before: Traces,
+    place: Option<(Place, Traces)>,
 }
 
 impl Run {
     fn new(name: &str) -> Self {
-        let mark = format!("{name}-{}", std::process::id());
-        let (folder, before) = (Scratch::new(name), Traces::now());
+        let with_traces = |place: Place| {
+            let before = place.traces();
+            (place, before)
+        };
         Self {
-            mark,
-            folder,
-            before,
+            mark: format!("{name}-{}", std::process::id()),
+            folder: Scratch::new(name),
+            place: Place::new().map(with_traces),
         }
     }
 
+    /// `words` as the started process itself, in the place and the folder.
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = command(words[0], &words[1..]);
         let folder = self.folder.file("");
+        let mut command = match &self.place {
+            Some((place, _)) => {
+                // Another mount namespace has another working directory.
+                let go_back = ["--", "sh", "-c", "cd \"$TMPDIR\" && exec \"$@\"", "sh"];
+                let options = place.options.iter().map(String::as_str);
+                let options: Vec<_> = options
+                    .chain(go_back)
+                    .chain(words.iter().copied())
+                    .collect();
+                command("nsenter", &options)
+            }
+            None => command(words[0], &words[1..]),
+        };
         command
             .env(MARK, &self.mark)
             .env("TMPDIR", &folder)
@@ -97,19 +154,25 @@ impl Run {
         command
     }
 
-    /// Compares the system with how it was before.
+    /// What is in the place and was not before. A mount that was may go at any time: its file is
+    /// removed by another program.
+    fn left(&self) -> Traces {
+        let Some((place, before)) = &self.place else {
+            return Traces::new();
+        };
+        place.traces().difference(before).cloned().collect()
+    }
+
     fn assert_gone(&self, context: &str) {
-        // Its children are not ours to wait for, and other programs of this machine may have an
-        // interface for a moment: so give it a while.
+        // Its children are not ours to wait for, so give them a while.
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let (left, now) = (marked(&self.mark), Traces::now());
-            if left.is_empty() && now == self.before {
+            let (processes, left) = (marked(&self.mark), self.left());
+            if processes.is_empty() && left.is_empty() {
                 break;
             }
             if Instant::now() > deadline {
-                assert!(left.is_empty(), "{context}: processes {left:?} are left");
-                assert_eq!(now, self.before, "{context}: before on the right");
+                panic!("{context}: processes {processes:?} and {left:?} are left");
             }
             sleep(Duration::from_millis(10));
         }
@@ -118,14 +181,32 @@ impl Run {
     }
 }
 
+/// A name in the machine's shared memory, removed when dropped.
+struct Shared(String);
+
+impl Shared {
+    fn new(name: &str) -> Self {
+        let path = format!("/dev/shm/packtrain-test-{name}-{}", std::process::id());
+        fs::write(&path, "").expect("shared memory");
+        Self(path)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).expect("it is there");
+    }
+}
+
 #[test]
 fn what_is_left_is_found() {
     let run = Run::new("left");
-    let mut child = start(&mut run.command(&["sh", "-c", "echo > file; exec sleep 60"]));
+    let script = "echo > file; exec sleep 60";
+    let mut child = start(&mut run.command(&["sh", "-c", script]));
     let deadline = Instant::now() + PATIENCE;
     // While it becomes `sleep` it has no environment to be found by.
     while names_in(run.folder.file("")).is_empty() || marked(&run.mark).is_empty() {
-        assert!(Instant::now() < deadline, "no file, or nobody who made it");
+        assert!(Instant::now() < deadline, "no file, or no process made it");
         sleep(Duration::from_millis(2));
     }
     assert_eq!(marked(&run.mark), [child.id().to_string()]);
@@ -138,8 +219,39 @@ fn what_is_left_is_found() {
             .collect::<Vec<_>>(),
         ["file"]
     );
-    let interfaces = Traces::now().interfaces;
-    assert!(interfaces.contains("lo"), "{interfaces:?}");
+}
+
+#[test]
+fn what_is_left_in_its_place_is_found() {
+    let run = Run::new("left-in-place");
+    if run.place.is_none() || command("ip", &["-V"]).output().is_err() {
+        println!("SKIP: no namespaces, or no ip(8), to leave something with");
+        return;
+    }
+    assert_eq!(run.left(), Traces::new());
+    let script = "
+        mkdir /run/netns && touch /run/netns/left /dev/shm/left &&
+        ip tuntap add dev left mode tap &&
+        mount --bind /proc/self/ns/net /run/netns/left";
+    let ran = finish(start(&mut run.command(&["sh", "-c", script])));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let left = run.left();
+    for name in ["interface left", "/run/netns/left", "/dev/shm/left"] {
+        assert!(left.contains(name), "{name} in {left:?}");
+    }
+    let is_mount = |line: &String| line.contains(" /run/netns/left ") && line.contains(" nsfs ");
+    assert!(left.iter().any(is_mount), "{left:?}");
+    assert_eq!(left.len(), 4);
+}
+
+/// Other programs of the machine may leave what they want.
+#[test]
+fn what_another_program_makes_meanwhile_is_not_seen() {
+    let run = Run::new("meanwhile");
+    let made = Shared::new("meanwhile");
+    run.assert_gone("nothing ran");
+    drop(made);
+    run.assert_gone("nothing ran");
 }
 
 /// When a run is interrupted.

@@ -2,8 +2,9 @@
 
 mod program;
 
-use program::{PACKTRAIN, Scratch, command, finish, packtrain, start};
+use program::{PACKTRAIN, Ran, Scratch, command, finish, packtrain, start};
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
@@ -183,6 +184,69 @@ fn a_file_that_cannot_be_made_is_4() {
 }
 
 #[test]
+fn a_capture_is_its_owners_and_follows_no_link() {
+    let scratch = Scratch::new("owner");
+    let file = |name: &str| scratch.file(name);
+    let mode = |name: &str| {
+        let metadata = std::fs::metadata(file(name)).expect("it was made");
+        metadata.permissions().mode() & 0o777
+    };
+    let source = |capture: &str| format!("null:source,count=3,capture={}", file(capture));
+    let write = |name: &str| format!("pcap:{},write", file(name));
+    let ran = packtrain(&["forward", &source("a"), &write("b.pcap"), "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = packtrain(&["replay", &file("a"), &file("c")]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for name in ["a", "b.pcap", "c"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+
+    // A file that exists is emptied, and keeps its mode.
+    std::fs::write(file("kept"), [0; 10_000]).expect("a file");
+    let others = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(file("kept"), others).expect("our own");
+    let ran = packtrain(&["forward", &source("a"), &write("kept"), "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let bytes = std::fs::metadata(file("kept")).expect("it is there").len();
+    assert!(bytes < 10_000, "{bytes}");
+    assert_eq!(mode("kept"), 0o640);
+
+    // Of a link, neither the target is emptied nor, where there is none, one is made.
+    std::os::unix::fs::symlink(file("kept"), file("link")).expect("a link");
+    std::os::unix::fs::symlink(file("none"), file("to-none")).expect("a link");
+    for link in ["link", "to-none"] {
+        for args in [
+            ["forward", &source(link), "null:", "-q"],
+            ["forward", "null:", &write(link), "-q"],
+            ["replay", &file("a"), &file(link), "--json"],
+        ] {
+            let ran = packtrain(&args);
+            assert_eq!(ran.code, Some(4), "{ran:?}");
+            let line = ran.error_line();
+            let why = "it is a symbolic link, which is not followed; name the file behind it";
+            assert!(line.contains(&file(link)) && line.ends_with(why), "{ran:?}");
+        }
+    }
+    let now = std::fs::metadata(file("kept")).expect("it is there").len();
+    assert_eq!(now, bytes);
+    assert!(!std::fs::exists(file("none")).expect("the directory can be read"));
+
+    // The process's own descriptors are links as well.
+    let script = format!(
+        "exec \"$0\" forward null:source,count=3 null:capture=/dev/fd/3 -q 3>'{}'",
+        file("opened")
+    );
+    let ran = finish(start(&mut command("sh", &["-c", &script, PACKTRAIN])));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        std::fs::metadata(file("opened"))
+            .expect("it is there")
+            .len()
+            > 0
+    );
+}
+
+#[test]
 fn looking_at_a_plan_writes_no_file() {
     let scratch = Scratch::new("look");
     let (kept, made) = (scratch.file("kept.pcap"), scratch.file("made.pcap"));
@@ -266,18 +330,20 @@ fn ports_of_unlike_links_are_not_joined() {
     assert!(ran.error_line().contains("cannot join"), "{ran:?}");
 }
 
+/// Runs packtrain as a user who may do nothing: as root the test becomes another one.
+fn unprivileged(args: &[&str]) -> Ran {
+    let script = "exec prlimit --nice=0:0 \
+                  setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
+    let words = [&["-c", script, PACKTRAIN], args].concat();
+    finish(start(&mut command("sh", &words)))
+}
+
 #[test]
 fn a_missing_privilege_is_3_and_says_how_to_get_it() {
-    // As root the test has to become somebody else first.
-    let unprivileged = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
     let args = ["plan", "tap:ptdenied", "null:"];
-    let as_nobody: Vec<_> = ["-c", unprivileged, PACKTRAIN]
-        .into_iter()
-        .chain(args)
-        .collect();
     let mut ran = packtrain(&args);
     if ran.code == Some(0) {
-        ran = finish(start(&mut command("sh", &as_nobody)));
+        ran = unprivileged(&args);
     }
     if ran.code != Some(3) && !ran.err.starts_with("packtrain:") {
         println!(
@@ -296,26 +362,23 @@ fn a_priority_that_the_system_refuses_is_3() {
     let ran = packtrain(&["forward", "null:", "null:", "--priority", "high"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.error_line().contains("none, nice(n)"), "{ran:?}");
-    let unprivileged = "exec prlimit --nice=0:0 \
-                        setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
+    let scratch = Scratch::new("priority");
+    let file = scratch.file("never.pcap");
+    let write = format!("pcap:{file},write");
     let args = [
         "forward",
         "null:",
-        "null:",
+        &write,
         "--quiet",
         "--duration",
         "1ms",
         "--priority",
         "nice(-20)",
     ];
-    let as_nobody: Vec<_> = ["-c", unprivileged, PACKTRAIN]
-        .into_iter()
-        .chain(args)
-        .collect();
     let mut ran = packtrain(&args);
     if ran.code == Some(0) {
-        // As root the test has to become somebody else first.
-        ran = finish(start(&mut command("sh", &as_nobody)));
+        std::fs::remove_file(&file).expect("it was made");
+        ran = unprivileged(&args);
     }
     if !ran.err.starts_with("packtrain:") {
         println!(
@@ -326,6 +389,36 @@ fn a_priority_that_the_system_refuses_is_3() {
     }
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.error_line().contains("CAP_SYS_NICE"), "{ran:?}");
+    // It was refused before a port was opened.
+    assert!(!std::fs::exists(&file).expect("the directory can be read"));
+}
+
+#[test]
+fn a_user_that_a_run_cannot_become_is_refused_before_a_port_is_opened() {
+    let scratch = Scratch::new("user");
+    let file = scratch.file("never.pcap");
+    let write = format!("pcap:{file},write");
+    let args = |user| ["forward", "null:", &write, "--quiet", "--user", user];
+    let ran = packtrain(&args("no-such-user"));
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let line = ran.error_line();
+    assert!(
+        line.starts_with("--user no-such-user: no such user;"),
+        "{ran:?}"
+    );
+    let mut ran = unprivileged(&args("root"));
+    if !ran.err.starts_with("packtrain:") {
+        // Where the test is no root, it is the user who may do nothing.
+        ran = packtrain(&args("root"));
+    }
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let line = ran.error_line();
+    assert!(
+        line.starts_with("--user root: the system refuses"),
+        "{ran:?}"
+    );
+    assert!(line.contains("; run as root (CAP_SETUID and"), "{ran:?}");
+    assert!(!std::fs::exists(&file).expect("the directory can be read"));
 }
 
 #[test]

@@ -4,11 +4,13 @@
 //! had a second thread, which the standard test harness does not allow. A test target with
 //! `harness = false` calls [`main`] instead.
 
-use std::panic::{self, AssertUnwindSafe};
+use std::panic;
 use std::process::ExitCode;
+use std::thread;
 use std::time::Instant;
 
-use crate::{netns, rootless, tap};
+use crate::netns::{self, Netns};
+use crate::{rootless, tap};
 
 /// How a test that did not panic ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +24,9 @@ pub enum Outcome {
 /// A test: its name and its function, which panics when a check fails.
 pub type Test = (&'static str, fn() -> Outcome);
 
-/// Runs the tests one after the other, in user and network namespaces that are there, and returns
-/// the exit status for `main`: success unless a test panicked. Call it first thing in `main`.
+/// Runs the tests one after the other, each on a thread in a network namespace of its own, and
+/// returns the exit status for `main`: success unless a test panicked. Call it first thing in
+/// `main`.
 ///
 /// A test that is skipped, or all tests when namespaces are not available, prints one line
 /// `SKIP: <test>: <reason>`, and the summary counts them. Of the standard harness's arguments,
@@ -44,7 +47,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
         let start = Instant::now();
         let outcome = match &missing {
             Some(missing) => Ok(Outcome::Skipped(missing.to_string())),
-            None => panic::catch_unwind(AssertUnwindSafe(test)),
+            None => alone(*test),
         };
         match outcome {
             Ok(Outcome::Done) => {
@@ -72,6 +75,14 @@ pub fn main(tests: &[Test]) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Runs a test where no other program makes or removes an interface.
+fn alone(test: fn() -> Outcome) -> thread::Result<Outcome> {
+    panic::catch_unwind(|| {
+        let netns = Netns::new().expect("a namespace");
+        netns.run(test).expect("a thread in it")
+    })
 }
 
 /// The outcome for a test that needs a TAP where there cannot be one:

@@ -21,6 +21,7 @@ use packtrain_lab::{LabError, rootless};
 
 fn main() -> ExitCode {
     harness::main(&[
+        ("a_test_is_in_a_namespace_of_its_own", alone),
         ("namespace_made_and_gone", namespace_made_and_gone),
         ("links_addresses_routes", links_addresses_routes),
         ("veth_tcp_both_ways", veth_tcp_both_ways),
@@ -685,6 +686,14 @@ fn setup_is_quick() -> Outcome {
     }
     println!("two hosts with 4-queue TAPs: {} us", best.as_micros());
     assert!(best < Duration::from_secs(2), "{best:?}");
+    Outcome::Done
+}
+
+/// Other programs make and remove interfaces in the namespace of the process at any time.
+fn alone() -> Outcome {
+    let namespace = |of| fs::read_link(format!("/proc/{of}/ns/net")).expect("/proc");
+    assert_ne!(namespace("thread-self"), namespace("self"));
+    assert_eq!(interfaces(), ["lo"]);
     Outcome::Done
 }
 

@@ -12,6 +12,7 @@
 //! trusted, nothing after it can be either: [`CaptureError::Structure`], and reading stops.
 //! [`CaptureError::is_fatal`] tells the two apart.
 
+mod create;
 mod error;
 mod fields;
 mod pcap;
@@ -23,6 +24,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use create::create;
 pub use error::{CaptureError, InterfaceFault, IoFault, RecordFault, StructureFault, WriteError};
 pub use read::Reader;
 pub use write::{Interface, Writer};

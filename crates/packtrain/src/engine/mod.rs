@@ -15,6 +15,7 @@ mod ledger;
 #[cfg(packtrain_loom)]
 mod models;
 mod path;
+mod priority;
 mod session;
 mod settings;
 mod shared;

@@ -245,7 +245,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     /// See [`StartError`].
     pub fn start(self) -> Result<Session, StartError> {
         let settings = self.settings.clone();
-        settings.check().map_err(StartError::Setting)?;
+        settings.check()?;
         let senders = self.senders.iter().sum();
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
         let (mut session, workers) = self.assemble(Arc::clone(&runtime))?;

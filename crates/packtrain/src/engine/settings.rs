@@ -1,7 +1,8 @@
 //! What users choose about queues and threads.
 
+use super::error::StartError;
+use super::priority::try_priority;
 use crate::driver::QueueConfig;
-use crate::policy::SettingError;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::Idle;
 use crate::policy::moderation::Moderation;
@@ -37,16 +38,22 @@ impl Settings {
         )
     }
 
-    /// Refuses what this machine cannot do: a list with a CPU that may not be used.
+    /// Refuses what this machine cannot do: a list with a CPU that may not be used, a nice value
+    /// that the system does not permit.
     ///
     /// # Errors
     ///
-    /// What it is, and what there is instead.
-    pub fn check(&self) -> Result<(), SettingError> {
-        match Topology::read(Path::new("/")) {
-            Ok(topology) => self.placement.check(&topology),
-            // A list is tried as it is, and the session does not start if the system refuses it.
-            Err(_hidden) => Ok(()),
+    /// What it is, and what there is instead: [`StartError::Setting`] or [`StartError::System`].
+    pub fn check(&self) -> Result<(), StartError> {
+        // If the topology is hidden, a list is tried as it is, and the session does not start if
+        // the system refuses it.
+        if let Ok(topology) = Topology::read(Path::new("/")) {
+            let checked = self.placement.check(&topology);
+            checked.map_err(StartError::Setting)?;
+        }
+        match self.priority {
+            Priority::Nice(_) => try_priority(self.priority, self.idle),
+            Priority::None | Priority::Auto => Ok(()),
         }
     }
 

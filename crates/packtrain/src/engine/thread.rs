@@ -4,17 +4,16 @@ use super::error::{RunError, StartError};
 use super::flows::TxFlows;
 use super::handle::{SendError, TrySendError, TxHandle};
 use super::intake::Intake;
+use super::priority::take_priority;
 use super::settings::Settings;
 use super::shell::Action;
-use super::sys::{
-    Poll, THREAD_USAGE_SYSCALLS, bind_to, nice, set_nice, thread_usage, wake_in_time,
-};
+use super::sys::{Poll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage, wake_in_time};
 use super::worker::{Worker, WorkerCounters};
 use crate::driver::{DeviceError, Interest};
 use crate::packet::Burst;
 use crate::policy::idle::Idle;
 use crate::policy::placement::Placed;
-use crate::policy::priority::{NICE, Priority};
+use crate::policy::priority::Priority;
 use crate::policy::topology::CpuId;
 use crate::runtime::Runtime;
 use crate::time::Instant;
@@ -155,30 +154,7 @@ fn settle(cpu: Option<CpuId>, priority: Priority, idle: Idle) -> Result<i8, Star
         bind_to(&[cpu]).map_err(StartError::system("bind a worker's thread to its CPU"))?;
     }
     wake_in_time();
-    take_priority(priority, idle).map_err(StartError::system("give a worker's thread its priority"))
-}
-
-/// Gives the calling thread, which is to be a worker's, its priority. Returns its nice value.
-///
-/// # Errors
-///
-/// The system's, when it does not allow a value that was asked for by number.
-fn take_priority(priority: Priority, idle: Idle) -> io::Result<i8> {
-    if let Priority::Nice(asked) = priority {
-        let asked = asked.clamp(*NICE.start(), *NICE.end());
-        return match set_nice(asked) {
-            Ok(()) => Ok(asked),
-            Err(error) => Err(io::Error::new(error.kind(), priority.refused(&error))),
-        };
-    }
-    let Ok(now) = nice() else {
-        // It takes a filter of system calls to refuse the question: the thread stays as it is.
-        return Ok(0);
-    };
-    let wanted = priority.nice(idle, now).unwrap_or(now);
-    // As far as the system allows it.
-    let taken = (wanted..now).find(|&nice| set_nice(nice).is_ok());
-    Ok(taken.unwrap_or(now))
+    take_priority(priority, idle)
 }
 
 /// Must be called by the worker's own thread.

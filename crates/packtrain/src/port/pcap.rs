@@ -14,7 +14,7 @@ mod tests;
 
 use crate::advice;
 use crate::capture::{
-    CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
+    self, CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
 };
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest,
@@ -188,15 +188,15 @@ impl Pcap {
         })
     }
 
-    /// Creates a capture to write packets to; a file of that name is replaced.
+    /// Creates a capture to write packets to, as [`capture::create`] does.
     ///
     /// # Errors
     ///
     /// [`DeviceError::Failed`] when the file cannot be created or its header not be written.
     pub fn open_write(path: &Path, how: PcapWrite) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
-        let file =
-            File::create(path).map_err(|error| failed(CREATE, &shown, error.kind(), &error))?;
+        let file = capture::create(path);
+        let file = file.map_err(|error| failed(CREATE, &shown, error.kind(), &error))?;
         let calls = Arc::<AtomicU64>::default();
         let output = Counted {
             file,

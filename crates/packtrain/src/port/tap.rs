@@ -47,6 +47,11 @@ impl Tap {
     /// Name, kind and header size are read back from them; of `offload`, as much is used as they
     /// allow.
     ///
+    /// Two settings reach the process that passed a descriptor on, and stay when the port is
+    /// dropped: reads and writes of its duplicate become non-blocking (`O_NONBLOCK` belongs to the
+    /// open file description), and the interface keeps the offloads that were agreed on.
+    /// Descriptors that are refused stay blocking.
+    ///
     /// [`QUEUES_MAX`]: crate::limits::QUEUES_MAX
     ///
     /// # Errors

@@ -20,6 +20,7 @@ use packtrain::stats::DropReason;
 use packtrain::time::Instant;
 use packtrain_offload::layout::Transport;
 use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
+use rustix::fs::{OFlags, fcntl_getfl};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -287,6 +288,40 @@ fn given_descriptors_are_read_back() {
             assert_udp_train(&mut port, features, &format!("header of {header}"));
             assert_delivered(&mut port, &Train::udp(3000, 1000), 1792);
         }
+    });
+}
+
+#[test]
+fn only_descriptors_that_are_used_become_non_blocking() {
+    in_namespace("only_descriptors_that_are_used_become_non_blocking", || {
+        let is_blocking = |fd: &OwnedFd| {
+            let flags = fcntl_getfl(fd).expect("it is open");
+            !flags.contains(OFlags::NONBLOCK)
+        };
+        let (terminal, _writer) = std::io::pipe().expect("a pipe");
+        let unattached = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/net/tun");
+        let with_info = raw_tun("pi0", libc::IFF_TUN).expect("it is created");
+        let refused = [
+            terminal.into(),
+            unattached.expect("it opens").into(),
+            with_info,
+        ];
+        for given in refused {
+            let ours: OwnedFd = given.try_clone().expect("it is duplicated");
+            Tap::from_fds(vec![given], Features::ALL).expect_err("it is no queue to use");
+            assert!(is_blocking(&ours), "{ours:?}");
+        }
+
+        let given = raw_tun("pt0", TUN | libc::IFF_VNET_HDR).expect("it is created");
+        let ours = given.try_clone().expect("it is duplicated");
+        assert!(is_blocking(&ours));
+        let tap = Tap::from_fds(vec![given], Features::ALL).expect("it is understood");
+        assert!(!is_blocking(&ours));
+        drop(tap);
+        assert!(!is_blocking(&ours), "as documented");
     });
 }
 

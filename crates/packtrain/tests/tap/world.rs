@@ -266,8 +266,8 @@ pub fn configure(name: &str, net: u8, host: u8) {
     wait_until_running(name);
 }
 
-/// Waits until the interface takes packets: what is sent before is lost.
-pub fn wait_until_running(name: &str) {
+/// Waits until the TUN or TAP takes packets: what is sent before is lost.
+fn wait_until_running(name: &str) {
     wait_until("the link to run", || {
         flags(name).expect("the interface exists") & libc::IFF_RUNNING != 0
     });
@@ -663,4 +663,21 @@ impl PacketSocket {
         }
         Some((bytes, tag))
     }
+}
+
+/// Waits until frames from one end of a veth pair reach the other. The kernel drops what is sent
+/// before its link watch, a work queue, has activated the interface's queue. No flag of the
+/// interface says that it has, so a frame is sent until one arrives.
+pub fn wait_until_connected(near: &PacketSocket, far: &PacketSocket) {
+    /// An Ethernet type for local experiments.
+    const PROBE: u16 = 0x88B5;
+    let mut probe = vec![0; 10];
+    probe.extend([0xff; 6]);
+    probe.extend([2, 0, 0, 0, 0, 1]);
+    probe.extend(PROBE.to_be_bytes());
+    probe.extend([0; 64]);
+    wait_until("a frame comes through the veth", || {
+        near.send(PROBE, &probe).expect("room in a queue");
+        far.receive().is_some()
+    });
 }

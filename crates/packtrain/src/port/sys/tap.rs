@@ -130,11 +130,12 @@ pub(in crate::port) fn adopt(fds: Vec<OwnedFd>, offload: Features) -> Result<Ope
         return unsupported(format!("{count} descriptors: give 1 to {QUEUES_MAX}"));
     }
     let queues: io::Result<Vec<_>> = fds.into_iter().map(Queue::from_fd).collect();
-    agree(
-        queues.map_err(failed("set up the given descriptor"))?,
-        offload,
-        false,
-    )
+    let queues = queues.map_err(failed("set up the given descriptor"))?;
+    let opened = agree(queues, offload, false)?;
+    // Not before it is known to be a queue: with a wrong number it would be the user's terminal.
+    let set = opened.queues.iter().try_for_each(Queue::set_nonblocking);
+    set.map_err(failed("make the given descriptor non-blocking"))?;
+    Ok(opened)
 }
 
 /// Reads back what the queues are, and agrees with the kernel on the rest. With `ours` the header

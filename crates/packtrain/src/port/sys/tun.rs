@@ -2,11 +2,12 @@
 
 #![allow(
     unsafe_code,
-    reason = "ioctl(2), fcntl(2) and setns(2) have no safe wrapper"
+    reason = "ioctl(2), fcntl(2) and netlink have no safe wrapper"
 )]
 
 use crate::driver::DeviceCounters;
-use rustix::io::Errno;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use std::ffi::{c_int, c_short, c_uint};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -72,8 +73,8 @@ pub(in crate::port) enum WriteError {
     Other,
 }
 
-/// A descriptor of our own for what the process's descriptor `number` refers to: the one that a
-/// parent process has passed on stays as it is.
+/// A descriptor of our own for what the process's descriptor `number` refers to. The one that a
+/// parent process has passed on stays open; the open file description is the same.
 pub(in crate::port) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed, and a number that is no descriptor is an error.
     let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
@@ -113,16 +114,19 @@ impl Queue {
             .map(Self)
     }
 
-    /// Takes over a descriptor of unknown origin, and makes it non-blocking and close-on-exec.
+    /// Takes over a descriptor of unknown origin, and makes it close-on-exec.
     pub(in crate::port) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        let raw = fd.as_raw_fd();
-        // SAFETY: flag operations on a descriptor that we own; they touch no memory.
-        unsafe {
-            let flags = check(libc::fcntl(raw, libc::F_GETFL))?;
-            check(libc::fcntl(raw, libc::F_SETFL, flags | libc::O_NONBLOCK))?;
-            check(libc::fcntl(raw, libc::F_SETFD, libc::FD_CLOEXEC))?;
-        }
+        fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
         Ok(Self(File::from(fd)))
+    }
+
+    /// Makes reads and writes non-blocking: of all descriptors that share the open file
+    /// description, also those of a parent process.
+    pub(in crate::port) fn set_nonblocking(&self) -> io::Result<()> {
+        Ok(fcntl_setfl(
+            &self.0,
+            fcntl_getfl(&self.0)? | OFlags::NONBLOCK,
+        )?)
     }
 
     /// Another descriptor of the same queue.
@@ -255,22 +259,17 @@ impl Queue {
 
     /// Looks at the interface in whatever network namespace it is now.
     ///
-    /// The namespace may be one that this thread is not in; then a thread of its own goes there.
-    /// Where the kernel does not tell the namespace (it wants `CAP_NET_ADMIN` for that), the
-    /// interface is looked for by its name in this thread's.
+    /// The namespace may be one that this thread is not in; `CAP_NET_ADMIN` suffices to ask about
+    /// it from here. Where the kernel does not tell the namespace (it requires `CAP_NET_ADMIN` for
+    /// that too), the interface is looked for by its name in this thread's.
     pub(in crate::port) fn observe(&self) -> io::Result<Observed> {
         let (name, _flags) = self.interface()?;
         match self.namespace() {
-            Ok(namespace) if !is_current(&namespace)? => std::thread::Builder::new()
-                .name("tap-observe".to_owned())
-                .spawn(move || {
-                    // SAFETY: takes no memory, and changes this thread alone, which then ends.
-                    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })?;
-                    look_up(&name)
-                })?
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("the observing thread panicked"))),
-            _ => look_up(&name),
+            Ok(namespace) if !is_current(&namespace)? => {
+                let id = namespace_id(&namespace)?.to_ne_bytes();
+                look_up(&name, &[(libc::IFLA_TARGET_NETNSID, &id)])
+            }
+            _ => look_up(&name, &[]),
         }
     }
 
@@ -319,18 +318,47 @@ pub(in crate::port) fn set_queue_length(name: &str, packets: u16) -> io::Result<
     let value = u32::from(packets).to_ne_bytes();
     // Unlike SIOCSIFTXQLEN, this is also for the administrator of a user namespace.
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
-    rtnetlink(
-        libc::RTM_SETLINK,
-        flags,
-        name,
-        &[(libc::IFLA_TXQLEN, &value)],
-    )?;
+    let attributes: [(u16, &[u8]); 1] = [(libc::IFLA_TXQLEN, &value)];
+    about_link(libc::RTM_SETLINK, flags, name, &attributes)?;
     Ok(())
 }
 
-fn look_up(name: &str) -> io::Result<Observed> {
-    let answer = rtnetlink(libc::RTM_GETLINK, libc::NLM_F_REQUEST, name, &[])?;
+fn look_up(name: &str, attributes: &[(u16, &[u8])]) -> io::Result<Observed> {
+    let answer = about_link(libc::RTM_GETLINK, libc::NLM_F_REQUEST, name, attributes)?;
     parse_link(&answer).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// The number that this thread's network namespace has for another one, given to it if it has none
+/// (ip-netns(8), `list-id`). It stays as long as that namespace.
+fn namespace_id(namespace: &File) -> io::Result<i32> {
+    /// `NETNSA_NSID` and `NETNSA_FD` of linux/net_namespace.h.
+    const ID: u16 = 1;
+    const FD: u16 = 3;
+    /// `NETNSA_NSID_NOT_ASSIGNED`; in a request, any free number.
+    const NONE: i32 = -1;
+    /// `rtgenmsg`, padded.
+    const HEADER: [u8; 4] = [0; 4];
+    let fd = namespace.as_raw_fd().to_ne_bytes();
+    let known = || {
+        let get = [(FD, &fd[..])];
+        let answer = rtnetlink(libc::RTM_GETNSID, libc::NLM_F_REQUEST, &HEADER, &get)?;
+        let attributes = answer.get(MESSAGE_HEADER_BYTES + HEADER.len()..);
+        let id = attributes.and_then(|attributes| u32_at(attribute(attributes, ID)?, 0));
+        let id = id.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok::<_, io::Error>(id.cast_signed())
+    };
+    let id = known()?;
+    if id != NONE {
+        return Ok(id);
+    }
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+    let any = NONE.to_ne_bytes();
+    match rtnetlink(libc::RTM_NEWNSID, flags, &HEADER, &[(FD, &fd), (ID, &any)]) {
+        Ok(_acknowledged) => known(),
+        // Another thread was faster.
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => known(),
+        Err(error) => Err(error),
+    }
 }
 
 /// Bytes of `nlmsghdr`: length, type, flags, sequence, port.
@@ -338,20 +366,32 @@ const MESSAGE_HEADER_BYTES: usize = 16;
 /// Bytes of `ifinfomsg`: family, padding, type, index, flags, change.
 const LINK_HEADER_BYTES: usize = 16;
 
-/// Makes a request about the interface `name` of this thread's network namespace, and returns the
-/// message that answers it (rtnetlink(7)).
-fn rtnetlink(
+/// Makes a request about the interface `name`.
+fn about_link(
     kind: u16,
     flags: c_int,
     name: &str,
     attributes: &[(u16, &[u8])],
 ) -> io::Result<Vec<u8>> {
-    let mut request = vec![0; MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES];
-    push_attribute(
-        &mut request,
-        libc::IFLA_IFNAME,
-        &[name.as_bytes(), &[0]].concat(),
-    );
+    let name = [name.as_bytes(), &[0]].concat();
+    let name: [(u16, &[u8]); 1] = [(libc::IFLA_IFNAME, &name)];
+    rtnetlink(
+        kind,
+        flags,
+        &[0; LINK_HEADER_BYTES],
+        &[&name, attributes].concat(),
+    )
+}
+
+/// Makes a request of this thread's network namespace, and returns the message that answers it
+/// (rtnetlink(7)).
+fn rtnetlink(
+    kind: u16,
+    flags: c_int,
+    header: &[u8],
+    attributes: &[(u16, &[u8])],
+) -> io::Result<Vec<u8>> {
+    let mut request = [&[0; MESSAGE_HEADER_BYTES], header].concat();
     for (kind, value) in attributes {
         push_attribute(&mut request, *kind, value);
     }

@@ -2,7 +2,7 @@
 
 use super::wire::{self, Scratch};
 use super::{Output, PassBad, info_of, lock, stopped};
-use crate::capture::{Format, Interface, IoFault, WriteError, Writer};
+use crate::capture::{self, Format, Interface, IoFault, WriteError, Writer};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
     Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxDescriptors,
@@ -12,7 +12,6 @@ use crate::packet::{Arena, Burst, Packet};
 use crate::port::pcap::{link_code, wall_clock_ns};
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
-use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -125,13 +124,13 @@ impl<D: Driver> Capture<D> {
         &self.inner
     }
 
-    /// Captures to a new file; one of that name is replaced.
+    /// Captures to a file, which is made as [`capture::create`] does.
     ///
     /// # Errors
     ///
     /// When the file cannot be created or written.
     pub fn create(inner: D, path: &Path, options: CaptureOptions) -> io::Result<Self> {
-        Self::new(inner, Box::new(File::create(path)?), options)
+        Self::new(inner, Box::new(capture::create(path)?), options)
     }
 
     /// Captures to any output.

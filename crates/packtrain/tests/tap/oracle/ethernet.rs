@@ -13,7 +13,7 @@
 use super::*;
 use crate::test_packets::{self, Ext, Spec};
 use crate::world::{
-    PacketSocket, create_veth, set_feature, set_up, wait_until, wait_until_running,
+    PacketSocket, create_veth, set_feature, set_up, wait_until, wait_until_connected,
 };
 
 const TAP: &str = "oracle-tap";
@@ -53,12 +53,11 @@ impl Cable {
         for name in [NEAR, FAR] {
             set_up(name, true);
         }
-        for name in [NEAR, FAR] {
-            wait_until_running(name);
-        }
+        let (near, far) = (PacketSocket::open(NEAR), PacketSocket::open(FAR));
+        wait_until_connected(&near, &far);
         Self {
-            way: Way::Socket(PacketSocket::open(NEAR)),
-            far: PacketSocket::open(FAR),
+            way: Way::Socket(near),
+            far,
         }
     }
 

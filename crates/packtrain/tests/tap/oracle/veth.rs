@@ -7,7 +7,7 @@
 
 use super::*;
 use crate::world::{
-    PacketSocket, create_veth, hardware_address, set_feature, set_up, wait_until_running,
+    PacketSocket, create_veth, hardware_address, set_feature, set_up, wait_until_connected,
 };
 
 const NEAR: &str = "veth-near";
@@ -45,18 +45,13 @@ impl Wire {
         for name in [NEAR, FAR] {
             set_up(name, true);
         }
-        for name in [NEAR, FAR] {
-            wait_until_running(name);
-        }
         if !hold_across_writes(FAR) {
             return None;
         }
         let macs = [hardware_address(FAR), hardware_address(NEAR)].concat();
-        Some(Self {
-            near: PacketSocket::open(NEAR),
-            far: PacketSocket::open(FAR),
-            macs,
-        })
+        let (near, far) = (PacketSocket::open(NEAR), PacketSocket::open(FAR));
+        wait_until_connected(&near, &far);
+        Some(Self { near, far, macs })
     }
 
     /// What becomes of IP packets, virtio-net headers as if there were no Ethernet header.

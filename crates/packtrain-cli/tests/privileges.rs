@@ -1,0 +1,229 @@
+//! What a run may still do when its ports are open, as the kernel says of each of its threads.
+
+mod program;
+
+use program::{AWAIT, PACKTRAIN, Scratch, command, finish, in_namespace, namespaced};
+use program::{signal, start, wait_for_line};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Child;
+
+/// `CAP_NET_ADMIN` and `CAP_SYS_NICE` of linux/capability.h.
+const NET_ADMIN: u64 = 1 << 12;
+const SYS_NICE: u64 = 1 << 23;
+/// The line after which all threads run.
+const RUNS: &str = "Ctrl-C ends it";
+/// A user that each system has, and its number on most.
+const USER: &str = "nobody";
+
+/// Who a thread is and what it may do: lines of its `status` (proc_pid_status(5)).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct May {
+    /// Real, effective, saved and file system, each.
+    uids: Vec<u32>,
+    gids: Vec<u32>,
+    groups: Vec<u32>,
+    permitted: u64,
+    effective: u64,
+    inheritable: u64,
+    ambient: u64,
+    no_new_privileges: bool,
+}
+
+impl May {
+    fn read(path: &str) -> Self {
+        let status = fs::read_to_string(path).expect("/proc");
+        let line = |key: &str| {
+            let mut lines = status.lines();
+            let line = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+            line.expect("a line").trim()
+        };
+        let numbers = |key| {
+            let words = line(key).split_whitespace();
+            words.map(|word| word.parse().expect("a number")).collect()
+        };
+        let mask = |key| u64::from_str_radix(line(key), 16).expect("a mask");
+        Self {
+            uids: numbers("Uid"),
+            gids: numbers("Gid"),
+            groups: numbers("Groups"),
+            permitted: mask("CapPrm"),
+            effective: mask("CapEff"),
+            inheritable: mask("CapInh"),
+            ambient: mask("CapAmb"),
+            no_new_privileges: line("NoNewPrivs") == "1",
+        }
+    }
+
+    fn own() -> Self {
+        Self::read("/proc/thread-self/status")
+    }
+
+    /// Of each thread of a process, by its name.
+    fn of_threads(child: &Child) -> BTreeSet<(String, Self)> {
+        let tasks = format!("/proc/{}/task", child.id());
+        let tasks = fs::read_dir(tasks).expect("it runs").flatten();
+        let of = |path: String| {
+            let name = fs::read_to_string(format!("{path}/comm")).expect("/proc");
+            (
+                name.trim().to_owned(),
+                Self::read(&format!("{path}/status")),
+            )
+        };
+        tasks
+            .map(|task| of(task.path().display().to_string()))
+            .collect()
+    }
+}
+
+/// Checks that each thread is like `expected`, but the one that handles signals, which has no
+/// capability.
+fn assert_threads(child: &Child, expected: &May, context: &str) {
+    let threads = May::of_threads(child);
+    let names: BTreeSet<_> = threads.iter().map(|(name, _)| name.as_str()).collect();
+    for name in ["packtrain", "packtrain-0", "signals"] {
+        assert!(names.contains(name), "{context}: {name} of {names:?}");
+    }
+    for (name, may) in &threads {
+        let mut expected = expected.clone();
+        if name == "signals" {
+            (expected.permitted, expected.effective) = (0, 0);
+        }
+        assert_eq!(may, &expected, "{context}: {name}");
+    }
+}
+
+/// What is expected of a user that has all of `used`: in a user namespace the test itself has none.
+fn with(user: May, used: u64) -> May {
+    May {
+        permitted: used,
+        effective: used,
+        inheritable: 0,
+        ambient: 0,
+        no_new_privileges: true,
+        ..user
+    }
+}
+
+/// The line of /etc/passwd: user and group. `None`, with a line that says so, where the test may
+/// not become this user.
+fn user() -> Option<(u32, u32)> {
+    let own = May::own();
+    if own.uids[1] != 0 || own.permitted & NET_ADMIN == 0 {
+        println!("SKIP: only root can become another user");
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("users");
+    let line = users.lines().find_map(|line| line.strip_prefix(USER));
+    let fields: Vec<&str> = line.expect("the user").split(':').collect();
+    let number = |at: usize| fields[at].parse().expect("a number");
+    Some((number(2), number(3)))
+}
+
+#[test]
+fn a_run_keeps_what_it_uses() {
+    // As root no thread is refused a capability; else none is there.
+    let all = May::own().permitted;
+    for (ports, priority, used) in [
+        (["null:", "sim:"], "none", 0),
+        (["null:", "sim:"], "auto", SYS_NICE),
+    ] {
+        let args = [&["forward"], &ports[..], &["--priority", priority]].concat();
+        let mut child = start(&mut command(PACKTRAIN, &args));
+        wait_for_line(&mut child, RUNS);
+        let expected = with(May::own(), used & all);
+        assert_threads(&child, &expected, priority);
+        signal(&child, "INT");
+        let ran = finish(child);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+    let Some(way) = in_namespace() else { return };
+    let args = ["forward", "tap:pta", "null:", "--priority", "none"];
+    let mut child = namespaced(&way, &args);
+    wait_for_line(&mut child, RUNS);
+    assert_threads(&child, &with(May::own(), NET_ADMIN), "an interface");
+    signal(&child, "INT");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn a_run_becomes_the_user_that_was_asked_for() {
+    let Some((uid, gid)) = user() else { return };
+    let mut child = start(&mut command(
+        PACKTRAIN,
+        &["forward", "null:", "sim:", "--user", USER],
+    ));
+    wait_for_line(&mut child, RUNS);
+    let become_it = May {
+        uids: vec![uid; 4],
+        gids: vec![gid; 4],
+        groups: vec![gid],
+        ..with(May::own(), SYS_NICE & May::own().permitted)
+    };
+    assert_threads(&child, &become_it, USER);
+    signal(&child, "INT");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+/// The user could open none of the files.
+#[test]
+fn files_that_were_opened_before_are_written() {
+    if user().is_none() {
+        return;
+    }
+    let scratch = Scratch::new("written");
+    let [written, capture] = ["written.pcap", "capture"].map(|name| scratch.file(name));
+    let source = format!("null:source,count=1000,coalesce=off,capture={capture}");
+    let write = format!("pcap:{written},write");
+    let args = ["forward", &source, &write, "--user", USER, "--json"];
+    let ran = program::packtrain(&args);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_eq!(document["conservation"]["transmitted"], 1000);
+    assert_eq!(document["run"]["error"], serde_json::Value::Null);
+    for file in [&written, &capture] {
+        let metadata = fs::metadata(file).expect("it was made");
+        assert!(metadata.len() > 60_000, "{file}: {metadata:?}");
+        assert_eq!(
+            (metadata.uid(), metadata.mode() & 0o777),
+            (0, 0o600),
+            "{file}"
+        );
+    }
+}
+
+/// That is what `CAP_NET_ADMIN` is kept for.
+#[test]
+fn an_interface_that_moved_to_another_namespace_is_counted() {
+    let Some(way) = in_namespace() else { return };
+    if command("ip", &["-V"]).output().is_err() {
+        println!("SKIP: no ip(8) here to move an interface with");
+        return;
+    }
+    let user = match user() {
+        Some(_) => format!("--user {USER}"),
+        None => String::new(),
+    };
+    let script = format!(
+        "{AWAIT}
+        \"$0\" forward tap:ptmoved tap:pta -q --json {user} & run=$!
+        await joined
+        unshare -n sh -c 'ip link set lo up; exec sleep 100' >/dev/null 2>&1 & other=$!
+        await \"nsenter -t $other -n ip link show lo | grep -q LOWER_UP\"
+        ip link set ptmoved netns $other
+        nsenter -t $other -n ip link set ptmoved up
+        nsenter -t $other -n ip addr add 198.18.0.1/24 dev ptmoved
+        nsenter -t $other -n ping -c 1 -w 1 198.18.0.2 >&2
+        nsenter -t $other -n ip -s link show ptmoved >&2
+        kill -INT $run; wait $run; code=$?; kill $other; exit $code"
+    );
+    let words = [&way[1..], &["sh", "-c", &script, PACKTRAIN]].concat();
+    let ran = finish(start(&mut command(way[0], &words)));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    let packets = &document["ports"]["ptmoved"]["device"]["tx_packets"];
+    assert!(packets.as_u64() > Some(0), "{document}");
+}

@@ -1,0 +1,50 @@
+//! The nice value of a worker's thread.
+
+use super::error::StartError;
+use super::sys::{nice, set_nice};
+use crate::policy::idle::Idle;
+use crate::policy::priority::{NICE, Priority};
+use std::io;
+use std::thread;
+
+/// Gives the calling thread, which is to be a worker's, its priority. Returns its nice value.
+///
+/// # Errors
+///
+/// [`StartError::System`] if the system does not permit a value that was asked for by number.
+pub(super) fn take_priority(priority: Priority, idle: Idle) -> Result<i8, StartError> {
+    if let Priority::Nice(asked) = priority {
+        let asked = asked.clamp(*NICE.start(), *NICE.end());
+        let refused = |error: io::Error| io::Error::new(error.kind(), priority.refused(&error));
+        return match set_nice(asked) {
+            Ok(()) => Ok(asked),
+            Err(error) => {
+                let failed = StartError::system("give a worker's thread its priority");
+                Err(failed(refused(error)))
+            }
+        };
+    }
+    let Ok(now) = nice() else {
+        // It takes a filter of system calls to refuse the question: the thread stays as it is.
+        return Ok(0);
+    };
+    let wanted = priority.nice(idle, now).unwrap_or(now);
+    // As far as the system allows it.
+    let taken = (wanted..now).find(|&nice| set_nice(nice).is_ok());
+    Ok(taken.unwrap_or(now))
+}
+
+/// Whether a worker's thread could have its priority: a thread tries it and ends.
+///
+/// # Errors
+///
+/// As [`take_priority`], and if the system gives no thread.
+pub(super) fn try_priority(priority: Priority, idle: Idle) -> Result<(), StartError> {
+    thread::scope(|scope| {
+        let trial = thread::Builder::new().spawn_scoped(scope, || take_priority(priority, idle));
+        let trial = trial.map_err(StartError::system("start a thread"))?;
+        let taken = trial.join();
+        taken.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(())
+    })
+}

@@ -136,8 +136,8 @@ fn faults(frame: &Frame) -> Vec<Fault> {
     all
 }
 
-/// Its ports are not believed, since its transport header may be anywhere; but it may be of any flow
-/// with its addresses. So it goes after all that is held of these, and waits for nothing.
+/// Its ports are not believed, since its transport header may be anywhere; but it may be of any
+/// flow with its addresses. So it goes after all that is held of these, and waits for nothing.
 #[test]
 fn a_packet_whose_headers_contradict_themselves_goes_after_what_is_held() {
     for first in [tcp4(0), tcp6(0), udp4(0), udp6(0)] {

@@ -6,9 +6,9 @@
 
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Input,
-    QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+    QueuePair, Refused, RxBuffers, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
-use crate::limits::{BURST_PACKETS_MAX, QUEUES_MAX, SEGMENTS_MAX};
+use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX, QUEUES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::time::Instant;
 use packtrain_offload::checksum::{self, Sum};
@@ -168,10 +168,11 @@ impl Driver for Null {
                 let generator = self
                     .config
                     .source
-                    .map(|source| Generator::new(source, queue, how.queues));
+                    .map(|source| Generator::new(source, queue, how));
+                let posted = generator.as_ref().map_or(0, Generator::posted);
                 let rx = NullRx {
                     generator,
-                    buffers: Vec::with_capacity(BURST_PACKETS_MAX),
+                    buffers: Vec::with_capacity(posted),
                     counts: Arc::clone(&self.counts),
                 };
                 let tx = NullTx {
@@ -242,8 +243,8 @@ impl RxDescriptors for NullRx {
         let Some(generator) = self.generator.as_ref().filter(|g| !g.is_finished()) else {
             return true;
         };
-        while self.buffers.len() < BURST_PACKETS_MAX {
-            match arena.packet(generator.class()) {
+        while self.buffers.len() < generator.posted() {
+            match arena.packet(generator.class) {
                 Ok(buffer) => self.buffers.push(buffer),
                 Err(_no_buffer) => return false,
             }
@@ -257,15 +258,12 @@ impl RxDescriptors for NullRx {
         };
         let (mut made, mut made_bytes) = (0, 0);
         while burst.budget() > 0 && !generator.is_finished() {
-            let Some(mut packet) = self.buffers.pop() else {
+            let Some(packet) = generator.next(&mut self.buffers) else {
                 break;
             };
-            let bytes = generator.write_next(packet.tailroom_mut());
-            if packet.grow(bytes).is_ok() {
-                made += 1;
-                made_bytes += bytes as u64;
-                burst.push(packet, &RxInfo::default());
-            }
+            made += 1;
+            made_bytes += packet.bytes() as u64;
+            burst.push(packet, &RxInfo::default());
         }
         if made > 0 {
             add(&self.counts.made, made);
@@ -293,6 +291,8 @@ impl RxDescriptors for NullRx {
 struct Generator {
     /// A whole frame with source port 0 and number 0, and the right UDP checksum for those.
     template: Vec<u8>,
+    /// The buffers that a frame is made in.
+    class: FrameClass,
     queue: usize,
     queues: usize,
     /// Flows of this queue.
@@ -302,14 +302,20 @@ struct Generator {
 }
 
 impl Generator {
-    fn new(source: Source, queue: usize, queues: usize) -> Self {
-        let (queue64, queues64) = (queue as u64, queues as u64);
+    fn new(source: Source, queue: usize, how: &Attach) -> Self {
+        let (queue64, queues64) = (queue as u64, how.queues as u64);
         let share = |count: u64| count / queues64 + u64::from(queue64 < count % queues64);
+        let small = source.bytes <= FrameClass::Small.data_bytes();
         Self {
             template: template(source.bytes),
+            class: if small || how.rx_buffers == RxBuffers::Pieces {
+                FrameClass::Small
+            } else {
+                FrameClass::Large
+            },
             queue,
-            queues,
-            flows: source.flows.div_ceil(queues) as u64,
+            queues: how.queues,
+            flows: source.flows.div_ceil(how.queues) as u64,
             made: 0,
             count: source.count.map(share),
         }
@@ -319,19 +325,33 @@ impl Generator {
         self.count.is_some_and(|count| self.made >= count)
     }
 
-    fn class(&self) -> FrameClass {
-        if self.template.len() <= FrameClass::Small.data_bytes() {
-            FrameClass::Small
-        } else {
-            FrameClass::Large
-        }
+    /// Buffers of one frame.
+    const fn pieces(&self) -> usize {
+        self.template.len().div_ceil(self.class.data_bytes())
     }
 
-    /// Writes the next frame to the start of `out`, which must be long enough.
-    fn write_next(&mut self, out: &mut [u8]) -> usize {
-        let bytes = self.template.len();
-        let frame = &mut out[..bytes];
-        frame.copy_from_slice(&self.template);
+    /// Buffers of the frames that fit a burst: at most two for each of its packets.
+    fn posted(&self) -> usize {
+        let packets = BURST_BYTES_MAX.div_ceil(self.template.len());
+        packets.min(BURST_PACKETS_MAX) * self.pieces()
+    }
+
+    /// The next frame, in some of `buffers`; `None` if there are too few.
+    fn next(&mut self, buffers: &mut Vec<Packet>) -> Option<Packet> {
+        if buffers.len() < self.pieces() {
+            return None;
+        }
+        let mut pieces = self.template.chunks(self.class.data_bytes());
+        let mut packet = filled(buffers, pieces.next()?, |bytes| self.fill_in(bytes))?;
+        for piece in pieces {
+            packet.append(filled(buffers, piece, |_| ())?).ok()?;
+        }
+        self.made += 1;
+        Some(packet)
+    }
+
+    /// Fills in what is different in each frame. `frame` is the start of one, with all headers.
+    fn fill_in(&self, frame: &mut [u8]) {
         // Counted per flow, so that a receiver of one flow alone can tell what was lost.
         let flow = (self.made % self.flows) as usize * self.queues + self.queue;
         let number = self.made / self.flows;
@@ -348,9 +368,21 @@ impl Generator {
         }
         let check = checksum::udp_field(check);
         frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].copy_from_slice(&check.to_be_bytes());
-        self.made += 1;
-        bytes
     }
+}
+
+/// One of `buffers` with a copy of `bytes`, changed by `change`.
+fn filled(
+    buffers: &mut Vec<Packet>,
+    bytes: &[u8],
+    change: impl FnOnce(&mut [u8]),
+) -> Option<Packet> {
+    let mut packet = buffers.pop()?;
+    let room = packet.tailroom_mut().get_mut(..bytes.len())?;
+    room.copy_from_slice(bytes);
+    change(room);
+    packet.grow(bytes.len()).ok()?;
+    Some(packet)
 }
 
 /// A frame of the benchmarking network (RFC 2544, 198.18.0.0/15), complete but for source port and

@@ -1,12 +1,16 @@
 //! A worker that merges what it receives: nothing is stranded, whatever happens around it.
 
 use super::fake::{End, Queue};
-use super::rig::{Rig, Setup};
+use super::rig::{Rig, Setup, closed};
 use crate::driver::{Coalesce, Features, Input};
-use crate::engine::Action;
+use crate::engine::{Action, Session, Snapshot};
 use crate::limits::{BURST_PACKETS_MAX, COALESCE_HOLD_MAX};
+use crate::port;
+use crate::runtime::System;
 use crate::stats::DropReason;
 use crate::test_packets::{Segment, tcp4};
+use crate::time::Instant;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PAYLOAD: usize = 1000;
@@ -246,5 +250,36 @@ fn the_hash_of_a_device_neither_splits_a_flow_nor_reorders_it() {
             }
             assert_eq!(sizes(&rig.b[0]), [40; 8], "{mode:?}, {what}");
         }
+    }
+}
+
+/// What is counted when all of a source, 2000 packets, has gone to `egress`.
+fn all_of(source: &str, egress: &str) -> Snapshot {
+    let [a, b] = [source, egress].map(|text| port::open(text).expect("a port"));
+    let builder = Session::between(a, b);
+    let (session, mut workers) = builder.assemble(Arc::new(System::new())).expect("memory");
+    let mut now = Instant::from_nanos(1);
+    while !session.is_over() {
+        for worker in &mut workers {
+            worker.run(now).expect("no device fails");
+        }
+        now = now.after(Duration::from_micros(1));
+    }
+    let end = closed(session.finish_with(workers).snapshot);
+    assert_eq!((end.ledger.dropped, end.ledger.held), (0, 0), "{source}");
+    assert_eq!(end.ledger.received, 2000, "{source}");
+    end
+}
+
+/// A limit on the egress makes a source receive into pieces, and they are made to fit.
+#[test]
+fn what_a_source_makes_in_pieces_is_fitted() {
+    for (buffers, fitted) in [("", true), (",rx=whole", false), (",rx=pieces", true)] {
+        let source = format!("null:source,bytes=9000,count=2000{buffers}");
+        let end = all_of(&source, "null:segs=2");
+        let tx = end.ports[1].tx_total();
+        assert_eq!(tx.packets, 2000);
+        let made = if fitted { 2000 } else { 0 };
+        assert_eq!(tx.collapse + tx.defrag, made, "rx{buffers}");
     }
 }

@@ -47,20 +47,17 @@ fn source(seed: u64) -> Result<NullRig, Skip> {
 driver_conformance!(conformance_sink, sink);
 driver_conformance!(conformance_source, source);
 
-/// Polls every queue until it is empty or finished, at most `polls` times.
+/// Polls every queue until it is empty or finished, at most `polls` times. Says what came from each
+/// queue, and the longest segment.
 fn generate(
     config: NullConfig,
-    queues: usize,
+    how: &Attach,
     polls: usize,
-) -> (Vec<Vec<Vec<u8>>>, DeviceCounters) {
+) -> (Vec<Vec<Vec<u8>>>, usize, DeviceCounters) {
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let mut null = Null::new(config);
-    let how = Attach {
-        queues,
-        ..Attach::default()
-    };
-    let pairs = null.attach(&how, &arena).unwrap();
-    let mut all = Vec::new();
+    let pairs = null.attach(how, &arena).unwrap();
+    let (mut all, mut longest) = (Vec::new(), 0);
     for (rx, _) in pairs {
         let mut rx = RxQueue::new(
             rx,
@@ -74,7 +71,10 @@ fn generate(
         for _ in 0..polls {
             let mut burst = Burst::new();
             let polled = rx.poll(Instant::default(), &mut burst, 64);
-            frames.extend(burst.iter().map(|packet| packet.first().to_vec()));
+            for packet in burst.iter() {
+                frames.push(packet.segments().collect::<Vec<_>>().concat());
+                longest = longest.max(packet.segments().map(<[u8]>::len).max().unwrap());
+            }
             match polled {
                 Ok(_) => {}
                 Err(DeviceError::Finished) => break,
@@ -85,7 +85,14 @@ fn generate(
     }
     assert_eq!(arena.census().small_used, 0);
     let counters = null.device_counters().unwrap();
-    (all, counters)
+    (all, longest, counters)
+}
+
+fn on_queues(queues: usize) -> Attach {
+    Attach {
+        queues,
+        ..Attach::default()
+    }
 }
 
 /// Source port and number, after an independent parser has checked everything else.
@@ -116,7 +123,7 @@ fn a_counted_source_ends_after_exactly_as_many_frames_numbered_by_flow() {
             source,
             ..NullConfig::default()
         };
-        let (all, counters) = generate(config, queues, 100);
+        let (all, _, counters) = generate(config, &on_queues(queues), 100);
         assert_eq!(all.iter().map(Vec::len).sum::<usize>(), 1001);
         let mut next = std::collections::HashMap::new();
         for (queue, frames) in all.iter().enumerate() {
@@ -144,20 +151,47 @@ fn checksums_stay_right_however_far_it_counts() {
         flows: 5,
         count: None,
     };
-    let mut generator = Generator::new(source, 0, 1);
-    let mut out = [0; 61];
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let mut generator = Generator::new(source, 0, &Attach::default());
     for start in [0, 0xFFFE, 0xFFFF_FFF0, u64::MAX / 10] {
         generator.made = start * 5;
         for n in 0..200 {
-            assert_eq!(generator.write_next(&mut out), 61);
-            assert_eq!(read(&out), (1024 + (n % 5) as u16, start + n / 5));
+            let mut buffers = vec![arena.packet(generator.class).unwrap()];
+            let packet = generator.next(&mut buffers).unwrap();
+            assert_eq!(packet.bytes(), 61);
+            assert_eq!(read(packet.first()), (1024 + (n % 5) as u16, start + n / 5));
         }
+    }
+}
+
+/// In small frames it is the same frame.
+#[test]
+fn a_source_receives_in_pieces_if_it_is_told_to() {
+    let small = FrameClass::Small.data_bytes();
+    for bytes in [67, small, small + 1, 9000, FRAME_BYTES_MAX] {
+        let config = NullConfig {
+            source: Some(Source {
+                bytes,
+                count: Some(100),
+                ..Source::default()
+            }),
+            ..NullConfig::default()
+        };
+        let whole = generate(config.clone(), &on_queues(1), 200);
+        let how = Attach {
+            rx_buffers: RxBuffers::Pieces,
+            ..on_queues(1)
+        };
+        let pieces = generate(config, &how, 200);
+        assert_eq!(whole.0, pieces.0);
+        assert_eq!(pieces.0[0].len(), 100);
+        assert_eq!((whole.1, pieces.1), (bytes, bytes.min(small)));
     }
 }
 
 #[test]
 fn the_sink_has_nothing_to_receive_and_says_so() {
-    let (all, _) = generate(NullConfig::default(), 2, 3);
+    let (all, _, _) = generate(NullConfig::default(), &on_queues(2), 3);
     assert_eq!(all, [Vec::<Vec<u8>>::new(), Vec::new()]);
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let mut null = Null::new(NullConfig::default());

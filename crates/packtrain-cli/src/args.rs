@@ -84,7 +84,7 @@ Ports: KIND:NAME[,key=value...]
   tap:NAME   a TAP interface; one that does not exist is made, and stays down until you set it up
   tun:NAME   the same without Ethernet headers
   pcap:FILE  a capture file (pcap or pcapng), read or written
-  null:      takes everything; with `source`, packets come from it
+  null:      takes everything; with `source`, UDP, TCP or ACK packets come from it
   sim:       a NIC in memory
 
 "

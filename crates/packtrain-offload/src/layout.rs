@@ -103,12 +103,17 @@ impl Layout {
     /// transport may hide behind them from whoever looks at ports.
     pub fn parse(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<Self, ParseError> {
         let prefix = Prefix::new(headers, packet_bytes as usize);
-        let layout = match link {
-            LinkType::Ethernet => prefix.ethernet(0)?,
-            LinkType::RawIp => prefix.raw_ip()?,
-            LinkType::Ipoib => prefix.ipoib()?,
-        };
-        prefix.network(layout)
+        prefix.network(prefix.link(link)?)
+    }
+
+    /// As [`parse`](Self::parse), but of the link header alone: where the network header would be,
+    /// and what type the link header says that it has.
+    pub(crate) fn parse_link(
+        link: LinkType,
+        headers: &[u8],
+        packet_bytes: u32,
+    ) -> Result<Self, ParseError> {
+        Prefix::new(headers, packet_bytes as usize).link(link)
     }
 
     /// Link header length, VLAN tags included: 0 on a raw IP link, 4 on an IPoIB link, else 14, 18
@@ -271,6 +276,15 @@ impl<'a> Prefix<'a> {
             transport_kind: Transport::None,
             fragment: false,
             source_routed: false,
+        }
+    }
+
+    #[inline]
+    fn link(&self, link: LinkType) -> Result<Layout, ParseError> {
+        match link {
+            LinkType::Ethernet => self.ethernet(0),
+            LinkType::RawIp => self.raw_ip(),
+            LinkType::Ipoib => self.ipoib(),
         }
     }
 

@@ -117,8 +117,8 @@ impl Gso {
 
     /// The same, but every wire packet has the IPv4 identification of this one, instead of
     /// counting up from it (`SKB_GSO_TCP_FIXEDID` in Linux). Needs IPv4 with DF set (RFC 6864 §4).
-    /// A virtio-net header cannot say it: who is behind one counts up, which is as good where DF
-    /// is set.
+    /// A virtio-net header cannot say it: a peer behind one counts up. That changes the bytes, and
+    /// not what they mean.
     #[must_use]
     pub const fn with_fixed_id(mut self) -> Self {
         self.flags.0 |= FIXED_ID;

@@ -92,7 +92,8 @@ pub struct Capabilities {
     /// A GSO packet costs the device less than the wire packets that it stands for. Not so for a
     /// file that keeps packets as they are, or a sink: then nothing is merged for its sake.
     pub gso_pays: bool,
-    /// What was asked of the device and refused, and why: one sentence each, for people.
+    /// For people, one sentence each: what was asked of the device and refused, and why; what a
+    /// source makes.
     pub notes: Vec<String>,
 }
 

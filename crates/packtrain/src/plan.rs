@@ -148,13 +148,16 @@ pub struct Coalescing {
 
 impl Coalescing {
     /// The engine's settings, for packets that start with `link`. Checksums stay partial: the
-    /// egress completes them, or software does once it is known that it has to.
+    /// egress completes them, or software does once it is known that it has to. IPv4 packets that
+    /// all have one identification are not merged: no device can be told that it stays
+    /// ([`Features::needed_by`]), and one that counts up changes the bytes.
     #[must_use]
     pub const fn config(&self, link: LinkType) -> Config {
         let mut config = Config::new(self.semantics, link, COALESCE_PACKETS_MAX as u32);
         config.mode = self.mode;
         config.queue = COALESCE_PACKETS_MAX as u32;
         config.finish = Finish::Partial;
+        config.fixed_id = false;
         config
     }
 

@@ -22,7 +22,7 @@ const LONGER: &[(&str, usize, &str)] = &[
         580,
         "a file that is read and one that is written are two devices, with pacing and pipes",
     ),
-    ("null", 330, "its source builds packets"),
+    ("null", 530, "its source builds packets of three protocols"),
 ];
 
 /// Where the ports are.

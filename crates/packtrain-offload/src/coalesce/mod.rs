@@ -31,10 +31,11 @@
 //!
 //! Packets of a flow, which is addresses, ports and protocol, leave in the order in which they
 //! came: a packet that does not continue what is held of its flow pushes it out first. That
-//! includes those that Linux lets overtake (IPv4 options, wrong checksums). Where the flow cannot
-//! be told, everything is pushed out: by a fragment, which has no ports, by headers that are not in
-//! one piece ([`Packet::head`]), and by headers of IP, TCP or UDP that contradict themselves, so
-//! that [`Layout::parse`] has an error for them. Packets of different flows may change places.
+//! includes those that Linux lets overtake (IPv4 options, wrong checksums). A packet whose ports
+//! cannot be read pushes out all flows with its addresses: a fragment, a packet whose headers are
+//! not in one piece ([`Packet::head`]), and one whose headers of IP, TCP or UDP contradict
+//! themselves, so that [`Layout::parse`] has an error for them. It pushes out all flows if its
+//! addresses are not in the first piece. Packets of different flows may change places.
 //!
 //! # Checksums
 //!
@@ -46,7 +47,9 @@
 //!
 //! Work per packet is bounded whatever the traffic: one set of 12 slots is searched, one entry
 //! compared, at most two evicted. What is done once for all entries, when they are linked or handed
-//! on, is no more than a step for each that was begun. Nothing is allocated. What is held is
+//! on, is no more than a step for each that was begun. A packet whose ports cannot be read is
+//! compared with 1024 entries at most; if more places of the table are in use, or more packets are
+//! queued, it pushes out all flows. Nothing is allocated. What is held is
 //! bounded by [`Config::flows`] and comes out with one [`Coalescer::flush`]. An entry is evicted
 //! only when all are in use, or all slots of its set.
 //!

@@ -6,7 +6,8 @@ use super::shape::{Shape, places, protocol_of};
 use super::stats::NotTaken;
 use crate::checksum::{self, Sum};
 use crate::flow::fold;
-use crate::layout::{IpProtocol, Layout, Network, Transport};
+use crate::layout::{EtherType, IpProtocol, Layout, Network, Transport};
+use crate::limits::{IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, L2_HEADER_BYTES_MAX};
 use crate::offload::{ChecksumState, GsoKind, LinkType};
 use crate::wire::ParseError;
 use core::ops::Range;
@@ -18,7 +19,10 @@ pub(super) enum Class {
     Candidate,
     /// It is handed on, after what is held of its flow.
     OfFlow(NotTaken),
-    /// It is handed on, after everything: its flow cannot be told.
+    /// It is handed on, after what is held with its addresses: its ports cannot be read. Of its
+    /// shape only the IP version and the network header mean something.
+    OfPair(NotTaken),
+    /// It is handed on, after everything: its addresses cannot be read here, but at its receiver.
     OfAnyFlow(NotTaken),
     /// It is handed on: nothing of its kind is ever held.
     Stranger(NotTaken),
@@ -27,7 +31,7 @@ pub(super) enum Class {
 /// One packet, as the rules see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
-    /// Of addresses, ports and protocol; without meaning for a `Stranger`.
+    /// Of addresses, ports and protocol; only for a `Candidate` and an `OfFlow`.
     pub hash: u64,
     pub shape: Shape,
     /// TCP sequence number.
@@ -58,11 +62,51 @@ impl Parsed {
         }
     }
 
-    /// A packet whose flow cannot be read.
+    /// A packet whose addresses cannot be read.
     const fn of_any_flow(why: NotTaken) -> Self {
         let mut parsed = Self::stranger(why);
         parsed.class = Class::OfAnyFlow(why);
         parsed
+    }
+
+    /// A packet of this network header whose ports cannot be read. `None` if its addresses are not
+    /// in `head` either, or if it is not IP.
+    fn of_pair(head: &[u8], layout: &Layout, why: NotTaken) -> Option<Self> {
+        let network = layout.network;
+        let (kind, header_bytes) = match layout.ethertype {
+            EtherType::IPV4 => (GsoKind::TcpV4, IPV4_HEADER_BYTES_MIN),
+            EtherType::IPV6 => (GsoKind::TcpV6, IPV6_HEADER_BYTES),
+            _ => return None,
+        };
+        let is_there = usize::from(network) <= L2_HEADER_BYTES_MAX
+            && head.len() >= usize::from(network) + header_bytes;
+        is_there.then(|| Self {
+            shape: Shape::new(kind, network, network, network),
+            class: Class::OfPair(why),
+            ..Self::stranger(why)
+        })
+    }
+
+    /// A packet that [`Layout::parse`] refuses.
+    fn of_refused(head: &[u8], link: LinkType, packet_bytes: u32, error: ParseError) -> Self {
+        if is_of_no_flow(error) {
+            return Self::stranger(NotTaken::Protocol);
+        }
+        let is_there = error != ParseError::HeadersNotContiguous;
+        let why = if is_there {
+            NotTaken::Protocol
+        } else {
+            NotTaken::Shared
+        };
+        let pair = Layout::parse_link(link, head, packet_bytes)
+            .ok()
+            .and_then(|layout| Self::of_pair(head, &layout, why));
+        match pair {
+            Some(parsed) => parsed,
+            // It ends before its addresses do: no receiver takes it for one of a flow.
+            None if is_there => Self::stranger(why),
+            None => Self::of_any_flow(why),
+        }
     }
 
     /// Looks at `packet`. `strict` also refuses what could not be restored byte for byte.
@@ -90,16 +134,12 @@ impl Parsed {
             Some(layout) => layout,
             None => match Layout::parse(link, head, packet.bytes()) {
                 Ok(layout) => layout,
-                Err(ParseError::HeadersNotContiguous) => {
-                    return Self::of_any_flow(NotTaken::Shared);
-                }
-                Err(error) if is_of_no_flow(error) => return Self::stranger(NotTaken::Protocol),
-                // It may be of any: nobody knows what its sender, or who damaged it, meant.
-                Err(_malformed) => return Self::of_any_flow(NotTaken::Protocol),
+                Err(error) => return Self::of_refused(head, link, packet.bytes(), error),
             },
         };
         if layout.fragment {
-            return Self::of_any_flow(NotTaken::Fragment);
+            return Self::of_pair(head, &layout, NotTaken::Fragment)
+                .unwrap_or(Self::of_any_flow(NotTaken::Fragment));
         }
         let kind = match (layout.kind, layout.transport_kind) {
             (Network::Ipv4, Transport::Tcp) => GsoKind::TcpV4,
@@ -115,7 +155,8 @@ impl Parsed {
         let shape = Shape::new(kind, layout.network, layout.transport, layout.payload);
         let Some(head) = head.get(..shape.header_bytes()) else {
             // A layout that came with the packet, and headers in more than one piece.
-            return Self::of_any_flow(NotTaken::Shared);
+            return Self::of_pair(head, &layout, NotTaken::Shared)
+                .unwrap_or(Self::of_any_flow(NotTaken::Shared));
         };
         let mut parsed = Self {
             hash: flow_hash(head, shape, seed),
@@ -276,15 +317,21 @@ pub(super) fn pseudo_header(head: &[u8], shape: Shape, bytes: u32) -> Sum {
 /// Whether two packets have the same addresses, ports and protocol.
 #[inline]
 pub(super) fn same_flow(a: &[u8], sa: Shape, b: &[u8], sb: Shape) -> bool {
-    if sa.kind() != sb.kind() {
-        return false;
-    }
-    let addresses = if sa.kind().is_ipv6() {
+    sa.kind() == sb.kind()
+        && same_pair(a, sa, b, sb)
+        && array::<4>(a, sa.transport()) == array::<4>(b, sb.transport())
+}
+
+/// Whether two packets have the same IP version and addresses.
+#[inline]
+pub(super) fn same_pair(a: &[u8], sa: Shape, b: &[u8], sb: Shape) -> bool {
+    if sa.kind().is_ipv6() != sb.kind().is_ipv6() {
+        false
+    } else if sa.kind().is_ipv6() {
         array::<32>(a, sa.network() + 8) == array::<32>(b, sb.network() + 8)
     } else {
         array::<8>(a, sa.network() + 12) == array::<8>(b, sb.network() + 12)
-    };
-    addresses && array::<4>(a, sa.transport()) == array::<4>(b, sb.transport())
+    }
 }
 
 /// A ones-complement sum of exactly 20 bytes: five words, no loop.

@@ -14,6 +14,7 @@
 use super::entry::State;
 use super::wide;
 use crate::prefetch;
+use core::ops::Range;
 
 /// Slots of one set; with a byte of each one's hash they fill a cache line.
 pub(super) const WAYS: usize = 12;
@@ -21,6 +22,9 @@ pub(super) const WAYS: usize = 12;
 pub(super) const FLOWS_MAX: usize = 1 << 19;
 /// Entries for each set, when the table is full and the hash is fair; a set takes [`WAYS`].
 const ENTRIES_PER_SET: usize = 4;
+/// Places that are searched for what a packet without ports might overtake. With more in use,
+/// everything is handed on, which is a step for each that was begun.
+pub(super) const SEARCH_MAX: usize = 1024;
 /// Of [`Entry::slot`], for the number within the set.
 const WAY_BITS: u32 = 4;
 
@@ -376,6 +380,19 @@ impl<P> Table<'_, P> {
     pub(super) fn take_oldest(&mut self, ring: &mut Ring) -> Option<(&State, P)> {
         let oldest = self.oldest(ring)?;
         self.take(ring, oldest)
+    }
+
+    /// Places with all entries in use among them, unless that is more than [`SEARCH_MAX`].
+    pub(super) fn places(&self, ring: &Ring) -> Option<Range<usize>> {
+        let (tail, head) = (ring.tail as usize, ring.head as usize);
+        let places = if ring.live == 0 {
+            0..0
+        } else if tail < head && !ring.linked {
+            tail..head
+        } else {
+            0..self.entries.len()
+        };
+        (places.len() <= SEARCH_MAX).then_some(places)
     }
 
     /// The oldest entry in use.

@@ -13,7 +13,7 @@ use super::rules::{self, Fields, Start, Verdict};
 use super::shape::Shape;
 use super::stats::{FlushReason, NotTaken};
 use super::storage::Queued;
-use super::table::{Room, Table};
+use super::table::{Room, SEARCH_MAX, Table};
 use crate::checksum::Sum;
 use crate::offload::ChecksumState;
 use crate::sort::{self, Keyed, Scratch};
@@ -43,6 +43,10 @@ impl<P: Packet> Work<'_, P> {
         let parsed = Parsed::of(&packet, link, semantics == Semantics::Reversible, seed);
         match parsed.class {
             Class::Stranger(why) => self.pass(packet, why, sink),
+            Class::OfPair(why) => {
+                self.flush_pair(&packet, parsed.shape, sink);
+                self.pass(packet, why, sink);
+            }
             Class::OfAnyFlow(why) => {
                 self.run_queue(sink);
                 self.table.flush_all(self.core, FlushReason::Refused, sink);
@@ -103,6 +107,48 @@ impl<P: Packet> Work<'_, P> {
         self.table.flush_all(self.core, FlushReason::Timeout, sink);
     }
 
+    /// Hands on what is held, or queued, with the addresses of a packet of this shape.
+    #[cold]
+    fn flush_pair(&mut self, packet: &P, shape: Shape, sink: &mut impl FnMut(P, &Done)) {
+        self.run_queue_of_pair(packet, shape, sink);
+        let Some(places) = self.table.places(&self.core.ring) else {
+            return self.table.flush_all(self.core, FlushReason::Refused, sink);
+        };
+        let head = packet.head();
+        for index in places {
+            let entry = &self.table.entries[index];
+            let Some(held_packet) = &entry.packet else {
+                continue;
+            };
+            let held = &entry.state;
+            let held_head = held.headers().unwrap_or_else(|| held_packet.head());
+            if parse::same_pair(held_head, held.shape, head, shape) {
+                self.flush_one(index as u32, FlushReason::Refused, sink);
+            }
+        }
+    }
+
+    /// Sorted mode: moves the packets with these addresses from the queue to the table, in which
+    /// only older packets are.
+    fn run_queue_of_pair(&mut self, packet: &P, shape: Shape, sink: &mut impl FnMut(P, &Done)) {
+        if self.core.queued > SEARCH_MAX {
+            return self.run_queue(sink);
+        }
+        let mut kept = 0;
+        for at in 0..self.core.queued {
+            let Some((queued, parsed)) = self.queue[at].take() else {
+                continue;
+            };
+            if parse::same_pair(queued.head(), parsed.shape, packet.head(), shape) {
+                self.step(queued, &parsed, sink);
+            } else {
+                self.queue[kept].put(queued, parsed);
+                kept += 1;
+            }
+        }
+        self.core.queued = kept;
+    }
+
     /// One packet of a flow.
     #[inline(never)]
     fn step(&mut self, packet: P, new: &Parsed, sink: &mut impl FnMut(P, &Done)) {
@@ -134,7 +180,7 @@ impl<P: Packet> Work<'_, P> {
         if let Some(held) = held {
             self.flush_one(held, FlushReason::Refused, sink);
         }
-        if let Class::OfFlow(why) | Class::OfAnyFlow(why) | Class::Stranger(why) = new.class {
+        if let Class::OfFlow(why) = new.class {
             self.pass(packet, why, sink);
         }
     }

@@ -78,7 +78,9 @@ impl Features {
         }
     }
 
-    /// What a device must offer for a packet with this metadata to be left as it is.
+    /// What a device must offer for a packet with this metadata to be left as it is. No device
+    /// offers what a virtio-net header cannot say: CWR on every segment, or one identification
+    /// ([`Gso::fixed_id`](packtrain_offload::offload::Gso::fixed_id)).
     #[must_use]
     pub fn needed_by(meta: &Meta) -> Self {
         let mut needed = Self::NONE;
@@ -89,7 +91,7 @@ impl Features {
             }
             let datagrams_max = UDP_GSO_SEGMENTS_MAX as u16;
             let is_too_many = !gso.kind.is_tcp() && meta.wire_packets > datagrams_max;
-            if !gso.fits_virtio() || is_too_many {
+            if !gso.fits_virtio() || gso.fixed_id() || is_too_many {
                 needed |= Self::SOFTWARE;
             }
         }

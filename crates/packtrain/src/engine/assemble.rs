@@ -31,7 +31,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Small frames for each queue: at most 111 posted, a burst or what of it waits in front of a
+/// Small frames for each queue: at most 128 posted, a burst or what of it waits in front of a
 /// device (128 KiB in pieces are 74, cut packets 64 headers), and 256 in the thread's cache.
 const SMALL_FRAMES_PER_QUEUE: usize = 1024;
 /// Large frames for each queue: those posted, as many in a burst, 16 in the thread's cache. Those

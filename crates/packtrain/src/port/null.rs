@@ -1,62 +1,28 @@
 //! Nothing: a sink that takes every packet, and a source of generated ones.
 //!
 //! The sink accepts everything at once, GSO packets too, so what is measured against it is the
-//! framework alone. The source makes UDP over IPv4 as fast as it is polled: frames with valid
-//! checksums, in several flows, each numbered.
+//! framework alone. The source makes packets over IPv4 as fast as it is polled: datagrams of UDP,
+//! each numbered, data segments of TCP, or pure ACKs. Their checksums are right, and in each flow
+//! identifications and sequence numbers go on from packet to packet, so that they can be merged.
+//! The same settings always make the same packets.
+
+mod source;
+
+pub use source::{
+    FLOWS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, NUMBER_BYTES, OUT_OF_ORDER_MAX, Protocol, Source,
+};
 
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Input,
     QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
-use crate::limits::{BURST_PACKETS_MAX, QUEUES_MAX, SEGMENTS_MAX};
-use crate::packet::{Arena, FrameClass, Packet};
+use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
+use crate::packet::{Arena, Packet};
 use crate::time::Instant;
-use packtrain_offload::checksum::{self, Sum};
-use packtrain_offload::limits::{
-    ETHERNET_HEADER_BYTES, IP_LENGTH_MAX, IPV4_HEADER_BYTES_MIN, UDP_HEADER_BYTES,
-};
 use packtrain_offload::offload::LinkType;
+use source::Generator;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-const HEADER_BYTES: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES_MIN + UDP_HEADER_BYTES;
-/// Bytes of the number at the start of each payload: 64 bits, big-endian.
-pub const NUMBER_BYTES: usize = 8;
-/// Shortest frame that a source makes: a minimal Ethernet frame without its FCS.
-pub const FRAME_BYTES_MIN: usize = 60;
-/// Longest one.
-pub const FRAME_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + IP_LENGTH_MAX;
-/// Most flows of a source: the number of a flow is its source port, from 1024 on.
-pub const FLOWS_MAX: usize = 65_536 - 1024;
-
-const UDP: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES_MIN;
-const UDP_CHECKSUM: usize = UDP + 6;
-const FIRST_PORT: u16 = 1024;
-/// The discard service (RFC 863).
-const DESTINATION_PORT: u16 = 9;
-
-/// What a source makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// Bytes of each frame, Ethernet header included, no FCS: [`FRAME_BYTES_MIN`] to
-    /// [`FRAME_BYTES_MAX`].
-    pub bytes: usize,
-    /// Flows, from 1 to [`FLOWS_MAX`]. Flow `i` is always on queue `i` modulo the number of queues;
-    /// rounded up to a multiple of that.
-    pub flows: usize,
-    /// Frames to make, over all queues; `None` to make them for ever.
-    pub count: Option<u64>,
-}
-
-impl Default for Source {
-    fn default() -> Self {
-        Self {
-            bytes: FRAME_BYTES_MIN,
-            flows: 1,
-            count: None,
-        }
-    }
-}
 
 /// What a [`Null`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,10 +81,13 @@ impl Null {
 
     fn check(&self, how: &Attach) -> Result<(), DeviceError> {
         let source = self.config.source.unwrap_or_default();
+        let (least, most) = source.protocol.frame_bytes(source.timestamps).into_inner();
+        let late = usize::from(source.out_of_order);
         let bounds = [
             ("queues", how.queues, 1, self.config.queues.min(QUEUES_MAX)),
-            ("bytes", source.bytes, FRAME_BYTES_MIN, FRAME_BYTES_MAX),
+            ("bytes", source.bytes, least, most),
             ("flows", source.flows, 1, FLOWS_MAX),
+            ("out-of-order", late, 0, usize::from(OUT_OF_ORDER_MAX)),
         ];
         for (what, value, min, max) in bounds {
             if value < min || value > max {
@@ -153,6 +122,7 @@ impl Driver for Null {
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,
             gso_pays: false,
+            notes: self.config.source.iter().map(Source::described).collect(),
             ..Capabilities::default()
         }
     }
@@ -168,10 +138,11 @@ impl Driver for Null {
                 let generator = self
                     .config
                     .source
-                    .map(|source| Generator::new(source, queue, how.queues));
+                    .map(|source| Generator::new(source, queue, how));
+                let posted = generator.as_ref().map_or(0, Generator::posted);
                 let rx = NullRx {
                     generator,
-                    buffers: Vec::with_capacity(BURST_PACKETS_MAX),
+                    buffers: Vec::with_capacity(posted),
                     counts: Arc::clone(&self.counts),
                 };
                 let tx = NullTx {
@@ -242,8 +213,8 @@ impl RxDescriptors for NullRx {
         let Some(generator) = self.generator.as_ref().filter(|g| !g.is_finished()) else {
             return true;
         };
-        while self.buffers.len() < BURST_PACKETS_MAX {
-            match arena.packet(generator.class()) {
+        while self.buffers.len() < generator.posted() {
+            match arena.packet(generator.class) {
                 Ok(buffer) => self.buffers.push(buffer),
                 Err(_no_buffer) => return false,
             }
@@ -257,15 +228,12 @@ impl RxDescriptors for NullRx {
         };
         let (mut made, mut made_bytes) = (0, 0);
         while burst.budget() > 0 && !generator.is_finished() {
-            let Some(mut packet) = self.buffers.pop() else {
+            let Some(packet) = generator.next(&mut self.buffers) else {
                 break;
             };
-            let bytes = generator.write_next(packet.tailroom_mut());
-            if packet.grow(bytes).is_ok() {
-                made += 1;
-                made_bytes += bytes as u64;
-                burst.push(packet, &RxInfo::default());
-            }
+            made += 1;
+            made_bytes += packet.bytes() as u64;
+            burst.push(packet, &RxInfo::default());
         }
         if made > 0 {
             add(&self.counts.made, made);
@@ -286,112 +254,6 @@ impl RxDescriptors for NullRx {
             Armed::Idle
         }
     }
-}
-
-/// Makes the frames of one queue.
-#[derive(Debug)]
-struct Generator {
-    /// A whole frame with source port 0 and number 0, and the right UDP checksum for those.
-    template: Vec<u8>,
-    queue: usize,
-    queues: usize,
-    /// Flows of this queue.
-    flows: u64,
-    made: u64,
-    count: Option<u64>,
-}
-
-impl Generator {
-    fn new(source: Source, queue: usize, queues: usize) -> Self {
-        let (queue64, queues64) = (queue as u64, queues as u64);
-        let share = |count: u64| count / queues64 + u64::from(queue64 < count % queues64);
-        Self {
-            template: template(source.bytes),
-            queue,
-            queues,
-            flows: source.flows.div_ceil(queues) as u64,
-            made: 0,
-            count: source.count.map(share),
-        }
-    }
-
-    fn is_finished(&self) -> bool {
-        self.count.is_some_and(|count| self.made >= count)
-    }
-
-    fn class(&self) -> FrameClass {
-        if self.template.len() <= FrameClass::Small.data_bytes() {
-            FrameClass::Small
-        } else {
-            FrameClass::Large
-        }
-    }
-
-    /// Writes the next frame to the start of `out`, which must be long enough.
-    fn write_next(&mut self, out: &mut [u8]) -> usize {
-        let bytes = self.template.len();
-        let frame = &mut out[..bytes];
-        frame.copy_from_slice(&self.template);
-        // Counted per flow, so that a receiver of one flow alone can tell what was lost.
-        let flow = (self.made % self.flows) as usize * self.queues + self.queue;
-        let number = self.made / self.flows;
-        let port = FIRST_PORT.wrapping_add(flow as u16);
-        frame[UDP..UDP + 2].copy_from_slice(&port.to_be_bytes());
-        let number = number.to_be_bytes();
-        frame[HEADER_BYTES..HEADER_BYTES + NUMBER_BYTES].copy_from_slice(&number);
-        let field = u16::from_be_bytes([frame[UDP_CHECKSUM], frame[UDP_CHECKSUM + 1]]);
-        let mut check = checksum::update_u16(field, 0, port);
-        let (high, low) = number.split_at(4);
-        for half in [high, low] {
-            let word = u32::from_be_bytes([half[0], half[1], half[2], half[3]]);
-            check = checksum::update_u32(check, 0, word);
-        }
-        let check = checksum::udp_field(check);
-        frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].copy_from_slice(&check.to_be_bytes());
-        self.made += 1;
-        bytes
-    }
-}
-
-/// A frame of the benchmarking network (RFC 2544, 198.18.0.0/15), complete but for source port and
-/// number.
-fn template(bytes: usize) -> Vec<u8> {
-    const SOURCE: [u8; 4] = [198, 18, 0, 1];
-    const DESTINATION: [u8; 4] = [198, 19, 0, 1];
-    const UDP_PROTOCOL: u8 = 17;
-    let mut frame = vec![0; bytes];
-    // Locally administered addresses.
-    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
-    let ip_bytes = (bytes - ETHERNET_HEADER_BYTES) as u16;
-    let ip = &mut frame[ETHERNET_HEADER_BYTES..UDP];
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&ip_bytes.to_be_bytes());
-    ip[6] = 0x40;
-    ip[8] = 64;
-    ip[9] = UDP_PROTOCOL;
-    ip[12..16].copy_from_slice(&SOURCE);
-    ip[16..20].copy_from_slice(&DESTINATION);
-    let check = checksum::ipv4_header(ip);
-    ip[10..12].copy_from_slice(&check.to_be_bytes());
-    let udp_bytes = ip_bytes - IPV4_HEADER_BYTES_MIN as u16;
-    frame[UDP + 2..UDP + 4].copy_from_slice(&DESTINATION_PORT.to_be_bytes());
-    frame[UDP + 4..UDP + 6].copy_from_slice(&udp_bytes.to_be_bytes());
-    for (index, byte) in frame[HEADER_BYTES + NUMBER_BYTES..].iter_mut().enumerate() {
-        *byte = index as u8;
-    }
-    let mut sum = Sum::new();
-    sum.add_sum(checksum::pseudo_header_v4(
-        SOURCE,
-        DESTINATION,
-        UDP_PROTOCOL,
-        u32::from(udp_bytes),
-    ));
-    sum.add(&frame[UDP..]);
-    let check = sum.finish().to_be_bytes();
-    frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].copy_from_slice(&check);
-    frame
 }
 
 #[cfg(test)]

@@ -230,11 +230,15 @@ fn open_pcap(spec: &PortSpec, options: &PcapOptions, link: LinkType) -> Result<P
 }
 
 fn open_null(options: &NullOptions) -> Null {
-    let usual = Source::default();
+    let (usual, timestamps) = (Source::default(), options.timestamps);
+    let bytes = options.protocol.frame_bytes_usual(timestamps);
     let source = options.source.then(|| Source {
-        bytes: options.bytes.unwrap_or(usual.bytes),
+        protocol: options.protocol,
+        bytes: options.bytes.unwrap_or(bytes),
         flows: options.flows.unwrap_or(usual.flows),
         count: options.count,
+        timestamps,
+        out_of_order: options.out_of_order.unwrap_or(usual.out_of_order),
     });
     Null::new(NullConfig {
         source,

@@ -28,6 +28,7 @@ pub use keys::{KEYS, Key};
 pub use options::{NullOptions, Pace, PcapOptions, PortKind, SimOptions, TunTapOptions, Wrappers};
 pub use value::{DELAY_MAX, INTERFACE_NAME_BYTES_MAX};
 
+use super::null::Protocol;
 use super::sim::{Far, Interrupts};
 use crate::driver::{Coalesce, Features, PortConfig, SettingError};
 use keys::{KINDS, NOT_BUILT, nearest};
@@ -202,6 +203,7 @@ impl PortSpec {
             ("write", PortKind::Pcap(pcap)) => pcap.write = true,
             ("loop", PortKind::Pcap(pcap)) => pcap.repeat = true,
             ("source", PortKind::Null(null)) => null.source = true,
+            ("timestamps", PortKind::Null(null)) => null.timestamps = true,
             ("shuffled", PortKind::Sim(sim)) => sim.shuffled = true,
             ("hang", PortKind::Sim(sim)) => sim.hang = true,
             _ => unreachable!("every flag of KEYS has its arm; a test sets each"),
@@ -271,7 +273,8 @@ impl PortSpec {
                     )));
                 }
             }
-            PortKind::Null(_) | PortKind::Sim(_) => {}
+            PortKind::Null(options) => check_source(options)?,
+            PortKind::Sim(_) => {}
         }
         Ok(())
     }
@@ -279,7 +282,43 @@ impl PortSpec {
 
 const PCAP_READ: &[&str] = &["loop", "pace"];
 const PCAP_WRITE: &[&str] = &["format", "link"];
-const NULL_SOURCE: &[&str] = &["bytes", "count", "flows"];
+const NULL_SOURCE: &[&str] = &[
+    "bytes",
+    "count",
+    "flows",
+    "out-of-order",
+    "proto",
+    "timestamps",
+];
+
+/// What only some protocols of a source can have.
+fn check_source(options: &NullOptions) -> Result<(), SpecError> {
+    let (protocol, timestamps) = (options.protocol, options.timestamps);
+    if timestamps && protocol == Protocol::Udp {
+        return Err(SpecError(
+            "key 'timestamps' is for TCP: add proto=tcp or proto=ack, or leave 'timestamps' out"
+                .to_owned(),
+        ));
+    }
+    let Some(bytes) = options.bytes else {
+        return Ok(());
+    };
+    if protocol == Protocol::Ack {
+        return Err(SpecError(
+            "key 'bytes' is not for proto=ack, whose packets are headers alone; leave 'bytes' out"
+                .to_owned(),
+        ));
+    }
+    let range = protocol.frame_bytes(timestamps);
+    if range.contains(&bytes) {
+        return Ok(());
+    }
+    let (least, most) = range.into_inner();
+    Err(SpecError(format!(
+        "bytes={bytes} is too short for TCP data behind timestamps; with them it takes \
+         {least}..{most}"
+    )))
+}
 
 impl PortKind {
     /// Sets a key that only some kinds have; `None` when the value is not one.
@@ -290,6 +329,10 @@ impl PortKind {
             (Self::Pcap(pcap), "pace") => pcap.pace = *one_of(value, value::PACES)?,
             (Self::Pcap(pcap), "format") => pcap.format = Some(*one_of(value, value::FORMATS)?),
             (Self::Pcap(pcap), "link") => pcap.link = Some(*one_of(value, value::LINKS)?),
+            (Self::Null(null), "proto") => null.protocol = *one_of(value, value::PROTOCOLS)?,
+            (Self::Null(null), "out-of-order") => {
+                null.out_of_order = Some(number(value, keys::OUT_OF_ORDER)?);
+            }
             (Self::Null(null), "bytes") => null.bytes = Some(number(value, keys::BYTES)?),
             (Self::Null(null), "count") => null.count = Some(number(value, 1..=u64::MAX)?),
             (Self::Null(null), "flows") => null.flows = Some(number(value, keys::FLOWS)?),
@@ -377,9 +420,14 @@ impl PortKind {
             }
             Self::Null(null) => {
                 keys.flag("source", null.source)?;
+                if null.protocol != Protocol::default() {
+                    keys.some("proto", value::name_of(&null.protocol, value::PROTOCOLS))?;
+                }
                 keys.some("bytes", null.bytes)?;
                 keys.some("count", null.count)?;
-                keys.some("flows", null.flows)
+                keys.some("flows", null.flows)?;
+                keys.flag("timestamps", null.timestamps)?;
+                keys.some("out-of-order", null.out_of_order)
             }
             Self::Sim(sim) => {
                 keys.some("rings", sim.rings)?;

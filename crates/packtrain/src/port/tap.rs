@@ -94,8 +94,8 @@ impl Driver for Tap {
         Capabilities {
             link: self.link_type(),
             queues_max: self.opened.queues_max,
-            rx: self.opened.features,
-            tx: self.opened.features,
+            rx: self.opened.rx,
+            tx: self.opened.tx,
             tx_segments_max: TX_SEGMENTS_MAX,
             tx_gso_segments_max: TX_SEGMENTS_MAX,
             notes: self.opened.notes.clone(),
@@ -110,7 +110,7 @@ impl Driver for Tap {
             let why = format!("{asked} queues for {name}, of which {has} are open");
             return Err(DeviceError::Unsupported(why));
         }
-        let rx = how.rx.intersection(self.opened.features);
+        let rx = how.rx.intersection(self.opened.rx);
         setup::offer(&self.control, rx).map_err(failed("set the interface's offloads"))?;
         let (header, link) = (self.opened.header, self.link_type());
         let front = header.map_or(0, HeaderLen::bytes);

@@ -272,9 +272,9 @@ fn is_opaque(packet: &Packet) -> bool {
 }
 
 /// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its
-/// flow in there; a fragment's flow cannot be told, and all is pushed out by it, as by one that
-/// contradicts itself. So it is with one that was not parsed, where not all kinds are merged: it
-/// must not be held there.
+/// flow in there. A fragment, or one that contradicts itself, pushes out what is held with its
+/// addresses. One that was not parsed is not given to the engine where not all kinds are merged,
+/// since it might be held there: it pushes out everything.
 fn is_merged(packet: &Packet, kinds: Features) -> bool {
     let kind = match packet.meta().layout {
         None => return !is_opaque(packet) || kinds.contains(ALL_KINDS),

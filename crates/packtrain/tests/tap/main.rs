@@ -205,6 +205,32 @@ fn offloads_are_what_was_requested() {
     });
 }
 
+/// The kernel has one switch for both IP versions of what it hands over, and takes either.
+#[test]
+fn offloads_of_one_ip_version_are_used_towards_the_kernel() {
+    in_namespace(
+        "offloads_of_one_ip_version_are_used_towards_the_kernel",
+        || {
+            let asked = Features::CSUM4 | Features::TSO4;
+            let mut port = open_with(TapKind::Tun, "pt0", asked, RxBuffers::Whole);
+            let capabilities = port.tap.capabilities();
+            assert_eq!(capabilities.tx, asked);
+            assert_eq!(capabilities.rx, Features::NONE);
+            let told = |note: &String| note.contains("tso4") && note.contains("add ipv6-checksum");
+            assert!(
+                capabilities.notes.iter().any(told),
+                "{:?}",
+                capabilities.notes
+            );
+            configure("pt0", 1, 1);
+            let train = Train::tcp(3000, 1000);
+            assert_delivered(&mut port, &train, 65_600);
+            assert_delivered(&mut port, &train.ipv6(), 65_600);
+            assert_udp_train(&mut port, capabilities.rx, "nothing is handed over");
+        },
+    );
+}
+
 #[test]
 fn attaching_can_take_offloads_back() {
     in_namespace("attaching_can_take_offloads_back", || {

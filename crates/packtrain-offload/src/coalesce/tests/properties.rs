@@ -151,6 +151,7 @@ impl Train {
             vlans: tags[2 - self.tags.min(2)..].to_vec(),
             ipv6,
             tcp,
+            source: 1 + index as u8 / 2 % 2,
             ports: (1000 + index as u16, 443),
             fragment: if flow.df { 0x4000 } else { 0 },
             id: flow.id,
@@ -300,28 +301,28 @@ fn twist(this: &mut Frame, next: &mut Frame, event: &Event, last: Option<&Frame>
     }
 }
 
-/// Packets of a flow are in order, and those whose flow cannot be told among everything.
+/// Packets of a flow are in order, and fragments among all packets with their addresses.
 fn check_flows(packets: &[(usize, Frame, Wire)], output: &Output) {
     let mut last: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut highest = None;
-    let mut fragment = None;
+    let mut pairs: BTreeMap<_, [Option<usize>; 2]> = BTreeMap::new();
     for (wire, _) in output {
         for &id in &wire.ids {
             let (flow, frame, _) = &packets[id];
             let before = last.insert(*flow, id);
             assert!(before < Some(id), "{id} after {before:?} of flow {flow}");
+            let [highest, fragment] = pairs.entry((frame.ipv6, frame.source)).or_default();
             assert!(
-                fragment < Some(id),
+                *fragment < Some(id),
                 "{id} was overtaken by fragment {fragment:?}"
             );
             if !frame.ipv6 && frame.fragment & 0x3FFF != 0 {
                 assert!(
-                    highest < Some(id),
+                    *highest < Some(id),
                     "fragment {id} was overtaken by {highest:?}"
                 );
-                fragment = Some(id);
+                *fragment = Some(id);
             }
-            highest = highest.max(Some(id));
+            *highest = (*highest).max(Some(id));
         }
     }
 }

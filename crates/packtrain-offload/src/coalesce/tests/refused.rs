@@ -136,8 +136,8 @@ fn faults(frame: &Frame) -> Vec<Fault> {
     all
 }
 
-/// Its ports are not believed, since nobody knows where its transport header is; but it may be of
-/// any flow. So it goes after all that is held, and waits for nothing.
+/// Its ports are not believed, since its transport header may be anywhere; but it may be of any
+/// flow with its addresses. So it goes after all that is held of these, and waits for nothing.
 #[test]
 fn a_packet_whose_headers_contradict_themselves_goes_after_what_is_held() {
     for first in [tcp4(0), tcp6(0), udp4(0), udp6(0)] {
@@ -218,5 +218,131 @@ fn a_malformed_packet_of_another_protocol_ends_no_run() {
         let (output, _) = run(config, vec![Step::Burst(input)]);
         assert_eq!(output.len(), 2, "{error}");
         assert_eq!(output[1].0.ids, [0, 2], "{error}");
+    }
+}
+
+/// Runs two packets of each of `flows` with `odd` between the first and the second ones, and says
+/// which flows were merged.
+fn merged_around(config: Config, flows: &[Frame], odd: &Wire) -> Vec<bool> {
+    let pairs: Vec<_> = flows.iter().map(|first| train(first, &[30; 2])).collect();
+    let of = |nth: usize| pairs.iter().map(move |pair| pair[nth].verified());
+    let mut input: Vec<Wire> = of(0).collect();
+    input.push(odd.clone());
+    input.extend(of(1));
+    let (output, _) = run(config, vec![Step::Burst(input)]);
+    let is_merged = |flow: &usize| {
+        let ids = [*flow, flows.len() + 1 + flow];
+        output.iter().any(|(wire, _)| wire.ids == ids)
+    };
+    // It is in its place among all that were not merged around it.
+    let place = |id| output.iter().position(|(wire, _)| wire.ids.contains(&id));
+    for flow in (0..flows.len()).filter(|flow| !is_merged(flow)) {
+        assert!(place(flow) < place(flows.len()));
+        assert!(place(flows.len()) < place(flows.len() + 1 + flow));
+    }
+    (0..flows.len()).map(|flow| is_merged(&flow)).collect()
+}
+
+/// Four flows: two with the addresses of the third packet, and two that differ in one address.
+fn neighbours(first: &Frame) -> [Frame; 4] {
+    let mut flows = [first.clone(), first.clone(), first.clone(), first.clone()];
+    flows[1].ports.0 += 1;
+    flows[2].source += 1;
+    flows[3].destination += 1;
+    flows
+}
+
+/// A packet without ports ends the runs of no flows but those with its addresses.
+#[test]
+fn a_packet_without_ports_ends_only_runs_with_its_addresses() {
+    for semantics in [Semantics::Reversible, Semantics::Stream] {
+        for mode in MODES {
+            for first in [tcp4(0), tcp6(0), udp4(0), udp6(0)] {
+                for first in [first.clone(), first.ethernet()] {
+                    let config = Config {
+                        mode,
+                        ..config(semantics, first.link)
+                    };
+                    let flows = neighbours(&first);
+                    let frame = &train(&first, &[30])[0];
+                    let mut odd = vec![];
+                    if !first.ipv6 {
+                        let mut fragment = frame.clone();
+                        fragment.fragment = 0x2000;
+                        odd.push(fragment.verified());
+                    } else {
+                        let mut fragment = frame.clone();
+                        fragment.extensions = vec![(44, vec![0, 0, 1, 0, 0, 0, 9])];
+                        odd.push(fragment.verified());
+                    }
+                    if first.link == LinkType::RawIp {
+                        for (_, spoil) in faults(frame) {
+                            let mut malformed = frame.verified();
+                            spoil(frame, &mut malformed.bytes);
+                            odd.push(malformed);
+                        }
+                    }
+                    for odd in odd {
+                        let merged = merged_around(config, &flows, &odd);
+                        assert_eq!(merged, [false, false, true, true], "{mode:?} {odd:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Without addresses it is of no flow at its receiver either.
+#[test]
+fn a_packet_that_ends_before_its_addresses_ends_no_run() {
+    for (first, error) in [
+        (tcp4(0), ParseError::Ipv4Truncated),
+        (tcp6(0), ParseError::Ipv6Truncated),
+    ] {
+        let mut cut = train(&first, &[30])[0].verified();
+        cut.bytes.truncate(19);
+        let parsed = Layout::parse(LinkType::RawIp, &cut.bytes, 19);
+        assert_eq!(parsed, Err(error), "else it is another");
+        for mode in MODES {
+            let config = Config {
+                mode,
+                ..config(Semantics::Reversible, LinkType::RawIp)
+            };
+            let merged = merged_around(config, &neighbours(&first), &cut);
+            assert_eq!(merged, [true; 4]);
+        }
+    }
+}
+
+/// With too much to search, everything is handed on: work per packet is bounded.
+#[test]
+fn a_packet_without_ports_searches_a_bounded_number_of_places() {
+    for mode in [Mode::Hash, Mode::Sorted] {
+        for (flows, others) in [(1023, true), (1024, true), (1025, false)] {
+            let config = Config {
+                mode,
+                flows: 4096,
+                ..config(Semantics::Reversible, LinkType::RawIp)
+            };
+            let frames: Vec<Frame> = (0..flows)
+                .map(|flow| Frame {
+                    source: 1 + u8::from(flow % 2 == 1),
+                    ports: (1024 + flow, 443),
+                    ..tcp4(0)
+                })
+                .collect();
+            let fragment = Frame {
+                fragment: 0x2000,
+                ..tcp4(30)
+            };
+            let merged = merged_around(config, &frames, &fragment.verified());
+            for (flow, merged) in merged.into_iter().enumerate() {
+                assert_eq!(
+                    merged,
+                    others && flow % 2 == 1,
+                    "{mode:?}, {flow} of {flows}"
+                );
+            }
+        }
     }
 }

@@ -1,12 +1,16 @@
 //! A worker that merges what it receives: nothing is stranded, whatever happens around it.
 
 use super::fake::{End, Queue};
-use super::rig::{Rig, Setup};
+use super::rig::{Rig, Setup, closed};
 use crate::driver::{Coalesce, Features, Input};
-use crate::engine::Action;
+use crate::engine::{Action, Session, Snapshot};
 use crate::limits::{BURST_PACKETS_MAX, COALESCE_HOLD_MAX};
-use crate::stats::DropReason;
+use crate::port;
+use crate::runtime::System;
+use crate::stats::{DropReason, RxSnapshot};
 use crate::test_packets::{Segment, tcp4};
+use crate::time::Instant;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PAYLOAD: usize = 1000;
@@ -246,5 +250,83 @@ fn the_hash_of_a_device_neither_splits_a_flow_nor_reorders_it() {
             }
             assert_eq!(sizes(&rig.b[0]), [40; 8], "{mode:?}, {what}");
         }
+    }
+}
+
+/// What is counted when all of a source, 2000 packets, has gone to `egress`.
+fn all_of(source: &str, egress: &str) -> Snapshot {
+    let [a, b] = [source, egress].map(|text| port::open(text).expect("a port"));
+    let builder = Session::between(a, b);
+    let (session, mut workers) = builder.assemble(Arc::new(System::new())).expect("memory");
+    let mut now = Instant::from_nanos(1);
+    while !session.is_over() {
+        for worker in &mut workers {
+            worker.run(now).expect("no device fails");
+        }
+        now = now.after(Duration::from_micros(1));
+    }
+    let end = closed(session.finish_with(workers).snapshot);
+    assert_eq!((end.ledger.dropped, end.ledger.held), (0, 0), "{source}");
+    assert_eq!(end.ledger.received, 2000, "{source}");
+    end
+}
+
+/// What is counted of a source, and the packets that a simulated NIC was given.
+fn to_sim(source: &str) -> (RxSnapshot, u64) {
+    let end = all_of(source, "sim:");
+    (end.ports[0].rx_total(), end.ports[1].tx_total().packets)
+}
+
+/// A source shows how TCP is merged, and what ends a merged packet: nothing but its length while
+/// packets are in order, a timestamp that goes up, or packets out of order.
+#[test]
+fn a_source_of_tcp_is_merged_and_shows_what_ends_a_merged_packet() {
+    for flows in [1, 4] {
+        let source = format!("null:source,proto=tcp,count=2000,flows={flows}");
+        let (rx, sent) = to_sim(&source);
+        assert_eq!(rx.gro_wire_packets, 2000, "all are merged");
+        assert!(sent <= 2000 / 7 + 4, "{sent} packets were sent");
+        assert_eq!((rx.gro_flush_order, rx.gro_flush_mismatch), (0, 0));
+
+        let (rx, _) = to_sim(&format!("{source},timestamps"));
+        let ticks = flows * (2000 / flows / 64);
+        assert!((1..=ticks).contains(&rx.gro_flush_mismatch), "{rx:?}");
+        assert_eq!(rx.gro_flush_order, 0);
+
+        let (rx, more) = to_sim(&format!("{source},out-of-order=5"));
+        // Of a hundred late ones, each ends what is held, as the early one before and the one after
+        // it do if something is.
+        let ended = rx.gro_flush_order;
+        assert!((100..=300).contains(&ended), "{flows} flows: {ended}");
+        assert!(more > sent);
+    }
+}
+
+/// ACKs are aggregated as a stream, and passed on where bytes are to be restored.
+#[test]
+fn a_source_of_acks_is_aggregated() {
+    for timestamps in ["", ",timestamps"] {
+        let source = format!("null:source,proto=ack,count=2000{timestamps}");
+        let (rx, sent) = to_sim(&format!("{source},coalesce=stream"));
+        assert_eq!(rx.absorbed + sent, 2000);
+        assert!(sent < 100, "{sent} ACKs stand for 2000");
+        let (rx, more) = to_sim(&format!("{source},coalesce=stream,out-of-order=5"));
+        assert!((100..=300).contains(&rx.gro_flush_order), "{rx:?}");
+        assert!(more > sent);
+        let (rx, sent) = to_sim(&source);
+        assert_eq!((rx.absorbed, sent), (0, 2000));
+    }
+}
+
+/// A limit on the egress makes a source receive into pieces, and they are made to fit.
+#[test]
+fn what_a_source_makes_in_pieces_is_fitted() {
+    for (buffers, fitted) in [("", true), (",rx=whole", false), (",rx=pieces", true)] {
+        let source = format!("null:source,bytes=9000,count=2000{buffers}");
+        let end = all_of(&source, "null:segs=2");
+        let tx = end.ports[1].tx_total();
+        assert_eq!(tx.packets, 2000);
+        let made = if fitted { 2000 } else { 0 };
+        assert_eq!(tx.collapse + tx.defrag, made, "rx{buffers}");
     }
 }

@@ -1,7 +1,9 @@
+use super::source::{FIRST_PORT, L4};
 use super::*;
 use crate::conformance::{Injects, Rig, Skip, Traits};
+use crate::driver::RxBuffers;
 use crate::driver_conformance;
-use crate::packet::{ArenaConfig, Burst, Ingress};
+use crate::packet::{ArenaConfig, Burst, FrameClass, Ingress};
 use crate::queue::RxQueue;
 
 struct NullRig(Null);
@@ -32,11 +34,19 @@ fn sink(_seed: u64) -> Result<NullRig, Skip> {
 }
 
 fn source(seed: u64) -> Result<NullRig, Skip> {
-    let bytes = [60, 1500, 9000][seed as usize % 3];
+    let (protocol, bytes) = [
+        (Protocol::Udp, 60),
+        (Protocol::Tcp, 1500),
+        (Protocol::Udp, 9000),
+        (Protocol::Ack, 66),
+    ][seed as usize % 4];
     let source = Some(Source {
+        protocol,
         bytes,
         flows: 3,
-        count: None,
+        timestamps: true,
+        out_of_order: 10,
+        ..Source::default()
     });
     Ok(NullRig(Null::new(NullConfig {
         source,
@@ -47,20 +57,17 @@ fn source(seed: u64) -> Result<NullRig, Skip> {
 driver_conformance!(conformance_sink, sink);
 driver_conformance!(conformance_source, source);
 
-/// Polls every queue until it is empty or finished, at most `polls` times.
+/// Polls every queue until it is empty or finished, at most `polls` times. Says what came from each
+/// queue, and the longest segment.
 fn generate(
     config: NullConfig,
-    queues: usize,
+    how: &Attach,
     polls: usize,
-) -> (Vec<Vec<Vec<u8>>>, DeviceCounters) {
+) -> (Vec<Vec<Vec<u8>>>, usize, DeviceCounters) {
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let mut null = Null::new(config);
-    let how = Attach {
-        queues,
-        ..Attach::default()
-    };
-    let pairs = null.attach(&how, &arena).unwrap();
-    let mut all = Vec::new();
+    let pairs = null.attach(how, &arena).unwrap();
+    let (mut all, mut longest) = (Vec::new(), 0);
     for (rx, _) in pairs {
         let mut rx = RxQueue::new(
             rx,
@@ -74,7 +81,10 @@ fn generate(
         for _ in 0..polls {
             let mut burst = Burst::new();
             let polled = rx.poll(Instant::default(), &mut burst, 64);
-            frames.extend(burst.iter().map(|packet| packet.first().to_vec()));
+            for packet in burst.iter() {
+                frames.push(packet.segments().collect::<Vec<_>>().concat());
+                longest = longest.max(packet.segments().map(<[u8]>::len).max().unwrap());
+            }
             match polled {
                 Ok(_) => {}
                 Err(DeviceError::Finished) => break,
@@ -85,48 +95,94 @@ fn generate(
     }
     assert_eq!(arena.census().small_used, 0);
     let counters = null.device_counters().unwrap();
-    (all, counters)
+    (all, longest, counters)
 }
 
-/// Source port and number, after an independent parser has checked everything else.
-fn read(frame: &[u8]) -> (u16, u64) {
+/// What is different in each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Read {
+    port: u16,
+    id: u16,
+    /// The number of UDP, the sequence number of TCP, or the acknowledgement of an ACK.
+    number: u64,
+    timestamps: Option<(u32, u32)>,
+}
+
+/// After an independent parser has checked everything else.
+fn read(frame: &[u8]) -> Read {
+    use etherparse::{TcpOptionElement, TransportHeader};
     let parsed = etherparse::PacketHeaders::from_ethernet_slice(frame).unwrap();
     let Some(etherparse::NetHeaders::Ipv4(ip, _)) = parsed.net else {
         panic!("not IPv4")
     };
     assert_eq!(ip.header_checksum, ip.calc_header_checksum());
-    let Some(etherparse::TransportHeader::Udp(udp)) = parsed.transport else {
-        panic!("not UDP")
-    };
+    assert!(ip.dont_fragment);
     let payload = parsed.payload.slice();
-    assert_eq!(udp.checksum, udp.calc_checksum_ipv4(&ip, payload).unwrap());
-    let number = payload[..NUMBER_BYTES].try_into().unwrap();
-    (udp.source_port, u64::from_be_bytes(number))
+    let (port, number, timestamps) = match parsed.transport {
+        Some(TransportHeader::Udp(udp)) => {
+            assert_eq!(udp.checksum, udp.calc_checksum_ipv4(&ip, payload).unwrap());
+            let number = payload[..NUMBER_BYTES].try_into().unwrap();
+            (udp.source_port, u64::from_be_bytes(number), None)
+        }
+        Some(TransportHeader::Tcp(tcp)) => {
+            assert_eq!(tcp.checksum, tcp.calc_checksum_ipv4(&ip, payload).unwrap());
+            assert!(tcp.ack && !(tcp.syn || tcp.fin || tcp.rst || tcp.psh));
+            let number = if payload.is_empty() {
+                tcp.acknowledgment_number
+            } else {
+                tcp.sequence_number
+            };
+            let timestamps = tcp.options_iterator().find_map(|option| match option {
+                Ok(TcpOptionElement::Timestamp(value, echo)) => Some((value, echo)),
+                _ => None,
+            });
+            (tcp.source_port, u64::from(number), timestamps)
+        }
+        other => panic!("{other:?}"),
+    };
+    Read {
+        port,
+        id: ip.identification,
+        number,
+        timestamps,
+    }
+}
+
+fn config(source: Source) -> NullConfig {
+    NullConfig {
+        source: Some(source),
+        ..NullConfig::default()
+    }
+}
+
+fn on_queues(queues: usize) -> Attach {
+    Attach {
+        queues,
+        ..Attach::default()
+    }
 }
 
 #[test]
 fn a_counted_source_ends_after_exactly_as_many_frames_numbered_by_flow() {
     for (queues, flows, bytes) in [(1, 1, 60), (1, 3, 60), (3, 7, 1500), (4, 2, 9001)] {
-        let source = Some(Source {
+        let source = Source {
             bytes,
             flows,
             count: Some(1001),
-        });
-        let config = NullConfig {
-            source,
-            ..NullConfig::default()
+            ..Source::default()
         };
-        let (all, counters) = generate(config, queues, 100);
+        let (all, _, counters) = generate(config(source), &on_queues(queues), 100);
         assert_eq!(all.iter().map(Vec::len).sum::<usize>(), 1001);
         let mut next = std::collections::HashMap::new();
         for (queue, frames) in all.iter().enumerate() {
             for frame in frames {
                 assert_eq!(frame.len(), bytes);
-                let (port, number) = read(frame);
-                let expected = next.entry(port).or_insert(0_u64);
-                assert_eq!(number, *expected, "flow {port}");
+                let read = read(frame);
+                let expected = next.entry(read.port).or_insert(0_u64);
+                assert_eq!(read.number, *expected, "flow {}", read.port);
+                assert_eq!(u64::from(read.id), *expected, "flow {}", read.port);
                 *expected += 1;
-                assert_eq!(usize::from(port - FIRST_PORT) % queues, queue);
+                assert_eq!(usize::from(read.port - FIRST_PORT) % queues, queue);
             }
         }
         assert_eq!(next.len(), flows.next_multiple_of(queues));
@@ -137,27 +193,150 @@ fn a_counted_source_ends_after_exactly_as_many_frames_numbered_by_flow() {
     }
 }
 
-#[test]
-fn checksums_stay_right_however_far_it_counts() {
-    let source = Source {
-        bytes: 61,
-        flows: 5,
-        count: None,
+const PROTOCOLS: [(Protocol, u64); 3] = [
+    (Protocol::Udp, 1),
+    (Protocol::Tcp, 100),
+    (Protocol::Ack, 2920),
+];
+
+/// A source of one protocol, whose TCP has 100 bytes of payload.
+fn of(protocol: Protocol, timestamps: bool) -> Source {
+    let bytes = match protocol {
+        Protocol::Tcp => L4 + protocol.header_bytes(timestamps) + 100,
+        Protocol::Udp | Protocol::Ack => protocol.frame_bytes_usual(timestamps),
     };
-    let mut generator = Generator::new(source, 0, 1);
-    let mut out = [0; 61];
-    for start in [0, 0xFFFE, 0xFFFF_FFF0, u64::MAX / 10] {
-        generator.made = start * 5;
-        for n in 0..200 {
-            assert_eq!(generator.write_next(&mut out), 61);
-            assert_eq!(read(&out), (1024 + (n % 5) as u16, start + n / 5));
+    Source {
+        protocol,
+        bytes,
+        timestamps,
+        ..Source::default()
+    }
+}
+
+/// Sums stay right, and every number continues the last one, across every end of its range.
+#[test]
+fn numbers_go_on_however_far_it_counts() {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    for (protocol, step) in PROTOCOLS {
+        for timestamps in [false, true] {
+            let source = Source {
+                flows: 5,
+                ..of(protocol, timestamps)
+            };
+            let tcp = protocol != Protocol::Udp;
+            let first = u64::from(protocol == Protocol::Ack);
+            let mut generator = Generator::new(source, 0, &Attach::default());
+            for start in [0, 0xFFFE, 0xFFFF_FFF0, 0xFFFF_FFFF / step, u64::MAX / 10] {
+                generator.made = start * 5;
+                for n in 0..200 {
+                    let mut buffers = vec![arena.packet(generator.class).unwrap()];
+                    let packet = generator.next(&mut buffers).unwrap();
+                    assert_eq!(packet.bytes(), source.bytes);
+                    let number = start + n / 5;
+                    let value = number.wrapping_add(first).wrapping_mul(step);
+                    let tick = (number / 64) as u32;
+                    let expected = Read {
+                        port: 1024 + (n % 5) as u16,
+                        id: number as u16,
+                        number: if tcp { value & 0xFFFF_FFFF } else { value },
+                        timestamps: (tcp && timestamps).then_some((tick, tick)),
+                    };
+                    assert_eq!(read(packet.first()), expected, "{protocol:?}");
+                }
+            }
+        }
+    }
+}
+
+/// As many packets as are asked for come after the one that follows them, in each flow; none is
+/// lost, and none comes twice.
+#[test]
+fn a_share_of_each_flow_comes_out_of_order() {
+    for (protocol, step) in PROTOCOLS {
+        for share in [0, 1, 7, 50] {
+            for flows in [1, 3] {
+                let source = Source {
+                    flows,
+                    count: Some(1000 * flows as u64 - 1),
+                    out_of_order: share,
+                    ..of(protocol, false)
+                };
+                let (all, _, _) = generate(config(source), &on_queues(1), 100);
+                let (again, _, _) = generate(config(source), &on_queues(1), 100);
+                assert_eq!(all, again, "the same each time");
+                for flow in 0..flows {
+                    let first = u64::from(protocol == Protocol::Ack);
+                    let numbers: Vec<u64> = (all[0].iter().map(|frame| read(frame)))
+                        .filter(|read| usize::from(read.port - FIRST_PORT) == flow)
+                        .inspect(|read| assert_eq!(read.number / step - first, u64::from(read.id)))
+                        .map(|read| read.number / step - first)
+                        .collect();
+                    let late = numbers.windows(2).filter(|pair| pair[1] < pair[0]).count();
+                    // The last packet of the last flow has no pair.
+                    let alone = usize::from(flow == flows - 1 && share > 0);
+                    let expected = 10 * usize::from(share);
+                    assert!(late <= expected && late + alone >= expected, "{late}");
+                    let mut sorted = numbers.clone();
+                    sorted.sort_unstable();
+                    let all: Vec<u64> = (0..numbers.len() as u64).collect();
+                    assert_eq!(sorted, all, "{protocol:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_plan_is_told_what_a_source_makes() {
+    for (source, note) in [
+        (
+            Source::default(),
+            "makes UDP datagrams of 60 bytes; flows: 1",
+        ),
+        (
+            Source {
+                flows: 4,
+                out_of_order: 5,
+                ..of(Protocol::Ack, true)
+            },
+            "makes TCP ACKs of 66 bytes with timestamps; flows: 4; out of order: 5 % of each",
+        ),
+    ] {
+        let capabilities = Null::new(config(source)).capabilities();
+        assert_eq!(capabilities.notes, [note]);
+    }
+    let sink = Null::new(NullConfig::default()).capabilities();
+    assert!(sink.notes.is_empty());
+}
+
+/// In small frames it is the same frame.
+#[test]
+fn a_source_receives_in_pieces_if_it_is_told_to() {
+    let small = FrameClass::Small.data_bytes();
+    for protocol in [Protocol::Udp, Protocol::Tcp] {
+        for bytes in [67, small, small + 1, 9000, FRAME_BYTES_MAX] {
+            let source = Source {
+                protocol,
+                bytes,
+                count: Some(100),
+                ..Source::default()
+            };
+            let whole = generate(config(source), &on_queues(1), 200);
+            let how = Attach {
+                rx_buffers: RxBuffers::Pieces,
+                ..on_queues(1)
+            };
+            let pieces = generate(config(source), &how, 200);
+            assert_eq!(whole.0, pieces.0);
+            assert_eq!(pieces.0[0].len(), 100);
+            assert_eq!((whole.1, pieces.1), (bytes, bytes.min(small)));
         }
     }
 }
 
 #[test]
 fn the_sink_has_nothing_to_receive_and_says_so() {
-    let (all, _) = generate(NullConfig::default(), 2, 3);
+    let (all, _, _) = generate(NullConfig::default(), &on_queues(2), 3);
     assert_eq!(all, [Vec::<Vec<u8>>::new(), Vec::new()]);
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let mut null = Null::new(NullConfig::default());
@@ -182,6 +361,29 @@ fn values_out_of_range_are_refused_by_name() {
                 ..Source::default()
             },
             "null0: flows is 0, and must be from 1 to 64512",
+        ),
+        (
+            Source {
+                protocol: Protocol::Tcp,
+                timestamps: true,
+                ..Source::default()
+            },
+            "null0: bytes is 60, and must be from 67 to 65549",
+        ),
+        (
+            Source {
+                protocol: Protocol::Ack,
+                bytes: 1500,
+                ..Source::default()
+            },
+            "null0: bytes is 1500, and must be from 60 to 60",
+        ),
+        (
+            Source {
+                out_of_order: 51,
+                ..Source::default()
+            },
+            "null0: out-of-order is 51, and must be from 0 to 50",
         ),
     ] {
         let mut null = Null::new(NullConfig {

@@ -16,6 +16,7 @@ pub(super) const QUEUES: RangeInclusive<usize> = 1..=QUEUES_MAX;
 pub(super) const SEGMENTS: RangeInclusive<usize> = 1..=SEGMENTS_MAX;
 pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FRAME_BYTES_MAX;
 pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
+pub(super) const OUT_OF_ORDER: RangeInclusive<u8> = 1..=null::OUT_OF_ORDER_MAX;
 pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
 pub(super) const RATES: RangeInclusive<u64> = 1..=sim::RATE_MAX;
 /// Faults that one device is told to have.
@@ -170,7 +171,18 @@ pub const KEYS: &[Key] = &[
         "what packets start with",
     ),
     only(NULL, "source", "", "send packets, not only take them"),
-    only(NULL, "bytes", "60..65549", "bytes of each packet"),
+    only(
+        NULL,
+        "proto",
+        "udp|tcp|ack",
+        "what the packets are: datagrams, TCP with data, or pure ACKs",
+    ),
+    only(
+        NULL,
+        "bytes",
+        "60..65549",
+        "bytes of each packet; 60 by default, and 1514 for proto=tcp",
+    ),
     only(
         NULL,
         "count",
@@ -182,6 +194,18 @@ pub const KEYS: &[Key] = &[
         "flows",
         "1..64512",
         "flows that the packets belong to",
+    ),
+    only(
+        NULL,
+        "timestamps",
+        "",
+        "give TCP packets timestamps, which go up every 64 packets of a flow",
+    ),
+    only(
+        NULL,
+        "out-of-order",
+        "1..50",
+        "percent of a flow's packets that come after the one that follows them",
     ),
     only(SIM, "rings", "8..4096", "descriptors of each ring"),
     only(SIM, "far", "discard|echo", "what the other end does"),

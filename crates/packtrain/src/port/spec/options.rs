@@ -1,6 +1,7 @@
 //! The kinds of port, each with the keys that only it has, and what is wrapped around a driver.
 
 use crate::capture::Format;
+use crate::port::null::Protocol;
 use crate::port::sim::{CompletionDelay, Far, Interrupts};
 use packtrain_offload::offload::LinkType;
 use std::path::PathBuf;
@@ -78,12 +79,18 @@ pub enum Pace {
 pub struct NullOptions {
     /// Packets come from it; else it only takes them.
     pub source: bool,
+    /// What its packets are.
+    pub protocol: Protocol,
     /// Bytes of each packet, link header included.
     pub bytes: Option<usize>,
     /// Packets until it ends; `None` for without end.
     pub count: Option<u64>,
     /// Flows that the packets belong to, in turn.
     pub flows: Option<usize>,
+    /// Its TCP packets have timestamps.
+    pub timestamps: bool,
+    /// Packets of a hundred that come right after the packet that follows them.
+    pub out_of_order: Option<u8>,
 }
 
 /// Keys of `sim:` only. `None` is the driver's default. Its segment limit is

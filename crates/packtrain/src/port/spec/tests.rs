@@ -6,6 +6,7 @@ use crate::driver::{Coalesce, QueueConfig, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::moderation::Moderation;
+use crate::port::null::Protocol;
 use crate::port::sim::CompletionDelay;
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -282,12 +283,16 @@ fn keys_of_one_kind() {
 
     let null = NullOptions {
         source: true,
-        bytes: Some(64),
+        protocol: Protocol::Tcp,
+        bytes: Some(67),
         count: Some(1_000),
         flows: Some(9),
+        timestamps: true,
+        out_of_order: Some(5),
     };
-    let text = "null:source,bytes=64,count=1000,flows=9";
+    let text = "null:source,proto=tcp,bytes=67,count=1000,flows=9,timestamps,out-of-order=5";
     assert_eq!(parse(text).kind, PortKind::Null(null));
+    assert_eq!(parse(text).to_string(), text);
 
     let sim = SimOptions {
         rings: Some(512),
@@ -324,6 +329,7 @@ fn ranges_end_where_help_says() {
         ("null:source", "bytes", "60", "65549", "65550"),
         ("null:source", "count", "1", &max, "18446744073709551616"),
         ("null:source", "flows", "1", "64512", "64513"),
+        ("null:source", "out-of-order", "1", "50", "51"),
         ("sim:", "rings", "8", "4096", "4097"),
         ("sim:", "rate", "1", "100000000", "100000001"),
         ("sim:", "lose-completions", "1", "4096", "4097"),
@@ -482,6 +488,27 @@ fn what_is_wrong_is_said_in_one_line() {
             "key 'count' is for a null: port that packets come from; add 'source', or leave \
              'count' out",
         ),
+        (
+            "null:proto=tcp",
+            "key 'proto' is for a null: port that packets come from; add 'source', or leave \
+             'proto' out",
+        ),
+        (
+            "null:source,proto=sctp",
+            "proto= cannot be 'sctp'; it takes udp|tcp|ack",
+        ),
+        (
+            "null:source,timestamps",
+            "key 'timestamps' is for TCP: add proto=tcp or proto=ack, or leave 'timestamps' out",
+        ),
+        (
+            "null:source,proto=ack,bytes=60",
+            "key 'bytes' is not for proto=ack, whose packets are headers alone; leave 'bytes' out",
+        ),
+        (
+            "null:source,proto=tcp,bytes=66,timestamps",
+            "bytes=66 is too short for TCP data behind timestamps; with them it takes 67..65549",
+        ),
         ("tap:", "tap: wants an interface name, as in tap:tap0"),
         (
             "tun:queues=4",
@@ -547,6 +574,7 @@ fn every_key_is_wired() {
         "tun:t",
         "pcap:f",
         "null:source",
+        "null:source,proto=tcp",
         "sim:",
         "pcap:f,write",
     ] {
@@ -573,8 +601,9 @@ fn every_key_is_wired() {
                 }
                 Err(error) if belongs => {
                     let line = error.to_string();
-                    let twice = line.contains("twice") || line.contains("for a file that");
-                    assert!(twice, "{port},{text}: {line}");
+                    let expected = ["twice", "for a file that", "is for TCP"];
+                    let is_expected = expected.iter().any(|words| line.contains(words));
+                    assert!(is_expected, "{port},{text}: {line}");
                 }
                 Err(_) => {}
             }

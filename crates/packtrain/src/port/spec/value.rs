@@ -5,6 +5,7 @@ use super::options::Pace;
 use crate::capture::Format;
 use crate::driver::{Coalesce, Features, RxBuffers};
 use crate::limits::QUEUES_MAX;
+use crate::port::null::Protocol;
 use crate::port::sim::{CompletionDelay, Far, Interrupts};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -38,6 +39,11 @@ pub(super) const COALESCE: Words<Coalesce> = &[
     ("hash", Coalesce::Hash),
     ("sorted", Coalesce::Sorted),
     ("stream", Coalesce::Stream),
+];
+pub(super) const PROTOCOLS: Words<Protocol> = &[
+    ("udp", Protocol::Udp),
+    ("tcp", Protocol::Tcp),
+    ("ack", Protocol::Ack),
 ];
 pub(super) const PACES: Words<Pace> = &[("fast", Pace::Fast), ("original", Pace::Original)];
 pub(super) const FORMATS: Words<Format> = &[

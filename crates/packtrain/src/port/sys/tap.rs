@@ -82,8 +82,10 @@ pub(in crate::port) struct Opened {
     pub(in crate::port) queues_max: usize,
     /// The header in front of every packet; `None` for none.
     pub(in crate::port) header: Option<HeaderLen>,
-    /// Offloads that both sides may use.
-    pub(in crate::port) features: Features,
+    /// Offloads that packets from the kernel may come with.
+    pub(in crate::port) rx: Features,
+    /// Offloads that packets to the kernel may come with.
+    pub(in crate::port) tx: Features,
     /// What was refused, in sentences.
     pub(in crate::port) notes: Vec<String>,
 }
@@ -171,8 +173,8 @@ fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, De
         (Some(agree_on_header(&queues[0], &name, ours)?), offload)
     };
     // Without a header as well: the kernel would go on handing over what an earlier user asked for.
-    let features = probe_offload(offload, &mut notes, |mask| queues[0].set_offload(mask));
-    let features = features.map_err(failed("set the interface's offloads"))?;
+    let agreed = agree_on_offloads(offload, &mut notes, |mask| queues[0].set_offload(mask));
+    let (rx, tx) = agreed.map_err(failed("set the interface's offloads"))?;
     let kind = if flags & tun::TUN == 0 {
         TapKind::Tap
     } else {
@@ -185,7 +187,8 @@ fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, De
         queues,
         queues_max,
         header,
-        features,
+        rx,
+        tx,
         notes,
     })
 }
@@ -309,6 +312,39 @@ pub(in crate::port) fn offer(queue: &Queue, features: Features) -> io::Result<()
     queue.set_offload(mask_of(supported(features)))
 }
 
+/// Agrees on what packets may come with: from the kernel, and to it.
+///
+/// `TUNSETOFFLOAD` says what the kernel may hand over, and each of its bits is for all features of
+/// its row in [`OFFLOADS`]. To the kernel, packets may come with any offload that it knows: there a
+/// single one of a row is as good.
+fn agree_on_offloads(
+    offload: Features,
+    notes: &mut Vec<String>,
+    mut set: impl FnMut(u32) -> io::Result<()>,
+) -> io::Result<(Features, Features)> {
+    let rows = OFFLOADS
+        .iter()
+        .filter(|(_, row)| !offload.intersection(*row).is_empty());
+    let whole = rows.fold(Features::NONE, |all, (_, row)| all | *row);
+    let known = probe_offload(whole, notes, &mut set)?;
+    let tx = known.intersection(offload).consistent();
+    let rx = supported(tx);
+    if rx != known {
+        set(mask_of(rx))?;
+    }
+    let listed = |features: Features| features.names().collect::<Vec<_>>().join(", ");
+    let lacking = tx.without(rx);
+    if !lacking.is_empty() {
+        notes.push(format!(
+            "packets from the kernel come without {}: it has one switch for both IP versions; add \
+             {} to offload= to have them",
+            listed(lacking),
+            listed(known.without(tx)),
+        ));
+    }
+    Ok((rx, tx))
+}
+
 /// Asks for the offloads in `offload`, in ever smaller sets until the kernel takes one: it takes a
 /// mask as a whole or not at all. Returns what was granted.
 fn probe_offload(
@@ -420,6 +456,47 @@ mod tests {
             assert_eq!(asked, [mask], "{offload:?}");
             assert!(offload.contains(granted), "{offload:?}");
             assert!(notes.is_empty());
+        }
+    }
+
+    /// Of one IP version alone the kernel takes what the key names, and hands over nothing: it has
+    /// one bit for both.
+    #[test]
+    fn offloads_of_one_ip_version_are_for_packets_to_the_kernel() {
+        let csum_tso4 = Features::CSUM | Features::TSO4;
+        let tso4 = Features::CSUM4 | Features::TSO4;
+        let uso6 = Features::CSUM6 | Features::USO6;
+        let all = Features::CSUM | Features::TSO | Features::USO;
+        for (offload, rx, tx, last_mask, add) in [
+            (tso4, Features::NONE, tso4, 0, Some("ipv6-checksum")),
+            (uso6, Features::NONE, uso6, 0, Some("ipv4-checksum, uso4")),
+            (
+                csum_tso4 | Features::USO4,
+                csum_tso4,
+                csum_tso4 | Features::USO4,
+                0x03,
+                Some("uso6"),
+            ),
+            (csum_tso4, csum_tso4, csum_tso4, 0x03, None),
+            (Features::TSO4, Features::NONE, Features::NONE, 0, None),
+            (Features::ALL, all, all, 0x6f, None),
+            (Features::NONE, Features::NONE, Features::NONE, 0, None),
+        ] {
+            let (mut mask, mut notes) = (None, Vec::new());
+            let agreed = agree_on_offloads(offload, &mut notes, |asked| {
+                mask = Some(asked);
+                Ok(())
+            });
+            assert_eq!(agreed.expect("all is known"), (rx, tx), "{offload:?}");
+            assert_eq!(mask, Some(last_mask), "{offload:?}");
+            let expected = add.map(|add| {
+                let lacking = tx.without(rx).names().collect::<Vec<_>>().join(", ");
+                format!(
+                    "packets from the kernel come without {lacking}: it has one switch for both \
+                     IP versions; add {add} to offload= to have them"
+                )
+            });
+            assert_eq!(notes, Vec::from_iter(expected));
         }
     }
 

@@ -406,6 +406,36 @@ fn every_reason_is_counted_by_name() {
     assert_eq!(all, bench.taken.len() as u64, "one reason for each");
 }
 
+/// A device would count their identifications up: the bytes would change.
+#[test]
+fn packets_with_one_identification_are_not_merged() {
+    for (ids, merged) in [([0, 0, 0], false), ([7, 7, 7], false), ([0, 1, 2], true)] {
+        for make in [tcp4, udp4] {
+            let mut bench = Bench::new(&plan());
+            let frames: Vec<_> = (0..3)
+                .map(|i| {
+                    let frame = make(&Segment {
+                        seq: 1 + 500 * i,
+                        id: ids[i as usize],
+                        payload: 500,
+                        ..Segment::default()
+                    });
+                    assert_eq!(frame[20], 0x40, "DF");
+                    frame
+                })
+                .collect();
+            bench.give(START, ALL, &frames);
+            bench.flush();
+            let expected: &[u16] = if merged { &[3] } else { &[1, 1, 1] };
+            assert_eq!(bench.wire_packets(), expected, "{ids:?}");
+            if !merged {
+                let bytes: Vec<_> = bench.taken.iter().map(|p| p.first().to_vec()).collect();
+                assert_eq!(bytes, frames);
+            }
+        }
+    }
+}
+
 /// A packet that nobody has looked into, as when no frame was free to pull its headers together,
 /// of a kind that is not merged: the next ones of its flow pass by, and must not overtake it.
 #[test]

@@ -1,0 +1,387 @@
+//! What a source makes: packets that continue each other, the same ones each time.
+
+use crate::driver::{Attach, RxBuffers};
+use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX};
+use crate::packet::{FrameClass, Packet};
+use packtrain_offload::checksum::{self, Sum};
+use packtrain_offload::limits::{
+    ETHERNET_HEADER_BYTES, IP_LENGTH_MAX, IPV4_HEADER_BYTES_MIN, TCP_HEADER_BYTES_MIN,
+    UDP_HEADER_BYTES,
+};
+use std::ops::RangeInclusive;
+
+/// Bytes of the number at the start of each UDP payload: 64 bits, big-endian.
+pub const NUMBER_BYTES: usize = 8;
+/// Shortest frame that a source makes: a minimal Ethernet frame without its FCS.
+pub const FRAME_BYTES_MIN: usize = 60;
+/// Longest one.
+pub const FRAME_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + IP_LENGTH_MAX;
+/// Most flows of a source: the number of a flow is its source port, from 1024 on.
+pub const FLOWS_MAX: usize = 65_536 - 1024;
+/// Most packets in a hundred that may come out of order: one of each two.
+pub const OUT_OF_ORDER_MAX: u8 = 50;
+
+/// The transport header.
+pub(super) const L4: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES_MIN;
+pub(super) const FIRST_PORT: u16 = 1024;
+/// The discard service (RFC 863).
+const DESTINATION_PORT: u16 = 9;
+/// Two NOPs and the timestamps (RFC 7323 appendix A).
+const TIMESTAMPS_BYTES: usize = 12;
+/// Packets of a flow with the same timestamp, as a power of two.
+const TICK_SHIFT: u32 = 6;
+/// Bytes that an ACK acknowledges: two full-sized segments (RFC 9293 §3.8.6.3).
+const ACKNOWLEDGED_BYTES: u64 = 2 * 1460;
+
+/// What the packets of a source are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// UDP datagrams. The payload starts with the packet's number in its flow.
+    #[default]
+    Udp,
+    /// TCP segments with data.
+    Tcp,
+    /// TCP segments without data, each of which acknowledges two full-sized segments more.
+    Ack,
+}
+
+impl Protocol {
+    /// Lengths that a frame may have: link, IP and transport header, and at least one byte of data
+    /// except for an ACK.
+    #[must_use]
+    pub const fn frame_bytes(self, timestamps: bool) -> RangeInclusive<usize> {
+        let headers = L4 + self.header_bytes(timestamps);
+        let least = match self {
+            Self::Udp => headers + NUMBER_BYTES,
+            Self::Tcp => headers + 1,
+            Self::Ack => headers,
+        };
+        let least = if least < FRAME_BYTES_MIN {
+            FRAME_BYTES_MIN
+        } else {
+            least
+        };
+        match self {
+            Self::Udp | Self::Tcp => least..=FRAME_BYTES_MAX,
+            Self::Ack => least..=least,
+        }
+    }
+
+    /// The length of a frame where none is asked for: the shortest, or for TCP what fits an MTU of
+    /// 1500 bytes.
+    #[must_use]
+    pub const fn frame_bytes_usual(self, timestamps: bool) -> usize {
+        match self {
+            Self::Udp | Self::Ack => *self.frame_bytes(timestamps).start(),
+            Self::Tcp => ETHERNET_HEADER_BYTES + 1500,
+        }
+    }
+
+    /// Bytes of the transport header.
+    pub(super) const fn header_bytes(self, timestamps: bool) -> usize {
+        match self {
+            Self::Udp => UDP_HEADER_BYTES,
+            Self::Tcp | Self::Ack if timestamps => TCP_HEADER_BYTES_MIN + TIMESTAMPS_BYTES,
+            Self::Tcp | Self::Ack => TCP_HEADER_BYTES_MIN,
+        }
+    }
+
+    /// The number of the protocol in an IP header.
+    const fn number(self) -> u8 {
+        match self {
+            Self::Udp => 17,
+            Self::Tcp | Self::Ack => 6,
+        }
+    }
+
+    /// Where the transport checksum is in a frame.
+    const fn checksum_at(self) -> usize {
+        match self {
+            Self::Udp => L4 + 6,
+            Self::Tcp | Self::Ack => L4 + 16,
+        }
+    }
+}
+
+/// What a source makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What its packets are.
+    pub protocol: Protocol,
+    /// Bytes of each frame, Ethernet header included, no FCS: within
+    /// [`Protocol::frame_bytes`].
+    pub bytes: usize,
+    /// Flows, from 1 to [`FLOWS_MAX`]. Flow `i` is always on queue `i` modulo the number of queues;
+    /// rounded up to a multiple of that.
+    pub flows: usize,
+    /// Frames to make, over all queues; `None` to make them for ever.
+    pub count: Option<u64>,
+    /// TCP packets have timestamps, which go up every 64 packets of a flow. Without meaning for
+    /// UDP.
+    pub timestamps: bool,
+    /// Of a hundred packets of a flow, so many come right after the packet that follows them, 0 to
+    /// [`OUT_OF_ORDER_MAX`].
+    pub out_of_order: u8,
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self {
+            protocol: Protocol::Udp,
+            bytes: FRAME_BYTES_MIN,
+            flows: 1,
+            count: None,
+            timestamps: false,
+            out_of_order: 0,
+        }
+    }
+}
+
+impl Source {
+    /// What it makes, in words.
+    pub(super) fn described(&self) -> String {
+        let what = match self.protocol {
+            Protocol::Udp => "UDP datagrams",
+            Protocol::Tcp => "TCP segments",
+            Protocol::Ack => "TCP ACKs",
+        };
+        let (bytes, flows, share) = (self.bytes, self.flows, self.out_of_order);
+        let timestamps = if self.timestamps && self.protocol != Protocol::Udp {
+            " with timestamps"
+        } else {
+            ""
+        };
+        let mut text = format!("makes {what} of {bytes} bytes{timestamps}; flows: {flows}");
+        if share > 0 {
+            text.push_str(&format!("; out of order: {share} % of each"));
+        }
+        text
+    }
+}
+
+/// Makes the frames of one queue.
+#[derive(Debug)]
+pub(super) struct Generator {
+    source: Source,
+    /// A whole frame, in which everything that [`Generator::fill_in`] fills in is zero, and both
+    /// checksums are right for that.
+    template: Vec<u8>,
+    /// Of the template.
+    ip_check: u16,
+    check: u16,
+    /// The buffers that a frame is made in.
+    pub(super) class: FrameClass,
+    queue: usize,
+    queues: usize,
+    /// Flows of this queue.
+    flows: u64,
+    pub(super) made: u64,
+    count: Option<u64>,
+}
+
+impl Generator {
+    pub(super) fn new(source: Source, queue: usize, how: &Attach) -> Self {
+        let (queue64, queues64) = (queue as u64, how.queues as u64);
+        let share = |count: u64| count / queues64 + u64::from(queue64 < count % queues64);
+        let small = source.bytes <= FrameClass::Small.data_bytes();
+        let template = template(&source);
+        let at = |at: usize| u16::from_be_bytes([template[at], template[at + 1]]);
+        Self {
+            ip_check: at(IP_CHECKSUM),
+            check: at(source.protocol.checksum_at()),
+            template,
+            class: if small || how.rx_buffers == RxBuffers::Pieces {
+                FrameClass::Small
+            } else {
+                FrameClass::Large
+            },
+            queue,
+            queues: how.queues,
+            flows: source.flows.div_ceil(how.queues) as u64,
+            made: 0,
+            count: source.count.map(share),
+            source,
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.count.is_some_and(|count| self.made >= count)
+    }
+
+    /// Buffers of one frame.
+    const fn pieces(&self) -> usize {
+        self.template.len().div_ceil(self.class.data_bytes())
+    }
+
+    /// Buffers of the frames that fit a burst: at most two for each of its packets.
+    pub(super) fn posted(&self) -> usize {
+        let packets = BURST_BYTES_MAX.div_ceil(self.template.len());
+        packets.min(BURST_PACKETS_MAX) * self.pieces()
+    }
+
+    /// The next frame, in some of `buffers`; `None` if there are too few.
+    pub(super) fn next(&mut self, buffers: &mut Vec<Packet>) -> Option<Packet> {
+        if buffers.len() < self.pieces() {
+            return None;
+        }
+        let mut pieces = self.template.chunks(self.class.data_bytes());
+        let mut packet = filled(buffers, pieces.next()?, |bytes| self.fill_in(bytes))?;
+        for piece in pieces {
+            packet.append(filled(buffers, piece, |_| ())?).ok()?;
+        }
+        self.made += 1;
+        Some(packet)
+    }
+
+    /// The number in its flow of the packet at a place in the flow: the place, unless it is one of
+    /// two that change places. `flow` is that of this queue.
+    fn number(&self, place: u64, flow: u64) -> u64 {
+        // Of fifty pairs of packets, as many change places as are asked for of a hundred packets.
+        let (pairs, share) = (
+            u64::from(OUT_OF_ORDER_MAX),
+            u64::from(self.source.out_of_order),
+        );
+        let pair = place / 2 % pairs;
+        let swapped = (pair + 1) * share / pairs > pair * share / pairs;
+        let other = place ^ 1;
+        // The last one of a flow may have no other.
+        let is_made = |count| other.saturating_mul(self.flows) + flow < count;
+        if swapped && self.count.is_none_or(is_made) {
+            other
+        } else {
+            place
+        }
+    }
+
+    /// Fills in what is different in each frame. `frame` is the start of one, with all headers.
+    fn fill_in(&self, frame: &mut [u8]) {
+        let Source {
+            protocol,
+            timestamps,
+            ..
+        } = self.source;
+        // Counted per flow, so that a receiver of one flow alone can tell what was lost.
+        let flow = self.made % self.flows;
+        let number = self.number(self.made / self.flows, flow);
+        let port = FIRST_PORT.wrapping_add((flow as usize * self.queues + self.queue) as u16);
+        let id = number as u16;
+        put16(frame, IP_ID, id);
+        put16(
+            frame,
+            IP_CHECKSUM,
+            checksum::update_u16(self.ip_check, 0, id),
+        );
+        put16(frame, L4, port);
+        let mut check = checksum::update_u16(self.check, 0, port);
+        let mut put32 = |at: usize, word: u32| {
+            frame[at..at + 4].copy_from_slice(&word.to_be_bytes());
+            check = checksum::update_u32(check, 0, word);
+        };
+        let headers = L4 + protocol.header_bytes(timestamps);
+        match protocol {
+            Protocol::Udp => {
+                put32(headers, (number >> 32) as u32);
+                put32(headers + 4, number as u32);
+            }
+            Protocol::Tcp => {
+                let payload = (self.template.len() - headers) as u64;
+                put32(L4 + 4, number.wrapping_mul(payload) as u32);
+            }
+            Protocol::Ack => {
+                let bytes = number.wrapping_add(1).wrapping_mul(ACKNOWLEDGED_BYTES);
+                put32(L4 + 8, bytes as u32);
+            }
+        }
+        if timestamps && protocol != Protocol::Udp {
+            let tick = (number >> TICK_SHIFT) as u32;
+            put32(L4 + 24, tick);
+            put32(L4 + 28, tick);
+        }
+        if protocol == Protocol::Udp {
+            check = checksum::udp_field(check);
+        }
+        put16(frame, protocol.checksum_at(), check);
+    }
+}
+
+/// One of `buffers` with a copy of `bytes`, changed by `change`.
+fn filled(
+    buffers: &mut Vec<Packet>,
+    bytes: &[u8],
+    change: impl FnOnce(&mut [u8]),
+) -> Option<Packet> {
+    let mut packet = buffers.pop()?;
+    let room = packet.tailroom_mut().get_mut(..bytes.len())?;
+    room.copy_from_slice(bytes);
+    change(room);
+    packet.grow(bytes.len()).ok()?;
+    Some(packet)
+}
+
+fn put16(frame: &mut [u8], at: usize, value: u16) {
+    frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+const IP_ID: usize = ETHERNET_HEADER_BYTES + 4;
+const IP_CHECKSUM: usize = ETHERNET_HEADER_BYTES + 10;
+
+/// A frame of the benchmarking network (RFC 2544, 198.18.0.0/15), complete but for what
+/// [`Generator::fill_in`] fills in.
+fn template(source: &Source) -> Vec<u8> {
+    const SOURCE: [u8; 4] = [198, 18, 0, 1];
+    const DESTINATION: [u8; 4] = [198, 19, 0, 1];
+    const ACK: u8 = 0x10;
+    let protocol = source.protocol;
+    let headers = L4 + protocol.header_bytes(source.timestamps);
+    // What is longer than the headers of an ACK is link padding.
+    let end = match protocol {
+        Protocol::Udp | Protocol::Tcp => source.bytes,
+        Protocol::Ack => headers,
+    };
+    let mut frame = vec![0; source.bytes];
+    // Locally administered addresses.
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    put16(&mut frame, 12, 0x0800);
+    let ip_bytes = (end - ETHERNET_HEADER_BYTES) as u16;
+    let ip = &mut frame[ETHERNET_HEADER_BYTES..L4];
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&ip_bytes.to_be_bytes());
+    ip[6] = 0x40;
+    ip[8] = 64;
+    ip[9] = protocol.number();
+    ip[12..16].copy_from_slice(&SOURCE);
+    ip[16..20].copy_from_slice(&DESTINATION);
+    let check = checksum::ipv4_header(ip);
+    put16(&mut frame, IP_CHECKSUM, check);
+    let l4_bytes = end - L4;
+    put16(&mut frame, L4 + 2, DESTINATION_PORT);
+    let data = match protocol {
+        Protocol::Udp => {
+            put16(&mut frame, L4 + 4, l4_bytes as u16);
+            headers + NUMBER_BYTES
+        }
+        Protocol::Tcp | Protocol::Ack => {
+            frame[L4 + 12] = (((headers - L4) / 4) << 4) as u8;
+            frame[L4 + 13] = ACK;
+            put16(&mut frame, L4 + 14, u16::MAX);
+            if source.timestamps {
+                frame[L4 + 20..L4 + 24].copy_from_slice(&[1, 1, 8, 10]);
+            }
+            headers
+        }
+    };
+    for (index, byte) in frame[data..end].iter_mut().enumerate() {
+        *byte = index as u8;
+    }
+    let mut sum = Sum::new();
+    sum.add_sum(checksum::pseudo_header_v4(
+        SOURCE,
+        DESTINATION,
+        protocol.number(),
+        l4_bytes as u32,
+    ));
+    sum.add(&frame[L4..end]);
+    put16(&mut frame, protocol.checksum_at(), sum.finish());
+    frame
+}

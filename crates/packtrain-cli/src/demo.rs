@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::Stop;
 use crate::table::{Align, Table, bar, grouped};
-use crate::{forward, json};
+use crate::{json, report};
 use packtrain_lab::demo::{self, DemoError, Options, Outcome, Row, Setting, World};
 use packtrain_lab::{LabError, Missing, rootless};
 use serde_json::{Map, Value, json};
@@ -117,7 +117,7 @@ fn failed(error: &DemoError) -> Failure {
         DemoError::Lab(LabError::Missing(_)) => Exit::Privilege,
         _ => Exit::Port,
     };
-    Failure::new(exit, format!("the demo cannot go on: {error}"))
+    Failure::new(exit, format!("the demo failed: {error}"))
 }
 
 fn verdict(outcome: &Outcome) -> Result<(), Failure> {
@@ -130,8 +130,8 @@ fn verdict(outcome: &Outcome) -> Result<(), Failure> {
     Err(Failure::new(
         Exit::Check,
         format!(
-            "the demo failed: {wrong} transfers with wrong bytes, {open} settings whose account \
-             does not close"
+            "the demo failed: {wrong} transfers with wrong bytes, {open} settings whose packet \
+             ledger does not close"
         ),
     ))
 }
@@ -180,8 +180,9 @@ fn json_row(row: &Row) -> Value {
 }
 
 const LEGEND: &str = "\
-wire packets: what a cable would have carried, both ways; per frame: how many of them packtrain was
-handed at once; CPU %: packtrain's own, of one CPU; bytes: whether what arrived is what was sent
+offload: none; csum: checksums; full: checksums, TSO and USO. wire packets: packets on a cable, both
+directions; per packet: wire packets in each packet that packtrain received; CPU %: of one CPU, by
+packtrain alone; data: ok if every byte arrived as it was sent
 
 ";
 
@@ -191,19 +192,22 @@ fn text(outcome: &Outcome, style: Style) -> String {
     text.push_str(LEGEND);
     for setting in &outcome.settings {
         let name = setting.setting.name();
-        let line = forward::conservation_line(&setting.snapshot.ledger, style);
-        push(&mut text, format_args!("{name:<5}{line}"));
+        let line = report::ledger_line(&setting.snapshot.ledger, style);
+        push(&mut text, format_args!("offload {name}: {line}"));
         for (reason, count) in setting.snapshot.drops.nonzero() {
             let count = grouped(count);
-            push(&mut text, format_args!("     drop.{reason} {count}\n"));
+            let why = reason.explanation();
+            push(
+                &mut text,
+                format_args!("     lost: {count} wire packets: {reason}: {why}\n"),
+            );
         }
         if setting.kernel_drops > 0 {
             let count = grouped(setting.kernel_drops);
             push(
                 &mut text,
                 format_args!(
-                    "     lost in the kernels' own queues; TCP sends its own again: {count} \
-                     packets\n"
+                    "     dropped by the kernels' own queues: {count} packets; TCP sends its own again\n"
                 ),
             );
         }
@@ -216,8 +220,10 @@ fn text(outcome: &Outcome, style: Style) -> String {
         );
     }
     let end = match (outcome.passed(), outcome.stopped) {
-        (true, false) => style.good("every byte arrived as sent, every packet is accounted for"),
-        (true, true) => "stopped early; until then every byte arrived as sent".to_owned(),
+        (true, false) => {
+            style.good("every byte arrived as it was sent, and every packet is accounted for")
+        }
+        (true, true) => "stopped early; until then every byte arrived as it was sent".to_owned(),
         (false, _) => style.bad("FAILED"),
     };
     push(&mut text, format_args!("{end}\n"));
@@ -231,10 +237,10 @@ fn table(rows: &[Row]) -> Table {
         ("Gbit/s", Align::Right),
         ("goodput", Align::Left),
         ("wire packets", Align::Right),
-        ("per frame", Align::Right),
+        ("per packet", Align::Right),
         ("syscalls/MB", Align::Right),
         ("CPU %", Align::Right),
-        ("bytes", Align::Left),
+        ("data", Align::Left),
     ]);
     let most = rows.iter().map(|row| row.gbps).fold(0.0, f64::max);
     let mut last = None;

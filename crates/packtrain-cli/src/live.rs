@@ -166,7 +166,9 @@ impl Live {
             let name = &self.names[index];
             let news = match link {
                 Link::Up => format!("{name}: link is up\n"),
-                Link::Down => format!("{name}: link is down; packets for it are dropped\n"),
+                Link::Down => {
+                    format!("{name}: link is down: packets for it are dropped until it is up\n")
+                }
                 Link::Removed => String::new(),
             };
             self.event(&news);

@@ -2,10 +2,10 @@
 
 use crate::args::{Coalesce, FlowMode, ReplayArgs, User0};
 use crate::exit::{Exit, Failure};
-use crate::json;
 use crate::print::{self, Style};
 use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
+use crate::{json, reasons};
 use packtrain::advice;
 use packtrain::capture::{CaptureError, Format, Reader, WriteError};
 use packtrain::replay::{
@@ -224,7 +224,7 @@ fn is_no_news(error: &io::Error) -> bool {
 /// The exit status, and the line that says why.
 fn conclude(args: &ReplayArgs, report: &Report, stopped: bool) -> Result<(), Failure> {
     if !report.is_closed() {
-        let line = format!("the account of packets does not close: {}", account(report));
+        let line = format!("the packet ledger does not close: {}", ledger(report));
         return Err(Failure::new(Exit::Check, line));
     }
     if report.differing > 0 {
@@ -242,7 +242,7 @@ fn conclude(args: &ReplayArgs, report: &Report, stopped: bool) -> Result<(), Fai
     }
 }
 
-fn account(report: &Report) -> String {
+fn ledger(report: &Report) -> String {
     let mut text = format!("{} received", grouped(report.received));
     if report.expanded > 0 {
         text.extend([" + ", &grouped(report.expanded), " expanded"]);
@@ -277,10 +277,10 @@ fn tables(report: &Report, style: Style) -> String {
         "packets",
         "bytes",
         "flows",
-        "held",
-        "records",
-        "merged",
+        "held at most",
+        "merged packets",
         "ratio",
+        "records out",
     ];
     let mut table = Table::new(names.iter().enumerate().map(|(column, name)| {
         let align = if column == 0 {
@@ -297,9 +297,9 @@ fn tables(report: &Report, style: Style) -> String {
             grouped(seen.bytes),
             grouped(seen.flows()),
             grouped(seen.held_max),
-            grouped(seen.records),
             grouped(seen.stats.supers),
             format!("{:.2}:1", ratio(seen)),
+            grouped(seen.records),
         ]);
     }
     text.push_str(&table.render(0, style));
@@ -319,14 +319,18 @@ fn tables(report: &Report, style: Style) -> String {
     } else {
         style.bad("NOT CLOSED")
     };
-    text.extend(["\nconservation: ", &account(report), ": ", &state, "\n"]);
+    text.extend(["\nledger: ", &ledger(report), ": ", &state, "\n"]);
     if let (Some(error), None) = (report.last_bad, report.stopped) {
-        text.extend(["not readable, the last of them: ", &error.to_string(), "\n"]);
+        text.extend([
+            "the last record that cannot be read: ",
+            &error.to_string(),
+            "\n",
+        ]);
     }
     text
 }
 
-/// How many packets came out with so many in them, weighed by those.
+/// How many packets came out, by the number of packets merged into each.
 fn chart(report: &Report, style: Style) -> String {
     const WIDTH: u64 = 40;
     let mut bars = [0; HISTOGRAM_FROM.len()];
@@ -341,7 +345,7 @@ fn chart(report: &Report, style: Style) -> String {
     }
     let mut text = format!(
         "\n{}\n",
-        style.bold("packets in one, and how many came out so")
+        style.bold("packets merged into one, and how many such packets came out")
     );
     for (index, count) in bars.into_iter().enumerate() {
         let from = HISTOGRAM_FROM[index];
@@ -350,7 +354,7 @@ fn chart(report: &Report, style: Style) -> String {
             Some(next) if next - from == 1 => from.to_string(),
             Some(next) => format!("{from}-{}", next - 1),
         };
-        // Whatever is there has a mark.
+        // A count above 0 has a bar.
         let length = (count * WIDTH).div_ceil(most) as usize;
         let bar = "#".repeat(length);
         let line = format!("{label:>7} |{bar:<40} {}", grouped(count));
@@ -359,43 +363,76 @@ fn chart(report: &Report, style: Style) -> String {
     text
 }
 
-/// Every reason that came up, with its count, over all interfaces.
+/// Every reason that came up, with its count over all interfaces and what it means.
 fn reasons(report: &Report, style: Style) -> String {
     let mut text = String::new();
-    let each = |of: fn(&InterfaceReport) -> Vec<(&'static str, u64)>| {
-        let mut sums: Vec<(&'static str, u64)> = Vec::new();
-        for seen in &report.interfaces {
-            for (name, count) in of(seen) {
-                match sums.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, sum)) => *sum += count,
-                    None => sums.push((name, count)),
-                }
-            }
-        }
-        sums.retain(|(_, count)| *count > 0);
-        sums
-    };
-    let groups = [
-        ("handed on because", each(flushes)),
-        ("not merged because", each(not_taken)),
-        ("passed through", each(oddities)),
-        ("taken from in front of offloads", each(unfinished)),
+    let groups: [(&str, fn(&InterfaceReport) -> Vec<Reason>); 3] = [
+        ("passed on after being held", |seen| {
+            let counts = seen.stats.flushes.iter();
+            counts
+                .map(|(reason, count)| (reason.name(), count, reasons::of_flush(reason)))
+                .collect()
+        }),
+        ("passed on at once", |seen| {
+            let counts = seen.stats.not_taken.iter();
+            counts
+                .map(|(reason, count)| (reason.name(), count, reasons::of_not_taken(reason)))
+                .collect()
+        }),
+        ("passed through", |seen| {
+            let words = [
+                "not captured whole (snapshot length)",
+                "of a link type that is not looked into",
+                "longer than --segment, and cannot be cut",
+            ];
+            let counts = oddities(seen).into_iter().zip(words);
+            counts
+                .map(|((name, count), words)| (name, count, words))
+                .collect()
+        }),
     ];
-    for (title, counts) in groups {
-        if counts.is_empty() {
-            continue;
+    for (title, of) in groups {
+        let mut table = Table::new([
+            (title, Align::Left),
+            ("packets", Align::Right),
+            ("because", Align::Left),
+        ]);
+        for (name, count, words) in summed(report, of) {
+            table.row([name.to_owned(), grouped(count), words.to_owned()]);
         }
-        let list: Vec<_> = counts
-            .iter()
-            .map(|(name, count)| format!("{name} {}", grouped(*count)))
-            .collect();
-        write!(text, "\n{}: {}", style.bold(title), list.join(", "))
-            .expect("a string takes everything");
+        if !table.is_empty() {
+            text.extend(["\n", &table.render(0, style)]);
+        }
     }
-    if !text.is_empty() {
-        text.push('\n');
+    let unfinished: u64 = report.interfaces.iter().map(|seen| seen.unfinished).sum();
+    if unfinished > 0 {
+        let count = grouped(unfinished);
+        write!(
+            text,
+            "\n{count} packets were captured before checksum offload: their checksums are \
+             unfinished\n"
+        )
+        .expect("a string takes everything");
     }
     text
+}
+
+/// A reason's name, its count, and what it means.
+type Reason = (&'static str, u64, &'static str);
+
+/// The sum over all interfaces, without the reasons that never came up.
+fn summed(report: &Report, of: impl Fn(&InterfaceReport) -> Vec<Reason>) -> Vec<Reason> {
+    let mut sums: Vec<Reason> = Vec::new();
+    for seen in &report.interfaces {
+        for one in of(seen) {
+            match sums.iter_mut().find(|(known, ..)| *known == one.0) {
+                Some((_, sum, _)) => *sum += one.1,
+                None => sums.push(one),
+            }
+        }
+    }
+    sums.retain(|(_, count, _)| *count > 0);
+    sums
 }
 
 fn flushes(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
@@ -419,10 +456,6 @@ fn oddities(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
         ("other_link", seen.other_link),
         ("not_cut", seen.not_cut),
     ]
-}
-
-fn unfinished(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
-    vec![("unfinished", seen.unfinished)]
 }
 
 fn object(counts: Vec<(&'static str, u64)>) -> Value {

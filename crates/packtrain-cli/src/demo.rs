@@ -312,7 +312,7 @@ mod tests {
         let text = table(&rows).render(0, Style::PLAIN);
         assert_eq!(text.matches("none").count(), 1);
         assert!(text.contains("TCP/IPv4 a -> b"), "{text}");
-        assert!(text.contains("45,000       45.0"), "{text}");
+        assert!(text.contains("45,000        45.0"), "{text}");
         assert_eq!(speedup(&rows), Some(10.0));
         assert_eq!(speedup(&rows[..2]), None);
     }

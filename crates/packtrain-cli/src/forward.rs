@@ -49,11 +49,12 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let names = joint.names();
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {
-        print::message(&plan::summary(&joint));
         if args.verbose {
             let text = plan::text(&joint, &args.settings, Style::stderr());
             let line = plan::settings_line(&settings, &joint.place(&settings));
-            print::message(&format!("\n{text}{line}\n"));
+            print::message(&format!("{text}{line}\n"));
+        } else {
+            print::message(&plan::summary(&joint));
         }
     }
     let has_no_input = joint.has_no_input();

@@ -58,9 +58,9 @@ impl<T: fmt::Display> fmt::Display for InForce<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name;
         match self.source {
-            Source::Port => write!(f, "{}, by its {name}=", self.setting),
+            Source::Port => write!(f, "{}, by {name}=", self.setting),
             Source::Option => write!(f, "{}, by --{name}", self.setting),
-            Source::Default => write!(f, "{}, the default", self.setting),
+            Source::Default => write!(f, "{}, by default", self.setting),
         }
     }
 }
@@ -97,12 +97,12 @@ mod tests {
             frames: 2,
         };
         let rows = [
-            (None, None, "adaptive, the default", "adaptive, the default"),
+            (None, None, "adaptive, by default", "adaptive, by default"),
             (
                 Some((Dispatch::Direct, fixed)),
                 None,
-                "direct, by its dispatch=",
-                "fixed(9,2), by its moderation=",
+                "direct, by dispatch=",
+                "fixed(9,2), by moderation=",
             ),
             (
                 None,
@@ -113,8 +113,8 @@ mod tests {
             (
                 Some((Dispatch::Direct, fixed)),
                 Some((Dispatch::Deferred, Moderation::Off)),
-                "direct, by its dispatch=",
-                "fixed(9,2), by its moderation=",
+                "direct, by dispatch=",
+                "fixed(9,2), by moderation=",
             ),
         ];
         for (keys, options, dispatch, moderation) in rows {

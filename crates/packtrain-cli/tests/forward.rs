@@ -120,7 +120,7 @@ fn faults_are_counted_also_within_other_wrappers() {
     assert_eq!((count("dropped"), count("delayed")), (0, 0));
     let got = document["ports"]["null1"]["txq00"]["packets"].as_u64();
     assert_eq!(got, Some(1000 + count("duplicated")));
-    let text = packtrain(&["forward", &source, "null:", "--quiet"]);
+    let text = packtrain(&["forward", &source, "null:", "--verbose"]);
     let line = |name: &str| {
         let line = text.out.lines().find(|line| line.starts_with(name));
         line.expect("a row").to_owned()
@@ -128,6 +128,13 @@ fn faults_are_counted_also_within_other_wrappers() {
     assert!(line("duplicated").ends_with(&count("duplicated").to_string()));
     assert!(line("corrupted").ends_with(&count("corrupted").to_string()));
     assert!(line("delayed").ends_with(" 0"));
+    let (duplicated, corrupted) = (count("duplicated"), count("corrupted"));
+    let line = format!(
+        "faults injected into packets from null0: {duplicated} duplicated, {corrupted} corrupted, \
+         {} reordered\n",
+        count("reordered")
+    );
+    assert!(text.out.contains(&line), "{line}: {}", text.out);
 }
 
 #[test]
@@ -254,37 +261,79 @@ fn a_run_that_only_waits_ends_at_once_and_says_that_nothing_can_come() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out
-            .contains("conservation: 0 received = 0 transmitted: closed"),
+            .contains("ledger (wire packets): 0 received = 0 transmitted: closed"),
         "{ran:?}"
     );
 }
 
 #[test]
-fn people_get_the_plan_first_and_the_account_last() {
+fn people_get_a_line_for_each_direction_first_and_the_totals_last() {
     let ran = packtrain(&["forward", "null:source,count=1000", "null:"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for text in [
-        "null0 -> null1",
-        "null1 -> null0",
-        "ipv4-checksum",
-        "forwarding between",
-    ] {
-        assert!(ran.err.contains(text), "{text} in {}", ran.err);
-    }
-    for text in [
-        "null0, received",
-        "null1, transmitted",
-        "60,000",
-        "dropped by packtrain: nothing",
-    ] {
-        assert!(ran.out.contains(text), "{text} in {}", ran.out);
-    }
-    assert!(
-        ran.out
-            .contains("conservation: 1,000 received = 1,000 transmitted: closed")
+    assert_eq!(
+        ran.err,
+        "null0 -> null1: in software: nothing\n\
+         null1 -> null0: in software: nothing\n\
+         forwarding between null0 and null1; Ctrl-C ends it\n"
     );
+    let lines: Vec<_> = ran.out.lines().collect();
+    let words =
+        |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    assert!(lines[0].starts_with("direction"), "{}", ran.out);
+    let there = ["null0", "->", "null1", "1,000", "1,000", "1,000", "60,000"];
+    assert_eq!(words(lines[1])[..7], there, "{}", ran.out);
+    let back = ["null1", "->", "null0", "0", "0", "0", "0", "0", "0.000"];
+    assert_eq!(words(lines[2]), back, "{}", ran.out);
+    let end = [
+        "",
+        "lost by packtrain: nothing",
+        "ledger (wire packets): 1,000 received = 1,000 transmitted: closed",
+    ];
+    assert_eq!(lines[4..], end, "{}", ran.out);
     let quiet = packtrain(&["forward", "null:source,count=1000", "null:", "-q"]);
     assert_eq!(quiet.err, "");
+}
+
+#[test]
+fn verbose_adds_the_whole_plan_and_every_counter() {
+    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "--verbose"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for text in ["ipv4-checksum  not needed", "large-receive", "workers: 0: "] {
+        assert!(ran.err.contains(text), "{text} in {}", ran.err);
+    }
+    for text in ["null0, received", "null1, transmitted", "budget_exhausted"] {
+        assert!(ran.out.contains(text), "{text} in {}", ran.out);
+    }
+    // The totals stay first.
+    assert!(ran.out.starts_with("direction"), "{}", ran.out);
+}
+
+/// Each line has the offloads with one cause together, and what packtrain merges.
+#[test]
+fn a_direction_says_what_is_done_in_software_and_why() {
+    let first_line = |a: &str, b: &str| {
+        let ran = packtrain(&["plan", a, b]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.out.lines().next().expect("a line").to_owned()
+    };
+    assert_eq!(
+        first_line("null:source", "sim:"),
+        "null0 -> sim0: in software: merging of TCP, UDP (sim0 takes large packets)"
+    );
+    assert_eq!(
+        first_line("null:source", "sim:offload=tso4"),
+        "null0 -> sim0: in software: merging of TCP/IPv4 (sim0 takes large packets)"
+    );
+}
+
+#[test]
+fn a_loss_has_its_reason_in_words() {
+    let ran = packtrain(&["forward", "null:source,count=1000,drop=1", "null:", "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let line = "fault_injected         1,000  dropped on request (drop=)\n";
+    assert!(ran.out.contains(line), "{}", ran.out);
+    let line = "ledger (wire packets): 1,000 received = 0 transmitted + 1,000 dropped: closed\n";
+    assert!(ran.out.ends_with(line), "{}", ran.out);
 }
 
 #[test]

@@ -32,6 +32,34 @@ fn two_taps_are_made_and_gone_again() {
     assert!(document["ports"]["pta"]["device"]["tx_dropped"].is_u64());
 }
 
+/// A run of two TAPs fits a screen of 24 lines.
+#[test]
+fn a_run_of_two_taps_is_one_screen() {
+    let Some(way) = in_namespace() else { return };
+    let source = "null:source,count=1000";
+    let runs = [
+        ["forward", "tap:pta", "tap:ptb,offload=off"],
+        ["forward", source, "tap:ptb"],
+    ];
+    for run in runs {
+        let args = [&run[..], &["--duration", "2s"]].concat();
+        let ran = finish(namespaced(&way, &args));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let said = format!("{}{}", ran.err, ran.out);
+        assert!(said.lines().count() <= 24, "{said}");
+        assert!(!said.contains("not needed"), "{said}");
+        if run[1] == source {
+            let lost = "link_down         1,000  the link of the egress port was down\n";
+            assert!(ran.out.contains(lost), "{said}");
+        } else {
+            let there = "pta -> ptb: in software: checksums, TSO, USO \
+                         (ptb: switched off by offload=)\n";
+            let back = "ptb -> pta: in software: merging of TCP, UDP (pta takes large packets)\n";
+            assert!(ran.err.starts_with(&format!("{there}{back}")), "{said}");
+        }
+    }
+}
+
 #[test]
 fn the_plan_of_two_taps() {
     let Some(way) = in_namespace() else { return };

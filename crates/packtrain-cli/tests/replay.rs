@@ -135,7 +135,7 @@ fn a_chart_and_the_reasons_are_printed_without_colour_in_a_pipe() {
         "eth0",
         "10.00:1",
         "   9-16 |####",
-        "handed on because: timeout 9",
+        "timeout                           9  the --hold window ended",
     ] {
         assert!(ran.out.contains(text), "{text}: {}", ran.out);
     }
@@ -159,7 +159,7 @@ fn captures_go_through_pipes() {
     let ran = finish(child);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(out == bytes);
-    assert!(ran.err.contains("conservation: 30 received"), "{ran:?}");
+    assert!(ran.err.contains("ledger: 30 received"), "{ran:?}");
 }
 
 /// Who made a capture chooses the names in it, and who sends it that of the file.
@@ -167,14 +167,14 @@ fn captures_go_through_pipes() {
 fn names_from_outside_move_no_cursor_and_forge_no_line() {
     let scratch = Scratch::new("replay-names");
     let input = scratch.file("a\u{1b}[2Jb.pcapng");
-    capture_of(&input, 3, "x\u{1b}[2J\nconservation: OK");
+    capture_of(&input, 3, "x\u{1b}[2J\nledger: OK");
     let replay = packtrain(&["replay", &input]);
     let forward = packtrain(&["forward", &format!("pcap:{input}"), "null:"]);
     for ran in [replay, forward] {
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let said = ran.out + &ran.err;
         assert!(!said.contains('\u{1b}'), "{said}");
-        assert!(!said.contains("\nconservation: OK"), "{said}");
+        assert!(!said.contains("\nledger: OK"), "{said}");
     }
 }
 
@@ -236,7 +236,7 @@ fn a_signal_ends_the_wait_for_a_pipe() {
     fresh();
     let ran = interrupted(&replay, &name, Some(&bytes));
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.out.contains("conservation: 30 received"), "{ran:?}");
+    assert!(ran.out.contains("ledger: 30 received"), "{ran:?}");
     fresh();
     // In the middle of a record, and between two.
     for cut in [bytes.len() - 500, bytes.len()] {
@@ -320,10 +320,13 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
 #[test]
 fn a_bad_command_line_is_2() {
     let cases: &[(&[&str], &str)] = &[
-        (&[], "required arguments were not provided"),
+        (
+            &[],
+            "missing: <INPUT>; write packtrain replay <INPUT> [OUTPUT]",
+        ),
         (&["x", "--coalesce", "lots"], "reversible, stream, off"),
         (&["x", "--mode", "lots"], "hash, sorted, auto"),
-        (&["x", "--flows", "0"], "0 is not in 1..="),
+        (&["x", "--flows", "0"], "write a number from 1 to 524288"),
         (&["x", "--segment", "67"], "from 68 to 65535"),
         (&["x", "--hold", "0"], "more than 0"),
     ];

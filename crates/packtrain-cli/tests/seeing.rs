@@ -64,7 +64,7 @@ fn batches_have_the_packets_that_the_counters_have() {
 
 #[test]
 fn people_get_a_line_for_each_histogram_and_worker() {
-    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "-q"]);
+    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "-v"]);
     let lines: Vec<Vec<_>> = ran
         .out
         .lines()

@@ -10,26 +10,33 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
     let cases: &[(&[&str], &str)] = &[
         (
             &["frobnicate"],
-            "packtrain: unrecognized subcommand 'frobnicate'; see packtrain --help\n",
+            "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, replay; \
+             see packtrain --help\n",
         ),
         (
             &["forwrad"],
-            "packtrain: unrecognized subcommand 'forwrad'; did you mean 'forward'?; see packtrain \
-             --help\n",
+            "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay; did \
+             you mean 'forward'?; see packtrain --help\n",
+        ),
+        (
+            // Of two that are alike the likelier one.
+            &["pla"],
+            "did you mean 'plan'?",
         ),
         (
             &["forward", "null:", "null:", "--jso"],
-            "packtrain: unexpected argument '--jso' found; did you mean '--json'?; see packtrain \
+            "packtrain: unexpected argument '--jso'; did you mean '--json'?; see packtrain \
              forward --help\n",
         ),
         (
             &["forward", "null:"],
-            "were not provided: <B>; see packtrain forward --help\n",
+            "packtrain: missing: <B>; write packtrain forward <A> <B>; see packtrain forward \
+             --help\n",
         ),
-        (&["forward"], "required arguments were not provided"),
+        (&["forward"], "missing: <A>, <B>; write"),
         (
-            &["forward", "null:"],
-            "required arguments were not provided",
+            &["forward", "null:", "null:", "--duration"],
+            "--duration wants a value: write --duration <TIME>",
         ),
         (
             &["forward", "null:", "null:", "null:"],
@@ -37,11 +44,11 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (
             &["forward", "null:", "null:", "--dispatch", "threshold(0)"],
-            "--dispatch <HOW>': dispatch 'threshold(0)'",
+            "packtrain: --dispatch 'threshold(0)' has '0' for n",
         ),
         (
             &["plan", "null:", "null:", "--moderation", "fixed(1)"],
-            "--moderation <WHEN>': moderation 'fixed(1)' lacks one of usecs and frames; write off",
+            "--moderation 'fixed(1)' lacks one of usecs and frames; write off",
         ),
         (
             &["plan", "null:", "null:", "--idle", "spin"],
@@ -57,7 +64,7 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (
             &["forward", "null:", "null:", "--duration", "soon"],
-            "10s, 500ms, 2m, 1h",
+            "--duration cannot be 'soon': write a number and a unit: 10s, 500ms, 2m, 1h",
         ),
         (
             &["forward", "null:", "null:", "--duration", "0"],
@@ -65,15 +72,21 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (
             &["forward", "null:", "null:", "--count", "0"],
-            "0 is not in 1..",
+            "--count cannot be '0': write a number of packets, at least 1",
         ),
-        (&["forward", "null:", "null:", "--count", "many"], "--count"),
+        (
+            &["forward", "null:", "null:", "--count", "many"],
+            "--count cannot be 'many': write a number of packets, at least 1",
+        ),
         (
             &["forward", "null:", "null:", "--stats-interval", "1ms"],
             "at least 50ms",
         ),
         (&["demo", "--seconds", "0"], "from 0.05 to 60"),
-        (&["demo", "--seed", "x"], "--seed"),
+        (
+            &["demo", "--seed", "x"],
+            "--seed cannot be 'x': write a number from 0 to",
+        ),
     ];
     for (args, expected) in cases {
         let ran = packtrain(args);
@@ -159,10 +172,10 @@ fn a_key_of_a_port_is_stronger_than_the_option_and_the_plan_says_who_said_what()
     assert_eq!(json["plan"]["ports"]["sim0"]["queues"], 2);
     let text = plan(&[]).out;
     for words in [
-        "fixed(50,32), by its moderation=",
-        "threshold(8), by its dispatch=",
+        "fixed(50,32), by moderation=",
+        "threshold(8), by dispatch=",
         "off, by --moderation",
-        "adaptive, the default",
+        "adaptive, by default",
     ] {
         assert!(text.contains(words), "{text}");
     }
@@ -393,7 +406,7 @@ fn nobody_on_standard_error_is_no_failure() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out
-            .contains("conservation: 10 received = 10 transmitted: closed")
+            .contains("ledger (wire packets): 10 received = 10 transmitted: closed")
     );
 }
 

@@ -334,9 +334,10 @@ pub struct PlanArgs {
 /// `packtrain demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Makes two network namespaces with a TAP interface in each, sends TCP and UDP in both directions, and \
-compares what arrives with what was sent. It needs root or user namespaces. Without them it prints \
-the reason and runs the same transfers over simulated NICs. All that it made is removed at the end.")]
+Makes two network namespaces with a TAP interface in each, sends TCP and UDP in both directions, \
+and compares what arrives with what was sent. It needs root or user namespaces. Without them it \
+prints the reason and runs the same transfers over simulated NICs. All that it made is removed at \
+the end.")]
 pub struct DemoArgs {
     /// Seconds for each transfer, from 0.05 to 60
     #[arg(long, value_name = "S", default_value = "1", value_parser = transfer_seconds)]

@@ -207,7 +207,8 @@ fn text(outcome: &Outcome, style: Style) -> String {
             push(
                 &mut text,
                 format_args!(
-                    "     dropped by the kernels' own queues: {count} packets; TCP sends its own again\n"
+                    "     dropped by the kernels' own queues: {count} packets; TCP sends its \
+                     own again\n"
                 ),
             );
         }

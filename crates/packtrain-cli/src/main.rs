@@ -134,7 +134,10 @@ fn what_is_wrong(error: &clap::Error) -> String {
         ErrorKind::InvalidSubcommand => {
             let word = text(ContextKind::InvalidSubcommand);
             let known = Arguments::command();
-            let known: Vec<_> = known.get_subcommands().map(|one| one.get_name()).collect();
+            let known: Vec<_> = known
+                .get_subcommands()
+                .map(clap::Command::get_name)
+                .collect();
             format!(
                 "unknown command '{word}'; the commands are {}",
                 known.join(", ")

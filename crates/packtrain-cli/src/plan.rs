@@ -247,8 +247,8 @@ fn workers(joint: &Joint) -> String {
 /// How packets are merged, in a sentence.
 fn coalescing(how: &Coalescing) -> String {
     format!(
-        "  merging: {}; flows found by {}; at most {} segments in a packet; at most {} packets held, \
-         for {} us; {} KiB of memory for each queue\n",
+        "  merging: {}; flows found by {}; at most {} segments in a packet; at most {} packets \
+         held, for {} us; {} KiB of memory for each queue\n",
         json::semantics(how.semantics),
         match how.mode {
             Mode::Hash => "hash",

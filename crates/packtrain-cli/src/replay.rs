@@ -366,38 +366,19 @@ fn chart(report: &Report, style: Style) -> String {
 /// Every reason that came up, with its count over all interfaces and what it means.
 fn reasons(report: &Report, style: Style) -> String {
     let mut text = String::new();
-    let groups: [(&str, fn(&InterfaceReport) -> Vec<Reason>); 3] = [
-        ("passed on after being held", |seen| {
-            let counts = seen.stats.flushes.iter();
-            counts
-                .map(|(reason, count)| (reason.name(), count, reasons::of_flush(reason)))
-                .collect()
-        }),
-        ("passed on at once", |seen| {
-            let counts = seen.stats.not_taken.iter();
-            counts
-                .map(|(reason, count)| (reason.name(), count, reasons::of_not_taken(reason)))
-                .collect()
-        }),
-        ("passed through", |seen| {
-            let words = [
-                "not captured whole (snapshot length)",
-                "of a link type that is not looked into",
-                "longer than --segment, and cannot be cut",
-            ];
-            let counts = oddities(seen).into_iter().zip(words);
-            counts
-                .map(|((name, count), words)| (name, count, words))
-                .collect()
-        }),
+    let of_all = |of: fn(&InterfaceReport) -> Vec<Reason>| summed(report, of);
+    let groups = [
+        ("passed on after being held", of_all(held)),
+        ("passed on at once", of_all(not_held)),
+        ("passed through", of_all(not_seen)),
     ];
-    for (title, of) in groups {
+    for (title, counts) in groups {
         let mut table = Table::new([
             (title, Align::Left),
             ("packets", Align::Right),
             ("because", Align::Left),
         ]);
-        for (name, count, words) in summed(report, of) {
+        for (name, count, words) in counts {
             table.row([name.to_owned(), grouped(count), words.to_owned()]);
         }
         if !table.is_empty() {
@@ -419,6 +400,32 @@ fn reasons(report: &Report, style: Style) -> String {
 
 /// A reason's name, its count, and what it means.
 type Reason = (&'static str, u64, &'static str);
+
+fn held(seen: &InterfaceReport) -> Vec<Reason> {
+    let counts = seen.stats.flushes.iter();
+    counts
+        .map(|(reason, count)| (reason.name(), count, reasons::of_flush(reason)))
+        .collect()
+}
+
+fn not_held(seen: &InterfaceReport) -> Vec<Reason> {
+    let counts = seen.stats.not_taken.iter();
+    counts
+        .map(|(reason, count)| (reason.name(), count, reasons::of_not_taken(reason)))
+        .collect()
+}
+
+fn not_seen(seen: &InterfaceReport) -> Vec<Reason> {
+    let words = [
+        "not captured whole (snapshot length)",
+        "of a link type that replay does not read",
+        "longer than --segment, and cannot be cut",
+    ];
+    let counts = oddities(seen).into_iter().zip(words);
+    counts
+        .map(|((name, count), words)| (name, count, words))
+        .collect()
+}
 
 /// The sum over all interfaces, without the reasons that never came up.
 fn summed(report: &Report, of: impl Fn(&InterfaceReport) -> Vec<Reason>) -> Vec<Reason> {

@@ -10,13 +10,13 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
     let cases: &[(&[&str], &str)] = &[
         (
             &["frobnicate"],
-            "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, replay; \
-             see packtrain --help\n",
+            "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
+             replay; see packtrain --help\n",
         ),
         (
             &["forwrad"],
-            "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay; did \
-             you mean 'forward'?; see packtrain --help\n",
+            "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay; \
+             did you mean 'forward'?; see packtrain --help\n",
         ),
         (
             // Of two that are alike the likelier one.

@@ -23,7 +23,7 @@ use std::time::Duration;
     after_long_help = format!("{EXAMPLES}\n\n{EXITS}")
 )]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -208,7 +208,7 @@ pub enum FlowMode {
     Auto,
 }
 
-/// What packets of a private link type begin with.
+/// The link header of packets of a private link type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(
     missing_docs,
@@ -221,7 +221,7 @@ pub enum User0 {
 }
 
 impl User0 {
-    /// As the library has it.
+    /// In the library's type.
     #[must_use]
     pub const fn link(self) -> LinkType {
         match self {
@@ -303,7 +303,7 @@ pub struct SettingArgs {
 }
 
 impl SettingArgs {
-    /// As the framework takes them.
+    /// In the framework's type.
     pub fn settings(&self) -> Settings {
         Settings {
             dispatch: self.dispatch.unwrap_or_default(),
@@ -350,7 +350,7 @@ pub struct DemoArgs {
     pub json: bool,
 }
 
-/// Units of time, longest name first where one ends like another.
+/// Units of time. If a name ends like another, the longer one is first.
 const UNITS: [(&str, f64); 6] = [
     ("ns", 1e-9),
     ("us", 1e-6),
@@ -360,7 +360,7 @@ const UNITS: [(&str, f64); 6] = [
     ("h", 3600.0),
 ];
 
-/// The longest time that may be asked for: a year.
+/// The longest time that is accepted: a year.
 const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
 
 /// Reads a time such as `10s`, `1.5m` or `500ms`; a bare number is seconds.
@@ -382,14 +382,14 @@ fn time(text: &str) -> Result<Duration, String> {
         }
     };
     let time = Duration::from_secs_f64(seconds.min(2.0 * SECONDS_MAX));
-    // Of the time and not of the number: a part of a nanosecond is none.
+    // The time and not the number is checked: less than a nanosecond is 0.
     if time.is_zero() || seconds > SECONDS_MAX {
         return Err("the time must be more than 0 and at most a year".to_owned());
     }
     Ok(time)
 }
 
-/// As [`time`], and long enough to be read.
+/// As [`time`], and at least 50 ms.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = time(text)?;
     if interval < Duration::from_millis(50) {

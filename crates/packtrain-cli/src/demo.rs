@@ -20,10 +20,10 @@ const BAR_COLUMNS: usize = 24;
 ///
 /// # Errors
 ///
-/// When bytes arrive wrong, the account does not close, or something fails on the way.
+/// If bytes arrive wrong, a ledger does not close, or a transfer fails.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    // Before any thread: the kernel lets only a process with one thread make a user namespace.
-    // Where it refuses, the demonstration finds that namespaces are missing and goes on without.
+    // Before any thread starts: only a process with one thread can make a user namespace. If the
+    // kernel refuses, the demo runs in memory.
     let refused = rootless::enter_if_needed().err();
     let stop = Stop::install()?;
     let options = Options {
@@ -48,7 +48,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     verdict(&outcome)
 }
 
-/// What is said on standard error while the transfers run.
+/// Progress on standard error while the transfers run.
 struct Progress {
     said: bool,
     terminal: bool,
@@ -92,13 +92,13 @@ impl Progress {
     }
 }
 
-/// Why there are no namespaces: that an own user namespace was refused says more than what the
-/// kernel then says to a process without privilege.
+/// Why there are no namespaces. If a user namespace was refused, that is the reason, and not the
+/// error that a process without privilege gets later.
 fn why(reason: &str, refused: Option<Missing>) -> String {
     refused.map_or_else(|| reason.to_owned(), |missing| missing.to_string())
 }
 
-/// A transfer in words.
+/// The name of a transfer.
 fn what(row: &Row) -> String {
     let protocol = row.protocol.to_uppercase();
     format!("{protocol}/IPv{} {}", row.ip, arrow(row))
@@ -136,7 +136,7 @@ fn verdict(outcome: &Outcome) -> Result<(), Failure> {
     ))
 }
 
-/// The JSON document of the demonstration.
+/// The JSON document of the demo.
 fn document(outcome: &Outcome, args: &DemoArgs, refused: Option<Missing>) -> Map<String, Value> {
     let (world, reason) = match &outcome.world {
         World::Namespaces => ("namespaces", None),
@@ -186,7 +186,7 @@ packtrain alone; data: ok if every byte arrived as it was sent
 
 ";
 
-/// The table, one conservation line for each setting, and what it all comes to.
+/// The table, one line with the ledger of each setting, and the result.
 fn text(outcome: &Outcome, style: Style) -> String {
     let mut text = table(&outcome.rows).render(0, style);
     text.push_str(LEGEND);
@@ -247,7 +247,7 @@ fn table(rows: &[Row]) -> Table {
     let mut last = None;
     for row in rows {
         let first = last.replace(row.setting) != Some(row.setting);
-        // A super-packet stands for several wire packets: what batching by offload is about.
+        // A GSO packet stands for several wire packets.
         let per_frame = row.wire_packets as f64 / row.frames.max(1) as f64;
         table.row([
             if first { row.setting.name() } else { "" }.to_owned(),
@@ -264,8 +264,8 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// TCP goodput with everything over that with nothing, of the transfers that both have: of a
-/// demonstration that was stopped not all.
+/// TCP goodput with all offloads, divided by that without, over the transfers that both settings
+/// have. If the demo was stopped, not all of them do.
 fn speedup(rows: &[Row]) -> Option<f64> {
     let tcp = |setting: Setting| {
         let of = move |row: &&Row| row.setting == setting && row.protocol == "tcp";

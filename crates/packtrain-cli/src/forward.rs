@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How often everything is read that has no notification: refused features, troubles, captures, and
-/// links that [`LinkWatch`] does not watch.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the end may take after a signal: draining is bounded by two seconds.
+/// How often the run polls what has no notification: refused features, faults of devices,
+/// captures, and links that [`LinkWatch`] does not watch.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the end may take after a signal. Draining takes two seconds at most.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Why the intake was stopped.
@@ -28,9 +28,9 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 enum Ended {
     Signal,
     Duration,
-    /// The input, or the count, came to its end; or a worker failed, and then the report says so.
+    /// The input or the count ended, or a worker failed; the report has the error.
     End,
-    /// A device is gone although no worker has noticed.
+    /// A device was removed, and no worker has found it yet.
     Removed(usize),
 }
 
@@ -38,7 +38,7 @@ enum Ended {
 ///
 /// # Errors
 ///
-/// What could not be opened or joined, what failed on the way, or a ledger that does not close.
+/// A port that cannot be opened or joined, a failure of the run, or a ledger that does not close.
 pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let settings = args.settings.settings();
     plan::check(&settings)?;
@@ -62,7 +62,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let faults = joint.ports.each_ref().map(|port| port.driver.faults());
     let parts = joint.parts();
     let [a, b] = joint.ports;
-    // Called before any worker runs.
+    // The session calls it before any worker runs.
     let handler = move |_| {
         start.end();
         Forward
@@ -83,7 +83,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
     let settings = json::settings(&args.settings, &joint.sides, session.placed());
     let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
-    let ended = look_at_links(&mut session, &mut live).unwrap_or(ended);
+    let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();
     let faults = faults.map(|counters| Some(counters?.get()));
     live.finish(&report.snapshot);
@@ -122,16 +122,16 @@ impl Ended {
     }
 }
 
-/// Waits for the end and tells what happens meanwhile. Never on the packets' path.
+/// Waits for the end, and prints events and statistics until then. It is not on the packet path.
 fn watch(
     session: &mut Session,
     args: &ForwardArgs,
     (stop, signals): (&Stop, &UnixStream),
     live: &mut Live,
 ) -> Result<Ended, Failure> {
-    // Without one, links are read at each look.
+    // Without it links are polled.
     let link_watch = LinkWatch::open().ok();
-    let mut look = Duration::ZERO;
+    let mut next_poll = Duration::ZERO;
     loop {
         let elapsed = session.elapsed();
         if stop.requested() {
@@ -141,23 +141,23 @@ fn watch(
             return Ok(Ended::Duration);
         }
         let changed = link_watch.as_ref().is_some_and(LinkWatch::changed);
-        if (changed || elapsed >= look)
-            && let Some(removed) = look_at_links(session, live)
+        if (changed || elapsed >= next_poll)
+            && let Some(removed) = poll_links(session, live)
         {
             return Ok(removed);
         }
-        if elapsed >= look {
+        if elapsed >= next_poll {
             let snapshot = session.snapshot();
             live.refused(&snapshot);
             live.troubles(&snapshot);
             live.captures();
-            look = elapsed + LOOK_INTERVAL;
+            next_poll = elapsed + POLL_INTERVAL;
         }
         if live.due().is_some_and(|due| elapsed >= due) {
             live.statistics(elapsed, session.snapshot());
         }
         let times = [args.duration, live.due()].into_iter().flatten();
-        let until = times.fold(look, Duration::min);
+        let until = times.fold(next_poll, Duration::min);
         let left = until.saturating_sub(session.elapsed());
         if is_over_within(left, session, signals, link_watch.as_ref())? {
             return Ok(Ended::End);
@@ -190,15 +190,15 @@ fn is_over_within(
     }
 }
 
-/// Tells which links have changed. Says so where a device is gone.
-fn look_at_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
+/// Prints which links have changed. Returns the port whose device was removed.
+fn poll_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
     let links = session.links();
     live.links(&links);
     let gone = links.iter().position(|link| *link == Link::Removed)?;
     Some(Ended::Removed(gone))
 }
 
-/// What went wrong, the worst first.
+/// The failure of the run; the worst, if there are several.
 fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failure> {
     let ledger = &report.snapshot.ledger;
     if !ledger.closed() || ledger.held != 0 {
@@ -210,9 +210,9 @@ fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failur
         (None, Ended::Removed(port)) => (Some(*port), &DeviceError::Removed),
         (None, _) => return None,
     };
-    let who = port.map_or("the engine", |port| &names[port]);
-    // It was open and running: whatever the system says now is no missing privilege.
-    Some(Failure::new(Exit::Port, format!("{who}: {error}")))
+    let name = port.map_or("the engine", |port| &names[port]);
+    // The port was open and running, so no error is a missing privilege.
+    Some(Failure::new(Exit::Port, format!("{name}: {error}")))
 }
 
 /// The JSON document of a run.

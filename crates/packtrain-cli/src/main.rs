@@ -49,8 +49,8 @@ fn ended(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Prints what clap has to say: help and version on standard output, a wrong command line in one
-/// line on standard error.
+/// Prints the result of clap: help and version on standard output, an error in one line on standard
+/// error.
 fn explain(error: &clap::Error) -> ExitCode {
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if error.use_stderr() && !is_help {
@@ -59,13 +59,13 @@ fn explain(error: &clap::Error) -> ExitCode {
     }
     let printed = error.print().and_then(|()| stdout().flush());
     if is_help {
-        // It was on standard error: when that is closed there is no place to report it.
+        // The help went to standard error. If that is closed, the failure cannot be reported.
         return Exit::Usage.into();
     }
     ended(print::written(printed))
 }
 
-/// What is wrong, what may have been meant, and where to read on. `words` are the arguments.
+/// The error, a suggestion, and where the help is. `words` are the arguments.
 fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
     let mut line = what_is_wrong(error);
     let suggested = [
@@ -77,7 +77,7 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
         .into_iter()
         .find_map(|kind| match error.get(kind) {
             Some(ContextValue::String(one)) => Some(one.clone()),
-            // The best one is the last.
+            // clap sorts them; the last is the most similar.
             Some(ContextValue::Strings(many)) => many.last().cloned(),
             _ => None,
         });
@@ -144,7 +144,7 @@ fn what_is_wrong(error: &clap::Error) -> String {
             )
         }
         _ => {
-            // What is wrong comes first, in one paragraph; tips and usage follow.
+            // The error is the first paragraph; tips and usage follow.
             let text = error.render().to_string();
             let lines = text.lines().map(str::trim);
             let what: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();

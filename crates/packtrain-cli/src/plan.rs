@@ -111,7 +111,7 @@ fn by_cause(direction: &Direction) -> Vec<(Features, &str)> {
         if decision.who != Who::Software || decision.feature == Features::LARGE_RECEIVE {
             continue;
         }
-        // A reason ends with its cause, behind a colon.
+        // A reason ends with a colon and its cause.
         let why = decision.why.as_str();
         let cause = why.rsplit_once(": ").map_or(why, |(_, cause)| cause);
         match causes.iter_mut().find(|(_, known)| *known == cause) {

@@ -23,17 +23,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
-/// How soon a signal is seen at the latest while nothing can be read.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a signal can go unnoticed while the input has no data.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long what is at hand may take to be written after a signal.
+/// How long writing may take after a signal.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Replays a capture.
 ///
 /// # Errors
 ///
-/// When a file cannot be opened, read to its end or written, or a check failed.
+/// If a file cannot be opened, read to its end or written, or a check failed.
 pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let options = options(args);
     check(args, &options)?;
@@ -89,13 +89,13 @@ fn options(args: &ReplayArgs) -> Options {
     };
     options.flows = args.flows;
     options.segment = args.segment;
-    // At most a year.
     options.user0 = args.user0.map(User0::link);
+    // It is a year at most.
     options.hold_ns = u64::try_from(args.hold.as_nanos()).unwrap_or(u64::MAX);
     options
 }
 
-/// What clap cannot see.
+/// The checks that clap does not make.
 fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
     let usage = |line: &str| Err(Failure::new(Exit::Usage, line));
     if options.segment == Segment::Original && options.coalesce == Some(Semantics::Stream) {
@@ -112,8 +112,8 @@ fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What tells a file from others; `-` is the one behind `standard`. `None` for pipes and the like,
-/// and for what is not there.
+/// Device and inode of a file; `-` is the file behind `standard`. `None` for pipes and the like, and
+/// for a file that does not exist.
 fn identity(path: &str, standard: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let metadata = if path == "-" {
         File::from(standard.try_clone_to_owned().ok()?).metadata()
@@ -124,7 +124,7 @@ fn identity(path: &str, standard: BorrowedFd<'_>) -> Option<(u64, u64)> {
     metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
 }
 
-/// A failure about a file that is to be read, or to be made and written.
+/// A failure to open a file, or to create it.
 fn of_file(path: &str, write: bool, error: &io::Error) -> Failure {
     let what = if write { "create" } else { "open" };
     let advice = [
@@ -168,7 +168,7 @@ fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
     Ok(Box::new(file))
 }
 
-/// An input that ends when a signal came, also a FIFO without a writer.
+/// An input that ends after a signal, also if it is a FIFO without a writer.
 struct Stoppable {
     input: File,
     /// For a pipe, a terminal and the like.
@@ -181,12 +181,12 @@ impl Stoppable {
         let opened = if path == "-" {
             stdin().as_fd().try_clone_to_owned().map(File::from)
         } else {
-            // Else a FIFO would not be open before it has a writer.
+            // Otherwise `open` of a FIFO would wait for a writer.
             let flags = OFlags::NONBLOCK.bits() as i32;
             File::options().read(true).custom_flags(flags).open(path)
         };
         let input = opened.map_err(|error| of_file(path, false, &error))?;
-        // What cannot be asked is not known to be a file.
+        // If its metadata cannot be read, it may block.
         let may_block = !input.metadata().is_ok_and(|metadata| metadata.is_file());
         Ok(Self {
             input,
@@ -199,9 +199,9 @@ impl Stoppable {
 impl Read for Stoppable {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while !self.stop.requested() {
-            // A read would be begun again by the system when a signal is handled; this one ends.
+            // The system restarts a read after a signal; a poll ends.
             if self.may_block {
-                let wait = Timespec::try_from(LOOK_INTERVAL).map_err(io::Error::other)?;
+                let wait = Timespec::try_from(POLL_INTERVAL).map_err(io::Error::other)?;
                 let mut ready = [PollFd::new(&self.input, PollFlags::IN)];
                 if matches!(poll(&mut ready, Some(&wait)), Ok(0) | Err(Errno::INTR)) {
                     continue;
@@ -216,12 +216,12 @@ impl Read for Stoppable {
     }
 }
 
-/// Nothing is there yet, or a signal came.
+/// No data yet, or a signal arrived.
 fn is_no_news(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// The exit status, and the line that says why.
+/// The exit status, with the reason.
 fn conclude(args: &ReplayArgs, report: &Report, stopped: bool) -> Result<(), Failure> {
     if !report.is_closed() {
         let line = format!("the packet ledger does not close: {}", ledger(report));
@@ -229,13 +229,13 @@ fn conclude(args: &ReplayArgs, report: &Report, stopped: bool) -> Result<(), Fai
     }
     if report.differing > 0 {
         let line = format!(
-            "{} packets were not restored as they were",
+            "{} packets differ after --segment original",
             report.differing
         );
         return Err(Failure::new(Exit::Check, line));
     }
     match report.stopped {
-        // What was read when the signal came ends in the middle.
+        // The signal ended the input in the middle of a record.
         Some(CaptureError::Truncated { .. }) if stopped => Ok(()),
         Some(error) => Err(of_input(&args.input, &error)),
         None => Ok(()),
@@ -456,7 +456,7 @@ fn not_taken(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
         .collect()
 }
 
-/// What is out of the ordinary about packets.
+/// Packets that the coalescer did not see.
 fn oddities(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
     vec![
         ("cut_short", seen.cut_short),
@@ -474,7 +474,7 @@ fn object(counts: Vec<(&'static str, u64)>) -> Value {
     )
 }
 
-/// What the JSON document of a replay has besides what every document has.
+/// The keys of the JSON document that only a replay has.
 fn fields(
     args: &ReplayArgs,
     options: &Options,

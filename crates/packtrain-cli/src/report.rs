@@ -10,7 +10,7 @@ use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 /// Columns of queues that fit beside each other on a terminal.
 const QUEUES_ABREAST: usize = 4;
 
-/// What went each way, what was lost and why, and the ledger.
+/// The packets of each direction, the losses with their reasons, and the ledger.
 pub fn totals(
     names: &[String; 2],
     report: &Report,
@@ -80,7 +80,7 @@ fn fault_line(name: &str, faults: &Faults) -> String {
     format!("faults injected into packets from {name}: {counts}\n")
 }
 
-/// Losses outside of packtrain, which the ledger does not have; `None` without any.
+/// Losses outside of packtrain, which are not in the ledger; `None` if there are none.
 fn device_losses(name: &str, from_packtrain: u64, to_packtrain: u64) -> Option<String> {
     let sides = [(from_packtrain, "from"), (to_packtrain, "to")];
     let lost: Vec<_> = sides
@@ -110,7 +110,7 @@ pub fn details(
         Some(json::device_values(device?).to_vec())
     });
     let title = "the device's own counters";
-    // Losses are listed always: that there are none is worth knowing.
+    // Losses are always listed, also if there are none.
     let always = |counter: &str| counter.ends_with("dropped");
     text.push_str(&per_port(title, names, devices, always, style));
     let faults = faults.each_ref().map(Option::as_ref);
@@ -156,7 +156,7 @@ pub fn sums(ledger: &Ledger) -> String {
     format!("{inflow} {sign} {outflow}")
 }
 
-/// The counters of one port, those of all queues beside each other.
+/// The counters of one port, a column for each queue.
 fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
     let rx: Vec<Vec<_>> = port
         .rx
@@ -195,7 +195,7 @@ fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
     text
 }
 
-/// How large the batches of each queue were, in packets; nothing for one that had none.
+/// The batch sizes of each queue that had any, in packets.
 fn batches(names: &[String; 2], ports: &[PortSnapshot], style: Style) -> String {
     let columns = ["times", "p50", "p90", "p99", "max"];
     let columns = columns.map(|name| (name, Align::Right));
@@ -232,7 +232,7 @@ fn batches(names: &[String; 2], ports: &[PortSnapshot], style: Style) -> String 
     table.render(0, style) + "\n"
 }
 
-/// What each worker did and cost.
+/// The counters of each worker.
 fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
     let columns = [
         "sleeps",
@@ -263,8 +263,8 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
     table.render(0, style)
 }
 
-/// What is counted once for a port, of those ports that count it. What is 0 everywhere is left out
-/// unless it is one of those that are listed `always`.
+/// Counters of a port as a whole, for the ports that have them. A counter that is 0 for both ports
+/// is left out, unless it is one of `always`.
 fn per_port(
     title: &str,
     names: &[String; 2],

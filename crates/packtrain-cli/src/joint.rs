@@ -24,8 +24,8 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// Opens the ports of the specs `a` and `b` and plans them, as [`packtrain::engine::Session`] will with these
-    /// settings.
+    /// Opens the ports of the specs `a` and `b` and plans them, as [`packtrain::engine::Session`]
+    /// will with these settings.
     ///
     /// # Errors
     ///

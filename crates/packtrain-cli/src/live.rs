@@ -109,8 +109,8 @@ impl Live {
                 .names()
                 .map(|feature| {
                     format!(
-                        "{name}: the device refused {feature} on a legal packet; packtrain does it in \
-                         software from now on\n"
+                        "{name}: the device refused {feature} on a legal packet; packtrain does \
+                         it in software from now on\n"
                     )
                 })
                 .collect();

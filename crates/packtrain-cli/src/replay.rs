@@ -112,8 +112,8 @@ fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Device and inode of a file; `-` is the file behind `standard`. `None` for pipes and the like, and
-/// for a file that does not exist.
+/// Device and inode of a file; `-` is the file behind `standard`. `None` for pipes and the like,
+/// and for a file that does not exist.
 fn identity(path: &str, standard: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let metadata = if path == "-" {
         File::from(standard.try_clone_to_owned().ok()?).metadata()

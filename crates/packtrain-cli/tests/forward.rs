@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Everything that came in went out, and nothing else happened.
+/// Every received packet was transmitted, and the other terms of the ledger are 0.
 fn assert_moved(document: &Value, packets: u64) {
     let account = &document["conservation"];
     assert_eq!(account["received"], packets, "{account}");
@@ -45,7 +45,7 @@ fn a_counted_source_ends_by_itself_with_exact_counts() {
     assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(document["run"]["ended"], "end");
     assert_eq!(document["run"]["error"], Value::Null);
-    // Two ports of one name are told apart by kind and index.
+    // Two ports of one name are called by kind and index.
     let ports = &document["ports"];
     assert_eq!(ports["null0"]["rxq00"]["packets"], 12_345);
     assert_eq!(ports["null0"]["rxq00"]["bytes"], 12_345 * 60);
@@ -69,7 +69,7 @@ fn the_documents_have_exactly_the_documented_keys() {
     let document = plan.json();
     assert_documented(&document, &["all", "plan"]);
     assert!(document["plan"]["directions"][0]["coalesce"].is_null());
-    // Merging pays towards descriptors, and not towards a sink.
+    // Merging pays for an egress with descriptors, and not for a sink.
     let merging = packtrain(&["plan", "null:source,coalesce=hash", "sim:segs=8", "--json"]);
     let document = merging.json();
     assert_documented(&document, &["all", "plan"]);
@@ -100,7 +100,7 @@ fn drops_are_named() {
     assert_eq!(without.get("faults"), Some(&Value::Null));
 }
 
-/// Beside what the other port got, counted by its own queue.
+/// The counts are compared with those of the other port's queue.
 #[test]
 fn faults_are_counted_also_within_other_wrappers() {
     let scratch = Scratch::new("faults");
@@ -160,9 +160,9 @@ fn a_capture_is_copied_packet_by_packet() {
     assert_moved(&again.json(), 500);
 }
 
-/// Its file is a pipe of which nobody reads more than the beginning.
+/// The file is a pipe whose reader reads only the beginning.
 #[test]
-fn a_capture_that_stops_is_told_and_costs_no_packet() {
+fn a_capture_that_stops_is_reported_and_costs_no_packet() {
     let scratch = Scratch::new("capture-stops");
     let pipe = scratch.file("pipe.pcapng");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -251,7 +251,7 @@ fn signals_end_a_run_in_good_order_also_when_inherited_as_ignored() {
 }
 
 #[test]
-fn a_run_that_only_waits_ends_at_once_and_says_that_nothing_can_come() {
+fn a_run_without_input_says_so_and_ends_at_once_after_a_signal() {
     let mut child = start(&mut command(PACKTRAIN, &["forward", "null:", "null:"]));
     wait_for_line(&mut child, "neither port has any input");
     let asked = Instant::now();
@@ -370,13 +370,13 @@ fn a_file_that_ends_in_the_middle_of_a_packet_is_accounted_for() {
     assert!([Some(0), Some(4)].contains(&ran.code), "{ran:?}");
 }
 
-/// What the account of a run says of a device that did not go on.
+/// The reported faults of a port's device.
 fn troubles<'a>(document: &'a Value, port: &str) -> &'a Value {
     &document["ports"][port]["txq00"]["troubles"]
 }
 
 #[test]
-fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
+fn a_device_that_hangs_is_reported_and_reset_and_loses_no_packet() {
     let ran = packtrain(&[
         "forward",
         "null:source,count=300,coalesce=off",
@@ -407,7 +407,7 @@ fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
     let still = trouble["still_seconds"].as_f64().expect("seconds");
     let at = trouble["at_seconds"].as_f64().expect("seconds");
     assert!(still >= 1.0 && at >= still, "{trouble}");
-    // One sentence, once: what, since when, how much, what was done, what to do.
+    // One sentence: the fault, for how long, the packets, what was done, what to do.
     let expected = format!(
         "sim0: txq00: the device has packets and reports none as sent, for {still:.1} s: \
          300 packets (18000 bytes) in flight, 0 wire packets waiting; the queue was reset, and \
@@ -415,7 +415,7 @@ fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
          its driver\n"
     );
     assert_eq!(ran.err, expected);
-    // And nothing of a device that goes on.
+    // A healthy device is not reported.
     let ran = packtrain(&[
         "forward",
         "null:source,count=300,coalesce=off",
@@ -427,7 +427,7 @@ fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
 }
 
 #[test]
-fn a_wake_up_that_a_device_loses_is_said_and_costs_a_moment() {
+fn a_lost_wake_up_of_a_device_is_reported_and_costs_no_packet() {
     let source = "null:source,count=300,coalesce=off";
     let ran = packtrain(&[
         "forward",
@@ -446,7 +446,7 @@ fn a_wake_up_that_a_device_loses_is_said_and_costs_a_moment() {
     assert!(ran.err.contains("it was polled and goes on"), "{}", ran.err);
 }
 
-/// The CPUs that thread `packtrain-0` of a process may use, as the kernel writes them.
+/// The CPUs that thread `packtrain-0` of a process may use, in the kernel's notation.
 fn cpus_of_the_worker(process: u32) -> Option<String> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let statuses = tasks.flatten().map(|task| {
@@ -542,7 +542,7 @@ fn a_tx_worker_drains_a_shared_queue_and_an_owned_one_has_no_ring() {
         assert_eq!(queue[ring], 0, "{ring} in {queue}");
     }
 
-    // A producer alone that finds the ring idle drains it; the TX worker takes no packet then.
+    // A single producer that finds the ring idle drains it; the TX worker then drains no packet.
     let asked = run(&["sim:tx=shared", "--dispatch", "direct"]);
     assert_eq!(path(&asked), ["shared", "direct", "tx=shared"]);
     let queue = &asked["ports"]["sim0"]["txq00"];
@@ -565,7 +565,7 @@ fn the_plan_has_a_line_for_each_port_and_one_for_the_workers() {
     }
 }
 
-/// Memory is taken as packets need it, and not by each of the queues at the start.
+/// Memory is allocated when packets need it, and not for each queue at the start.
 #[test]
 fn as_many_queues_as_there_can_be_start_soon() {
     let began = Instant::now();
@@ -577,8 +577,8 @@ fn as_many_queues_as_there_can_be_start_soon() {
     assert!(lasted < Duration::from_secs(2), "{lasted:?}");
 }
 
-/// The first stall of a device whose port is drained by a TX worker comes when the process can open
-/// no descriptor any more.
+/// The first stall of a device that a TX worker drains happens when the process cannot open another
+/// descriptor.
 #[test]
 fn a_run_goes_on_without_a_descriptor_that_is_free() {
     let mut child = start(&mut command(

@@ -1,4 +1,4 @@
-//! What the program says and how it ends when it is used wrongly, or only asked.
+//! Wrong command lines, `--help` and `plan`: output and exit codes.
 
 mod program;
 
@@ -19,7 +19,7 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
              did you mean 'forward'?; see packtrain --help\n",
         ),
         (
-            // Of two that are alike the likelier one.
+            // Two commands are similar; the more similar one is suggested.
             &["pla"],
             "did you mean 'plan'?",
         ),
@@ -150,7 +150,7 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
 }
 
 #[test]
-fn a_key_of_a_port_is_stronger_than_the_option_and_the_plan_says_who_said_what() {
+fn a_key_of_a_port_beats_the_option_and_the_plan_has_the_source_of_each() {
     let plan = |more: &[&str]| {
         let a = "sim:moderation=fixed(50,32),dispatch=threshold(8),queues=2";
         let ran = packtrain(&[&["plan", a, "null:", "--moderation", "off"], more].concat());
@@ -196,7 +196,7 @@ fn a_file_that_cannot_be_made_is_4() {
 }
 
 #[test]
-fn looking_at_a_plan_writes_no_file() {
+fn a_plan_writes_no_file() {
     let scratch = Scratch::new("look");
     let (kept, made) = (scratch.file("kept.pcap"), scratch.file("made.pcap"));
     std::fs::write(&kept, "precious").expect("a file");
@@ -229,7 +229,7 @@ fn a_file_is_not_written_over_itself() {
     let ran = packtrain(&["forward", &capture, "null:", "-q"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert_eq!(std::fs::read(&file).expect("it is still there"), before);
-    // Nor are two new ones that would be the same.
+    // Two new files of one name are refused, too.
     let new = scratch.file("new.pcap");
     let same = format!("null:source,count=1,capture={new}");
     let ran = packtrain(&["forward", &same, &format!("pcap:{new},write"), "-q"]);
@@ -245,7 +245,7 @@ fn an_interface_is_not_joined_to_itself() {
 }
 
 #[test]
-fn what_is_sent_to_a_file_that_is_read_is_a_counted_loss() {
+fn packets_for_a_file_that_is_read_are_a_counted_loss() {
     let scratch = Scratch::new("read-only");
     let file = scratch.file("a.pcap");
     let made = packtrain(&[
@@ -281,7 +281,7 @@ fn ports_of_unlike_links_are_not_joined() {
 
 #[test]
 fn a_missing_privilege_is_3_and_says_how_to_get_it() {
-    // As root the test has to become somebody else first.
+    // As root the test has to become another user first.
     let unprivileged = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
     let args = ["plan", "tap:ptdenied", "null:"];
     let as_nobody: Vec<_> = ["-c", unprivileged, PACKTRAIN]
@@ -327,7 +327,7 @@ fn a_priority_that_the_system_refuses_is_3() {
         .collect();
     let mut ran = packtrain(&args);
     if ran.code == Some(0) {
-        // As root the test has to become somebody else first.
+        // As root the test has to become another user first.
         ran = finish(start(&mut command("sh", &as_nobody)));
     }
     if !ran.err.starts_with("packtrain:") {
@@ -379,7 +379,7 @@ fn help_and_version() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_standard_output_is_no_failure() {
     let runs: &[&[&str]] = &[
         &["--help"],
         &["forward", "--help"],
@@ -398,7 +398,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn nobody_on_standard_error_is_no_failure() {
+fn a_closed_standard_error_is_no_failure() {
     let args = ["forward", "null:source,count=10", "null:"];
     let mut child = start(&mut command(PACKTRAIN, &args));
     drop(child.stderr.take());
@@ -434,7 +434,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn colour_is_for_terminals_and_for_those_who_want_it() {
+fn colour_is_for_terminals_unless_no_color_is_set() {
     let args = ["forward", "null:source,count=1", "null:"];
     let ran = packtrain(&args);
     assert!(

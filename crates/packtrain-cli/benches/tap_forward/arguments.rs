@@ -1,4 +1,4 @@
-//! What to run.
+//! The options of the bench.
 
 use crate::forwarder::{Contestant, Offloads};
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ pub enum Experiment {
     Offloaded,
     /// None on one side.
     Unequal,
-    /// None on one side beside none on either: what merging and cutting in software are worth.
+    /// None on one side, beside none on either: the gain of merging and segmenting in software.
     Coalesce,
 }
 
 impl Experiment {
     const ALL: [Self; 3] = [Self::Offloaded, Self::Unequal, Self::Coalesce];
 
-    /// As in rows and options.
+    /// The name in rows and options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Offloaded => "offloaded",
@@ -46,20 +46,20 @@ pub struct Arguments {
     pub rounds: usize,
     /// Length of each transfer.
     pub time: Duration,
-    /// What to run.
+    /// The experiments to run.
     pub experiments: Vec<Experiment>,
     /// Another packtrain to compare with.
     pub against: Option<PathBuf>,
-    /// Whether a goal that is missed is a failure.
+    /// Whether a missed goal is a failure.
     pub check: bool,
 }
 
 impl Arguments {
-    /// Reads the command line; `None` when only help is wanted.
+    /// Reads the command line; `None` for `--help`.
     ///
     /// # Errors
     ///
-    /// What is wrong, for people.
+    /// The wrong argument, in words.
     pub fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut arguments = Self {
             rounds: 24,
@@ -90,7 +90,7 @@ impl Arguments {
                 "--against" => arguments.against = Some(value()?.into()),
                 "--check" => arguments.check = true,
                 "--help" | "-h" => return Ok(None),
-                // What cargo gives to every bench.
+                // cargo passes it to every bench.
                 "--bench" => {}
                 _ => return Err(format!("unknown option {word}")),
             }
@@ -98,7 +98,7 @@ impl Arguments {
         Ok(Some(arguments))
     }
 
-    /// Who takes part: packtrain first, and who it is compared with.
+    /// The contestants: packtrain first, and then those that it is compared with.
     pub fn contestants(
         &self,
         experiment: Experiment,

@@ -6,7 +6,7 @@ use crate::joint::Joint;
 use crate::live::Live;
 use crate::print::{self, Style};
 use crate::signals::{Start, Stop};
-use crate::{json, plan, report};
+use crate::{json, plan, report, summary};
 use packtrain::driver::{DeviceError, Link};
 use packtrain::engine::{Forward, Report, Session};
 use packtrain::port::LinkWatch;
@@ -54,7 +54,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
             let line = plan::settings_line(&settings, &joint.place(&settings));
             print::message(&format!("{text}{line}\n"));
         } else {
-            print::message(&plan::summary(&joint));
+            print::message(&summary::plan(&joint));
         }
     }
     let has_no_input = joint.has_no_input();

@@ -14,6 +14,7 @@ mod reasons;
 mod replay;
 mod report;
 mod signals;
+mod summary;
 mod table;
 
 use args::{Arguments, Command};

@@ -1,6 +1,32 @@
-//! Why packets were merged or not, in words for people.
+//! Why packets were lost, merged or not merged, in words for people.
 
+use packtrain::stats::DropReason;
 use packtrain_offload::coalesce::{FlushReason, NotTaken};
+
+/// What a [`DropReason`] means.
+pub fn of_drop(reason: DropReason) -> String {
+    let words = match reason {
+        DropReason::NoBuffer => "no free packet buffer: too many packets were in flight",
+        DropReason::LinkDown => "the link of the egress port was down",
+        DropReason::Truncated => "shorter than its link header, or than the device said",
+        DropReason::TooLong => "longer than a packet may be, or than the buffers posted for it",
+        DropReason::BadDescriptor => "the device marked it as received in error",
+        DropReason::BadChecksumPlace => "its unfinished checksum is outside of the packet",
+        DropReason::TooManySegments => "in more pieces than the device takes, even after copying",
+        DropReason::HeadersTooLong => "its headers do not fit the one segment that must have them",
+        DropReason::DeviceRefused => "the device refused it, for no offload that it uses",
+        DropReason::DeviceReset => "in the device when it was reset, failed or was removed",
+        DropReason::Shutdown => "still waiting when the run ended",
+        DropReason::FaultInjected => "dropped on request (drop=)",
+        DropReason::ReadOnly => "for a capture file that is only read (no `write`)",
+        DropReason::BadRecord => "the capture's record cannot be read as a packet",
+        DropReason::LinkType => "its link header does not exist on the other port",
+        DropReason::Vnet(error) => return error.to_string(),
+        DropReason::Segment(error) => return error.to_string(),
+        _ => "",
+    };
+    words.to_owned()
+}
 
 /// What a [`FlushReason`] means.
 pub const fn of_flush(reason: FlushReason) -> &'static str {
@@ -47,6 +73,9 @@ mod tests {
 
     #[test]
     fn every_reason_has_words_of_its_own() {
+        let drops: BTreeSet<_> = DropReason::all().map(of_drop).collect();
+        assert_eq!(drops.len(), DropReason::all().count());
+        assert!(drops.iter().all(|words| words.lines().count() == 1));
         let flushes: BTreeSet<_> = FlushReason::ALL.iter().map(|one| of_flush(*one)).collect();
         assert_eq!(flushes.len(), FlushReason::ALL.len());
         let others: BTreeSet<_> = NotTaken::ALL.iter().map(|one| of_not_taken(*one)).collect();

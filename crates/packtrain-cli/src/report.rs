@@ -1,8 +1,8 @@
 //! What a run prints at its end: the totals on one screen, and every counter on request.
 
-use crate::json;
 use crate::print::Style;
 use crate::table::{Align, Table, grouped, scaled};
+use crate::{json, reasons};
 use packtrain::engine::{Ledger, PortSnapshot, Report, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
@@ -309,7 +309,7 @@ fn drops(drops: &DropSnapshot, style: Style) -> String {
         table.row([
             reason.name().to_owned(),
             grouped(count),
-            reason.explanation(),
+            reasons::of_drop(reason),
         ]);
     }
     if table.is_empty() {

@@ -1,7 +1,7 @@
-//! A run leaves no process, interface, mount, namespace or file, however it ends.
+//! However a run ends, nothing of it stays: no process, interface, mount, namespace or file.
 //!
-//! A network namespace exists while a process or thread is in it, or a descriptor or mount refers
-//! to it. So if no process and no mount of the run is left, no namespace is.
+//! Network namespaces live by what refers to them: a process or thread in it, an open descriptor,
+//! a mount. When neither a process of the run nor a mount is left, no namespace of it is.
 
 mod program;
 
@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 /// Marks the processes of one run, for the test only: children inherit it.
 const MARK: &str = "PACKTRAIN_TEST_RUN";
 /// Longest wait for a moment of a run, and for its end. A debug build on a busy machine is slow,
-/// and so is the kernel when it removes namespaces.
+/// and so is then the kernel's work for namespaces, which no signal shortens.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often a run is repeated that ended before the moment for its signal was seen.
+/// How often a run is repeated that was over before the moment for its signal had been seen.
 const ATTEMPTS: usize = 5;
 
-/// State of the system that a run could leave behind.
+/// What a run could leave behind in the system.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     interfaces: BTreeSet<String>,
@@ -69,7 +69,7 @@ fn marked(mark: &str) -> Vec<String> {
         .collect()
 }
 
-/// One run in a folder of its own, and the state of the system before it.
+/// One run in a folder of its own, and how the system was before.
 struct Run {
     mark: String,
     folder: Scratch,
@@ -97,10 +97,10 @@ impl Run {
         command
     }
 
-    /// Compares the system with its state before the run.
+    /// Compares the system with how it was before.
     fn assert_gone(&self, context: &str) {
-        // The test cannot wait for the children of the run, and other programs of this machine may
-        // have an interface for a moment. So the comparison is repeated for some time.
+        // Its children are not ours to wait for, and other programs of this machine may have an
+        // interface for a moment: so give it a while.
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (left, now) = (marked(&self.mark), Traces::now());
@@ -123,7 +123,7 @@ fn what_is_left_is_found() {
     let run = Run::new("left");
     let mut child = start(&mut run.command(&["sh", "-c", "echo > file; exec sleep 60"]));
     let deadline = Instant::now() + PATIENCE;
-    // During `exec` of `sleep` the process has no environment.
+    // While it becomes `sleep` it has no environment to be found by.
     while names_in(run.folder.file("")).is_empty() || marked(&run.mark).is_empty() {
         assert!(Instant::now() < deadline, "no file, or nobody who made it");
         sleep(Duration::from_millis(2));
@@ -142,14 +142,14 @@ fn what_is_left_is_found() {
     assert!(interfaces.contains("lo"), "{interfaces:?}");
 }
 
-/// The moment at which a run is interrupted.
+/// When a run is interrupted.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// At once.
+    /// Before anything is known of it.
     AtOnce,
-    /// After its first thread started: it sets up namespaces.
+    /// When it has made its first thread: namespaces are being set up.
     SetUp,
-    /// While the workers of this setting run.
+    /// When the workers of this setting run.
     Setting(usize),
 }
 
@@ -162,7 +162,7 @@ const MOMENTS: [Moment; 5] = [
 ];
 
 impl Moment {
-    /// Waits for the moment. Returns false if the run ended and the moment was not seen.
+    /// Waits until the run has come to it; false when the run ended without having been seen there.
     fn wait(self, child: &mut Child) -> bool {
         let tasks = format!("/proc/{}/task", child.id());
         let deadline = Instant::now() + PATIENCE;
@@ -192,8 +192,7 @@ impl Moment {
     }
 }
 
-/// The command lines that run `packtrain` with `args`, one for each kind of world that this machine
-/// permits.
+/// The words that run `packtrain` with `args` in each world that can be had here.
 fn worlds(args: &str) -> Vec<(&'static str, Vec<String>)> {
     let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let script = format!("exec \"$0\" {args}");
@@ -224,7 +223,7 @@ fn words(world: &[String]) -> Vec<&str> {
     world.iter().map(String::as_str).collect()
 }
 
-/// Interrupts demos with the signal `name` at every moment; `ended` checks how each ended.
+/// Interrupts demos with `name` at every moment; `ended` judges what each came to.
 fn interrupt(name: &str, ended: impl Fn(Moment, &Ran, Option<i32>, &str)) {
     for (world, line) in worlds("demo --seconds 0.1") {
         for moment in MOMENTS {
@@ -236,8 +235,8 @@ fn interrupt(name: &str, ended: impl Fn(Moment, &Ran, Option<i32>, &str)) {
                     signal(&child, name);
                 }
                 let (ran, killed) = finish_by(child);
-                // A stopped run prints that it was stopped. Otherwise the moment was missed. Before
-                // the handler is installed, a signal that was inherited as ignored is lost.
+                // A run that is stopped says so; one that went to its end was not seen in time. At
+                // first the signal may be lost, where it was inherited as ignored.
                 let whole = ran.code == Some(0) && !ran.out.contains("stopped early");
                 (!whole || matches!(moment, Moment::AtOnce)).then_some((ran, killed))
             });
@@ -248,10 +247,10 @@ fn interrupt(name: &str, ended: impl Fn(Moment, &Ran, Option<i32>, &str)) {
     }
 }
 
-/// As `finish`, with the signal that ended the process.
+/// As `finish`, with the signal that ended it.
 fn finish_by(mut child: Child) -> (Ran, Option<i32>) {
     let deadline = Instant::now() + PATIENCE;
-    // The output fits a pipe, so the process does not block on it.
+    // What it prints fits a pipe, so it need not be read meanwhile.
     let status = loop {
         if let Some(status) = child.try_wait().expect("wait for the child") {
             break status;
@@ -266,7 +265,7 @@ fn finish_by(mut child: Child) -> (Ran, Option<i32>) {
 
 fn ends_in_good_order(moment: Moment, ran: &Ran, killed: Option<i32>, context: &str) {
     match moment {
-        // The handler may not have been installed yet.
+        // The handler may not have been there yet.
         Moment::AtOnce if killed.is_some() => {}
         Moment::AtOnce | Moment::SetUp => assert_eq!(ran.code, Some(0), "{context}: {ran:?}"),
         Moment::Setting(number) => {
@@ -301,7 +300,7 @@ fn a_demo_that_is_killed() {
 
 #[test]
 fn a_demo_that_aborts() {
-    // A panic in a panic aborts, and a failed allocation.
+    // What a panic in a panic does, or a failed allocation.
     interrupt("ABRT", |_, ran, killed, context| {
         assert_eq!(killed, Some(6), "{context}: {ran:?}");
     });
@@ -315,7 +314,7 @@ fn a_demo_that_runs_out_of_descriptors_anywhere() {
         let context = format!("{limit} descriptors");
         let run = Run::new("demo-descriptors");
         let ran = finish(start(&mut run.command(&["sh", "-c", &limited, PACKTRAIN])));
-        // With very few descriptors the dynamic loader fails, with status 127.
+        // With very few the loader itself gives up, with 127.
         let known = [0, 3, 4, 127].map(Some).contains(&ran.code);
         assert!(known, "{context}: {ran:?}");
         for line in ran.err.lines().filter(|line| line.contains("os error 24")) {
@@ -343,7 +342,8 @@ fn a_demo_that_cannot_print() {
     }
 }
 
-/// A run that a signal ends removes the interface that it made, and keeps the one that existed.
+/// Interfaces before and after a run that is ended by a signal: one that it creates, and one that
+/// was there, set up and kept.
 #[test]
 fn forwarding_that_is_ended_leaves_kept_interfaces_only() {
     let Some(way) = in_namespace() else { return };

@@ -196,7 +196,7 @@ fn a_file_that_cannot_be_made_is_4() {
 }
 
 #[test]
-fn a_plan_writes_no_file() {
+fn looking_at_a_plan_writes_no_file() {
     let scratch = Scratch::new("look");
     let (kept, made) = (scratch.file("kept.pcap"), scratch.file("made.pcap"));
     std::fs::write(&kept, "precious").expect("a file");
@@ -327,7 +327,7 @@ fn a_priority_that_the_system_refuses_is_3() {
         .collect();
     let mut ran = packtrain(&args);
     if ran.code == Some(0) {
-        // As root the test has to become another user first.
+        // As root the test has to become somebody else first.
         ran = finish(start(&mut command("sh", &as_nobody)));
     }
     if !ran.err.starts_with("packtrain:") {

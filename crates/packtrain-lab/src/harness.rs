@@ -1,8 +1,8 @@
 //! A small test runner for tests that need namespaces.
 //!
-//! An unprivileged process must make its user namespace before it starts a second thread. The
-//! standard test harness does not allow that. A test target with `harness = false` calls [`main`]
-//! instead.
+//! An unprivileged user gets namespaces only in a process that made its user namespace before it
+//! had a second thread, which the standard test harness does not allow. A test target with
+//! `harness = false` calls [`main`] instead.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
@@ -10,25 +10,25 @@ use std::time::Instant;
 
 use crate::{netns, rootless, tap};
 
-/// The outcome of a test that did not panic.
+/// How a test that did not panic ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It passed.
+    /// It checked what it is there for.
     Done,
-    /// It could not run, for this reason.
+    /// It could not, for this reason.
     Skipped(String),
 }
 
-/// A test: its name and its function, which panics if a check fails.
+/// A test: its name and its function, which panics when a check fails.
 pub type Test = (&'static str, fn() -> Outcome);
 
-/// Runs the tests one after the other, inside a user namespace if necessary, and returns
-/// the exit status for `main`: success unless a test panicked. `main` must call it first.
+/// Runs the tests one after the other, in user and network namespaces that are there, and returns
+/// the exit status for `main`: success unless a test panicked. Call it first thing in `main`.
 ///
-/// A test that is skipped prints one line `SKIP: <test>: <reason>`, and the summary counts it. If
-/// namespaces are not available, all tests are skipped. It accepts these arguments of the standard
-/// harness: parts of names to select tests by, `--skip NAME`, `--exact` and `--list`. It ignores
-/// the other options.
+/// A test that is skipped, or all tests when namespaces are not available, prints one line
+/// `SKIP: <test>: <reason>`, and the summary counts them. Of the standard harness's arguments,
+/// names to select by (any that contains one of them), `--skip NAME`, `--exact` and `--list` are
+/// understood; the other options do not apply here and are ignored.
 pub fn main(tests: &[Test]) -> ExitCode {
     let entered = rootless::enter_if_needed();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -74,7 +74,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
     }
 }
 
-/// The outcome of a test that needs a TAP, if TAP is not available:
+/// The outcome for a test that needs a TAP where there cannot be one:
 /// `if let Some(skip) = without_tap() { return skip; }`.
 pub fn without_tap() -> Option<Outcome> {
     tap::available()

@@ -689,7 +689,7 @@ fn setup_is_quick() -> Outcome {
     Outcome::Done
 }
 
-/// The open descriptors of the process, sorted.
+/// What the process has open, sorted.
 fn descriptors() -> Vec<String> {
     let mut list: Vec<String> = fs::read_dir("/proc/self/fd")
         .unwrap()

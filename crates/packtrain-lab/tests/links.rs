@@ -370,8 +370,8 @@ fn given_to(session: &Session, port: usize) -> u64 {
     ports[port].tx_total().packets
 }
 
-/// A packet for a paused queue. The kernel's own packets stay in the kernel: while their egress is
-/// paused, they are not received.
+/// A packet of nobody's, for a queue that is paused. The kernel's stay with the kernel: while their
+/// egress is paused they are not received.
 fn hold_one(session: &Session, port: usize) {
     let mut bytes = [0_u8; 60];
     bytes[12..14].copy_from_slice(&0x88b5_u16.to_be_bytes());

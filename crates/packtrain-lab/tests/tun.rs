@@ -1,5 +1,5 @@
 //! `packtrain_offload::tun` between a kernel and itself: a TUN whose other end swaps addresses, so
-//! that packets of the kernel's TCP and UDP for a neighbour come back to it, as GSO packets.
+//! that what a kernel's TCP and UDP send to a neighbour comes back to it, in super-packets.
 
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::link::Rtnl;
@@ -37,13 +37,13 @@ enum Form {
     Gathered,
 }
 
-/// Counts of the far end of the TUN.
+/// What the far end of the TUN did.
 #[derive(Debug, Default)]
 struct Echoed {
     reads: u64,
     packets: u64,
     writes: u64,
-    /// Writes that the kernel refused.
+    /// Writes that the kernel did not take.
     refused: Vec<ErrorKind>,
 }
 
@@ -52,7 +52,7 @@ fn world() -> (Netns, File) {
     let netns = Netns::new().expect("a namespace");
     let file = netns.run(|| {
         let tap = Tap::tun("echo0").multi_queue(false).vnet_hdr(true);
-        // UDP is sent datagram by datagram: the far end has to merge it.
+        // UDP stays whole: a train has to be made here.
         let mut files = tap.offload(OFFLOAD_TSO).open().expect("a TUN");
         let mut rtnl = Rtnl::open().expect("rtnetlink");
         let index = rtnl.link("echo0").expect("the TUN").index;
@@ -64,7 +64,7 @@ fn world() -> (Netns, File) {
     (netns, file.expect("a thread in it"))
 }
 
-/// Swaps the addresses of each packet until `stop`; packets that can be read at once are one batch.
+/// Swaps addresses of what is read until `stop`; whatever can be read at once is one batch.
 fn echo(mut device: File, form: Form, stop: &AtomicBool) -> Echoed {
     let mut tun = Tun::new(Accept::ALL);
     tun.header = HeaderLen::V1;
@@ -200,7 +200,7 @@ fn udp() -> Outcome {
         assert_eq!(echoed.refused, [], "{echoed:?}");
         merged += echoed.packets - echoed.writes;
     }
-    // The scheduler decides how many are read at once, but some are.
+    // How many are read at once is the scheduler's choice; that none ever are is not.
     assert!(merged > 0);
     Outcome::Done
 }

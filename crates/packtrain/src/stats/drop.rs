@@ -7,7 +7,7 @@ use packtrain_offload::virtio_net::VnetError;
 use std::fmt;
 
 macro_rules! own_reasons {
-    ($($(#[$doc:meta])* $variant:ident => $name:literal, $words:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
         /// Why a packet was lost. Every packet that is not delivered has exactly one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
@@ -35,16 +35,6 @@ macro_rules! own_reasons {
                 }
             }
 
-            /// What happened to the packet, for people.
-            #[must_use]
-            pub fn explanation(self) -> String {
-                match self {
-                    $(Self::$variant => $words.to_owned(),)*
-                    Self::Vnet(error) => error.to_string(),
-                    Self::Segment(error) => error.to_string(),
-                }
-            }
-
             fn index(self) -> usize {
                 match self {
                     $(Self::$variant => Own::$variant as usize,)*
@@ -59,50 +49,35 @@ macro_rules! own_reasons {
 own_reasons! {
     /// No free frame or line in the arena.
     NoBuffer => "no_buffer",
-        "no free packet buffer: too many packets were in flight";
     /// The egress port is down or has no carrier.
     LinkDown => "link_down",
-        "the link of the egress port was down";
     /// Fewer bytes than the link header has, or than the device said.
     Truncated => "truncated",
-        "shorter than its link header, or than the device said";
     /// More bytes than [`crate::limits::PACKET_BYTES_MAX`] or than the buffers posted for it.
     TooLong => "too_long",
-        "longer than a packet may be, or than the buffers posted for it";
     /// The device marked the packet as received in error.
     BadDescriptor => "bad_descriptor",
-        "the device marked it as received in error";
     /// A partial checksum whose place is outside the packet.
     BadChecksumPlace => "bad_checksum_place",
-        "its unfinished checksum is outside of the packet";
     /// More segments than the device takes, also after copying.
     TooManySegments => "too_many_segments",
-        "in more pieces than the device takes, even after copying";
     /// More bytes of headers than the one segment of the device that all must be in may have.
     HeadersTooLong => "headers_too_long",
-        "its headers do not fit the one segment that the device wants them in";
     /// The egress device refused the packet, and no feature that it uses explains it.
     DeviceRefused => "device_refused",
-        "the device refused it without naming an offload that it uses";
     /// In a device when it was reset, which does not know whether it sent the packet; or still
     /// waiting when a device failed or was removed, which ended the run.
     DeviceReset => "device_reset",
-        "in the device when it was reset, failed or was removed";
     /// Still waiting for a stopped device when the run ended.
     Shutdown => "shutdown",
-        "still waiting when the run ended";
     /// Lost on purpose by the fault injector.
     FaultInjected => "fault_injected",
-        "dropped on request (drop=)";
     /// Sent to a port that is only read: a capture file opened without `write`.
     ReadOnly => "read_only",
-        "for a capture file that is only read (no `write`)";
     /// The capture file's record cannot be read as a packet.
     BadRecord => "bad_record",
-        "the capture's record cannot be read as a packet";
     /// The two ports' link types differ and this packet cannot be converted.
     LinkType => "link_type",
-        "its link header does not exist on the other port";
 }
 
 const REASONS: usize = OWN.len() + VnetError::ALL.len() + SegmentError::ALL.len();
@@ -232,12 +207,5 @@ mod tests {
         assert_eq!(names.len(), REASONS);
         assert_eq!(indices.len(), REASONS);
         assert_eq!(indices.iter().max(), Some(&(REASONS - 1)));
-    }
-
-    #[test]
-    fn every_reason_is_explained_in_one_line_of_its_own() {
-        let lines: HashSet<_> = DropReason::all().map(DropReason::explanation).collect();
-        assert_eq!(lines.len(), REASONS);
-        assert!(lines.iter().all(|line| line.lines().count() == 1));
     }
 }

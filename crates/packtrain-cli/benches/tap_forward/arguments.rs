@@ -1,4 +1,4 @@
-//! The options of the bench.
+//! What to run.
 
 use crate::forwarder::{Contestant, Offloads};
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ pub enum Experiment {
     Offloaded,
     /// None on one side.
     Unequal,
-    /// None on one side, beside none on either: the gain of merging and segmenting in software.
+    /// None on one side beside none on either: what merging and cutting in software are worth.
     Coalesce,
 }
 
 impl Experiment {
     const ALL: [Self; 3] = [Self::Offloaded, Self::Unequal, Self::Coalesce];
 
-    /// The name in rows and options.
+    /// As in rows and options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Offloaded => "offloaded",
@@ -46,20 +46,20 @@ pub struct Arguments {
     pub rounds: usize,
     /// Length of each transfer.
     pub time: Duration,
-    /// The experiments to run.
+    /// What to run.
     pub experiments: Vec<Experiment>,
     /// Another packtrain to compare with.
     pub against: Option<PathBuf>,
-    /// Whether a missed goal is a failure.
+    /// Whether a goal that is missed is a failure.
     pub check: bool,
 }
 
 impl Arguments {
-    /// Reads the command line; `None` for `--help`.
+    /// Reads the command line; `None` when only help is wanted.
     ///
     /// # Errors
     ///
-    /// The wrong argument, in words.
+    /// What is wrong, for people.
     pub fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut arguments = Self {
             rounds: 24,
@@ -90,7 +90,7 @@ impl Arguments {
                 "--against" => arguments.against = Some(value()?.into()),
                 "--check" => arguments.check = true,
                 "--help" | "-h" => return Ok(None),
-                // cargo passes it to every bench.
+                // What cargo gives to every bench.
                 "--bench" => {}
                 _ => return Err(format!("unknown option {word}")),
             }
@@ -98,7 +98,7 @@ impl Arguments {
         Ok(Some(arguments))
     }
 
-    /// The contestants: packtrain first, and then those that it is compared with.
+    /// Who takes part: packtrain first, and who it is compared with.
     pub fn contestants(
         &self,
         experiment: Experiment,

@@ -1,8 +1,9 @@
-//! TAP to TAP: the packtrain program beside a minimal C program, in pairs.
+//! TAP to TAP: the packtrain program beside the least that a C program can do, in pairs.
 //!
-//! Two kernels exchange TCP through packtrain, and through the laboratory's `tapfwd.c` with one and
-//! with two threads. Every round runs all of them, in another order each time. Figures are compared
-//! within a round only, so that changes of the machine's speed do not matter.
+//! Two kernels talk TCP to each other, and what joins them is in turn packtrain and the
+//! laboratory's `tapfwd.c` with one and with two threads. Every round runs all of them, in another
+//! order each time, and figures are compared within a round only, so that a machine that gets
+//! faster or slower meanwhile does not decide.
 //!
 //! `cargo bench -p packtrain-cli --bench tap_forward -- --help` lists the options.
 
@@ -33,7 +34,7 @@ const ORDERS: [[usize; 3]; 6] = [
 ];
 
 fn main() -> ExitCode {
-    // First, since it needs a process with one thread.
+    // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
         Ok(Some(arguments)) => arguments,
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs everything; returns whether all goals were reached.
+/// Runs everything; says whether all goals were reached.
 fn run(arguments: &Arguments) -> Result<bool, Error> {
     let directory = output_directory()?;
     let baseline = baseline::compile(&directory)?;
@@ -107,7 +108,7 @@ fn rounds(
     Ok(rows)
 }
 
-/// `bench` in the target directory, made if it does not exist.
+/// `bench` in the target directory, made if it is not there.
 fn output_directory() -> Result<PathBuf, Error> {
     let target = Path::new(PACKTRAIN).parent().and_then(Path::parent);
     let directory = target.unwrap_or(Path::new("target")).join("bench");

@@ -105,17 +105,41 @@ Ports: KIND:NAME[,key=value...]
             } else {
                 format!("{}={}", key.name, key.takes)
             };
-            // A long list of values gets a line of its own.
-            let gap = if written.len() > 34 {
-                format!("\n{:38}", "")
-            } else {
-                " ".repeat(36 - written.len())
-            };
-            text.extend(["  ", &written, &gap, key.about, "\n"]);
+            text.push_str(&key_lines(&written, key.about));
         }
         text.push('\n');
     }
     text + then
+}
+
+/// A key and what it sets, in lines of at most 100 columns.
+fn key_lines(written: &str, about: &str) -> String {
+    const ABOUT: usize = 38;
+    const WIDTH: usize = 100;
+    let mut text = String::new();
+    let mut line = "  ".to_owned();
+    for word in written.split(' ') {
+        if line.len() + word.len() > WIDTH {
+            text.extend([line.trim_end(), "\n"]);
+            line = "      ".to_owned();
+        }
+        line.extend([word, " "]);
+    }
+    // A long list of values has lines of its own.
+    if line.len() > ABOUT || !text.is_empty() {
+        text.extend([line.trim_end(), "\n"]);
+        line.clear();
+    }
+    line = format!("{line:ABOUT$}");
+    for word in about.split(' ') {
+        if line.len() + word.len() > WIDTH {
+            text.extend([line.trim_end(), "\n"]);
+            line = " ".repeat(ABOUT);
+        }
+        line.extend([word, " "]);
+    }
+    text.extend([line.trim_end(), "\n"]);
+    text
 }
 
 /// The subcommands.
@@ -468,6 +492,18 @@ mod tests {
         }
         assert!(interval("10ms").is_err());
         assert!(transfer_seconds("0").is_err());
+    }
+
+    #[test]
+    fn every_key_is_listed_in_lines_of_at_most_100_columns() {
+        let text = ports("");
+        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+        for key in KEYS {
+            let start = format!("\n  {}", key.name);
+            assert!(text.contains(&start), "{} in {text}", key.name);
+        }
+        // Words of a long list continue on the next line.
+        assert!(text.contains("tso-ecn,\n      uso4"), "{text}");
     }
 
     #[test]

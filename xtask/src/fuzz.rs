@@ -113,7 +113,7 @@ fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<()> {
 fn check_seeds(root: &Path, targets: &[String]) -> Result<()> {
     for (target, wanted) in REACHED {
         if !targets.iter().any(|name| name == target) {
-            bail!("there is no fuzz target {target}, whose seeds are to be looked at");
+            bail!("there is no fuzz target {target}, but REACHED names it");
         }
         let folder = root.join("fuzz/corpus").join(target);
         let seeds = seeds(&folder)?;

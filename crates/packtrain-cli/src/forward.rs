@@ -194,8 +194,8 @@ fn is_over_within(
 fn poll_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
     let links = session.links();
     live.links(&links);
-    let gone = links.iter().position(|link| *link == Link::Removed)?;
-    Some(Ended::Removed(gone))
+    let removed = links.iter().position(|link| *link == Link::Removed)?;
+    Some(Ended::Removed(removed))
 }
 
 /// The failure of the run; the worst, if there are several.

@@ -117,7 +117,7 @@ impl Joint {
 
 fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {
     text.parse().map_err(|error: SpecError| {
-        // The letter tells the two apart, since both may have the key.
+        // The letter names the port, since both may have the key.
         Failure::new(Exit::Usage, format!("port {which}: {error}"))
     })
 }

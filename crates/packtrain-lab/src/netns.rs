@@ -146,7 +146,7 @@ pub fn has_ipv6() -> bool {
 fn missing(error: &io::Error) -> LabError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let hint = match errno {
-        libc::EPERM => "run as root, or as a user who may create user namespaces",
+        libc::EPERM => "run as root, or as a user with permission to create user namespaces",
         libc::EINVAL | libc::ENOSYS => "the kernel is built without CONFIG_NET_NS",
         libc::ENOSPC | libc::EUSERS => "raise the sysctl user.max_net_namespaces",
         _ => "unshare(CLONE_NEWNET) failed",

@@ -63,7 +63,7 @@ impl fmt::Display for Case {
 }
 
 /// The result of one transfer.
-struct Account {
+struct Counts {
     transfer: TransferReport,
     report: Report,
     links: [LinkStats; 2],
@@ -71,14 +71,14 @@ struct Account {
     kernels: [Counters; 2],
 }
 
-impl Account {
+impl Counts {
     fn kernel_drops(&self) -> u64 {
         let drops = |link: &LinkStats| link.tx_dropped + link.rx_dropped;
         self.links.iter().map(drops).sum()
     }
 }
 
-fn run(case: Case) -> Result<Account, LabError> {
+fn run(case: Case) -> Result<Counts, LabError> {
     let settings = Settings {
         mtu: case.mtu,
         tx_queue_len: TX_QUEUE_LEN,
@@ -127,7 +127,7 @@ fn run(case: Case) -> Result<Account, LabError> {
         hosts.left.counters()?.since(&before[0]),
         hosts.right.counters()?.since(&before[1]),
     ];
-    Ok(Account {
+    Ok(Counts {
         transfer,
         report: session.finish(),
         links,
@@ -170,13 +170,13 @@ fn sum(rx: &RxSnapshot, prefix: &str) -> u64 {
     of.map(|(_, count)| count).sum()
 }
 
-fn check(case: Case, account: &Account) {
-    let Account {
+fn check(case: Case, counts: &Counts) {
+    let Counts {
         transfer,
         report,
         links,
         kernels,
-    } = account;
+    } = counts;
     let snapshot = &report.snapshot;
     assert!(report.error.is_none(), "{case}: {:?}", report.error);
     assert!(transfer.hash_ok, "{case}: bytes differ");
@@ -186,7 +186,7 @@ fn check(case: Case, account: &Account) {
     assert_eq!(kernels[0].tcp_in_csum_errors, 0, "{case}");
     assert_eq!(kernels[1].tcp_in_csum_errors, 0, "{case}");
     let (sender, receiver) = if case.acks { (1, 0) } else { (0, 1) };
-    if account.kernel_drops() == 0 {
+    if counts.kernel_drops() == 0 {
         // No packet was lost, so packtrain is the cause of any reordering.
         assert_eq!(kernels[receiver].tcp_ofo_queue, 0, "{case}");
         // Tail loss probes and timeouts are caused by hosts that did not run for that long.
@@ -242,10 +242,10 @@ fn large_packets() -> Outcome {
                     mtu,
                     acks: false,
                 };
-                let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
-                print(case, &account);
-                check(case, &account);
-                let (sent, arrived) = (account.links[0].tx_packets, account.links[1].rx_packets);
+                let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+                print(case, &counts);
+                check(case, &counts);
+                let (sent, arrived) = (counts.links[0].tx_packets, counts.links[1].rx_packets);
                 // Much fewer, by the two kernels' own counts; how many depends on the scheduler.
                 let limit = if mtu == 1500 { sent / 2 } else { sent * 4 / 5 };
                 assert!(arrived < limit, "{case}: {arrived} frames for {sent}");
@@ -277,11 +277,11 @@ fn acknowledgements() -> Outcome {
                 mtu: 1500,
                 acks: true,
             };
-            let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
-            print(case, &account);
-            check(case, &account);
-            let rx = account.report.snapshot.ports[0].rx_total();
-            let (sent, arrived) = (account.links[0].tx_packets, account.links[1].rx_packets);
+            let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+            print(case, &counts);
+            check(case, &counts);
+            let rx = counts.report.snapshot.ports[0].rx_total();
+            let (sent, arrived) = (counts.links[0].tx_packets, counts.links[1].rx_packets);
             // By the two kernels' own counts.
             assert_eq!(rx.absorbed, sent - arrived, "{case}");
             if coalesce == Coalesce::Stream {
@@ -294,20 +294,20 @@ fn acknowledgements() -> Outcome {
     Outcome::Done
 }
 
-fn print(case: Case, account: &Account) {
-    let rx = account.report.snapshot.ports[0].rx_total();
-    let counts: Vec<_> = rx
+fn print(case: Case, counts: &Counts) {
+    let rx = counts.report.snapshot.ports[0].rx_total();
+    let flushes: Vec<_> = rx
         .values()
         .filter(|(name, count)| *count > 0 && name.starts_with("gro_"))
         .map(|(name, count)| format!("{}={count}", &name["gro_".len()..]))
         .collect();
     println!(
         "{case}: {} frames from {} wire packets; {} dropped by kernels, {} resent; {}",
-        account.links[1].rx_packets,
-        account.links[0].tx_packets,
-        account.kernel_drops(),
-        account.transfer.retransmits,
-        counts.join(" ")
+        counts.links[1].rx_packets,
+        counts.links[0].tx_packets,
+        counts.kernel_drops(),
+        counts.transfer.retransmits,
+        flushes.join(" ")
     );
 }
 
@@ -320,9 +320,9 @@ fn off() -> Outcome {
         mtu: 1500,
         acks: false,
     };
-    let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
-    check(case, &account);
-    assert_eq!(account.links[0].tx_packets, account.links[1].rx_packets);
-    assert_eq!(account.report.snapshot.ports[1].tx_total().gso_packets, 0);
+    let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+    check(case, &counts);
+    assert_eq!(counts.links[0].tx_packets, counts.links[1].rx_packets);
+    assert_eq!(counts.report.snapshot.ports[1].tx_total().gso_packets, 0);
     Outcome::Done
 }

@@ -14,7 +14,7 @@ const BEGIN: &str = "<!-- unsafe-files -->";
 /// The line after the list.
 const END: &str = "<!-- /unsafe-files -->";
 
-const WHY_LIST: &str = "a reader must know where to look for memory unsafety";
+const WHY_LIST: &str = "a reader must know which files can break memory safety";
 const WHY_SAFETY: &str = "unsafe code is only as good as the reason why it is sound";
 
 /// The list matches the sources (with tests, examples and benches), and blocks have reasons.

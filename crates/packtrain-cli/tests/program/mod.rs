@@ -122,7 +122,7 @@ pub fn said(child: &mut Child, noise: &'static str) -> Arc<Mutex<String>> {
     thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             if !line.contains(noise) {
-                *to.lock().expect("nobody panics with it") += &(line + "\n");
+                *to.lock().expect("no thread panics with it") += &(line + "\n");
             }
         }
     });

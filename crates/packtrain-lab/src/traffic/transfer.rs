@@ -59,11 +59,11 @@ pub struct Transfer {
     pub streams: u32,
     /// Seed of the payload.
     pub seed: u64,
-    /// TCP: bytes per `write`, at most 256 KiB (and 128 KiB on average whatever is set).
+    /// TCP: bytes per `write`, at most 256 KiB (and 128 KiB on average at any setting).
     pub write_size: usize,
     /// UDP: payload bytes per datagram, 8 to 65507. Larger than the MTU allows makes fragments.
     pub datagram: usize,
-    /// UDP: datagrams handed to the kernel in one `UDP_SEGMENT` send, 1 (off) to
+    /// UDP: datagrams passed to the kernel in one `UDP_SEGMENT` send, 1 (off) to
     /// [`TRAIN_SEGMENTS_MAX`]; a train is cut shorter where it would exceed [`TRAIN_BYTES_MAX`] or
     /// half of the window.
     pub train: u32,

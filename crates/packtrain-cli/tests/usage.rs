@@ -129,6 +129,11 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ),
         (&text, 4, "neither a pcap nor a pcapng"),
         ("pcap:/tmp", 4, "directory"),
+        (
+            "tap:x,fd=999",
+            4,
+            "descriptor 999 of fd= is not open: the program that",
+        ),
     ];
     for (spec, code, expected) in cases {
         for subcommand in ["forward", "plan"] {

@@ -163,7 +163,12 @@ pub const KEYS: &[Key] = &[
         "N or N+N+... (open descriptors, one for each queue)",
         "use inherited descriptors instead of opening the device",
     ),
-    only(PCAP, "write", "", "write the file instead of reading it"),
+    only(
+        PCAP,
+        "write",
+        "",
+        "write the file instead of reading it; an existing file is emptied",
+    ),
     only(PCAP, "loop", "", "read the file again and again"),
     only(
         PCAP,

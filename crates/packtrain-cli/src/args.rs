@@ -81,7 +81,7 @@ Ports: KIND:NAME[,key=value...]
   tap:NAME   a TAP interface; if it does not exist, it is made, and stays down until you set it up
   tun:NAME   the same without Ethernet headers
   pcap:FILE  a capture file (pcap or pcapng), read or written
-  null:      accepts every packet; with `source` it also generates packets
+  null:      takes everything; with `source`, UDP, TCP or ACK packets come from it
   sim:       a NIC in memory
 
 "

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::Stop;
 use crate::table::{Align, Table, bar, grouped};
-use crate::{json, reasons, report};
+use crate::{json, report, words};
 use packtrain_lab::demo::{self, DemoError, Options, Outcome, Row, Setting, World};
 use packtrain_lab::{LabError, Missing, rootless};
 use serde_json::{Map, Value, json};
@@ -196,7 +196,7 @@ fn text(outcome: &Outcome, style: Style) -> String {
         push(&mut text, format_args!("offload {name}: {line}"));
         for (reason, count) in setting.snapshot.drops.nonzero() {
             let count = grouped(count);
-            let why = reasons::of_drop(reason);
+            let why = words::of_drop(reason);
             push(
                 &mut text,
                 format_args!("     lost: {count} wire packets: {reason}: {why}\n"),

@@ -10,12 +10,12 @@ mod json;
 mod live;
 mod plan;
 mod print;
-mod reasons;
 mod replay;
 mod report;
 mod signals;
 mod summary;
 mod table;
+mod words;
 
 use args::{Arguments, Command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
-use crate::{json, reasons};
+use crate::{json, words};
 use packtrain::advice;
 use packtrain::capture::{CaptureError, Format, Reader, WriteError};
 use packtrain::replay::{
@@ -404,14 +404,14 @@ type Reason = (&'static str, u64, &'static str);
 fn held(seen: &InterfaceReport) -> Vec<Reason> {
     let counts = seen.stats.flushes.iter();
     counts
-        .map(|(reason, count)| (reason.name(), count, reasons::of_flush(reason)))
+        .map(|(reason, count)| (reason.name(), count, words::of_flush(reason)))
         .collect()
 }
 
 fn not_held(seen: &InterfaceReport) -> Vec<Reason> {
     let counts = seen.stats.not_taken.iter();
     counts
-        .map(|(reason, count)| (reason.name(), count, reasons::of_not_taken(reason)))
+        .map(|(reason, count)| (reason.name(), count, words::of_not_taken(reason)))
         .collect()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::print::Style;
 use crate::table::{Align, Table, grouped, scaled};
-use crate::{json, reasons};
+use crate::{json, words};
 use packtrain::engine::{Ledger, PortSnapshot, Report, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
@@ -309,7 +309,7 @@ fn drops(drops: &DropSnapshot, style: Style) -> String {
         table.row([
             reason.name().to_owned(),
             grouped(count),
-            reasons::of_drop(reason),
+            words::of_drop(reason),
         ]);
     }
     if table.is_empty() {

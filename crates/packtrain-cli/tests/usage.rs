@@ -286,7 +286,7 @@ fn ports_of_unlike_links_are_not_joined() {
 
 #[test]
 fn a_missing_privilege_is_3_and_says_how_to_get_it() {
-    // As root the test has to become another user first.
+    // As root the test has to become somebody else first.
     let unprivileged = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
     let args = ["plan", "tap:ptdenied", "null:"];
     let as_nobody: Vec<_> = ["-c", unprivileged, PACKTRAIN]

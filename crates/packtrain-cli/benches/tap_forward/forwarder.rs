@@ -10,19 +10,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-/// A failure that ends the bench.
+/// What stops the bench.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The interfaces, both opened in the first host's namespace.
 pub const INTERFACES: [&str; 2] = ["bench-a", "bench-b"];
 
-/// Seconds after which a forwarder ends by itself, if the bench was killed.
+/// Seconds after which a forwarder ends by itself, should the bench be killed.
 const LIFETIME_S: u32 = 120;
 
-/// How long the start of a forwarder may take.
+/// How long a forwarder may take to be ready.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// The interfaces with offloads.
+/// On which interfaces there are offloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offloads {
     /// On both.
@@ -34,7 +34,7 @@ pub enum Offloads {
 }
 
 impl Offloads {
-    /// The name in rows.
+    /// As in rows.
     const fn name(self) -> &'static str {
         match self {
             Self::Both => "both",
@@ -44,16 +44,16 @@ impl Offloads {
     }
 }
 
-/// A forwarder and its options.
+/// A forwarder and how it is run.
 #[derive(Clone, Debug)]
 pub enum Contestant {
     /// `packtrain forward`.
     Packtrain {
-        /// The name in rows.
+        /// As in rows.
         name: &'static str,
         /// The program.
         path: PathBuf,
-        /// The interfaces with offloads.
+        /// Which interfaces have offloads.
         offloads: Offloads,
     },
     /// The C forwarder.
@@ -62,13 +62,13 @@ pub enum Contestant {
         path: PathBuf,
         /// 1 or 2.
         threads: u32,
-        /// Whether it has a virtio-net header and offloads on both sides.
+        /// Whether with a virtio-net header and offloads, on both sides.
         vnet: bool,
     },
 }
 
 impl Contestant {
-    /// The name in rows.
+    /// As in rows.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Packtrain { name, .. } => name,
@@ -85,7 +85,7 @@ impl Contestant {
         }
     }
 
-    /// The interfaces with offloads.
+    /// Which interfaces have offloads.
     pub const fn offload(&self) -> &'static str {
         match self {
             Self::Packtrain { offloads, .. } => offloads.name(),
@@ -124,8 +124,8 @@ impl Contestant {
     pub fn start(&self) -> Result<Process, Error> {
         let (path, mut command) = match self {
             Self::Packtrain { path, .. } => (path, Command::new(path)),
-            // It gets the priority that packtrain's threads set for themselves, so that the
-            // comparison is not one of priorities.
+            // It goes ahead of the TCP programs as packtrain's threads do by themselves: what is
+            // compared is not who asked the scheduler.
             Self::Baseline { path, .. } => {
                 let mut nice = Command::new("nice");
                 nice.arg("-n").arg(format!("-{AHEAD}")).arg(path);
@@ -136,7 +136,7 @@ impl Contestant {
             .args(self.arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Printed only after a failure: links change state here in every run.
+            // Told only when something fails: that links come and go is no news here.
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("start {}: {error}", path.display()))?;
@@ -150,21 +150,21 @@ impl Contestant {
     }
 }
 
-/// A forwarder that runs. Dropping it kills the process.
+/// A forwarder that runs. Dropped, it is killed.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
-/// The totals that a forwarder prints at its end.
+/// What a forwarder says in the end about all of its life.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
     /// Packets read, in both directions; a GSO packet is one.
     pub packets: u64,
     /// System calls of the packet path.
     pub syscalls: u64,
-    /// How often it waited.
+    /// Times it waited.
     pub sleeps: u64,
     /// Packets that it lost, or could not write.
     pub lost: u64,
@@ -173,7 +173,7 @@ pub struct Account {
 /// CPU time so far.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTime {
-    /// Of the running threads, in seconds, exact.
+    /// Of the threads that live, in seconds, exact.
     pub threads: f64,
     /// Of the process in user mode, in seconds, in whole clock ticks; threads that ended included.
     pub user: f64,
@@ -182,13 +182,13 @@ pub struct CpuTime {
 }
 
 impl Process {
-    /// A worker exists only after both ports were opened and attached.
+    /// A worker is there only when both ports are open and attached.
     fn wait_for_worker(&mut self) -> Result<(), Error> {
         let start = Instant::now();
         loop {
             for task in self.tasks()? {
-                // A thread may end meanwhile. Only a worker's name ends with a number; a program
-                // may be called packtrain-old.
+                // A thread may end while it is looked at. Only a worker has a number: a program may
+                // be called packtrain-old.
                 let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
                 let number = name.trim_end().strip_prefix("packtrain-");
                 if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
@@ -215,7 +215,7 @@ impl Process {
         }
     }
 
-    /// An error with the last output of an ended process.
+    /// An error with what an ended process had to say.
     fn failure(&mut self, what: &str) -> Error {
         let mut text = String::new();
         let said = self.child.stderr.take();
@@ -253,7 +253,7 @@ impl Process {
         })
     }
 
-    /// Ends the process and reads its totals.
+    /// Ends it and takes its account.
     pub fn end(mut self) -> Result<Account, Error> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         let mut text = String::new();
@@ -269,7 +269,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // After `end` the process has been waited for.
+        // After `end` there is nothing left to kill or wait for.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let ended = self.child.kill().and_then(|()| self.child.wait());
             debug_assert!(ended.is_ok(), "{ended:?}");

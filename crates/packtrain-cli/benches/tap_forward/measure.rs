@@ -9,7 +9,7 @@ use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use std::sync::{Mutex, PoisonError};
 
-/// The direction of the payload.
+/// Which way the payload goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the host of `bench-a`.
@@ -22,7 +22,7 @@ impl Direction {
     /// Both.
     pub const ALL: [Self; 2] = [Self::AToB, Self::BToA];
 
-    /// The name in rows.
+    /// As in rows.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AToB => "a_to_b",
@@ -34,27 +34,27 @@ impl Direction {
 /// The figures of one transfer.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The experiment.
+    /// Which comparison.
     pub experiment: &'static str,
-    /// The forwarder.
+    /// Who forwarded.
     pub forwarder: &'static str,
-    /// Its threads.
+    /// With how many threads.
     pub threads: u32,
-    /// The interfaces with offloads.
+    /// On which interfaces there were offloads.
     pub offload: &'static str,
-    /// The direction of the payload.
+    /// Where the payload went.
     pub direction: Direction,
-    /// The round; figures of one round are compared.
+    /// Figures of one round are compared.
     pub round: usize,
     /// Payload received, in Gbit/s.
     pub gbps: f64,
     /// CPU seconds of the forwarder for 10^9 bytes of payload.
     pub cpu_s_per_gb: f64,
-    /// Of these in user mode, by clock ticks.
+    /// Of these in user mode, as far as clock ticks tell.
     pub user_s_per_gb: f64,
-    /// The same CPU seconds, by clock ticks of the process.
+    /// The same CPU seconds as the process's clock ticks tell.
     pub cpu_ticks_s_per_gb: f64,
-    /// Segments that TCP retransmitted.
+    /// Segments that TCP sent again.
     pub retransmits: u64,
     /// Packets that the kernel dropped at either interface.
     pub kernel_drops: u64,
@@ -66,12 +66,12 @@ pub struct Row {
     pub packets_per_sleep: f64,
     /// Average size of the packets with payload as the sender's interface gave them, in bytes.
     pub packet_bytes: f64,
-    /// Packets a second in both directions.
+    /// Packets a second, both ways.
     pub packets_per_s: f64,
 }
 
-/// The hosts, joined by a forwarder that was started in the namespace of the left one. It makes
-/// both interfaces, and the second is then moved to the other host.
+/// The hosts, joined by a forwarder that was started in the left one's namespace as a user would:
+/// it makes both interfaces, and the second is then given to the other host.
 fn join(contestant: &Contestant) -> Result<(TwoHosts, Process), Error> {
     let here: Mutex<Option<Rtnl>> = Mutex::new(None);
     let (hosts, process, _none) = TwoHosts::with(&Settings::default(), |side| {

@@ -53,13 +53,15 @@ fn directions(names: &[String; 2], ports: &[PortSnapshot], seconds: f64, style: 
     for (from, to) in [(0, 1), (1, 0)] {
         let (taken, sent) = (ports[from].rx_total(), ports[to].tx_total());
         let rate = |count: u64| count as f64 / seconds.max(1e-6);
+        // As in the ledger: without those that a reset took back, which were sent again.
+        let wire_packets = sent.wire_packets.saturating_sub(sent.taken_back);
         table.row([
             format!("{} -> {}", names[from], names[to]),
             grouped(taken.packets),
             grouped(sent.packets),
-            grouped(sent.wire_packets),
+            grouped(wire_packets),
             grouped(sent.bytes),
-            scaled(rate(sent.wire_packets)).trim_end().to_owned(),
+            scaled(rate(wire_packets)).trim_end().to_owned(),
             format!("{:.3}", rate(sent.bytes) * 8.0 / 1e9),
         ]);
     }

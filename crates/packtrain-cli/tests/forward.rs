@@ -336,6 +336,30 @@ fn a_loss_has_its_reason_in_words() {
     assert!(ran.out.ends_with(line), "{}", ran.out);
 }
 
+/// Packets that a reset took back and that were sent again.
+#[test]
+fn the_totals_have_the_wire_packets_of_the_ledger() {
+    let ran = packtrain(&[
+        "forward",
+        "null:source,count=300,coalesce=off",
+        "sim:hang",
+        "-q",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let row = ran.out.lines().nth(1).expect("a row");
+    let words: Vec<_> = row.split_whitespace().collect();
+    assert_eq!(
+        words[..6],
+        ["null0", "->", "sim0", "300", "600", "300"],
+        "{row}"
+    );
+    assert!(
+        ran.out.contains("300 received = 300 transmitted"),
+        "{}",
+        ran.out
+    );
+}
+
 #[test]
 fn statistics_come_when_asked_for() {
     let with = |extra: &[&str]| {

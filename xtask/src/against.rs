@@ -1,7 +1,7 @@
 //! Compares a bench with the same bench at another revision.
 //!
-//! Both are built by the same compiler, and run alternately: what the machine does meanwhile falls
-//! on both. A ratio is taken within a round. Figures are read from the rows that a bench writes
+//! Both are built by the same compiler, and run alternately, so that changes of the machine's speed
+//! affect both. A ratio is taken within a round. Figures are read from the rows that a bench writes
 //! with `--json FILE`.
 
 use std::fs;
@@ -16,19 +16,19 @@ use crate::command::{ensure, printed};
 pub const USAGE: &str =
     "cargo xtask against REV BENCH [--rounds N] [--keep] [-- ARGS OF THE BENCH]";
 
-/// Rounds if none are asked for.
+/// The default number of rounds.
 const ROUNDS: usize = 7;
 
-/// Everything below it belongs to this command.
+/// This command owns everything below it.
 const FOLDER: &str = "target/against";
 
-/// What to compare.
+/// The comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arguments<'a> {
     revision: &'a str,
     bench: &'a str,
     rounds: usize,
-    /// Whether the worktree of the revision stays.
+    /// Whether the worktree of the revision is kept.
     keep: bool,
     rest: &'a [&'a str],
 }
@@ -120,7 +120,7 @@ fn compare(root: &Path, tree: &Path, here: &str, arguments: &Arguments<'_>) -> R
     Ok(())
 }
 
-/// A bench that was built.
+/// A built bench.
 struct Side {
     executable: PathBuf,
     /// The folder of its package, in which cargo runs benches.
@@ -181,13 +181,13 @@ impl Side {
     }
 }
 
-/// A figure of a row: the words that tell the row, and the name of the figure.
+/// A figure of a row: the words that identify the row, and the name of the figure.
 type Name = (Vec<String>, String);
 
 /// The figures of one run, in the order of its rows.
 type Rows = Vec<(Name, f64)>;
 
-/// All figures in nanoseconds. Words and whole numbers of a row say which row it is.
+/// All figures in nanoseconds. The words and whole numbers of a row identify it.
 fn figures(document: &Value) -> Rows {
     let mut found = Rows::new();
     for row in document["rows"].as_array().into_iter().flatten() {
@@ -217,7 +217,7 @@ fn table(rounds: &[[Rows; 2]]) -> String {
             names.push(name);
         }
     }
-    // Words that all rows have tell nothing.
+    // Words that all rows have identify no row.
     let is_common = |word: &String| names.iter().all(|(words, _)| words.contains(word));
     let row = |words: &[String]| {
         let own: Vec<_> = words.iter().filter(|word| !is_common(word)).collect();
@@ -319,7 +319,7 @@ fn package_of(metadata: &Value, bench: &str, place: &str) -> Result<String> {
     bail!("there is no bench `{bench}` {place}; there are: {benches}")
 }
 
-/// Also what an interrupted run has left.
+/// Also that of an interrupted run.
 fn remove_worktree(root: &Path, tree: &Path) -> Result<()> {
     if tree.exists() {
         ensure(git(root).args(["worktree", "remove", "--force"]).arg(tree))?;

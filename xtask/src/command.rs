@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// True when the command can be started and succeeds. What it prints is dropped.
+/// True if the command can be started and succeeds. Its output is dropped.
 pub fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
@@ -21,7 +21,7 @@ pub fn ensure(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a command prints, without the end of the line.
+/// The output of a command, without the end of the line.
 pub fn printed(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command

@@ -1,7 +1,7 @@
-//! Runs the fuzz targets, fetching what they need.
+//! Runs the fuzz targets, and installs their tools.
 //!
-//! cargo-fuzz needs a nightly compiler for the address sanitizer. Nothing else in the project
-//! does, so both are installed only here.
+//! cargo-fuzz needs a nightly compiler for the address sanitizer. Only this command installs the
+//! two.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{ensure, works};
 
-/// The version that the targets are known to run with.
+/// The version that the targets are tested with.
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
 
 /// Longest input libFuzzer makes, in bytes: above the largest header chain, and long enough for a
 /// capture file with several blocks.
 const MAX_INPUT_BYTES: u32 = 4096;
 
-/// What the seeds of a target have to reach, as `reached` in `fuzz/src/lib.rs` says it: without it
-/// the target runs, and tests nothing of what it is there for.
+/// The marks that the seeds of a target have to reach (`reached` in `fuzz/src/lib.rs`). A target
+/// that does not reach them tests nothing of its purpose.
 const REACHED: &[(&str, &[&str])] = &[
     ("coalesce", &["merged", "one by one", "runs", "a queue"]),
     (
@@ -52,19 +52,19 @@ const REACHED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Runs every target in `fuzz/fuzz_targets` for `seconds`. After one that fails no other starts.
+/// Runs every target in `fuzz/fuzz_targets` for `seconds`. After a failure no other target starts.
 pub fn run(root: &Path, seconds: u32) -> Result<()> {
     let targets = targets(&root.join("fuzz/fuzz_targets"))?;
     ensure_nightly()?;
     ensure_cargo_fuzz(root)?;
-    // First of all, so that what fails below is a finding.
+    // First, so that a failure below is a finding.
     ensure(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
     check_seeds(root, &targets)?;
     side_by_side(&targets, |target| fuzz(root, target, seconds))
 }
 
-/// Calls `run` for each target, which has one thread, for as many at once as there are CPUs. After
-/// an error no other target starts.
+/// Calls `run` for each target, for as many at once as there are CPUs, since a target has one
+/// thread. After an error no other target starts.
 fn side_by_side(targets: &[String], run: impl Fn(&str) -> Result<()> + Sync) -> Result<()> {
     let next = AtomicUsize::new(0);
     let run_next = || {
@@ -92,7 +92,7 @@ fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<()> {
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={MAX_INPUT_BYTES}"))
         .args(["-timeout=10", "-print_final_stats=1"]);
-    // Pages of progress and dictionaries, of interest only when it fails.
+    // The output is pages of progress and dictionaries, and is printed only after a failure.
     let output = command.output().context("cannot start rustup")?;
     let log = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
@@ -109,12 +109,11 @@ fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs the seeds of the targets in [`REACHED`] alone, and sees whether they reach what they are
-/// for.
+/// Runs the seeds of the targets in [`REACHED`] alone, and checks that they reach the marks.
 fn check_seeds(root: &Path, targets: &[String]) -> Result<()> {
     for (target, wanted) in REACHED {
         if !targets.iter().any(|name| name == target) {
-            bail!("there is no fuzz target {target}, whose seeds are to be looked at");
+            bail!("there is no fuzz target {target}, but REACHED names it");
         }
         let folder = root.join("fuzz/corpus").join(target);
         let seeds = seeds(&folder)?;
@@ -132,7 +131,7 @@ fn check_seeds(root: &Path, targets: &[String]) -> Result<()> {
         let missing = missing(&log, wanted);
         if !missing.is_empty() {
             bail!(
-                "no seed in {} reaches: {}; add one that does, or see why none does any more",
+                "no seed in {} reaches: {}; add a seed that does, or find out why none does now",
                 folder.display(),
                 missing.join(", ")
             );
@@ -146,7 +145,8 @@ fn check_seeds(root: &Path, targets: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The seeds in `folder`, sorted. What libFuzzer found on this machine lies beside them.
+/// The seeds in `folder`, sorted. Inputs that libFuzzer found on this machine are in the same
+/// folder.
 fn seeds(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut seeds = Vec::new();
     let entries =
@@ -164,7 +164,7 @@ fn seeds(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(seeds)
 }
 
-/// Those of `wanted` that no line of `log` says was reached.
+/// The marks of `wanted` that no line of `log` has.
 fn missing<'a>(log: &str, wanted: &[&'a str]) -> Vec<&'a str> {
     let said: Vec<_> = log
         .lines()
@@ -174,7 +174,7 @@ fn missing<'a>(log: &str, wanted: &[&'a str]) -> Vec<&'a str> {
     wanted.iter().copied().filter(is_missing).collect()
 }
 
-/// How many inputs libFuzzer says that it ran.
+/// The number of inputs that libFuzzer ran, by its own output.
 fn executed(log: &str) -> Option<u64> {
     let name = "stat::number_of_executed_units:";
     let said = log.lines().find_map(|line| line.strip_prefix(name))?;
@@ -183,8 +183,8 @@ fn executed(log: &str) -> Option<u64> {
 
 /// `cargo fuzz` with the nightly compiler.
 ///
-/// Through `rustup run` and not as `cargo +nightly`: this process inherited the toolchain variables
-/// of the cargo that started it.
+/// It uses `rustup run` and not `cargo +nightly`, because this process inherited the toolchain
+/// variables of the cargo that started it.
 fn cargo_fuzz(root: &Path) -> Command {
     let mut command = Command::new("rustup");
     command
@@ -222,7 +222,7 @@ fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
         return Ok(());
     }
     println!("fuzz: cargo-fuzz is missing; installing version {CARGO_FUZZ_VERSION}");
-    // In a target directory of its own: two cargos in one wait for each other.
+    // In a target directory of its own: two cargos in one directory wait for each other.
     ensure(
         Command::new("rustup")
             .args([

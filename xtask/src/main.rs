@@ -27,10 +27,10 @@ usage: cargo xtask tidy                  check the rules of the source tree
                                          in turn, N times (7), and compare
        cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
 
-/// Seconds a fuzz target runs when nothing else is asked for.
+/// Seconds that a fuzz target runs by default.
 const FUZZ_SECONDS: u32 = 20;
 
-/// Seconds a fuzz target runs in the full mode.
+/// Seconds that a fuzz target runs in the full mode.
 const FULL_FUZZ_SECONDS: u32 = 600;
 
 fn main() -> ExitCode {
@@ -100,8 +100,7 @@ fn tidy(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same script as CI runs, told to leave nothing out: it has no second list of checks that
-/// could drift.
+/// Runs the script of CI without limits, so that there is only one list of checks.
 fn full(root: &Path) -> Result<()> {
     let script = root.join(".ci/run");
     let status = std::process::Command::new(&script)

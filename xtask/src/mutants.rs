@@ -11,10 +11,10 @@ use crate::command::{ensure, works};
 /// The version that the configuration is written for.
 const VERSION: &str = "27.1.0";
 
-/// The packages whose tests are good enough to judge mutants.
+/// The packages whose mutants are tested.
 const PACKAGES: &[&str] = &["packtrain-offload", "packtrain"];
 
-/// Becomes cargo-mutants, so that a signal to this process reaches it. Returns only on an error.
+/// Replaces this process by cargo-mutants, so that a signal reaches it. Returns only on an error.
 pub fn run(root: &Path, args: &[&str]) -> Result<()> {
     install(root)?;
     // The copy of the tree that cargo-mutants makes has a target directory of its own.
@@ -23,9 +23,9 @@ pub fn run(root: &Path, args: &[&str]) -> Result<()> {
         .args(PACKAGES.iter().flat_map(|name| ["--package", name]))
         .args(args)
         .env_remove("CARGO_TARGET_DIR")
-        // Its folder `mutants.out` goes there, without `--output`.
+        // The folder for `mutants.out`, without `--output`.
         .env("CARGO_MUTANTS_OUTPUT", root.join("target"))
-        // A mutant changes one file: with incremental files the rest is not compiled again.
+        // A mutant changes one file: with incremental files the others are not compiled again.
         .env("CARGO_INCREMENTAL", "1")
         .current_dir(root)
         .exec();

@@ -1,8 +1,8 @@
 //! The rules of the source tree that neither the compiler nor clippy checks.
 //!
-//! Every rule is a function from a [`Tree`] to breaches, so that its test breaks it on a tree of
-//! three lines. What a rule allows is a table at the top of its file: changing the architecture is
-//! a change to a table, visible in review.
+//! Every rule is a function from a [`Tree`] to breaches, so that a test can break it on a tree of
+//! three lines. A table at the top of its file has what the rule allows: a change of the
+//! architecture changes a table, which is visible in review.
 
 use self::breach::Breach;
 use self::tree::Tree;

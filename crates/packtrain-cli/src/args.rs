@@ -12,7 +12,7 @@ use packtrain::replay::Segment;
 use packtrain_offload::offload::LinkType;
 use std::time::Duration;
 
-/// Joins network ports in user space: batches, offloads, and an account of every packet.
+/// Joins network ports in user space, with batching and offloads, and accounts for every packet.
 #[derive(Debug, Parser)]
 #[command(
     name = "packtrain",
@@ -23,7 +23,7 @@ use std::time::Duration;
     after_long_help = format!("{EXAMPLES}\n\n{EXITS}")
 )]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -37,7 +37,7 @@ Examples:
   packtrain forward tap:tap0,queues=4 tap:tap1,queues=4 --stats-interval 1s
       joins two TAP interfaces until Ctrl-C
   packtrain forward pcap:in.pcapng pcap:out.pcapng,write --json
-      copies a capture and gives the account as JSON
+      copies a capture and prints all counters as JSON
   packtrain replay in.pcapng
       what coalescing could do for the traffic of a capture
 
@@ -46,12 +46,12 @@ Examples:
 const EXITS: &str = "\
 Exit codes:
   0  done
-  1  a check failed: the account of packets does not close, or bytes arrived wrong
-  2  the command line is wrong
+  1  a check failed: packets are not accounted for, or bytes arrived wrong
+  2  the command line is wrong, or the two ports cannot be joined
   3  a privilege or a kernel feature is missing
   4  a port or file cannot be opened, or failed while running
 
-Colours are left out when NO_COLOR is set, or when the output is not a terminal.";
+NO_COLOR, or output that is not a terminal, turns colours off.";
 
 const FORWARD_EXAMPLES: &str = "\
 Examples:
@@ -65,23 +65,26 @@ TAP or TUN interface (reads its link state and counters in whatever network name
 CAP_SYS_NICE, if --priority raises the workers' threads. No program that is executed gains \
 privileges (no_new_privs). Without --user the user stays the same.
 
-SIGINT and SIGTERM stop the intake; what is held is sent on, and the final account is printed. \
-During the start (a port is a FIFO without a writer) they end the program at once: nothing was \
-forwarded, and nothing is printed on standard output.";
+At the start a line for each direction says what packtrain does in software, and why. At the end \
+the totals follow: packets, bytes, rates, losses with their reasons, and the packet ledger. \
+`packtrain plan`, --verbose and --json have everything else.
+
+SIGINT (Ctrl-C) and SIGTERM end a run: packtrain receives no more, sends what it holds, and prints \
+the totals. A signal while the ports are being opened ends the program at once.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
   packtrain plan tap:tap0 tap:tap1
   packtrain plan tap:tap0,offload=csum sim:segs=8 --json
 
-The ports are opened, since what a device can do is found out by asking it; a TAP interface that
-did not exist is gone again afterwards. No file is written.";
+The ports are opened, because the devices are asked what they can do. A TAP interface that did not
+exist is removed again. No file is written.";
 
 /// Every key of every kind of port.
 fn ports(then: &str) -> String {
     let mut text = "\
 Ports: KIND:NAME[,key=value...]
-  tap:NAME   a TAP interface; one that does not exist is made, and stays down until you set it up
+  tap:NAME   a TAP interface; if it does not exist, it is made, and stays down until you set it up
   tun:NAME   the same without Ethernet headers
   pcap:FILE  a capture file (pcap or pcapng), read or written
   null:      takes everything; with `source`, UDP, TCP or ACK packets come from it
@@ -108,17 +111,41 @@ Ports: KIND:NAME[,key=value...]
             } else {
                 format!("{}={}", key.name, key.takes)
             };
-            // A long list of values gets a line of its own.
-            let gap = if written.len() > 34 {
-                format!("\n{:38}", "")
-            } else {
-                " ".repeat(36 - written.len())
-            };
-            text.extend(["  ", &written, &gap, key.about, "\n"]);
+            text.push_str(&key_lines(&written, key.about));
         }
         text.push('\n');
     }
     text + then
+}
+
+/// A key and what it sets, in lines of at most 100 columns.
+fn key_lines(written: &str, about: &str) -> String {
+    const ABOUT: usize = 38;
+    const WIDTH: usize = 100;
+    let mut text = String::new();
+    let mut line = "  ".to_owned();
+    for word in written.split(' ') {
+        if line.len() + word.len() > WIDTH {
+            text.extend([line.trim_end(), "\n"]);
+            line = "      ".to_owned();
+        }
+        line.extend([word, " "]);
+    }
+    // A long list of values has lines of its own.
+    if line.len() > ABOUT || !text.is_empty() {
+        text.extend([line.trim_end(), "\n"]);
+        line.clear();
+    }
+    line = format!("{line:ABOUT$}");
+    for word in about.split(' ') {
+        if line.len() + word.len() > WIDTH {
+            text.extend([line.trim_end(), "\n"]);
+            line = " ".repeat(ABOUT);
+        }
+        line.extend([word, " "]);
+    }
+    text.extend([line.trim_end(), "\n"]);
+    text
 }
 
 /// The subcommands.
@@ -126,11 +153,11 @@ Ports: KIND:NAME[,key=value...]
 pub enum Command {
     /// Joins two ports until Ctrl-C, or until the input ends
     Forward(ForwardArgs),
-    /// Says which side would do each offload between two ports, and why; moves no packet
+    /// Prints which side does each offload between two ports, and why; moves no packet
     Plan(PlanArgs),
-    /// Drives real kernel TCP and UDP through packtrain, with and without offloads
+    /// Measures TCP and UDP of two kernels through packtrain, with and without offloads
     Demo(DemoArgs),
-    /// Coalesces and segments the packets of a capture, and says what that did
+    /// Coalesces and segments the packets of a capture, and prints what merged and what did not
     Replay(ReplayArgs),
 }
 
@@ -145,9 +172,9 @@ Examples:
   tcpdump -w - | packtrain replay - - --segment 1500 | tcpdump -n -r -
       large packets of this host's own, cut as its NIC would
 
-What arrives on an interface within --hold of its first packet is one batch, as if a NIC had waited
-that long before its interrupt and the driver flushed at the end of its poll; at most 4096 packets.
-A merged packet has the time of its first one and finished checksums. Records stay in order.
+Packets of an interface that arrive within --hold of the first one are one batch, of at most 4096
+packets: as if a NIC delayed its interrupt for that time, and its driver flushed after each poll.
+A merged packet has the time of its first packet and finished checksums. Records stay in order.
 Packets that are cut off, malformed, or have a wrong checksum are passed through and counted.";
 
 /// `packtrain replay`.
@@ -156,30 +183,30 @@ Packets that are cut off, malformed, or have a wrong checksum are passed through
 pub struct ReplayArgs {
     /// A capture, pcap or pcapng; `-` is standard input
     pub input: String,
-    /// The capture to write, in the input's format; `-` is standard output, and then the report
-    /// goes to standard error; without it nothing is written
+    /// The capture to write, in the input's format. `-` is standard output; the report then goes
+    /// to standard error. Without it no capture is written
     pub output: Option<String>,
-    /// What may be merged: `reversible` what can be restored byte for byte (GRO), `stream` what
-    /// leaves byte streams and acknowledgements as they were (LRO)
+    /// What may be merged: `reversible`: packets that can be restored byte for byte (GRO);
+    /// `stream`: also packets that leave byte streams and acknowledgements as they were (LRO)
     #[arg(long, value_enum, default_value_t = Coalesce::Reversible)]
     pub coalesce: Coalesce,
-    /// How flows are found: in a table, by sorting batches, or whichever suits
+    /// How flows are found: in a hash table, by sorting each batch, or `auto`
     #[arg(long, value_enum, default_value_t = FlowMode::Auto)]
     pub mode: FlowMode,
     /// Flows held at once on each interface, up to 524288
     #[arg(long, value_name = "N", default_value_t = 1024,
-          value_parser = clap::value_parser!(u32).range(1..=524_288))]
+          value_parser = flows)]
     pub flows: u32,
-    /// What is cut again: nothing (`off`), what was merged into what it was (`original`), or what
-    /// is longer than an MTU, in bytes with the IP header: TCP, and IPv4 without DF [default: off]
+    /// What is cut after merging: `off`: nothing; `original`: merged packets, into those that they
+    /// were made of; MTU: IP packets of more than MTU bytes, TCP and IPv4 without DF [default: off]
     #[arg(long, value_name = "off|original|MTU", default_value = "off",
           value_parser = segment, hide_default_value = true)]
     pub segment: Segment,
-    /// How long packets may be held, in capture time: 20us, 1ms
+    /// How long packets are held at most, in capture time: 20us, 1ms
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     pub hold: Duration,
-    /// What packets of link type 147 (USER0), which is for private use, begin with; without it they
-    /// are passed through. packtrain writes IPoIB so
+    /// The link header of packets of link type 147 (USER0, for private use). Without it they are
+    /// passed through. packtrain writes IPoIB packets with this link type
     #[arg(long, value_name = "LINK", value_enum)]
     pub user0: Option<User0>,
     /// Prints one JSON document instead of tables
@@ -211,7 +238,7 @@ pub enum FlowMode {
     Auto,
 }
 
-/// What packets of a private link type begin with.
+/// The link header of packets of a private link type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(
     missing_docs,
@@ -224,7 +251,7 @@ pub enum User0 {
 }
 
 impl User0 {
-    /// As the library has it.
+    /// In the library's type.
     #[must_use]
     pub const fn link(self) -> LinkType {
         match self {
@@ -252,15 +279,15 @@ fn segment(text: &str) -> Result<Segment, String> {
 #[derive(Debug, Args)]
 #[command(after_help = FORWARD_EXAMPLES, after_long_help = ports(FORWARD_EXAMPLES))]
 pub struct ForwardArgs {
-    /// The first port
+    /// The first port, KIND:NAME[,key=value...], as in tap:tap0,queues=4
     pub a: String,
     /// The second port
     pub b: String,
-    /// Ends after so long: 10s, 500ms, 2m, 1h; a bare number is seconds
+    /// Ends the run after this time: 10s, 500ms, 2m, 1h; a bare number is seconds
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub duration: Option<Duration>,
-    /// Ends after so many packets were taken in from either port; a GSO packet is one
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Ends the run after N packets were received, of both ports together; a GSO packet counts once
+    #[arg(long, value_name = "N", value_parser = count)]
     pub count: Option<u64>,
     /// Prints statistics on standard error this often [default: 1s on a terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = interval)]
@@ -274,7 +301,11 @@ pub struct ForwardArgs {
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Prints no plan, and statistics only when --stats-interval asks for them
+    /// Also prints the whole plan at the start, and at the end every counter, histograms of batch
+    /// sizes and what each worker did
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// Prints nothing at the start, and statistics only when --stats-interval asks for them
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -283,13 +314,13 @@ pub struct ForwardArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct SettingArgs {
     /// Which thread drains the ring of a shared TX queue: direct, deferred, abdicate, threshold(n),
-    /// adaptive (in a shell, quote what has parentheses: 'threshold(8)',
-    /// 'tap:a,dispatch=threshold(8)'); a `dispatch=` of a port takes precedence [default: adaptive]
+    /// adaptive. Quote parentheses in a shell: 'threshold(8)'. A port's own `dispatch=` takes
+    /// precedence [default: adaptive]
     #[arg(long, value_name = "HOW")]
     pub dispatch: Option<Dispatch>,
-    /// How long RX queues delay wake-ups: off (not at all), fixed(usecs,frames), adaptive; a
-    /// `moderation=` of a port takes precedence. `frames` count where the device can tell how many
-    /// wait: not a TAP [default: adaptive]
+    /// How long RX queues delay wake-ups: off, fixed(usecs,frames), adaptive. `frames` end the
+    /// delay if the device counts waiting packets (a TAP does not). A port's own `moderation=`
+    /// takes precedence [default: adaptive]
     #[arg(long, value_name = "WHEN")]
     pub moderation: Option<Moderation>,
     /// What a worker without work does: halt, poll, adaptive
@@ -298,14 +329,14 @@ pub struct SettingArgs {
     /// On which CPU each worker runs: none (the scheduler chooses), list(0,2-3), auto
     #[arg(long, value_name = "WHERE", default_value_t)]
     pub placement: Placement,
-    /// Nice value of the workers' threads: none (as started), nice(n) with n from -20 to 19, auto
-    /// (five nice levels ahead as far as the system allows it, but not with --idle poll)
+    /// Nice value of the workers' threads: none (inherited), nice(n) with n from -20 to 19, auto
+    /// (five levels lower than inherited, as far as the system permits; inherited with --idle poll)
     #[arg(long, value_name = "HOW", default_value_t)]
     pub priority: Priority,
 }
 
 impl SettingArgs {
-    /// As the framework takes them.
+    /// In the framework's type.
     pub fn settings(&self) -> Settings {
         Settings {
             dispatch: self.dispatch.unwrap_or_default(),
@@ -321,7 +352,7 @@ impl SettingArgs {
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES, after_long_help = ports(PLAN_EXAMPLES))]
 pub struct PlanArgs {
-    /// The first port
+    /// The first port, KIND:NAME[,key=value...], as in tap:tap0,queues=4
     pub a: String,
     /// The second port
     pub b: String,
@@ -336,22 +367,23 @@ pub struct PlanArgs {
 /// `packtrain demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Makes two network namespaces with a TAP interface in each and sends hashed TCP and UDP both ways, \
-as root or as any user who may make user namespaces. Where that cannot be had it says why and runs \
-the same checks in memory. Nothing is left behind.")]
+Makes two network namespaces with a TAP interface in each, sends TCP and UDP in both directions, \
+and compares what arrives with what was sent. It needs root or user namespaces. Without them it \
+prints the reason and runs the same transfers over simulated NICs. All that it made is removed at \
+the end.")]
 pub struct DemoArgs {
     /// Seconds for each transfer, from 0.05 to 60
     #[arg(long, value_name = "S", default_value = "1", value_parser = transfer_seconds)]
     pub seconds: f64,
     /// Seed of the bytes that are sent
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed)]
     pub seed: u64,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
 }
 
-/// Units of time, longest name first where one ends like another.
+/// Units of time. If a name ends like another, the longer one is first.
 const UNITS: [(&str, f64); 6] = [
     ("ns", 1e-9),
     ("us", 1e-6),
@@ -361,7 +393,7 @@ const UNITS: [(&str, f64); 6] = [
     ("h", 3600.0),
 ];
 
-/// The longest time that may be asked for: a year.
+/// The longest time that is accepted: a year.
 const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
 
 /// Reads a time such as `10s`, `1.5m` or `500ms`; a bare number is seconds.
@@ -383,14 +415,14 @@ fn time(text: &str) -> Result<Duration, String> {
         }
     };
     let time = Duration::from_secs_f64(seconds.min(2.0 * SECONDS_MAX));
-    // Of the time and not of the number: a part of a nanosecond is none.
+    // The time and not the number is checked: less than a nanosecond is 0.
     if time.is_zero() || seconds > SECONDS_MAX {
         return Err("the time must be more than 0 and at most a year".to_owned());
     }
     Ok(time)
 }
 
-/// As [`time`], and long enough to be read.
+/// As [`time`], and at least 50 ms.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = time(text)?;
     if interval < Duration::from_millis(50) {
@@ -399,10 +431,29 @@ fn interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
+fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(count @ 1..) => Ok(count),
+        _ => Err("write a number of packets, at least 1".to_owned()),
+    }
+}
+
+fn flows(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(flows @ 1..=524_288) => Ok(flows),
+        _ => Err("write a number from 1 to 524288".to_owned()),
+    }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    let parsed = text.parse();
+    parsed.map_err(|_| format!("write a number from 0 to {}", u64::MAX))
+}
+
 fn transfer_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.05..=60.0).contains(&seconds) => Ok(seconds),
-        _ => Err("give seconds from 0.05 to 60".to_owned()),
+        _ => Err("write seconds from 0.05 to 60".to_owned()),
     }
 }
 
@@ -450,6 +501,18 @@ mod tests {
         }
         assert!(interval("10ms").is_err());
         assert!(transfer_seconds("0").is_err());
+    }
+
+    #[test]
+    fn every_key_is_listed_in_lines_of_at_most_100_columns() {
+        let text = ports("");
+        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+        for key in KEYS {
+            let start = format!("\n  {}", key.name);
+            assert!(text.contains(&start), "{} in {text}", key.name);
+        }
+        // Words of a long list continue on the next line.
+        assert!(text.contains("tso-ecn,\n      uso4"), "{text}");
     }
 
     #[test]

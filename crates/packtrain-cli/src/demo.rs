@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::Stop;
 use crate::table::{Align, Table, bar, grouped};
-use crate::{forward, json};
+use crate::{json, report, words};
 use packtrain_lab::demo::{self, DemoError, Options, Outcome, Row, Setting, World};
 use packtrain_lab::{LabError, Missing, rootless};
 use serde_json::{Map, Value, json};
@@ -20,10 +20,10 @@ const BAR_COLUMNS: usize = 24;
 ///
 /// # Errors
 ///
-/// When bytes arrive wrong, the account does not close, or something fails on the way.
+/// If bytes arrive wrong, a ledger does not close, or a transfer fails.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    // Before any thread: the kernel lets only a process with one thread make a user namespace.
-    // Where it refuses, the demonstration finds that namespaces are missing and goes on without.
+    // Before any thread starts: only a process with one thread can make a user namespace. If the
+    // kernel refuses, the demo runs in memory.
     let refused = rootless::enter_if_needed().err();
     let stop = Stop::install()?;
     let options = Options {
@@ -48,7 +48,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     verdict(&outcome)
 }
 
-/// What is said on standard error while the transfers run.
+/// Progress on standard error while the transfers run.
 struct Progress {
     said: bool,
     terminal: bool,
@@ -92,13 +92,13 @@ impl Progress {
     }
 }
 
-/// Why there are no namespaces: that an own user namespace was refused says more than what the
-/// kernel then says to a process without privilege.
+/// Why there are no namespaces. If a user namespace was refused, that is the reason, and not the
+/// error that a process without privilege gets later.
 fn why(reason: &str, refused: Option<Missing>) -> String {
     refused.map_or_else(|| reason.to_owned(), |missing| missing.to_string())
 }
 
-/// A transfer in words.
+/// The name of a transfer.
 fn what(row: &Row) -> String {
     let protocol = row.protocol.to_uppercase();
     format!("{protocol}/IPv{} {}", row.ip, arrow(row))
@@ -117,7 +117,7 @@ fn failed(error: &DemoError) -> Failure {
         DemoError::Lab(LabError::Missing(_)) => Exit::Privilege,
         _ => Exit::Port,
     };
-    Failure::new(exit, format!("the demo cannot go on: {error}"))
+    Failure::new(exit, format!("the demo failed: {error}"))
 }
 
 fn verdict(outcome: &Outcome) -> Result<(), Failure> {
@@ -130,13 +130,13 @@ fn verdict(outcome: &Outcome) -> Result<(), Failure> {
     Err(Failure::new(
         Exit::Check,
         format!(
-            "the demo failed: {wrong} transfers with wrong bytes, {open} settings whose account \
-             does not close"
+            "the demo failed: {wrong} transfers with wrong bytes, {open} settings whose packet \
+             ledger does not close"
         ),
     ))
 }
 
-/// The JSON document of the demonstration.
+/// The JSON document of the demo.
 fn document(outcome: &Outcome, args: &DemoArgs, refused: Option<Missing>) -> Map<String, Value> {
     let (world, reason) = match &outcome.world {
         World::Namespaces => ("namespaces", None),
@@ -180,30 +180,35 @@ fn json_row(row: &Row) -> Value {
 }
 
 const LEGEND: &str = "\
-wire packets: what a cable would have carried, both ways; per frame: how many of them packtrain was
-handed at once; CPU %: packtrain's own, of one CPU; bytes: whether what arrived is what was sent
+offload: none; csum: checksums; full: checksums, TSO and USO. wire packets: packets on a cable, both
+directions; per packet: wire packets in each packet that packtrain received; CPU %: of one CPU, by
+packtrain alone; data: ok if every byte arrived as it was sent
 
 ";
 
-/// The table, one conservation line for each setting, and what it all comes to.
+/// The table, one line with the ledger of each setting, and the result.
 fn text(outcome: &Outcome, style: Style) -> String {
     let mut text = table(&outcome.rows).render(0, style);
     text.push_str(LEGEND);
     for setting in &outcome.settings {
         let name = setting.setting.name();
-        let line = forward::conservation_line(&setting.snapshot.ledger, style);
-        push(&mut text, format_args!("{name:<5}{line}"));
+        let line = report::ledger_line(&setting.snapshot.ledger, style);
+        push(&mut text, format_args!("offload {name}: {line}"));
         for (reason, count) in setting.snapshot.drops.nonzero() {
             let count = grouped(count);
-            push(&mut text, format_args!("     drop.{reason} {count}\n"));
+            let why = words::of_drop(reason);
+            push(
+                &mut text,
+                format_args!("     lost: {count} wire packets: {reason}: {why}\n"),
+            );
         }
         if setting.kernel_drops > 0 {
             let count = grouped(setting.kernel_drops);
             push(
                 &mut text,
                 format_args!(
-                    "     lost in the kernels' own queues; TCP sends its own again: {count} \
-                     packets\n"
+                    "     dropped by the kernels' own queues: {count} packets; TCP sends its \
+                     own again\n"
                 ),
             );
         }
@@ -216,8 +221,10 @@ fn text(outcome: &Outcome, style: Style) -> String {
         );
     }
     let end = match (outcome.passed(), outcome.stopped) {
-        (true, false) => style.good("every byte arrived as sent, every packet is accounted for"),
-        (true, true) => "stopped early; until then every byte arrived as sent".to_owned(),
+        (true, false) => {
+            style.good("every byte arrived as it was sent, and every packet is accounted for")
+        }
+        (true, true) => "stopped early; until then every byte arrived as it was sent".to_owned(),
         (false, _) => style.bad("FAILED"),
     };
     push(&mut text, format_args!("{end}\n"));
@@ -231,16 +238,16 @@ fn table(rows: &[Row]) -> Table {
         ("Gbit/s", Align::Right),
         ("goodput", Align::Left),
         ("wire packets", Align::Right),
-        ("per frame", Align::Right),
+        ("per packet", Align::Right),
         ("syscalls/MB", Align::Right),
         ("CPU %", Align::Right),
-        ("bytes", Align::Left),
+        ("data", Align::Left),
     ]);
     let most = rows.iter().map(|row| row.gbps).fold(0.0, f64::max);
     let mut last = None;
     for row in rows {
         let first = last.replace(row.setting) != Some(row.setting);
-        // A super-packet stands for several wire packets: what batching by offload is about.
+        // A GSO packet stands for several wire packets.
         let per_frame = row.wire_packets as f64 / row.frames.max(1) as f64;
         table.row([
             if first { row.setting.name() } else { "" }.to_owned(),
@@ -257,8 +264,8 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// TCP goodput with everything over that with nothing, of the transfers that both have: of a
-/// demonstration that was stopped not all.
+/// TCP goodput with all offloads, divided by that without, over the transfers that both settings
+/// have. If the demo was stopped, not all of them do.
 fn speedup(rows: &[Row]) -> Option<f64> {
     let tcp = |setting: Setting| {
         let of = move |row: &&Row| row.setting == setting && row.protocol == "tcp";
@@ -306,7 +313,7 @@ mod tests {
         let text = table(&rows).render(0, Style::PLAIN);
         assert_eq!(text.matches("none").count(), 1);
         assert!(text.contains("TCP/IPv4 a -> b"), "{text}");
-        assert!(text.contains("45,000       45.0"), "{text}");
+        assert!(text.contains("45,000        45.0"), "{text}");
         assert_eq!(speedup(&rows), Some(10.0));
         assert_eq!(speedup(&rows[..2]), None);
     }

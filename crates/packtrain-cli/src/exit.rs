@@ -8,9 +8,9 @@ use std::process::ExitCode;
 /// Exit codes other than 0, "done".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// A check failed: the account does not close, or received bytes are wrong.
+    /// A check failed: a ledger does not close, or received bytes are wrong.
     Check = 1,
-    /// The command line asks for something that does not exist or does not fit together.
+    /// The command line is wrong, or the two ports cannot be joined.
     Usage = 2,
     /// A privilege or a kernel feature is missing.
     Privilege = 3,
@@ -24,7 +24,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The exit code.
@@ -40,7 +40,7 @@ impl Failure {
         Self { exit, line }
     }
 
-    /// A device's failure; `port` is the port's name, where it is known.
+    /// A device's failure; `port` is the port's name, if it is known.
     pub fn of_device(port: Option<&str>, error: &DeviceError) -> Self {
         let exit = match error {
             DeviceError::Failed { source, .. } if source.kind() == ErrorKind::PermissionDenied => {

@@ -7,35 +7,31 @@ use crate::live::Live;
 use crate::print::{self, Style};
 use crate::privileges::{Privileges, used};
 use crate::signals::{Start, Stop};
-use crate::table::{Align, Table, grouped};
-use crate::{json, plan};
+use crate::{json, plan, report, summary};
 use packtrain::driver::{DeviceError, Link};
-use packtrain::engine::{Forward, Ledger, PortSnapshot, Report, Session, WorkerSnapshot};
+use packtrain::engine::{Forward, Report, Session};
 use packtrain::port::LinkWatch;
 use packtrain::port::wrap::Faults;
-use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How often everything is read that has no notification: refused features, troubles, captures, and
-/// links that [`LinkWatch`] does not watch.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the end may take after a signal: draining is bounded by two seconds.
+/// How often the run polls what has no notification: refused features, faults of devices,
+/// captures, and links that [`LinkWatch`] does not watch.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the end may take after a signal. Draining takes two seconds at most.
 const STOP_MAX: Duration = Duration::from_secs(10);
-/// Columns of queues that fit beside each other on a terminal.
-const QUEUES_ABREAST: usize = 4;
 
 /// Why the intake was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ended {
     Signal,
     Duration,
-    /// The input, or the count, came to its end; or a worker failed, and then the report says so.
+    /// The input or the count ended, or a worker failed; the report has the error.
     End,
-    /// A device is gone although no worker has noticed.
+    /// A device was removed, and no worker has found it yet.
     Removed(usize),
 }
 
@@ -43,7 +39,7 @@ enum Ended {
 ///
 /// # Errors
 ///
-/// What could not be opened or joined, what failed on the way, or a ledger that does not close.
+/// A port that cannot be opened or joined, a failure of the run, or a ledger that does not close.
 pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let settings = args.settings.settings();
     plan::check(&settings)?;
@@ -58,16 +54,20 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let names = joint.names();
     let plan_json = json::plan(&joint);
     if !args.quiet && !args.json {
-        print::message(&plan::text(&joint, &args.settings, Style::stderr()));
-        let placed = joint.place(&settings);
-        print::message(&plan::settings_line(&settings, &placed));
+        if args.verbose {
+            let text = plan::text(&joint, &args.settings, Style::stderr());
+            let line = plan::settings_line(&settings, &joint.place(&settings));
+            print::message(&format!("{text}{line}\n"));
+        } else {
+            print::message(&summary::plan(&joint));
+        }
     }
     let has_no_input = joint.has_no_input();
     let captures = joint.ports.each_ref().map(|port| port.driver.capture());
     let faults = joint.ports.each_ref().map(|port| port.driver.faults());
     let parts = joint.parts();
     let [a, b] = joint.ports;
-    // Called before any worker runs.
+    // The session calls it before any worker runs.
     let handler = move |_| {
         start.end();
         Forward
@@ -82,13 +82,13 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         let [a, b] = &names;
         print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
         if has_no_input {
-            print::message("note: neither port has any input, so nothing will move\n");
+            print::message("note: neither port has any input, so no packet will move\n");
         }
     }
     let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
     let settings = json::settings(&args.settings, &joint.sides, session.placed());
     let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
-    let ended = look_at_links(&mut session, &mut live).unwrap_or(ended);
+    let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();
     let faults = faults.map(|counters| Some(counters?.get()));
     live.finish(&report.snapshot);
@@ -105,7 +105,12 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
             error,
         ))?;
     } else {
-        print::output(&text(&names, &report, &faults, Style::stdout()))?;
+        let style = Style::stdout();
+        let mut text = report::totals(&names, &report, &faults, style);
+        if args.verbose {
+            text.push_str(&report::details(&names, &report, &faults, style));
+        }
+        print::output(&text)?;
     }
     failure.map_or(Ok(()), Err)
 }
@@ -122,16 +127,16 @@ impl Ended {
     }
 }
 
-/// Waits for the end and tells what happens meanwhile. Never on the packets' path.
+/// Waits for the end, and prints events and statistics until then. It is not on the packet path.
 fn watch(
     session: &mut Session,
     args: &ForwardArgs,
     (stop, signals): (&Stop, &UnixStream),
     live: &mut Live,
 ) -> Result<Ended, Failure> {
-    // Without one, links are read at each look.
+    // Without it links are polled.
     let link_watch = LinkWatch::open().ok();
-    let mut look = Duration::ZERO;
+    let mut next_poll = Duration::ZERO;
     loop {
         let elapsed = session.elapsed();
         if stop.requested() {
@@ -141,23 +146,23 @@ fn watch(
             return Ok(Ended::Duration);
         }
         let changed = link_watch.as_ref().is_some_and(LinkWatch::changed);
-        if (changed || elapsed >= look)
-            && let Some(removed) = look_at_links(session, live)
+        if (changed || elapsed >= next_poll)
+            && let Some(removed) = poll_links(session, live)
         {
             return Ok(removed);
         }
-        if elapsed >= look {
+        if elapsed >= next_poll {
             let snapshot = session.snapshot();
             live.refused(&snapshot);
             live.troubles(&snapshot);
             live.captures();
-            look = elapsed + LOOK_INTERVAL;
+            next_poll = elapsed + POLL_INTERVAL;
         }
         if live.due().is_some_and(|due| elapsed >= due) {
             live.statistics(elapsed, session.snapshot());
         }
         let times = [args.duration, live.due()].into_iter().flatten();
-        let until = times.fold(look, Duration::min);
+        let until = times.fold(next_poll, Duration::min);
         let left = until.saturating_sub(session.elapsed());
         if is_over_within(left, session, signals, link_watch.as_ref())? {
             return Ok(Ended::End);
@@ -190,19 +195,19 @@ fn is_over_within(
     }
 }
 
-/// Tells which links have changed. Says so where a device is gone.
-fn look_at_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
+/// Prints which links have changed. Returns the port whose device was removed.
+fn poll_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
     let links = session.links();
     live.links(&links);
-    let gone = links.iter().position(|link| *link == Link::Removed)?;
-    Some(Ended::Removed(gone))
+    let removed = links.iter().position(|link| *link == Link::Removed)?;
+    Some(Ended::Removed(removed))
 }
 
-/// What went wrong, the worst first.
+/// The failure of the run; the worst, if there are several.
 fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failure> {
     let ledger = &report.snapshot.ledger;
     if !ledger.closed() || ledger.held != 0 {
-        let line = format!("the account of packets does not close: {}", sums(ledger));
+        let line = format!("the packet ledger does not close: {}", report::sums(ledger));
         return Some(Failure::new(Exit::Check, line));
     }
     let (port, error) = match (&report.error, ended) {
@@ -210,9 +215,9 @@ fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failur
         (None, Ended::Removed(port)) => (Some(*port), &DeviceError::Removed),
         (None, _) => return None,
     };
-    let who = port.map_or("the engine", |port| &names[port]);
-    // It was open and running: whatever the system says now is no missing privilege.
-    Some(Failure::new(Exit::Port, format!("{who}: {error}")))
+    let name = port.map_or("the engine", |port| &names[port]);
+    // The port was open and running, so no error is a missing privilege.
+    Some(Failure::new(Exit::Port, format!("{name}: {error}")))
 }
 
 /// The JSON document of a run.
@@ -254,230 +259,4 @@ fn document(
     document.insert("drops".into(), json::drops(&snapshot.drops));
     document.insert("conservation".into(), json::conservation(&snapshot.ledger));
     document
-}
-
-/// The final account for people.
-fn text(
-    names: &[String; 2],
-    report: &Report,
-    faults: &[Option<Faults>; 2],
-    style: Style,
-) -> String {
-    let snapshot = &report.snapshot;
-    let mut text = String::new();
-    for (name, port) in names.iter().zip(&snapshot.ports) {
-        text.push_str(&queues(name, port, style));
-    }
-    text.push_str(&batches(names, &snapshot.ports, style));
-    let devices = [0, 1].map(|port: usize| {
-        let device = report.devices[port].as_ref();
-        Some(json::device_values(device?).to_vec())
-    });
-    let title = "the device's own counters";
-    // Losses are listed always: that there are none is worth knowing.
-    let always = |counter: &str| counter.ends_with("dropped");
-    text.push_str(&per_port(title, names, devices, always, style));
-    let faults = faults.each_ref().map(Option::as_ref);
-    let faults = faults.map(|faults| Some(json::fault_values(faults?).to_vec()));
-    text.push_str(&per_port("faults, packets", names, faults, |_| true, style));
-    text.push_str(&workers(&snapshot.workers, style));
-    text.push_str(&drops(&snapshot.drops, style));
-    text.push_str(&conservation_line(&snapshot.ledger, style));
-    let seconds = report.elapsed.as_secs_f64();
-    text.push_str(&format!(
-        "{seconds:.3} s, {:.3} s of CPU time, {} system calls\n",
-        snapshot.cpu_ns as f64 / 1e9,
-        grouped(snapshot.syscalls)
-    ));
-    text
-}
-
-/// One line that says whether everything is accounted for.
-pub fn conservation_line(ledger: &Ledger, style: Style) -> String {
-    let verdict = if ledger.closed() {
-        style.good("closed")
-    } else {
-        style.bad("NOT CLOSED")
-    };
-    format!("conservation: {}: {verdict}\n", sums(ledger))
-}
-
-fn sums(ledger: &Ledger) -> String {
-    let side = |terms: &[(&str, u64)]| {
-        let terms: Vec<_> = terms
-            .iter()
-            .enumerate()
-            .filter(|(index, (_, count))| *index == 0 || *count > 0)
-            .map(|(_, (name, count))| format!("{} {name}", grouped(*count)))
-            .collect();
-        terms.join(" + ")
-    };
-    let inflow = side(&[
-        ("received", ledger.received),
-        ("generated", ledger.generated),
-        ("expanded", ledger.expanded),
-    ]);
-    let outflow = side(&[
-        ("transmitted", ledger.transmitted),
-        ("delivered", ledger.delivered),
-        ("held", ledger.held),
-        ("absorbed", ledger.absorbed),
-        ("dropped", ledger.dropped),
-    ]);
-    let sign = if ledger.closed() { "=" } else { "is not" };
-    format!("{inflow} {sign} {outflow}")
-}
-
-/// The counters of one port, those of all queues beside each other.
-fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
-    let rx: Vec<Vec<_>> = port
-        .rx
-        .iter()
-        .map(|queue| queue.values().collect())
-        .collect();
-    let tx: Vec<Vec<_>> = port
-        .tx
-        .iter()
-        .map(|queue| queue.values().collect())
-        .collect();
-    let mut text = String::new();
-    for (kind, what, queues) in [("rxq", "received", rx), ("txq", "transmitted", tx)] {
-        let title = format!("{name}, {what}");
-        for (chunk_index, chunk) in queues.chunks(QUEUES_ABREAST).enumerate() {
-            let first = chunk_index * QUEUES_ABREAST;
-            let columns =
-                (0..chunk.len()).map(|index| (format!("{kind}{:02}", first + index), Align::Right));
-            let mut table = Table::new([(title.clone(), Align::Left)].into_iter().chain(columns));
-            for (row, (counter, _)) in chunk[0].iter().enumerate() {
-                let values = chunk.iter().map(|queue| queue[row].1);
-                if values.clone().any(|value| value > 0) {
-                    table.row(
-                        [(*counter).to_owned()]
-                            .into_iter()
-                            .chain(values.map(grouped)),
-                    );
-                }
-            }
-            if !table.is_empty() {
-                text.push_str(&table.render(0, style));
-                text.push('\n');
-            }
-        }
-    }
-    text
-}
-
-/// How large the batches of each queue were, in packets; nothing for one that had none.
-fn batches(names: &[String; 2], ports: &[PortSnapshot], style: Style) -> String {
-    let columns = ["times", "p50", "p90", "p99", "max"];
-    let columns = columns.map(|name| (name, Align::Right));
-    let title = [("packets in a batch", Align::Left), ("of a", Align::Left)];
-    let mut table = Table::new(title.into_iter().chain(columns));
-    let mut row = |name: &str, kind: &str, sizes: &HistogramSnapshot| {
-        if sizes.count() > 0 {
-            let values = [
-                sizes.count(),
-                sizes.quantile(0.5),
-                sizes.quantile(0.9),
-                sizes.quantile(0.99),
-                sizes.max(),
-            ];
-            let words = [name.to_owned(), kind.to_owned()];
-            table.row(words.into_iter().chain(values.map(grouped)));
-        }
-    };
-    for (name, port) in names.iter().zip(ports) {
-        for (index, queue) in port.rx_batches.iter().enumerate() {
-            for (kind, sizes) in queue.values() {
-                row(&format!("{name} rxq{index:02}"), kind, sizes);
-            }
-        }
-        for (index, queue) in port.tx_batches.iter().enumerate() {
-            for (kind, sizes) in queue.values() {
-                row(&format!("{name} txq{index:02}"), kind, sizes);
-            }
-        }
-    }
-    if table.is_empty() {
-        return String::new();
-    }
-    table.render(0, style) + "\n"
-}
-
-/// What each worker did and cost.
-fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
-    let columns = [
-        "sleeps",
-        "wakeups",
-        "drained",
-        "switches",
-        "preempted",
-        "CPU ms",
-        "system calls",
-        "nice",
-    ];
-    let columns = columns.map(|name| (name, Align::Right));
-    let mut table = Table::new([("worker", Align::Left)].into_iter().chain(columns));
-    for (index, worker) in workers.iter().enumerate() {
-        let values = [
-            worker.sleeps,
-            worker.wakeups,
-            worker.drained,
-            worker.voluntary_switches,
-            worker.involuntary_switches,
-            worker.cpu_ns / 1_000_000,
-            worker.syscalls,
-        ];
-        let values = values.map(grouped).into_iter();
-        let cells = [index.to_string()].into_iter().chain(values);
-        table.row(cells.chain([worker.nice.to_string()]));
-    }
-    table.render(0, style) + "\n"
-}
-
-/// What is counted once for a port, of those ports that count it. What is 0 everywhere is left out
-/// unless it is one of those that are listed `always`.
-fn per_port(
-    title: &str,
-    names: &[String; 2],
-    values: [Option<Vec<(&'static str, u64)>>; 2],
-    always: impl Fn(&str) -> bool,
-    style: Style,
-) -> String {
-    let known: Vec<_> = names
-        .iter()
-        .zip(values)
-        .filter_map(|(name, values)| Some((name, values?)))
-        .collect();
-    let columns = known
-        .iter()
-        .map(|(name, _)| ((*name).clone(), Align::Right));
-    let title = (title.to_owned(), Align::Left);
-    let mut table = Table::new([title].into_iter().chain(columns));
-    let Some((_, first)) = known.first() else {
-        return String::new();
-    };
-    for (row, (counter, _)) in first.iter().enumerate() {
-        let values = known.iter().map(|(_, values)| values[row].1);
-        if always(counter) || values.clone().any(|value| value > 0) {
-            table.row(
-                [(*counter).to_owned()]
-                    .into_iter()
-                    .chain(values.map(grouped)),
-            );
-        }
-    }
-    table.render(0, style) + "\n"
-}
-
-fn drops(drops: &DropSnapshot, style: Style) -> String {
-    let mut table = Table::new([("dropped", Align::Left), ("wire packets", Align::Right)]);
-    for (reason, count) in drops.nonzero() {
-        table.row([reason.name().to_owned(), grouped(count)]);
-    }
-    if table.is_empty() {
-        "dropped by packtrain: nothing\n".to_owned()
-    } else {
-        table.render(0, style)
-    }
 }

@@ -1,4 +1,4 @@
-//! Which settings are in force for the queues of a port, and where they come from.
+//! The settings in force for the queues of a port, and their sources.
 
 use crate::args::SettingArgs;
 use packtrain::driver::QueueConfig;
@@ -6,7 +6,7 @@ use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::moderation::Moderation;
 use std::fmt;
 
-/// Where a setting comes from. A key of the port takes precedence over an option of the command.
+/// The source of a setting. A key of the port takes precedence over an option of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A key of the port.
@@ -18,7 +18,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// As in JSON.
+    /// The word in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Port => "port",
@@ -28,14 +28,14 @@ impl Source {
     }
 }
 
-/// A setting, and where it comes from.
+/// A setting and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InForce<T> {
-    /// What it is.
+    /// Its value.
     pub setting: T,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
-    /// What the key and the option are called.
+    /// The name of the key and of the option.
     name: &'static str,
 }
 
@@ -58,14 +58,14 @@ impl<T: fmt::Display> fmt::Display for InForce<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name;
         match self.source {
-            Source::Port => write!(f, "{}, by its {name}=", self.setting),
+            Source::Port => write!(f, "{}, by {name}=", self.setting),
             Source::Option => write!(f, "{}, by --{name}", self.setting),
-            Source::Default => write!(f, "{}, the default", self.setting),
+            Source::Default => write!(f, "{}, by default", self.setting),
         }
     }
 }
 
-/// How the queues of one port are worked.
+/// The settings of the queues of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortSettings {
     /// Of its TX queues.
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use packtrain::engine::Settings;
 
-    /// The engine decides by itself what is in force; what is printed must be that.
+    /// The printed settings must be those that the engine uses.
     #[test]
     fn a_key_beats_an_option_and_an_option_the_default_as_in_the_engine() {
         let fixed = Moderation::Fixed {
@@ -97,12 +97,12 @@ mod tests {
             frames: 2,
         };
         let rows = [
-            (None, None, "adaptive, the default", "adaptive, the default"),
+            (None, None, "adaptive, by default", "adaptive, by default"),
             (
                 Some((Dispatch::Direct, fixed)),
                 None,
-                "direct, by its dispatch=",
-                "fixed(9,2), by its moderation=",
+                "direct, by dispatch=",
+                "fixed(9,2), by moderation=",
             ),
             (
                 None,
@@ -113,8 +113,8 @@ mod tests {
             (
                 Some((Dispatch::Direct, fixed)),
                 Some((Dispatch::Deferred, Moderation::Off)),
-                "direct, by its dispatch=",
-                "fixed(9,2), by its moderation=",
+                "direct, by dispatch=",
+                "fixed(9,2), by moderation=",
             ),
         ];
         for (keys, options, dispatch, moderation) in rows {

@@ -17,8 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct Joint {
     /// The ports.
     pub ports: [Port<AnyPort>; 2],
-    /// What they can do and what is requested of them. Names are distinct, and are the ports' names
-    /// in everything that is printed.
+    /// Their capabilities and requested settings. The names are distinct, and all output uses them.
     pub sides: [Side; 2],
     /// The plan.
     pub plan: Plan,
@@ -27,20 +26,20 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// Opens what `a` and `b` say and plans it, as [`packtrain::engine::Session`] will with these
-    /// settings.
+    /// Opens the ports of the specs `a` and `b` and plans them, as [`packtrain::engine::Session`]
+    /// will with these settings.
     ///
     /// # Errors
     ///
-    /// One line for a spec that is wrong, a port that cannot be opened, two that cannot be joined.
+    /// One line for a wrong spec, a port that cannot be opened, or two that cannot be joined.
     pub fn open(a: &str, b: &str, settings: &Settings) -> Result<Self, Failure> {
-        // Both are parsed before either is opened: a typo shall not have made an interface.
+        // Both are parsed before either is opened, so that a typo makes no interface.
         let specs = [parse('A', a)?, parse('B', b)?];
         check_twice(&specs)?;
         Self::join(&specs, &specs, settings)
     }
 
-    /// As [`Joint::open`], only to look: no file is created or emptied.
+    /// As [`Joint::open`], but creates and empties no file.
     ///
     /// # Errors
     ///
@@ -52,7 +51,7 @@ impl Joint {
         Self::join(&specs, &harmless, settings)
     }
 
-    /// Opens the ports of `opened` and calls them as `specs` would be called.
+    /// Opens the ports of `opened`, and names them after `specs`.
     fn join(
         specs: &[PortSpec; 2],
         opened: &[PortSpec; 2],
@@ -70,7 +69,7 @@ impl Joint {
         let plan = plan.working(&Demand {
             dispatch: settings.dispatch,
             cpus: System::new().machine().cpus,
-            // No application sends: packets come from the kernels, or from the end of a wire.
+            // The program has no application senders.
             senders: [0; 2],
         });
         let is_interface =
@@ -83,7 +82,7 @@ impl Joint {
         })
     }
 
-    /// What the packets of one port start with, in words.
+    /// The word for the link type of a port.
     pub fn link_name(&self, index: usize) -> &'static str {
         match self.sides[index].capabilities.link {
             LinkType::Ethernet => "ethernet",
@@ -92,7 +91,7 @@ impl Joint {
         }
     }
 
-    /// Where the threads of the workers would run, and why.
+    /// On which CPUs the workers would run, and why.
     pub fn place(&self, settings: &Settings) -> Placed {
         settings.place(self.plan.workers.len(), 0)
     }
@@ -113,7 +112,7 @@ impl Joint {
             .collect()
     }
 
-    /// Whether no packet can ever come: a sink joined to a file that is written, for example.
+    /// Whether neither port has any input, as a sink joined to a file that is written.
     pub fn has_no_input(&self) -> bool {
         let input = |side: &Side| side.capabilities.input;
         self.sides.iter().all(|side| input(side) == Input::None)
@@ -127,7 +126,7 @@ impl Joint {
 
 fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {
     text.parse().map_err(|error: SpecError| {
-        // Which of the two: both may have the key.
+        // The letter names the port, since both may have the key.
         Failure::new(Exit::Usage, format!("port {which}: {error}"))
     })
 }
@@ -151,8 +150,8 @@ fn written_file(spec: &PortSpec) -> Option<&Path> {
     }
 }
 
-/// Refuses what cannot be meant: a file that is written and named a second time (writing empties
-/// it), an interface that is joined to itself.
+/// Refuses a file that is written and named a second time, since writing empties it, and an
+/// interface that is joined to itself.
 fn check_twice(specs: &[PortSpec; 2]) -> Result<(), Failure> {
     let refuse = |line: String| Err(Failure::new(Exit::Usage, line));
     let files: Vec<_> = specs.iter().flat_map(files).collect();
@@ -191,7 +190,7 @@ fn files(spec: &PortSpec) -> impl Iterator<Item = (&Path, bool)> {
     own.into_iter().chain(capture)
 }
 
-/// Where a file is or would be; `None` for what is no regular file: devices may be opened twice.
+/// Where a file is or would be. `None` for devices, pipes and the like, which may be opened twice.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     There(u64, u64),
@@ -213,7 +212,7 @@ fn place(path: &Path) -> Option<Place> {
     }
 }
 
-/// The same port, with what it would write going nowhere.
+/// The same port, writing to `/dev/null`.
 fn without_writing(mut spec: PortSpec) -> PortSpec {
     const NOWHERE: &str = "/dev/null";
     if written_file(&spec).is_some() {
@@ -227,7 +226,7 @@ fn without_writing(mut spec: PortSpec) -> PortSpec {
 
 fn side(port: &Port<AnyPort>, spec: &PortSpec) -> Side {
     let mut side = Side::of(&port.driver, spec.config);
-    // A file that is only looked at was not opened itself.
+    // `look` opens another file than the spec names.
     if let Some(file) = written_file(spec).and_then(Path::file_name) {
         side.name = file.to_string_lossy().into_owned();
     }

@@ -25,7 +25,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Name and version of the documents' keys.
 pub const SCHEMA: &str = "packtrain/1";
 
-/// A document of `command`, with what every document has.
+/// A document of `command`, with the keys that every document has.
 pub fn document(command: &str) -> Map<String, Value> {
     let mut document = Map::new();
     document.insert("schema".into(), SCHEMA.into());
@@ -39,12 +39,12 @@ pub fn document(command: &str) -> Map<String, Value> {
 ///
 /// # Errors
 ///
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub fn write(document: Map<String, Value>) -> Result<(), Failure> {
     print::output(&format!("{}\n", Value::Object(document)))
 }
 
-/// The machine that the figures are from.
+/// The machine on which the figures were measured.
 fn host() -> Value {
     let arch = std::env::consts::ARCH;
     let machine = match cpu_model() {
@@ -68,7 +68,7 @@ fn cpu_model() -> Option<String> {
 
 /// A time of day in UTC to the second (RFC 3339 section 5.6).
 fn rfc3339(time: SystemTime) -> String {
-    // A clock before 1970 is not set at all.
+    // A clock that shows a time before 1970 is not set.
     let seconds = time
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
@@ -124,8 +124,8 @@ pub fn drops(drops: &DropSnapshot) -> Value {
     )
 }
 
-/// One port's counters by queue, what the other side of the port counted (`null` if it does not),
-/// and the faults that were asked for (`null` if none were). Times are given since `began`.
+/// One port's counters by queue, those of the other side of the port (`null` if it has none), and
+/// the injected faults (`null` if none were requested). Times are since `began`.
 pub fn port(
     snapshot: &PortSnapshot,
     device: Option<&DeviceCounters>,
@@ -154,7 +154,7 @@ pub fn port(
     Value::Object(port)
 }
 
-/// Why a device did not go on, the last time for this reason.
+/// The last fault of a device with this cause.
 fn trouble(report: &TroubleReport, began: Instant) -> Value {
     json!({
         "cause": report.cause.name(),
@@ -167,7 +167,7 @@ fn trouble(report: &TroubleReport, began: Instant) -> Value {
     })
 }
 
-/// What one worker has, did and cost.
+/// The parts of one worker, and its counters.
 pub fn worker(worker: &WorkerSnapshot, parts: &[String]) -> Value {
     json!({
         "parts": parts,
@@ -224,7 +224,7 @@ fn counters(values: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String
         .collect()
 }
 
-/// How large batches were, of each kind that a queue has.
+/// The histograms of batch sizes of a queue.
 fn batches<'a>(histograms: impl Iterator<Item = (&'static str, &'a HistogramSnapshot)>) -> Value {
     let of_kind = |(name, sizes): (&'static str, &HistogramSnapshot)| {
         let buckets = sizes.buckets().map(|(least, count)| json!([least, count]));
@@ -242,7 +242,7 @@ fn batches<'a>(histograms: impl Iterator<Item = (&'static str, &'a HistogramSnap
     Value::Object(histograms.map(of_kind).collect())
 }
 
-/// Name and value of what the other side of a port counts: `rx` is what it received from us.
+/// Names and values of the counters of the other side of a port: `rx` is from packtrain.
 pub fn device_values(device: &DeviceCounters) -> [(&'static str, u64); 8] {
     [
         ("rx_packets", device.rx_packets),
@@ -256,7 +256,7 @@ pub fn device_values(device: &DeviceCounters) -> [(&'static str, u64); 8] {
     ]
 }
 
-/// Name and value of how often each fault came up.
+/// Names and values of the injected faults.
 pub fn fault_values(faults: &Faults) -> [(&'static str, u64); 5] {
     [
         ("dropped", faults.dropped),
@@ -276,7 +276,7 @@ pub fn plan(joint: &Joint) -> Value {
     let mut ports = Map::new();
     for (index, side) in joint.sides.iter().enumerate() {
         let attach = &joint.plan.attach[index];
-        // What goes to a port is limited by the direction that ends there.
+        // The direction that ends at a port has its limits.
         let limits = joint.plan.directions[1 - index].limits;
         let device = FitLimits::new(&side.capabilities, None);
         let port = json!({
@@ -322,7 +322,7 @@ pub fn plan(joint: &Joint) -> Value {
     })
 }
 
-/// The policies of queues and workers, and where workers run: `cpus` by worker, `null` where the
+/// The policies of queues and workers, and where workers run: `cpus` by worker, `null` if the
 /// scheduler chooses.
 pub fn settings(args: &SettingArgs, sides: &[Side; 2], placed: &Placed) -> Value {
     fn in_force<T: fmt::Display>(of: &InForce<T>) -> Value {
@@ -368,7 +368,7 @@ fn direction(direction: &Direction) -> Value {
     })
 }
 
-/// How packtrain merges packets: `null` where it does not.
+/// How packtrain merges packets: `null` if it does not.
 fn coalescing(how: &Coalescing) -> Value {
     json!({
         "semantics": semantics(how.semantics),

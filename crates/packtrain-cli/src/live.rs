@@ -1,4 +1,4 @@
-//! What a run says on standard error while it goes on.
+//! What a run prints on standard error until its end.
 
 use crate::exit::{Exit, Failure};
 use crate::print;
@@ -12,31 +12,32 @@ use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-/// Statistics, redrawn in place on a terminal and one line each time elsewhere, and events between
-/// them, each said once.
+/// Statistics, redrawn in place on a terminal and one line each time otherwise, and events between
+/// them, each printed once.
 #[derive(Debug)]
 pub struct Live {
     names: [String; 2],
-    /// Captures of the ports, until it was said that one has stopped.
+    /// Captures of the ports, until the message that one has stopped.
     captures: [Option<CaptureStatus>; 2],
-    /// The first that has stopped, and why.
+    /// The first capture that stopped, and why.
     stopped: Option<String>,
     /// How often statistics are due; `None` for never.
     interval: Option<Duration>,
     terminal: bool,
     due: Duration,
     last: (Duration, Snapshot),
-    /// Lines of the block that is on the terminal now.
+    /// Lines of the block on the terminal.
     drawn: usize,
     refused: [Features; 2],
     links: [Link; 2],
-    /// By port and queue: of what it was said that its device does not go on.
+    /// Port, queue and cause of the faults that were printed.
     troubles: BTreeSet<(usize, usize, Trouble)>,
 }
 
 impl Live {
-    /// For a run that starts now. Statistics come every `interval`; without one, every second
-    /// on a terminal, unless `quiet`, and never elsewhere. Events are always said.
+    /// For a run that starts now. Statistics are printed every `interval`. Without one they are
+    /// printed every second on a terminal, unless `quiet`, and never otherwise. Events are always
+    /// printed.
     pub fn new(
         names: [String; 2],
         captures: [Option<CaptureStatus>; 2],
@@ -56,7 +57,7 @@ impl Live {
             last: Default::default(),
             drawn: 0,
             refused: [Features::NONE; 2],
-            // Nothing is said of a link that is up from the start.
+            // No event is printed for a link that is up from the start.
             links: [Link::Up; 2],
             troubles: BTreeSet::new(),
         }
@@ -90,7 +91,7 @@ impl Live {
         print::message(&text);
         self.last = (elapsed, snapshot);
         let interval = self.interval.unwrap_or(Duration::MAX);
-        // Those that were missed while the machine was asleep are left out.
+        // Intervals that passed while the machine was suspended are left out.
         let on_time = self.due.saturating_add(interval);
         self.due = match on_time > elapsed {
             true => on_time,
@@ -98,7 +99,7 @@ impl Live {
         };
     }
 
-    /// Says which features devices have refused since the last call.
+    /// Prints which features devices have refused since the last call.
     pub fn refused(&mut self, snapshot: &Snapshot) {
         for index in 0..2 {
             let now = snapshot.ports[index].refused;
@@ -108,8 +109,8 @@ impl Live {
                 .names()
                 .map(|feature| {
                     format!(
-                        "{name}: refused {feature} on a legal packet: done in software from now \
-                         on\n"
+                        "{name}: the device refused {feature} on a legal packet; packtrain does \
+                         it in software from now on\n"
                     )
                 })
                 .collect();
@@ -118,8 +119,8 @@ impl Live {
         }
     }
 
-    /// Says which devices did not go on since the last call, and what was done about it: of each
-    /// queue once for each cause. How often it was is in the counters.
+    /// Prints the faults of devices since the last call and what was done about them, once for each
+    /// queue and cause. The counters have how many there were.
     pub fn troubles(&mut self, snapshot: &Snapshot) {
         for (index, port) in snapshot.ports.iter().enumerate() {
             for (queue, log) in port.troubles.iter().enumerate() {
@@ -133,7 +134,7 @@ impl Live {
         }
     }
 
-    /// Says which captures have stopped since the last call. The packets go on.
+    /// Prints which captures have stopped since the last call. Forwarding continues.
     pub fn captures(&mut self) {
         for index in 0..2 {
             let capture = &mut self.captures[index];
@@ -157,7 +158,7 @@ impl Live {
         Some(Failure::new(Exit::Port, line.clone()))
     }
 
-    /// Says which links have changed since the last call.
+    /// Prints which links have changed since the last call.
     pub fn links(&mut self, links: &[Link]) {
         for (index, &link) in links.iter().enumerate() {
             if std::mem::replace(&mut self.links[index], link) == link {
@@ -166,14 +167,16 @@ impl Live {
             let name = &self.names[index];
             let news = match link {
                 Link::Up => format!("{name}: link is up\n"),
-                Link::Down => format!("{name}: link is down; packets for it are dropped\n"),
+                Link::Down => {
+                    format!("{name}: link is down: packets for it are dropped until it is up\n")
+                }
                 Link::Removed => String::new(),
             };
             self.event(&news);
         }
     }
 
-    /// The run is over: what is on the terminal stays there.
+    /// The run is over: the block stays on the terminal.
     pub fn finish(&mut self, snapshot: &Snapshot) {
         self.drawn = 0;
         self.refused(snapshot);
@@ -188,7 +191,7 @@ impl Live {
         }
     }
 
-    /// Takes the block off the terminal.
+    /// Removes the block from the terminal.
     fn clear(&mut self) {
         if self.drawn > 0 {
             // Cursor up to the block's first line, then erase to the end of the screen.
@@ -198,7 +201,7 @@ impl Live {
     }
 }
 
-/// What goes one way, each second.
+/// The rates of one direction, in each second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Rates {
     packets: f64,
@@ -210,7 +213,7 @@ struct Rates {
 impl Rates {
     /// What port `to` transmitted between two snapshots that are `seconds` apart.
     fn between(before: &Snapshot, after: &Snapshot, to: usize, seconds: f64) -> Self {
-        // At the first call `before` has no port yet.
+        // At the first call `before` has no ports.
         let old = before.ports.get(to).map(PortSnapshot::tx_total);
         let (old, new) = (old.unwrap_or_default(), after.ports[to].tx_total());
         let rate = |old: u64, new: u64| new.saturating_sub(old) as f64 / seconds;
@@ -229,8 +232,8 @@ struct Way<'a> {
     rates: Rates,
 }
 
-/// As much of each line as `columns` hold. A line that the terminal wrapped would be more lines
-/// than are taken off it again. Characters are counted: nearly all names have those of one column.
+/// Cuts each line to `columns`. A line that the terminal wraps would leave a part of the block on
+/// it. A character counts as one column, which is right for nearly all names.
 fn cut(text: &str, columns: usize) -> String {
     let mut cut = String::with_capacity(text.len());
     for line in text.lines() {
@@ -240,7 +243,7 @@ fn cut(text: &str, columns: usize) -> String {
     cut
 }
 
-/// As much of a name as an interface's can be.
+/// A name, cut to the length of an interface's.
 fn short(name: &str) -> &str {
     name.char_indices()
         .nth(15)

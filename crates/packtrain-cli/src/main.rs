@@ -12,13 +12,17 @@ mod plan;
 mod print;
 mod privileges;
 mod replay;
+mod report;
 mod signals;
+mod summary;
 mod table;
+mod words;
 
 use args::{Arguments, Command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use exit::{Exit, Failure};
+use std::error::Error;
 use std::ffi::OsString;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -47,8 +51,8 @@ fn ended(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Prints what clap has to say: help and version on standard output, a wrong command line in one
-/// line on standard error.
+/// Prints the result of clap: help and version on standard output, an error in one line on standard
+/// error.
 fn explain(error: &clap::Error) -> ExitCode {
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if error.use_stderr() && !is_help {
@@ -57,20 +61,15 @@ fn explain(error: &clap::Error) -> ExitCode {
     }
     let printed = error.print().and_then(|()| stdout().flush());
     if is_help {
-        // It was on standard error: when that is closed there is no place to report it.
+        // The help went to standard error. If that is closed, the failure cannot be reported.
         return Exit::Usage.into();
     }
     ended(print::written(printed))
 }
 
-/// What is wrong, what may have been meant, and where to read on. `words` are the arguments.
+/// The error, a suggestion, and where the help is. `words` are the arguments.
 fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
-    let text = error.render().to_string();
-    // What is wrong comes first, in one paragraph; tips and usage follow.
-    let lines = text.lines().map(str::trim);
-    let what: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
-    let what = what.join(" ");
-    let mut line = what.strip_prefix("error: ").unwrap_or(&what).to_owned();
+    let mut line = what_is_wrong(error);
     let suggested = [
         ContextKind::SuggestedSubcommand,
         ContextKind::SuggestedArg,
@@ -80,7 +79,8 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
         .into_iter()
         .find_map(|kind| match error.get(kind) {
             Some(ContextValue::String(one)) => Some(one.clone()),
-            Some(ContextValue::Strings(many)) => many.first().cloned(),
+            // clap sorts them; the last is the most similar.
+            Some(ContextValue::Strings(many)) => many.last().cloned(),
             _ => None,
         });
     if let Some(suggested) = suggested {
@@ -96,5 +96,62 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
         names.extend([found.get_name(), " "]);
         command = found;
     }
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        let positionals = command.get_positionals();
+        let all: Vec<_> = positionals.map(ToString::to_string).collect();
+        line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+    }
     line + &format!("; see packtrain {names}--help")
+}
+
+/// The wrong word and what can be there instead.
+fn what_is_wrong(error: &clap::Error) -> String {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        _ => String::new(),
+    };
+    let argument = text(ContextKind::InvalidArg);
+    let option = argument.split(' ').next().unwrap_or_default();
+    let value = text(ContextKind::InvalidValue);
+    match error.kind() {
+        ErrorKind::InvalidValue if value.is_empty() => {
+            format!("{option} wants a value: write {argument}")
+        }
+        ErrorKind::InvalidValue => {
+            let values = text(ContextKind::ValidValue);
+            format!("{option} cannot be '{value}'; write one of {values}")
+        }
+        ErrorKind::ValueValidation => {
+            let why = error.source().map_or_else(String::new, ToString::to_string);
+            let name = option.trim_start_matches('-');
+            // Settings of the framework name themselves and the value.
+            if why.starts_with(name) {
+                return format!("--{why}");
+            }
+            format!("{option} cannot be '{value}': {why}")
+        }
+        ErrorKind::MissingRequiredArgument => format!("missing: {argument}"),
+        ErrorKind::UnknownArgument => format!("unexpected argument '{argument}'"),
+        ErrorKind::InvalidSubcommand => {
+            let word = text(ContextKind::InvalidSubcommand);
+            let known = Arguments::command();
+            let known: Vec<_> = known
+                .get_subcommands()
+                .map(clap::Command::get_name)
+                .collect();
+            format!(
+                "unknown command '{word}'; the commands are {}",
+                known.join(", ")
+            )
+        }
+        _ => {
+            // The error is the first paragraph; tips and usage follow.
+            let text = error.render().to_string();
+            let lines = text.lines().map(str::trim);
+            let what: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+            let what = what.join(" ");
+            what.strip_prefix("error: ").unwrap_or(&what).to_owned()
+        }
+    }
 }

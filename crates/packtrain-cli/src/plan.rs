@@ -6,6 +6,7 @@ use crate::in_force::PortSettings;
 use crate::joint::Joint;
 use crate::json;
 use crate::print::{self, Style};
+use crate::summary;
 use crate::table::{Align, Table};
 use packtrain::engine::{Settings, arena_config};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
@@ -14,7 +15,7 @@ use packtrain::policy::placement::Placed;
 use packtrain::policy::topology::CpuId;
 use packtrain_offload::coalesce::Mode;
 
-/// Opens the ports, prints the plan and lets go of them again.
+/// Opens the ports, prints the plan and closes the ports.
 ///
 /// # Errors
 ///
@@ -37,17 +38,17 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
 }
 
-/// Refuses settings that this machine cannot do, before anything is opened.
+/// Refuses settings that this machine does not support, before anything is opened.
 ///
 /// # Errors
 ///
-/// Which it is, and what there is instead.
+/// The setting and what to write instead.
 pub fn check(settings: &Settings) -> Result<(), Failure> {
     let checked = settings.check();
     checked.map_err(|error| Failure::of_start(&error))
 }
 
-/// What threads do, and where they run, in a line.
+/// What idle workers do, their priority and where they run, in a line.
 pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
     let (idle, priority, placement) = (&settings.idle, &settings.priority, &settings.placement);
     let cpus = cpus(placed);
@@ -57,7 +58,7 @@ pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
     )
 }
 
-/// Where threads are bound, behind the reason; nothing where none is.
+/// The CPUs that threads are bound to, to append to the reason; empty if none is bound.
 fn cpus(placed: &Placed) -> String {
     let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
     if cpus.is_empty() {
@@ -67,16 +68,17 @@ fn cpus(placed: &Placed) -> String {
     }
 }
 
-/// The plan in words.
+/// The whole plan, which begins with its [`summary`](summary::plan).
 pub fn text(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
-    let mut text = String::new();
+    let mut text = summary::plan(joint);
+    text.push('\n');
     for direction in &joint.plan.directions {
         let title = format!("{} -> {}", direction.from, direction.to);
         text.push_str(&style.bold(&title));
         text.push('\n');
         let mut table = Table::new([
             ("feature", Align::Left),
-            ("who", Align::Left),
+            ("done by", Align::Left),
             ("why", Align::Left),
         ]);
         for decision in &direction.decisions {
@@ -101,9 +103,6 @@ pub fn text(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
     let bytes = arena_config(&joint.plan).bytes();
     let mib = bytes.div_ceil(1 << 20);
     text.push_str(&format!("memory for packets: at most {mib} MiB\n"));
-    for note in &joint.plan.notes {
-        text.extend(["note: ", note, "\n"]);
-    }
     text
 }
 
@@ -141,7 +140,7 @@ fn workers(joint: &Joint) -> String {
         .map(|(index, parts)| format!("{index}: {}", has(parts)))
         .collect();
     let why = if plan.worker_per_direction() {
-        " (large packets arrive: each direction has RX of its own)"
+        " (a port receives large packets, so each direction has its own RX)"
     } else {
         ""
     };
@@ -151,8 +150,8 @@ fn workers(joint: &Joint) -> String {
 /// How packets are merged, in a sentence.
 fn coalescing(how: &Coalescing) -> String {
     format!(
-        "  merging: {}, flows found by {}; at most {} segments a packet, {} packets held, \
-         for {} us; {} KiB for each queue\n",
+        "  merging: {}; flows found by {}; at most {} segments in a packet; at most {} packets \
+         held, for {} us; {} KiB of memory for each queue\n",
         json::semantics(how.semantics),
         match how.mode {
             Mode::Hash => "hash",
@@ -166,11 +165,11 @@ fn coalescing(how: &Coalescing) -> String {
     )
 }
 
-/// How each port is attached and its queues are worked, side by side.
+/// How each port is attached, and the settings of its queues, side by side.
 fn attachments(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
     let [a, b] = joint.names();
     let mut table = Table::new([
-        ("attached".to_owned(), Align::Left),
+        ("port".to_owned(), Align::Left),
         (a, Align::Left),
         (b, Align::Left),
     ]);
@@ -188,7 +187,7 @@ fn attachments(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
     table.render(0, style)
 }
 
-/// Everything about how one port is attached, with what to call it.
+/// How one port is attached: names and values.
 fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 9] {
     let (side, attach) = (&joint.sides[index], &joint.plan.attach[index]);
     let limits = &joint.plan.directions[1 - index].limits;

@@ -1,10 +1,10 @@
-//! Standard output and standard error, with a reader and without one.
+//! Writing to standard output and standard error, also if they are closed.
 
 use crate::exit::{Exit, Failure};
 use packtrain::advice;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 
-/// How to emphasise text, or not to.
+/// Whether text is emphasised by colour.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     colour: bool,
@@ -47,28 +47,28 @@ impl Style {
         self.paint("1", text)
     }
 
-    /// Something that went well.
+    /// A success.
     pub fn good(self, text: &str) -> String {
         self.paint("32", text)
     }
 
-    /// Something that went wrong.
+    /// A failure.
     pub fn bad(self, text: &str) -> String {
         self.paint("31", text)
     }
 }
 
-/// Writes a whole document to standard output. A reader that has gone away (`| head`) is no error.
+/// Writes a whole document to standard output. A reader that has ended (`| head`) is no error.
 ///
 /// # Errors
 ///
-/// When it cannot be written for another reason, such as a full disk.
+/// If it cannot be written for another reason, such as a full disk.
 pub fn output(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What became of writing to standard output by other means than [`output`].
+/// The result of writing to standard output without [`output`].
 ///
 /// # Errors
 ///
@@ -83,19 +83,19 @@ pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Writes to standard error. When that is closed nothing is reported, and the run goes on.
+/// Writes to standard error. If that is closed, the text is lost, and the run continues.
 pub fn message(text: &str) {
     let mut err = stderr().lock();
     drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
 }
 
-/// Columns of the terminal behind standard error; `None` where there is none, or it does not say.
+/// Columns of the terminal behind standard error; `None` if it is no terminal or has no size.
 pub fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Says in one line why the program fails.
+/// Prints in one line why the program fails.
 pub fn error_line(line: &str) {
     // A name from the command line may contain anything.
     let line = advice::printable(line);

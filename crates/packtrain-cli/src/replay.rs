@@ -2,10 +2,10 @@
 
 use crate::args::{Coalesce, FlowMode, ReplayArgs, User0};
 use crate::exit::{Exit, Failure};
-use crate::json;
 use crate::print::{self, Style};
 use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
+use crate::{json, words};
 use packtrain::advice;
 use packtrain::capture::{self, CaptureError, Format, Reader, WriteError};
 use packtrain::replay::{
@@ -24,17 +24,17 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// How soon a signal is seen at the latest while nothing can be read.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a signal can go unnoticed while the input has no data.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long what is at hand may take to be written after a signal.
+/// How long writing may take after a signal.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Replays a capture.
 ///
 /// # Errors
 ///
-/// When a file cannot be opened, read to its end or written, or a check failed.
+/// If a file cannot be opened, read to its end or written, or a check failed.
 pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let options = options(args);
     check(args, &options)?;
@@ -90,13 +90,13 @@ fn options(args: &ReplayArgs) -> Options {
     };
     options.flows = args.flows;
     options.segment = args.segment;
-    // At most a year.
     options.user0 = args.user0.map(User0::link);
+    // It is a year at most.
     options.hold_ns = u64::try_from(args.hold.as_nanos()).unwrap_or(u64::MAX);
     options
 }
 
-/// What clap cannot see.
+/// The checks that clap does not make.
 fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
     let usage = |line: &str| Err(Failure::new(Exit::Usage, line));
     if options.segment == Segment::Original && options.coalesce == Some(Semantics::Stream) {
@@ -113,8 +113,8 @@ fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What tells a file from others; `-` is the one behind `standard`. `None` for pipes and the like,
-/// and for what is not there.
+/// Device and inode of a file; `-` is the file behind `standard`. `None` for pipes and the like,
+/// and for a file that does not exist.
 fn identity(path: &str, standard: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let metadata = if path == "-" {
         File::from(standard.try_clone_to_owned().ok()?).metadata()
@@ -125,7 +125,7 @@ fn identity(path: &str, standard: BorrowedFd<'_>) -> Option<(u64, u64)> {
     metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
 }
 
-/// A failure about a file that is to be read, or to be made and written.
+/// A failure to open a file, or to create it.
 fn of_file(path: &str, write: bool, error: &io::Error) -> Failure {
     let what = if write { "create" } else { "open" };
     let advice = [
@@ -169,7 +169,7 @@ fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
     Ok(Box::new(file))
 }
 
-/// An input that ends when a signal came, also a FIFO without a writer.
+/// An input that ends after a signal, also if it is a FIFO without a writer.
 struct Stoppable {
     input: File,
     /// For a pipe, a terminal and the like.
@@ -182,12 +182,12 @@ impl Stoppable {
         let opened = if path == "-" {
             stdin().as_fd().try_clone_to_owned().map(File::from)
         } else {
-            // Else a FIFO would not be open before it has a writer.
+            // Otherwise `open` of a FIFO would wait for a writer.
             let flags = OFlags::NONBLOCK.bits() as i32;
             File::options().read(true).custom_flags(flags).open(path)
         };
         let input = opened.map_err(|error| of_file(path, false, &error))?;
-        // What cannot be asked is not known to be a file.
+        // If its metadata cannot be read, it may block.
         let may_block = !input.metadata().is_ok_and(|metadata| metadata.is_file());
         Ok(Self {
             input,
@@ -200,9 +200,9 @@ impl Stoppable {
 impl Read for Stoppable {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while !self.stop.requested() {
-            // A read would be begun again by the system when a signal is handled; this one ends.
+            // The system restarts a read after a signal; a poll ends.
             if self.may_block {
-                let wait = Timespec::try_from(LOOK_INTERVAL).map_err(io::Error::other)?;
+                let wait = Timespec::try_from(POLL_INTERVAL).map_err(io::Error::other)?;
                 let mut ready = [PollFd::new(&self.input, PollFlags::IN)];
                 if matches!(poll(&mut ready, Some(&wait)), Ok(0) | Err(Errno::INTR)) {
                     continue;
@@ -217,33 +217,33 @@ impl Read for Stoppable {
     }
 }
 
-/// Nothing is there yet, or a signal came.
+/// No data yet, or a signal arrived.
 fn is_no_news(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// The exit status, and the line that says why.
+/// The exit status, with the reason.
 fn conclude(args: &ReplayArgs, report: &Report, stopped: bool) -> Result<(), Failure> {
     if !report.is_closed() {
-        let line = format!("the account of packets does not close: {}", account(report));
+        let line = format!("the packet ledger does not close: {}", ledger(report));
         return Err(Failure::new(Exit::Check, line));
     }
     if report.differing > 0 {
         let line = format!(
-            "{} packets were not restored as they were",
+            "{} packets differ after --segment original",
             report.differing
         );
         return Err(Failure::new(Exit::Check, line));
     }
     match report.stopped {
-        // What was read when the signal came ends in the middle.
+        // The signal ended the input in the middle of a record.
         Some(CaptureError::Truncated { .. }) if stopped => Ok(()),
         Some(error) => Err(of_input(&args.input, &error)),
         None => Ok(()),
     }
 }
 
-fn account(report: &Report) -> String {
+fn ledger(report: &Report) -> String {
     let mut text = format!("{} received", grouped(report.received));
     if report.expanded > 0 {
         text.extend([" + ", &grouped(report.expanded), " expanded"]);
@@ -278,10 +278,10 @@ fn tables(report: &Report, style: Style) -> String {
         "packets",
         "bytes",
         "flows",
-        "held",
-        "records",
-        "merged",
+        "held at most",
+        "merged packets",
         "ratio",
+        "records out",
     ];
     let mut table = Table::new(names.iter().enumerate().map(|(column, name)| {
         let align = if column == 0 {
@@ -298,9 +298,9 @@ fn tables(report: &Report, style: Style) -> String {
             grouped(seen.bytes),
             grouped(seen.flows()),
             grouped(seen.held_max),
-            grouped(seen.records),
             grouped(seen.stats.supers),
             format!("{:.2}:1", ratio(seen)),
+            grouped(seen.records),
         ]);
     }
     text.push_str(&table.render(0, style));
@@ -320,14 +320,18 @@ fn tables(report: &Report, style: Style) -> String {
     } else {
         style.bad("NOT CLOSED")
     };
-    text.extend(["\nconservation: ", &account(report), ": ", &state, "\n"]);
+    text.extend(["\nledger: ", &ledger(report), ": ", &state, "\n"]);
     if let (Some(error), None) = (report.last_bad, report.stopped) {
-        text.extend(["not readable, the last of them: ", &error.to_string(), "\n"]);
+        text.extend([
+            "the last record that cannot be read: ",
+            &error.to_string(),
+            "\n",
+        ]);
     }
     text
 }
 
-/// How many packets came out with so many in them, weighed by those.
+/// How many packets came out, by the number of packets merged into each.
 fn chart(report: &Report, style: Style) -> String {
     const WIDTH: u64 = 40;
     let mut bars = [0; HISTOGRAM_FROM.len()];
@@ -342,7 +346,7 @@ fn chart(report: &Report, style: Style) -> String {
     }
     let mut text = format!(
         "\n{}\n",
-        style.bold("packets in one, and how many came out so")
+        style.bold("packets merged into one, and how many such packets came out")
     );
     for (index, count) in bars.into_iter().enumerate() {
         let from = HISTOGRAM_FROM[index];
@@ -351,7 +355,7 @@ fn chart(report: &Report, style: Style) -> String {
             Some(next) if next - from == 1 => from.to_string(),
             Some(next) => format!("{from}-{}", next - 1),
         };
-        // Whatever is there has a mark.
+        // A count above 0 has a bar.
         let length = (count * WIDTH).div_ceil(most) as usize;
         let bar = "#".repeat(length);
         let line = format!("{label:>7} |{bar:<40} {}", grouped(count));
@@ -360,43 +364,83 @@ fn chart(report: &Report, style: Style) -> String {
     text
 }
 
-/// Every reason that came up, with its count, over all interfaces.
+/// Every reason that came up, with its count over all interfaces and what it means.
 fn reasons(report: &Report, style: Style) -> String {
     let mut text = String::new();
-    let each = |of: fn(&InterfaceReport) -> Vec<(&'static str, u64)>| {
-        let mut sums: Vec<(&'static str, u64)> = Vec::new();
-        for seen in &report.interfaces {
-            for (name, count) in of(seen) {
-                match sums.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, sum)) => *sum += count,
-                    None => sums.push((name, count)),
-                }
-            }
-        }
-        sums.retain(|(_, count)| *count > 0);
-        sums
-    };
+    let of_all = |of: fn(&InterfaceReport) -> Vec<Reason>| summed(report, of);
     let groups = [
-        ("handed on because", each(flushes)),
-        ("not merged because", each(not_taken)),
-        ("passed through", each(oddities)),
-        ("taken from in front of offloads", each(unfinished)),
+        ("passed on after being held", of_all(held)),
+        ("passed on at once", of_all(not_held)),
+        ("passed through", of_all(not_seen)),
     ];
     for (title, counts) in groups {
-        if counts.is_empty() {
-            continue;
+        let mut table = Table::new([
+            (title, Align::Left),
+            ("packets", Align::Right),
+            ("because", Align::Left),
+        ]);
+        for (name, count, words) in counts {
+            table.row([name.to_owned(), grouped(count), words.to_owned()]);
         }
-        let list: Vec<_> = counts
-            .iter()
-            .map(|(name, count)| format!("{name} {}", grouped(*count)))
-            .collect();
-        write!(text, "\n{}: {}", style.bold(title), list.join(", "))
-            .expect("a string takes everything");
+        if !table.is_empty() {
+            text.extend(["\n", &table.render(0, style)]);
+        }
     }
-    if !text.is_empty() {
-        text.push('\n');
+    let unfinished: u64 = report.interfaces.iter().map(|seen| seen.unfinished).sum();
+    if unfinished > 0 {
+        let count = grouped(unfinished);
+        write!(
+            text,
+            "\n{count} packets were captured before checksum offload: their checksums are \
+             unfinished\n"
+        )
+        .expect("a string takes everything");
     }
     text
+}
+
+/// A reason's name, its count, and what it means.
+type Reason = (&'static str, u64, &'static str);
+
+fn held(seen: &InterfaceReport) -> Vec<Reason> {
+    let counts = seen.stats.flushes.iter();
+    counts
+        .map(|(reason, count)| (reason.name(), count, words::of_flush(reason)))
+        .collect()
+}
+
+fn not_held(seen: &InterfaceReport) -> Vec<Reason> {
+    let counts = seen.stats.not_taken.iter();
+    counts
+        .map(|(reason, count)| (reason.name(), count, words::of_not_taken(reason)))
+        .collect()
+}
+
+fn not_seen(seen: &InterfaceReport) -> Vec<Reason> {
+    let words = [
+        "not captured whole (snapshot length)",
+        "of a link type that replay does not read",
+        "longer than --segment, and cannot be cut",
+    ];
+    let counts = oddities(seen).into_iter().zip(words);
+    counts
+        .map(|((name, count), words)| (name, count, words))
+        .collect()
+}
+
+/// The sum over all interfaces, without the reasons that never came up.
+fn summed(report: &Report, of: impl Fn(&InterfaceReport) -> Vec<Reason>) -> Vec<Reason> {
+    let mut sums: Vec<Reason> = Vec::new();
+    for seen in &report.interfaces {
+        for one in of(seen) {
+            match sums.iter_mut().find(|(known, ..)| *known == one.0) {
+                Some((_, sum, _)) => *sum += one.1,
+                None => sums.push(one),
+            }
+        }
+    }
+    sums.retain(|(_, count, _)| *count > 0);
+    sums
 }
 
 fn flushes(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
@@ -413,17 +457,13 @@ fn not_taken(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
         .collect()
 }
 
-/// What is out of the ordinary about packets.
+/// Packets that the coalescer did not see.
 fn oddities(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
     vec![
         ("cut_short", seen.cut_short),
         ("other_link", seen.other_link),
         ("not_cut", seen.not_cut),
     ]
-}
-
-fn unfinished(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
-    vec![("unfinished", seen.unfinished)]
 }
 
 fn object(counts: Vec<(&'static str, u64)>) -> Value {
@@ -435,7 +475,7 @@ fn object(counts: Vec<(&'static str, u64)>) -> Value {
     )
 }
 
-/// What the JSON document of a replay has besides what every document has.
+/// The keys of the JSON document that only a replay has.
 fn fields(
     args: &ReplayArgs,
     options: &Options,

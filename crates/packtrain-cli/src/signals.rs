@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM end a run in good order.
+//! SIGINT and SIGTERM end a run in order: it stops receiving, drains, and prints its totals.
 
 use crate::exit::{Exit, Failure};
 use crate::print;
@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// How long the last line may take.
-const SAY_MAX: Duration = Duration::from_millis(200);
+/// How long printing the last line may take.
+const LAST_LINE_MAX: Duration = Duration::from_millis(200);
 
-/// Set when the run shall end.
+/// Set if the run has to end.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<AtomicBool>);
 
-/// Whether a run is still being started. A signal then ends the program at once.
+/// Whether a run is still starting. A signal then ends the program at once.
 #[derive(Clone, Debug)]
 pub struct Start {
     is_over: Arc<Mutex<bool>>,
@@ -31,8 +31,8 @@ impl Start {
         }
     }
 
-    /// From now on a signal ends the run in good order. Does not return if a signal came before:
-    /// the program is ending then.
+    /// From now on a signal ends the run in order. If a signal arrived before, this does not
+    /// return: the program is ending.
     pub fn end(&self) {
         *self.lock() = true;
     }
@@ -49,7 +49,7 @@ impl Stop {
     ///
     /// # Errors
     ///
-    /// When the system refuses.
+    /// If the system refuses.
     pub fn install() -> Result<Self, Failure> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -63,53 +63,53 @@ impl Stop {
         Ok(Self(flag))
     }
 
-    /// A descriptor that is readable once a signal has arrived, for a thread that waits for other
-    /// things as well. A signal before this call does not show there: [`requested`] says so.
+    /// A descriptor that is readable after a signal, for a thread that also waits for other
+    /// descriptors. For signals before this call, check [`requested`].
     ///
     /// [`requested`]: Self::requested
     ///
     /// # Errors
     ///
-    /// When the system refuses.
+    /// If the system refuses.
     pub fn pipe() -> Result<UnixStream, Failure> {
-        let (told, teller) = UnixStream::pair().map_err(|error| unwatched(&error))?;
+        let (reader, writer) = UnixStream::pair().map_err(|error| unwatched(&error))?;
         for signal in [SIGINT, SIGTERM] {
-            let teller = teller.try_clone().map_err(|error| unwatched(&error))?;
-            signal_hook::low_level::pipe::register(signal, teller)
+            let writer = writer.try_clone().map_err(|error| unwatched(&error))?;
+            signal_hook::low_level::pipe::register(signal, writer)
                 .map_err(|error| unwatched(&error))?;
         }
-        Ok(told)
+        Ok(reader)
     }
 
-    /// Ends the program after a signal: at once while `start` is not over, and else with a failure
-    /// if it has not ended within `patience`. It then hangs in a system call that no signal ends,
-    /// as writing to a full pipe does.
+    /// Ends the program after a signal: at once while `start` is not over, and otherwise with a
+    /// failure if it has not ended after `time_max`. It is then stalled in a system call that no
+    /// signal ends, such as a write to a full pipe.
     ///
     /// # Errors
     ///
-    /// When the system refuses.
-    pub fn end_after(&self, patience: Duration, start: &Start) -> Result<(), Failure> {
-        let mut told = Self::pipe()?;
+    /// If the system refuses.
+    pub fn end_after(&self, time_max: Duration, start: &Start) -> Result<(), Failure> {
+        let mut reader = Self::pipe()?;
         let (stop, start) = (self.clone(), start.clone());
         let watch = move || {
-            // Its end comes with the program's.
-            if !stop.requested() && told.read_exact(&mut [0]).is_err() {
+            // The thread ends with the program.
+            if !stop.requested() && reader.read_exact(&mut [0]).is_err() {
                 return;
             }
             let is_over = start.lock();
             if !*is_over {
-                // The lock is held to the end: no packet moves any more.
+                // The lock is held until the end, so no packet moves.
                 last_words(|| {
                     print::message("interrupted during the start: nothing was forwarded\n");
                 });
                 std::process::exit(0);
             }
             drop(is_over);
-            thread::sleep(patience);
-            let seconds = patience.as_secs();
+            thread::sleep(time_max);
+            let seconds = time_max.as_secs();
             let line = format!(
-                "still waiting for a file {seconds} s after the signal (a pipe that nobody reads \
-                 or writes?): ended without it"
+                "still waiting for a file {seconds} s after the signal, perhaps a pipe without a \
+                 reader or writer: ended without it"
             );
             last_words(move || print::error_line(&line));
             std::process::exit(Exit::Port as i32);
@@ -134,15 +134,15 @@ fn unwatched(error: &io::Error) -> Failure {
     Failure::new(Exit::Port, format!("cannot watch for signals: {error}"))
 }
 
-/// Says something before the program ends. Standard error may have no reader, so the end does
-/// not wait for it longer than [`SAY_MAX`].
+/// Prints a line before the program ends. Standard error may have no reader, so the program waits
+/// for [`LAST_LINE_MAX`] at most.
 fn last_words(say: impl FnOnce() + Send + 'static) {
     let (done, said) = mpsc::channel::<()>();
     let says = thread::Builder::new().spawn(move || {
         say();
         drop(done);
     });
-    // Nothing is ever sent: the channel closes, or the time is over.
-    said.recv_timeout(SAY_MAX).unwrap_or(());
+    // No value is sent: the channel closes, or the time is over.
+    said.recv_timeout(LAST_LINE_MAX).unwrap_or(());
     drop(says);
 }

@@ -3,12 +3,12 @@
 use crate::print::Style;
 use std::fmt::Write;
 
-/// On which side a column's text is.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
@@ -31,7 +31,7 @@ impl Table {
         }
     }
 
-    /// Adds a row; cells that are missing at the end stay empty.
+    /// Adds a row; cells that are left out at the end are empty.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }

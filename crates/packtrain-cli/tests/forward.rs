@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Everything that came in went out, and nothing else happened.
+/// Every received packet was transmitted, and the other terms of the ledger are 0.
 fn assert_moved(document: &Value, packets: u64) {
     let account = &document["conservation"];
     assert_eq!(account["received"], packets, "{account}");
@@ -45,7 +45,7 @@ fn a_counted_source_ends_by_itself_with_exact_counts() {
     assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(document["run"]["ended"], "end");
     assert_eq!(document["run"]["error"], Value::Null);
-    // Two ports of one name are told apart by kind and index.
+    // Two ports of one name are called by kind and index.
     let ports = &document["ports"];
     assert_eq!(ports["null0"]["rxq00"]["packets"], 12_345);
     assert_eq!(ports["null0"]["rxq00"]["bytes"], 12_345 * 60);
@@ -69,7 +69,7 @@ fn the_documents_have_exactly_the_documented_keys() {
     let document = plan.json();
     assert_documented(&document, &["all", "plan"]);
     assert!(document["plan"]["directions"][0]["coalesce"].is_null());
-    // Merging pays towards descriptors, and not towards a sink.
+    // Merging pays for an egress with descriptors, and not for a sink.
     let merging = packtrain(&["plan", "null:source,coalesce=hash", "sim:segs=8", "--json"]);
     let document = merging.json();
     assert_documented(&document, &["all", "plan"]);
@@ -100,7 +100,7 @@ fn drops_are_named() {
     assert_eq!(without.get("faults"), Some(&Value::Null));
 }
 
-/// Beside what the other port got, counted by its own queue.
+/// The counts are compared with those of the other port's queue.
 #[test]
 fn faults_are_counted_also_within_other_wrappers() {
     let scratch = Scratch::new("faults");
@@ -120,7 +120,7 @@ fn faults_are_counted_also_within_other_wrappers() {
     assert_eq!((count("dropped"), count("delayed")), (0, 0));
     let got = document["ports"]["null1"]["txq00"]["packets"].as_u64();
     assert_eq!(got, Some(1000 + count("duplicated")));
-    let text = packtrain(&["forward", &source, "null:", "--quiet"]);
+    let text = packtrain(&["forward", &source, "null:", "--verbose"]);
     let line = |name: &str| {
         let line = text.out.lines().find(|line| line.starts_with(name));
         line.expect("a row").to_owned()
@@ -128,6 +128,13 @@ fn faults_are_counted_also_within_other_wrappers() {
     assert!(line("duplicated").ends_with(&count("duplicated").to_string()));
     assert!(line("corrupted").ends_with(&count("corrupted").to_string()));
     assert!(line("delayed").ends_with(" 0"));
+    let (duplicated, corrupted) = (count("duplicated"), count("corrupted"));
+    let line = format!(
+        "faults injected into packets from null0: {duplicated} duplicated, {corrupted} corrupted, \
+         {} reordered\n",
+        count("reordered")
+    );
+    assert!(text.out.contains(&line), "{line}: {}", text.out);
 }
 
 #[test]
@@ -153,9 +160,9 @@ fn a_capture_is_copied_packet_by_packet() {
     assert_moved(&again.json(), 500);
 }
 
-/// Its file is a pipe of which nobody reads more than the beginning.
+/// The file is a pipe whose reader reads only the beginning.
 #[test]
-fn a_capture_that_stops_is_told_and_costs_no_packet() {
+fn a_capture_that_stops_is_reported_and_costs_no_packet() {
     let scratch = Scratch::new("capture-stops");
     let pipe = scratch.file("pipe.pcapng");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -244,7 +251,7 @@ fn signals_end_a_run_in_good_order_also_when_inherited_as_ignored() {
 }
 
 #[test]
-fn a_run_that_only_waits_ends_at_once_and_says_that_nothing_can_come() {
+fn a_run_without_input_says_so_and_ends_at_once_after_a_signal() {
     let mut child = start(&mut command(PACKTRAIN, &["forward", "null:", "null:"]));
     wait_for_line(&mut child, "neither port has any input");
     let asked = Instant::now();
@@ -254,37 +261,103 @@ fn a_run_that_only_waits_ends_at_once_and_says_that_nothing_can_come() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out
-            .contains("conservation: 0 received = 0 transmitted: closed"),
+            .contains("ledger (wire packets): 0 received = 0 transmitted: closed"),
         "{ran:?}"
     );
 }
 
 #[test]
-fn people_get_the_plan_first_and_the_account_last() {
+fn people_get_a_line_for_each_direction_first_and_the_totals_last() {
     let ran = packtrain(&["forward", "null:source,count=1000", "null:"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for text in [
-        "null0 -> null1",
-        "null1 -> null0",
-        "ipv4-checksum",
-        "forwarding between",
-    ] {
-        assert!(ran.err.contains(text), "{text} in {}", ran.err);
-    }
-    for text in [
-        "null0, received",
-        "null1, transmitted",
-        "60,000",
-        "dropped by packtrain: nothing",
-    ] {
-        assert!(ran.out.contains(text), "{text} in {}", ran.out);
-    }
-    assert!(
-        ran.out
-            .contains("conservation: 1,000 received = 1,000 transmitted: closed")
+    assert_eq!(
+        ran.err,
+        "null0 -> null1: in software: nothing\n\
+         null1 -> null0: in software: nothing\n\
+         forwarding between null0 and null1; Ctrl-C ends it\n"
     );
+    let lines: Vec<_> = ran.out.lines().collect();
+    let words =
+        |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    assert!(lines[0].starts_with("direction"), "{}", ran.out);
+    let there = ["null0", "->", "null1", "1,000", "1,000", "1,000", "60,000"];
+    assert_eq!(words(lines[1])[..7], there, "{}", ran.out);
+    let back = ["null1", "->", "null0", "0", "0", "0", "0", "0", "0.000"];
+    assert_eq!(words(lines[2]), back, "{}", ran.out);
+    let end = [
+        "",
+        "lost by packtrain: nothing",
+        "ledger (wire packets): 1,000 received = 1,000 transmitted: closed",
+    ];
+    assert_eq!(lines[4..], end, "{}", ran.out);
     let quiet = packtrain(&["forward", "null:source,count=1000", "null:", "-q"]);
     assert_eq!(quiet.err, "");
+}
+
+#[test]
+fn verbose_adds_the_whole_plan_and_every_counter() {
+    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "--verbose"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for text in ["ipv4-checksum  not needed", "large-receive", "workers: 0: "] {
+        assert!(ran.err.contains(text), "{text} in {}", ran.err);
+    }
+    for text in ["null0, received", "null1, transmitted", "budget_exhausted"] {
+        assert!(ran.out.contains(text), "{text} in {}", ran.out);
+    }
+    // The totals stay first.
+    assert!(ran.out.starts_with("direction"), "{}", ran.out);
+}
+
+/// Each line has the offloads with one cause together, and what packtrain merges.
+#[test]
+fn a_direction_says_what_is_done_in_software_and_why() {
+    let first_line = |a: &str, b: &str| {
+        let ran = packtrain(&["plan", a, b]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.out.lines().next().expect("a line").to_owned()
+    };
+    assert_eq!(
+        first_line("null:source", "sim:"),
+        "null0 -> sim0: in software: merging of TCP, UDP (sim0 takes large packets)"
+    );
+    assert_eq!(
+        first_line("null:source", "sim:offload=tso4"),
+        "null0 -> sim0: in software: merging of TCP/IPv4 (sim0 takes large packets)"
+    );
+}
+
+#[test]
+fn a_loss_has_its_reason_in_words() {
+    let ran = packtrain(&["forward", "null:source,count=1000,drop=1", "null:", "-q"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let line = "fault_injected         1,000  dropped on request (drop=)\n";
+    assert!(ran.out.contains(line), "{}", ran.out);
+    let line = "ledger (wire packets): 1,000 received = 0 transmitted + 1,000 dropped: closed\n";
+    assert!(ran.out.ends_with(line), "{}", ran.out);
+}
+
+/// Packets that a reset took back and that were sent again.
+#[test]
+fn the_totals_have_the_wire_packets_of_the_ledger() {
+    let ran = packtrain(&[
+        "forward",
+        "null:source,count=300,coalesce=off",
+        "sim:hang",
+        "-q",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let row = ran.out.lines().nth(1).expect("a row");
+    let words: Vec<_> = row.split_whitespace().collect();
+    assert_eq!(
+        words[..6],
+        ["null0", "->", "sim0", "300", "600", "300"],
+        "{row}"
+    );
+    assert!(
+        ran.out.contains("300 received = 300 transmitted"),
+        "{}",
+        ran.out
+    );
 }
 
 #[test]
@@ -321,13 +394,13 @@ fn a_file_that_ends_in_the_middle_of_a_packet_is_accounted_for() {
     assert!([Some(0), Some(4)].contains(&ran.code), "{ran:?}");
 }
 
-/// What the account of a run says of a device that did not go on.
+/// The reported faults of a port's device.
 fn troubles<'a>(document: &'a Value, port: &str) -> &'a Value {
     &document["ports"][port]["txq00"]["troubles"]
 }
 
 #[test]
-fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
+fn a_device_that_hangs_is_reported_and_reset_and_loses_no_packet() {
     let ran = packtrain(&[
         "forward",
         "null:source,count=300,coalesce=off",
@@ -358,7 +431,7 @@ fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
     let still = trouble["still_seconds"].as_f64().expect("seconds");
     let at = trouble["at_seconds"].as_f64().expect("seconds");
     assert!(still >= 1.0 && at >= still, "{trouble}");
-    // One sentence, once: what, since when, how much, what was done, what to do.
+    // One sentence: the fault, for how long, the packets, what was done, what to do.
     let expected = format!(
         "sim0: txq00: the device has packets and reports none as sent, for {still:.1} s: \
          300 packets (18000 bytes) in flight, 0 wire packets waiting; the queue was reset, and \
@@ -366,7 +439,7 @@ fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
          its driver\n"
     );
     assert_eq!(ran.err, expected);
-    // And nothing of a device that goes on.
+    // A healthy device is not reported.
     let ran = packtrain(&[
         "forward",
         "null:source,count=300,coalesce=off",
@@ -378,7 +451,7 @@ fn a_device_that_hangs_is_said_and_reset_and_loses_nothing() {
 }
 
 #[test]
-fn a_wake_up_that_a_device_loses_is_said_and_costs_a_moment() {
+fn a_lost_wake_up_of_a_device_is_reported_and_costs_no_packet() {
     let source = "null:source,count=300,coalesce=off";
     let ran = packtrain(&[
         "forward",
@@ -397,7 +470,7 @@ fn a_wake_up_that_a_device_loses_is_said_and_costs_a_moment() {
     assert!(ran.err.contains("it was polled and goes on"), "{}", ran.err);
 }
 
-/// The CPUs that thread `packtrain-0` of a process may use, as the kernel writes them.
+/// The CPUs that thread `packtrain-0` of a process may use, in the kernel's notation.
 fn cpus_of_the_worker(process: u32) -> Option<String> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let statuses = tasks.flatten().map(|task| {
@@ -493,7 +566,7 @@ fn a_tx_worker_drains_a_shared_queue_and_an_owned_one_has_no_ring() {
         assert_eq!(queue[ring], 0, "{ring} in {queue}");
     }
 
-    // A producer alone that finds the ring idle drains it; the TX worker takes no packet then.
+    // A single producer that finds the ring idle drains it; the TX worker then drains no packet.
     let asked = run(&["sim:tx=shared", "--dispatch", "direct"]);
     assert_eq!(path(&asked), ["shared", "direct", "tx=shared"]);
     let queue = &asked["ports"]["sim0"]["txq00"];
@@ -516,7 +589,7 @@ fn the_plan_has_a_line_for_each_port_and_one_for_the_workers() {
     }
 }
 
-/// Memory is taken as packets need it, and not by each of the queues at the start.
+/// Memory is allocated when packets need it, and not for each queue at the start.
 #[test]
 fn as_many_queues_as_there_can_be_start_soon() {
     let began = Instant::now();
@@ -528,8 +601,8 @@ fn as_many_queues_as_there_can_be_start_soon() {
     assert!(lasted < Duration::from_secs(2), "{lasted:?}");
 }
 
-/// The first stall of a device whose port is drained by a TX worker comes when the process can open
-/// no descriptor any more.
+/// The first stall of a device that a TX worker drains happens when the process cannot open another
+/// descriptor.
 #[test]
 fn a_run_goes_on_without_a_descriptor_that_is_free() {
     let mut child = start(&mut command(

@@ -384,7 +384,10 @@ fn ends_in_good_order(moment: Moment, ran: &Ran, killed: Option<i32>, context: &
             assert_eq!(ran.code, Some(0), "{context}: {ran:?}");
             let closed = ran.out.matches(": closed").count();
             assert!(closed >= number, "{context}: {ran:?}");
-            assert!(ran.out.contains("conservation: "), "{context}: {ran:?}");
+            assert!(
+                ran.out.contains("ledger (wire packets): "),
+                "{context}: {ran:?}"
+            );
             assert!(!ran.out.contains("NOT CLOSED"), "{context}: {ran:?}");
         }
     }

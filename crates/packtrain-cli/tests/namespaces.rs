@@ -1,4 +1,4 @@
-//! What needs a TAP interface: each run in a network namespace of its own.
+//! Runs with TAP interfaces, each in a network namespace of its own.
 
 mod program;
 
@@ -7,7 +7,7 @@ use program::{assert_documented, command, finish, in_namespace, namespaced, sign
 use std::time::{Duration, Instant};
 
 #[test]
-fn two_taps_are_made_and_gone_again() {
+fn two_taps_are_made_and_removed_again() {
     let Some(way) = in_namespace() else { return };
     let args = [
         "forward",
@@ -30,6 +30,34 @@ fn two_taps_are_made_and_gone_again() {
     );
     assert_eq!(document["plan"]["ports"]["pta"]["rx_buffers"], "pieces");
     assert!(document["ports"]["pta"]["device"]["tx_dropped"].is_u64());
+}
+
+/// A run of two TAPs fits a screen of 24 lines.
+#[test]
+fn a_run_of_two_taps_is_one_screen() {
+    let Some(way) = in_namespace() else { return };
+    let source = "null:source,count=1000";
+    let runs = [
+        ["forward", "tap:pta", "tap:ptb,offload=off"],
+        ["forward", source, "tap:ptb"],
+    ];
+    for run in runs {
+        let args = [&run[..], &["--duration", "2s"]].concat();
+        let ran = finish(namespaced(&way, &args));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let said = format!("{}{}", ran.err, ran.out);
+        assert!(said.lines().count() <= 24, "{said}");
+        assert!(!said.contains("not needed"), "{said}");
+        if run[1] == source {
+            let lost = "link_down         1,000  the link of the egress port was down\n";
+            assert!(ran.out.contains(lost), "{said}");
+        } else {
+            let there = "pta -> ptb: in software: checksums, TSO, USO \
+                         (ptb: switched off by offload=)\n";
+            let back = "ptb -> pta: in software: merging of TCP, UDP (pta takes large packets)\n";
+            assert!(ran.err.starts_with(&format!("{there}{back}")), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -86,7 +114,7 @@ fn a_removed_interface_ends_the_run_with_4() {
 }
 
 #[test]
-fn a_link_that_comes_and_goes_is_told_once_each_time() {
+fn each_change_of_a_link_is_printed_once() {
     let Some(way) = in_namespace() else { return };
     if command("ip", &["-V"]).output().is_err() {
         println!("SKIP: no ip(8) here to set a link up with");
@@ -143,7 +171,7 @@ fn two_taps_without_traffic_take_no_cpu_time() {
         println!("SKIP: this kernel has no schedstat");
         return;
     };
-    // Eight times what it needs. A loop that wakes up each 10 ms takes more.
+    // Eight times the CPU time that it needs. A loop that wakes up each 10 ms takes more.
     let used = after - before;
     assert!(used < wall / 400, "{used:?} in {wall:?}");
 }
@@ -183,7 +211,7 @@ fn an_interrupted_demo_ends_soon_and_without_failure() {
     signal(&child, "INT");
     let ran = finish(child);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    // All of it takes two minutes.
+    // The whole demo takes two minutes.
     assert!(ran.out.contains("stopped early"), "{ran:?}");
     assert!(asked.elapsed() < PATIENCE / 5, "{:?}", asked.elapsed());
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A TCP segment of 1000 bytes over IPv4 and Ethernet, checksums finished the slow way.
+/// A TCP segment of 1000 bytes over IPv4 and Ethernet, with checksums computed by a plain loop.
 fn segment(index: u32) -> Vec<u8> {
     let mut packet = vec![0; 14 + 40 + 1000];
     packet[12..14].copy_from_slice(&[8, 0]);
@@ -135,7 +135,7 @@ fn a_chart_and_the_reasons_are_printed_without_colour_in_a_pipe() {
         "eth0",
         "10.00:1",
         "   9-16 |####",
-        "handed on because: timeout 9",
+        "timeout                           9  the --hold window ended",
     ] {
         assert!(ran.out.contains(text), "{text}: {}", ran.out);
     }
@@ -159,27 +159,27 @@ fn captures_go_through_pipes() {
     let ran = finish(child);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(out == bytes);
-    assert!(ran.err.contains("conservation: 30 received"), "{ran:?}");
+    assert!(ran.err.contains("ledger: 30 received"), "{ran:?}");
 }
 
-/// Who made a capture chooses the names in it, and who sends it that of the file.
+/// The names in a capture and of its file are chosen by others.
 #[test]
 fn names_from_outside_move_no_cursor_and_forge_no_line() {
     let scratch = Scratch::new("replay-names");
     let input = scratch.file("a\u{1b}[2Jb.pcapng");
-    capture_of(&input, 3, "x\u{1b}[2J\nconservation: OK");
+    capture_of(&input, 3, "x\u{1b}[2J\nledger: OK");
     let replay = packtrain(&["replay", &input]);
     let forward = packtrain(&["forward", &format!("pcap:{input}"), "null:"]);
     for ran in [replay, forward] {
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let said = ran.out + &ran.err;
         assert!(!said.contains('\u{1b}'), "{said}");
-        assert!(!said.contains("\nconservation: OK"), "{said}");
+        assert!(!said.contains("\nledger: OK"), "{said}");
     }
 }
 
-/// Runs `args` with a FIFO for its input, writes `bytes` into it (`None`: nobody opens it), and
-/// signals when all is read that was written.
+/// Runs `args` with a FIFO as its input, and writes `bytes` into it (`None`: the FIFO has no
+/// writer). Signals the process after it has read all of them.
 fn interrupted(args: &[&str], fifo: &str, bytes: Option<&[u8]>) -> Ran {
     let made = Command::new("mkfifo").arg(fifo).status().expect("mkfifo");
     assert!(made.success());
@@ -189,15 +189,14 @@ fn interrupted(args: &[&str], fifo: &str, bytes: Option<&[u8]>) -> Ran {
         writer.write_all(bytes).expect("it is read");
         writer
     });
-    // It is asleep in `open`, or where it waits for more, with all its threads: there is nothing to
-    // be seen from outside but that they do not run.
+    // All its threads sleep in `open` or in a wait for input. From outside only that is visible.
     let tasks = format!("/proc/{}/task", child.id());
     let mut asleep = 0;
     while asleep < 40 {
         sleep(Duration::from_millis(20));
         let mut tasks = fs::read_dir(&tasks).expect("a process").flatten();
         let sleeps = tasks.all(|task| {
-            // One that has just ended does not run either.
+            // A thread that has just ended does not run either.
             let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             let state = stat.rsplit(')').next();
             !state.is_some_and(|state| state.starts_with(" R"))
@@ -210,7 +209,7 @@ fn interrupted(args: &[&str], fifo: &str, bytes: Option<&[u8]>) -> Ran {
     ran
 }
 
-/// The system begins a read again when a signal was handled.
+/// The system restarts a read after a signal was handled.
 #[test]
 fn a_signal_ends_the_wait_for_a_pipe() {
     let scratch = Scratch::new("replay-fifo");
@@ -236,9 +235,9 @@ fn a_signal_ends_the_wait_for_a_pipe() {
     fresh();
     let ran = interrupted(&replay, &name, Some(&bytes));
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.out.contains("conservation: 30 received"), "{ran:?}");
+    assert!(ran.out.contains("ledger: 30 received"), "{ran:?}");
     fresh();
-    // In the middle of a record, and between two.
+    // The input ends in the middle of a record, and between two.
     for cut in [bytes.len() - 500, bytes.len()] {
         let ran = interrupted(&forward, &name, Some(&bytes[..cut]));
         assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -302,12 +301,12 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
         assert_eq!(ran.code, Some(*code), "{args:?}: {ran:?}");
         assert!(ran.error_line().contains(expected), "{args:?}: {ran:?}");
     }
-    // What there is of a capture that is cut off is replayed, and it is a failure all the same.
+    // A capture that is cut off is replayed up to the cut, and the run fails.
     let ran = packtrain(&["replay", &cut]);
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.out.contains("4 received = 4 transmitted"), "{ran:?}");
     assert!(ran.error_line().contains("cut.pcapng"), "{ran:?}");
-    // Nor is a capture written over that is read from standard input.
+    // A capture that is read from standard input is not overwritten either.
     let mut over = command(PACKTRAIN, &["replay", "-", &good]);
     let ran = finish(start(
         over.stdin(fs::File::open(&good).expect("the capture")),
@@ -320,10 +319,13 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
 #[test]
 fn a_bad_command_line_is_2() {
     let cases: &[(&[&str], &str)] = &[
-        (&[], "required arguments were not provided"),
+        (
+            &[],
+            "missing: <INPUT>; write packtrain replay <INPUT> [OUTPUT]",
+        ),
         (&["x", "--coalesce", "lots"], "reversible, stream, off"),
         (&["x", "--mode", "lots"], "hash, sorted, auto"),
-        (&["x", "--flows", "0"], "0 is not in 1..="),
+        (&["x", "--flows", "0"], "write a number from 1 to 524288"),
         (&["x", "--segment", "67"], "from 68 to 65535"),
         (&["x", "--hold", "0"], "more than 0"),
     ];

@@ -1,5 +1,5 @@
-//! What can be seen of a running program from outside: its probes, its histograms through a
-//! tracer, its threads as the kernel counts them.
+//! A running program as seen from outside: its probes, its histograms in a tracer, and the kernel's
+//! counters of its threads.
 
 mod program;
 
@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A run that goes on until it is told to stop, and moves packets all the time.
+/// A run that forwards packets until a signal ends it.
 const ENDLESS: [&str; 6] = [
     "forward",
     "null:source",
@@ -55,7 +55,7 @@ fn batches_have_the_packets_that_the_counters_have() {
     assert_batches(&ports["null0"]["rxq00"]["batches"]["poll"], 1000);
     assert_batches(&ports["null1"]["txq00"]["batches"]["enqueue"], 1000);
     assert_batches(drain, 1000);
-    // Fifteen bursts and what is left.
+    // Fifteen full bursts and the rest.
     assert_eq!(buckets(drain), BTreeMap::from([(64, 15), (40, 1)]));
     let idle = &ports["null0"]["txq00"]["batches"]["drain"];
     assert_eq!((&idle["count"], &idle["p99"]), (&0.into(), &0.into()));
@@ -64,7 +64,7 @@ fn batches_have_the_packets_that_the_counters_have() {
 
 #[test]
 fn people_get_a_line_for_each_histogram_and_worker() {
-    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "-q"]);
+    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "-v"]);
     let lines: Vec<Vec<_>> = ran
         .out
         .lines()
@@ -72,7 +72,7 @@ fn people_get_a_line_for_each_histogram_and_worker() {
         .collect();
     let drain = ["null1", "txq00", "drain", "16", "64", "64", "64", "64"];
     assert!(lines.iter().any(|line| line == &drain), "{}", ran.out);
-    // Nothing was sent the other way.
+    // No packet was sent in the other direction.
     assert!(!ran.out.contains("null0 txq00"), "{}", ran.out);
     let heading =
         "worker  sleeps  wakeups  drained  switches  preempted  CPU ms  system calls  nice";
@@ -87,7 +87,7 @@ fn worker(run: &Child) -> PathBuf {
         let found = fs::read_dir(&tasks)
             .expect("the run goes on")
             .filter_map(|task| task.ok().map(|task| task.path()))
-            // A thread names itself, a moment after it is there.
+            // A thread sets its name a moment after its start.
             .find(|task| {
                 let name = fs::read_to_string(task.join("comm"));
                 name.is_ok_and(|name| name == "packtrain-0\n")
@@ -100,8 +100,7 @@ fn worker(run: &Child) -> PathBuf {
     }
 }
 
-/// The context switches of a thread as the kernel counts them: those that it wanted, and those
-/// that it did not.
+/// The voluntary and involuntary context switches of a thread, as the kernel counts them.
 fn switches(thread: &Path) -> (u64, u64) {
     let status = fs::read_to_string(thread.join("status")).expect("the thread is there");
     let count = |key: &str| {
@@ -114,7 +113,7 @@ fn switches(thread: &Path) -> (u64, u64) {
     )
 }
 
-/// The nice value of a thread as the kernel has it: field 19 of its `stat` (proc(5)).
+/// The nice value of a thread: field 19 of its `stat` (proc(5)).
 fn nice(thread: &Path) -> i64 {
     let stat = fs::read_to_string(thread.join("stat")).expect("the thread is there");
     let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
@@ -125,7 +124,7 @@ fn nice(thread: &Path) -> i64 {
 #[test]
 fn a_worker_has_the_priority_that_the_run_says() {
     let own = nice(Path::new("/proc/thread-self"));
-    // What a program can have here, each level tried with the tool for it; it goes on without.
+    // The lowest nice value that this machine permits, found with nice(1); `auto` accepts any.
     let ahead = (own - 5).max(-20);
     let tried = (ahead..own).find(|nice| {
         let by = (nice - own).to_string();
@@ -144,7 +143,7 @@ fn a_worker_has_the_priority_that_the_run_says() {
         let run = start(&mut command(PACKTRAIN, &run));
         let thread = worker(&run);
         let begin = Instant::now();
-        // It takes its priority a moment after its name.
+        // A worker sets its priority a moment after its name.
         let mut seen = nice(&thread);
         while seen != expected && begin.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(1));
@@ -169,7 +168,7 @@ fn a_worker_has_the_priority_that_the_run_says() {
 
 #[test]
 fn workers_are_counted_as_the_kernel_counts_them() {
-    // A worker that sleeps all the time, and is woken by nobody but at the end.
+    // A worker without packets: it sleeps until the end.
     let args = ["forward", "null:", "null:", "--json"];
     let idle = start(&mut command(PACKTRAIN, &args));
     let mut busy = start(&mut command(PACKTRAIN, &ENDLESS));
@@ -181,7 +180,7 @@ fn workers_are_counted_as_the_kernel_counts_them() {
         let document = ran.json();
         let worker = &document["run"]["workers"][0];
         let number = |key: &str| worker[key].as_u64().expect(key);
-        // They only grow, and the last look is taken by the worker itself at its end.
+        // The counters only grow, and the worker reads them once more at its end.
         assert!(number("voluntary_switches") >= seen.0, "{seen:?} {worker}");
         assert!(
             number("involuntary_switches") >= seen.1,
@@ -196,7 +195,7 @@ fn workers_are_counted_as_the_kernel_counts_them() {
     }
 }
 
-/// A note of a probe: where it is in the file, its semaphore, and its arguments.
+/// A note of a probe: its offset in the file, its semaphore, and its arguments.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 struct Probe {
     name: String,
@@ -243,7 +242,7 @@ fn probes(elf: &[u8]) -> Vec<Probe> {
         let mut texts = note[24..].split(|&byte| byte == 0);
         let mut text = || String::from_utf8(texts.next().expect("a text").to_vec()).unwrap();
         let (provider, name, arguments) = (text(), text(), text());
-        // The linker leaves the notes of functions that it leaves out.
+        // The linker keeps the notes of functions that it removes.
         if let Some(code) = place(field::<8>(note, 0))
             && provider == "packtrain"
         {
@@ -258,8 +257,8 @@ fn probes(elf: &[u8]) -> Vec<Probe> {
     found
 }
 
-/// Off, a probe is one instruction that does nothing. One has an argument that is worked out for a
-/// tracer only, and a variable that says whether there is one.
+/// Without a tracer a probe is a `nop`. One probe has an argument that is computed for a tracer
+/// only, and a semaphore that counts tracers.
 #[test]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn the_program_has_its_probes_and_each_is_a_nop() {
@@ -300,11 +299,11 @@ fn the_program_has_its_probes_and_each_is_a_nop() {
     }
 }
 
-/// bpftrace warns, thousands of times, of probes in functions that the linker left out: their notes
-/// are still in the program, with no address.
+/// bpftrace warns of probes in functions that the linker removed: their notes are still in the
+/// program, without an address.
 const UNLINKED: &str = "WARNING: invalid address";
 
-/// Whether bpftrace can be used; says why not.
+/// Whether bpftrace can be used; prints why not.
 fn can_trace() -> bool {
     let why = if Command::new("bpftrace").arg("--version").output().is_err() {
         "bpftrace is not installed: apt-get install bpftrace"
@@ -324,7 +323,7 @@ fn histograms(text: &str) -> BTreeMap<String, BTreeMap<u64, u64>> {
     for line in text.lines() {
         if let Some(map) = line.strip_prefix('@') {
             map.trim().trim_end_matches(':').clone_into(&mut name);
-            // Printed again, they are the same and later.
+            // Histograms that are printed again replace the earlier ones.
             all.insert(name.clone(), BTreeMap::new());
         } else if let Some(row) = line.strip_prefix('[') {
             let (least, rest) = row.split_once(',').expect("a row");
@@ -340,7 +339,7 @@ fn histograms(text: &str) -> BTreeMap<String, BTreeMap<u64, u64>> {
     all
 }
 
-/// Lines of standard output as they come.
+/// Lines of standard output as they arrive.
 fn lines(child: &mut Child) -> Receiver<String> {
     let (sender, receiver) = channel();
     let out = BufReader::new(child.stdout.take().expect("standard output is captured"));
@@ -354,9 +353,10 @@ fn lines(child: &mut Child) -> Receiver<String> {
     receiver
 }
 
-/// The fourth argument of `dispatch` says who sends: as the counters, and as was asked for.
+/// The fourth argument of `dispatch` is the thread that sends. It agrees with the counters and with
+/// `--dispatch`.
 #[test]
-fn the_tracer_sees_who_sends() {
+fn the_tracer_sees_which_thread_sends() {
     const SCRIPT: &str = "usdt:*:packtrain:dispatch /arg2 == 1/ { @left[arg3] = count(); \
                           @packets[arg3] = sum(arg0); @depth[arg3] = max(arg4); }";
     if !can_trace() {
@@ -374,8 +374,7 @@ fn the_tracer_sees_who_sends() {
         let out = lines(&mut tracer);
         let begin = Instant::now();
         let mut seen = String::new();
-        // It prints everything at its end. It is ready some time after it has said this, and then
-        // it sees all there is.
+        // bpftrace prints everything at its end. It attaches some time after this line.
         while !seen.contains("Attaching") {
             assert!(begin.elapsed() < PATIENCE, "{seen:?}");
             if let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
@@ -393,7 +392,7 @@ fn the_tracer_sees_who_sends() {
                 seen.push_str(&line);
                 seen.push('\n');
             } else if begin.elapsed() > asked {
-                // It prints on SIGUSR1, and misses one that comes while it prints.
+                // It prints on SIGUSR1, and misses a signal that arrives while it prints.
                 signal(&tracer, "USR1");
                 asked = begin.elapsed() + Duration::from_secs(1);
             }
@@ -410,12 +409,12 @@ fn the_tracer_sees_who_sends() {
             let count = seen[at + key.len()..].split_whitespace().next();
             count.expect("a count").parse::<u64>().expect("a number")
         };
-        // It attached later and detached earlier than the program counted.
+        // The tracer was attached for a shorter time than the program counted.
         assert!(traced("left") <= number(dispatch), "{queue} {seen}");
         assert!(traced("packets") <= number("packets"), "{queue} {seen}");
         assert!(traced("packets") >= traced("left"), "{seen}");
-        // A batch that is sent at once bypasses the ring. One that is deferred is in the ring,
-        // behind those that the TX worker has not drained yet.
+        // A batch that is sent at once bypasses the ring. A deferred one is in the ring, after
+        // those that the TX worker has not drained yet.
         let depth = traced("depth");
         let most = TX_RING_PACKETS as u64;
         let expected = if dispatch == "direct" {
@@ -431,8 +430,8 @@ fn the_tracer_sees_who_sends() {
 
 /// Ends bpftrace, which prints everything once more at its end.
 fn ended(tracer: &mut Child, run: &Child, out: &Receiver<String>, seen: &mut String) -> ExitStatus {
-    // It misses a signal that comes while it prints; and a second one ends it before it has printed
-    // everything.
+    // It misses a signal that arrives while it prints. A second signal ends it before it has
+    // printed everything.
     while let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
         seen.push_str(&line);
         seen.push('\n');
@@ -458,8 +457,8 @@ fn ended(tracer: &mut Child, run: &Child, out: &Receiver<String>, seen: &mut Str
     status
 }
 
-/// What bpftrace sees of a run that is there already, by a script with so many histograms, and what
-/// the run itself has counted in the end.
+/// The histograms that bpftrace draws of a process that already runs, by a script with `histograms`
+/// of them, and the counters of the run at its end.
 fn trace_of(args: &[&str], script: &[&str], maps: usize) -> (String, Value) {
     let mut run = start(&mut command(PACKTRAIN, args));
     wait_for_line(&mut run, "packets/s");
@@ -470,7 +469,7 @@ fn trace_of(args: &[&str], script: &[&str], maps: usize) -> (String, Value) {
     let out = lines(&mut tracer);
     let begin = Instant::now();
     let mut seen = String::new();
-    // It prints on SIGUSR1, and would be ended by it before it is ready.
+    // It prints on SIGUSR1, which would end it before it is ready.
     let complete = |seen: &str| {
         let found = histograms(seen);
         found.len() == maps && found.values().all(|rows| !rows.is_empty())
@@ -495,7 +494,7 @@ fn trace_of(args: &[&str], script: &[&str], maps: usize) -> (String, Value) {
     (seen, document)
 }
 
-/// docs/batches.bt sees what the program itself counts.
+/// docs/batches.bt agrees with the counters of the program.
 #[test]
 fn the_tracer_sees_the_batches_of_a_live_process() {
     const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/batches.bt");
@@ -507,8 +506,8 @@ fn the_tracer_sees_the_batches_of_a_live_process() {
     let queue = &document["ports"]["null1"]["txq00"];
     let drain = &queue["batches"]["drain"];
     let poll = &document["ports"]["null0"]["rxq00"]["batches"]["poll"];
-    // It attached later and detached earlier than the program counted. A queue starts to send once
-    // for each time that it gives packets to its device here.
+    // The tracer was attached for a shorter time than the program counted. Here a queue starts to
+    // send once for each time that it gives packets to its device.
     for (name, counted) in [("start", drain), ("process", poll), ("drain", drain)] {
         let events = traced[name].values().sum::<u64>();
         let count = counted["count"].as_u64().expect("a count");
@@ -516,14 +515,14 @@ fn the_tracer_sees_the_batches_of_a_live_process() {
             0 < events && events <= count,
             "{name}: {events} of {count}: {seen}"
         );
-        // Bursts of a source that always has more are full: of 64 packets.
+        // A source that always has packets delivers full bursts of 64.
         assert_eq!(counted["p50"], 64);
     }
-    // Of no size more than the program has counted.
+    // No size has a greater count than in the program.
     for (name, counted) in [("process", poll), ("drain", drain)] {
         let counted = buckets(counted);
         for (&least, &count) in &traced[name] {
-            // A bucket may begin below the row that its sizes are in.
+            // A bucket may begin below the row that has its sizes.
             let below = counted.range(..=least).next_back();
             let from = below.map_or(least, |(&least, _)| least);
             let all: u64 = counted
@@ -544,7 +543,7 @@ fn the_tracer_sees_the_batches_of_a_live_process() {
     );
 }
 
-/// As above, for what comes in: the polls, and the packets that are merged of what they bring.
+/// The same for polls and merged packets.
 #[test]
 fn the_tracer_sees_polls_and_merged_packets_of_a_live_process() {
     const SCRIPT: &str = "usdt:*:packtrain:rx_poll /arg2 == 0 && arg1 == 0/ \
@@ -561,12 +560,12 @@ fn the_tracer_sees_polls_and_merged_packets_of_a_live_process() {
     let batches = &document["ports"]["null0"]["rxq00"]["batches"];
     for name in ["poll", "coalesce"] {
         let number = |key: &str| batches[name][key].as_u64().expect(key);
-        // It attached later and detached earlier than the program counted.
+        // The tracer was attached for a shorter time than the program counted.
         let events = traced[name].values().sum::<u64>();
         let packets: u64 = traced[name].iter().map(|(size, count)| size * count).sum();
         assert!(0 < events && events <= number("count"), "{name}: {seen}");
         assert!(packets <= number("sum"), "{name}: {packets}: {seen}");
-        // Of no size more than the program has counted of those that it counts together.
+        // No row has a greater count than the buckets of the program that it covers.
         let counted = buckets(&batches[name]);
         let mut seen_of = BTreeMap::new();
         for (size, count) in &traced[name] {

@@ -1,4 +1,4 @@
-//! What the program says and how it ends when it is used wrongly, or only asked.
+//! Wrong command lines, `--help` and `plan`: output and exit codes.
 
 mod program;
 
@@ -11,26 +11,33 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
     let cases: &[(&[&str], &str)] = &[
         (
             &["frobnicate"],
-            "packtrain: unrecognized subcommand 'frobnicate'; see packtrain --help\n",
+            "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
+             replay; see packtrain --help\n",
         ),
         (
             &["forwrad"],
-            "packtrain: unrecognized subcommand 'forwrad'; did you mean 'forward'?; see packtrain \
-             --help\n",
+            "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay; \
+             did you mean 'forward'?; see packtrain --help\n",
+        ),
+        (
+            // Two commands are similar; the more similar one is suggested.
+            &["pla"],
+            "did you mean 'plan'?",
         ),
         (
             &["forward", "null:", "null:", "--jso"],
-            "packtrain: unexpected argument '--jso' found; did you mean '--json'?; see packtrain \
+            "packtrain: unexpected argument '--jso'; did you mean '--json'?; see packtrain \
              forward --help\n",
         ),
         (
             &["forward", "null:"],
-            "were not provided: <B>; see packtrain forward --help\n",
+            "packtrain: missing: <B>; write packtrain forward <A> <B>; see packtrain forward \
+             --help\n",
         ),
-        (&["forward"], "required arguments were not provided"),
+        (&["forward"], "missing: <A>, <B>; write"),
         (
-            &["forward", "null:"],
-            "required arguments were not provided",
+            &["forward", "null:", "null:", "--duration"],
+            "--duration wants a value: write --duration <TIME>",
         ),
         (
             &["forward", "null:", "null:", "null:"],
@@ -38,11 +45,11 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (
             &["forward", "null:", "null:", "--dispatch", "threshold(0)"],
-            "--dispatch <HOW>': dispatch 'threshold(0)'",
+            "packtrain: --dispatch 'threshold(0)' has '0' for n",
         ),
         (
             &["plan", "null:", "null:", "--moderation", "fixed(1)"],
-            "--moderation <WHEN>': moderation 'fixed(1)' lacks one of usecs and frames; write off",
+            "--moderation 'fixed(1)' lacks one of usecs and frames; write off",
         ),
         (
             &["plan", "null:", "null:", "--idle", "spin"],
@@ -58,7 +65,7 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (
             &["forward", "null:", "null:", "--duration", "soon"],
-            "10s, 500ms, 2m, 1h",
+            "--duration cannot be 'soon': write a number and a unit: 10s, 500ms, 2m, 1h",
         ),
         (
             &["forward", "null:", "null:", "--duration", "0"],
@@ -66,15 +73,21 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (
             &["forward", "null:", "null:", "--count", "0"],
-            "0 is not in 1..",
+            "--count cannot be '0': write a number of packets, at least 1",
         ),
-        (&["forward", "null:", "null:", "--count", "many"], "--count"),
+        (
+            &["forward", "null:", "null:", "--count", "many"],
+            "--count cannot be 'many': write a number of packets, at least 1",
+        ),
         (
             &["forward", "null:", "null:", "--stats-interval", "1ms"],
             "at least 50ms",
         ),
         (&["demo", "--seconds", "0"], "from 0.05 to 60"),
-        (&["demo", "--seed", "x"], "--seed"),
+        (
+            &["demo", "--seed", "x"],
+            "--seed cannot be 'x': write a number from 0 to",
+        ),
     ];
     for (args, expected) in cases {
         let ran = packtrain(args);
@@ -117,6 +130,11 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ),
         (&text, 4, "neither a pcap nor a pcapng"),
         ("pcap:/tmp", 4, "directory"),
+        (
+            "tap:x,fd=999",
+            4,
+            "descriptor 999 of fd= is not open: the program that",
+        ),
     ];
     for (spec, code, expected) in cases {
         for subcommand in ["forward", "plan"] {
@@ -138,7 +156,7 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
 }
 
 #[test]
-fn a_key_of_a_port_is_stronger_than_the_option_and_the_plan_says_who_said_what() {
+fn a_key_of_a_port_beats_the_option_and_the_plan_has_the_source_of_each() {
     let plan = |more: &[&str]| {
         let a = "sim:moderation=fixed(50,32),dispatch=threshold(8),queues=2";
         let ran = packtrain(&[&["plan", a, "null:", "--moderation", "off"], more].concat());
@@ -160,10 +178,10 @@ fn a_key_of_a_port_is_stronger_than_the_option_and_the_plan_says_who_said_what()
     assert_eq!(json["plan"]["ports"]["sim0"]["queues"], 2);
     let text = plan(&[]).out;
     for words in [
-        "fixed(50,32), by its moderation=",
-        "threshold(8), by its dispatch=",
+        "fixed(50,32), by moderation=",
+        "threshold(8), by dispatch=",
         "off, by --moderation",
-        "adaptive, the default",
+        "adaptive, by default",
     ] {
         assert!(text.contains(words), "{text}");
     }
@@ -280,7 +298,7 @@ fn a_file_is_not_written_over_itself() {
     let ran = packtrain(&["forward", &capture, "null:", "-q"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert_eq!(std::fs::read(&file).expect("it is still there"), before);
-    // Nor are two new ones that would be the same.
+    // Two new files of one name are refused, too.
     let new = scratch.file("new.pcap");
     let same = format!("null:source,count=1,capture={new}");
     let ran = packtrain(&["forward", &same, &format!("pcap:{new},write"), "-q"]);
@@ -296,7 +314,7 @@ fn an_interface_is_not_joined_to_itself() {
 }
 
 #[test]
-fn what_is_sent_to_a_file_that_is_read_is_a_counted_loss() {
+fn packets_for_a_file_that_is_read_are_a_counted_loss() {
     let scratch = Scratch::new("read-only");
     let file = scratch.file("a.pcap");
     let made = packtrain(&[
@@ -459,7 +477,7 @@ fn help_and_version() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_standard_output_is_no_failure() {
     let runs: &[&[&str]] = &[
         &["--help"],
         &["forward", "--help"],
@@ -478,7 +496,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn nobody_on_standard_error_is_no_failure() {
+fn a_closed_standard_error_is_no_failure() {
     let args = ["forward", "null:source,count=10", "null:"];
     let mut child = start(&mut command(PACKTRAIN, &args));
     drop(child.stderr.take());
@@ -486,7 +504,7 @@ fn nobody_on_standard_error_is_no_failure() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out
-            .contains("conservation: 10 received = 10 transmitted: closed")
+            .contains("ledger (wire packets): 10 received = 10 transmitted: closed")
     );
 }
 
@@ -514,7 +532,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn colour_is_for_terminals_and_for_those_who_want_it() {
+fn colour_is_for_terminals_unless_no_color_is_set() {
     let args = ["forward", "null:source,count=1", "null:"];
     let ran = packtrain(&args);
     assert!(

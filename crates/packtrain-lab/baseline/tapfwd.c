@@ -1,15 +1,15 @@
 /*
- * The least that joins two TAP interfaces: what packtrain's forwarding is measured against.
+ * A minimal forwarder between two TAP interfaces, to compare packtrain with.
  *
  *   tapfwd A B vnet|plain THREADS SECONDS
  *
  * vnet: a virtio-net header in front of every packet, and all of the kernel's offloads; headers
- * are passed on as they come. plain: neither. With one thread, it serves both directions in turn;
- * with two, each serves one. Prints "ready" when both interfaces are open, ends on SIGTERM or
- * after SECONDS, and then prints what it did as one line of JSON.
+ * are passed on unchanged. plain: neither. With one thread, it alternates between the directions;
+ * with two, each serves one. It prints "ready" when both interfaces are open, ends on SIGTERM or
+ * after SECONDS, and then prints its counters as one line of JSON.
  *
- * It has no handicap: one read and one write for a packet, from the same buffer, which stays in
- * cache; and poll only when there is nothing to read.
+ * It makes one read and one write for a packet, with the same buffer, which stays in cache, and
+ * calls poll only if no packet can be read.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,10 +32,10 @@
 #endif
 
 enum {
-    BATCH = 64,           /* packets of one direction before the other gets its turn */
+    BATCH = 64,           /* packets of one direction before the other is served */
     BUFFER_BYTES = 73728, /* a whole GSO packet with its headers, in pages */
     VNET_HEADER_BYTES = 12,
-    /* So that a thread which did not get the signal itself learns of the end. */
+    /* A thread that did not get the signal notices the end within this time. */
     POLL_MS = 200,
 };
 
@@ -83,7 +83,7 @@ static int open_tap(const char *name, int vnet)
     return fd;
 }
 
-/* Moves at most a batch one way; returns how many packets. */
+/* Forwards at most a batch in one direction; returns the number of packets. */
 static int pump(struct direction *d)
 {
     int packets = 0;
@@ -94,7 +94,7 @@ static int pump(struct direction *d)
         if (bytes < 0) {
             if (errno == EINTR)
                 continue;
-            /* A link that is not up yet has nothing either. */
+            /* A link that is not up has no packets either. */
             if (errno != EAGAIN && errno != EIO)
                 d->errors++;
             break;

@@ -1,5 +1,5 @@
-//! The least that joins two TAP interfaces, written in C (`baseline/tapfwd.c`): what packtrain's
-//! forwarding is compared with, in its speed and in what is lost on the way.
+//! A minimal forwarder between two TAP interfaces, in C (`baseline/tapfwd.c`). packtrain's goodput,
+//! CPU time and losses are compared with it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use std::{fmt, io};
 /// Its source file.
 pub const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/baseline/tapfwd.c");
 
-/// Seconds after which it ends by itself, should its user be killed.
+/// Seconds after which it ends by itself, if the process that started it was killed.
 const LIFETIME_S: u32 = 300;
 
-/// Why there is no C forwarder.
+/// Why the C forwarder is not available.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BaselineError {
-    /// There is no such compiler.
+    /// The compiler does not exist.
     NoCompiler(String, io::Error),
-    /// The compiler, named here, did not succeed; it has said why.
+    /// The compiler, named here, failed, and printed the reason.
     NotCompiled(String),
-    /// The program does not start, or not with these interfaces; it has said why.
+    /// The program does not start, or cannot open these interfaces, and printed the reason.
     NotReady(io::Error),
 }
 
@@ -29,8 +29,8 @@ impl fmt::Display for BaselineError {
         match self {
             Self::NoCompiler(compiler, error) => write!(
                 f,
-                "no C compiler {compiler}, which the C forwarder needs ({error}): \
-                 install gcc or clang, or name one in CC"
+                "the C forwarder needs a C compiler, and {compiler} does not run ({error}): \
+                 install gcc or clang, or name a compiler in CC"
             ),
             Self::NotCompiled(compiler) => write!(f, "{compiler} cannot compile {SOURCE}"),
             Self::NotReady(error) => write!(f, "the C forwarder is not ready: {error}"),
@@ -40,7 +40,7 @@ impl fmt::Display for BaselineError {
 
 impl core::error::Error for BaselineError {}
 
-/// Compiles it into `directory` with the compiler that `CC` names, `cc` without; returns the
+/// Compiles it into `directory` with the compiler that `CC` names, or with `cc`; returns the
 /// program's path.
 ///
 /// # Errors
@@ -60,7 +60,7 @@ pub fn compile(directory: &Path) -> Result<PathBuf, BaselineError> {
     }
 }
 
-/// How it opens its interfaces, both alike.
+/// How it opens both interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// A virtio-net header in front of every packet, and all of the kernel's offloads.
@@ -70,7 +70,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As its argument.
+    /// The word for its argument.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Vnet => "vnet",
@@ -79,13 +79,13 @@ impl Mode {
     }
 }
 
-/// A C forwarder that runs. Dropped, it is ended, and its interfaces are gone with it.
+/// A C forwarder that runs. Dropping it ends the process, which removes its interfaces.
 #[derive(Debug)]
 pub struct Baseline(Child);
 
 impl Baseline {
     /// Starts `program` with one thread and the TAP interfaces `names`, which it makes in the
-    /// network namespace of the calling thread; they are there on return, and may be moved then.
+    /// network namespace of the calling thread. They exist on return, and may then be moved.
     ///
     /// # Errors
     /// [`BaselineError::NotReady`].
@@ -106,7 +106,8 @@ impl Baseline {
                 .map_err(BaselineError::NotReady)?;
         }
         if line != "ready\n" {
-            let error = io::Error::new(io::ErrorKind::UnexpectedEof, format!("it said {line:?}"));
+            let error =
+                io::Error::new(io::ErrorKind::UnexpectedEof, format!("it printed {line:?}"));
             return Err(BaselineError::NotReady(error));
         }
         Ok(baseline)

@@ -41,7 +41,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Segments received, in error or not. A frame that the kernel itself joined counts as the
+    /// Segments received, in error or not. A frame that the kernel merged counts as the
     /// segments in it, a GSO frame written into a TAP as one.
     tcp_in_segs = "Tcp" "InSegs",
     /// Segments sent, without retransmissions; a GSO packet counts as the segments in it.
@@ -58,18 +58,17 @@ counters! {
     tcp_ofo_queue = "TcpExt" "TCPOFOQueue",
     /// Retransmission timeouts.
     tcp_timeouts = "TcpExt" "TCPTimeouts",
-    /// Probes sent for a lost tail: new data, or the last segment once more, which `RetransSegs`
-    /// counts as well.
+    /// Tail loss probes sent: new data, or the last segment again, which `RetransSegs` counts, too.
     tcp_loss_probes = "TcpExt" "TCPLossProbes",
-    /// Retransmission timeouts that turned out to be wrong.
+    /// Spurious retransmission timeouts.
     tcp_spurious_rtos = "TcpExt" "TCPSpuriousRTOs",
-    /// Reports received of something that had arrived twice (DSACK, RFC 2883).
+    /// Reports received of duplicate segments (DSACK, RFC 2883).
     tcp_dsack_recv = "TcpExt" "TCPDSACKRecv",
     /// Segments in those reports (Linux 5.10).
     tcp_dsack_recv_segs = "TcpExt" "TCPDSACKRecvSegs",
     /// Packets dropped because a socket's receive queue was full.
     tcp_rcv_q_drop = "TcpExt" "TCPRcvQDrop",
-    /// Packets dropped because they came when the window was closed.
+    /// Packets dropped because they arrived while the window was closed.
     tcp_zero_window_drop = "TcpExt" "TCPZeroWindowDrop",
     /// Packets dropped because a socket's backlog was full.
     tcp_backlog_drop = "TcpExt" "TCPBacklogDrop",
@@ -103,11 +102,11 @@ counters! {
     ip_in_receives = "Ip" "InReceives",
     /// IPv4 packets delivered to a protocol.
     ip_in_delivers = "Ip" "InDelivers",
-    /// IPv4 packets this host wanted to send.
+    /// IPv4 packets that this host tried to send.
     ip_out_requests = "Ip" "OutRequests",
     /// IPv4 packets with a bad header, bad header checksums included.
     ip_in_hdr_errors = "Ip" "InHdrErrors",
-    /// IPv4 packets dropped though nothing was wrong with them.
+    /// IPv4 packets dropped although they had no error.
     ip_in_discards = "Ip" "InDiscards",
     /// IPv4 packets with a bad header checksum.
     ip_in_csum_errors = "IpExt" "InCsumErrors",
@@ -117,13 +116,13 @@ counters! {
     ip6_in_receives = "Ip6" "Ip6InReceives",
     /// IPv6 packets delivered to a protocol.
     ip6_in_delivers = "Ip6" "Ip6InDelivers",
-    /// IPv6 packets this host wanted to send.
+    /// IPv6 packets that this host tried to send.
     ip6_out_requests = "Ip6" "Ip6OutRequests",
     /// IPv6 packets with a bad header.
     ip6_in_hdr_errors = "Ip6" "Ip6InHdrErrors",
     /// IPv6 packets shorter than their header says.
     ip6_in_truncated_pkts = "Ip6" "Ip6InTruncatedPkts",
-    /// IPv6 packets dropped though nothing was wrong with them.
+    /// IPv6 packets dropped although they had no error.
     ip6_in_discards = "Ip6" "Ip6InDiscards",
     /// ICMP messages received.
     icmp_in_msgs = "Icmp" "InMsgs",
@@ -140,7 +139,7 @@ impl Counters {
     /// other, so under traffic their moments differ by some microseconds.
     ///
     /// # Errors
-    /// [`LabError::Os`] when a file cannot be read; [`LabError::Answer`] when its form is not
+    /// [`LabError::Os`] when a file cannot be read; [`LabError::Answer`] if its form is not
     /// the known one.
     pub fn read() -> Result<Self, LabError> {
         let mut counters = Self::default();
@@ -161,7 +160,7 @@ impl Counters {
                 return Err(BAD);
             }
             for (name, value) in names.split_whitespace().zip(values.split_whitespace()) {
-                // Signed ones exist (Tcp MaxConn is -1); none of them is a counter of ours.
+                // Signed values exist (Tcp MaxConn is -1); this file reads none of them.
                 if let Ok(value) = value.parse() {
                     self.set(group, name, value);
                 }
@@ -188,7 +187,7 @@ impl Counters {
 /// and counters, in the kernel's order.
 ///
 /// # Errors
-/// [`LabError::Os`] when the file cannot be read; [`LabError::Answer`] when its form is unknown.
+/// [`LabError::Os`] when the file cannot be read; [`LabError::Answer`] if its form is unknown.
 pub fn devices() -> Result<Vec<(String, LinkStats)>, LabError> {
     parse_devices(&read("dev")?)
 }
@@ -337,7 +336,7 @@ Udp: 7 1 2 8 1 0 1
     #[test]
     fn this_kernel_is_understood() {
         let counters = Counters::read().unwrap();
-        // Every column must be found: a renamed one would read as 0 for ever.
+        // Every column must be found: a renamed one would always read as 0.
         let mut there = BTreeSet::new();
         for file in ["snmp", "netstat"] {
             let text = read(file).unwrap();

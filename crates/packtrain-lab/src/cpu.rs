@@ -10,22 +10,22 @@ use crate::sys;
 pub struct Usage {
     /// Time in user mode.
     pub user: Duration,
-    /// Time in the kernel on behalf of the thread or process. Softirq work that interrupts some
-    /// other thread is charged to that thread, so sums over a machine are exact, shares are not.
+    /// Time in the kernel on behalf of the thread or process. A softirq is charged to the thread
+    /// that it interrupts, so sums over a machine are exact, and shares are not.
     pub system: Duration,
     /// Context switches because it waited.
     pub voluntary_switches: u64,
-    /// Context switches because its time slice ended or something more urgent ran.
+    /// Context switches because its time slice ended or a thread of higher priority ran.
     pub involuntary_switches: u64,
 }
 
 impl Usage {
-    /// Of the calling thread (`RUSAGE_THREAD`).
+    /// The usage of the calling thread (`RUSAGE_THREAD`).
     pub fn of_thread() -> Self {
         Self::of(&sys::rusage_thread())
     }
 
-    /// Of all threads of the process, ended ones included (`RUSAGE_SELF`).
+    /// The usage of all threads of the process, also of ended ones (`RUSAGE_SELF`).
     pub fn of_process() -> Self {
         Self::of(&sys::rusage_process())
     }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn waiting_thread_switches_and_costs_little() {
-        // In the best of many rounds: interrupts are charged to the thread that they interrupt.
+        // The best of many rounds, since interrupts are charged to the thread that they interrupt.
         let cheap = (0..100).any(|_| {
             let start = Usage::of_thread();
             for _ in 0..5 {

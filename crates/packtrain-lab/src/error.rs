@@ -1,4 +1,4 @@
-//! What can go wrong in the laboratory, in one line each.
+//! The errors of the laboratory, each displayed in one line.
 
 use packtrain::advice;
 use std::fmt;
@@ -27,14 +27,14 @@ impl fmt::Display for Feature {
     }
 }
 
-/// A feature that is not available here, why, and what to do. Displays as one line.
+/// A feature that is not available, why, and what to do. It is displayed in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Which feature.
+    /// The feature.
     pub feature: Feature,
-    /// The error number the kernel gave (`errno`).
+    /// The error number of the kernel (`errno`).
     pub errno: i32,
-    /// What the user can do about it.
+    /// What to do.
     pub hint: &'static str,
 }
 
@@ -68,26 +68,26 @@ pub enum LabError {
     },
     /// A kernel feature is not available.
     Missing(Missing),
-    /// The kernel answered something this code does not understand.
+    /// The kernel's answer has an unknown form.
     Answer(&'static str),
     /// A setting is out of its range.
     Setting(&'static str),
-    /// Nothing moved for the stall time.
+    /// No progress for the stall time.
     Stalled {
-        /// What waited.
+        /// The stream that waited.
         what: &'static str,
         /// How long it waited.
         after: Duration,
-        /// Payload bytes that had got through on that stream.
+        /// Payload bytes that had arrived on that stream.
         bytes: u64,
     },
-    /// A transfer was not over within its time limit, though it may have gone on until then.
+    /// A transfer did not end within its time limit, although it may have made progress.
     TimeLimit {
-        /// What was not over.
+        /// The transfer.
         what: &'static str,
         /// The limit.
         limit: Duration,
-        /// Payload bytes that had got through on that stream.
+        /// Payload bytes that had arrived on that stream.
         bytes: u64,
     },
     /// The caller's stop flag was set.
@@ -97,7 +97,7 @@ pub enum LabError {
 impl LabError {
     /// An operating system error from the operation `what`.
     pub(crate) fn os(what: &'static str, error: &io::Error) -> Self {
-        // Errors made by std itself (invalid address …) carry no number.
+        // Errors that std makes itself (invalid address …) have no number.
         Self::Os {
             what,
             errno: error.raw_os_error().unwrap_or(libc::EIO),
@@ -123,12 +123,12 @@ impl fmt::Display for LabError {
             Self::Setting(what) => write!(f, "setting out of range: {what}"),
             Self::Stalled { what, after, bytes } => write!(
                 f,
-                "{what} stalled: nothing for {} ms after {bytes} bytes",
+                "{what} stalled: no progress for {} ms after {bytes} bytes",
                 after.as_millis()
             ),
             Self::TimeLimit { what, limit, bytes } => write!(
                 f,
-                "{what} was not over after {} ms, its time limit; {bytes} bytes got through",
+                "{what} did not end within {} ms, its time limit; {bytes} bytes arrived",
                 limit.as_millis()
             ),
             Self::Cancelled => f.write_str("cancelled"),

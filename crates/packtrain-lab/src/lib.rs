@@ -1,13 +1,13 @@
-//! The packtrain laboratory: kernels to talk to, and honest instruments.
+//! The packtrain laboratory: network namespaces, kernel traffic, and independent counters.
 //!
-//! Everything here works without packtrain's engine and without any external program: two network
-//! namespaces ([`netns`]) with one interface each ([`topology`], [`tap`], [`link`]), load from
-//! ordinary sockets whose bytes are hashed at both ends ([`traffic`]), and the kernel's own
-//! counters ([`counters`], [`cpu`]) to check packtrain's against. [`baseline`] alone needs a C
-//! compiler: a forwarder to compare packtrain with.
+//! Two network namespaces ([`netns`]) have one interface each ([`topology`], [`tap`], [`link`]).
+//! Ordinary sockets send between them, and the bytes are hashed at both ends ([`traffic`]). The
+//! kernel's own counters ([`counters`], [`cpu`]) are compared with packtrain's. None of this uses
+//! packtrain's engine or an external program. [`baseline`] is a forwarder to compare packtrain
+//! with, and needs a C compiler.
 //!
-//! Nothing has a name outside the process: a namespace lives as long as a descriptor to it does,
-//! so even SIGKILL leaves nothing behind.
+//! The namespaces have no names: each exists while a descriptor to it is open. So the kernel
+//! removes them with the process, also after SIGKILL.
 //!
 //! ```no_run
 //! use packtrain_lab::topology::{Settings, TwoHosts};

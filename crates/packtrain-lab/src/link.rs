@@ -1,6 +1,6 @@
 //! Interfaces, addresses, neighbours and routes through rtnetlink, synchronously.
 //!
-//! An [`Rtnl`] works on the namespace in which it was opened, whatever thread uses it.
+//! An [`Rtnl`] works on the namespace in which it was opened, from any thread.
 
 use std::fs;
 use std::io;
@@ -37,10 +37,10 @@ pub type Mac = [u8; 6];
 /// caps `min_dump_alloc` there), with room to spare.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// What an interface has moved, as the kernel counts it (`IFLA_STATS64`, `rtnl_link_stats64`).
+/// The kernel's counters of an interface (`IFLA_STATS64`, `rtnl_link_stats64`).
 ///
-/// Directions are the kernel's: what user space writes into a TAP is received. A TAP counts one
-/// packet per frame, also for a GSO frame; bytes include the Ethernet header and no virtio-net
+/// Directions are the kernel's: frames that user space writes into a TAP are received. A TAP counts
+/// one packet per frame, also for a GSO frame; bytes include the Ethernet header and no virtio-net
 /// header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
@@ -48,7 +48,7 @@ pub struct LinkStats {
     pub rx_packets: u64,
     /// Bytes of those, Ethernet header included.
     pub rx_bytes: u64,
-    /// Packets received bad. On a TAP these are frames with an illegal virtio-net header.
+    /// Bad packets received. On a TAP these are frames with an illegal virtio-net header.
     pub rx_errors: u64,
     /// Good packets dropped on reception, for lack of memory or because the link was down.
     pub rx_dropped: u64,
@@ -84,7 +84,7 @@ impl LinkStats {
     }
 }
 
-/// One interface, as it was when asked for.
+/// One interface, at the time of the query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Link {
@@ -119,8 +119,9 @@ impl Link {
         self.flags & libc::IFF_RUNNING as u32 != 0
     }
 
-    /// Has carrier (`IFF_LOWER_UP`), but the kernel has not acted on that yet. It does so from a
-    /// work queue (`linkwatch_event`), up to a second later, and until then drops what is sent.
+    /// Has carrier (`IFF_LOWER_UP`), but the kernel has not activated the interface yet. It does so
+    /// from a work queue (`linkwatch_event`), up to a second later, and drops sent packets until
+    /// then.
     pub fn is_settling(&self) -> bool {
         let carrier = self.flags & LinkFlags::LowerUp.bits() != 0;
         carrier && (!self.is_running() || self.qdisc == "noop")
@@ -146,7 +147,7 @@ impl Rtnl {
     /// Opens a socket in the namespace of the calling thread.
     ///
     /// # Errors
-    /// [`LabError::Os`] when netlink sockets are refused.
+    /// [`LabError::Os`] if netlink sockets are refused.
     pub fn open() -> Result<Self, LabError> {
         let mut socket =
             Socket::new(NETLINK_ROUTE).map_err(LabError::from_io("socket(NETLINK_ROUTE)"))?;
@@ -176,7 +177,7 @@ impl Rtnl {
     /// The interface called `name`, with its counters.
     ///
     /// # Errors
-    /// [`LabError::Os`] with `ENODEV` when there is none.
+    /// [`LabError::Os`] with `ENODEV` if there is none.
     pub fn link(&mut self, name: &str) -> Result<Link, LabError> {
         if name.is_empty() || name.len() > sys::NAME_MAX {
             return Err(LabError::Setting("an interface name has 1 to 15 bytes"));
@@ -189,7 +190,7 @@ impl Rtnl {
     /// The interface with this index, with its counters.
     ///
     /// # Errors
-    /// [`LabError::Os`] with `ENODEV` when there is none.
+    /// [`LabError::Os`] with `ENODEV` if there is none.
     pub fn link_by_index(&mut self, index: u32) -> Result<Link, LabError> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -213,7 +214,7 @@ impl Rtnl {
         self.set_flags(index, LinkFlags::Up, LinkFlags::Up)
     }
 
-    /// Sets an interface down. IPv6 addresses and routes of it are removed by the kernel then.
+    /// Sets an interface down. The kernel then removes its IPv6 addresses and routes.
     ///
     /// # Errors
     /// [`LabError::Os`].
@@ -221,9 +222,9 @@ impl Rtnl {
         self.set_flags(index, LinkFlags::empty(), LinkFlags::Up)
     }
 
-    /// Switches address resolution on an interface. With it off (`IFF_NOARP`) the kernel sends
-    /// neither ARP nor neighbour discovery there, and joins no solicited-node group, so that no
-    /// MLD report goes out either: only permanent [neighbours](Self::add_neighbour) are reached.
+    /// Switches address resolution on an interface. If it is off (`IFF_NOARP`), the kernel sends
+    /// neither ARP nor neighbour discovery there, and no MLD report, since it joins no
+    /// solicited-node group. Only permanent [neighbours](Self::add_neighbour) are reached.
     ///
     /// # Errors
     /// [`LabError::Os`].
@@ -265,11 +266,11 @@ impl Rtnl {
         self.act(what, RouteNetlinkMessage::SetLink(message), 0)
     }
 
-    /// Says whether the interface has carrier, as a cable that is pulled and plugged in. Of those
-    /// made here TAP and TUN can be told (`ndo_change_carrier`).
+    /// Sets the carrier of the interface, like a cable that is plugged in or pulled. Of the
+    /// interfaces made here TAP and TUN support it (`ndo_change_carrier`).
     ///
     /// # Errors
-    /// [`LabError::Os`]; `EOPNOTSUPP` for a driver that knows better.
+    /// [`LabError::Os`]; `EOPNOTSUPP` for a driver that does not support it.
     pub fn set_carrier(&mut self, index: u32, on: bool) -> Result<(), LabError> {
         self.set_attribute(
             "RTM_SETLINK carrier",
@@ -282,7 +283,7 @@ impl Rtnl {
     /// section 5); a TAP takes 68 to 65521.
     ///
     /// # Errors
-    /// [`LabError::Os`] with `EINVAL` when the device does not take it.
+    /// [`LabError::Os`] with `EINVAL` if the device does not accept it.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), LabError> {
         self.set_attribute("RTM_SETLINK mtu", index, LinkAttribute::Mtu(mtu))
     }
@@ -302,7 +303,7 @@ impl Rtnl {
     /// Sets the Ethernet address.
     ///
     /// # Errors
-    /// [`LabError::Os`] with `EBUSY` on drivers that want the link down for it.
+    /// [`LabError::Os`] with `EBUSY` on drivers that require the link to be down.
     pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), LabError> {
         self.set_attribute(
             "RTM_SETLINK address",
@@ -311,8 +312,8 @@ impl Rtnl {
         )
     }
 
-    /// Moves an interface into another namespace, of which `netns` is a descriptor. It loses its
-    /// addresses and is down there; its index may change.
+    /// Moves an interface into the namespace of the descriptor `netns`. It loses its addresses and
+    /// is set down; its index may change.
     ///
     /// # Errors
     /// [`LabError::Os`].
@@ -321,7 +322,7 @@ impl Rtnl {
         self.set_attribute("RTM_SETLINK netns", index, LinkAttribute::NetNsFd(fd))
     }
 
-    /// Deletes an interface. A veth's peer goes with it.
+    /// Deletes an interface. A veth's peer is deleted with it.
     ///
     /// # Errors
     /// [`LabError::Os`] with `EOPNOTSUPP` for devices that cannot be deleted this way.
@@ -372,7 +373,7 @@ impl Rtnl {
     /// detection, so they are usable at once.
     ///
     /// # Errors
-    /// [`LabError::Os`]: `EEXIST` when it is there already, `EACCES` or `EOPNOTSUPP` for IPv6
+    /// [`LabError::Os`]: `EEXIST` if it exists already, `EACCES` or `EOPNOTSUPP` for IPv6
     /// where it is disabled or the MTU is below 1280.
     pub fn add_address(&mut self, index: u32, ip: IpAddr, prefix: u8) -> Result<(), LabError> {
         let mut message = AddressMessage::default();
@@ -395,8 +396,8 @@ impl Rtnl {
         )
     }
 
-    /// Adds a permanent neighbour: the kernel sends to it without ARP or neighbour discovery, for
-    /// ever. Replaces an entry for the same address.
+    /// Adds a permanent neighbour: the kernel sends to it without ARP or neighbour discovery.
+    /// Replaces an entry for the same address.
     ///
     /// # Errors
     /// [`LabError::Os`].
@@ -419,8 +420,8 @@ impl Rtnl {
         )
     }
 
-    /// Adds a unicast route to `destination`/`prefix` through the interface, by `gateway` or, when
-    /// there is none, directly on the link. Address and gateway are of the same family.
+    /// Adds a unicast route to `destination`/`prefix` through the interface, by `gateway` or,
+    /// without one, directly on the link. Address and gateway are of the same family.
     ///
     /// # Errors
     /// [`LabError::Os`]: `EEXIST`, or `ENETUNREACH` for a gateway that is not on the link.
@@ -437,7 +438,7 @@ impl Rtnl {
         message.header.table = RouteHeader::RT_TABLE_MAIN;
         message.header.protocol = RouteProtocol::Static;
         message.header.kind = RouteType::Unicast;
-        // IPv4 wants on-link routes marked as such; IPv6 ignores the scope.
+        // IPv4 requires the link scope for on-link routes; IPv6 ignores it.
         message.header.scope = if gateway.is_none() {
             RouteScope::Link
         } else {
@@ -459,12 +460,12 @@ impl Rtnl {
         )
     }
 
-    /// Whether the namespace takes packets to `ip` for its own. For a new IPv6 address that is not
-    /// so at once: the kernel adds the local route from a work queue (`addrconf_dad_work`), also
+    /// Whether `ip` is a local address of the namespace. For a new IPv6 address it becomes so a
+    /// little later: the kernel adds the local route from a work queue (`addrconf_dad_work`), also
     /// without duplicate address detection.
     ///
     /// # Errors
-    /// [`LabError::Os`], `ENETUNREACH` when there is no route at all.
+    /// [`LabError::Os`], `ENETUNREACH` without a route.
     pub fn is_local(&mut self, ip: IpAddr) -> Result<bool, LabError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(ip);
@@ -480,7 +481,7 @@ impl Rtnl {
         }))
     }
 
-    /// A request that is answered by an acknowledgement only.
+    /// A request whose answer is an acknowledgement only.
     fn act(
         &mut self,
         what: &'static str,
@@ -518,8 +519,8 @@ impl Rtnl {
     }
 }
 
-/// Takes the messages of one datagram that answer the request with this number; true when it is
-/// complete.
+/// Collects the messages of one datagram that answer the request with this number; true if the
+/// answer is complete.
 fn read_answers(
     what: &'static str,
     mut rest: &[u8],
@@ -547,7 +548,7 @@ fn read_answers(
         }
         match message.payload {
             NetlinkPayload::Error(error) => return ended(error.code.map_or(0, NonZeroI32::get)),
-            // A dump that failed half way ends with its error, too.
+            // A dump that failed in the middle ends with an error, too.
             NetlinkPayload::Done(done) => return ended(done.code),
             NetlinkPayload::InnerMessage(inner) => answers.push(inner),
             NetlinkPayload::Overrun(_) => return Err(LabError::Answer(what)),
@@ -619,18 +620,19 @@ fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
     Some(link)
 }
 
-/// Silences what IPv6 sends by itself, for an interface of the calling thread's namespace, or for
-/// `default`: interfaces created there later. No router solicitations, no autoconfigured or
-/// link-local address, no duplicate address detection. Does nothing on a kernel without IPv6.
+/// Switches off the packets that IPv6 sends by itself, for an interface of the calling thread's
+/// namespace, or with `default` for interfaces created there later. No router solicitations, no
+/// autoconfigured or link-local address, no duplicate address detection. Without IPv6 in the kernel
+/// it has no effect.
 ///
-/// It also takes addresses from then on: a new namespace may inherit from the host that interfaces
-/// have none (`net.core.devconf_inherit_init_net`, `net.ipv6.conf.default.disable_ipv6`).
+/// It also enables IPv6: a new namespace may inherit from the host that it is disabled
+/// (`net.core.devconf_inherit_init_net`, `net.ipv6.conf.default.disable_ipv6`).
 ///
 /// # Errors
-/// [`LabError::Os`] when a setting exists and is refused.
+/// [`LabError::Os`] if a setting exists and is refused.
 pub fn quiet_ipv6(interface: &str) -> Result<(), LabError> {
-    /// `Documentation/networking/ip-sysctl.rst`; `addr_gen_mode` 1 makes no link-local address. An
-    /// interface that is enabled would make one, so that is last.
+    /// `Documentation/networking/ip-sysctl.rst`; `addr_gen_mode` 1 makes no link-local address.
+    /// Enabling IPv6 would make one, so that is last.
     const SETTINGS: [(&str, &str); 7] = [
         ("accept_ra", "0"),
         ("autoconf", "0"),

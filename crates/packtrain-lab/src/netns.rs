@@ -1,5 +1,5 @@
-//! Network namespaces without names: one lives while a descriptor to it, a socket in it or a
-//! thread in it does. Nothing is mounted, so nothing outlives the process.
+//! Network namespaces without names: each exists while a descriptor to it, a socket in it or a
+//! thread in it does. They are not mounted, so they do not outlive the process.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,15 +23,15 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Makes a new namespace: its loopback is up, and IPv6 in it is quiet (see
-    /// [`quiet_ipv6`](crate::link::quiet_ipv6)) for every interface that will be created there.
+    /// Makes a new namespace. Its loopback is up, and IPv6 sends no packets by itself (see
+    /// [`quiet_ipv6`](crate::link::quiet_ipv6)) on interfaces that are created there.
     ///
     /// Needs `CAP_SYS_ADMIN` in the user namespace of the process: root, or
     /// [`rootless::enter`](crate::rootless::enter) before.
     ///
     /// # Errors
-    /// [`LabError::Missing`] when the kernel or its policy has no network namespaces for us;
-    /// [`LabError::Os`] when the loopback cannot be set up.
+    /// [`LabError::Missing`] if the kernel or its policy permits no network namespace;
+    /// [`LabError::Os`] if the loopback cannot be set up.
     pub fn new() -> Result<Self, LabError> {
         let file = in_thread(|| {
             sys::unshare(libc::CLONE_NEWNET).map_err(|error| missing(&error))?;
@@ -49,7 +49,7 @@ impl Netns {
     /// The namespace of the calling thread.
     ///
     /// # Errors
-    /// [`LabError::Os`] when `/proc` is not mounted or the kernel has no network namespaces.
+    /// [`LabError::Os`] if `/proc` is not mounted or the kernel has no network namespaces.
     pub fn current() -> Result<Self, LabError> {
         let file = File::open(CURRENT).map_err(LabError::from_io("open ns/net"))?;
         Ok(Self { file })
@@ -60,7 +60,7 @@ impl Netns {
     /// A panic in `f` is passed on to the caller.
     ///
     /// # Errors
-    /// [`LabError::Os`] when the thread cannot be started or may not enter.
+    /// [`LabError::Os`] if the thread cannot be started or may not enter.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         in_thread(|| {
             self.enter()?;
@@ -68,11 +68,11 @@ impl Netns {
         })?
     }
 
-    /// Moves the calling thread into the namespace, for good: only for threads that one owns and
-    /// that end. [`run`](Self::run) is the safe way for everything short.
+    /// Moves the calling thread into the namespace, until the thread ends. It is only for threads
+    /// of the caller. For a short task use [`run`](Self::run).
     ///
     /// # Errors
-    /// [`LabError::Os`] when the process lacks `CAP_SYS_ADMIN` over the namespace.
+    /// [`LabError::Os`] if the process lacks `CAP_SYS_ADMIN` over the namespace.
     pub fn enter(&self) -> Result<(), LabError> {
         sys::set_netns(self.file.as_fd()).map_err(LabError::from_io("setns(CLONE_NEWNET)"))
     }
@@ -93,7 +93,7 @@ impl Netns {
         self.run(Counters::read)?
     }
 
-    /// The inode number that names the namespace in `/proc/*/ns/net`: unique while it lives.
+    /// The inode number of the namespace in `/proc/*/ns/net`: unique while it exists.
     ///
     /// # Errors
     /// [`LabError::Os`] from `fstat(2)`.
@@ -112,10 +112,10 @@ impl AsFd for Netns {
     }
 }
 
-/// Says whether network namespaces can be made. With them alone, hosts can be joined by veth.
+/// Checks that network namespaces can be made. They are enough for hosts joined by veth.
 ///
 /// # Errors
-/// [`Missing`] says why not, and what to do.
+/// [`Missing`], with the reason and what to do.
 pub fn namespaces_available() -> Result<(), Missing> {
     Netns::new().map(drop).map_err(as_missing)
 }
@@ -124,7 +124,7 @@ pub fn namespaces_available() -> Result<(), Missing> {
 pub(crate) fn as_missing(error: LabError) -> Missing {
     let (errno, hint) = match error {
         LabError::Missing(missing) => return missing,
-        // Namespaces exist but cannot be set up: sandboxes that filter netlink or hide /proc.
+        // Namespaces exist but cannot be set up: a sandbox filters netlink or hides /proc.
         LabError::Os { errno, .. } => (
             errno,
             "a sandbox seems to restrict netlink or /proc; run outside of it",
@@ -146,7 +146,7 @@ pub fn has_ipv6() -> bool {
 fn missing(error: &io::Error) -> LabError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let hint = match errno {
-        libc::EPERM => "run as root, or as a user who may create user namespaces",
+        libc::EPERM => "run as root, or as a user with permission to create user namespaces",
         libc::EINVAL | libc::ENOSYS => "the kernel is built without CONFIG_NET_NS",
         libc::ENOSPC | libc::EUSERS => "raise the sysctl user.max_net_namespaces",
         _ => "unshare(CLONE_NEWNET) failed",
@@ -159,7 +159,7 @@ fn missing(error: &io::Error) -> LabError {
     .into()
 }
 
-/// Runs `f` on a thread of its own, so that a change of namespace ends with it.
+/// Runs `f` on a thread of its own, so that a change of namespace ends with the thread.
 fn in_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, LabError> {
     thread::scope(|scope| {
         let handle = thread::Builder::new()

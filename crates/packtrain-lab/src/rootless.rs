@@ -1,4 +1,5 @@
-//! Being root of an own user namespace, so that an unprivileged user can use the laboratory.
+//! A user namespace in which the process is root, so that an unprivileged user can use the
+//! laboratory.
 
 use std::fs;
 use std::io;
@@ -12,8 +13,8 @@ const CAP_SYS_ADMIN: u32 = 21;
 
 /// Makes the process root of a new user namespace (only the current user and group exist in it).
 ///
-/// Must be the first thing in `main`: the kernel refuses it when the process has more than one
-/// thread. In there network namespaces, veth, TAP and AF_PACKET work; loading BPF programs, real
+/// `main` must call it first: the kernel refuses it if the process has more than one
+/// thread. In the namespace network namespaces, veth, TAP and AF_PACKET work. BPF programs, real
 /// interfaces and socket buffers above `net.core.rmem_max` do not.
 ///
 /// # Errors
@@ -21,14 +22,14 @@ const CAP_SYS_ADMIN: u32 = 21;
 pub fn enter() -> Result<(), Missing> {
     let (uid, gid) = sys::identity();
     sys::unshare(libc::CLONE_NEWUSER).map_err(|error| unshare_failed(&error))?;
-    // Since Linux 3.19 a gid map without privilege needs setgroups to be denied first.
+    // Since Linux 3.19 an unprivileged gid map requires that setgroups is denied first.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
     write("/proc/self/gid_map", &format!("0 {gid} 1"))
 }
 
-/// Calls [`enter`] only when the process may not administer networks as it is. Returns whether it
-/// did. The same rule about threads applies.
+/// Calls [`enter`] only if the process lacks the privilege to administer networks. Returns whether
+/// it did. The same rule about threads applies.
 ///
 /// # Errors
 /// As [`enter`].
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn entering_with_threads_says_so() {
-        // The test harness runs this on a second thread, so the kernel must refuse with EINVAL.
+        // The test harness runs this on a second thread, so the kernel refuses with EINVAL.
         let missing = enter().expect_err("a process with threads cannot enter");
         assert_eq!(missing.feature, Feature::UserNamespaces);
         assert_eq!(missing.errno, libc::EINVAL);

@@ -201,12 +201,12 @@ pub(crate) fn receive_gro(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(
     Ok((len, len))
 }
 
-/// What the calling thread has used.
+/// The usage of the calling thread.
 pub(crate) fn rusage_thread() -> libc::rusage {
     rusage(libc::RUSAGE_THREAD)
 }
 
-/// What the whole process has used.
+/// The usage of the whole process.
 pub(crate) fn rusage_process() -> libc::rusage {
     rusage(libc::RUSAGE_SELF)
 }
@@ -215,7 +215,7 @@ fn rusage(who: c_int) -> libc::rusage {
     // SAFETY: rusage is plain old data, all zeroes is a valid value.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
     // SAFETY: writes one rusage through a valid pointer. It cannot fail for the two constants
-    // used here; were it to, the zeroes stay.
+    // used here.
     unsafe { libc::getrusage(who, &raw mut usage) };
     usage
 }

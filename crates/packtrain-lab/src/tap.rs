@@ -1,7 +1,7 @@
-//! TAP interfaces made by the laboratory, their descriptors to be passed on.
+//! TAP interfaces of the laboratory, and their descriptors.
 //!
-//! packtrain has its own driver for TAP; this one exists so that a test can create an interface
-//! inside a namespace and hand the descriptors to whatever it tests.
+//! packtrain has its own driver for TAP. With this one a test creates an interface
+//! inside a namespace, and passes the descriptors to the code that it tests.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -60,7 +60,7 @@ impl Tap {
         }
     }
 
-    /// The name asked for.
+    /// The requested name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -83,9 +83,8 @@ impl Tap {
         self
     }
 
-    /// What the reader of the descriptors accepts: a combination of `TUN_F_*`, of which
-    /// [`OFFLOAD_CSUM`], [`OFFLOAD_TSO`] and [`OFFLOAD_ALL`] are ready-made. Only useful with a
-    /// virtio-net header.
+    /// The offloads that the reader of the descriptors accepts: a combination of `TUN_F_*`, such as
+    /// [`OFFLOAD_CSUM`], [`OFFLOAD_TSO`] and [`OFFLOAD_ALL`]. They need a virtio-net header.
     pub fn offload(mut self, mask: u32) -> Self {
         self.offload = mask;
         self
@@ -95,7 +94,7 @@ impl Tap {
     /// descriptor per queue, queue 0 first.
     ///
     /// # Errors
-    /// [`LabError::Missing`] when `/dev/net/tun` cannot be opened; [`LabError::Os`] when the kernel
+    /// [`LabError::Missing`] when `/dev/net/tun` cannot be opened; [`LabError::Os`] if the kernel
     /// refuses the name (`EBUSY`: in use), the queues or the offloads (`EINVAL`: too old for USO).
     pub fn open(&self) -> Result<Vec<OwnedFd>, LabError> {
         if !(1..=256).contains(&self.queues) || (self.queues > 1 && !self.multi_queue) {
@@ -115,7 +114,7 @@ impl Tap {
             let file = open_device()?;
             sys::tun_set_iff(file.as_fd(), &self.name, flags).map_err(|error| {
                 match error.raw_os_error() {
-                    // Something else is in its place.
+                    // The path is not the TUN driver.
                     Some(libc::ENOTTY) => missing(&error).into(),
                     _ => LabError::from_io("TUNSETIFF")(error),
                 }
@@ -133,8 +132,8 @@ impl Tap {
     }
 }
 
-/// Creates a multi-queue TAP without offloads in the namespace of the calling thread: short for
-/// the [`Tap`] builder. One non-blocking descriptor per queue.
+/// Creates a multi-queue TAP without offloads in the namespace of the calling thread, with one
+/// non-blocking descriptor for each queue. Short for the [`Tap`] builder.
 ///
 /// # Errors
 /// As [`Tap::open`].
@@ -142,8 +141,7 @@ pub fn open_tap(name: &str, queues: usize, vnet_hdr: bool) -> Result<Vec<OwnedFd
     Tap::new(name).queues(queues).vnet_hdr(vnet_hdr).open()
 }
 
-/// Waits until a descriptor can be read or has an error; false when `timeout` passed first or a
-/// signal came.
+/// Waits until a descriptor can be read or has an error; false after `timeout` or a signal.
 ///
 /// # Errors
 /// [`LabError::Os`] from `poll(2)`.
@@ -151,11 +149,11 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<bool, 
     sys::poll_readable(fds, timeout).map_err(LabError::from_io("poll"))
 }
 
-/// Says whether the laboratory can work here: network namespaces can be made, and a TAP in one.
+/// Checks that the laboratory works: network namespaces can be made, and a TAP in one.
 ///
 /// # Errors
-/// [`Missing`] names the first feature that is not there (namespaces, then `/dev/net/tun`), why,
-/// and what to do.
+/// [`Missing`], with the first feature that is not available (namespaces, then `/dev/net/tun`), the
+/// reason, and what to do.
 pub fn available() -> Result<(), Missing> {
     let netns = Netns::new().map_err(netns::as_missing)?;
     let tap = netns

@@ -1,4 +1,4 @@
-//! Two hosts with one interface each: what packtrain is put between.
+//! Two hosts with one interface each; packtrain joins them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use crate::link::{self, Link, LinkStats, Mac, Rtnl};
 use crate::netns::{self, Netns};
 use crate::tap::Tap;
 
-/// How long the kernel may take to make a link usable. It is milliseconds, or up to a second when
+/// How long the kernel may take to make a link usable. It takes milliseconds, or up to a second if
 /// many links change at the same time, unless the machine is very busy.
 const SETTLE: Duration = Duration::from_secs(60);
 
@@ -34,7 +34,7 @@ impl Side {
         }
     }
 
-    /// The other one.
+    /// The other side.
     pub fn other(self) -> Self {
         match self {
             Self::Left => Self::Right,
@@ -66,8 +66,8 @@ pub struct Settings {
     /// Transmit queue length in packets; on a TAP the size of each queue's ring.
     pub tx_queue_len: u32,
     /// Whether ARP, neighbour discovery and multicast listener reports are switched off, so that
-    /// the interfaces carry the traffic asked for and nothing else. Permanent neighbour entries
-    /// are there in either case.
+    /// the interfaces carry only the traffic of the test. Permanent neighbour entries exist in
+    /// either case.
     pub quiet: bool,
 }
 
@@ -85,17 +85,17 @@ impl Default for Settings {
 /// A host: a namespace with one configured interface.
 #[derive(Debug)]
 pub struct Host {
-    /// Which of the two.
+    /// Its side.
     pub side: Side,
     /// Its namespace.
     pub netns: Netns,
-    /// Its interface: name, index and settings as they were when set up.
+    /// Its interface: name, index and settings at the time of the set-up.
     pub link: Link,
 }
 
 impl Host {
-    /// Gives the link its addresses and neighbours. Both ends must be up: this waits until what is
-    /// sent and received from now on is really carried.
+    /// Adds addresses and neighbours. Both ends must be up. On return the link carries packets in
+    /// both directions.
     fn address(side: Side, netns: Netns, name: &str) -> Result<Self, LabError> {
         let mut rtnl = netns.rtnl()?;
         let Link { index, mac, .. } = rtnl.link(name)?;
@@ -142,8 +142,8 @@ impl Host {
     }
 }
 
-/// Two namespaces whose interfaces reach each other once something forwards between them (or at
-/// once, for [`TwoHosts::veth`]). Dropping it removes the namespaces and what is in them.
+/// Two namespaces whose interfaces reach each other if a forwarder joins them ([`TwoHosts::veth`]
+/// needs none). Dropping it removes the namespaces and their interfaces.
 #[derive(Debug)]
 pub struct TwoHosts {
     /// The host with number 1.
@@ -154,8 +154,8 @@ pub struct TwoHosts {
 
 impl TwoHosts {
     /// Two hosts with interfaces that `create` makes: it runs once for each side, inside its
-    /// namespace, and returns the interface's name with anything the caller wants to keep
-    /// (descriptors). Addresses, MTU, neighbours and so on are then set here, and the interfaces
+    /// namespace, and returns the interface's name with a value for the caller, such as
+    /// descriptors. Addresses, MTU and neighbours are then set here, and the interfaces
     /// are up on return.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl TwoHosts {
     }
 
     /// Two hosts with a TAP or TUN each, made by `tap(side)`; the descriptors of left and right
-    /// come with them. Whatever reads one side's descriptors and writes the other's is the cable.
+    /// come with them. The caller forwards between them.
     ///
     /// # Errors
     /// As [`with`](Self::with) and [`Tap::open`].
@@ -239,16 +239,16 @@ fn bring_up(rtnl: &mut Rtnl, name: &str, side: Side, settings: &Settings) -> Res
     link::quiet_ipv6(name)?;
     rtnl.set_mtu(index, settings.mtu)?;
     rtnl.set_tx_queue_len(index, settings.tx_queue_len)?;
-    // A TUN has no link layer: nothing to resolve, nobody to be told apart.
+    // A TUN has no link layer and no addresses to resolve.
     if mac.is_some() {
         rtnl.set_mac(index, side.mac())?;
-        // Before the addresses, which would join their multicast groups and report it.
+        // Before the addresses: adding them joins multicast groups, and sends reports.
         rtnl.set_arp(index, !settings.quiet)?;
     }
     rtnl.set_up(index)
 }
 
-/// Polls until `done`: a part of the kernel's set-up runs in work queues.
+/// Polls until `done`, because a part of the kernel's set-up runs in work queues.
 fn wait(mut done: impl FnMut() -> Result<bool, LabError>) -> Result<(), LabError> {
     let start = Instant::now();
     while !done()? {

@@ -1,5 +1,5 @@
-//! A panic in the middle of the demonstration, of whoever watches it: nothing of it is left, though
-//! the process goes on.
+//! A panic of the demo's caller in the middle of the demo leaves no descriptor, namespace, TAP or
+//! thread, although the process continues.
 
 use packtrain_lab::demo::{self, Options, World};
 use packtrain_lab::harness::{self, Outcome};
@@ -17,13 +17,13 @@ fn main() -> ExitCode {
     ])
 }
 
-/// How long what was dropped may take to be gone: the kernel takes interfaces down on its own.
+/// How long the removal may take: the kernel takes interfaces down in the background.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Rows after which the watcher panics: in the first setting, between two, in the last.
+/// Rows after which the caller panics: in the first setting, between two, in the last.
 const ROWS: [usize; 3] = [1, 8, 19];
 
-/// What a run in this process could leave: descriptors by what they refer to, which namespaces and
-/// TAPs live by, and threads.
+/// State that a run in this process could leave: threads, and descriptors by their targets, which
+/// keep namespaces and TAPs alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Traces {
     descriptors: Vec<String>,
@@ -36,7 +36,7 @@ impl Traces {
     fn now() -> Self {
         let links = fs::read_dir("/proc/self/fd").expect("/proc is mounted");
         let links = links.flatten().filter_map(|link| {
-            // The one that reads the directory is among them, and gone by now.
+            // The descriptor that reads the directory is among them, and is closed by now.
             let target = fs::read_link(link.path()).ok()?;
             Some(target.to_string_lossy().into_owned())
         });
@@ -56,7 +56,7 @@ impl Traces {
     }
 }
 
-/// What tells anonymous files apart; the numbers of sockets and pipes say nothing.
+/// The target of a descriptor, without the numbers of sockets and pipes.
 fn kind(link: &str) -> &str {
     link.split_once(':').map_or("", |(_, rest)| {
         if rest.starts_with('[') && rest[1..].starts_with(|c: char| c.is_ascii_alphabetic()) {
@@ -76,7 +76,7 @@ fn panics(in_memory: bool) -> Outcome {
         in_memory,
         ..Options::default()
     };
-    // Whatever the process makes once and keeps is there before.
+    // Descriptors that the process opens once and keeps exist before.
     let whole = demo::run(&options, |_| {}, |_| {}).expect("it runs");
     assert!(whole.passed());
     let memory = matches!(whole.world, World::Memory { .. });
@@ -105,7 +105,7 @@ fn panics(in_memory: bool) -> Outcome {
             Some(&"as the test asked"),
             "and nothing else does"
         );
-        // There was something to leave.
+        // The run had such state.
         let during = during.expect("it was taken");
         assert!(during.threads > before.threads, "{during:?}");
         assert!(during.descriptors.len() > before.descriptors.len());

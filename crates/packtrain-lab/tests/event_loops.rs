@@ -1,8 +1,8 @@
-//! packtrain's example of an event loop, as a program: it joins two TAPs, real kernel traffic goes
-//! through it, and SIGINT ends it.
+//! packtrain's example of an event loop, as a program: it joins two TAPs, forwards kernel
+//! traffic, and ends after SIGINT.
 //!
-//! An example is included here and runs in a process of its own: this executable once more, called
-//! by the example's name.
+//! An example is included here, and runs in a process of its own: this executable again, with the
+//! example's name.
 
 use packtrain_lab::LabError;
 use packtrain_lab::harness::{self, Outcome};
@@ -32,10 +32,10 @@ const TCP_BYTES: u64 = 8 << 20;
 const UDP_BYTES: u64 = 2 << 20;
 /// How long the example may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it is watched doing nothing, and how much CPU time it may use meanwhile.
+/// How long it is watched without traffic, and how much CPU time it may use.
 const QUIET: Duration = Duration::from_millis(500);
 const QUIET_CPU_MAX: Duration = Duration::from_millis(100);
-/// How often it is looked at.
+/// How often its CPU time is measured.
 const LOOKS: usize = 10;
 /// `USER_HZ`: the unit of /proc/*/stat on every architecture that Rust has (proc(5)).
 const TICKS_PER_SECOND: u64 = 100;
@@ -59,15 +59,15 @@ impl Program {
         Self { child, stdout }
     }
 
-    /// Waits until the ports are open with all their queues: moved away before, an interface would
-    /// be made a second time for the next queue.
+    /// Waits until the ports are open with all their queues. If an interface were moved before, the
+    /// next queue would make it a second time.
     fn wait_joined(&mut self) {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("it prints text");
         assert!(line.ends_with("are joined\n"), "it printed {line:?}");
     }
 
-    /// User and system time that it has used.
+    /// Its user and system time.
     fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         let stat = stat.expect("it is running");
@@ -81,8 +81,8 @@ impl Program {
         Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
     }
 
-    /// What it uses while it has nothing to do: the least of several looks, as the last packets
-    /// may still be on their way at the first, and interrupts are charged to whom they interrupt.
+    /// The CPU time that it uses without traffic: the least of several measurements, since the last
+    /// packets may still be in flight, and interrupts are charged to the interrupted thread.
     fn idle_cpu(&self) -> Duration {
         let mut least = Duration::MAX;
         for _ in 0..LOOKS {
@@ -115,7 +115,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It has ended already unless the test failed, and then there is nothing to kill.
+        // It has ended already, unless the test failed.
         if let Ok(None) = self.child.try_wait() {
             self.child.kill().expect("it is our child");
             self.child.wait().expect("it is our child");
@@ -151,7 +151,7 @@ fn forwards(name: &str, queues: usize) -> Outcome {
     Outcome::Done
 }
 
-/// The hosts around the example's interfaces, which are moved away from it.
+/// The hosts, to which the example's interfaces are moved.
 fn hosts(middle: &Netns) -> Result<TwoHosts, LabError> {
     let (hosts, (), ()) = TwoHosts::with(&Settings::default(), |side| {
         let name = match side {

@@ -1,4 +1,4 @@
-//! The laboratory against the kernel: hosts, traffic, counters, and nothing left behind.
+//! The laboratory against the kernel: hosts, traffic, counters, and removal.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Longest wait for what must happen: a busy machine may be slow, and only a hang is a failure.
+/// Longest wait for an event: a busy machine may be slow, and only a hang is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// IP versions of this kernel.
@@ -98,7 +98,7 @@ fn links_addresses_routes() -> Outcome {
     let mut peer = b.rtnl().unwrap();
     let other = peer.link("right").unwrap().index;
     peer.set_up(other).unwrap();
-    // The kernel tells this end from a work queue.
+    // The kernel reports this end from a work queue.
     let deadline = Instant::now() + PATIENCE;
     while !rtnl.link_by_index(link.index).unwrap().is_running() {
         assert!(
@@ -178,7 +178,7 @@ fn both_ways(hosts: &TwoHosts) -> [(&Host, &Host); 2] {
 }
 
 fn veth_tcp_both_ways() -> Outcome {
-    // With address resolution on it must work just as well.
+    // The same with address resolution.
     let chatty = Settings {
         quiet: false,
         ..Settings::default()
@@ -259,7 +259,7 @@ fn veth_udp_both_ways() -> Outcome {
         let timed = Transfer::udp(ip, Amount::Time(Duration::from_millis(50)));
         let start = Instant::now();
         let report = timed.run(&hosts.left, &hosts.right).unwrap();
-        // Of the report's time only the end of sending is sure, not the last arrival.
+        // The report's time includes the sending, but not always the last arrival.
         assert!(start.elapsed() >= Duration::from_millis(50), "{report:?}");
         assert!(report.elapsed < PATIENCE, "{report:?}");
         assert_intact(&report, "timed");
@@ -331,8 +331,8 @@ fn counters_equal_traffic() -> Outcome {
         assert_eq!((left.icmp6_out_msgs, right.icmp6_out_msgs), (0, 0));
     }
 
-    // The host's count may go on after the report, with the connection's last segments: that both
-    // are the same has to be seen once.
+    // The host may count the connection's last segments after the report, so the two counts have to
+    // be equal once.
     let same = (0..10).any(|_| {
         let transfer = Transfer::tcp(IpVersion::V4, Amount::Bytes(1 << 22));
         let (report, left, right) = counted(&hosts, || transfer.run(&hosts.left, &hosts.right));
@@ -373,8 +373,9 @@ fn quiet_hosts_send_nothing() -> Outcome {
     Outcome::Done
 }
 
-/// A cable between descriptors: thread `i` carries frames from `left[i]` to `right[i]`, and one
-/// more the other way, frame by frame, after `change` had a look at them (false: drop).
+/// A cable between descriptors: thread `i` copies frames from `left[i]` to `right[i]`, and another
+/// one in the other direction, frame by frame. `change` may modify a frame, or return false to drop
+/// it.
 struct Cable {
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<u64>>,
@@ -400,7 +401,7 @@ impl Cable {
         Self { stop, threads }
     }
 
-    /// Frames carried, by thread.
+    /// Copied frames, by thread.
     fn cut(self) -> Vec<u64> {
         self.stop.store(true, Relaxed);
         self.threads
@@ -450,7 +451,7 @@ fn taps_carry_tcp_and_udp() -> Outcome {
         })
         .unwrap();
         assert_eq!(hosts.left.link.name, "tapl");
-        // The interfaces, and their counters, live as long as a descriptor does.
+        // The interfaces and their counters exist while a descriptor is open.
         let kept: Vec<OwnedFd> = left
             .iter()
             .chain(&right)
@@ -467,7 +468,7 @@ fn taps_carry_tcp_and_udp() -> Outcome {
                 assert_intact(&udp.run(from, to).unwrap(), &what);
             }
         }
-        // A frame counts as sent when it is read, so the counts meet when the cable is cut.
+        // A frame counts as sent when it is read, so the counts are equal when the cable stops.
         let frames: u64 = cable.cut().iter().sum();
         let left = hosts.left.stats().unwrap().since(&before.0);
         let right = hosts.right.stats().unwrap().since(&before.1);
@@ -500,7 +501,7 @@ fn taps_with_offloads() -> Outcome {
         assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
     }
     let sent = hosts.left.stats().unwrap().since(&before);
-    // How large they are TCP decides by its pacing, and so by how busy the machine is.
+    // TCP chooses their size by its pacing, which depends on how busy the machine is.
     assert!(
         sent.tx_bytes > 1514 * sent.tx_packets,
         "GSO frames: {sent:?}"
@@ -541,7 +542,7 @@ fn tuns_carry_tcp_and_udp() -> Outcome {
     Outcome::Done
 }
 
-/// Where a cable finds the UDP payload: Ethernet 14, IPv4 20, UDP 8.
+/// Offset of the UDP payload: Ethernet 14, IPv4 20, UDP 8.
 const PAYLOAD: usize = 42;
 
 fn loss_and_damage_are_seen() -> Outcome {
@@ -561,7 +562,7 @@ fn loss_and_damage_are_seen() -> Outcome {
     assert_eq!((report.datagrams.sent, report.datagrams.lost), (400, 2));
     assert!(!report.hash_ok && report.sent_hash != report.received_hash);
 
-    // A flipped bit fails the kernel's checksum ...
+    // A flipped bit fails the kernel's checksum.
     let (report, right) = run(|frame, bytes| {
         if frame == 50 {
             bytes[PAYLOAD + 500] ^= 1;
@@ -572,7 +573,7 @@ fn loss_and_damage_are_seen() -> Outcome {
     assert_eq!(right.udp_in_csum_errors, 1);
     assert!(!report.hash_ok);
 
-    // ... but exchanged 16-bit words do not: only the content check can see them.
+    // Exchanged 16-bit words do not: only the check of the content finds them.
     let (report, right) = run(|frame, bytes| {
         if frame == 50 {
             bytes[PAYLOAD + 500..PAYLOAD + 504].rotate_left(2);
@@ -617,7 +618,7 @@ fn stalls_and_stops_end() -> Outcome {
     if let Some(skip) = harness::without_tap() {
         return skip;
     }
-    // Nobody carries frames: nothing connects, and no datagram arrives.
+    // Without a cable no connection opens, and no datagram arrives.
     let (hosts, _left, _right) =
         TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -635,7 +636,7 @@ fn stalls_and_stops_end() -> Outcome {
         assert!(error.to_string().contains("stalled"), "{error}");
         assert!(start.elapsed() < PATIENCE, "{protocol}");
     }
-    // A cable that is cut in the middle of the transfer.
+    // A cable that stops in the middle of the transfer.
     let (hosts, left, right) = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
     let cable = Cable::new(left, right, |frame, _| frame < 300);
     let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Bytes(10_000_000));
@@ -673,7 +674,7 @@ fn setup_is_quick() -> Outcome {
     if let Some(skip) = harness::without_tap() {
         return skip;
     }
-    // In the best of several: the kernel may be busy with namespaces of others.
+    // The best of several: the kernel may be busy with other namespaces.
     let mut best = Duration::MAX;
     for _ in 0..20 {
         let start = Instant::now();
@@ -702,7 +703,7 @@ fn descriptors() -> Vec<String> {
     let mut list: Vec<String> = fs::read_dir("/proc/self/fd")
         .unwrap()
         .filter_map(|entry| {
-            // The directory being read is itself an entry, gone when its link is read.
+            // The directory that is read is an entry, too, and is closed when its link is read.
             let target = fs::read_link(entry.unwrap().path()).ok()?;
             Some(target.to_string_lossy().into_owned())
         })
@@ -748,7 +749,7 @@ fn nothing_is_left() -> Outcome {
         });
         assert_eq!(failed.map(drop), Err(LabError::Setting("on purpose")));
     }
-    // A thread that was waited for may still be listed for a moment.
+    // A joined thread may still be listed for a moment.
     let deadline = Instant::now() + PATIENCE;
     while threads() != before.2 && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));

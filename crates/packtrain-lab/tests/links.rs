@@ -1,5 +1,5 @@
-//! Links that go down, move and vanish, and a device that refuses what it announced, under real
-//! kernel TCP.
+//! Links that go down, move and are removed, and a device that refuses an offload that it
+//! announced, under kernel TCP.
 
 use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
@@ -66,7 +66,7 @@ fn without_ipv6() -> Outcome {
         return Outcome::Skipped("this kernel has no IPv6".to_owned());
     }
     let hosts = TwoHosts::with(&Settings::default(), |side| {
-        // In the namespace of the side: for what is made there later.
+        // In the namespace of the side, for interfaces that are made there later.
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").expect("a setting");
         let name = NAMES[usize::from(side == Side::Right)];
         let tap = Tap::open(&TapConfig::new(TapKind::Tap, name)).expect("a TAP");
@@ -102,7 +102,7 @@ fn forward(a: Tap, b: Tap) -> Session {
     Session::between(a, b).start().expect("it starts")
 }
 
-/// As [`forward`], with a thread of the application that sends to each port.
+/// As [`forward`], with application threads that send to each port.
 fn forward_and_send(a: Tap, b: Tap) -> Session {
     let session = Session::between(a, b).senders(0, 1).senders(1, 1);
     session.start().expect("it starts")
@@ -116,7 +116,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Sends, one transfer after the other, until `meanwhile` is over, and checks every byte.
+/// Runs one transfer after the other until `meanwhile` has ended, and checks every byte.
 fn send_during(hosts: &TwoHosts, ip: IpVersion, meanwhile: impl FnOnce()) {
     let transfer = Transfer::tcp(ip, Amount::Time(Duration::from_secs(1)));
     let over = AtomicBool::new(false);
@@ -135,7 +135,7 @@ fn send_during(hosts: &TwoHosts, ip: IpVersion, meanwhile: impl FnOnce()) {
     });
 }
 
-/// A short transfer each way, every byte checked.
+/// A short transfer in each direction; every byte is checked.
 fn assert_carries(left: &Host, right: &Host) {
     let versions: &[IpVersion] = if netns::has_ipv6() {
         &[IpVersion::V4, IpVersion::V6]
@@ -151,7 +151,7 @@ fn assert_carries(left: &Host, right: &Host) {
     }
 }
 
-/// Gives an interface that came up anew what setting it down, or moving it, took away.
+/// Restores the settings that an interface lost when it was set down or moved.
 fn address(netns: &Netns, side: Side) -> Host {
     let name = NAMES[usize::from(side == Side::Right)];
     let mut rtnl = netns.rtnl().expect("netlink");
@@ -165,13 +165,13 @@ fn address(netns: &Netns, side: Side) -> Host {
     }
     for (ip, prefix, peer) in addresses {
         match rtnl.add_address(index, ip, prefix) {
-            // It has kept it.
+            // The interface has kept it.
             Err(LabError::Os { errno, .. }) if errno == libc::EEXIST => {}
             result => result.expect("an address"),
         }
         let peer = rtnl.add_neighbour(index, peer, side.other().mac());
         peer.expect("a neighbour");
-        // Without any route yet it is an error to ask.
+        // Without a route the query is an error.
         wait_for("the address", || rtnl.is_local(ip).is_ok_and(|local| local));
     }
     let netns = netns.run(Netns::current).expect("a thread").expect("/proc");
@@ -263,7 +263,7 @@ fn moves() -> Outcome {
     let elsewhere = Netns::new().expect("a third namespace");
     let moved = rtnl(&hosts.right).move_to(hosts.right.link.index, &elsewhere);
     moved.expect("it moves");
-    // It arrives down and without addresses.
+    // It is down and without addresses after the move.
     assert_eq!(session.links(), [Link::Up, Link::Down]);
     assert!(!session.is_over(), "a move is no end");
     let before = session.snapshot().ports[1].tx_total().packets;
@@ -330,7 +330,7 @@ fn watched() -> Outcome {
         assert!(readable(PATIENCE), "{change}: no notification");
         assert!(watch.changed(), "{change}");
     };
-    // What was still to be said of the setup.
+    // Notifications of the set-up.
     while readable(Duration::from_millis(500)) {
         assert!(watch.changed());
     }
@@ -383,7 +383,7 @@ fn hold_one(session: &Session, port: usize) {
     assert!(session.snapshot().ledger.held > 0);
 }
 
-/// Under TCP, whose data go to one port and whose ACKs to the other.
+/// Under TCP: data go to one port and ACKs to the other.
 fn pauses() -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
@@ -437,7 +437,7 @@ fn pauses_of(kind: PathKind) {
     }
 }
 
-/// S1's change of media under load: paused for it, and resumed before the link is back.
+/// A change of media under load: the queues are paused, and resumed before the link is up.
 fn pauses_while_down() -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
@@ -540,7 +540,7 @@ fn refuses_tso() -> Outcome {
     assert_eq!(session.snapshot().ports[1].refused, Features::NONE);
     assert_carries(&hosts.left, &hosts.right);
     let after = hosts.right.counters().expect("counters").since(&before);
-    // The notice is there while the run goes on.
+    // The refusal is reported while the run continues.
     assert_eq!(session.snapshot().ports[1].refused, Features::TSO4);
     let report = session.finish();
     assert_ended_well(&report);
@@ -559,8 +559,8 @@ fn refuses_tso() -> Outcome {
     Outcome::Done
 }
 
-/// Takes the partial checksum off UDP GSO packets. Linux refuses them like that (`EINVAL`), and
-/// software cuts them with whole checksums.
+/// Removes the partial checksum of UDP GSO packets. Linux refuses such packets (`EINVAL`), and
+/// software segments them with finished checksums.
 struct WithoutChecksum;
 
 impl Handler for WithoutChecksum {

@@ -1,7 +1,6 @@
 //! Kernel TCP and UDP through software coalescing: from a TAP without offloads to one with all of
-//! them. The far interface gets large packets, every byte arrives, and nothing is lost, sent again
-//! or put out of order by it. And the other way round: acknowledgements are merged towards a kernel
-//! that sends.
+//! them. The far interface gets large packets, every byte arrives, and no packet is lost,
+//! retransmitted or reordered. In the other direction ACKs are merged for the kernel that sends.
 
 use packtrain::driver::{Coalesce, Features, Port, PortConfig};
 use packtrain::engine::{Report, Session};
@@ -30,8 +29,8 @@ fn main() -> ExitCode {
 }
 
 const BYTES: u64 = 8 << 20;
-/// Room for all that TCP may have in flight, so that the kernel drops nothing in front of us, and
-/// whatever is sent again or out of order is our doing.
+/// Room for all packets that TCP may have in flight, so that the kernel drops none in front of
+/// packtrain. Then packtrain is the cause of each retransmission and reordering.
 const TX_QUEUE_LEN: u32 = 20_000;
 
 #[derive(Clone, Copy)]
@@ -41,7 +40,7 @@ struct Case {
     ip: IpVersion,
     streams: u32,
     mtu: u32,
-    /// The payload comes from the interface with offloads, so that what is merged acknowledges it.
+    /// The payload comes from the interface with offloads, so the merged packets are ACKs.
     acks: bool,
 }
 
@@ -63,23 +62,23 @@ impl fmt::Display for Case {
     }
 }
 
-/// What one transfer came to.
-struct Account {
+/// The result of one transfer.
+struct Counts {
     transfer: TransferReport,
     report: Report,
     links: [LinkStats; 2],
-    /// By host, during the transfer.
+    /// For each host, during the transfer.
     kernels: [Counters; 2],
 }
 
-impl Account {
+impl Counts {
     fn kernel_drops(&self) -> u64 {
         let drops = |link: &LinkStats| link.tx_dropped + link.rx_dropped;
         self.links.iter().map(drops).sum()
     }
 }
 
-fn run(case: Case) -> Result<Account, LabError> {
+fn run(case: Case) -> Result<Counts, LabError> {
     let settings = Settings {
         mtu: case.mtu,
         tx_queue_len: TX_QUEUE_LEN,
@@ -110,7 +109,7 @@ fn run(case: Case) -> Result<Account, LabError> {
     let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
     let transfer = match case.protocol {
         Protocol::Tcp => Transfer::tcp(case.ip, Amount::Bytes(BYTES)),
-        // Few enough to be kept by the receiver while it is not running.
+        // The receiver can buffer that many while it does not run.
         Protocol::Udp => Transfer::udp(case.ip, Amount::Bytes(BYTES / 4))
             .train(40)
             .window(256)
@@ -128,7 +127,7 @@ fn run(case: Case) -> Result<Account, LabError> {
         hosts.left.counters()?.since(&before[0]),
         hosts.right.counters()?.since(&before[1]),
     ];
-    Ok(Account {
+    Ok(Counts {
         transfer,
         report: session.finish(),
         links,
@@ -136,7 +135,7 @@ fn run(case: Case) -> Result<Account, LabError> {
     })
 }
 
-/// Waits until the forwarder's counts and the kernel's have met: packets read and written.
+/// Waits until the forwarder's counts of packets read and written equal the kernel's.
 fn settle(case: Case, session: &Session, hosts: &TwoHosts) -> Result<[LinkStats; 2], LabError> {
     let deadline = Instant::now() + Duration::from_secs(3);
     let mut last = None;
@@ -171,13 +170,13 @@ fn sum(rx: &RxSnapshot, prefix: &str) -> u64 {
     of.map(|(_, count)| count).sum()
 }
 
-fn check(case: Case, account: &Account) {
-    let Account {
+fn check(case: Case, counts: &Counts) {
+    let Counts {
         transfer,
         report,
         links,
         kernels,
-    } = account;
+    } = counts;
     let snapshot = &report.snapshot;
     assert!(report.error.is_none(), "{case}: {:?}", report.error);
     assert!(transfer.hash_ok, "{case}: bytes differ");
@@ -187,10 +186,10 @@ fn check(case: Case, account: &Account) {
     assert_eq!(kernels[0].tcp_in_csum_errors, 0, "{case}");
     assert_eq!(kernels[1].tcp_in_csum_errors, 0, "{case}");
     let (sender, receiver) = if case.acks { (1, 0) } else { (0, 1) };
-    if account.kernel_drops() == 0 {
-        // Nothing was lost, so what is out of order was put out of order here.
+    if counts.kernel_drops() == 0 {
+        // No packet was lost, so packtrain is the cause of any reordering.
         assert_eq!(kernels[receiver].tcp_ofo_queue, 0, "{case}");
-        // Tail loss probes and timeouts come of hosts that did not run for that long.
+        // Tail loss probes and timeouts are caused by hosts that did not run for that long.
         let probes = u64::from(case.streams);
         let timed_out = kernels[sender].tcp_timeouts > 0;
         assert!(
@@ -198,12 +197,12 @@ fn check(case: Case, account: &Account) {
             "{case}: {transfer:?}"
         );
     }
-    // The kernel's counts against ours: what it sent, and what it received.
+    // The kernel's counts of sent and received packets against packtrain's.
     let (rx, tx) = (snapshot.ports[0].rx_total(), snapshot.ports[1].tx_total());
     assert_eq!(rx.packets, links[0].tx_packets, "{case}");
     assert_eq!(tx.packets, links[1].rx_packets, "{case}");
     assert_eq!(links[1].rx_errors + links[1].rx_dropped, 0, "{case}");
-    // Every packet was counted once, and what was merged is what is missing at the far side.
+    // Every packet was counted once. The far side has fewer packets by those that were merged.
     assert_eq!(rx.gso_packets, 0, "{case}");
     if case.coalesce != Coalesce::Off {
         let alone = flushes(&rx) - rx.gro_packets;
@@ -243,10 +242,10 @@ fn large_packets() -> Outcome {
                     mtu,
                     acks: false,
                 };
-                let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
-                print(case, &account);
-                check(case, &account);
-                let (sent, arrived) = (account.links[0].tx_packets, account.links[1].rx_packets);
+                let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+                print(case, &counts);
+                check(case, &counts);
+                let (sent, arrived) = (counts.links[0].tx_packets, counts.links[1].rx_packets);
                 // Much fewer, by the two kernels' own counts; how many depends on the scheduler.
                 let limit = if mtu == 1500 { sent / 2 } else { sent * 4 / 5 };
                 assert!(arrived < limit, "{case}: {arrived} frames for {sent}");
@@ -256,8 +255,8 @@ fn large_packets() -> Outcome {
     Outcome::Done
 }
 
-/// Data goes to the interface without offloads, cut in front of it; its kernel acknowledges every
-/// second packet, and those are merged towards the kernel that sends.
+/// Data goes to the interface without offloads, and is segmented. Its kernel acknowledges every
+/// second packet, and the ACKs are merged for the kernel that sends.
 fn acknowledgements() -> Outcome {
     let versions: &[IpVersion] = if netns::has_ipv6() {
         &[IpVersion::V4, IpVersion::V6]
@@ -278,11 +277,11 @@ fn acknowledgements() -> Outcome {
                 mtu: 1500,
                 acks: true,
             };
-            let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
-            print(case, &account);
-            check(case, &account);
-            let rx = account.report.snapshot.ports[0].rx_total();
-            let (sent, arrived) = (account.links[0].tx_packets, account.links[1].rx_packets);
+            let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+            print(case, &counts);
+            check(case, &counts);
+            let rx = counts.report.snapshot.ports[0].rx_total();
+            let (sent, arrived) = (counts.links[0].tx_packets, counts.links[1].rx_packets);
             // By the two kernels' own counts.
             assert_eq!(rx.absorbed, sent - arrived, "{case}");
             if coalesce == Coalesce::Stream {
@@ -295,20 +294,20 @@ fn acknowledgements() -> Outcome {
     Outcome::Done
 }
 
-fn print(case: Case, account: &Account) {
-    let rx = account.report.snapshot.ports[0].rx_total();
-    let counts: Vec<_> = rx
+fn print(case: Case, counts: &Counts) {
+    let rx = counts.report.snapshot.ports[0].rx_total();
+    let flushes: Vec<_> = rx
         .values()
         .filter(|(name, count)| *count > 0 && name.starts_with("gro_"))
         .map(|(name, count)| format!("{}={count}", &name["gro_".len()..]))
         .collect();
     println!(
         "{case}: {} frames from {} wire packets; {} dropped by kernels, {} resent; {}",
-        account.links[1].rx_packets,
-        account.links[0].tx_packets,
-        account.kernel_drops(),
-        account.transfer.retransmits,
-        counts.join(" ")
+        counts.links[1].rx_packets,
+        counts.links[0].tx_packets,
+        counts.kernel_drops(),
+        counts.transfer.retransmits,
+        flushes.join(" ")
     );
 }
 
@@ -321,9 +320,9 @@ fn off() -> Outcome {
         mtu: 1500,
         acks: false,
     };
-    let account = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
-    check(case, &account);
-    assert_eq!(account.links[0].tx_packets, account.links[1].rx_packets);
-    assert_eq!(account.report.snapshot.ports[1].tx_total().gso_packets, 0);
+    let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+    check(case, &counts);
+    assert_eq!(counts.links[0].tx_packets, counts.links[1].rx_packets);
+    assert_eq!(counts.report.snapshot.ports[1].tx_total().gso_packets, 0);
     Outcome::Done
 }

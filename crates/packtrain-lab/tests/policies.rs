@@ -1,6 +1,6 @@
-//! Two TAPs and the kernel behind them under each policy: every byte of its TCP and UDP arrives,
-//! nothing is lost or sent again, what threads of an application send beside that keeps its order,
-//! and a queue whose signals are held back wakes its worker no more often than that allows.
+//! Two TAPs under each policy: every byte of kernel TCP and UDP arrives, no packet is lost or
+//! retransmitted, packets of application threads keep their order, and interrupt moderation bounds
+//! the wake-ups of a queue.
 
 use etherparse::PacketBuilder;
 use packtrain::driver::{Port, PortConfig};
@@ -40,20 +40,21 @@ fn with_tap(test: fn()) -> Outcome {
     })
 }
 
-/// Room for all that TCP may have in flight, so that the kernel drops nothing in front of us.
+/// Room for all packets that TCP may have in flight, so that the kernel drops none in front of
+/// packtrain.
 const TX_QUEUE_LEN: u32 = 20_000;
 
-/// What one transfer came to.
+/// The result of one transfer.
 struct Account {
     transfer: TransferReport,
     report: Report,
     links: [LinkStats; 2],
-    /// At least as long as the session was there.
+    /// At least the time of the session.
     lasted: Duration,
 }
 
-/// Two hosts and the session between them, of as many queues, `senders` threads that send to the
-/// host on the right, and a time before that began.
+/// Two hosts, the session between them, `senders` threads that send to the host on the right, and a
+/// time before the start.
 fn joined(
     what: &str,
     queues: usize,
@@ -91,14 +92,14 @@ fn run(protocol: Protocol, moderation: Moderation) -> Result<Account, LabError> 
     let what = format!("{protocol:?}, {moderation}");
     let settings = engine::Settings {
         moderation,
-        // A worker that spins is signalled by nobody.
+        // A worker that spins gets no wake-up.
         idle: Idle::Halt,
         ..engine::Settings::default()
     };
     let (hosts, session, start) = joined(&what, 1, 0, &settings)?;
     let transfer = match protocol {
         Protocol::Tcp => Transfer::tcp(IpVersion::V4, Amount::Bytes(8 << 20)),
-        // One at a time: each of them is a signal, unless that is held back.
+        // One at a time: each is an interrupt, unless interrupts are coalesced.
         Protocol::Udp => Transfer::udp(IpVersion::V4, Amount::Bytes(256 << 10)).window(1),
     };
     let transfer = transfer.run(&hosts.left, &hosts.right)?;
@@ -119,7 +120,7 @@ fn check(protocol: Protocol, moderation: Moderation) -> Account {
     account
 }
 
-/// What was sent has arrived, once, and each count of it is the kernel's.
+/// Every sent byte arrived once, and packtrain's counts equal the kernel's.
 fn assert_complete(account: &Account, what: &str) {
     let snapshot = &account.report.snapshot;
     assert!(account.report.error.is_none(), "{:?}", account.report.error);
@@ -133,13 +134,12 @@ fn assert_complete(account: &Account, what: &str) {
         .map(|link| link.tx_dropped + link.rx_dropped);
     assert_eq!(lost.sum::<u64>(), 0, "{what}: {:?}", account.links);
     for (port, link) in snapshot.ports.iter().zip(&account.links) {
-        // What the kernel had sent when it was asked has been read.
+        // All packets that the kernel had counted as sent were read.
         assert!(port.rx_total().packets >= link.tx_packets, "{what}");
     }
 }
 
-/// Of each port that packets came from: wake-ups for them, and how often its queue went to sleep
-/// with its signal held back.
+/// For each ingress port: the wake-ups, and how often its queue slept with a delayed wake-up.
 fn signals(account: &Account) -> Vec<(u64, u64)> {
     let ports = account.report.snapshot.ports.iter();
     ports
@@ -154,7 +154,7 @@ fn fixed() {
         for usecs in [500_u32, 5000] {
             let moderation = Moderation::Fixed { usecs, frames: 256 };
             let account = check(protocol, moderation);
-            // One signal in so many microseconds at most, and the first.
+            // At most one wake-up for each delay, and the first.
             let most = account.lasted.as_micros() as u64 / u64::from(usecs) + 1;
             for (wakeups, moderated) in signals(&account) {
                 println!("{protocol:?}, {moderation}: {wakeups} signals of {most}, {moderated}");
@@ -184,11 +184,11 @@ fn adaptive() {
 }
 
 const QUEUES: usize = 2;
-/// Threads that send, of which each has a flow for each queue.
+/// Threads that send; each has a flow for each queue.
 const PRODUCERS: u16 = 3;
 const FLOWS: u16 = PRODUCERS * QUEUES as u16;
 const EACH: u32 = 1500;
-/// Datagrams of a flow that may be under way: fewer than its receiver's socket has room for.
+/// Datagrams of a flow that may be in flight: fewer than the buffer of the receiver's socket holds.
 const WINDOW: u32 = 64;
 const FIRST_PORT: u16 = 7000;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -230,7 +230,7 @@ fn produce(mut queues: Vec<(u16, TxHandle)>, arrived: &[AtomicU32]) {
     }
 }
 
-/// Receives all of a flow, which must come in order, and each once.
+/// Receives a flow; each datagram has to arrive once and in order.
 fn consume(socket: &UdpSocket, arrived: &AtomicU32, what: &str) {
     for expected in 0..EACH {
         let mut number = [0; 4];
@@ -305,7 +305,7 @@ fn under(settings: &engine::Settings) {
         assert!(pausing.join().expect("no panic") > 0, "{what}");
         transfer.expect("the connections survive")
     });
-    // The interfaces go with the session; TCP may still say goodbye.
+    // The interfaces are removed with the session; TCP may still send its last segments.
     let deadline = Instant::now() + PATIENCE;
     let links = loop {
         let links = [&hosts.left, &hosts.right].map(|host| host.stats().expect("netlink"));
@@ -335,7 +335,7 @@ fn under(settings: &engine::Settings) {
     assert_complete(&account, &what);
 }
 
-/// Each way to dispatch with each way to wait, and among these the others.
+/// Each dispatch mode with each idle mode, and the other settings among them.
 fn producers() {
     let held_back = Moderation::Fixed {
         usecs: 50,

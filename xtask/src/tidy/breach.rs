@@ -1,4 +1,4 @@
-//! What a rule finds.
+//! The finding of a rule.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ pub struct Breach {
     pub path: String,
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The breach.
     pub what: String,
-    /// Why there is a rule against it.
+    /// The reason for the rule.
     pub why: &'static str,
-    /// What to do about it.
+    /// What to do.
     pub fix: String,
 }
 

@@ -1,8 +1,8 @@
 //! No circle of files: within the `src/` of a crate no files import each other.
 //!
-//! A path counts as an import of the file that defines what it names, whatever re-exports it on the
-//! way. A file that declares its children or re-exports from them does not import them; it does if
-//! its own code uses what it re-exports. Test code is exempt.
+//! A path counts as an import of the file that defines the named item, also if other files
+//! re-export it. A file that declares its children or re-exports from them does not import them,
+//! unless its own code uses a re-exported item. Test code is exempt.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,7 +14,7 @@ use super::tree::Tree;
 /// Modules, with the files below them, that still have circles. The list only shrinks.
 pub const CIRCLES_LEFT: &[&str] = &[];
 
-/// Where the list is.
+/// The file with the list.
 const LIST: &str = "xtask/src/tidy/circles.rs";
 
 const WHY: &str = "a file can be read after those that it imports, if there is no circle";
@@ -87,7 +87,7 @@ fn source_folders(tree: &Tree) -> BTreeSet<String> {
 /// The files of one crate by module.
 struct Crate<'a> {
     files: Vec<File<'a>>,
-    /// One module is several files where the target decides which of them is compiled.
+    /// A module has several files if the target decides which of them is compiled.
     modules: BTreeMap<Vec<String>, Vec<usize>>,
 }
 
@@ -95,7 +95,7 @@ struct File<'a> {
     path: &'a str,
     module: Vec<String>,
     tokens: Vec<Token>,
-    /// All paths that the file names.
+    /// All paths in the file.
     named: Vec<Named>,
     /// The items at its top, macros included.
     items: BTreeSet<String>,
@@ -159,7 +159,7 @@ impl<'a> Crate<'a> {
         graph
     }
 
-    /// A path of a file from the root of the crate; none if it leads to another crate.
+    /// A path of a file from the root of the crate; `None` if it leads to another crate.
     fn rooted(&self, file: &File<'_>, named: &Named, steps: usize) -> Option<Vec<String>> {
         if named.is_rooted {
             return Some(named.path.clone());
@@ -177,11 +177,11 @@ impl<'a> Crate<'a> {
         Some(path)
     }
 
-    /// The files that define what a path from the root names; none if it is a module.
+    /// The files that define the item of a path from the root; none if it is a module.
     fn definers(&self, path: &[String], is_macro: bool, steps: usize) -> Vec<&File<'a>> {
         let of = |path: &[String]| self.modules.get(path);
         if is_macro && path.len() == 1 {
-            // `#[macro_export]` puts a macro at the root, whatever file defines it.
+            // `#[macro_export]` puts a macro at the root.
             let defines = |file: &&File<'_>| file.items.contains(&path[0]);
             return self.files.iter().filter(defines).collect();
         }
@@ -234,7 +234,7 @@ impl<'a> Crate<'a> {
 }
 
 impl File<'_> {
-    /// The `use`s that make a name known.
+    /// The `use`s that declare a name.
     fn known_as<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Named> {
         self.named
             .iter()
@@ -285,7 +285,7 @@ fn items(tokens: &[Token]) -> BTreeSet<String> {
     found
 }
 
-/// The modules of a file that an attribute `path` puts elsewhere, by the file that they are in.
+/// The modules of a file with an attribute `path`, by the file that they are in.
 fn modules_elsewhere(file: &str, source: &Source) -> Vec<(String, Vec<String>)> {
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
-//! Who may import whom.
+//! The import rules between modules.
 //!
-//! Only paths that begin with `crate`, `super` or `self` are read: what crosses crates is cargo's
-//! to check. Test code is exempt.
+//! Only paths that begin with `crate`, `super` or `self` are read, since cargo checks paths between
+//! crates. Test code is exempt.
 
 use super::breach::Breach;
 use super::paths::{self, Named, module_path};
@@ -60,10 +60,10 @@ const LAYERS: &[Layers] = &[
     },
 ];
 
-/// Where `crates/packtrain` begins; the rules below are about it alone.
+/// The path of `crates/packtrain`; the rules below are about it alone.
 const FRAMEWORK: &str = "crates/packtrain/src/";
 
-/// All that a port may see of the framework, as the beginnings of paths.
+/// The paths of the framework that a port may import, by their beginnings.
 const PORT_MAY_IMPORT: &[&[&str]] = &[
     &["driver"],
     &["packet"],
@@ -71,16 +71,16 @@ const PORT_MAY_IMPORT: &[&[&str]] = &[
     &["time"],
     &["limits"],
     &["capture"],
-    // A driver names the reason for which a packet is bad; it counts nothing.
+    // A driver names the reason for a bad packet; it has no counters.
     &["stats", "DropReason"],
     &["sync"],
     &["port"],
 ];
 
-/// All that a policy may see of the framework.
+/// The paths of the framework that a policy may import.
 const POLICY_MAY_IMPORT: &[&[&str]] = &[&["limits"], &["time", "Instant"], &["policy"]];
 
-/// What no policy names: what would make it read a clock, wait, or ask the system.
+/// Names that no policy has, since they would read a clock, wait, or call the system.
 const POLICY_NEVER_NAMES: &[&str] = &[
     "f32",
     "f64",
@@ -94,31 +94,31 @@ const POLICY_NEVER_NAMES: &[&str] = &[
     "Clock",
 ];
 
-/// Files of the policies that read files: data for a decision, once, below a folder they are given.
+/// Files of the policies that read files: once, for a decision, below a given folder.
 const POLICY_READERS: &[&str] = &["policy/topology.rs"];
 
-/// The state machine of a worker's thread: pure as a policy is.
+/// The state machine of a worker's thread, which is pure like a policy.
 const SHELL: &str = "engine/shell.rs";
 
 /// The files of the engine that run threads, wait and spin.
 const ENGINE_THREADS: &[&str] = &["thread", "sys"];
 
-/// The files of the engine that leave it to [`ENGINE_THREADS`].
+/// The other files of the engine, which leave that to [`ENGINE_THREADS`].
 const ENGINE_WITHOUT_THREADS: &[&str] = &[
     "session", "assemble", "settings", "worker", "lane", "path", "shared", "drain", "space",
     "handle", "flows", "handler", "control", "shell", "intake", "ledger", "snapshot", "error",
 ];
 
-/// What they do not name, beside `std::thread`.
+/// Names that they do not have, beside `std::thread`.
 const WAITING: &[&str] = &["spin_loop", "park"];
 
-/// Pairs (who, whom) that are forbidden although the layers would allow them.
+/// Pairs of an importing and an imported module that are forbidden although the layers allow them.
 const NEVER: &[(&str, &str)] = &[("engine", "port")];
 
 /// Files and folders of the framework that may name `libc`.
 const LIBC_ALLOWED: &[&str] = &["port/sys/", "port/sys.rs", "packet/sys.rs", "engine/sys.rs"];
 
-/// Which files of `port/sys/` belong to a port, where it is not the one of the same name.
+/// The files of `port/sys/` that belong to a port of another name.
 const SYS_OF_PORT: &[(&str, &[&str])] = &[
     ("tap", &["tap", "tun"]),
     ("tun", &["tun", "tap"]),
@@ -144,13 +144,13 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
     for layers in LAYERS {
         for (path, source) in tree.product_sources(layers.source) {
             let module = module_path(&path[layers.source.len()..]);
-            // The root ties the modules together: it may name all of them.
+            // The root may name all modules.
             if let Some(top) = module.first() {
                 check_file(layers, path, top, &module, source, &mut breaches);
             }
         }
     }
-    // Without this file the engine has its threads elsewhere, and the two rules do not apply.
+    // Without this file the two rules do not apply.
     let has_thread = tree
         .sources()
         .any(|(path, _)| path.strip_prefix(FRAMEWORK) == Some("engine/thread.rs"));
@@ -311,7 +311,7 @@ fn leaves_threads_to_others(inside: &str) -> bool {
     name.is_some_and(|name| ENGINE_WITHOUT_THREADS.contains(&name))
 }
 
-/// The first name that has no place in a pure file, and any call of a `now()`.
+/// The first forbidden name in a pure file, and any call of a `now()`.
 fn check_pure_names(path: &str, source: &Source) -> Option<Breach> {
     let tokens = source.product_tokens();
     let names = |token: &Token| POLICY_NEVER_NAMES.iter().any(|word| token.is_word(word));

@@ -1,4 +1,4 @@
-//! A driver is about a hundred lines: how many each port has.
+//! A driver has about a hundred lines: counts those of each port.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use super::tree::Tree;
 /// Code lines (no tests, comments or blank lines) that a port may have above `port/sys/`.
 const MAX_CODE_LINES: usize = 260;
 
-/// Ports that may have more, and why.
+/// Ports that may have more, with the reason.
 const LONGER: &[(&str, usize, &str)] = &[
     (
         "sim",
@@ -25,7 +25,7 @@ const LONGER: &[(&str, usize, &str)] = &[
     ("null", 530, "its source builds packets of three protocols"),
 ];
 
-/// Where the ports are.
+/// The folder of the ports.
 const PORTS: &str = "crates/packtrain/src/port/";
 
 /// Folders of [`PORTS`] that hold no port of their own.
@@ -86,7 +86,7 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
     count(tree).into_iter().filter_map(too_long).collect()
 }
 
-/// The table that `tidy` prints; empty when there are no ports.
+/// The table that `tidy` prints; empty without ports.
 pub fn table(tree: &Tree) -> String {
     let ports = count(tree);
     let mut out = String::new();

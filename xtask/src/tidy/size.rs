@@ -1,4 +1,4 @@
-//! Files that fit into a head, lines that fit into a window.
+//! Bounds of the lines of a file, and of the columns of a line.
 
 use super::breach::Breach;
 use super::tree::Tree;
@@ -9,7 +9,7 @@ const MAX_FILE_LINES: usize = 900;
 /// Columns that a line of source may have.
 const MAX_COLUMNS: usize = 100;
 
-/// Files that are too long, and lines that are.
+/// Files that are too long, and lines that are too long.
 pub fn check(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for (path, source) in tree.sources() {

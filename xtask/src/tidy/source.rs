@@ -1,7 +1,7 @@
-//! A Rust source file taken apart just far enough for the rules: what is code, what is comment,
-//! which lines are test code, and which tokens there are.
+//! A Rust source file, parsed as far as the rules need it: code, comments, lines of test code,
+//! and tokens.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An identifier or keyword.
@@ -17,7 +17,7 @@ pub enum Kind {
 pub struct Token {
     /// Line, from 1.
     pub line: usize,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -45,7 +45,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Takes a text apart. Text that is not Rust gives a useless but harmless result.
+    /// Parses a text. For text that is not Rust the result is meaningless, and there is no panic.
     pub fn parse(text: &str) -> Self {
         let (code, comments) = split_comments(text);
         let to_lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
@@ -62,7 +62,7 @@ impl Source {
         }
     }
 
-    /// The lines as written.
+    /// The lines of the file.
     pub fn raw(&self) -> &[String] {
         &self.raw
     }
@@ -101,14 +101,14 @@ impl Source {
         &self.test_modules
     }
 
-    /// How many lines there are without those of test code.
+    /// The number of lines without test code.
     pub fn product_lines(&self) -> usize {
         (1..=self.raw.len())
             .filter(|line| !self.is_test(*line))
             .count()
     }
 
-    /// How many lines hold code: no tests, no comments, no blank lines.
+    /// The number of lines of code, without tests, comments and blank lines.
     pub fn code_lines(&self) -> usize {
         let is_code =
             |(i, line): &(usize, &String)| !line.trim().is_empty() && !self.is_test(i + 1);

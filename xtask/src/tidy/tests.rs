@@ -720,7 +720,7 @@ fn names_say_something() {
         "tests/common/mod.rs",
         "src/types.rs",
     ] {
-        assert_eq!(only(words::check, path, ""), "1: a name from a junk drawer");
+        assert_eq!(only(words::check, path, ""), "1: a name without a meaning");
     }
     assert_eq!(
         only(words::check, "a.rs", "\nmod helpers { }"),

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::source::Source;
 
-/// Folders that hold no source of ours.
+/// Folders without sources of the project.
 const SKIPPED_FOLDERS: &[&str] = &["target", "corpus", "artifacts", "node_modules"];
 
 /// Rust sources, manifests and pages by their path from the root, with `/` between folders.
@@ -84,7 +84,7 @@ impl Tree {
         self.texts.get(path).map(String::as_str)
     }
 
-    /// True when all of a file is compiled for tests only: it lies under `tests/`, is called
+    /// True if all of a file is compiled for tests only: it is below `tests/`, it is called
     /// `tests.rs`, or its parent declares it as `#[cfg(test)] mod name;`.
     pub fn is_test_file(&self, path: &str) -> bool {
         let in_tests = path

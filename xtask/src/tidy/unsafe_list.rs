@@ -1,5 +1,5 @@
-//! `unsafe` is fenced: the files that contain it are listed in ARCHITECTURE.md, and every block
-//! says why it is sound.
+//! The files with `unsafe` are listed in ARCHITECTURE.md, and every block has a comment that says
+//! why it is sound.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ const BEGIN: &str = "<!-- unsafe-files -->";
 /// The line after the list.
 const END: &str = "<!-- /unsafe-files -->";
 
-const WHY_LIST: &str = "a reader must know where to look for memory unsafety";
+const WHY_LIST: &str = "a reader must know which files can break memory safety";
 const WHY_SAFETY: &str = "unsafe code is only as good as the reason why it is sound";
 
-/// The list matches the sources (tests, examples and benches included), and blocks carry reasons.
+/// The list matches the sources (with tests, examples and benches), and blocks have reasons.
 pub fn check(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();

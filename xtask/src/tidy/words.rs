@@ -1,4 +1,4 @@
-//! Words that mark unfinished work, and names that say nothing.
+//! Words that mark unfinished work, and names without a meaning.
 
 use super::breach::Breach;
 use super::source::{Kind, Source};
@@ -7,10 +7,10 @@ use super::tree::Tree;
 /// Macros that must not be called.
 const BANNED_MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
 
-/// Whole words that must not stand in a comment.
+/// Words that no comment has.
 const BANNED_MARKS: &[&str] = &["FIXME", "XXX"];
 
-/// Names that no module, file or folder may have.
+/// Names that no module, file or folder has.
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "helper", "common", "types"];
 
 const WHY_UNFINISHED: &str = "what is in the tree works; the rest is in the tracker";
@@ -28,7 +28,7 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
             breaches.push(Breach::new(
                 path,
                 1,
-                "a name from a junk drawer".into(),
+                "a name without a meaning".into(),
                 WHY_NAME,
                 RENAME,
             ));

@@ -16,7 +16,7 @@ pub const PACKTRAIN: &str = env!("CARGO_BIN_EXE_packtrain");
 /// Longest time any run may take; a debug build on a busy machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -25,14 +25,14 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The one JSON document on standard output; panics when it is not exactly that.
+    /// The one JSON document on standard output; panics if it is not exactly that.
     pub fn json(&self) -> Value {
         assert_eq!(self.out.matches('\n').count(), 1, "one line: {self:?}");
         assert!(self.out.ends_with('\n'), "{self:?}");
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The one line on standard error; panics when it is not exactly that.
+    /// The one line on standard error; panics if it is not exactly that.
     pub fn error_line(&self) -> &str {
         assert_eq!(self.err.matches('\n').count(), 1, "one line: {self:?}");
         let line = self.err.trim_end();
@@ -65,7 +65,7 @@ pub fn start(command: &mut Command) -> Child {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// Waits for the end, and kills what does not come to it.
+/// Waits for the end; kills the process after [`PATIENCE`].
 pub fn finish(mut child: Child) -> Ran {
     fn reader(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
         thread::spawn(move || {
@@ -96,8 +96,8 @@ pub fn finish(mut child: Child) -> Ran {
     }
 }
 
-/// Reads the child's standard error up to and with the first line that contains `text`. What comes
-/// after it is thrown away, so that the child never blocks on a full pipe.
+/// Reads the child's standard error up to the first line that contains `text`. A thread reads and
+/// drops the rest, so that the child never blocks on a full pipe.
 pub fn wait_for_line(child: &mut Child, text: &str) -> String {
     let stderr = child.stderr.take().expect("standard error is captured");
     let mut lines = BufReader::new(stderr);
@@ -113,8 +113,8 @@ pub fn wait_for_line(child: &mut Child, text: &str) -> String {
     }
 }
 
-/// What a child says on standard error, read all the time: one that says more than a pipe holds
-/// would wait for its reader. For the text of a failure; lines that contain `noise` are left out.
+/// The child's standard error, read all the time, so that it never blocks on a full pipe. It is for
+/// the text of a failure; lines that contain `noise` are left out.
 pub fn said(child: &mut Child, noise: &'static str) -> Arc<Mutex<String>> {
     let stderr = child.stderr.take().expect("standard error is captured");
     let said = Arc::new(Mutex::new(String::new()));
@@ -122,7 +122,7 @@ pub fn said(child: &mut Child, noise: &'static str) -> Arc<Mutex<String>> {
     thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             if !line.contains(noise) {
-                *to.lock().expect("nobody panics with it") += &(line + "\n");
+                *to.lock().expect("no thread panics with it") += &(line + "\n");
             }
         }
     });
@@ -142,7 +142,7 @@ pub fn signal(child: &Child, name: &str) {
     assert!(sent.success(), "kill -{name}");
 }
 
-/// Waits until the child handles SIGINT: from then on it may be interrupted.
+/// Waits until the child handles SIGINT, so that it can be interrupted.
 pub fn wait_for_handlers(child: &Child) {
     let deadline = Instant::now() + PATIENCE;
     let caught = || {
@@ -182,8 +182,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Command words that put what follows into a network namespace of its own, as root or in a user
-/// namespace; `None`, with a line that says so, where TAP cannot be had.
+/// Words that run a command in a network namespace of its own, as root or in a user namespace.
+/// `None`, with a line that says why, if TAP is not available.
 pub fn in_namespace() -> Option<Vec<&'static str>> {
     let ways: [&[&str]; 2] = [&["unshare", "-n"], &["unshare", "-Urn"]];
     let works = |way: &&[&str]| {
@@ -199,9 +199,9 @@ pub fn in_namespace() -> Option<Vec<&'static str>> {
     found.map(|way| way.to_vec())
 }
 
-/// The start of a shell script: `await COMMAND` repeats it until it succeeds, and gives up before
-/// the test does; `joined` succeeds when the process `$run` has a worker, so that its ports are
-/// open and its signal handlers there.
+/// The start of a shell script. `await COMMAND` repeats a command until it succeeds, for less time
+/// than the test waits. `joined` succeeds if the process `$run` has a worker: its ports are then
+/// open and its signal handlers installed.
 pub const AWAIT: &str = "
     await() {
         n=0
@@ -245,11 +245,11 @@ pub fn assert_documented(document: &Value, sections: &[&str]) {
     let missing: Vec<_> = always.difference(&found).collect();
     assert!(
         unknown.is_empty(),
-        "keys that are not documented: {unknown:?}"
+        "keys that docs/json.md does not have: {unknown:?}"
     );
     assert!(
         missing.is_empty(),
-        "documented keys that are missing: {missing:?}"
+        "keys of docs/json.md that are not in the document: {missing:?}"
     );
 }
 
@@ -273,7 +273,7 @@ fn expand(line: &str) -> Vec<String> {
     }
 }
 
-/// The paths of all leaves: names that vary become `*`, elements of lists `[]`.
+/// The paths of all leaves, with `*` for a name and `[]` for the elements of a list.
 fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {

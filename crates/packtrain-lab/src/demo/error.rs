@@ -1,11 +1,11 @@
-//! Why the demonstration could not go on.
+//! Why the demo failed.
 
 use crate::error::LabError;
 use packtrain::driver::DeviceError;
 use packtrain::engine::{RunError, StartError};
 use std::fmt;
 
-/// Why the demonstration could not go on.
+/// Why the demo failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DemoError {
@@ -13,7 +13,7 @@ pub enum DemoError {
     Lab(LabError),
     /// A port.
     Device(DeviceError),
-    /// A port, while it ran.
+    /// A port failed during the run.
     Run(RunError),
     /// The session between the two ports did not start.
     Start(StartError),

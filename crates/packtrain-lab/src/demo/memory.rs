@@ -1,5 +1,5 @@
-//! The demonstration where no namespace can be had: two simulated NICs in memory, and generated
-//! TCP and UDP trains between them. The forwarder, the checks and the table are the same.
+//! The demo without namespaces: two simulated NICs in memory, and generated
+//! GSO packets of TCP and UDP between them. The forwarder, the checks and the table are the same.
 
 use super::error::DemoError;
 use super::report::{Options, Row, Setting, SettingReport};
@@ -31,13 +31,13 @@ const TRAIN_BYTES: usize = SEGMENT_BYTES * TRAIN_SEGMENTS;
 const MAC_HOST_A: [u8; 6] = [2, 0, 0, 0x18, 0, 1];
 const MAC_HOST_B: [u8; 6] = [2, 0, 0, 0x18, 0, 2];
 const PORT: u16 = 7001;
-/// Trains that are sent before the arrivals are looked at: at most what the way holds anyway.
+/// Trains that are sent before the host polls its arrivals. The rings bound them, too.
 const TRAINS_A_TURN: usize = 16;
-/// How long a host sleeps at most, since it also has to see the end of the transfer.
+/// How long a host sleeps at most, since it has to notice the end of the transfer.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 /// How long packets that were sent may take to arrive,
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(30);
-/// and how long where the demonstration is to end: what the way still holds is in the account.
+/// and how long after a stop: the rest is in the ledger.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Runs all transfers of one setting.
@@ -69,7 +69,7 @@ pub(super) fn run(
                 stream,
                 session: &session,
                 pattern: &pattern,
-                // Of another transfer than the last, so that what comes late is no part of it.
+                // Late packets of the last transfer are no part of this one.
                 number: 2 * number + u32::from(direction == "b_to_a"),
             };
             match transfer.run(setting, direction, from, to, options)? {
@@ -81,9 +81,8 @@ pub(super) fn run(
     settle(setting, session.finish())
 }
 
-/// A NIC that hands over whole trains with partial checksums, as a virtio device does, that copies
-/// only what fits one buffer, as veth copies nothing, and that stops the other end instead of
-/// losing packets.
+/// A NIC that delivers GSO packets with partial checksums, as a virtio device does. It copies only
+/// packets that fit one buffer, and pauses the other end instead of losing packets.
 fn config(name: &str) -> SimConfig {
     SimConfig {
         name: name.to_owned(),
@@ -125,17 +124,17 @@ const STREAMS: [Stream; 4] = [
     },
 ];
 
-/// The far end of a port: a NIC of its own, driven by the thread that made it.
+/// The far end of a port: a NIC of its own, driven by the thread that created it.
 struct Host {
     rx: RxQueue<SimRx>,
     tx: TxQueue<SimTx>,
     burst: Burst,
-    /// The pattern's block, that trains share pieces of: sent without copying, so that the figures
-    /// are those of the way and not of the load.
+    /// The pattern's block. Trains share pieces of it without copying, so that the figures are
+    /// those of the forwarder and not of the load.
     block: Packet,
     // Keeps the device attached.
     _nic: Sim,
-    // Last, so that no packet is left when it goes, and its memory goes at once.
+    // Last, so that no packet is left when it is dropped, and its memory is freed at once.
     arena: Arena,
 }
 
@@ -187,7 +186,7 @@ impl Host {
         })
     }
 
-    /// Sends `packet`, or as much as fits now of what is waiting.
+    /// Sends `packet`, or the waiting packets that fit.
     fn send(&mut self, packet: Option<Packet>) -> Result<(), DeviceError> {
         let mut burst = Burst::new();
         if let Some(packet) = packet
@@ -241,8 +240,8 @@ impl Transfer<'_> {
             if arrived && !sending {
                 break;
             }
-            // Where the forwarder has failed nothing arrives any more; its account says why. That
-            // nothing was lost until then, or sent at all, makes it no transfer that went well.
+            // After a failure of the forwarder no packet arrives, and its report has the reason.
+            // The transfer has failed, also if no packet was lost or sent until then.
             if last_arrival.elapsed() > ARRIVAL_TIME_MAX || self.session.is_over() {
                 cut_short = true;
                 break;
@@ -281,16 +280,16 @@ impl Transfer<'_> {
 }
 
 impl Transfer<'_> {
-    /// Sends what waits and then, if there is more to send, trains until the NIC takes no more.
-    /// Not one at a time: on a busy machine each turn between this thread and the forwarder's may
-    /// cost a time slice.
+    /// Sends the waiting packets and then, if the transfer is not complete, trains until the NIC is
+    /// full. On a busy machine each switch between this thread and the forwarder's may
+    /// cost a time slice, so it does not send one at a time.
     fn send(&self, from: &mut Host, sent: &mut u64, sending: bool) -> Result<(), DeviceError> {
         from.send(None)?;
         for _ in 0..TRAINS_A_TURN {
             if !sending || !from.tx.is_ready() {
                 break;
             }
-            // Without memory the train is made again once packets have been freed.
+            // Without memory the train is made again after packets were freed.
             let made = self
                 .stream
                 .train(&from.arena, &from.block, self.number, *sent);
@@ -313,10 +312,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Sleeps until a packet arrives or the sender's NIC can go on, as an event loop would: a thread
-/// that spins takes the processor from the forwarder that it waits for.
+/// Sleeps until a packet arrives or the sender's NIC has room, as an event loop would. A thread
+/// that spins takes the CPU from the forwarder that it waits for.
 fn wait(from: &mut Host, to: &mut Host) {
-    // Both are armed, also after one has said that it has work.
+    // Both are armed, also if the first has work.
     let armed = [to.rx.arm(), from.tx.arm()];
     if !armed.contains(&Armed::WorkPending) {
         thread::park_timeout(WAIT_MAX);
@@ -344,7 +343,7 @@ impl Stream {
         Ok(packet)
     }
 
-    /// A GSO packet up to its payload, which is to be `position` bytes into the stream.
+    /// The headers of a GSO packet whose payload starts `position` bytes into the stream.
     fn head(self, arena: &Arena, position: u64) -> Result<Packet, PacketError> {
         let headers = self.headers(TRAIN_BYTES, position);
         let mut packet = arena.packet_from(&headers)?;
@@ -442,12 +441,12 @@ fn ipv6(protocol: u8, l4_bytes: u32) -> (Vec<u8>, Sum) {
     )
 }
 
-/// Checks what arrives: headers, checksums, order, and every byte of the payload, which is known:
-/// to compare costs less than to hash, and says the same.
+/// Checks arriving packets: headers, checksums, order, and every byte of the payload. Comparing
+/// with the known payload costs less than hashing, and proves the same.
 struct Receiver<'a> {
     kind: GsoKind,
     pattern: &'a Pattern,
-    /// The stream of the pattern that has to arrive.
+    /// The expected stream of the pattern.
     number: u32,
     /// Bytes of it that have arrived.
     position: u64,
@@ -477,7 +476,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// `None` for a packet that is not the next one, whole and right.
+    /// `None` for a packet that is not the next one, complete and correct.
     fn accept(&mut self, packet: &Packet) -> Option<()> {
         let layout = packet.meta().layout?;
         let (network, transport) = match self.kind {
@@ -508,7 +507,7 @@ impl<'a> Receiver<'a> {
         as_sent.then_some(())
     }
 
-    /// Whether `piece` is what comes next in the stream.
+    /// Whether `piece` is the next piece of the stream.
     fn compare(&mut self, mut piece: &[u8]) -> bool {
         let mut as_sent = true;
         while !piece.is_empty() {
@@ -547,7 +546,7 @@ mod tests {
     const NUMBER: u32 = 3;
     const TRAINS: usize = 40;
 
-    /// What a receiver may be made to see.
+    /// Faults that a test injects in front of a receiver.
     struct Load {
         stream: Stream,
         pattern: Pattern,
@@ -579,7 +578,7 @@ mod tests {
             (0..TRAINS).map(number).collect()
         }
 
-        /// Whether the receiver finds that `trains` are all that was sent.
+        /// Whether the receiver accepts `trains` as the whole transfer.
         fn accepts(&self, trains: &[Packet]) -> bool {
             let mut receiver = Receiver::new(self.stream.kind, &self.pattern, NUMBER);
             trains.iter().for_each(|train| receiver.take(train));
@@ -600,7 +599,7 @@ mod tests {
     fn options(transfer_time: Duration) -> Options {
         Options {
             transfer_time,
-            // The largest there is: the second wire takes the next one.
+            // The largest value; the second wire packet has the next one.
             seed: u64::MAX,
             in_memory: true,
             ..Options::default()
@@ -624,8 +623,8 @@ mod tests {
         assert!(report.closed() && report.snapshot.ledger.received > 0);
     }
 
-    /// Of a forwarder whose port is gone, and which was given time to see that where
-    /// `is_over_before` is true. A transfer that began later has lost nothing, having sent nothing.
+    /// The port of the forwarder was removed. If `is_over_before` is true, the forwarder has
+    /// noticed that before the transfer, which then sends and loses no packet.
     fn transfer_of_a_failed_forwarder(is_over_before: bool) {
         let options = options(Duration::from_secs(240));
         let (host_a, port_a) = sim::pair(config("host-a"), config("sim0"), 1);

@@ -1,5 +1,5 @@
-//! The demonstration: real kernel TCP and UDP through packtrain, with no offload, with checksums
-//! only, and with everything; every byte hashed, every packet accounted for.
+//! The demo: TCP and UDP of real kernels through packtrain, without offloads, with checksums
+//! only, and with all offloads. Every byte is hashed, and every packet accounted for.
 
 mod error;
 mod memory;
@@ -13,13 +13,13 @@ use std::sync::atomic::Ordering;
 pub use error::DemoError;
 pub use report::{Options, Outcome, Row, Setting, SettingReport, World};
 
-/// Runs the demonstration: in namespaces where they are available, else in memory. `on_world` is
+/// Runs the demo: in namespaces if they are available, and otherwise in memory. `on_world` is
 /// called once before the first transfer, `on_row` after each.
 ///
 /// # Errors
 ///
-/// [`DemoError`], when something fails that was available at the start. Lost or damaged data is no
-/// error but a row without `hash_ok`.
+/// [`DemoError`], if a namespace or port fails during the run. Lost or damaged data is not an
+/// error: its row has no `hash_ok`.
 pub fn run(
     options: &Options,
     on_world: impl FnOnce(&World),

@@ -1,4 +1,4 @@
-//! The demonstration with real kernels: two namespaces, a TAP in each, sockets inside.
+//! The demo with real kernels: two namespaces, a TAP in each, sockets inside.
 
 use super::error::DemoError;
 use super::report::{Options, Row, Setting, SettingReport};
@@ -40,7 +40,7 @@ pub(super) fn run(
             let before = session.snapshot();
             let report = match transfer.run(from, to) {
                 Err(LabError::Cancelled) => return settle(setting, session.finish()),
-                // Where the forwarder has failed, nothing arrives: that is why.
+                // If the forwarder has failed, its error is the reason.
                 Err(error) => {
                     let cause = session.finish().error.map(DemoError::Run);
                     return Err(cause.unwrap_or(DemoError::Lab(error)));
@@ -87,7 +87,8 @@ fn transfer(protocol: Protocol, ip: IpVersion, options: &Options) -> Transfer {
     let amount = Amount::Time(options.transfer_time);
     let transfer = match protocol {
         Protocol::Tcp => Transfer::tcp(ip, amount),
-        // The same sockets in every setting: what the port does not take whole, the kernel cuts.
+        // Every setting has the same sockets. The kernel segments packets that the port does not
+        // accept whole.
         Protocol::Udp => Transfer::udp(ip, amount).train(UDP_TRAIN).gro(true),
     };
     transfer.seed(options.seed).stop(options.stop.clone())

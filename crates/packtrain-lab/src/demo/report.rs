@@ -1,4 +1,4 @@
-//! What the demonstration is asked for, and what it came to.
+//! The options and the results of the demo.
 
 use packtrain::driver::Features;
 use packtrain::engine::{Ledger, Snapshot};
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How the demonstration runs.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Time that each transfer sends for.
+    /// Sending time of each transfer.
     pub transfer_time: Duration,
     /// Seed of the payload.
     pub seed: u64,
-    /// When set to true the demonstration ends soon, with what it has.
+    /// If set to true, the demo ends soon, with the results so far.
     pub stop: Arc<AtomicBool>,
-    /// Run in memory also where namespaces are available.
+    /// Run in memory also if namespaces are available.
     pub in_memory: bool,
 }
 
@@ -31,26 +31,26 @@ impl Default for Options {
     }
 }
 
-/// What the demonstration runs on.
+/// The environment of the demo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum World {
-    /// Two network namespaces with a TAP each, and the kernel's own TCP and UDP.
+    /// Two network namespaces with a TAP each, and the kernel's TCP and UDP.
     Namespaces,
-    /// Two simulated NICs and generated trains, since namespaces cannot be had.
+    /// Two simulated NICs and generated GSO packets, because namespaces are not available.
     Memory {
-        /// What is missing and why, in one line.
+        /// The missing feature and the reason, in one line.
         reason: String,
     },
 }
 
-/// Which offloads both ports may use.
+/// The offloads that both ports may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Setting {
     /// None.
     None,
     /// Transport checksums.
     Csum,
-    /// Everything that the ports can do.
+    /// All offloads of the ports.
     Full,
 }
 
@@ -92,9 +92,9 @@ pub struct Row {
     pub direction: &'static str,
     /// Goodput: payload that arrived, in Gbit/s.
     pub gbps: f64,
-    /// Packets that a cable would have carried, both ways.
+    /// Wire packets in both directions.
     pub wire_packets: u64,
-    /// Packets that packtrain received, both ways; a GSO packet is one.
+    /// Packets that packtrain received in both directions; a GSO packet is one.
     pub frames: u64,
     /// packtrain's system calls for each MB (10⁶ bytes) of payload.
     pub syscalls_per_mb: f64,
@@ -104,10 +104,10 @@ pub struct Row {
     pub hash_ok: bool,
 }
 
-/// The account of one setting.
+/// The counters of one setting.
 #[derive(Clone, Debug)]
 pub struct SettingReport {
-    /// Which.
+    /// The setting.
     pub setting: Setting,
     /// All counters at its end.
     pub snapshot: Snapshot,
@@ -116,22 +116,22 @@ pub struct SettingReport {
 }
 
 impl SettingReport {
-    /// Whether every packet is accounted for. At its end a setting has drained, so what is still
-    /// held was forgotten, though the sum is right.
+    /// Whether every packet is accounted for. A setting drains at its end, so no packet may be
+    /// held.
     #[must_use]
     pub const fn closed(&self) -> bool {
         self.snapshot.ledger.closed() && self.snapshot.ledger.held == 0
     }
 }
 
-/// What the demonstration came to.
+/// The results of the demo.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What it ran on.
+    /// Its environment.
     pub world: World,
-    /// By transfer.
+    /// The transfers.
     pub rows: Vec<Row>,
-    /// By setting.
+    /// The settings.
     pub settings: Vec<SettingReport>,
     /// Whether it was stopped before its end.
     pub stopped: bool,
@@ -149,7 +149,7 @@ impl Outcome {
             })
     }
 
-    /// The settings' losses together.
+    /// The sum of the settings' losses.
     #[must_use]
     pub fn drops(&self) -> DropSnapshot {
         self.settings
@@ -160,7 +160,7 @@ impl Outcome {
             })
     }
 
-    /// Whether every hash matched and every ledger closed with nothing held.
+    /// Whether every hash matched, and every ledger closed without held packets.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.rows.iter().all(|row| row.hash_ok) && self.settings.iter().all(SettingReport::closed)

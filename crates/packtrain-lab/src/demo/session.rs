@@ -1,4 +1,4 @@
-//! The session of one setting: how it begins, what it moves, and its account.
+//! The session of one setting: its start, its counters, and its report.
 
 use super::error::DemoError;
 use super::report::{Setting, SettingReport};
@@ -20,7 +20,7 @@ pub(super) fn forward<D: Driver + 'static>(
     Session::between(a, b).start().map_err(DemoError::Start)
 }
 
-/// What was moved between two snapshots of a session.
+/// The packets between two snapshots of a session.
 pub(super) struct Moved {
     pub frames: u64,
     pub wire_packets: u64,
@@ -46,7 +46,7 @@ impl Moved {
     }
 }
 
-/// The final account of a setting.
+/// The report at the end of a setting.
 pub(super) fn settle(setting: Setting, report: Report) -> Result<SettingReport, DemoError> {
     if let Some(error) = report.error {
         return Err(DemoError::Run(error));

@@ -1,9 +1,9 @@
 //! Load from ordinary kernel sockets, in this process, checked byte for byte.
 //!
-//! A [`Transfer`] runs from one host to another and reports what was sent, what arrived, and
-//! whether it is the same. The threads that send and receive use plain blocking `send` and `recv`
-//! on sockets that were made inside the namespaces; each of their waits is bounded, so a transfer
-//! that gets stuck ends with [`LabError::Stalled`], one that takes too long with
+//! A [`Transfer`] runs from one host to another, and reports what was sent, what arrived, and
+//! whether the two are equal. Its threads use blocking `send` and `recv`
+//! on sockets that were made inside the namespaces. Each wait is bounded: a transfer
+//! without progress ends with [`LabError::Stalled`], one that takes too long with
 //! [`LabError::TimeLimit`].
 
 pub mod payload;
@@ -24,8 +24,7 @@ pub use transfer::{
 };
 
 impl Transfer {
-    /// Runs the transfer and waits for its end. Something must forward between the hosts
-    /// meanwhile.
+    /// Runs the transfer and waits for its end. A forwarder must join the hosts.
     ///
     /// Lost, repeated or damaged data is not an error but a report without
     /// [`hash_ok`](TransferReport::hash_ok).

@@ -1,19 +1,21 @@
-//! The bytes that are sent, and what recognises them at the other end.
+//! The bytes that are sent, and the checks at the other end.
 //!
-//! A payload is cut from one pseudo-random block that stays in the CPU's cache, entered at another
-//! place in every round, so that making it costs nothing and yet no two chunks of a stream are
-//! alike: a swap, a loss or a repeat changes the hash. (The only exception: each position has one
-//! with equal content per round, at a distance that is no multiple of a usual segment size.)
+//! A payload is cut from one pseudo-random block that stays in the CPU's cache. Each round starts
+//! at another offset of the block. So making a payload costs no time, no two chunks of a stream are
+//! equal, and a swap, a loss or a repeat changes the hash. The only exception: for each position
+//! there is one with equal content in each round, at a distance that is no multiple of a usual
+//! segment size.
 
 use std::hash::Hasher;
 use std::ops::Range;
 
 use twox_hash::XxHash3_64;
 
-/// Bytes of the block. A power of two, within the second level cache of today's CPUs.
+/// Bytes of the block: a power of two that fits a second level cache.
 const BLOCK: usize = 1 << 18;
 
-/// Bytes by which each round enters the block later. Odd, so that all [`BLOCK`] rounds differ.
+/// Bytes by which the start of each round advances in the block. Odd, so that all [`BLOCK`] rounds
+/// differ.
 const STRIDE: usize = 88_001;
 
 /// Bytes of sequence number at the start of every datagram, big-endian.
@@ -33,7 +35,7 @@ impl Pattern {
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
         let words = (0..BLOCK / 8).flat_map(|_| {
-            // SplitMix64: short, and every bit of its output is usable.
+            // SplitMix64.
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut z = state;
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -45,7 +47,7 @@ impl Pattern {
         }
     }
 
-    /// The bytes of stream number `stream` from `position` on: as many as lie together in memory,
+    /// The bytes of stream number `stream` from `position` on, as many as are contiguous in memory:
     /// at least 1 and at most 256 KiB.
     pub fn stream(&self, stream: u32, position: u64) -> &[u8] {
         &self.block[Self::place(stream, position)]
@@ -62,7 +64,7 @@ impl Pattern {
         hash.finish()
     }
 
-    /// What all streams are cut from: 256 KiB.
+    /// The block that all streams are cut from: 256 KiB.
     pub(crate) fn block(&self) -> &[u8] {
         &self.block
     }
@@ -71,8 +73,8 @@ impl Pattern {
     pub(crate) fn place(stream: u32, position: u64) -> Range<usize> {
         let block = BLOCK as u64;
         let offset = position % block;
-        // Streams enter the block at different places too. 977 rounds apart: odd, so that no two
-        // of up to BLOCK streams are alike.
+        // Streams start at different offsets, too, 977 rounds apart: odd, so that no two of up to
+        // BLOCK streams are equal.
         let round = (position / block).wrapping_add(u64::from(stream).wrapping_mul(977));
         let start = (offset + (round % block) * STRIDE as u64) % block;
         let len = (block - start).min(block - offset);
@@ -122,7 +124,7 @@ impl std::fmt::Debug for StreamHash {
 }
 
 impl StreamHash {
-    /// Of no bytes yet.
+    /// Of no bytes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -159,25 +161,25 @@ pub fn datagram_hash(payload: &[u8]) -> u64 {
     XxHash3_64::oneshot(payload)
 }
 
-/// What became of the datagrams of one or more flows.
+/// Counts of the datagrams of one or more flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Datagrams {
     /// Datagrams sent.
     pub sent: u64,
     /// Different datagrams that arrived with the right content.
     pub received: u64,
-    /// Sent, and never arrived with the right content: `sent - received`.
+    /// Sent, and not arrived with the right content: `sent - received`.
     pub lost: u64,
-    /// Further copies of ones that had arrived.
+    /// Copies of datagrams that had arrived already.
     pub duplicated: u64,
-    /// Arrived after one with a higher number. (A flow that is never reordered has none.)
+    /// Arrived after one with a higher number; 0 for a flow that was not reordered.
     pub misordered: u64,
-    /// Arrived with a content that is of no datagram sent. Each is also among the lost.
+    /// Arrived with the content of no sent datagram. Each is also counted as lost.
     pub corrupted: u64,
 }
 
 impl Datagrams {
-    /// Whether every datagram arrived exactly once and unharmed, in whatever order.
+    /// Whether every datagram arrived exactly once and undamaged, in any order.
     pub fn intact(&self) -> bool {
         self.lost == 0 && self.duplicated == 0 && self.corrupted == 0
     }
@@ -224,8 +226,8 @@ impl<'a> DatagramCheck<'a> {
         }
     }
 
-    /// Takes one received payload. Numbers from `sent` on cannot have been sent yet: they are
-    /// counted as corrupted, which also bounds the memory used.
+    /// Checks one received payload. Numbers from `sent` on cannot have been sent yet. They are
+    /// counted as corrupted, which also bounds the memory.
     pub fn add(&mut self, payload: &[u8], sent: u64) {
         self.hash = self.hash.wrapping_add(datagram_hash(payload));
         let sequence = match self.pattern.read_datagram(self.stream, payload) {
@@ -253,7 +255,7 @@ impl<'a> DatagramCheck<'a> {
         }
     }
 
-    /// Wrapping sum of [`datagram_hash`] over all that arrived, right or wrong.
+    /// Wrapping sum of [`datagram_hash`] over all arrived datagrams, right or wrong.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -263,7 +265,7 @@ impl<'a> DatagramCheck<'a> {
         self.bytes
     }
 
-    /// The verdict once `sent` datagrams have been sent and no more will arrive.
+    /// The counts after `sent` datagrams were sent, if no more arrive.
     pub fn finish(&self, sent: u64) -> Datagrams {
         Datagrams {
             sent,
@@ -332,7 +334,7 @@ mod tests {
             hash(&take(&Pattern::new(8), 0, BLOCK)),
             hash(&whole[..BLOCK])
         );
-        // Far positions must neither panic nor repeat the start.
+        // Far positions neither panic nor repeat the start.
         assert_ne!(pattern.stream(0, u64::MAX - 5), pattern.stream(0, 0));
     }
 

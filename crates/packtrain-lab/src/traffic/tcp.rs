@@ -15,7 +15,7 @@ use crate::error::LabError;
 use crate::netns::Netns;
 use crate::sys;
 
-/// Bytes asked for in one `recv`.
+/// Bytes of one `recv`.
 const READ: usize = 256 * 1024;
 
 /// The two ends of one connection.
@@ -27,7 +27,7 @@ struct Connection {
 pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, LabError> {
     let connections = connect(transfer, way)?;
     let pattern = Pattern::new(transfer.seed);
-    // The clock starts when everything is connected.
+    // The clock starts after all connections are open.
     let watch = Watch::new(transfer);
     let (watch, pattern) = (&watch, &pattern);
     let (sent, received) = thread::scope(|scope| {
@@ -45,7 +45,8 @@ pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, 
         let received: Vec<_> = receivers.into_iter().map(join).collect();
         (sent, received)
     });
-    // Of a broken connection the sender often only learns by a reset: ask the receivers first.
+    // The sender of a broken connection often sees only a reset, so the receivers' errors come
+    // first.
     let (received, sent) = match (first_error(received), first_error(sent)) {
         (Ok(received), Ok(sent)) => (received, sent),
         (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => {
@@ -55,7 +56,7 @@ pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, 
     let mut retransmits = 0;
     let mut sent = sent;
     for (stream, end) in (0..).zip(&mut sent) {
-        // Now and not while it was sent: what that costs is not what is measured.
+        // The hash is computed after the transfer, so that its cost is not measured.
         end.hash = pattern.stream_hash(stream, end.bytes);
     }
     for connection in &connections {
@@ -114,19 +115,18 @@ fn report(
     }
 }
 
-/// What Linux comes with. A machine may prefer another one; if that paces by its own model of the
-/// link, as BBR does, then the model is what a transfer measures.
+/// The default of Linux. A machine may have another one. If that paces by its own model of the
+/// link, as BBR does, a transfer measures the model.
 const CONGESTION_CONTROL: &str = "cubic";
 
-/// A socket of its own for each end, of which [`CONGESTION_CONTROL`] is known before it is
-/// connected: a connection that begins under BBR and is told otherwise keeps BBR's timer for every
-/// burst (`sk_pacing_status`).
+/// A socket with [`CONGESTION_CONTROL`] set before it connects. A connection that begins under BBR
+/// and changes keeps BBR's timer for every burst (`sk_pacing_status`).
 fn socket(address: SocketAddr) -> Result<Socket, LabError> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)
         .map_err(LabError::from_io("socket (tcp)"))?;
     match socket.set_tcp_congestion(CONGESTION_CONTROL.as_bytes()) {
         Ok(()) => Ok(socket),
-        // The kernel was built without it, or keeps it from this user: then it is the machine's.
+        // If the kernel lacks it or refuses it to this user, the machine's default remains.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EPERM)) => {
             Ok(socket)
         }
@@ -134,7 +134,7 @@ fn socket(address: SocketAddr) -> Result<Socket, LabError> {
     }
 }
 
-/// A listener whose connections have its congestion control from their first packet on.
+/// A listener; its connections have its congestion control from their first packet on.
 fn listen(address: SocketAddr) -> Result<TcpListener, LabError> {
     let socket = socket(address)?;
     socket
@@ -148,7 +148,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, LabError> {
 ///
 /// # Errors
 ///
-/// When no namespace can be made to ask in.
+/// If no namespace can be made.
 pub fn congestion_control() -> Result<String, LabError> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let name = Netns::new()?.run(|| {
@@ -221,7 +221,7 @@ fn accept(
     loop {
         match listener.accept() {
             Ok((stream, peer)) if peer == wanted => return Ok(stream),
-            // Someone else's; nobody else is in the namespace, so this does not go on for ever.
+            // A connection of another sender. The namespace has no other senders than the test's.
             Ok(_) => watch.check("tcp accept", idle, 0)?,
             Err(error) if is_pause(&error) => watch.check("tcp accept", idle, 0)?,
             Err(error) => return Err(LabError::os("accept", &error)),
@@ -229,7 +229,7 @@ fn accept(
     }
 }
 
-/// Sends; the hash is left to whoever knows that the clock has stopped.
+/// Sends. The caller computes the hash after the clock has stopped.
 fn send(
     watch: &Watch<'_>,
     pattern: &Pattern,
@@ -271,7 +271,7 @@ fn send(
     })
 }
 
-/// Reads to the end of the stream; also says when that was.
+/// Reads to the end of the stream; also returns the time of the end.
 fn receive(watch: &Watch<'_>, mut socket: &TcpStream) -> Result<(End, Duration), LabError> {
     let cpu = Usage::of_thread();
     let mut buffer = vec![0; READ];

@@ -10,10 +10,10 @@ use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::ip::IpVersion;
 
-/// The most datagrams in one train: `UDP_MAX_SEGMENTS` of older kernels (newer take 128).
+/// The most datagrams in one train: `UDP_MAX_SEGMENTS` of older kernels (newer ones accept 128).
 pub const TRAIN_SEGMENTS_MAX: u32 = 64;
 
-/// The most payload bytes in one train, so that it fits an IP packet whatever its headers.
+/// The most payload bytes in one train, so that it fits an IP packet with any headers.
 pub const TRAIN_BYTES_MAX: usize = 65_000;
 
 /// Transport protocol of a transfer.
@@ -37,10 +37,10 @@ impl fmt::Display for Protocol {
 /// How much to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// This many payload bytes in all, divided among the streams as evenly as it goes. UDP rounds
+    /// This many payload bytes in all, divided evenly among the streams. UDP rounds
     /// up to whole datagrams.
     Bytes(u64),
-    /// As much as goes in this time.
+    /// As much as possible in this time.
     Time(Duration),
 }
 
@@ -59,28 +59,28 @@ pub struct Transfer {
     pub streams: u32,
     /// Seed of the payload.
     pub seed: u64,
-    /// TCP: bytes per `write`, at most 256 KiB (and 128 KiB on average whatever is set).
+    /// TCP: bytes per `write`, at most 256 KiB (and 128 KiB on average at any setting).
     pub write_size: usize,
     /// UDP: payload bytes per datagram, 8 to 65507. Larger than the MTU allows makes fragments.
     pub datagram: usize,
-    /// UDP: datagrams handed to the kernel in one `UDP_SEGMENT` send, 1 (off) to
+    /// UDP: datagrams passed to the kernel in one `UDP_SEGMENT` send, 1 (off) to
     /// [`TRAIN_SEGMENTS_MAX`]; a train is cut shorter where it would exceed [`TRAIN_BYTES_MAX`] or
     /// half of the window.
     pub train: u32,
     /// UDP: receive with `UDP_GRO`, several datagrams in one call.
     pub gro: bool,
-    /// UDP: datagrams of one flow that may be on their way. It must fit every queue between the
-    /// sockets (a TAP's ring, too); it is lowered to what the receive buffer takes.
+    /// UDP: datagrams of one flow that may be in flight. They must fit every queue between the
+    /// sockets, also a TAP's ring. The window is lowered to the size of the receive buffer.
     pub window: u32,
-    /// UDP: how long the sender waits for a full window to move before it counts what is on its
-    /// way as lost. On a busy machine nobody may be able to carry anything for a while; what is
-    /// given up too early makes room for more than the queues can hold.
+    /// UDP: how long the sender waits for progress with a full window before it counts the
+    /// datagrams in flight as lost. If the time is too short for a busy machine, it sends more than
+    /// the queues can hold.
     pub loss_wait: Duration,
     /// How long a stream may make no progress.
     pub stall: Duration,
     /// How long the transfer may take in all.
     pub limit: Duration,
-    /// When set to true the transfer ends soon (some 50 ms) with [`LabError::Cancelled`].
+    /// If set to true, the transfer ends soon (some 50 ms) with [`LabError::Cancelled`].
     pub stop: Option<Arc<AtomicBool>>,
 }
 
@@ -113,14 +113,13 @@ impl Transfer {
     }
 
     /// One TCP stream with 128 KiB writes, 30 s until it counts as stalled, and 2 minutes at most
-    /// (not counting an [`Amount::Time`]): a busy machine is slow, and only that is broken which
-    /// does not go on at all.
+    /// (not counting an [`Amount::Time`]). The times are long because a busy machine is slow.
     pub fn tcp(ip: IpVersion, amount: Amount) -> Self {
         Self::new(Protocol::Tcp, ip, amount)
     }
 
     /// One UDP flow of datagrams that fill a 1500 byte packet, sent and received one by one, 512
-    /// on their way; time limits as for [`tcp`](Self::tcp).
+    /// in flight; time limits as for [`tcp`](Self::tcp).
     pub fn udp(ip: IpVersion, amount: Amount) -> Self {
         Self::new(Protocol::Udp, ip, amount)
     }
@@ -196,7 +195,7 @@ impl Transfer {
         }
     }
 
-    /// The bytes that stream number `stream` is to send; `None` when time decides.
+    /// The bytes that stream number `stream` has to send; `None` for [`Amount::Time`].
     pub(super) fn share(&self, stream: u32) -> Option<u64> {
         match self.amount {
             Amount::Time(_) => None,
@@ -208,7 +207,7 @@ impl Transfer {
     }
 }
 
-/// Calls that the traffic's threads made on their sockets while it ran.
+/// Socket calls of the transfer's threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// `send`s.
@@ -217,7 +216,7 @@ pub struct Calls {
     pub receive: u64,
 }
 
-/// What a transfer did.
+/// The report of a transfer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TransferReport {
@@ -227,29 +226,29 @@ pub struct TransferReport {
     pub ip: IpVersion,
     /// Parallel streams.
     pub streams: u32,
-    /// Payload bytes that the kernel took.
+    /// Payload bytes that the kernel accepted.
     pub sent_bytes: u64,
     /// Payload bytes that arrived; for UDP of datagrams counted as received.
     pub received_bytes: u64,
-    /// xxh3-64 of what was sent: over each TCP stream, then over the hashes of the streams; for
-    /// UDP the hashes of the datagrams added up, since order is not promised.
+    /// xxh3-64 of the sent bytes: over each TCP stream, then over the hashes of the streams. For
+    /// UDP the sum of the hashes of the datagrams, since UDP does not guarantee order.
     pub sent_hash: u64,
-    /// The same of what arrived.
+    /// The same of the bytes that arrived.
     pub received_hash: u64,
-    /// Whether everything arrived exactly as it was sent: hashes and byte counts are equal and, for
-    /// UDP, every datagram came exactly once.
+    /// Whether all data arrived exactly as it was sent: hashes and byte counts are equal and, for
+    /// UDP, every datagram arrived exactly once.
     pub hash_ok: bool,
-    /// From the moment all streams were connected to the arrival of the last byte (for TCP the end
+    /// Time from the last connection to the arrival of the last byte (for TCP the end
     /// of the last stream).
     pub elapsed: Duration,
-    /// UDP: what became of the datagrams. All 0 for TCP.
+    /// UDP: counts of the datagrams. All 0 for TCP.
     pub datagrams: Datagrams,
     /// TCP: segments retransmitted (`tcpi_total_retrans`, over all streams). 0 for UDP.
     pub retransmits: u64,
     /// Socket calls of both ends.
     pub calls: Calls,
-    /// CPU time of the sending threads. In TCP over TAP the kernel's receive work for the peer may
-    /// be in it, as softirqs run where they are raised.
+    /// CPU time of the sending threads. With TCP over TAP it may include the kernel's receive work
+    /// for the peer, because softirqs run where they are raised.
     pub send_cpu: Usage,
     /// CPU time of the receiving threads.
     pub receive_cpu: Usage,

@@ -1,4 +1,4 @@
-//! UDP flows: numbered datagrams, no more of them on their way than every queue can hold.
+//! UDP flows: numbered datagrams, no more of them in flight than every queue can hold.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -14,27 +14,27 @@ use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::sys;
 
-/// Receive buffer asked for, in bytes of kernel memory. Without privilege in the initial user
-/// namespace `net.core.rmem_max` is the most one gets, and the window shrinks to it.
+/// Requested receive buffer, in bytes of kernel memory. Without privilege in the initial user
+/// namespace the kernel limits it to `net.core.rmem_max`, and the window shrinks to it.
 const RECEIVE_BUFFER: i32 = 8 << 20;
 
-/// How long the receiver waits in one call: it is also how late it may notice the end.
+/// How long the receiver waits in one call; it notices the end that late at most.
 const RECEIVE_QUANTUM: Duration = Duration::from_millis(10);
 
-/// The two sockets of a flow and what is on its way between them.
+/// The two sockets of a flow, and the datagrams in flight between them.
 struct Flow {
     sender: UdpSocket,
     receiver: UdpSocket,
     window: u64,
-    /// Datagrams handed to the kernel (counted before the call).
+    /// Datagrams passed to the kernel (counted before the call).
     sent: AtomicU64,
-    /// Datagrams that came out, right or wrong.
+    /// Datagrams that arrived, right or wrong.
     arrived: AtomicU64,
-    /// Datagrams given up on.
+    /// Datagrams written off as lost.
     written_off: AtomicU64,
     /// The sender waits for room.
     waiting: AtomicBool,
-    /// The sender will not send any more, and waits no longer for what it sent.
+    /// The sender has ended, and waits for no datagram any more.
     finished: AtomicBool,
     sender_thread: OnceLock<Thread>,
 }
@@ -42,12 +42,12 @@ struct Flow {
 impl Flow {
     fn outstanding(&self) -> u64 {
         let gone = self.arrived.load(SeqCst) + self.written_off.load(SeqCst);
-        // What was written off may arrive after all.
+        // A datagram that was written off may still arrive.
         self.sent.load(SeqCst).saturating_sub(gone)
     }
 
-    /// For the receiver: some arrived. Wakes the sender once half of the window is free, so that
-    /// it does not wake for every single datagram.
+    /// The receiver calls it for arrived datagrams. It wakes the sender when half of the window is
+    /// free, and not for every datagram.
     fn arrived(&self, datagrams: u64) {
         self.arrived.fetch_add(datagrams, SeqCst);
         if self.waiting.load(SeqCst) && self.outstanding() <= self.window / 2 {
@@ -59,7 +59,7 @@ impl Flow {
     }
 }
 
-/// What the receiver of a flow has to tell.
+/// The result of the receiver of a flow.
 struct Received {
     end: End,
     datagrams: Datagrams,
@@ -208,14 +208,14 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     })
 }
 
-/// The most that a datagram occupies of a receive buffer (`skb->truesize`), with a margin: data
-/// with headers and `skb_shared_info` rounded up as kmalloc does, and the skb itself.
+/// The most that a datagram takes of a receive buffer (`skb->truesize`), with a margin: data
+/// with headers and `skb_shared_info`, rounded up as kmalloc does, and the skb itself.
 fn kernel_memory(datagram: usize) -> usize {
     let memory = (datagram + 640).next_power_of_two() + 256;
     memory + memory / 4
 }
 
-/// Datagrams of one send, from the wishes and what the window allows.
+/// Datagrams of one send, from the requested train and the window.
 fn train_len(transfer: &Transfer, window: u64) -> u64 {
     let fits = (TRAIN_BYTES_MAX / transfer.datagram) as u64;
     u64::from(transfer.train).min(fits).min(window / 2).max(1)
@@ -269,7 +269,7 @@ struct Sender<'a> {
     flow: &'a Flow,
     calls: u64,
     last_arrived: u64,
-    /// When the receiver was last seen to have got something.
+    /// When the sender last saw progress of the receiver.
     progress: Instant,
 }
 
@@ -278,7 +278,7 @@ impl Sender<'_> {
         self.flow.sent.load(SeqCst) * self.watch.transfer.datagram as u64
     }
 
-    /// Hands a train to the kernel, whatever number of attempts it takes.
+    /// Passes a train to the kernel, and retries until it is accepted.
     fn send(&mut self, bytes: &[u8], count: u64) -> Result<(), LabError> {
         self.flow.sent.fetch_add(count, SeqCst);
         let idle = Instant::now();
@@ -297,8 +297,8 @@ impl Sender<'_> {
         }
     }
 
-    /// Waits until `count` more may be on their way. What does not arrive within the loss time is
-    /// written off; that nothing arrives at all for the stall time is an error.
+    /// Waits until `count` more may be in flight. Datagrams that do not arrive within the loss time
+    /// are written off. If none arrives for the stall time, that is an error.
     fn wait_for_room(&mut self, count: u64) -> Result<(), LabError> {
         let flow = self.flow;
         if flow.outstanding() + count <= flow.window {
@@ -323,7 +323,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Waits for what is still on its way, and tells the receiver that nothing more will come.
+    /// Waits for the datagrams in flight, and then notifies the receiver of the end.
     fn drain(&mut self) -> Result<(), LabError> {
         let mut waited = Instant::now();
         while self.flow.outstanding() > 0 && waited.elapsed() < self.watch.transfer.loss_wait {
@@ -339,7 +339,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Whether something has arrived since the last call.
+    /// Whether a datagram has arrived since the last call.
     fn moved(&mut self) -> bool {
         let arrived = self.flow.arrived.load(SeqCst);
         let moved = arrived != self.last_arrived;
@@ -372,7 +372,7 @@ fn receive(
         match result {
             Ok((len, size)) => {
                 let sent = flow.sent.load(SeqCst);
-                // An empty datagram makes no chunk, but it did arrive.
+                // An empty datagram has no chunk, but it arrived.
                 let mut count = 0;
                 for payload in buffer[..len].chunks(size.max(1)) {
                     check.add(payload, sent);
@@ -382,7 +382,7 @@ fn receive(
                 flow.arrived(count);
             }
             Err(error) if is_pause(&error) => {
-                // The sender is the one who watches for stalls.
+                // The sender detects stalls.
                 watch.cancelled()?;
                 watch.check_limit("udp receive", check.bytes())?;
             }

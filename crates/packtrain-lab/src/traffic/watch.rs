@@ -1,5 +1,4 @@
-//! What the threads of one transfer have in common: from where to where they send, when they give
-//! up, and what each has to tell.
+//! State that the threads of one transfer share: source and destination, time limits, and results.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +9,17 @@ use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::netns::Netns;
 
-/// How long one socket call may wait before it looks whether the transfer is to end.
+/// How long one socket call waits before it checks whether the transfer has to end.
 pub(super) const QUANTUM: Duration = Duration::from_millis(50);
 
-/// From where to where.
+/// Source and destination.
 pub(super) struct Way<'a> {
     pub from: &'a Netns,
     pub to: &'a Netns,
     pub address: IpAddr,
 }
 
-/// What one end of one stream has to tell.
+/// The result of one end of one stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct End {
     pub bytes: u64,
@@ -29,11 +28,11 @@ pub(super) struct End {
     pub cpu: Usage,
 }
 
-/// Shared by the threads of one transfer: when to give up.
+/// The time limits, shared by the threads of one transfer.
 pub(super) struct Watch<'a> {
     pub transfer: &'a Transfer,
     pub start: Instant,
-    /// Set by the first thread that fails, so that the others end too.
+    /// Set by the first thread that fails, so that the others end, too.
     abort: AtomicBool,
 }
 
@@ -55,7 +54,7 @@ impl<'a> Watch<'a> {
         self.abort.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the caller or a failed thread wants the end.
+    /// Whether the caller has stopped the transfer, or a thread has failed.
     pub(super) fn cancelled(&self) -> Result<(), LabError> {
         let stop = self
             .transfer
@@ -69,8 +68,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// To be called when nothing happened for a quantum: whether to go on waiting. `idle` is when
-    /// the last progress was.
+    /// Whether to continue to wait, after a quantum without progress. `idle` is the time of the
+    /// last progress.
     pub(super) fn check(
         &self,
         what: &'static str,
@@ -101,7 +100,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The result of all threads: the first error that is a cause and not a consequence.
+/// The result of all threads: the first error that is not a consequence of another.
 pub(super) fn first_error<T>(results: Vec<Result<T, LabError>>) -> Result<Vec<T>, LabError> {
     let mut values = Vec::with_capacity(results.len());
     let mut failure = None;
@@ -118,7 +117,7 @@ pub(super) fn first_error<T>(results: Vec<Result<T, LabError>>) -> Result<Vec<T>
     failure.map_or(Ok(values), Err)
 }
 
-/// Whether a socket call should simply be tried again: its timeout passed, or a signal came.
+/// Whether a socket call should be repeated: after its timeout, or a signal.
 pub(super) fn is_pause(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
@@ -142,11 +141,11 @@ mod tests {
             );
             error.to_string()
         };
-        let late = "tcp send was not over after 0 ms, its time limit; 7 bytes got through";
+        let late = "tcp send did not end within 0 ms, its time limit; 7 bytes arrived";
         assert_eq!(said(Watch::new(&transfer)), late);
         transfer.limit = Duration::from_secs(3600);
         transfer.stall = Duration::ZERO;
-        assert!(said(Watch::new(&transfer)).starts_with("tcp send stalled: nothing for"));
+        assert!(said(Watch::new(&transfer)).starts_with("tcp send stalled: no progress for"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What packtrain and the C forwarder carry, and between which interfaces.
+//! The transfers of packtrain and of the C forwarder, and their interfaces.
 
 use packtrain_lab::topology::{Host, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Of the interfaces.
 pub const NAMES: [&str; 2] = ["grid-a", "grid-b"];
-/// Longest wait for counts to meet: a busy machine may be slow, and only a hang is a failure.
+/// Longest wait until counts are equal: a busy machine may be slow, and only a hang is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const TCP_BYTES: u64 = 3 << 20;
 

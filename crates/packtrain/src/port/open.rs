@@ -181,8 +181,16 @@ fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<T
         action: "use the given descriptor",
         source,
     };
-    let fds: io::Result<Vec<_>> = options.fds.iter().map(|&fd| adopt(fd)).collect();
-    let tap = Tap::from_fds(fds.map_err(failed)?, spec.config.offload)?;
+    let fds = options.fds.iter().map(|&fd| {
+        adopt(fd).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::BADF) => DeviceError::Unsupported(format!(
+                "descriptor {fd} of fd= is not open: the program that starts packtrain has to open \
+                 it and pass it on"
+            )),
+            _ => failed(error),
+        })
+    });
+    let tap = Tap::from_fds(fds.collect::<Result<_, _>>()?, spec.config.offload)?;
     if tap.kind() != kind {
         let (is, say) = match tap.kind() {
             TapKind::Tap => ("TAP", "tap"),

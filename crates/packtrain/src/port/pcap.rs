@@ -299,7 +299,7 @@ impl Driver for Pcap {
             Input::Finite | Input::Endless => (
                 // What is thrown away needs nothing done before.
                 Features::ALL.without(Features::LARGE_RECEIVE),
-                vec!["it is read; packets sent to it are dropped (`write` would write it)".into()],
+                vec!["packets sent to it are dropped: it is read (`write` writes it)".into()],
             ),
         };
         Capabilities {

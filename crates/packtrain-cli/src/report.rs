@@ -1,0 +1,322 @@
+//! What a run prints at its end: the totals on one screen, and every counter on request.
+
+use crate::print::Style;
+use crate::table::{Align, Table, grouped, scaled};
+use crate::{json, words};
+use packtrain::engine::{Ledger, PortSnapshot, Report, WorkerSnapshot};
+use packtrain::port::wrap::Faults;
+use packtrain::stats::{DropSnapshot, HistogramSnapshot};
+
+/// Columns of queues that fit beside each other on a terminal.
+const QUEUES_ABREAST: usize = 4;
+
+/// The packets of each direction, the losses with their reasons, and the ledger.
+pub fn totals(
+    names: &[String; 2],
+    report: &Report,
+    faults: &[Option<Faults>; 2],
+    style: Style,
+) -> String {
+    let snapshot = &report.snapshot;
+    let seconds = report.elapsed.as_secs_f64();
+    let mut text = directions(names, &snapshot.ports, seconds, style);
+    text.push_str(&format!(
+        "{seconds:.3} s, {:.3} s of CPU time, {} system calls\n\n",
+        snapshot.cpu_ns as f64 / 1e9,
+        grouped(snapshot.syscalls)
+    ));
+    for (name, faults) in names.iter().zip(faults) {
+        text.extend(faults.as_ref().map(|faults| fault_line(name, faults)));
+    }
+    text.push_str(&drops(&snapshot.drops, style));
+    for (name, device) in names.iter().zip(&report.devices) {
+        // `rx` and `tx` are named from the device: it receives what packtrain transmits.
+        let lost = device.map(|device| (device.rx_dropped, device.tx_dropped));
+        text.extend(lost.and_then(|(from, to)| device_losses(name, from, to)));
+    }
+    text + &ledger_line(&snapshot.ledger, style)
+}
+
+/// A row for each direction.
+fn directions(names: &[String; 2], ports: &[PortSnapshot], seconds: f64, style: Style) -> String {
+    let columns = [
+        "packets in",
+        "packets out",
+        "wire packets",
+        "bytes",
+        "wire packets/s",
+        "Gbit/s",
+    ];
+    let columns = columns.map(|name| (name, Align::Right));
+    let title = [("direction", Align::Left)];
+    let mut table = Table::new(title.into_iter().chain(columns));
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (taken, sent) = (ports[from].rx_total(), ports[to].tx_total());
+        let rate = |count: u64| count as f64 / seconds.max(1e-6);
+        // As in the ledger: without those that a reset took back, which were sent again.
+        let wire_packets = sent.wire_packets.saturating_sub(sent.taken_back);
+        table.row([
+            format!("{} -> {}", names[from], names[to]),
+            grouped(taken.packets),
+            grouped(sent.packets),
+            grouped(wire_packets),
+            grouped(sent.bytes),
+            scaled(rate(wire_packets)).trim_end().to_owned(),
+            format!("{:.3}", rate(sent.bytes) * 8.0 / 1e9),
+        ]);
+    }
+    table.render(0, style)
+}
+
+fn fault_line(name: &str, faults: &Faults) -> String {
+    let counts = json::fault_values(faults).into_iter();
+    let counts: Vec<_> = counts
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| format!("{} {kind}", grouped(count)))
+        .collect();
+    let counts = if counts.is_empty() {
+        "none".to_owned()
+    } else {
+        counts.join(", ")
+    };
+    format!("faults injected into packets from {name}: {counts}\n")
+}
+
+/// Losses outside of packtrain, which are not in the ledger; `None` if there are none.
+fn device_losses(name: &str, from_packtrain: u64, to_packtrain: u64) -> Option<String> {
+    let sides = [(from_packtrain, "from"), (to_packtrain, "to")];
+    let lost: Vec<_> = sides
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, side)| format!("{} packets {side} packtrain", grouped(count)))
+        .collect();
+    let lost = lost.join(", ");
+    (!lost.is_empty()).then(|| format!("counted as dropped by the other side of {name}: {lost}\n"))
+}
+
+/// Every counter: by queue, by device, by fault and by worker.
+pub fn details(
+    names: &[String; 2],
+    report: &Report,
+    faults: &[Option<Faults>; 2],
+    style: Style,
+) -> String {
+    let snapshot = &report.snapshot;
+    let mut text = "\n".to_owned();
+    for (name, port) in names.iter().zip(&snapshot.ports) {
+        text.push_str(&queues(name, port, style));
+    }
+    text.push_str(&batches(names, &snapshot.ports, style));
+    let devices = [0, 1].map(|port: usize| {
+        let device = report.devices[port].as_ref();
+        Some(json::device_values(device?).to_vec())
+    });
+    let title = "the device's own counters";
+    // Losses are always listed, also if there are none.
+    let always = |counter: &str| counter.ends_with("dropped");
+    text.push_str(&per_port(title, names, devices, always, style));
+    let faults = faults.each_ref().map(Option::as_ref);
+    let faults = faults.map(|faults| Some(json::fault_values(faults?).to_vec()));
+    text.push_str(&per_port("faults, packets", names, faults, |_| true, style));
+    text + &workers(&snapshot.workers, style)
+}
+
+/// Whether every packet is accounted for, in one line.
+pub fn ledger_line(ledger: &Ledger, style: Style) -> String {
+    let verdict = if ledger.closed() {
+        style.good("closed")
+    } else {
+        style.bad("NOT CLOSED")
+    };
+    format!("ledger (wire packets): {}: {verdict}\n", sums(ledger))
+}
+
+/// The two sides of the ledger.
+pub fn sums(ledger: &Ledger) -> String {
+    let side = |terms: &[(&str, u64)]| {
+        let terms: Vec<_> = terms
+            .iter()
+            .enumerate()
+            .filter(|(index, (_, count))| *index == 0 || *count > 0)
+            .map(|(_, (name, count))| format!("{} {name}", grouped(*count)))
+            .collect();
+        terms.join(" + ")
+    };
+    let inflow = side(&[
+        ("received", ledger.received),
+        ("generated", ledger.generated),
+        ("expanded", ledger.expanded),
+    ]);
+    let outflow = side(&[
+        ("transmitted", ledger.transmitted),
+        ("delivered", ledger.delivered),
+        ("held", ledger.held),
+        ("absorbed", ledger.absorbed),
+        ("dropped", ledger.dropped),
+    ]);
+    let sign = if ledger.closed() { "=" } else { "is not" };
+    format!("{inflow} {sign} {outflow}")
+}
+
+/// The counters of one port, a column for each queue.
+fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
+    let rx: Vec<Vec<_>> = port
+        .rx
+        .iter()
+        .map(|queue| queue.values().collect())
+        .collect();
+    let tx: Vec<Vec<_>> = port
+        .tx
+        .iter()
+        .map(|queue| queue.values().collect())
+        .collect();
+    let mut text = String::new();
+    for (kind, what, queues) in [("rxq", "received", rx), ("txq", "transmitted", tx)] {
+        let title = format!("{name}, {what}");
+        for (chunk_index, chunk) in queues.chunks(QUEUES_ABREAST).enumerate() {
+            let first = chunk_index * QUEUES_ABREAST;
+            let columns =
+                (0..chunk.len()).map(|index| (format!("{kind}{:02}", first + index), Align::Right));
+            let mut table = Table::new([(title.clone(), Align::Left)].into_iter().chain(columns));
+            for (row, (counter, _)) in chunk[0].iter().enumerate() {
+                let values = chunk.iter().map(|queue| queue[row].1);
+                if values.clone().any(|value| value > 0) {
+                    table.row(
+                        [(*counter).to_owned()]
+                            .into_iter()
+                            .chain(values.map(grouped)),
+                    );
+                }
+            }
+            if !table.is_empty() {
+                text.push_str(&table.render(0, style));
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+/// The batch sizes of each queue that had any, in packets.
+fn batches(names: &[String; 2], ports: &[PortSnapshot], style: Style) -> String {
+    let columns = ["times", "p50", "p90", "p99", "max"];
+    let columns = columns.map(|name| (name, Align::Right));
+    let title = [("packets in a batch", Align::Left), ("of a", Align::Left)];
+    let mut table = Table::new(title.into_iter().chain(columns));
+    let mut row = |name: &str, kind: &str, sizes: &HistogramSnapshot| {
+        if sizes.count() > 0 {
+            let values = [
+                sizes.count(),
+                sizes.quantile(0.5),
+                sizes.quantile(0.9),
+                sizes.quantile(0.99),
+                sizes.max(),
+            ];
+            let words = [name.to_owned(), kind.to_owned()];
+            table.row(words.into_iter().chain(values.map(grouped)));
+        }
+    };
+    for (name, port) in names.iter().zip(ports) {
+        for (index, queue) in port.rx_batches.iter().enumerate() {
+            for (kind, sizes) in queue.values() {
+                row(&format!("{name} rxq{index:02}"), kind, sizes);
+            }
+        }
+        for (index, queue) in port.tx_batches.iter().enumerate() {
+            for (kind, sizes) in queue.values() {
+                row(&format!("{name} txq{index:02}"), kind, sizes);
+            }
+        }
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    table.render(0, style) + "\n"
+}
+
+/// The counters of each worker.
+fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
+    let columns = [
+        "sleeps",
+        "wakeups",
+        "drained",
+        "switches",
+        "preempted",
+        "CPU ms",
+        "system calls",
+        "nice",
+    ];
+    let columns = columns.map(|name| (name, Align::Right));
+    let mut table = Table::new([("worker", Align::Left)].into_iter().chain(columns));
+    for (index, worker) in workers.iter().enumerate() {
+        let values = [
+            worker.sleeps,
+            worker.wakeups,
+            worker.drained,
+            worker.voluntary_switches,
+            worker.involuntary_switches,
+            worker.cpu_ns / 1_000_000,
+            worker.syscalls,
+        ];
+        let values = values.map(grouped).into_iter();
+        let cells = [index.to_string()].into_iter().chain(values);
+        table.row(cells.chain([worker.nice.to_string()]));
+    }
+    table.render(0, style)
+}
+
+/// Counters of a port as a whole, for the ports that have them. A counter that is 0 for both ports
+/// is left out, unless it is one of `always`.
+fn per_port(
+    title: &str,
+    names: &[String; 2],
+    values: [Option<Vec<(&'static str, u64)>>; 2],
+    always: impl Fn(&str) -> bool,
+    style: Style,
+) -> String {
+    let known: Vec<_> = names
+        .iter()
+        .zip(values)
+        .filter_map(|(name, values)| Some((name, values?)))
+        .collect();
+    let columns = known
+        .iter()
+        .map(|(name, _)| ((*name).clone(), Align::Right));
+    let title = (title.to_owned(), Align::Left);
+    let mut table = Table::new([title].into_iter().chain(columns));
+    let Some((_, first)) = known.first() else {
+        return String::new();
+    };
+    for (row, (counter, _)) in first.iter().enumerate() {
+        let values = known.iter().map(|(_, values)| values[row].1);
+        if always(counter) || values.clone().any(|value| value > 0) {
+            table.row(
+                [(*counter).to_owned()]
+                    .into_iter()
+                    .chain(values.map(grouped)),
+            );
+        }
+    }
+    table.render(0, style) + "\n"
+}
+
+/// What packtrain lost, and why.
+fn drops(drops: &DropSnapshot, style: Style) -> String {
+    let mut table = Table::new([
+        ("lost", Align::Left),
+        ("wire packets", Align::Right),
+        ("why", Align::Left),
+    ]);
+    for (reason, count) in drops.nonzero() {
+        table.row([
+            reason.name().to_owned(),
+            grouped(count),
+            words::of_drop(reason),
+        ]);
+    }
+    if table.is_empty() {
+        "lost by packtrain: nothing\n".to_owned()
+    } else {
+        table.render(0, style)
+    }
+}

@@ -70,7 +70,7 @@ pub fn dropped_by_tcp(tcp: &[Counters; 2]) -> u64 {
 }
 
 /// Traffic that the C forwarder can carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// With the offloads of both sides, or with none.
     pub mode: Mode,
@@ -151,26 +151,29 @@ impl Reference {
     }
 }
 
-/// How many more segments packtrain had sent again than the C forwarder, in pairs of runs, by kind
-/// of traffic.
+/// How many more segments packtrain had sent again than the C forwarder, in pairs of runs, by mode
+/// and streams: few kinds of traffic, each with many pairs.
 #[derive(Debug, Default)]
-pub struct Excess(BTreeMap<Kind, Vec<i64>>);
+pub struct Excess(BTreeMap<(Mode, u32), Vec<i64>>);
 
 impl Excess {
     /// One pair of runs. What the kernels `dropped` in the run of packtrain is not its doing.
     pub fn add(&mut self, kind: Kind, ours: Losses, dropped: u64, reference: Losses) {
         let excess = ours.resent.saturating_sub(dropped) as i64 - reference.resent as i64;
-        self.0.entry(kind).or_default().push(excess);
+        let pairs = self.0.entry((kind.mode, kind.streams)).or_default();
+        pairs.push(excess);
     }
 
-    /// The kinds for which packtrain had more in more than half of the pairs.
-    pub fn too_many(&self) -> Vec<(Kind, &[i64])> {
-        let is_too_many = |(_, pairs): &(&Kind, &Vec<i64>)| {
+    /// The traffic of which packtrain had more sent again in more than half of the pairs.
+    pub fn too_many(&self) -> Vec<(Mode, u32, &[i64])> {
+        let is_too_many = |(_, pairs): &(&(Mode, u32), &Vec<i64>)| {
             let more = pairs.iter().filter(|excess| **excess > 0).count();
             2 * more > pairs.len()
         };
         let too_many = self.0.iter().filter(is_too_many);
-        too_many.map(|(kind, pairs)| (*kind, &pairs[..])).collect()
+        too_many
+            .map(|((mode, streams), pairs)| (*mode, *streams, &pairs[..]))
+            .collect()
     }
 }
 

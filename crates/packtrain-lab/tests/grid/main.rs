@@ -46,9 +46,9 @@ fn main() -> ExitCode {
 
 /// The comparison itself, with made counts.
 fn excess_of_most_pairs() -> Outcome {
-    let kind = |streams| Kind {
+    let kind = |mtu, streams| Kind {
         mode: Mode::Plain,
-        mtu: 1500,
+        mtu,
         streams,
     };
     let resent = |resent| Losses {
@@ -57,13 +57,13 @@ fn excess_of_most_pairs() -> Outcome {
     };
     let mut excess = Excess::default();
     for (ours, dropped, reference) in [(3, 0, 1), (0, 0, 0), (9, 0, 2), (5, 5, 0)] {
-        excess.add(kind(1), resent(ours), dropped, resent(reference));
+        excess.add(kind(1500, 1), resent(ours), dropped, resent(reference));
     }
     assert_eq!(excess.too_many(), [], "two of four are not most");
-    for (ours, dropped, reference) in [(3, 0, 1), (0, 0, 4), (6, 5, 0)] {
-        excess.add(kind(4), resent(ours), dropped, resent(reference));
+    for (mtu, ours, dropped, reference) in [(1500, 3, 0, 1), (9000, 0, 0, 4), (9000, 6, 5, 0)] {
+        excess.add(kind(mtu, 4), resent(ours), dropped, resent(reference));
     }
-    assert_eq!(excess.too_many(), [(kind(4), &[2, -4, 1][..])]);
+    assert_eq!(excess.too_many(), [(Mode::Plain, 4, &[2, -4, 1][..])]);
     Outcome::Done
 }
 

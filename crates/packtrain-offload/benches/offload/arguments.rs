@@ -16,7 +16,7 @@ usage: cargo bench -p packtrain-offload --features peers --bench offload -- [OPT
   --plots DIRECTORY  draws the growth with flows, segments and bytes
   --rows FILE        measures nothing, and draws the rows of this JSON document
   --check            exit with 1 if a goal is not reproduced or a peer is missing
-  --check-half       exit with 1 if a median does not reach half its goal or a peer is missing
+  --check-half       exit with 1 if a median does not reach half its goal
   --help             this";
 
 /// The options.

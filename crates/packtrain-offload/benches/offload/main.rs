@@ -4,8 +4,10 @@
 //! writes `target/bench/offload.json`. How the figures come about is in the documentation of the
 //! crate `packtrain-bench`, which has our side; the peers are here:
 //!
-//! - DPDK, from the system's package through pkg-config, and a few loops in plain C, compiled for
-//!   this CPU when the bench starts (`shim/`);
+//! - DPDK, from the system's package through pkg-config, and a few loops in plain C (`shim/`). The
+//!   shim is compiled for this CPU when the bench starts, and with it what DPDK has in headers
+//!   (`rte_raw_cksum`). `rte_gro` and `rte_gso` are functions of the package's prebuilt libraries,
+//!   which are compiled for any CPU of the architecture;
 //! - Rust crates, and two coalescers written for the bench. They and our side are compiled for this
 //!   CPU as well: the bench builds itself once more and runs that; with `--as-built` it does not.
 //!
@@ -135,7 +137,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let far_off: Vec<&Row> = rows.iter().filter(far_off).collect();
     for row in &far_off {
         let (work, peer) = (row.work.row(), &row.peer);
-        eprintln!("offload: {work}, beside {peer}: not even half the goal, or missing");
+        eprintln!("offload: {work}, beside {peer}: not even half the goal");
     }
     Ok(met && far_off.is_empty())
 }

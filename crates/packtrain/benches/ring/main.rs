@@ -3,14 +3,13 @@
 //! `cargo bench -p packtrain --features peers --bench ring` prints one line for each work and peer,
 //! and writes `target/bench/ring.json`. A round has a sample of each, one right after the other in
 //! turning order; ratios are taken within a round. A sample is the fastest of 8 pieces of some ten
-//! microseconds: with threads on two CPUs of a machine that is not ours alone, most pieces have a
-//! thread waiting for its CPU. Across CPUs the time is from the start of all threads until the
-//! consumer has everything. `--help` lists the options.
+//! microseconds: with threads on two CPUs of a shared machine, most pieces have a thread waiting
+//! for its CPU. Across CPUs the time is from the start of all threads until the consumer has
+//! everything. `--help` lists the options.
 //!
-//! With one producer, a producer at a full ring and a consumer at an empty one spin. With two, which
-//! share CPUs with the consumer on a machine that has two, they yield, on every side alike: else the
-//! figure would be the time slice of a thread that spins while the thread that it waits for has no
-//! CPU.
+//! With one producer, a producer at a full ring and a consumer at an empty one spin. With two, they
+//! yield, on every side alike: on a machine with two CPUs the three threads share CPUs, and a
+//! thread that spins would measure the time slice of the scheduler.
 
 #[cfg(feature = "peers")]
 #[path = "../../../packtrain-offload/benches/offload/peers/loader.rs"]
@@ -42,7 +41,7 @@ usage: cargo bench -p packtrain --features peers --bench ring -- [OPTIONS]
                  rte_ring is compiled for it
   --json FILE    where the rows go [default: bench/ring.json in the target directory]
   --check        exit with 1 if a goal is not reproduced or a peer is missing
-  --check-half   exit with 1 if a median does not reach half its goal or a peer is missing
+  --check-half   exit with 1 if a median does not reach half its goal
   --help         this";
 
 /// Items that each ring holds.
@@ -292,8 +291,7 @@ impl Row {
     }
 
     fn is_half_met(&self) -> bool {
-        let verdict = self.verdict(GOAL.half());
-        self.missing.is_none() && verdict.is_none_or(|met| met > Verdict::NotReproduced)
+        self.verdict(GOAL.half()) != Some(Verdict::NotReproduced)
     }
 }
 

@@ -41,7 +41,8 @@ usage: cargo bench -p packtrain --bench tax -- [OPTIONS]
   --only N PATH  sends by one path alone in batches of N, for a profiler: that of a line, `by hand`
                  or `make`
   --check        exit with 1 if a goal is not reproduced
-  --check-half   exit with 1 if a median takes more than twice what its goal allows
+  --check-half   exit with 1 if the median of the handle is more than twice its goal; the goals of
+                 the owned path are ratios of small differences, which a busy machine changes
   --help         this";
 
 /// Packets of a piece: the same for each batch size, and a multiple of all.
@@ -368,9 +369,12 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     report::write(&file, &document(arguments, &conditions, &rows))?;
     println!("rows: {}", file.display());
     println!("{}", report::met(rows.iter().map(verdict)));
-    let goals: Vec<Goal> = rows.iter().filter_map(Row::goal).collect();
-    let met = !arguments.check || goals.iter().all(Goal::is_met);
-    Ok(met && (!arguments.check_half || goals.iter().all(Goal::is_half_met)))
+    let met = !arguments.check || rows.iter().filter_map(Row::goal).all(|goal| goal.is_met());
+    let mut handle = rows
+        .iter()
+        .filter(|row| row.side == Side::Handle)
+        .filter_map(Row::goal);
+    Ok(met && (!arguments.check_half || handle.all(|goal| goal.is_half_met())))
 }
 
 /// Sends by `path` alone, and measures nothing.

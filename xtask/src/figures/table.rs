@@ -190,7 +190,7 @@ pub fn summary<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
         writeln!(
             text,
             "\n{} goals: {all} met in every run, {some} in some, {none} in none.\n\
-             A run meets a goal if the whole interval of 95 % does; `direction`: only its median does.",
+             A run meets a goal if the whole interval of 95 % does; `direction`: only its median.",
             goals.len()
         )
         .expect("a string takes everything");

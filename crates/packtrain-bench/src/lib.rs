@@ -12,7 +12,7 @@
 //!   are compared within a round only.
 //! - A sample during which the thread was preempted is taken again.
 //! - The ratio is the median over the rounds, with a bootstrap interval of 95 %
-//!   ([`statistics`]).
+//!   ([`statistics`]). A goal is met if the whole interval meets it ([`verdict`]).
 
 pub mod clock;
 pub mod coalesce;
@@ -31,8 +31,10 @@ pub mod segments;
 pub mod sizes;
 pub mod statistics;
 pub mod trains;
+pub mod verdict;
 pub mod work;
 
 pub use contest::{Contest, Goal, Peer, Sample, Side};
 pub use sizes::SEGMENTS;
+pub use verdict::{Expected, Verdict};
 pub use work::{Mode, Place, Work};

@@ -1,6 +1,7 @@
 //! What to run.
 
 use crate::forwarder::{Contestant, Offloads};
+use packtrain_bench::options::number;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -135,12 +136,5 @@ impl Arguments {
             None => theirs(2),
         };
         vec![ours("packtrain", packtrain, offloads), theirs(1), second]
-    }
-}
-
-fn number(option: &str, text: &str, min: f64, max: f64) -> Result<f64, String> {
-    match text.parse() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(format!("{option} is {min} to {max}, not {text}")),
     }
 }

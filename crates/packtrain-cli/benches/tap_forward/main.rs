@@ -15,6 +15,7 @@ mod report;
 use arguments::{Arguments, USAGE};
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
+use packtrain_bench::Claim;
 use packtrain_lab::{baseline, rootless, tap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -85,7 +86,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
     packtrain_bench::report::write(&file, &document)
         .map_err(|error| format!("write {}: {error}", file.display()))?;
     println!("rows, medians and claims: {}", file.display());
-    Ok(claims.iter().all(report::Claim::is_met))
+    Ok(claims.iter().all(Claim::is_met))
 }
 
 /// All rounds of one experiment.

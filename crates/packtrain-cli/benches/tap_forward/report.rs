@@ -3,9 +3,10 @@
 use crate::arguments::{Arguments, Experiment};
 use crate::forwarder::Contestant;
 use crate::measure::{Direction, Row};
+use packtrain_bench::claim::figures;
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::statistics::{self, Estimate};
-use packtrain_bench::{Expected, Verdict};
+use packtrain_bench::{Claim, Expected};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
 use serde_json::{Value, json};
@@ -18,53 +19,9 @@ const COALESCE_GOALS: [f64; 2] = [2.0, 1.5];
 /// The most CPU time beside the better C forwarder.
 const CPU_GOAL: f64 = 1.05;
 
-/// A goal, and what came of it.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    experiment: &'static str,
-    claim: String,
-    expected: String,
-    /// What the figure is compared with.
-    beside: &'static str,
-    measured: Measured,
-    verdict: Verdict,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Measured {
-    /// A ratio over the pairs; `None` when there was none.
-    Ratio(Option<Estimate>),
-    /// Totals over all rounds: packtrain's, and the other's.
-    Totals(u64, u64),
-}
-
-impl Claim {
-    /// Whether the figures are as expected.
-    pub fn is_met(&self) -> bool {
-        self.verdict == Verdict::Reproduced
-    }
-
-    fn of_ratio(
-        experiment: Experiment,
-        claim: String,
-        beside: &'static str,
-        estimate: Option<Estimate>,
-        expected: Expected,
-    ) -> Self {
-        let verdict = |estimate| expected.verdict(&estimate);
-        Self {
-            experiment: experiment.name(),
-            claim,
-            expected: match expected {
-                Expected::AtLeast(least) => format!(">= {least}"),
-                Expected::AtMost(most) => format!("<= {most}"),
-                Expected::Within { value, distance } => format!("{value} +- {distance}"),
-            },
-            beside,
-            measured: Measured::Ratio(estimate),
-            verdict: estimate.map_or(Verdict::NotReproduced, verdict),
-        }
-    }
+/// As in claims.
+fn name(experiment: Experiment) -> String {
+    format!("tap_forward/{}", experiment.name())
 }
 
 /// On what everything is measured.
@@ -197,8 +154,8 @@ pub fn judge(experiment: Experiment, contestants: &[Contestant], rows: &[Row]) -
         let estimate = ratio(rows, [ours.name(), better], None, figure);
         let goal = goal(experiment, what);
         let what = format!("{what} beside the better other forwarder");
-        let claim = Claim::of_ratio(experiment, what, better, estimate, goal);
-        println!("{}", line(&claim));
+        let claim = Claim::of_ratio(&name(experiment), what, better, estimate, goal);
+        println!("{claim}");
         for direction in Direction::ALL {
             let names = [ours.name(), better];
             let estimate = ratio(rows, names, Some(direction), figure);
@@ -230,13 +187,13 @@ fn with_and_without(
     for (direction, goal) in Direction::ALL.into_iter().zip(COALESCE_GOALS) {
         let estimate = ratio(rows, names, Some(direction), |row| row.gbps);
         let claim = Claim::of_ratio(
-            experiment,
+            &name(experiment),
             format!("goodput {} beside no offloads", direction.name()),
             names[1],
             estimate,
             Expected::AtLeast(goal),
         );
-        println!("{}", line(&claim));
+        println!("{claim}");
         let cpu = ratio(rows, names, Some(direction), |row| row.cpu_s_per_gb);
         println!("  CPU per GB: {}", figures(cpu));
         claims.push(claim);
@@ -254,15 +211,15 @@ fn retransmits(experiment: Experiment, rows: &[Row], [ours, other]: [&'static st
         total(other, |row| row.retransmits),
     );
     let allowed = theirs + total(ours, |row| row.kernel_drops);
-    let claim = Claim {
-        experiment: experiment.name(),
-        claim: "retransmissions beside the better other forwarder".to_owned(),
-        expected: format!("<= {allowed}, kernel drops included"),
-        beside: other,
-        measured: Measured::Totals(mine, theirs),
-        verdict: Verdict::exact(mine <= allowed),
-    };
-    println!("{}", line(&claim));
+    let claim = Claim::of_totals(
+        &name(experiment),
+        "retransmissions beside the better other forwarder".to_owned(),
+        other,
+        [mine, theirs],
+        allowed,
+        "kernel drops included",
+    );
+    println!("{claim}");
     claim
 }
 
@@ -283,33 +240,6 @@ fn goal(experiment: Experiment, what: &str) -> Expected {
     }
 }
 
-fn figures(estimate: Option<Estimate>) -> String {
-    estimate.map_or_else(
-        || "not measured".to_owned(),
-        |Estimate {
-             median,
-             low,
-             high,
-             count,
-         }| { format!("median {median:.3}, 95 % [{low:.3}, {high:.3}], {count} pairs") },
-    )
-}
-
-fn line(claim: &Claim) -> String {
-    format!(
-        "{}: {} ({}): {}, goal {}: {}",
-        claim.experiment,
-        claim.claim,
-        claim.beside,
-        match claim.measured {
-            Measured::Ratio(estimate) => figures(estimate),
-            Measured::Totals(ours, theirs) => format!("{ours} to {theirs}"),
-        },
-        claim.expected,
-        claim.verdict.name()
-    )
-}
-
 /// Everything as one JSON document.
 pub fn document(
     conditions: &Conditions,
@@ -321,7 +251,7 @@ pub fn document(
     let rows: Vec<Value> = rows.iter().map(row_json).collect();
     let mut document = report::envelope("bench tap_forward", conditions, arguments.rounds, &rows);
     document["medians"] = medians.into();
-    document["claims"] = claims.iter().map(claim_json).collect();
+    document["claims"] = claims.iter().map(Claim::document).collect();
     document
 }
 
@@ -345,27 +275,5 @@ fn row_json(row: &Row) -> Value {
         "packets_per_sleep": row.packets_per_sleep,
         "packet_bytes": row.packet_bytes,
         "packets_per_s": row.packets_per_s,
-    })
-}
-
-fn claim_json(claim: &Claim) -> Value {
-    let measured = match claim.measured {
-        Measured::Ratio(None) => Value::Null,
-        Measured::Ratio(Some(estimate)) => json!({
-            "median": rounded(Some(estimate.median)),
-            "low": rounded(Some(estimate.low)),
-            "high": rounded(Some(estimate.high)),
-            "pairs": estimate.count,
-        }),
-        Measured::Totals(ours, theirs) => json!({ "packtrain": ours, "other": theirs }),
-    };
-    json!({
-        "experiment": format!("tap_forward/{}", claim.experiment),
-        "claim": claim.claim,
-        "expected": claim.expected,
-        "measured": measured,
-        "beside": claim.beside,
-        "verdict": claim.verdict.name(),
-        "must": false,
     })
 }

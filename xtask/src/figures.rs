@@ -124,6 +124,27 @@ const ALL: &[Bench] = &[
         ],
         draws: false,
     },
+    Bench {
+        name: "vpn",
+        cargo: &["-p", "packtrain-lab", "--bench", "vpn"],
+        lists: &[
+            List {
+                key: "medians",
+                names: &["offloads"],
+                figures: &[("CPU s/GB", "/cpu_s_per_gb"), ("Gbit/s", "/gbps")],
+                spread: "/gbps",
+                goal: "goal",
+            },
+            List {
+                key: "claims",
+                names: &["experiment", "claim"],
+                figures: &[("ratio", "/measured/median")],
+                spread: "/measured/median",
+                goal: "expected",
+            },
+        ],
+        draws: false,
+    },
 ];
 
 /// What to run.

@@ -20,8 +20,9 @@ const USAGE: &str = "\
 usage: cargo xtask tidy                  check the rules of the source tree
        cargo xtask fuzz [--seconds N]    run every fuzz target for N seconds (20)
        cargo xtask mutants [ARGS]        run cargo-mutants with .cargo/mutants.toml
-       cargo xtask figures [--quick] [NAME..]
-                                         run the benches whose output is in docs/performance
+       cargo xtask figures [--quick] [--runs N] [NAME..]
+                                         run the benches N times (3), and write the medians of the
+                                         runs to docs/performance
        cargo xtask against REV BENCH [--rounds N] [--keep] [-- ARGS]
                                          run a bench (`tax`, `ring`) of a revision and of this tree
                                          in turn, N times (7), and compare
@@ -48,8 +49,13 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
-        ["figures", "--quick", names @ ..] => figures::run(&root, true, names),
-        ["figures", names @ ..] => figures::run(&root, false, names),
+        ["figures", words @ ..] => match figures::Arguments::parse(words) {
+            Ok(arguments) => figures::run(&root, &arguments),
+            Err(wrong) => {
+                eprintln!("figures: {wrong}\nusage: {}", figures::USAGE);
+                return ExitCode::from(2);
+            }
+        },
         ["against", words @ ..] => match against::Arguments::parse(words) {
             Ok(arguments) => against::run(&root, &arguments),
             Err(wrong) => {

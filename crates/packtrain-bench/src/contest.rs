@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::statistics::{self, Estimate};
+use crate::verdict::{Expected, Verdict};
 use crate::work::Work;
 use std::time::{Duration, Instant};
 
@@ -31,15 +32,14 @@ pub trait Side {
 /// what is missing.
 pub type Maker = Box<dyn FnOnce() -> Result<Box<dyn Side>, String>>;
 
-/// When a comparison counts as good.
+/// What a comparison has to reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Always: it is reported.
+    /// Nothing: it is reported.
     Reported,
     /// Our side is at least so many times as fast.
     AtLeast(f64),
-    /// Our side takes at most so much longer, relative or in nanoseconds, or the difference is
-    /// within the noise.
+    /// Our side takes at most so much longer: the greater of the two.
     Within {
         /// 0.03 is 3 %.
         part: f64,
@@ -49,22 +49,15 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// The least ratio, if there is one.
-    pub fn ratio(self) -> Option<f64> {
+    /// What the ratio is expected to be beside a peer that takes `peer_ns`.
+    #[must_use]
+    pub fn expected(self, peer_ns: f64) -> Option<Expected> {
         match self {
             Self::Reported => None,
-            Self::AtLeast(ratio) => Some(ratio),
-            Self::Within { part, .. } => Some(1.0 / (1.0 + part)),
-        }
-    }
-
-    fn is_reached(self, ratio: &Estimate, ours_ns: f64, peer_ns: f64) -> bool {
-        match self {
-            Self::Reported => true,
-            Self::AtLeast(least) => ratio.median >= least,
+            Self::AtLeast(ratio) => Some(Expected::AtLeast(ratio)),
             Self::Within { part, ns } => {
-                let near = ours_ns - peer_ns <= ns.max(part * peer_ns);
-                near || (ratio.low <= 1.0 && ratio.high >= 1.0)
+                let longer = ns.max(part * peer_ns);
+                Some(Expected::AtLeast(peer_ns / (peer_ns + longer)))
             }
         }
     }
@@ -145,10 +138,11 @@ pub struct Row {
     pub peer_ns: Option<f64>,
     /// Peer to ours: how many times as fast we are.
     pub ratio: Option<Estimate>,
-    /// What must be reached.
-    pub goal: Goal,
-    /// Whether it was.
-    pub ok: bool,
+    /// What the ratio is expected to be; `None` if it is reported.
+    pub expected: Option<Expected>,
+    /// The verdict on the ratio, or on what was merged; `None` if neither has a goal, or our side
+    /// or the peer is missing.
+    pub verdict: Option<Verdict>,
     /// Packets in for each out, ours.
     pub ours_merge: Option<f64>,
     /// The peer's.
@@ -157,6 +151,39 @@ pub struct Row {
     pub disturbed: usize,
     /// What is missing, for people.
     pub note: Option<String>,
+}
+
+impl Row {
+    /// A row without figures.
+    #[must_use]
+    pub fn new(work: Work, peer: &str) -> Self {
+        Self {
+            work,
+            peer: peer.to_owned(),
+            ours_ns: None,
+            peer_ns: None,
+            ratio: None,
+            expected: None,
+            verdict: None,
+            ours_merge: None,
+            peer_merge: None,
+            disturbed: 0,
+            note: None,
+        }
+    }
+
+    /// Whether nothing is missing, and the goal is met if there is one.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.note.is_none() && self.verdict.is_none_or(|met| met == Verdict::Reproduced)
+    }
+
+    /// Whether the median reaches half the goal, if there is one and no side is missing.
+    #[must_use]
+    pub fn is_half_met(&self) -> bool {
+        let verdict = judged(self, self.expected.map(Expected::half));
+        verdict != Some(Verdict::NotReproduced)
+    }
 }
 
 /// How often an interrupted sample is taken again.
@@ -235,20 +262,9 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
         peers,
         best,
     } = contest;
-    let blank = |peer: &str, goal: Goal| Row {
-        work,
-        peer: peer.to_owned(),
-        ours_ns: None,
-        peer_ns: None,
-        ratio: None,
-        goal,
-        ok: false,
-        ours_merge: None,
-        peer_merge: None,
-        disturbed: 0,
-        note: None,
-    };
+    let blank = |peer: &str| Row::new(work, peer);
     let mut rows: Vec<Row> = Vec::new();
+    let mut goals: Vec<Goal> = Vec::new();
     let mut players: Vec<Option<Player>> = Vec::new();
     let mut counts = Vec::new();
     let (mut ours, lacking) = match ours() {
@@ -259,7 +275,7 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
         if settings.quick && peer.rounds_max.is_some() {
             continue;
         }
-        let mut row = blank(&peer.name, peer.goal);
+        let mut row = blank(&peer.name);
         players.push(match (peer.make)() {
             Ok(side) => Some(Player::new(side, peer.rounds_max)),
             Err(missing) => {
@@ -268,25 +284,30 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
             }
         });
         rows.push(row);
+        goals.push(peer.goal);
         counts.push(peer.counts);
     }
     play(&mut ours, &mut players, settings.rounds);
     if rows.is_empty() {
-        rows.push(blank("", Goal::Reported));
+        rows.push(blank(""));
+        goals.push(Goal::Reported);
         players.push(None);
     } else if let Some((name, goal)) = best {
         let best = fastest(ours.as_ref(), &players, &counts);
-        let mut row = blank(name, goal);
+        let mut row = blank(name);
         if best.is_none() {
             row.note = Some("one of them is missing".to_owned());
         }
         players.push(best);
         rows.push(row);
+        goals.push(goal);
     }
-    for (row, player) in rows.iter_mut().zip(&players) {
-        judge(row, ours.as_ref(), player.as_ref());
+    for ((row, player), goal) in rows.iter_mut().zip(&players).zip(goals) {
+        measure(row, ours.as_ref(), player.as_ref());
+        row.expected = goal.expected(row.peer_ns.unwrap_or_default());
         // Our own lack is said first: without us there is nothing to compare.
         row.note = lacking.clone().or(row.note.take());
+        row.verdict = judged(row, row.expected);
     }
     rows
 }
@@ -308,30 +329,26 @@ fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) 
     }
 }
 
-fn reaches_merge_goal(row: &Row) -> bool {
-    let reached = row.ours_merge.unwrap_or(1.0);
-    row.work.merge_goal().is_none_or(|goal| reached >= goal)
+/// The verdict on a row of which `expected` is expected. A time without the merging that it is for
+/// is no answer.
+fn judged(row: &Row, expected: Option<Expected>) -> Option<Verdict> {
+    if row.note.is_some() {
+        return None;
+    }
+    let ratio = expected.map(|expected| {
+        let verdict = |ratio| expected.verdict(&ratio);
+        row.ratio.map_or(Verdict::NotReproduced, verdict)
+    });
+    let merged = row.work.merge_goal().zip(row.ours_merge);
+    let merge = merged.map(|(goal, merge)| Verdict::exact(merge >= goal));
+    ratio.into_iter().chain(merge).min()
 }
 
-fn compare(row: &mut Row, ours_ns: &[f64], peer_ns: &[f64]) {
-    let (ours, peer) = (statistics::median(ours_ns), statistics::median(peer_ns));
-    let ratios: Vec<f64> = ours_ns.iter().zip(peer_ns).map(|(a, b)| b / a).collect();
-    row.ratio = statistics::estimate(&ratios);
-    row.ok = row
-        .ratio
-        .as_ref()
-        .is_some_and(|ratio| row.goal.is_reached(ratio, ours, peer));
-    // A time without the merging that it is for is no answer.
-    row.ok &= reaches_merge_goal(row);
-}
-
-fn judge(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
+fn measure(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
     if let Some(ours) = ours {
         row.ours_ns = ours.median_ns();
         row.ours_merge = ours.merge();
         row.disturbed = ours.disturbed;
-        // Nothing to compare with is fine where nobody was asked to take part.
-        row.ok = row.peer.is_empty() && row.ours_ns.is_some() && reaches_merge_goal(row);
     }
     if let Some(peer) = peer {
         row.peer_ns = peer.median_ns();
@@ -339,7 +356,9 @@ fn judge(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
         row.disturbed += peer.disturbed;
     }
     if let (Some(ours), Some(peer)) = (ours, peer) {
-        compare(row, &ours.ns(), &peer.ns());
+        let (ours, peer) = (ours.ns(), peer.ns());
+        let ratios: Vec<f64> = ours.iter().zip(&peer).map(|(a, b)| b / a).collect();
+        row.ratio = statistics::estimate(&ratios);
     }
 }
 
@@ -445,14 +464,39 @@ mod tests {
             ],
             Some(("best", Goal::AtLeast(1.0))),
         );
-        let ok: Vec<bool> = rows.iter().map(|row| row.ok).collect();
-        assert_eq!(ok, [true, false, true, false]);
+        let met: Vec<bool> = rows.iter().map(Row::is_met).collect();
+        assert_eq!(met, [true, false, true, false]);
+        assert_eq!(rows[1].verdict, Some(Verdict::NotReproduced));
+        assert!(rows.iter().all(Row::is_half_met));
         assert_eq!(rows[3].peer_ns, Some(9.0));
         assert_eq!(rows[0].ratio.unwrap().median, 2.0);
+        let (rows, _) = contest(&[(9.9, Goal::AtLeast(2.0))], None);
+        assert!(!rows[0].is_half_met());
     }
 
     #[test]
-    fn a_missing_peer_is_named_and_not_ok() {
+    fn noise_around_a_goal_does_not_meet_it() {
+        let mut row = contest(&[(20.0, Goal::AtLeast(2.0))], None).0.remove(0);
+        let mut verdict = |ratios: [f64; 5]| {
+            row.ratio = statistics::estimate(&ratios);
+            judged(&row, row.expected)
+        };
+        assert_eq!(verdict([1.2, 1.3, 2.1, 2.2, 2.3]), Some(Verdict::Direction));
+        assert_eq!(
+            verdict([1.2, 1.3, 1.9, 2.2, 2.3]),
+            Some(Verdict::NotReproduced)
+        );
+        let mut row = contest(&[(9.0, Goal::AtLeast(0.5))], None).0.remove(0);
+        row.work = Work::Acks { flows: 1 };
+        row.ours_merge = Some(2.9);
+        assert_eq!(judged(&row, row.expected), Some(Verdict::NotReproduced));
+        row.ours_merge = Some(3.0);
+        assert_eq!(judged(&row, row.expected), Some(Verdict::Reproduced));
+        assert_eq!(judged(&row, None), Some(Verdict::Reproduced));
+    }
+
+    #[test]
+    fn a_missing_peer_is_named_and_meets_nothing() {
         let ours = Fixed(1.0, "ours", Rc::default());
         let contest = Contest {
             work: Work::SegmentShare,
@@ -461,7 +505,9 @@ mod tests {
             best: Some(("best", Goal::AtLeast(1.0))),
         };
         let rows = run(contest, &SETTINGS);
-        assert!(rows.iter().all(|row| !row.ok));
+        assert!(!rows.iter().any(Row::is_met));
+        assert!(rows.iter().all(Row::is_half_met));
+        assert!(rows.iter().all(|row| row.verdict.is_none()));
         assert_eq!(rows[0].note.as_deref(), Some("not installed"));
         assert_eq!(rows[0].ours_ns, Some(1.0));
     }

@@ -12,8 +12,9 @@
 //!   are compared within a round only.
 //! - A sample during which the thread was preempted is taken again.
 //! - The ratio is the median over the rounds, with a bootstrap interval of 95 %
-//!   ([`statistics`]).
+//!   ([`statistics`]). A goal is met if the whole interval meets it ([`verdict`]).
 
+pub mod claim;
 pub mod clock;
 pub mod coalesce;
 pub mod contest;
@@ -21,6 +22,7 @@ pub mod frames;
 pub mod keys;
 pub mod memory;
 pub mod native;
+pub mod options;
 pub mod ours;
 pub mod pieces;
 pub mod plot;
@@ -31,8 +33,11 @@ pub mod segments;
 pub mod sizes;
 pub mod statistics;
 pub mod trains;
+pub mod verdict;
 pub mod work;
 
+pub use claim::Claim;
 pub use contest::{Contest, Goal, Peer, Sample, Side};
 pub use sizes::SEGMENTS;
+pub use verdict::{Expected, Verdict};
 pub use work::{Mode, Place, Work};

@@ -1,6 +1,9 @@
 //! What is printed and written.
 
-use crate::contest::{Goal, Row};
+use crate::clock;
+use crate::contest::Row;
+use crate::verdict::{Expected, Verdict};
+use crate::work::Work;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -53,7 +56,7 @@ fn machine() -> String {
 /// The heads of the columns of [`print_row`].
 pub fn print_head() {
     println!(
-        "{:<40} {:>6} {:>10} {:<26} {:>10} {:>7} {:>15} {:>6} {:<6} {:>6} {:>6}",
+        "{:<40} {:>6} {:>10} {:<26} {:>10} {:>7} {:>15} {:>6} {:<14} {:>6} {:>6}",
         "row", "flows", "ours ns", "beside", "ns", "ratio", "95 %", "goal", "", "merge", "theirs"
     );
 }
@@ -68,13 +71,8 @@ pub fn print_row(row: &Row) {
     let interval = row.ratio.map_or(String::new(), |ratio| {
         format!("{:.2} .. {:.2}", ratio.low, ratio.high)
     });
-    let verdict = match (row.ok, row.goal) {
-        (false, _) => "not ok",
-        (true, Goal::Reported) => "",
-        (true, _) => "ok",
-    };
     let mut line = format!(
-        "{:<40} {:>6} {:>10} {:<26} {:>10} {:>7} {:>15} {:>6} {:<6} {:>6} {:>6}",
+        "{:<40} {:>6} {:>10} {:<26} {:>10} {:>7} {:>15} {:>6} {:<14} {:>6} {:>6}",
         row.work.row(),
         row.work.flows(),
         ns(row.ours_ns),
@@ -82,8 +80,8 @@ pub fn print_row(row: &Row) {
         ns(row.peer_ns),
         figure(row.ratio.map(|ratio| ratio.median), 2),
         interval,
-        figure(row.goal.ratio(), 2),
-        verdict,
+        figure(goal(row.expected), 2),
+        row.verdict.map_or("", Verdict::name),
         figure(row.ours_merge, 2),
         figure(row.peer_merge, 2),
     );
@@ -112,12 +110,32 @@ fn notes(row: &Row) -> Vec<String> {
     notes
 }
 
-/// What was reached, and who was missing.
+/// The value that a row is expected to reach.
+#[must_use]
+pub fn goal(expected: Option<Expected>) -> Option<f64> {
+    match expected? {
+        Expected::AtLeast(value) | Expected::AtMost(value) | Expected::Within { value, .. } => {
+            Some(value)
+        }
+    }
+}
+
+/// How many of the goals were met, in words.
+#[must_use]
+pub fn met(verdicts: impl Iterator<Item = Option<Verdict>>) -> String {
+    let verdicts: Vec<Verdict> = verdicts.flatten().collect();
+    let count = |wanted| verdicts.iter().filter(|one| **one == wanted).count();
+    format!(
+        "{} of {} goals reproduced, {} in direction only",
+        count(Verdict::Reproduced),
+        verdicts.len(),
+        count(Verdict::Direction)
+    )
+}
+
+/// Which goals were met, and which peers are missing.
 pub fn print_summary(rows: &[Row]) {
-    let judged = |row: &&Row| row.goal != Goal::Reported || !row.ok;
-    let judged: Vec<&Row> = rows.iter().filter(judged).collect();
-    let reached = judged.iter().filter(|row| row.ok).count();
-    println!("\n{reached} of {} goals reached", judged.len());
+    println!("\n{}", met(rows.iter().map(|row| row.verdict)));
     let mut missing: Vec<String> = rows
         .iter()
         .filter_map(|row| match row.note.as_deref()? {
@@ -154,6 +172,7 @@ pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[V
         "host": {
             "machine": machine(),
             "kernel": read("/proc/sys/kernel/osrelease"),
+            "cpus": clock::cpus().map_or(0, |cpus| cpus.len()),
             "unix_time": since.map_or(0, |since| since.as_secs()),
         },
         "conditions": conditions,
@@ -184,15 +203,41 @@ fn row_document(row: &Row) -> Value {
         "ratio_high": rounded(row.ratio.map(|ratio| ratio.high)),
         "rounds": row.ratio.map_or(0, |ratio| ratio.count),
         "interrupted": row.disturbed,
-        "goal": rounded(row.goal.ratio()),
+        "goal": rounded(goal(row.expected)),
         "ours_merge": rounded(row.ours_merge),
         "peer_merge": rounded(row.peer_merge),
         "merge_goal": rounded(row.work.merge_goal()),
         "ours_gb_per_s": rounded(bandwidth(row, row.ours_ns)),
         "peer_gb_per_s": rounded(bandwidth(row, row.peer_ns)),
         "missing": row.note,
-        "ok": row.ok,
+        "verdict": row.verdict.map(Verdict::name),
     })
+}
+
+/// The rows of a JSON document with their times, for charts.
+///
+/// # Errors
+///
+/// A row of no known work.
+pub fn rows_of(document: &Value) -> Result<Vec<Row>, String> {
+    let rows = document["rows"].as_array().ok_or("no rows")?;
+    let row = |row: &Value| {
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let name = text("row");
+        let is_same = |work: &Work| {
+            work.row() == name && Some(u64::from(work.flows())) == row["flows"].as_u64()
+        };
+        let work = Work::all().into_iter().find(is_same);
+        Ok(Row {
+            ours_ns: row["ours_ns"].as_f64(),
+            peer_ns: row["peer_ns"].as_f64(),
+            ..Row::new(
+                work.ok_or(format!("no work is called {name}"))?,
+                &text("peer"),
+            )
+        })
+    };
+    rows.iter().map(row).collect()
 }
 
 fn bandwidth(row: &Row, ns: Option<f64>) -> Option<f64> {
@@ -251,5 +296,37 @@ mod tests {
         let count = |folder| fs::read_dir(folder).expect("a directory").count();
         assert_eq!((count(folder.join("new")), count(folder.clone())), (1, 3));
         fs::remove_dir_all(&folder).expect("it was made here");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back_from_a_document() {
+        let works = Work::all();
+        let mut rows: Vec<Row> = works.iter().map(|work| Row::new(*work, "peer")).collect();
+        rows[1].ours_ns = Some(2.5);
+        let document = document(&Conditions::default(), 3, &rows);
+        let back = rows_of(&document).unwrap();
+        assert!(back.iter().map(|row| row.work).eq(works));
+        assert_eq!((back[1].ours_ns, back[0].ours_ns), (Some(2.5), None));
+        assert_eq!(back[0].peer, "peer");
+        let error = rows_of(&json!({"rows": [{"row": "x", "flows": 1}]})).unwrap_err();
+        assert_eq!(error, "no work is called x");
+        assert!(rows_of(&json!({})).is_err());
+    }
+
+    #[test]
+    fn what_is_met_is_said_in_words() {
+        let verdicts = [
+            None,
+            Some(Verdict::Reproduced),
+            Some(Verdict::Direction),
+            Some(Verdict::NotReproduced),
+        ];
+        let words = "1 of 3 goals reproduced, 1 in direction only";
+        assert_eq!(met(verdicts.into_iter()), words);
     }
 }

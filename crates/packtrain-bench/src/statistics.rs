@@ -5,39 +5,56 @@ use crate::random::Random;
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;
 
-/// A median, and where it would be had the rounds been others.
+/// A median, and the interval in which it would be with other rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The median.
+    /// The median, or another figure of all rounds.
     pub median: f64,
     /// Lower end of the bootstrap interval of 95 %.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Values.
+    /// Rounds.
     pub count: usize,
 }
 
-/// The median of `values` and its interval by the percentile bootstrap (Efron 1979). `None` for no
-/// value, or one that is not a positive number. The resampling is the same in every run.
+/// The median of `values` and its interval. `None` for no value, or one that is not a positive
+/// number.
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let usable = |value: &f64| value.is_finite() && *value > 0.0;
     if values.is_empty() || !values.iter().all(usable) {
         return None;
     }
-    let mut random = Random::new(values.len() as u64);
-    let mut medians: Vec<f64> = (0..RESAMPLES)
+    bootstrap(values.len(), |rounds| {
+        median(
+            &rounds
+                .iter()
+                .map(|&round| values[round])
+                .collect::<Vec<_>>(),
+        )
+    })
+}
+
+/// A figure of `count` rounds, and its interval by the percentile bootstrap (Efron 1979). `figure`
+/// gets the rounds to compute it from; a round may be among them several times. The resampling is
+/// the same in every run. `None` for no round.
+pub fn bootstrap(count: usize, figure: impl Fn(&[usize]) -> f64) -> Option<Estimate> {
+    if count == 0 {
+        return None;
+    }
+    let mut random = Random::new(count as u64);
+    let mut figures: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            let draw = |_| values[random.below(values.len() as u64) as usize];
-            median(&(0..values.len()).map(draw).collect::<Vec<_>>())
+            let draw = |_| random.below(count as u64) as usize;
+            figure(&(0..count).map(draw).collect::<Vec<_>>())
         })
         .collect();
-    medians.sort_by(f64::total_cmp);
+    figures.sort_by(f64::total_cmp);
     Some(Estimate {
-        median: median(values),
-        low: medians[RESAMPLES * 25 / 1000],
-        high: medians[RESAMPLES * 975 / 1000],
-        count: values.len(),
+        median: figure(&(0..count).collect::<Vec<_>>()),
+        low: figures[RESAMPLES * 25 / 1000],
+        high: figures[RESAMPLES * 975 / 1000],
+        count,
     })
 }
 
@@ -65,6 +82,25 @@ mod tests {
         assert_eq!(estimate.median, 2.15);
         assert!(estimate.low < 2.15 && estimate.low > 2.0, "{estimate:?}");
         assert!(estimate.high > 2.15 && estimate.high < 2.3, "{estimate:?}");
+    }
+
+    #[test]
+    fn a_figure_of_several_values_of_a_round_has_an_interval() {
+        let (a, b) = ([2.0, 4.0, 6.0, 8.0], [1.0, 2.0, 3.0, 4.0]);
+        let of = |values: [f64; 4], rounds: &[usize]| {
+            median(
+                &rounds
+                    .iter()
+                    .map(|&round| values[round])
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let ratio = bootstrap(4, |rounds| of(a, rounds) / of(b, rounds)).unwrap();
+        assert_eq!((ratio.low, ratio.median, ratio.high), (2.0, 2.0, 2.0));
+        let negative = bootstrap(4, |rounds| -of(a, rounds)).unwrap();
+        assert_eq!(negative.median, -5.0);
+        assert!(negative.low < -5.0 && negative.high > -5.0, "{negative:?}");
+        assert_eq!(bootstrap(0, |_| 1.0), None);
     }
 
     #[test]

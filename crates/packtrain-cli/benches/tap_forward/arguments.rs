@@ -1,6 +1,7 @@
 //! What to run.
 
 use crate::forwarder::{Contestant, Offloads};
+use packtrain_bench::options::number;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ usage: cargo bench -p packtrain-cli --bench tap_forward -- [OPTIONS]
   --quick            4 rounds of 0.4 s: a look, no verdict to rely on
   --only NAME        one experiment: offloaded, unequal, coalesce
   --against PATH     another packtrain program in the place of the C forwarder with two threads
-  --check            exit with 1 when a goal is not reached
+  --json FILE        where the rows go [default: bench/tap_forward.json in the target directory]
+  --check            exit with 1 if a goal is not reproduced
   --help             this";
 
 /// Which comparison.
@@ -50,6 +52,8 @@ pub struct Arguments {
     pub experiments: Vec<Experiment>,
     /// Another packtrain to compare with.
     pub against: Option<PathBuf>,
+    /// Where the rows go.
+    pub json: Option<PathBuf>,
     /// Whether a goal that is missed is a failure.
     pub check: bool,
 }
@@ -66,6 +70,7 @@ impl Arguments {
             time: Duration::from_secs(1),
             experiments: Experiment::ALL.to_vec(),
             against: None,
+            json: None,
             check: false,
         };
         let mut words = words;
@@ -88,6 +93,7 @@ impl Arguments {
                     arguments.experiments = vec![known];
                 }
                 "--against" => arguments.against = Some(value()?.into()),
+                "--json" => arguments.json = Some(value()?.into()),
                 "--check" => arguments.check = true,
                 "--help" | "-h" => return Ok(None),
                 // What cargo gives to every bench.
@@ -130,12 +136,5 @@ impl Arguments {
             None => theirs(2),
         };
         vec![ours("packtrain", packtrain, offloads), theirs(1), second]
-    }
-}
-
-fn number(option: &str, text: &str, min: f64, max: f64) -> Result<f64, String> {
-    match text.parse() {
-        Ok(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(format!("{option} is {min} to {max}, not {text}")),
     }
 }

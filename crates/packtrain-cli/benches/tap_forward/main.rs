@@ -11,11 +11,11 @@ mod arguments;
 mod forwarder;
 mod measure;
 mod report;
-mod statistics;
 
 use arguments::{Arguments, USAGE};
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
+use packtrain_bench::Claim;
 use packtrain_lab::{baseline, rootless, tap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         return ExitCode::from(3);
     }
     match run(&arguments) {
-        Ok(reached) if reached || !arguments.check => ExitCode::SUCCESS,
+        Ok(met) if met || !arguments.check => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("tap_forward: {error}");
@@ -65,23 +65,28 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs everything; says whether all goals were reached.
+/// Runs everything; says whether all goals were reproduced.
 fn run(arguments: &Arguments) -> Result<bool, Error> {
     let directory = output_directory()?;
     let baseline = baseline::compile(&directory)?;
-    report::print_header(arguments);
-    let mut rows = Vec::new();
-    let mut claims = Vec::new();
+    let conditions = report::conditions(arguments);
+    conditions.print();
+    report::print_head();
+    let (mut rows, mut claims, mut medians) = (Vec::new(), Vec::new(), Vec::new());
     for experiment in &arguments.experiments {
         let contestants = arguments.contestants(*experiment, Path::new(PACKTRAIN), &baseline);
         let measured = rounds(arguments, experiment.name(), &contestants)?;
+        medians.extend(report::medians(*experiment, &contestants, &measured));
         claims.extend(report::judge(*experiment, &contestants, &measured));
         rows.extend(measured);
     }
-    let file = directory.join("tap_forward.json");
-    report::write(&file, arguments, &rows, &claims)?;
-    println!("\nrows and claims: {}", file.display());
-    Ok(claims.iter().all(report::Claim::is_reached))
+    let default = || directory.join("tap_forward.json");
+    let file = arguments.json.clone().unwrap_or_else(default);
+    let document = report::document(&conditions, arguments, &rows, &medians, &claims);
+    packtrain_bench::report::write(&file, &document)
+        .map_err(|error| format!("write {}: {error}", file.display()))?;
+    println!("rows, medians and claims: {}", file.display());
+    Ok(claims.iter().all(Claim::is_met))
 }
 
 /// All rounds of one experiment.

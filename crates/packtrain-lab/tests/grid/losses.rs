@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 /// Segments that one packet may carry at most: what is lost with a packet that is dropped
 /// (`UDP_MAX_SEGMENTS` is less; TCP fills 64 KiB with segments of at least 1024 bytes here).
 const SEGMENTS_PER_PACKET: u64 = 64;
-/// Runs of the C forwarder for one kind of traffic, to begin with.
-const RUNS: usize = 3;
 
 /// Retransmissions of a run, of both kernels together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +70,7 @@ pub fn dropped_by_tcp(tcp: &[Counters; 2]) -> u64 {
 }
 
 /// Traffic that the C forwarder can carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// With the offloads of both sides, or with none.
     pub mode: Mode,
@@ -81,11 +79,10 @@ pub struct Kind {
     pub streams: u32,
 }
 
-/// The C forwarder, and what was lost with it.
+/// The C forwarder.
 pub struct Reference {
     program: PathBuf,
     folder: PathBuf,
-    seen: BTreeMap<Kind, Vec<Losses>>,
 }
 
 impl Reference {
@@ -97,27 +94,17 @@ impl Reference {
         let mut reference = Self {
             program: PathBuf::new(),
             folder,
-            seen: BTreeMap::new(),
         };
         reference.program = baseline::compile(&reference.folder)?;
         Ok(reference)
     }
 
-    /// Retransmissions with it, in the worst of its runs so far.
-    pub fn worst(&mut self, kind: Kind) -> Losses {
-        if !self.seen.contains_key(&kind) {
-            (0..RUNS).for_each(|_| self.again(kind));
-        }
-        let runs = self.seen[&kind].iter().copied();
-        runs.max_by_key(|losses| losses.resent).unwrap_or_default()
-    }
-
-    /// One more run.
-    pub fn again(&mut self, kind: Kind) {
+    /// Retransmissions with it.
+    pub fn run(&self, kind: Kind) -> Losses {
         let losses = self.carry(kind);
         let losses = losses.unwrap_or_else(|error| panic!("C forwarder, {kind:?}: {error}"));
         println!("C forwarder, {kind:?}: {losses}");
-        self.seen.entry(kind).or_default().push(losses);
+        losses
     }
 
     /// The TCP transfers of a case, through the C forwarder.
@@ -161,6 +148,32 @@ impl Reference {
                 && links[from].tx_packets == received.tcp_in_segs
         });
         Ok(Losses::of(&tcp, passed))
+    }
+}
+
+/// How many more segments packtrain had sent again than the C forwarder, in pairs of runs, by mode
+/// and streams: few kinds of traffic, each with many pairs.
+#[derive(Debug, Default)]
+pub struct Excess(BTreeMap<(Mode, u32), Vec<i64>>);
+
+impl Excess {
+    /// One pair of runs. What the kernels `dropped` in the run of packtrain is not its doing.
+    pub fn add(&mut self, kind: Kind, ours: Losses, dropped: u64, reference: Losses) {
+        let excess = ours.resent.saturating_sub(dropped) as i64 - reference.resent as i64;
+        let pairs = self.0.entry((kind.mode, kind.streams)).or_default();
+        pairs.push(excess);
+    }
+
+    /// The traffic of which packtrain had more sent again in more than half of the pairs.
+    pub fn too_many(&self) -> Vec<(Mode, u32, &[i64])> {
+        let is_too_many = |(_, pairs): &(&(Mode, u32), &Vec<i64>)| {
+            let more = pairs.iter().filter(|excess| **excess > 0).count();
+            2 * more > pairs.len()
+        };
+        let too_many = self.0.iter().filter(is_too_many);
+        too_many
+            .map(|((mode, streams), pairs)| (*mode, *streams, &pairs[..]))
+            .collect()
     }
 }
 

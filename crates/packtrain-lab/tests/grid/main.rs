@@ -10,16 +10,16 @@
 //!
 //! The counts of both kernels and ours follow each segment from one TCP to the other. They must,
 //! unless a kernel counted a drop, and no receiver may have seen a hole then. But TCP also repeats
-//! what is only late, and timing must not decide: so a case with more retransmissions and the C
-//! forwarder are run again, several times, and it has to come out right once. What was lost, not
-//! late, shows each time.
+//! what is only late, as on a busy machine: so each case runs a fixed number of times, each time
+//! with the C forwarder right after it, and for each kind of traffic the median of the pairs'
+//! differences decides. It is above zero if packtrain had more in most of the pairs.
 //!
 //! Without a C compiler this comparison alone is skipped, and a line says so.
 
 mod losses;
 mod transfers;
 
-use losses::{Kind, Losses, Reference, dropped_by_tcp};
+use losses::{Excess, Kind, Losses, Reference, dropped_by_tcp};
 use packtrain::driver::{DeviceCounters, Features, Port, PortConfig};
 use packtrain::engine::{PortSnapshot, Report, Session};
 use packtrain::port::AnyPort;
@@ -38,7 +38,33 @@ use std::time::{Duration, Instant};
 use transfers::{NAMES, PATIENCE, tcp_transfers, versions, ways};
 
 fn main() -> ExitCode {
-    harness::main(&[("forward_grid", forward_grid)])
+    harness::main(&[
+        ("excess_of_most_pairs", excess_of_most_pairs),
+        ("forward_grid", forward_grid),
+    ])
+}
+
+/// The comparison itself, with made counts.
+fn excess_of_most_pairs() -> Outcome {
+    let kind = |mtu, streams| Kind {
+        mode: Mode::Plain,
+        mtu,
+        streams,
+    };
+    let resent = |resent| Losses {
+        resent,
+        ..Losses::default()
+    };
+    let mut excess = Excess::default();
+    for (ours, dropped, reference) in [(3, 0, 1), (0, 0, 0), (9, 0, 2), (5, 5, 0)] {
+        excess.add(kind(1500, 1), resent(ours), dropped, resent(reference));
+    }
+    assert_eq!(excess.too_many(), [], "two of four are not most");
+    for (mtu, ours, dropped, reference) in [(1500, 3, 0, 1), (9000, 0, 0, 4), (9000, 6, 5, 0)] {
+        excess.add(kind(mtu, 4), resent(ours), dropped, resent(reference));
+    }
+    assert_eq!(excess.too_many(), [(Mode::Plain, 4, &[2, -4, 1][..])]);
+    Outcome::Done
 }
 
 const OFFLOADS: [(&str, Features); 4] = [
@@ -47,8 +73,8 @@ const OFFLOADS: [(&str, Features); 4] = [
     ("csum", Features::CSUM),
     ("tso", Features::CSUM.union(Features::TSO)),
 ];
-/// How often a case is run in which TCP retransmits more than with the C forwarder.
-const ATTEMPTS: usize = 10;
+/// Runs of each case, and of the C forwarder beside it.
+const RUNS: usize = 3;
 const UDP_BYTES: u64 = 1 << 20;
 /// Small enough to be kept by the test in a row of cases, large enough for 64 KiB packets.
 const UDP_TRAIN: u32 = 40;
@@ -133,30 +159,33 @@ fn cases() -> Vec<Case> {
 fn forward_grid() -> Outcome {
     let cases = cases();
     println!("{} cases", cases.len());
-    let mut reference = match Reference::new() {
+    let reference = match Reference::new() {
         Ok(reference) => Some(reference),
         Err(error) => {
             println!("SKIP: forward_grid: comparison with the C forwarder: {error}");
             None
         }
     };
-    for case in cases {
-        let mut seen = Vec::new();
-        while let Err(lost) = attempt(case, reference.as_mut()) {
-            println!("{case}: {lost}");
-            seen.push(lost);
-            assert!(seen.len() < ATTEMPTS, "{case}: each time: {seen:#?}");
-            if let Some(reference) = &mut reference {
-                reference.again(case.kind());
+    let mut excess = Excess::default();
+    for _ in 0..RUNS {
+        for &case in &cases {
+            let (losses, dropped) = run_and_check(case);
+            if let Some(reference) = &reference {
+                excess.add(case.kind(), losses, dropped, reference.run(case.kind()));
             }
         }
     }
+    let too_many = excess.too_many();
+    assert!(
+        too_many.is_empty(),
+        "segments sent again, more than with the C forwarder: {too_many:?}"
+    );
     Outcome::Done
 }
 
-/// Runs a case, and checks all but one thing whatever the machine is doing meanwhile. The error is
-/// that TCP retransmitted more than with the C forwarder.
-fn attempt(case: Case, reference: Option<&mut Reference>) -> Result<(), String> {
+/// Runs a case, and checks all but one thing. Returns that: what TCP sent again, and the segments
+/// that the kernels dropped.
+fn run_and_check(case: Case) -> (Losses, u64) {
     let start = Instant::now();
     let accounts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
     check(case, &accounts);
@@ -168,18 +197,7 @@ fn attempt(case: Case, reference: Option<&mut Reference>) -> Result<(), String> 
         accounts.kernel_drops(),
         start.elapsed().as_millis(),
     );
-    let Some(reference) = reference else {
-        return Ok(());
-    };
-    let worst = reference.worst(case.kind());
-    if losses.resent <= worst.resent + dropped {
-        Ok(())
-    } else {
-        Err(format!(
-            "{losses}, {dropped} segments dropped by kernels; C forwarder: {worst}; {:?}",
-            accounts.tcp
-        ))
-    }
+    (losses, dropped)
 }
 
 /// What one case came to, as counted by all sides.

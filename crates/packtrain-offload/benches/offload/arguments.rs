@@ -14,7 +14,9 @@ usage: cargo bench -p packtrain-offload --features peers --bench offload -- [OPT
                      peers are compiled for it
   --json FILE        where the rows go [default: bench/offload.json in the target directory]
   --plots DIRECTORY  draws the growth with flows, segments and bytes
-  --check            exit with 1 when a goal is not reached
+  --rows FILE        measures nothing, and draws the rows of this JSON document
+  --check            exit with 1 if a goal is not reproduced or a peer is missing
+  --check-half       exit with 1 if a median does not reach half its goal
   --help             this";
 
 /// The options.
@@ -32,8 +34,12 @@ pub struct Arguments {
     pub json: Option<PathBuf>,
     /// Where charts go.
     pub plots: Option<PathBuf>,
+    /// Rows to draw in the place of new ones.
+    pub rows: Option<PathBuf>,
     /// Whether a goal that is missed is a failure.
     pub check: bool,
+    /// Whether half a goal that is missed is a failure.
+    pub check_half: bool,
 }
 
 impl Arguments {
@@ -50,7 +56,9 @@ impl Arguments {
             as_built: false,
             json: None,
             plots: None,
+            rows: None,
             check: false,
+            check_half: false,
         };
         let mut words = words;
         while let Some(word) = words.next() {
@@ -69,7 +77,9 @@ impl Arguments {
                 native::AS_BUILT => arguments.as_built = true,
                 "--json" => arguments.json = Some(value()?.into()),
                 "--plots" => arguments.plots = Some(value()?.into()),
+                "--rows" => arguments.rows = Some(value()?.into()),
                 "--check" => arguments.check = true,
+                "--check-half" => arguments.check_half = true,
                 "--help" | "-h" => return Ok(None),
                 // What cargo gives to every bench.
                 "--bench" => {}

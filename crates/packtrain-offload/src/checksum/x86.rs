@@ -207,8 +207,8 @@ impl Sums512 {
     }
 }
 
-/// Vectors of which `few512` adds the words: its 32-bit lanes are far from an overflow, and for more
-/// the loop of `avx512` is faster.
+/// Vectors of which `few512` adds the words: its 32-bit lanes are far from an overflow, and for
+/// more vectors the loop of `avx512` is faster.
 const FEW_VECTORS: usize = 8;
 
 /// Sum of one to `FEW_VECTORS` vectors. Words are added in 32-bit lanes, so that one sum has to be

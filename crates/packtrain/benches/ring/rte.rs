@@ -2,9 +2,9 @@
 #![allow(unsafe_code, reason = "functions of a C library are called")]
 
 use crate::loader::{flags, load, shim};
-use crate::sides::Queue;
+use crate::sides::{Queue, Wait};
 use libloading::Library;
-use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -14,8 +14,8 @@ shim! {
         version: b"pt_version\0", fn() -> *const c_char;
         new: b"pt_ring_new\0", fn(c_uint) -> *mut c_void;
         free: b"pt_ring_free\0", fn(*mut c_void);
-        produce: b"pt_ring_produce\0", fn(*mut c_void, c_uint, u64, u64);
-        consume: b"pt_ring_consume\0", fn(*mut c_void, c_uint, u64) -> u64;
+        produce: b"pt_ring_produce\0", fn(*mut c_void, c_uint, u64, u64, c_int);
+        consume: b"pt_ring_consume\0", fn(*mut c_void, c_uint, u64, c_int) -> u64;
         same: b"pt_ring_same\0", fn(*mut c_void, c_uint, u64) -> u64;
     }
 }
@@ -71,14 +71,16 @@ impl Drop for RteRing {
 unsafe impl Sync for RteRing {}
 
 impl Queue for RteRing {
-    fn produce(&self, burst: usize, first: u64, total: u64) {
+    fn produce(&self, burst: usize, first: u64, total: u64, wait: Wait) {
+        let yields = c_int::from(wait == Wait::Yield);
         // SAFETY: a ring that is there, and a burst within the bound of the shim.
-        unsafe { (self.shim.produce)(self.ring.0, burst as c_uint, first, total) }
+        unsafe { (self.shim.produce)(self.ring.0, burst as c_uint, first, total, yields) }
     }
 
-    fn consume(&self, burst: usize, total: u64) -> u64 {
+    fn consume(&self, burst: usize, total: u64, wait: Wait) -> u64 {
+        let yields = c_int::from(wait == Wait::Yield);
         // SAFETY: as above, and this is the only consumer.
-        unsafe { (self.shim.consume)(self.ring.0, burst as c_uint, total) }
+        unsafe { (self.shim.consume)(self.ring.0, burst as c_uint, total, yields) }
     }
 
     fn same(&self, burst: usize, total: u64) -> u64 {

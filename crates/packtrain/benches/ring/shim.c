@@ -1,6 +1,7 @@
 /* DPDK's rte_ring with many producers and one consumer, as whole loops: calls into the shim are
  * once a sample, and everything of DPDK is inlined. The ring lies in memory of its own, so the
  * rest of DPDK is not started. */
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <rte_errno.h>
@@ -48,8 +49,17 @@ static inline void fill(void **items, uint64_t from, unsigned count)
 		items[i] = (void *)(uintptr_t)(from + i + 1);
 }
 
+/* At a full or an empty ring. */
+static inline void wait_once(int yields)
+{
+	if (yields)
+		sched_yield();
+	else
+		rte_pause();
+}
+
 /* Puts `total` numbers from `first` on into the ring, `burst` at once. */
-void pt_ring_produce(void *ring, unsigned burst, uint64_t first, uint64_t total)
+void pt_ring_produce(void *ring, unsigned burst, uint64_t first, uint64_t total, int yields)
 {
 	_Alignas(64) void *items[BURST_MAX];
 	uint64_t done = 0;
@@ -62,7 +72,7 @@ void pt_ring_produce(void *ring, unsigned burst, uint64_t first, uint64_t total)
 			unsigned n = rte_ring_mp_enqueue_burst(ring, items + sent, burst - sent, NULL);
 
 			if (n == 0)
-				rte_pause();
+				wait_once(yields);
 			sent += n;
 		}
 		done += burst;
@@ -70,7 +80,7 @@ void pt_ring_produce(void *ring, unsigned burst, uint64_t first, uint64_t total)
 }
 
 /* Takes `total` numbers out, at most `burst` at once; gives their sum. */
-uint64_t pt_ring_consume(void *ring, unsigned burst, uint64_t total)
+uint64_t pt_ring_consume(void *ring, unsigned burst, uint64_t total, int yields)
 {
 	_Alignas(64) void *items[BURST_MAX];
 	uint64_t done = 0, sum = 0;
@@ -79,7 +89,7 @@ uint64_t pt_ring_consume(void *ring, unsigned burst, uint64_t total)
 		unsigned n = rte_ring_sc_dequeue_burst(ring, items, burst, NULL);
 
 		if (n == 0)
-			rte_pause();
+			wait_once(yields);
 		for (unsigned i = 0; i < n; i++)
 			sum += (uintptr_t)items[i];
 		done += n;

@@ -6,14 +6,35 @@
 use packtrain::policy::dispatch::{Decision, RingState};
 use packtrain::queue::ring::{Batch, ConsumerGuard, Put, Release, Ring, Source, Turn};
 use std::hint::spin_loop;
+use std::thread::yield_now;
+
+/// What a producer does at a full ring, and a consumer at an empty one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Spins: the other thread has a CPU of its own.
+    Spin,
+    /// Gives its CPU to other threads.
+    Yield,
+}
+
+impl Wait {
+    /// Waits for a moment.
+    #[inline(always)]
+    pub fn once(self) {
+        match self {
+            Self::Spin => spin_loop(),
+            Self::Yield => yield_now(),
+        }
+    }
+}
 
 /// A ring with many producers and one consumer. `burst` divides what is put in.
 pub trait Queue: Sync {
     /// Puts the `total` numbers after `first` in, waiting where it is full.
-    fn produce(&self, burst: usize, first: u64, total: u64);
+    fn produce(&self, burst: usize, first: u64, total: u64, wait: Wait);
 
-    /// Takes `total` numbers out; gives their sum. One thread at a time.
-    fn consume(&self, burst: usize, total: u64) -> u64;
+    /// Takes `total` numbers out, waiting where it is empty; gives their sum. One thread at a time.
+    fn consume(&self, burst: usize, total: u64, wait: Wait) -> u64;
 
     /// One burst in, one burst out, in one thread.
     fn same(&self, burst: usize, total: u64) -> u64;
@@ -77,12 +98,12 @@ fn release(consumer: ConsumerGuard<'_, u64, ()>) {
 pub struct Polled(pub Ring<u64, ()>);
 
 impl Queue for Polled {
-    fn produce(&self, burst: usize, first: u64, total: u64) {
+    fn produce(&self, burst: usize, first: u64, total: u64, wait: Wait) {
         let mut done = 0;
         if burst == 1 {
             while done < total {
                 while !enqueue(&self.0, &mut &[first + done + 1][..]) {
-                    spin_loop();
+                    wait.once();
                 }
                 done += 1;
             }
@@ -93,14 +114,14 @@ impl Queue for Polled {
             let mut batch = fill(&mut items, first + done, burst);
             while !batch.is_empty() {
                 if !enqueue(&self.0, &mut batch) {
-                    spin_loop();
+                    wait.once();
                 }
             }
             done += burst as u64;
         }
     }
 
-    fn consume(&self, burst: usize, total: u64) -> u64 {
+    fn consume(&self, burst: usize, total: u64, wait: Wait) -> u64 {
         let mut consumer = consumer(&self.0);
         let (mut done, mut result) = (0, 0);
         while done < total {
@@ -112,7 +133,7 @@ impl Queue for Polled {
             });
             assert_eq!(said, Turn::More);
             if done == before {
-                spin_loop();
+                wait.once();
             }
         }
         release(consumer);
@@ -178,11 +199,11 @@ impl Polled {
 pub struct Direct(pub Ring<u64, ()>);
 
 impl Queue for Direct {
-    fn produce(&self, _burst: usize, _first: u64, _total: u64) {
+    fn produce(&self, _burst: usize, _first: u64, _total: u64, _wait: Wait) {
         unreachable!("direct dispatch is measured in one thread");
     }
 
-    fn consume(&self, _burst: usize, _total: u64) -> u64 {
+    fn consume(&self, _burst: usize, _total: u64, _wait: Wait) -> u64 {
         unreachable!("direct dispatch is measured in one thread");
     }
 
@@ -221,28 +242,28 @@ pub struct Array(pub crossbeam_queue::ArrayQueue<u64>);
 
 #[cfg(feature = "peers")]
 impl Queue for Array {
-    fn produce(&self, burst: usize, first: u64, total: u64) {
+    fn produce(&self, burst: usize, first: u64, total: u64, wait: Wait) {
         let mut batch = Vec::with_capacity(burst);
         let mut done = 0;
         while done < total {
             batch.extend(first + done + 1..first + done + 1 + burst as u64);
             for item in batch.drain(..) {
                 while self.0.push(item).is_err() {
-                    spin_loop();
+                    wait.once();
                 }
             }
             done += burst as u64;
         }
     }
 
-    fn consume(&self, _burst: usize, total: u64) -> u64 {
+    fn consume(&self, _burst: usize, total: u64, wait: Wait) -> u64 {
         let (mut done, mut result) = (0, 0);
         while done < total {
             if let Some(item) = self.0.pop() {
                 result += item;
                 done += 1;
             } else {
-                spin_loop();
+                wait.once();
             }
         }
         result

@@ -6,8 +6,8 @@
 //! worker had halted, and shrinks if work came late. The constants are the defaults of the
 //! governor's parameters.
 //!
-//! Between two polls `adaptive` yields, so that a worker takes no CPU from the threads that it waits
-//! for, and these need not wake it.
+//! Between two polls `adaptive` yields, so that a worker takes no CPU from the threads that it
+//! waits for, and these need not wake it.
 
 #[cfg(test)]
 mod tests;

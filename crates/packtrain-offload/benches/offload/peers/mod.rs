@@ -46,7 +46,11 @@ impl Peers {
             match (&plain, &dpdk) {
                 (Err(missing), _) => format!("none: {missing}"),
                 (Ok(_), Err(missing)) => format!("plain C, -O3 -march=native; no DPDK: {missing}"),
-                (Ok(_), Ok(dpdk)) => format!("plain C and {}, -O3 -march=native", dpdk.version()),
+                (Ok(_), Ok(dpdk)) => format!(
+                    "plain C and inline functions of {}, -O3 -march=native; rte_gro and rte_gso \
+                     as the package built them, for any CPU of the architecture",
+                    dpdk.version()
+                ),
             },
         );
         conditions.add(

@@ -1,5 +1,6 @@
 /* DPDK's offloads behind plain functions. Compiled for this CPU when the bench starts, if
- * pkg-config knows libdpdk. The clock is on the other side: what a peer must not be charged with
+ * pkg-config knows libdpdk; rte_gro and rte_gso themselves are in the package's prebuilt libraries,
+ * which are not compiled for this CPU. The clock is on the other side: what a peer must not be charged with
  * (making packets, freeing what came out) is in functions of its own. */
 #define ALLOW_EXPERIMENTAL_API 1
 #include <stdio.h>

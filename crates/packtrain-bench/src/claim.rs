@@ -1,0 +1,185 @@
+//! Goals of benches that compare whole programs, round by round.
+
+use crate::report::rounded;
+use crate::statistics::Estimate;
+use crate::verdict::{Expected, Verdict};
+use serde_json::{Value, json};
+use std::fmt;
+
+/// A goal, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    experiment: String,
+    claim: String,
+    expected: String,
+    beside: &'static str,
+    measured: Measured,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Measured {
+    /// A ratio over the pairs; `None` if there was none.
+    Ratio(Option<Estimate>),
+    /// Totals over all rounds: packtrain's, and the other's.
+    Totals(u64, u64),
+}
+
+impl Claim {
+    /// About a ratio to `beside`. Without an estimate it is not reproduced.
+    #[must_use]
+    pub fn of_ratio(
+        experiment: &str,
+        claim: String,
+        beside: &'static str,
+        estimate: Option<Estimate>,
+        expected: Expected,
+    ) -> Self {
+        let verdict = |estimate| expected.verdict(&estimate);
+        Self {
+            experiment: experiment.to_owned(),
+            claim,
+            expected: match expected {
+                Expected::AtLeast(least) => format!(">= {least}"),
+                Expected::AtMost(most) => format!("<= {most}"),
+                Expected::Within { value, distance } => format!("{value} +- {distance}"),
+            },
+            beside,
+            measured: Measured::Ratio(estimate),
+            verdict: estimate.map_or(Verdict::NotReproduced, verdict),
+        }
+    }
+
+    /// About two exact counts, packtrain's and that of `beside`: the first is at most `allowed`,
+    /// and `note` says how that bound came about.
+    #[must_use]
+    pub fn of_totals(
+        experiment: &str,
+        claim: String,
+        beside: &'static str,
+        [ours, theirs]: [u64; 2],
+        allowed: u64,
+        note: &str,
+    ) -> Self {
+        Self {
+            experiment: experiment.to_owned(),
+            claim,
+            expected: format!("<= {allowed}, {note}"),
+            beside,
+            measured: Measured::Totals(ours, theirs),
+            verdict: Verdict::exact(ours <= allowed),
+        }
+    }
+
+    /// Whether the figures are as expected.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.verdict == Verdict::Reproduced
+    }
+
+    /// As in the JSON document of a bench, under `claims`.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        let measured = match self.measured {
+            Measured::Ratio(None) => Value::Null,
+            Measured::Ratio(Some(estimate)) => json!({
+                "median": rounded(Some(estimate.median)),
+                "low": rounded(Some(estimate.low)),
+                "high": rounded(Some(estimate.high)),
+                "pairs": estimate.count,
+            }),
+            Measured::Totals(ours, theirs) => json!({ "packtrain": ours, "other": theirs }),
+        };
+        json!({
+            "experiment": self.experiment,
+            "claim": self.claim,
+            "expected": self.expected,
+            "measured": measured,
+            "beside": self.beside,
+            "verdict": self.verdict.name(),
+            "must": false,
+        })
+    }
+}
+
+/// One line.
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = match self.measured {
+            Measured::Ratio(estimate) => figures(estimate),
+            Measured::Totals(ours, theirs) => format!("{ours} to {theirs}"),
+        };
+        write!(
+            f,
+            "{}: {} ({}): {measured}, goal {}: {}",
+            self.experiment,
+            self.claim,
+            self.beside,
+            self.expected,
+            self.verdict.name()
+        )
+    }
+}
+
+/// The median of pairs and its interval, in words.
+#[must_use]
+pub fn figures(estimate: Option<Estimate>) -> String {
+    estimate.map_or_else(
+        || "not measured".to_owned(),
+        |Estimate {
+             median,
+             low,
+             high,
+             count,
+         }| { format!("median {median:.3}, 95 % [{low:.3}, {high:.3}], {count} pairs") },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::estimate;
+
+    #[test]
+    fn a_claim_is_printed_and_written_with_its_verdict() {
+        let ratio = |values: &[f64]| {
+            let what = "goodput".to_owned();
+            Claim::of_ratio(
+                "vpn",
+                what,
+                "tun-rs",
+                estimate(values),
+                Expected::AtLeast(1.0),
+            )
+        };
+        let claim = ratio(&[1.2, 1.2, 1.2]);
+        assert!(claim.is_met());
+        assert_eq!(
+            claim.to_string(),
+            "vpn: goodput (tun-rs): median 1.200, 95 % [1.200, 1.200], 3 pairs, goal >= 1: \
+             reproduced"
+        );
+        let document = claim.document();
+        assert_eq!(document["measured"]["median"], 1.2);
+        assert_eq!(document["verdict"], "reproduced");
+
+        let missing = ratio(&[]);
+        assert!(!missing.is_met());
+        assert!(missing.document()["measured"].is_null());
+        assert!(missing.to_string().contains("not measured"));
+    }
+
+    #[test]
+    fn a_count_is_held_against_its_bound() {
+        let claim = |ours| {
+            let what = "retransmissions".to_owned();
+            Claim::of_totals("tap", what, "c-1", [ours, 3], 5, "kernel drops included")
+        };
+        assert!(claim(5).is_met() && !claim(6).is_met());
+        assert_eq!(claim(6).document()["measured"]["packtrain"], 6);
+        assert_eq!(
+            claim(6).to_string(),
+            "tap: retransmissions (c-1): 6 to 3, goal <= 5, kernel drops included: not reproduced"
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! What an estimate says about an expected value: one meaning for every bench.
+
+use crate::statistics::Estimate;
+
+/// What a figure is expected to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expected {
+    /// At least this value.
+    AtLeast(f64),
+    /// At most this value.
+    AtMost(f64),
+    /// At most `distance` away from `value`.
+    Within {
+        /// The expected value.
+        value: f64,
+        /// How far away from it a figure may be, in the figure's own unit.
+        distance: f64,
+    },
+}
+
+impl Expected {
+    /// The verdict on `estimate`.
+    #[must_use]
+    pub fn verdict(self, estimate: &Estimate) -> Verdict {
+        let Estimate {
+            median, low, high, ..
+        } = *estimate;
+        if !self.holds(median) {
+            Verdict::NotReproduced
+        } else if self.holds(low) && self.holds(high) {
+            Verdict::Reproduced
+        } else {
+            Verdict::Direction
+        }
+    }
+
+    /// Half as demanding: half of a least value, twice a greatest value, twice a distance.
+    #[must_use]
+    pub fn half(self) -> Self {
+        match self {
+            Self::AtLeast(least) => Self::AtLeast(least / 2.0),
+            Self::AtMost(most) => Self::AtMost(most * 2.0),
+            Self::Within { value, distance } => Self::Within {
+                value,
+                distance: distance * 2.0,
+            },
+        }
+    }
+
+    fn holds(self, figure: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => figure >= least,
+            Self::AtMost(most) => figure <= most,
+            Self::Within { value, distance } => (figure - value).abs() <= distance,
+        }
+    }
+}
+
+/// A verdict, from the worst to the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The median is not as expected.
+    NotReproduced,
+    /// The median is as expected, and the interval is not.
+    Direction,
+    /// The whole interval is as expected.
+    Reproduced,
+}
+
+impl Verdict {
+    /// As in tables and JSON documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotReproduced => "not reproduced",
+            Self::Direction => "direction",
+            Self::Reproduced => "reproduced",
+        }
+    }
+
+    /// The verdict on an exact count, which has no interval.
+    #[must_use]
+    pub const fn exact(is_expected: bool) -> Self {
+        if is_expected {
+            Self::Reproduced
+        } else {
+            Self::NotReproduced
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::estimate;
+
+    /// An estimate of made figures: nine equal ones, but for the three least and the three
+    /// greatest, so that the interval reaches from `low` to `high`.
+    fn made(low: f64, median: f64, high: f64) -> Estimate {
+        let values = [low, low, low, median, median, median, high, high, high];
+        let estimate = estimate(&values).unwrap();
+        assert_eq!(
+            (estimate.low, estimate.median, estimate.high),
+            (low, median, high)
+        );
+        estimate
+    }
+
+    #[test]
+    fn a_least_value_is_reproduced_by_the_whole_interval_only() {
+        let least = Expected::AtLeast(2.0);
+        assert_eq!(least.verdict(&made(2.0, 2.1, 2.2)), Verdict::Reproduced);
+        assert_eq!(least.verdict(&made(1.9, 2.1, 2.2)), Verdict::Direction);
+        assert_eq!(least.verdict(&made(1.9, 2.0, 2.2)), Verdict::Direction);
+        // A miss whose interval reaches the goal is a miss.
+        assert_eq!(least.verdict(&made(1.8, 1.9, 2.2)), Verdict::NotReproduced);
+        assert_eq!(least.verdict(&made(1.7, 1.8, 1.9)), Verdict::NotReproduced);
+    }
+
+    #[test]
+    fn a_greatest_value_is_reproduced_by_the_whole_interval_only() {
+        let most = Expected::AtMost(1.05);
+        assert_eq!(most.verdict(&made(0.9, 1.0, 1.05)), Verdict::Reproduced);
+        assert_eq!(most.verdict(&made(0.9, 1.0, 1.1)), Verdict::Direction);
+        assert_eq!(most.verdict(&made(0.9, 1.06, 1.1)), Verdict::NotReproduced);
+        assert_eq!(most.verdict(&made(1.1, 1.2, 1.3)), Verdict::NotReproduced);
+    }
+
+    #[test]
+    fn a_distance_is_kept_on_both_sides() {
+        let near = Expected::Within {
+            value: 10.0,
+            distance: 1.0,
+        };
+        assert_eq!(near.verdict(&made(9.0, 10.0, 11.0)), Verdict::Reproduced);
+        assert_eq!(near.verdict(&made(8.9, 10.0, 11.0)), Verdict::Direction);
+        assert_eq!(near.verdict(&made(9.0, 10.0, 11.1)), Verdict::Direction);
+        assert_eq!(near.verdict(&made(9.0, 11.1, 12.0)), Verdict::NotReproduced);
+        assert_eq!(near.verdict(&made(8.0, 8.9, 10.0)), Verdict::NotReproduced);
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_reproduced() {
+        let none = Estimate {
+            median: f64::NAN,
+            low: 2.0,
+            high: f64::NAN,
+            count: 9,
+        };
+        for expected in [Expected::AtLeast(1.0), Expected::AtMost(3.0)] {
+            assert_eq!(expected.verdict(&none), Verdict::NotReproduced);
+        }
+        let some = Estimate {
+            median: 2.0,
+            ..none
+        };
+        assert_eq!(Expected::AtLeast(1.0).verdict(&some), Verdict::Direction);
+    }
+
+    #[test]
+    fn half_as_demanding_is_generous_on_the_same_side() {
+        let slow = made(1.1, 1.2, 1.3);
+        assert_eq!(
+            Expected::AtLeast(2.0).verdict(&slow),
+            Verdict::NotReproduced
+        );
+        assert_eq!(
+            Expected::AtLeast(2.0).half().verdict(&slow),
+            Verdict::Reproduced
+        );
+        assert_eq!(
+            Expected::AtMost(0.6).half().verdict(&slow),
+            Verdict::Direction
+        );
+        assert_eq!(
+            Expected::AtMost(0.5).half().verdict(&slow),
+            Verdict::NotReproduced
+        );
+    }
+
+    #[test]
+    fn the_worst_of_several_is_the_least() {
+        let all = [
+            Verdict::Reproduced,
+            Verdict::NotReproduced,
+            Verdict::Direction,
+        ];
+        assert_eq!(all.into_iter().min(), Some(Verdict::NotReproduced));
+        assert_eq!(Verdict::exact(false).name(), "not reproduced");
+    }
+}

@@ -1,0 +1,237 @@
+//! TUN to TUN, as in a VPN: packtrain-offload beside the offloads of tun-rs.
+//!
+//! Two kernels, each in a network namespace, talk TCP to each other through a VPN without a cipher:
+//! a read of one TUN becomes wire packets of the MTU, and a batch of wire packets becomes writes to
+//! the other. Both contestants open the devices with tun-rs, and have the same two threads, the
+//! same wire and the same receive buffers. Their sources, `with_tun_rs.rs` and `with_packtrain.rs`,
+//! can be read side by side. tun-rs copies each packet of a read into a buffer, packtrain makes it
+//! where it was read; then both copy it to the wire, once.
+//!
+//! Every round runs both, in an order that alternates, and figures are compared within a round
+//! only. CPU time is that of the VPN's threads, the kernel's work in their reads and writes
+//! included.
+//!
+//! `cargo bench -p packtrain-lab --bench vpn -- --help` lists the options.
+
+mod endpoint;
+mod measure;
+mod with_packtrain;
+mod with_tun_rs;
+
+use endpoint::Endpoint;
+use measure::{Error, Row};
+use packtrain_bench::options::number;
+use packtrain_bench::report::{self, Conditions, rounded};
+use packtrain_bench::{Claim, Expected, statistics};
+use packtrain_lab::topology::Settings;
+use packtrain_lab::traffic::congestion_control;
+use packtrain_lab::{rootless, tap};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use with_packtrain::WithPacktrain;
+use with_tun_rs::WithTunRs;
+
+const USAGE: &str = "\
+usage: cargo bench -p packtrain-lab --bench vpn -- [OPTIONS]
+  --rounds N         transfers through each VPN, 2 to 10000 [default: 16]
+  --time SECONDS     length of each transfer, 0.1 to 60 [default: 1]
+  --quick            4 rounds of 0.4 s: a look, no verdict to rely on
+  --json FILE        where rows, medians and claims go
+  --help             this";
+
+/// What to run.
+#[derive(Debug)]
+struct Arguments {
+    rounds: usize,
+    time: Duration,
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Reads the command line; `None` if only help is wanted.
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut arguments = Self {
+            rounds: 16,
+            time: Duration::from_secs(1),
+            json: None,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--rounds" => arguments.rounds = number(&word, &value()?, 2.0, 10_000.0)? as usize,
+                "--time" => {
+                    let seconds = number(&word, &value()?, 0.1, 60.0)?;
+                    arguments.time = Duration::from_secs_f64(seconds);
+                }
+                "--quick" => {
+                    arguments.rounds = 4;
+                    arguments.time = Duration::from_millis(400);
+                }
+                "--json" => arguments.json = Some(value()?.into()),
+                "--help" | "-h" => return Ok(None),
+                // What cargo gives to every bench.
+                "--bench" => {}
+                _ => return Err(format!("unknown option {word}")),
+            }
+        }
+        Ok(Some(arguments))
+    }
+}
+
+fn main() -> ExitCode {
+    // The first thing, since it needs a process with one thread.
+    let entered = rootless::enter_if_needed();
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(wrong) => {
+            eprintln!("vpn: {wrong}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Err(missing) = entered.and_then(|_| tap::available()) {
+        println!("SKIP: vpn: {missing}");
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vpn: {error}");
+            ExitCode::from(4)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let conditions = conditions(arguments);
+    conditions.print();
+    println!(
+        "{:>5} {:<10} {:>8} {:>9} {:>7} {:>10} {:>11} {:>7} {:>7}",
+        "round",
+        "offloads",
+        "Gbit/s",
+        "CPU s/GB",
+        "user",
+        "bytes/read",
+        "bytes/write",
+        "retrans",
+        "dropped"
+    );
+    let mut rows = Vec::new();
+    let mut contestants = [
+        measure::run::<WithPacktrain> as fn(Duration, usize) -> Result<Row, Error>,
+        measure::run::<WithTunRs>,
+    ];
+    for round in 0..arguments.rounds {
+        for measure in contestants {
+            let row = measure(arguments.time, round)?;
+            print_row(&row);
+            rows.push(row);
+        }
+        contestants.reverse();
+    }
+    println!();
+    let medians = [WithPacktrain::NAME, WithTunRs::NAME].map(|name| medians(&rows, name));
+    let claims = claims(&rows);
+    for claim in &claims {
+        println!("{claim}");
+    }
+    if let Some(file) = &arguments.json {
+        let rows: Vec<Value> = rows.iter().map(row_json).collect();
+        let mut document = report::envelope("bench vpn", &conditions, arguments.rounds, &rows);
+        document["medians"] = medians.into_iter().collect();
+        document["claims"] = claims.iter().map(Claim::document).collect();
+        report::write(file, &document)
+            .map_err(|error| format!("write {}: {error}", file.display()))?;
+        println!("rows, medians and claims: {}", file.display());
+    }
+    Ok(())
+}
+
+/// On what everything is measured.
+fn conditions(arguments: &Arguments) -> Conditions {
+    let mut conditions = Conditions::of_host();
+    let congestion = congestion_control().unwrap_or_else(|_| "unknown".to_owned());
+    conditions.add("tcp", congestion);
+    let (mtu, seconds) = (Settings::default().mtu, arguments.time.as_secs_f64());
+    conditions.add(
+        "samples",
+        format!(
+            "{} rounds of {seconds} s each, IPv4, 1 stream, MTU {mtu}, 2 threads",
+            arguments.rounds
+        ),
+    );
+    conditions
+}
+
+/// One line for one transfer.
+fn print_row(row: &Row) {
+    println!(
+        "{:>5} {:<10} {:>8.3} {:>9.4} {:>7.4} {:>10.0} {:>11.0} {:>7} {:>7}",
+        row.round,
+        row.endpoint,
+        row.gbps,
+        row.cpu_s_per_gb,
+        row.user_s_per_gb,
+        row.read_bytes,
+        row.write_bytes,
+        row.retransmits,
+        row.kernel_drops,
+    );
+}
+
+fn of<'a>(rows: &'a [Row], name: &'a str) -> impl Iterator<Item = &'a Row> {
+    rows.iter().filter(move |row| row.endpoint == name)
+}
+
+/// Prints the median figures of one contestant, and returns them for the JSON document.
+fn medians(rows: &[Row], name: &str) -> Value {
+    let median = |figure: fn(&Row) -> f64| {
+        statistics::median(&of(rows, name).map(figure).collect::<Vec<_>>())
+    };
+    let (gbps, cpu) = (median(|row| row.gbps), median(|row| row.cpu_s_per_gb));
+    println!("{name}: median {gbps:.3} Gbit/s, {cpu:.4} CPU s/GB");
+    json!({
+        "offloads": name,
+        "gbps": rounded(Some(gbps)),
+        "cpu_s_per_gb": rounded(Some(cpu)),
+    })
+}
+
+/// The ratios of packtrain to tun-rs, round by round.
+fn claims(rows: &[Row]) -> Vec<Claim> {
+    type Figure = fn(&Row) -> f64;
+    let figures: [(&str, Figure, Expected); 2] = [
+        ("goodput", |row| row.gbps, Expected::AtLeast(1.0)),
+        ("CPU per GB", |row| row.cpu_s_per_gb, Expected::AtMost(1.0)),
+    ];
+    let claim = |(what, figure, expected): (&str, Figure, Expected)| {
+        // A contestant has its rows in the order of the rounds.
+        let pairs = of(rows, WithPacktrain::NAME).zip(of(rows, WithTunRs::NAME));
+        let ratios: Vec<f64> = pairs.map(|(a, b)| figure(a) / figure(b)).collect();
+        let estimate = statistics::estimate(&ratios);
+        let claim = format!("{what} beside the peer");
+        Claim::of_ratio("vpn", claim, WithTunRs::NAME, estimate, expected)
+    };
+    figures.map(claim).into()
+}
+
+fn row_json(row: &Row) -> Value {
+    json!({
+        "experiment": "vpn",
+        "offloads": row.endpoint,
+        "round": row.round,
+        "gbps": row.gbps,
+        "cpu_s_per_gb": row.cpu_s_per_gb,
+        "user_s_per_gb": row.user_s_per_gb,
+        "read_bytes": row.read_bytes,
+        "write_bytes": row.write_bytes,
+        "retransmits": row.retransmits,
+        "kernel_drops": row.kernel_drops,
+    })
+}

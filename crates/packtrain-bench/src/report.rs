@@ -297,11 +297,6 @@ mod tests {
         assert_eq!((count(folder.join("new")), count(folder.clone())), (1, 3));
         fs::remove_dir_all(&folder).expect("it was made here");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn rows_come_back_from_a_document() {

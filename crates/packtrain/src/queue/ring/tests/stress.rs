@@ -42,6 +42,7 @@ struct Nic {
 }
 
 impl Nic {
+    /// Uses a descriptor; false if none is free.
     fn accept(&mut self, take: impl FnOnce() -> Option<Item>) -> bool {
         let used = self
             .descriptors
@@ -63,7 +64,12 @@ impl Nic {
 
     fn turn(&mut self, drained: &mut Drained<'_, Item, Self>) -> Turn {
         while drained.len() > 0 {
-            if !self.accept(|| drained.next()) {
+            let next = || {
+                let mut next = None;
+                drained.take(1, |item| next = Some(item));
+                next
+            };
+            if !self.accept(next) {
                 return Turn::Stalled;
             }
         }
@@ -148,7 +154,7 @@ impl Shared {
             let count = |_: &VecDeque<Item>, count| self.count(count);
             match self.ring.put(&mut batch, from, decide, count) {
                 Put::Closed => unreachable!("it is open"),
-                Put::Full(_) => self.wait(producer),
+                Put::Full => self.wait(producer),
                 Put::Enqueued { notify } => {
                     if notify {
                         self.notify();
@@ -254,7 +260,7 @@ fn run(capacity: usize, seed: u64) {
         wrong: None,
     };
     let mut shared = Shared {
-        ring: Ring::new(capacity, nic).unwrap(),
+        ring: Ring::new(capacity, nic),
         waiters: Mutex::default(),
         worker: thread::current(),
         notified: AtomicBool::new(false),

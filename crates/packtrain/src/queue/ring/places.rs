@@ -118,7 +118,7 @@ impl<T> Places<T> {
     }
 
     /// Gives the slots of `count` published positions to `work`, oldest first, in runs of adjacent
-    /// slots. `first` is the number of items of the stamp at `at`, or 0 if the caller does not know.
+    /// slots. `first` is the number of items of the stamp at `at`, or 0 if that is unknown.
     #[inline(always)]
     pub(super) fn in_runs(
         &self,

@@ -1,4 +1,4 @@
-//! One thread: each transition by itself.
+//! Each transition, in one thread.
 
 #![allow(
     unsafe_code,
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-/// The consumer's state: the items in the order in which they came, and how many more the device
+/// The consumer's state: the items in their order, and the number of items that the device still
 /// accepts.
 #[derive(Debug)]
 struct Device {
@@ -142,7 +142,7 @@ fn publish(slots: Reservation<'_, u32, Device>, mut items: &[u32]) -> bool {
     notifies(slots.publish(&mut items))
 }
 
-/// How many slots the ring accepts from a batch that it enqueues at most.
+/// The number of items that the ring accepts of a batch.
 fn accepted(ring: &TestRing, items: usize, from: Source) -> usize {
     let mut batch: VecDeque<u32> = (0..items as u32).collect();
     match ring.put(&mut batch, from, deferred, |_, _| {}) {
@@ -415,9 +415,9 @@ fn items_that_arrive_meanwhile_are_drained_within_the_budget() {
     let mut taken = 0;
     let drained = guard.drain(10, |device, drained| {
         taken += drained.len();
-        let said = send(device, drained);
+        let result = send(device, drained);
         assert!(!enqueue(&ring, [1], direct));
-        said
+        result
     });
     assert_eq!((drained, taken, ring.len()), (Drain::Budget, 10, 1));
 }
@@ -696,7 +696,7 @@ fn waiters_are_woken_by_a_release_that_took_items() {
     assert_eq!(guard.drain(64, send), Drain::Empty);
     let (kept, wake) = guard.keep();
     assert!(wake);
-    // It was said once.
+    // Without further items it is not reported again.
     let (kept, wake) = ring.resume(kept).keep();
     assert!(!wake);
     let mut guard = ring.resume(kept);
@@ -893,7 +893,7 @@ fn a_turn_that_panics_loses_and_doubles_nothing() {
             assert_eq!(drained, Drain::Empty);
         }));
         assert!(result.is_err());
-        // Also if it is empty: the state may hold items.
+        // Also if the ring is empty: the state may hold items.
         assert_eq!(
             (ring.state(), ring.len()),
             (RingState::Abdicated, 6 - taken)
@@ -903,7 +903,7 @@ fn a_turn_that_panics_loses_and_doubles_nothing() {
     }
 }
 
-/// A panic at each of six items, in a batch that goes around the end, and in single ones.
+/// A panic at each of six items, in a batch that wraps around, and in single items.
 #[test]
 fn a_closure_that_panics_in_take_loses_and_doubles_nothing() {
     let all = (1..=6).flat_map(|at| [(false, at), (true, at)]);

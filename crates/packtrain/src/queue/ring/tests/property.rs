@@ -1,5 +1,5 @@
-//! Random events, with producers that are preempted at the worst moment: items come out in the
-//! order of their reservations, and pending work always has a thread that knows of it.
+//! Random events, with producers that are preempted between reservation and publication. Items come
+//! out in the order of their reservations, and pending work always has a thread that handles it.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,17 +9,17 @@ enum Event {
     /// A producer reserves, and is preempted. If it claims the idle ring, it is preempted after it
     /// has transmitted.
     Reserve(u32, Source, Decide),
-    /// One of those continues.
+    /// A preempted producer continues.
     Publish(usize),
     /// The holder of the role continues.
     Finish(usize),
-    /// A producer does all at once, with a batch that may not fit.
+    /// A producer that is not preempted, with a batch that may not fit.
     Put(u32, Source, Decide),
     /// A producer waits for space.
     Wait(Source),
-    /// The TX worker runs a step, and keeps the role if it is told to.
+    /// The TX worker runs a step, and keeps the role if that is true.
     Step(usize, bool),
-    /// The device has space for so many more.
+    /// The device has space for this many more.
     Complete(usize),
 }
 
@@ -60,7 +60,7 @@ impl Sink {
     fn turn(&mut self, drained: &mut Drained<'_, u32, Self>) -> Turn {
         assert!(drained.len() <= 64);
         let count = self.credit.get().min(drained.len()).min(self.most);
-        // Some one by one, and if it takes all, the others as they lie.
+        // Some one by one, and if it takes all, the others at once.
         let all = count == drained.len();
         let singly = if all {
             self.sent.len() % (count + 1)
@@ -84,7 +84,7 @@ impl Sink {
 
 type Role<'a> = ConsumerGuard<'a, u32, Sink>;
 
-/// The ring, and what the test knows of it.
+/// The ring and its model.
 struct World<'a> {
     ring: &'a Ring<u32, Sink>,
     credit: &'a Cell<usize>,
@@ -278,7 +278,7 @@ impl<'a> World<'a> {
         self.check();
     }
 
-    /// Pending work has a thread that knows of it.
+    /// Pending work has a thread that handles it.
     fn check(&self) {
         let (ring, preempted) = (self.ring, &self.preempted);
         let will_notify = self.notified || preempted.iter().any(|(slots, _)| slots.notify);

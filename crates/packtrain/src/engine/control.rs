@@ -73,7 +73,7 @@ impl Command {
             Self::Pause => {
                 queue.stop();
                 // What the device was given before goes on.
-                queue.ring_if_owed()?;
+                queue.ring_if_pending()?;
                 true
             }
             Self::Resume => {

@@ -607,7 +607,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
     #[inline]
     pub(super) fn end(&mut self) {
         if let Some(queue) = &mut self.queue
-            && let Err(error) = queue.ring_if_owed()
+            && let Err(error) = queue.ring_if_pending()
         {
             self.fail(error);
         }

@@ -118,7 +118,7 @@ pub struct TroubleLog([Option<TroubleReport>; Trouble::ALL.len()]);
 
 impl TroubleLog {
     /// Keeps `report` as the last one of its cause.
-    pub const fn note(&mut self, report: TroubleReport) {
+    pub const fn record(&mut self, report: TroubleReport) {
         self.0[report.cause as usize] = Some(report);
     }
 

@@ -1,29 +1,29 @@
-//! A queue is reset in its device, and no packet is lost without being counted, nor overtaken.
+//! The reset of a TX queue: each packet that the device had is sent again in order, or counted.
 
 use super::TxQueue;
 use crate::driver::{DeviceError, Reset, TxDescriptors};
 use crate::stats::DropReason;
 use crate::time::Instant;
 
-/// What became of the packets that a device had when its queue was reset.
+/// The packets that were in flight at a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restarted {
-    /// Packets that it had sent, and are done.
+    /// Packets that the device reported as sent.
     pub sent: usize,
-    /// Packets that it had not sent: they are the first to go out again.
+    /// Packets that the device reported as not sent: the queue sends them first.
     pub again: usize,
-    /// Packets that the device named in neither list, lost as `drop.device_reset`.
+    /// Packets that the device reported as neither, dropped as `drop.device_reset`.
     pub lost: usize,
 }
 
 impl<T: TxDescriptors> TxQueue<T> {
-    /// Stops the queue in the device and starts it again, empty. What the device had not sent goes
-    /// out again, in front of what waits here and in the old order. `None` for a device that cannot
-    /// be reset; then nothing has changed.
+    /// Resets the queue in the device. Packets that the device had not sent are sent again, before
+    /// those that wait here and in their order. `None` if the device does not support it; then
+    /// nothing has changed.
     ///
     /// # Errors
     ///
-    /// When the device is gone or does not come back. What it had is in flight still.
+    /// If the device was removed or the reset failed. Its packets are still in flight.
     pub fn reset(&mut self, now: Instant) -> Result<Option<Restarted>, DeviceError> {
         self.now = now;
         self.counters.begin();
@@ -39,7 +39,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             Ok(Reset::Done) => {}
             Ok(Reset::Unsupported) => return Ok(None),
             Err(error) => {
-                // It may have named some, but it is not known to be done with them.
+                // The device may still read packets that it has reported.
                 self.completed.drain().for_each(drop);
                 self.returned.drain().for_each(drop);
                 return Err(error);
@@ -51,16 +51,16 @@ impl<T: TxDescriptors> TxQueue<T> {
         };
         self.put_back(&mut done);
         self.count_lost(&mut done);
-        self.bytes.empty();
-        self.room.forget();
+        self.bytes.reset();
+        self.room.clear();
         self.doorbell.rung();
         self.front_defragged = false;
-        self.watchdog.begin_again(self.now);
+        self.watchdog.restart(self.now);
         self.counters.resets.add(1);
         Ok(Some(done))
     }
 
-    /// What the device did not send goes in front of `again`, and behind it what was about to go.
+    /// Puts unsent packets to the front of `again`, followed by the fitted ones.
     fn put_back(&mut self, done: &mut Restarted) {
         while let Some(packet) = self.fitted.pop_back() {
             self.again.push_front(packet);

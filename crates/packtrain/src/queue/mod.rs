@@ -1,4 +1,4 @@
-//! One direction of a port: budgets, software offloads, fitting, packets in flight, counters.
+//! The RX and TX queues of a port: budgets, software offloads, fit, packets in flight, the ring.
 
 mod coalesce;
 mod fit;

@@ -99,8 +99,8 @@ impl Coalesce {
     /// Takes all packets of `burst`, in order. The output must be empty: its bound is the packets
     /// held and one burst.
     ///
-    /// `egress` has the offloads of the TX queue's device: no kind is merged that the TX queue would
-    /// have to segment.
+    /// `egress` has the offloads of the TX queue's device: no kind is merged that the TX queue
+    /// would have to segment.
     pub fn take(&mut self, now: Instant, burst: &mut Burst, egress: Features) {
         debug_assert!(self.out.is_empty(), "output first");
         let kinds = self.planned.intersection(egress);

@@ -56,8 +56,8 @@ impl BadPackets for Bad<'_> {
 }
 
 impl<R: RxDescriptors> RxQueue<R> {
-    /// A queue of `device`, whose packets start with `link` and get `ingress`. It delays no wake-up;
-    /// see [`RxQueue::moderated`].
+    /// A queue of `device`, whose packets start with `link` and get `ingress`. It delays no
+    /// wake-up; see [`RxQueue::moderated`].
     #[must_use]
     pub const fn new(
         device: R,

@@ -1,4 +1,5 @@
-//! Offloads in software, for devices without them: segmentation of GSO packets, checksums, VLAN tags.
+//! Offloads in software, for devices without them: segmentation of GSO packets, checksums, VLAN
+//! tags.
 
 use crate::driver::Features;
 use crate::packet::{Arena, FrameClass, Packet, PacketError};

@@ -235,7 +235,8 @@ fn headers_are_made_contiguous_for_a_device_that_asks() {
     assert_all_free(&arena);
 }
 
-/// A device may need all headers in one segment, and accept only segments shorter than some headers.
+/// A device may need all headers in one segment, and accept only segments shorter than some
+/// headers.
 #[test]
 fn headers_longer_than_any_first_segment_are_a_drop_reason() {
     let arena = arena(16, 1);

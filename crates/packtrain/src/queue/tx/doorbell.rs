@@ -1,4 +1,5 @@
-//! When a queue rings its device's doorbell: once for many packets, bounded in time and descriptors.
+//! When a queue rings its device's doorbell: once for many packets, bounded in time and
+//! descriptors.
 
 use crate::limits::{TX_DOORBELL_DESCRIPTORS_MAX, TX_DOORBELL_HOLD_MAX};
 use crate::time::Instant;

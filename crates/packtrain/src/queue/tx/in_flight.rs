@@ -113,8 +113,8 @@ impl InFlight {
         (lost, std::mem::replace(&mut self.checked_at, now))
     }
 
-    /// The wire was at fault: the next check reports no packet as lost. Packets reported before stay
-    /// reported.
+    /// The wire was at fault: the next check reports no packet as lost. Packets reported before
+    /// stay reported.
     pub(super) const fn postpone_lost(&mut self) {
         self.overtaken_below = 0;
     }

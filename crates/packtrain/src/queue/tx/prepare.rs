@@ -121,8 +121,8 @@ impl<T: TxDescriptors> TxQueue<T> {
                 }
             };
             let missing = Features::needed_by(packet.meta()).without(self.features);
-            // With one tag more in its bytes, the layout could not describe the packet, and it could
-            // not be segmented.
+            // With one tag more in its bytes, the layout could not describe the packet, and it
+            // could not be segmented.
             let tags = packet.meta().layout.map_or(0, |layout| layout.vlans);
             let deep = missing.contains(Features::VLAN) && usize::from(tags) >= VLAN_TAGS_MAX;
             let whole = missing.without(Features::VLAN).is_empty() && !deep;

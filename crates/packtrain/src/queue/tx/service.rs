@@ -361,8 +361,9 @@ impl<T: TxDescriptors> TxQueue<T> {
         wake.filter(|_| self.stalled != Some(Stall::NoMemory) && !stopped && !self.rests())
     }
 
-    /// When to step if nothing wakes the worker: the next attempt after memory was short, a doorbell
-    /// that is due, the end of the device's rest, the device's next event, or the watchdog's poll.
+    /// When to step if nothing wakes the worker: the next attempt after memory was short, a
+    /// doorbell that is due, the end of the device's rest, the device's next event, or the
+    /// watchdog's poll.
     /// [`TxQueue::arm`] changes it, so read it afterwards.
     #[must_use]
     pub fn retry_at(&self, now: Instant) -> Option<Instant> {

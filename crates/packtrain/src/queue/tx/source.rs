@@ -4,8 +4,8 @@ use crate::packet::Packet;
 use crate::queue::segment::Segmentation;
 use std::collections::VecDeque;
 
-/// The most partly segmented packets of a source. Each removed feature puts packets back in front of
-/// the one that is being segmented, so there is at most one for each feature.
+/// The most partly segmented packets of a source. Each removed feature puts packets back in front
+/// of the one that is being segmented, so there is at most one for each feature.
 const SEGMENTING_MAX: usize = 16;
 
 pub(super) fn wire_packets(queue: &VecDeque<Packet>) -> u64 {

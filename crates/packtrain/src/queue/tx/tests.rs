@@ -485,7 +485,8 @@ fn features_refused_for_a_segment_that_software_made() {
             assert_eq!(queue.counters().snapshot().refused_features, 2);
             assert_eq!(queue.drops.snapshot().total(), 0);
         }
-        // The same without TSO4 from the start: then the packet waits in `waiting`, partly segmented.
+        // The same without TSO4 from the start: then the packet waits in `waiting`, partly
+        // segmented.
         for index in 0..5 {
             let script = (0..index).map(|_| COMPLETE).chain([refuse(feature)]);
             let features = Features::ALL.without(Features::TSO4);

@@ -17,8 +17,8 @@ enum Field {
 }
 
 /// FDio/vpp#2438, bisdn/xdpd#41: checksums were computed, or not, by the features of the port, and
-/// not by the packet's state. A complete checksum, right or wrong, does not change. A partial one is
-/// completed exactly once, by a device with the offload, else by the queue.
+/// not by the packet's state. A complete checksum, right or wrong, does not change. A partial one
+/// is completed exactly once, by a device with the offload, else by the queue.
 #[test]
 fn only_a_partial_checksum_is_completed_and_once() {
     for kind in [

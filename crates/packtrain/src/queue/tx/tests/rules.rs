@@ -1,4 +1,5 @@
-//! Doorbells, completions, byte limits, stop and wake-up, the watchdog: each rule with a given clock.
+//! Doorbells, completions, byte limits, stop and wake-up, the watchdog: each rule with a given
+//! clock.
 
 use super::line::{Bench, Line};
 use super::*;
@@ -115,8 +116,8 @@ fn no_descriptor_is_pending_longer_than_stated() {
     assert_eq!(bench.end(), 0);
 }
 
-/// A common bug of Linux drivers: the last packet, which would ring for all of them, is dropped, and
-/// those before it wait without end.
+/// A common bug of Linux drivers: the last packet, which would ring for all of them, is dropped,
+/// and those before it wait without end.
 #[test]
 fn the_doorbell_is_rung_though_the_last_packet_is_dropped() {
     for refused in [Refused::Bad(DropReason::BadDescriptor), Refused::LinkDown] {
@@ -568,8 +569,8 @@ fn lost_completions_are_found() {
     assert_eq!(bench.end(), 0);
 }
 
-/// A modem with a long ring: it needs seven seconds for all its packets, completes each of them, and
-/// raises no counted interrupt within the first second.
+/// A modem with a long ring: it needs seven seconds for all its packets, completes each of them,
+/// and raises no counted interrupt within the first second.
 #[test]
 fn a_slow_device_is_not_at_fault() {
     for counts in [true, false] {

@@ -232,7 +232,7 @@ impl<W: Write> Replay<W> {
         if let Some(output) = output {
             let writer = Writer::new(output, format, interface.as_slice())?;
             // Records may be longer than the snapshot length of the capture. They are kept whole.
-            replay.writer = Some(writer.without_cutting());
+            replay.writer = Some(writer.without_truncation());
         }
         Ok(replay)
     }

@@ -1,4 +1,4 @@
-//! Independent programs and libraries must read what is written here, and the other way round.
+//! Independent programs and libraries read captures of the writer, and the reader reads theirs.
 
 use std::borrow::Cow;
 use std::io::{self, Seek, Write};
@@ -20,8 +20,8 @@ const FORMATS: [Format; 3] = [
     Format::PcapNg,
 ];
 
-/// A time in each case of interest, original length, captured data: frames of an EtherType for
-/// local experiments, of every padding.
+/// Time, original length, captured data: all kinds of times, and frames of an EtherType for local
+/// experiments, with every padding.
 fn packets() -> Vec<(u64, u32, Vec<u8>)> {
     let times = [
         0,
@@ -252,7 +252,8 @@ fn the_pcap_that_pcap_parser_writes_is_read_here() {
     }
 }
 
-/// Says on the real standard output, past the test harness, that a check was not made.
+/// Prints to the real standard output, and not to that of the test harness, that a check was
+/// skipped.
 fn skip(reason: &str) {
     writeln!(io::stdout().lock(), "\nSKIP: {reason}").expect("standard output");
 }
@@ -297,7 +298,7 @@ fn tcpdump_reads_what_is_written_here() {
         return;
     }
     for format in FORMATS {
-        // By a descriptor: tcpdump gives up its rights before it opens a file by name.
+        // By a descriptor: tcpdump drops its privileges before it opens a file by name.
         let path = std::env::temp_dir().join(format!(
             "packtrain-oracle-{}-{format:?}",
             std::process::id()

@@ -30,7 +30,7 @@ fn records_longer_than_the_snapshot_length_stay_whole() {
     };
     for format in [NANO, Format::PcapNg] {
         let writer = Writer::new(Vec::new(), format, &[interface]).expect("a writer");
-        let mut writer = writer.without_cutting();
+        let mut writer = writer.without_truncation();
         for packet in train(1, 5, 1_000, 10, 0) {
             let written = writer.write(0, packet.at, packet.original, [&packet.data]);
             written.expect("a record");

@@ -354,8 +354,6 @@ pub enum WriteError {
         /// The time, in nanoseconds since 1970.
         timestamp_ns: u64,
     },
-    /// Classic pcap has no interface statistics.
-    NoStatistics,
 }
 
 impl fmt::Display for WriteError {
@@ -377,7 +375,6 @@ impl fmt::Display for WriteError {
                     "classic pcap cannot express the time {timestamp_ns} ns since 1970"
                 )
             }
-            Self::NoStatistics => f.write_str("classic pcap has no interface statistics"),
         }
     }
 }

@@ -11,8 +11,6 @@ pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
 pub(super) const PACKET: u32 = 2;
 /// Simple Packet Block.
 pub(super) const SIMPLE_PACKET: u32 = 3;
-/// Interface Statistics Block.
-pub(super) const INTERFACE_STATISTICS: u32 = 5;
 /// Enhanced Packet Block.
 pub(super) const ENHANCED_PACKET: u32 = 6;
 
@@ -37,8 +35,6 @@ const SECTION_USER_APPLICATION: u16 = 4;
 const INTERFACE_NAME: u16 = 2;
 const INTERFACE_RESOLUTION: u16 = 9;
 const INTERFACE_OFFSET: u16 = 14;
-const STATISTICS_RECEIVED: u16 = 4;
-const STATISTICS_DROPPED: u16 = 5;
 
 /// Nanoseconds, as `if_tsresol` states them: ten to the power of minus nine.
 const RESOLUTION_NANOSECONDS: u8 = 9;
@@ -394,30 +390,9 @@ pub(super) fn put_interface(out: &mut Vec<u8>, link: LinkCode, snaplen: u32, nam
     });
 }
 
-/// Appends the interface index and time with which packets and statistics begin.
+/// Appends the interface index and the time of a packet.
 pub(super) fn put_stamp(out: &mut Vec<u8>, interface: u32, timestamp_ns: u64) {
     out.extend_from_slice(&interface.to_le_bytes());
     out.extend_from_slice(&((timestamp_ns >> 32) as u32).to_le_bytes());
     out.extend_from_slice(&(timestamp_ns as u32).to_le_bytes());
-}
-
-pub(super) fn put_statistics(
-    out: &mut Vec<u8>,
-    interface: u32,
-    timestamp_ns: u64,
-    received: Option<u64>,
-    dropped: Option<u64>,
-) {
-    put_block(out, INTERFACE_STATISTICS, |out| {
-        put_stamp(out, interface, timestamp_ns);
-        for (code, count) in [
-            (STATISTICS_RECEIVED, received),
-            (STATISTICS_DROPPED, dropped),
-        ] {
-            if let Some(count) = count {
-                put_option(out, code, &count.to_le_bytes());
-            }
-        }
-        put_option_end(out);
-    });
 }

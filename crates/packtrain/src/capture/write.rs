@@ -184,28 +184,6 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Adds an interface's statistics: packets received and packets dropped for lack of
-    /// resources, each since the start of the capture, as far as known. Usually the last call.
-    ///
-    /// # Errors
-    ///
-    /// [`WriteError::NoStatistics`] in classic pcap, or as [`write`](Self::write).
-    pub fn write_statistics(
-        &mut self,
-        interface: u32,
-        timestamp_ns: u64,
-        received: Option<u64>,
-        dropped: Option<u64>,
-    ) -> Result<(), WriteError> {
-        if self.format != Format::PcapNg {
-            return Err(WriteError::NoStatistics);
-        }
-        self.snaplen(interface)?;
-        self.make_room()?;
-        pcapng::put_statistics(&mut self.buffer, interface, timestamp_ns, received, dropped);
-        Ok(())
-    }
-
     /// Writes all buffered bytes to the output, and flushes the output.
     ///
     /// # Errors

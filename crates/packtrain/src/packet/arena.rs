@@ -321,12 +321,6 @@ impl Arena {
         self.core().mapping.huge_pages()
     }
 
-    /// Bytes of memory mapped for frames.
-    #[must_use]
-    pub fn mapped_bytes(&self) -> usize {
-        self.core().mapping.bytes()
-    }
-
     /// The memfd behind the frames; small frames start at offset 0.
     #[must_use]
     pub fn memfd(&self) -> BorrowedFd<'_> {

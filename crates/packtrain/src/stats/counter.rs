@@ -58,13 +58,6 @@ macro_rules! counter_block {
                 self.epoch.store((epoch | 1).wrapping_add(1), Ordering::Release);
             }
 
-            /// Whether the writer is between [`Self::begin`] and [`Self::publish`]. A reader that
-            /// gets false also sees all that the writer wrote before `publish`.
-            #[must_use]
-            pub fn is_open(&self) -> bool {
-                self.epoch.load(Ordering::Acquire) % 2 == 1
-            }
-
             /// A copy of all counters. It is consistent if the writer pauses long enough between
             /// two batches within a few attempts.
             #[must_use]

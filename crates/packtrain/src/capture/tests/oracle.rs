@@ -59,9 +59,6 @@ fn write_packets(format: Format) -> Vec<u8> {
     for (time, original, data) in packets() {
         writer.write(0, time, original, data.chunks(1_000)).unwrap();
     }
-    if format == Format::PcapNg {
-        writer.write_statistics(0, 5, Some(7), Some(1)).unwrap();
-    }
     writer.finish().unwrap()
 }
 
@@ -83,7 +80,7 @@ fn parse(mut reader: impl PcapReaderIterator, mut visit: impl FnMut(PcapBlockOwn
 #[test]
 fn pcap_parser_reads_the_pcapng_written_here() {
     let bytes = write_packets(Format::PcapNg);
-    let (mut found, mut interfaces, mut statistics) = (Vec::new(), 0, 0);
+    let (mut found, mut interfaces) = (Vec::new(), 0);
     parse(
         PcapNGReader::new(1 << 20, &bytes[..]).unwrap(),
         |block| match block {
@@ -102,15 +99,10 @@ fn pcap_parser_reads_the_pcapng_written_here() {
                 assert_eq!((packet.if_id, packet.options.len()), (0, 0));
                 found.push((time, packet.origlen, packet.packet_data().to_vec()));
             }
-            PcapBlockOwned::NG(Block::InterfaceStatistics(counts)) => {
-                assert_eq!(counts.isb_ifrecv().unwrap().unwrap(), 7);
-                assert_eq!(counts.isb_ifdrop().unwrap().unwrap(), 1);
-                statistics += 1;
-            }
             _ => panic!("a block that was not written"),
         },
     );
-    assert_eq!((interfaces, statistics), (1, 1));
+    assert_eq!(interfaces, 1);
     assert_eq!(found, packets());
 }
 

@@ -406,27 +406,14 @@ fn written_bytes_are_as_the_formats_specify() {
     };
     let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).unwrap();
     writer.write(0, (5 << 32) + 6, 9, [b"abcde"]).unwrap();
-    writer.write_statistics(0, 7, Some(8), Some(9)).unwrap();
     let written = writer.finish().unwrap();
     let file = File::empty(ByteOrder::Little);
     let section = file.body().u32(0x1a2b_3c4d).u16(1).u16(0).u32(!0).u32(!0);
     let section = section.u16(4).u16(9).raw(b"packtrain").pad().u32(0);
-    let statistics = file.body().u32(0).u32(0).u32(7);
-    let statistics = statistics
-        .u16(4)
-        .u16(8)
-        .u32(8)
-        .u32(0)
-        .u16(5)
-        .u16(8)
-        .u32(9)
-        .u32(0)
-        .u32(0);
     let expected = file
         .block(0x0a0d_0d0a, &section.bytes)
         .interface(1, 100, &[(2, b"tap0"), (9, &[9]), (0, &[])])
-        .enhanced(0, (5 << 32) + 6, (5, 9), b"abcde")
-        .block(5, &statistics.bytes);
+        .enhanced(0, (5 << 32) + 6, (5, 9), b"abcde");
     assert_eq!(written, expected.bytes);
 }
 
@@ -496,10 +483,6 @@ fn a_refused_packet_is_not_in_the_capture() {
     let timestamp_ns = (1 << 32) * 1_000_000_000;
     let late = WriteError::TimestampOutOfRange { timestamp_ns };
     assert_eq!(writer.write(0, timestamp_ns, 0, [b"a"]), Err(late));
-    assert_eq!(
-        writer.write_statistics(0, 0, None, None),
-        Err(WriteError::NoStatistics)
-    );
     writer.write(0, timestamp_ns - 1, 0, [b"b"]).unwrap();
     assert_eq!(writer.records(), 1);
     let expected = owned(Some(timestamp_ns - 1_000), 0, 1, b"b");

@@ -89,6 +89,7 @@ impl ByteLimit {
     }
 
     /// The limit: the most bytes in the device at which one more packet may be queued.
+    #[cfg(test)]
     pub(super) const fn limit(&self) -> u64 {
         self.limit
     }

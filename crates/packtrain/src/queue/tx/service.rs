@@ -224,8 +224,8 @@ impl<T: TxDescriptors> TxQueue<T> {
 
     /// Bytes in flight, and their limit: as many as keep the device busy. 0 bytes for a device that
     /// completes packets at once.
-    #[must_use]
-    pub const fn bytes_in_device(&self) -> (u64, u64) {
+    #[cfg(test)]
+    pub(super) const fn bytes_in_device(&self) -> (u64, u64) {
         (self.bytes.in_device(), self.bytes.limit())
     }
 

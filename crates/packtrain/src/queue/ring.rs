@@ -356,3 +356,23 @@ impl<'a, T, S> Reservation<'a, T, S> {
         }
     }
 }
+
+impl<T, S> ConsumerGuard<'_, T, S> {
+    /// Enqueues the rest of a batch that bypassed the slots and that the device refused, and
+    /// returns how many items were accepted: none if the ring is full or closed to this source.
+    /// The role stays with the caller, which releases the ring as stalled.
+    ///
+    /// `count` is as in [`Ring::put`].
+    #[inline(never)]
+    pub fn put_rest<B: Batch<T>>(
+        &mut self,
+        batch: &mut B,
+        from: Source,
+        count: impl FnOnce(&B, usize),
+    ) -> usize {
+        let before = batch.len();
+        let put = self.ring.put(batch, from, |_| Decision::Enqueue, count);
+        debug_assert!(!matches!(put, Put::Drain(_)), "the ring is busy");
+        before - batch.len()
+    }
+}

@@ -5,9 +5,9 @@
     reason = "the role gives access to the state and to published slots"
 )]
 
-use super::core::{Batch, Owner, Ring};
+use super::core::{Owner, Ring};
 use super::places::{Places, Slot};
-use super::word::{Head, Source, Stamp, after, distance};
+use super::word::{Head, Stamp, after, distance};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::policy::dispatch::RingState;
 use crate::sync::{Ordering, spin};
@@ -92,7 +92,7 @@ impl Kept {
 #[derive(Debug)]
 #[must_use = "a guard that is dropped abdicates and notifies no thread"]
 pub struct ConsumerGuard<'a, T, S> {
-    ring: &'a Ring<T, S>,
+    pub(super) ring: &'a Ring<T, S>,
     from: RingState,
     took: bool,
 }
@@ -207,38 +207,6 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
         let owner = ring.owner.0.get_mut();
         // SAFETY: this thread has the role, and the borrow of the guard ends with it.
         ring.published(unsafe { owner.deref() }, ring.tail(), 1).0 > 0
-    }
-
-    /// Enqueues the rest of a batch that bypassed the slots and that the device refused, and
-    /// returns how many items were accepted: none if the ring is full or closed to this source.
-    /// The role stays with the caller, which releases the ring as stalled.
-    ///
-    /// `count` is as in [`Ring::put`].
-    pub fn put_rest<B: Batch<T>>(
-        &mut self,
-        batch: &mut B,
-        from: Source,
-        count: impl FnOnce(&B, usize),
-    ) -> usize {
-        let ring = self.ring;
-        let want = batch.len() as u64;
-        let mut head = ring.head();
-        loop {
-            let at = head.position();
-            // Always known: the tail cannot pass the head, since this thread is the consumer.
-            let room = ring.room(at, want, from).unwrap_or(0);
-            if room == 0 || head.is_closed(from) {
-                return 0;
-            }
-            match ring.swap(head, head.forward(room)) {
-                Ok(()) => {
-                    count(batch, room as usize);
-                    ring.publish(at, room, batch);
-                    return room as usize;
-                }
-                Err(now) => head = now,
-            }
-        }
     }
 
     /// Releases the role, if no slot was reserved meanwhile, and the ring is idle, or abdicated if

@@ -78,8 +78,8 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// [`CaptureError::UnknownMagic`] if it is no capture, [`CaptureError::Truncated`] if it is empty
-    /// or ends within its header, or any other fatal [`CaptureError`].
+    /// [`CaptureError::UnknownMagic`] if it is no capture, [`CaptureError::Truncated`] if it is
+    /// empty or ends within its header, or any other fatal [`CaptureError`].
     pub fn new(input: R) -> Result<Self, CaptureError> {
         let mut reader = Self {
             window: Window::new(input),

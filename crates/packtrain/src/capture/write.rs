@@ -29,8 +29,8 @@ pub struct Interface<'a> {
 ///
 /// It has its own buffer (about 320 KiB, allocated in [`new`](Self::new)); an output needs none.
 /// The output gets whole records, except that the last one may be truncated if the output fails.
-/// [`finish`](Self::finish) writes the buffered bytes; so does the drop of a writer, so that a panic
-/// does not lose the packets before it.
+/// [`finish`](Self::finish) writes the buffered bytes; so does the drop of a writer, so that a
+/// panic does not lose the packets before it.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     /// `None` only once finished.

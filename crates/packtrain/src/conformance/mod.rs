@@ -221,9 +221,9 @@ pub enum Outcome {
 /// A module of one `#[test]` for each promise of the driver contract.
 ///
 /// `$make` is a function `fn(seed: u64) -> Result<impl Rig, Skip>`; see
-/// [`conformance`](crate::conformance). A rig that needs an environment, such as a network namespace,
-/// has a third argument: a function `fn(name: &'static str, case: fn())` that calls `case` within
-/// it. The name is the full path of the test, with the name of the crate.
+/// [`conformance`](crate::conformance). A rig that needs an environment, such as a network
+/// namespace, has a third argument: a function `fn(name: &'static str, case: fn())` that calls
+/// `case` within it. The name is the full path of the test, with the name of the crate.
 #[macro_export]
 macro_rules! driver_conformance {
     ($module:ident, $make:expr) => {

@@ -161,8 +161,8 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
     }
 
     /// Gives items to `turn`, at most [`BURST_PACKETS_MAX`] at once, until the ring is empty, the
-    /// device stalls, the next slot is unpublished, or `budget` items are taken. If the ring is
-    /// empty, `turn` runs once without items: the state may have something to do.
+    /// device stalls, the next slot is unpublished, or `budget` items are taken. The first turn may
+    /// have no items: the state may have something to do.
     ///
     /// A turn that takes nothing counts as one item of the budget, and a budget of 0 is one of 1.
     /// The role stays with the caller.

@@ -126,12 +126,12 @@ impl fmt::Display for CaptureError {
                 )
             }
             Self::Truncated { offset: 0, .. } => {
-                f.write_str("the file is empty, or ends inside of its header")
+                f.write_str("the file is empty, or ends inside its header")
             }
             Self::Truncated { offset, record } => {
                 write!(
                     f,
-                    "the file ends inside of record {record}, which begins at byte {offset}"
+                    "the file ends inside record {record}, which begins at byte {offset}"
                 )
             }
             Self::Structure {

@@ -80,7 +80,7 @@ impl Command {
                 queue.resume();
                 true
             }
-            Self::Reset => queue.reset(now)?.is_some(),
+            Self::Reset => queue.reset(now)?,
         };
         Ok(Commanded {
             done: done.into(),

@@ -10,4 +10,4 @@ mod tx;
 pub use coalesce::Coalesce;
 pub use fit::Fitted;
 pub use rx::RxQueue;
-pub use tx::{Restarted, Sent, TxQueue};
+pub use tx::{Sent, TxQueue};

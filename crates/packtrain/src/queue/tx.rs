@@ -14,8 +14,6 @@ mod service;
 mod source;
 mod watchdog;
 
-pub use reset::Restarted;
-
 use super::fit::defrag;
 use super::segment::check;
 use crate::driver::{

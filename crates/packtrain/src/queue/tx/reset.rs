@@ -4,27 +4,17 @@ use super::TxQueue;
 use crate::driver::{DeviceError, Reset, TxDescriptors};
 use crate::stats::DropReason;
 use crate::time::Instant;
-
-/// The packets that were in flight at a reset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restarted {
-    /// Packets that the device reported as sent.
-    pub sent: usize,
-    /// Packets that the device reported as not sent: the queue sends them first.
-    pub again: usize,
-    /// Packets that the device reported as neither, dropped as `drop.device_reset`.
-    pub lost: usize,
-}
+use std::cmp::Reverse;
 
 impl<T: TxDescriptors> TxQueue<T> {
     /// Resets the queue in the device. Packets that the device had not sent are sent again, before
-    /// those that wait here and in their order. `None` if the device does not support it; then
-    /// nothing has changed.
+    /// those that wait here and in their order. Returns false if the device does not support it;
+    /// then nothing has changed.
     ///
     /// # Errors
     ///
     /// If the device was removed or the reset failed. Its packets are still in flight.
-    pub fn reset(&mut self, now: Instant) -> Result<Option<Restarted>, DeviceError> {
+    pub fn reset(&mut self, now: Instant) -> Result<bool, DeviceError> {
         self.now = now;
         self.counters.begin();
         let result = self.reset_device();
@@ -33,11 +23,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         result
     }
 
-    fn reset_device(&mut self) -> Result<Option<Restarted>, DeviceError> {
+    fn reset_device(&mut self) -> Result<bool, DeviceError> {
         debug_assert!(self.completed.is_empty() && self.returned.is_empty());
         match self.device.reset(&mut self.completed, &mut self.returned) {
             Ok(Reset::Done) => {}
-            Ok(Reset::Unsupported) => return Ok(None),
+            Ok(Reset::Unsupported) => return Ok(false),
             Err(error) => {
                 // The device may still read packets that it has reported.
                 self.completed.drain().for_each(drop);
@@ -45,29 +35,27 @@ impl<T: TxDescriptors> TxQueue<T> {
                 return Err(error);
             }
         }
-        let mut done = Restarted {
-            sent: self.free_completed(),
-            ..Restarted::default()
-        };
-        self.put_back(&mut done);
-        self.count_lost(&mut done);
+        self.free_completed();
+        self.put_back();
+        self.drop_lost();
         self.bytes.reset();
         self.room.clear();
         self.doorbell.rung();
         self.front_defragged = false;
         self.watchdog.restart(self.now);
         self.counters.resets.add(1);
-        Ok(Some(done))
+        Ok(true)
     }
 
     /// Puts unsent packets to the front of `again`, followed by the fitted ones.
-    fn put_back(&mut self, done: &mut Restarted) {
+    fn put_back(&mut self) {
         while let Some(packet) = self.fitted.pop_back() {
             self.again.push_front(packet);
         }
         let mut tokens = std::mem::take(&mut self.unsent);
         tokens.extend(self.returned.drain());
-        self.sort_last_first(&mut tokens);
+        // The last one that the device got first.
+        tokens.sort_unstable_by_key(|&token| Reverse(self.in_flight.serial(token)));
         for token in tokens.drain(..) {
             let Some((packet, _)) = self.in_flight.take(token) else {
                 self.counters.bad_completions.add(1);
@@ -76,12 +64,12 @@ impl<T: TxDescriptors> TxQueue<T> {
             let wire_packets = u64::from(packet.meta().wire_packets);
             self.counters.taken_back.add(wire_packets);
             self.again.push_front(packet);
-            done.again += 1;
         }
         self.unsent = tokens;
     }
 
-    fn count_lost(&mut self, done: &mut Restarted) {
+    /// Drops the packets that the device reported as neither sent nor unsent.
+    fn drop_lost(&mut self) {
         let mut tokens = std::mem::take(&mut self.unsent);
         tokens.extend(self.in_flight.tokens());
         for token in tokens.drain(..) {
@@ -89,7 +77,6 @@ impl<T: TxDescriptors> TxQueue<T> {
                 let wire_packets = u64::from(packet.meta().wire_packets);
                 self.counters.taken_back.add(wire_packets);
                 self.drop_packet(DropReason::DeviceReset, &packet);
-                done.lost += 1;
             }
         }
         self.unsent = tokens;

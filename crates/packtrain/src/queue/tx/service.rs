@@ -3,7 +3,7 @@
 
 use super::watchdog::{Observation, Verdict};
 use super::{Source, TxQueue};
-use crate::driver::{Armed, DeviceError, Interest, Token, TxDescriptors};
+use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS, TX_REST_MAX, TX_ROOM_FRACTION};
 use crate::stats::{DropReason, Stall, Trouble, TroubleLog, TroubleReport};
 use crate::time::Instant;
@@ -146,7 +146,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn recover(&mut self, report: TroubleReport) -> Result<(), DeviceError> {
         // Before the reset, which may fail.
         self.record(report);
-        let was_reset = self.reset(self.now)?.is_some();
+        let was_reset = self.reset(self.now)?;
         self.record(TroubleReport {
             was_reset,
             ..report
@@ -399,10 +399,5 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// queue's accounting wrong.
     pub const fn device_mut(&mut self) -> &mut T {
         &mut self.device
-    }
-
-    /// Sorts tokens by the order in which the device got their packets, the last first.
-    pub(super) fn sort_last_first(&self, tokens: &mut [Token]) {
-        tokens.sort_unstable_by_key(|&token| std::cmp::Reverse(self.in_flight.serial(token)));
     }
 }

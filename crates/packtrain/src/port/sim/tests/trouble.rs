@@ -212,8 +212,7 @@ fn a_packet_that_left_in_part_is_not_sent_twice() {
     burst.push(packet).unwrap();
     a.tx.transmit(&mut burst).unwrap();
     assert_eq!(a.tx.in_flight(), 1);
-    let done = a.tx.reset(Instant::default()).unwrap().unwrap();
-    assert_eq!((done.sent, done.again, done.lost), (0, 0, 1));
+    assert!(a.tx.reset(Instant::default()).unwrap());
     let counters = a.tx.counters().snapshot();
     assert_eq!((counters.wire_packets, counters.taken_back), (20, 20));
     assert_eq!(b.receive().len(), 7);

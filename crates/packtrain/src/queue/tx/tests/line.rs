@@ -175,6 +175,12 @@ pub struct Bench {
 }
 
 impl Bench {
+    /// Packets that completed, and wire packets that resets took back.
+    pub fn completed_and_taken_back(&self) -> (u64, u64) {
+        let counters = self.queue.counters();
+        (counters.reclaimed.get(), counters.taken_back.get())
+    }
+
     pub fn new(features: Features, device: Line) -> Self {
         let arena = Arena::new(ArenaConfig {
             small_frames: 4096,

@@ -126,12 +126,6 @@ impl TroubleLog {
     pub fn iter(&self) -> impl Iterator<Item = &TroubleReport> {
         self.0.iter().flatten()
     }
-
-    /// The latest of all.
-    #[must_use]
-    pub fn last(&self) -> Option<&TroubleReport> {
-        self.iter().max_by_key(|report| report.at)
-    }
 }
 
 impl TxSnapshot {

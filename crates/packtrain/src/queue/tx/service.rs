@@ -19,7 +19,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// completed packets if that pays, and runs the watchdog.
     ///
     /// If the device makes no progress, the queue polls it, then reports it
-    /// ([`TxQueue::trouble`]) and resets it if the device supports that; this is no error.
+    /// ([`TxQueue::take_troubles`]) and resets it if the device supports that; this is no error.
     ///
     /// # Errors
     ///
@@ -171,13 +171,6 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.troubles_changed = true;
     }
 
-    /// The last report of the watchdog. Counters have the totals of each cause
-    /// ([`TxSnapshot::troubles`](crate::stats::TxSnapshot::troubles)).
-    #[must_use]
-    pub fn trouble(&self) -> Option<&TroubleReport> {
-        self.troubles.last()
-    }
-
     /// The last report of each cause, if there was one since the last call.
     pub fn take_troubles(&mut self) -> Option<TroubleLog> {
         std::mem::take(&mut self.troubles_changed).then_some(self.troubles)
@@ -293,13 +286,6 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.device.set_interrupt(interrupt);
     }
 
-    /// Time of the device's next event, if it knows it ([`TxDescriptors::next_at`]).
-    /// [`TxQueue::retry_at`] includes it.
-    #[must_use]
-    pub fn next_at(&self) -> Option<Instant> {
-        self.device.next_at()
-    }
-
     /// Arms the device, if it has packets or some wait for it, to wake the worker once enough of
     /// them have completed. A device that does not count completions is not armed while
     /// [`TxQueue::retry_at`] states when to poll. Rings the doorbell before, so that no descriptors
@@ -339,7 +325,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     /// Whether the device is full and rests (see `room.rs`): it is neither armed nor polled.
-    pub(crate) fn rests(&self) -> bool {
+    fn rests(&self) -> bool {
         self.stalled.is_some() && self.rests_until(self.now).is_some()
     }
 
@@ -362,16 +348,16 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     /// When to step if nothing wakes the worker: the next attempt after memory was short, a
-    /// doorbell that is due, the end of the device's rest, the device's next event, or the
-    /// watchdog's poll.
-    /// [`TxQueue::arm`] changes it, so read it afterwards.
+    /// doorbell that is due, the end of the device's rest, its next event
+    /// ([`TxDescriptors::next_at`]), or the watchdog's poll. [`TxQueue::arm`] changes it, so read
+    /// it afterwards.
     #[must_use]
     pub fn retry_at(&self, now: Instant) -> Option<Instant> {
         let waits = self.stalled == Some(Stall::NoMemory);
         let memory = waits.then(|| now.after(MEMORY_RETRY));
         let watchdog = self.is_pending().then(|| self.watchdog.poll_at());
         let rest = self.rests_until(now);
-        let due = self.next_at().filter(|_| rest.is_none());
+        let due = self.device.next_at().filter(|_| rest.is_none());
         let doorbell = self.doorbell.due_at(now);
         [memory, doorbell, rest, due, self.recheck_at, watchdog]
             .into_iter()
@@ -388,6 +374,12 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// As [`TxQueue::count_wakeup`], for a wake-up that is counted elsewhere.
     pub fn note_wakeup(&self) {
         self.watchdog.wake();
+    }
+
+    /// The last report of the watchdog.
+    #[cfg(test)]
+    pub(crate) fn trouble(&self) -> Option<&TroubleReport> {
+        self.troubles.iter().max_by_key(|report| report.at)
     }
 
     #[cfg(test)]

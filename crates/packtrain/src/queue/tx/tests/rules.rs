@@ -416,7 +416,7 @@ fn the_next_event_of_a_device_bounds_the_sleep() {
         let mut bench = bench(16);
         bench.line().due = Some(us(70));
         asleep(&mut bench, packets);
-        assert_eq!(bench.queue.next_at(), Some(us(70)));
+        assert_eq!(bench.queue.device().next_at(), Some(us(70)));
         assert_eq!(bench.queue.retry_at(us(1)), Some(us(70)));
         bench.line().due = None;
         let watchdog = us(0).after(TX_POLL_AFTER);

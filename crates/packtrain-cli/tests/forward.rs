@@ -434,10 +434,10 @@ fn a_device_that_hangs_is_reported_and_reset_and_loses_no_packet() {
     assert!(still >= 1.0 && at >= still, "{trouble}");
     // One sentence: the fault, for how long, the packets, what was done, what to do.
     let expected = format!(
-        "sim0: txq00: the device has packets and reports none as sent, for {still:.1} s: \
-         300 packets (18000 bytes) in flight, 0 wire packets waiting; the queue was reset, and \
-         what the device had not sent goes out again; if it comes again, suspect the device or \
-         its driver\n"
+        "sim0: txq00: the device has packets and completes none, for {still:.1} s: \
+         300 packets (18000 bytes) in flight, 0 wire packets waiting; the queue was reset and \
+         sends again what the device had not sent; if this recurs, suspect the device or its \
+         driver\n"
     );
     assert_eq!(ran.err, expected);
     // A healthy device is not reported.
@@ -468,7 +468,7 @@ fn a_lost_wake_up_of_a_device_is_reported_and_costs_no_packet() {
     assert_eq!(trouble["was_reset"], false);
     let said = "a wake-up of the device was lost, and polling found its work";
     assert_eq!(ran.err.matches(said).count(), 1, "{}", ran.err);
-    assert!(ran.err.contains("it was polled and goes on"), "{}", ran.err);
+    assert!(ran.err.contains("a poll collected them"), "{}", ran.err);
 }
 
 /// The CPUs that thread `packtrain-0` of a process may use, in the kernel's notation.

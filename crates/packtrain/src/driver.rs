@@ -1,27 +1,27 @@
-//! What a driver author reads: the contract between a device and the framework.
+//! The contract between a device and the framework, for authors of drivers.
 //!
-//! A [`Driver`] states what its device can do and attaches; each queue then is a pair of halves,
-//! [`RxDescriptors`] and [`TxDescriptors`]. One thread calls a half at a time. The calls are those
-//! of a descriptor ring, and a device behind system calls answers the same ones: its descriptors
-//! are simply done at once. The framework does the rest, and does it in this order:
+//! A [`Driver`] states the [`Capabilities`] of its device and attaches. Each queue is then a pair
+//! of halves, [`RxDescriptors`] and [`TxDescriptors`]. One thread calls a half at a time. The calls
+//! are those of a descriptor ring. A device behind system calls has the same calls and completes
+//! its descriptors at once. The framework calls:
 //!
-//! - to transmit: `encap` for each packet of a batch, `flush` once, `reclaim` when it suits;
+//! - to transmit: `encap` for each packet of a batch, `flush` once, later `reclaim`;
 //! - to receive: `refill` once, `receive` for a batch;
 //! - before it sleeps: `arm` on each half; [`Armed::WorkPending`] means "do not sleep".
 //!
-//! A device ends the sleep of its worker in one of three ways. It offers a descriptor (`wake`). Or
-//! it has none, and raises the interrupt that it was given (`set_interrupt`). Or it never makes a
-//! worker wait: `arm` always returns `WorkPending`, or `next_at` says when there will be something.
+//! A device ends the sleep of its worker in one of three ways. It has a descriptor (`wake`). Or it
+//! raises the interrupt of its queue (`set_interrupt`). Or a worker never waits for it: `arm`
+//! always returns `WorkPending`, or `next_at` returns the time of the next event.
 //!
-//! A driver never sees a packet that its [`Capabilities`] do not allow: segments, checksum and GSO
-//! were fitted before ([`TxPacket`] cannot be built outside of the framework).
+//! A driver gets only packets that its capabilities allow: the TX queue has fitted segments,
+//! checksum and GSO ([`TxPacket`] cannot be built outside of the framework).
 
 mod config;
 mod features;
 
 pub use config::{Coalesce, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
-// A port reads settings from text, and needs no policy for that.
+// For ports, which parse settings and use no policy.
 pub use crate::policy::SettingError;
 
 use crate::advice;
@@ -35,65 +35,64 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::task::Waker;
 
-/// From which memory a device can transmit without the framework copying first.
+/// The memory from which a device can transmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TxMemory {
-    /// From any frame.
+    /// Any frame.
     #[default]
     Any,
-    /// From small frames only: they are the UMEM.
+    /// Small frames only: they are the UMEM. The framework copies packets in large frames.
     SmallFrames,
 }
 
-/// Whether packets from a device come to an end by themselves.
+/// Whether a device has an end of input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Input {
-    /// Packets may always come: a network.
+    /// Packets may arrive at any time: a network.
     #[default]
     Endless,
-    /// They end, and then `receive` says [`DeviceError::Finished`]: a file, a counted source. A run
-    /// ends when all its finite inputs have.
+    /// At the end of input `receive` returns [`DeviceError::Finished`]: a file, a counted source. A
+    /// run ends when all its finite inputs have ended.
     Finite,
-    /// There never are any: a sink, a file that is written.
+    /// No packet ever arrives: a sink, a file that is written.
     None,
 }
 
-/// What a device can do. The default is the humblest: one queue, one segment, no offload.
+/// What a device can do. The default is the least: one queue, one segment, no offload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What the first byte of a packet is.
+    /// The header at the start of a packet.
     pub link: LinkType,
-    /// Queues it can have.
+    /// The most queues.
     pub queues_max: usize,
-    /// Whether its packets come to an end.
+    /// Whether it has an end of input.
     pub input: Input,
-    /// Offloads that packets *from* the device may come with.
+    /// Offloads of packets *from* the device.
     pub rx: Features,
-    /// Offloads that packets *to* the device may come with.
+    /// Offloads of packets *to* the device.
     pub tx: Features,
-    /// Packets that each queue may hold back on their way in, for which the arena is to have frames
-    /// besides; of those in large frames [`RX_HELD_LARGE_MAX`](crate::limits::RX_HELD_LARGE_MAX).
+    /// The most packets that each RX queue holds back; the arena has frames for them in addition.
+    /// In large frames at most [`RX_HELD_LARGE_MAX`](crate::limits::RX_HELD_LARGE_MAX).
     pub rx_held_max: usize,
-    /// Segments that an ordinary packet may have.
+    /// The most segments of a packet without GSO.
     pub tx_segments_max: usize,
-    /// Segments that a GSO packet may have.
+    /// The most segments of a GSO packet.
     pub tx_gso_segments_max: usize,
-    /// Bytes that one segment may have.
+    /// The most bytes of a segment.
     pub tx_segment_bytes_max: usize,
-    /// Where segments may be.
+    /// The memory of segments.
     pub tx_memory: TxMemory,
-    /// Descriptors in the TX ring, for devices that have one: no packet may take more than a
-    /// twelfth of it.
+    /// Descriptors in the TX ring, if the device has one. A packet uses at most a twelfth of them.
     pub tx_ring: Option<usize>,
-    /// The device wants all headers in the first segment.
+    /// The device needs all headers in the first segment.
     pub contiguous_headers: bool,
     /// The framework pads shorter packets with zeros to this many bytes; 0 for no padding.
     pub min_packet_bytes: usize,
-    /// A GSO packet costs the device less than the wire packets that it stands for. Not so for a
-    /// file that keeps packets as they are, or a sink: then nothing is merged for its sake.
+    /// A GSO packet costs the device less than its wire packets do. Not so for a file or a sink: no
+    /// packets are merged for it.
     pub gso_pays: bool,
-    /// For people, one sentence each: what was asked of the device and refused, and why; what a
-    /// source makes.
+    /// The requests that the device refused, with the reason, and what a source makes: one sentence
+    /// each, for people.
     pub notes: Vec<String>,
 }
 
@@ -119,23 +118,23 @@ impl Default for Capabilities {
     }
 }
 
-/// In what buffers a device receives.
+/// The buffers into which a device receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RxBuffers {
-    /// A small frame for what fits one, else a large frame: a packet keeps little memory if it is
-    /// small, and is in one or two pieces if it is not.
+    /// A small frame if the packet fits, else a large one: a small packet uses little memory, and a
+    /// large one has one or two segments.
     #[default]
     Whole,
     /// Small frames only: a 64 KiB packet has 37 segments. As most NICs receive.
     Pieces,
 }
 
-/// How a port is to be attached.
+/// The parameters of [`Driver::attach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// Queues to open; at least 1, at most [`QUEUES_MAX`] and the device's own limit.
     pub queues: usize,
-    /// Offloads that the device may use on packets it hands over: a subset of its capabilities.
+    /// Offloads that the device may use for received packets: a subset of its capabilities.
     pub rx: Features,
     /// Buffers to receive into.
     pub rx_buffers: RxBuffers,
@@ -158,35 +157,35 @@ const _: () = assert!(QUEUES_MAX <= u16::MAX as usize);
 pub enum Link {
     /// Packets can pass.
     Up,
-    /// The port is down or has no carrier; it may come back.
+    /// The port is down or has no carrier; it may come up again.
     Down,
-    /// The device is gone for good.
+    /// The device was removed.
     Removed,
 }
 
-/// What the device or the kernel counted on its side of the port.
+/// The counters of the device or the kernel on its side of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
-    /// Packets the kernel received from us (we transmitted).
+    /// Packets that the kernel received from the framework.
     pub rx_packets: u64,
     /// Bytes of those.
     pub rx_bytes: u64,
-    /// Packets from us that it dropped.
+    /// Packets from the framework that it dropped.
     pub rx_dropped: u64,
-    /// Packets from us that it refused as malformed.
+    /// Packets from the framework that it refused as malformed.
     pub rx_errors: u64,
-    /// Packets it sent to us (we received).
+    /// Packets that it sent to the framework.
     pub tx_packets: u64,
     /// Bytes of those.
     pub tx_bytes: u64,
-    /// Packets for us that it dropped, mostly since we did not read fast enough.
+    /// Packets for the framework that it dropped, mostly because they were not read fast enough.
     pub tx_dropped: u64,
-    /// Packets for us that it could not send.
+    /// Packets for the framework that it could not send.
     pub tx_errors: u64,
 }
 
 impl DeviceCounters {
-    /// What was counted since `earlier`.
+    /// The difference from `earlier`.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -208,16 +207,16 @@ impl DeviceCounters {
 pub enum DeviceError {
     /// The device was removed.
     Removed,
-    /// The input is at its end: a capture file that does not loop, a source with a count.
+    /// The end of input: a capture file that does not loop, a source with a count.
     Finished,
-    /// A call failed that the port cannot go on without.
+    /// A call failed, and the port cannot work without it.
     Failed {
-        /// What was tried, in words that follow "cannot".
+        /// The action, in words that follow "cannot".
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The port cannot be attached as asked: one sentence with what, why and what to do.
+    /// The port cannot be attached as requested: one sentence with what, why and what to do.
     Unsupported(String),
 }
 
@@ -247,24 +246,24 @@ impl std::error::Error for DeviceError {
 /// The two halves of one queue.
 pub type QueuePair<D> = (<D as Driver>::Rx, <D as Driver>::Tx);
 
-/// A device, before and beside its queues.
+/// A device without its queues.
 pub trait Driver: Send {
     /// The receiving half of a queue.
     type Rx: RxDescriptors;
     /// The transmitting half of a queue.
     type Tx: TxDescriptors;
 
-    /// What the port is called in counters: the interface's name, or kind and index.
+    /// The name of the port in counters: that of the interface, or kind and index.
     fn name(&self) -> &str;
 
-    /// What the device can do. The plan is made from it, before `attach`.
+    /// What the device can do. The plan uses it, before `attach`.
     fn capabilities(&self) -> Capabilities;
 
     /// Opens the queues. Called once.
     ///
     /// # Errors
     ///
-    /// What the device cannot do, or what the system refused.
+    /// If the device cannot do it, or the system refused it.
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError>;
 
     /// Whether packets can pass.
@@ -272,73 +271,73 @@ pub trait Driver: Send {
         Link::Up
     }
 
-    /// What the other side of the port counted, when it counts.
+    /// The counters of the other side of the port, if it has any.
     fn device_counters(&mut self) -> Option<DeviceCounters> {
         None
     }
 }
 
-/// Names a packet in flight: the framework's slot number.
+/// The name of a packet in flight: the framework's slot number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u32);
 
-/// What became of a packet that the device accepted.
+/// How a device accepted a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// The device is done with it: the bytes may be reused at once.
+    /// The packet has completed: its bytes may be reused at once.
     Complete,
-    /// The device still reads from it, until `reclaim` yields its token.
+    /// The device reads from the packet until `reclaim` returns its token.
     Pending,
 }
 
-/// Why a device did not accept a packet. The packet stays with the framework.
+/// The reason why a device did not accept a packet. The packet stays with the framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No free descriptor now: ends the batch, the packet is sent again later.
+    /// No free descriptor now: it ends the batch, and the packet is offered again later.
     NoDescriptor,
-    /// The device is busy for another reason: ends the batch, the packet is sent again later.
+    /// The device is busy for another reason: as `NoDescriptor`.
     Busy,
-    /// The system has no memory now, and will not say when it has: as `Busy`, but later by time.
+    /// The system has no memory now: as `Busy`, but the packet is offered again after a time.
     NoMemory,
-    /// The link is down: costs this packet, counted as `drop.link_down`.
+    /// The link is down: this packet is dropped as `drop.link_down`.
     LinkDown,
-    /// The device does not take this feature on this packet although it said so: the framework
-    /// turns the feature off for the queue and sends the same packet again.
+    /// The device does not do this feature for this packet although it offered it: the framework
+    /// removes the feature from the queue and prepares the packet again.
     Feature(Features),
-    /// More segments than the device can map: copied into fewer ones and sent again, once.
+    /// More segments than the device can map: the packet is copied into fewer and offered once
+    /// more.
     TooManySegments,
-    /// This packet cannot be sent: costs exactly it.
+    /// This packet cannot be sent: exactly it is dropped.
     Bad(DropReason),
-    /// The device is gone.
+    /// The device was removed.
     Removed,
 }
 
-/// A packet that fits: at most the device's number of segments, each within its size and memory;
-/// GSO and partial checksum only if the device offered them; headers contiguous if it asked.
+/// A packet that fits the device: at most its number of segments, each within its size and memory;
+/// GSO and partial checksum only if the device offers them; contiguous headers if it needs them.
 #[derive(Debug)]
 pub struct TxPacket<'a>(&'a mut Packet);
 
 impl<'a> TxPacket<'a> {
-    /// Only the TX queue makes these, after fitting.
+    /// Only the TX queue makes it, after the fit.
     pub(crate) const fn fitted(packet: &'a mut Packet) -> Self {
         Self(packet)
     }
 
-    /// The packet as it is.
+    /// The packet.
     #[must_use]
     pub const fn packet(&self) -> &Packet {
         self.0
     }
 
-    /// The packet, for a wrapper that changes it on its way to the device it wraps. It must still
-    /// fit, and be as it was before when the device refused it.
+    /// The packet, for a wrapping driver that changes it. It must still fit, and the wrapper must
+    /// undo the change if the wrapped device refuses it.
     pub(crate) const fn packet_mut(&mut self) -> &mut Packet {
         self.0
     }
 
-    /// Runs `send` on the packet with `header` put in front of its bytes, where headroom allows;
-    /// the header is taken off again. `None` when there is no headroom.
+    /// Prepends `header`, runs `send`, and removes the header again. `None` without headroom.
     pub fn with_header<T>(&mut self, header: &[u8], send: impl FnOnce(&Packet) -> T) -> Option<T> {
         self.0.prepend(header.len()).ok()?.copy_from_slice(header);
         let result = send(self.0);
@@ -347,14 +346,14 @@ impl<'a> TxPacket<'a> {
     }
 }
 
-/// Tokens of packets that the device is done with, in any order.
+/// Tokens of completed packets, in any order.
 #[derive(Debug, Default)]
 pub struct Completed {
     tokens: Vec<Token>,
 }
 
 impl Completed {
-    /// Room for `capacity` tokens; never grows beyond.
+    /// Room for `capacity` tokens. It never grows.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
@@ -362,7 +361,8 @@ impl Completed {
         }
     }
 
-    /// Adds a token; false when full, and then the driver keeps it for the next call.
+    /// Adds a token. If it is full, returns false, and the driver keeps the token for the next
+    /// call.
     #[must_use]
     pub fn push(&mut self, token: Token) -> bool {
         if self.tokens.len() == self.tokens.capacity() {
@@ -372,7 +372,7 @@ impl Completed {
         true
     }
 
-    /// Takes all tokens out.
+    /// Removes all tokens.
     pub fn drain(&mut self) -> impl Iterator<Item = Token> + '_ {
         self.tokens.drain(..)
     }
@@ -390,26 +390,26 @@ impl Completed {
     }
 }
 
-/// The answer to `reset`.
+/// The result of `reset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// The queue is empty and works.
     Done,
-    /// The device cannot do that; nothing has changed.
+    /// The device does not support it; nothing has changed.
     Unsupported,
 }
 
-/// The answer to `arm`.
+/// The result of `arm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// Nothing is waiting: the descriptor of `wake` becomes ready, or the interrupt is raised,
-    /// when something is.
+    /// No work is pending. When there is some, the descriptor of `wake` becomes ready, or the
+    /// device raises its interrupt.
     Idle,
-    /// Work is waiting: do not sleep.
+    /// Work is pending: the worker must not sleep.
     WorkPending,
 }
 
-/// What a descriptor has to become for its owner to be woken.
+/// The readiness of a descriptor for which a worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Readable.
@@ -421,15 +421,15 @@ pub enum Interest {
 /// The transmitting half of a queue. One thread calls it at a time: the RX worker of an owned
 /// queue; of a shared queue its TX worker, or a producer that drains the ring.
 pub trait TxDescriptors: Send {
-    /// Hands one packet to the device; it need not be visible to it before `flush`.
+    /// Gives one packet to the device, which need not see it before `flush`.
     ///
     /// # Errors
     ///
     /// See [`Refused`]; the packet stays with the framework in every case.
     fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused>;
 
-    /// Hands over a batch, until the first refusal. Not for drivers to write: it is a method so
-    /// that a closed set of drivers switches once a batch and not once a packet.
+    /// Gives a batch to the device, up to the first refusal. Drivers do not implement it: it is a
+    /// method so that a closed set of drivers branches once a batch and not once a packet.
     fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused>
     where
         Self: Sized,
@@ -441,62 +441,61 @@ pub trait TxDescriptors: Send {
         Ok(())
     }
 
-    /// Tells the device of the packets since the last call: one doorbell for the batch.
+    /// Rings the doorbell for the packets since the last call.
     ///
     /// # Errors
     ///
-    /// When the device as a whole failed, also with packets that it had accepted: a file system
-    /// that is full.
+    /// If the device as a whole failed, also for packets that it had accepted, as with a full file
+    /// system.
     fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// Yields the tokens of [`Accepted::Pending`] packets that the device is done with.
+    /// Returns the tokens of [`Accepted::Pending`] packets that have completed.
     fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         debug_assert!(completed.is_empty());
     }
 
     /// Gives the device the interrupt of this queue, once, before the first packet. A device
-    /// without a descriptor keeps it and raises it (`wake_by_ref`), from any thread, when what
-    /// `arm` asked for happens: once for each `arm` that returned [`Armed::Idle`].
+    /// without a descriptor keeps it and raises it (`wake_by_ref`), from any thread, once for each
+    /// `arm` that returned [`Armed::Idle`], when the event of that `arm` occurs.
     fn set_interrupt(&mut self, _interrupt: Waker) {}
 
-    /// Asks for a wake-up when the device can take packets again, or has completed some that were
-    /// [`Accepted::Pending`].
+    /// Arms the device: it wakes the worker when it has room for packets, or when some that were
+    /// [`Accepted::Pending`] have completed.
     ///
-    /// `None`: the device raises nothing, and the queue polls it after
-    /// [`TX_REST_MAX`](crate::limits::TX_REST_MAX) for as long as it has packets. This is the
-    /// default of a device without a descriptor. With one the default is [`Armed::Idle`], which is
-    /// right if the descriptor stays ready for as long as there is something to do, as that of a
-    /// socket does. If it becomes ready only once, `arm` has to check for completions that came
-    /// before.
+    /// `None`: the device has no interrupt, and the queue polls it each
+    /// [`TX_REST_MAX`](crate::limits::TX_REST_MAX) while it has packets. This is the default of a
+    /// device without a descriptor. With one the default is [`Armed::Idle`], which is right if the
+    /// descriptor stays ready while there is work, as that of a socket does. If it becomes ready
+    /// only once, `arm` has to check for earlier completions.
     fn arm(&mut self) -> Option<Armed> {
         self.wake().map(|_| Armed::Idle)
     }
 
-    /// As [`TxDescriptors::arm`], but for a wake-up when `packets` that were [`Accepted::Pending`]
-    /// are completed and not reclaimed, or fewer and the device has nothing left. `None` from a
-    /// device that cannot count: the queue polls it after a while, or calls `arm`.
+    /// As [`TxDescriptors::arm`], but the device wakes the worker when `packets` that were
+    /// [`Accepted::Pending`] have completed and are not reclaimed, or fewer and none is in flight.
+    /// `None` from a device that does not count: the queue polls it after a time, or calls `arm`.
     fn arm_for(&mut self, _packets: usize) -> Option<Armed> {
         None
     }
 
-    /// Whether the device may keep what it has for as long as it likes, since the wire is at fault:
-    /// the link is down, or the receiver asks it to pause. It is not taken for hung meanwhile.
+    /// Whether the wire is at fault: the link is down, or the receiver sends pause frames. The
+    /// device may then keep its packets, and is not hung.
     fn is_blocked(&self) -> bool {
         false
     }
 
-    /// Stops the queue in the device and starts it again, empty. The device reads no packet
-    /// afterwards that was accepted before, and reports none of them.
+    /// Stops the queue in the device and starts it again, empty. Afterwards the device neither
+    /// reads nor completes packets that it accepted before.
     ///
-    /// Of the packets that were [`Accepted::Pending`], the tokens of those that were sent go to
-    /// `sent`, and of those that certainly were not to `unsent`: these are sent again, in order.
-    /// What is named in neither is lost, counted as `drop.device_reset`.
+    /// The tokens of [`Accepted::Pending`] packets go to `sent` if they were sent, and to `unsent`
+    /// if they certainly were not: the queue sends those again, in order. Packets in neither are
+    /// dropped as `drop.device_reset`.
     ///
     /// # Errors
     ///
-    /// When the device is gone, or does not come back.
+    /// If the device was removed, or does not start again.
     fn reset(
         &mut self,
         _sent: &mut Completed,
@@ -505,18 +504,18 @@ pub trait TxDescriptors: Send {
         Ok(Reset::Unsupported)
     }
 
-    /// The descriptor that becomes ready when what `arm` asked for happens.
+    /// The descriptor that becomes ready when the event of `arm` occurs.
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         None
     }
 
-    /// Time at which what `arm` or `arm_for` asked for happens, if the device knows it. It bounds
-    /// the sleep of the worker; `None` while the device is not armed.
+    /// Time at which the event of `arm` or `arm_for` occurs, if the device knows it. It bounds the
+    /// sleep of the worker; `None` while the device is not armed.
     fn next_at(&self) -> Option<Instant> {
         None
     }
 
-    /// Doorbells rung since the start: calls or writes that told the device of packets.
+    /// Doorbells since the start: system calls or writes that announced packets to the device.
     fn doorbells(&self) -> u64;
 
     /// System calls made since the start.
@@ -525,28 +524,28 @@ pub trait TxDescriptors: Send {
     }
 }
 
-/// The batch that [`TxDescriptors::encap_batch`] works through.
+/// The batch of [`TxDescriptors::encap_batch`].
 pub trait TxBatch {
-    /// The next packet, not taken out.
+    /// The next packet. It stays in the batch.
     fn next(&mut self) -> Option<(TxPacket<'_>, Token)>;
-    /// The device accepted it.
+    /// The device accepted that packet.
     fn accepted(&mut self, accepted: Accepted);
 }
 
-/// What a driver knows about a packet it received.
+/// The metadata of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxInfo {
-    /// Header offsets, when the driver had to parse anyway.
+    /// Header offsets, if the driver has parsed them.
     pub layout: Option<Layout>,
     /// State of the transport checksum.
     pub checksum: ChecksumState,
-    /// Set on a packet that stands for several.
+    /// Set for a GSO packet.
     pub gso: Option<Gso>,
-    /// Wire packets it accounts for; at least 1.
+    /// Its number of wire packets; at least 1.
     pub wire_packets: u16,
-    /// Hash of the flow from the device; 0 for none. Only ever a hint.
+    /// Hash of the flow from the device; 0 for none. A hint only.
     pub flow_hash: u32,
-    /// When it arrived, if the device says so.
+    /// Its arrival, if the device reports it.
     pub timestamp: Option<Instant>,
 }
 
@@ -563,7 +562,7 @@ impl Default for RxInfo {
     }
 }
 
-/// Where a driver puts what it received: packets, or bad packets one by one.
+/// The packets of one poll: a driver adds packets, and counts bad ones.
 #[derive(Debug)]
 pub struct RxBurst<'a> {
     burst: &'a mut Burst,
@@ -572,14 +571,14 @@ pub struct RxBurst<'a> {
     bad: &'a mut dyn BadPackets,
 }
 
-/// Counts packets that arrived but cannot be used.
+/// Counts bad packets.
 pub trait BadPackets: fmt::Debug {
-    /// One packet (standing for `wire_packets`) was received and is lost for `reason`.
+    /// A packet of `wire_packets` wire packets was received and is dropped for `reason`.
     fn bad(&mut self, reason: DropReason, wire_packets: u64);
 }
 
 impl<'a> RxBurst<'a> {
-    /// A burst that takes at most `budget` packets, bad ones included.
+    /// A burst of at most `budget` packets, including bad ones.
     pub fn new(burst: &'a mut Burst, budget: usize, bad: &'a mut dyn BadPackets) -> Self {
         let budget = budget.min(burst.room()).min(BURST_PACKETS_MAX);
         Self {
@@ -590,7 +589,7 @@ impl<'a> RxBurst<'a> {
         }
     }
 
-    /// How many more packets may be received: a real bound.
+    /// The most packets that the driver may still add.
     #[must_use]
     pub fn budget(&self) -> usize {
         if self.bytes >= BURST_BYTES_MAX {
@@ -600,7 +599,7 @@ impl<'a> RxBurst<'a> {
         }
     }
 
-    /// True when the bound ended the poll, not the device.
+    /// Whether the budget ended the poll, and not the device.
     #[must_use]
     pub fn exhausted(&self) -> bool {
         self.budget() == 0
@@ -625,13 +624,13 @@ impl<'a> RxBurst<'a> {
             meta.timestamp = timestamp;
         }
         if self.burst.push(packet).is_err() {
-            // Only a driver that ignores the budget gets here; the loss is counted all the same.
+            // Only with a driver that ignores the budget. The loss is counted.
             let wire_packets = u64::from(info.wire_packets.max(1));
             self.bad.bad(DropReason::NoBuffer, wire_packets);
         }
     }
 
-    /// One packet was received and cannot be used; it costs only itself.
+    /// One bad packet was received; only it is dropped.
     pub fn bad(&mut self, reason: DropReason, wire_packets: u64) {
         self.budget = self.budget.saturating_sub(1);
         self.bad.bad(reason, wire_packets);
@@ -640,47 +639,45 @@ impl<'a> RxBurst<'a> {
 
 /// The receiving half of a queue; owned by one worker.
 pub trait RxDescriptors: Send {
-    /// Gives the device buffers, as many as it can use. Returns false when the arena could not
-    /// supply all that were wanted; then the queue is polled again after a moment, and as long as
-    /// nothing arrives `arm` and `wake` are not asked.
+    /// Posts buffers to the device, as many as it can use. Returns false if the arena had too few:
+    /// then the queue is polled again after a time, and is not armed while no packet arrives.
     fn refill(&mut self, arena: &Arena) -> bool;
 
     /// Receives at most `burst.budget()` packets.
     ///
     /// # Errors
     ///
-    /// When the device as a whole failed; a bad packet is not an error ([`RxBurst::bad`]).
+    /// If the device as a whole failed; a bad packet is not an error ([`RxBurst::bad`]).
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError>;
 
     /// Gives the device the interrupt of this queue, once, before the first poll. A device
-    /// without a descriptor keeps it and raises it (`wake_by_ref`), from any thread, when what
-    /// `arm` asked for happens: once for each `arm` that returned [`Armed::Idle`].
+    /// without a descriptor keeps it and raises it (`wake_by_ref`), from any thread, once for each
+    /// `arm` that returned [`Armed::Idle`], when the event of that `arm` occurs.
     fn set_interrupt(&mut self, _interrupt: Waker) {}
 
-    /// Asks for a wake-up when a packet arrives, and says whether one is there already.
+    /// Arms the device: it wakes the worker when a packet arrives. Returns whether one has arrived.
     fn arm(&mut self) -> Armed;
 
-    /// As [`RxDescriptors::arm`], but for a wake-up when `packets` are there, or fewer and the
-    /// device can receive no more. `None` from a device that cannot count what waits: then it is
-    /// not armed, and polled after a while.
+    /// As [`RxDescriptors::arm`], but the device wakes the worker when `packets` have arrived, or
+    /// fewer and it can receive no more. `None` from a device that does not count: then it is not
+    /// armed, and polled after a time.
     fn arm_for(&mut self, _packets: usize) -> Option<Armed> {
         None
     }
 
-    /// The descriptor that becomes ready when what `arm` asked for happens.
+    /// The descriptor that becomes ready when the event of `arm` occurs.
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         None
     }
 
-    /// Time of the next packet, if the device knows it: a capture replayed at its own pace. It
-    /// bounds the sleep of the worker.
+    /// Time of the next packet, if the device knows it, as a capture with its timestamps. It bounds
+    /// the sleep of the worker.
     fn next_at(&self) -> Option<Instant> {
         None
     }
 
-    /// Packets that the device holds already: taken from outside but not handed over. They have
-    /// not been received yet, as the framework counts. Where a poll changes the number, buffers are
-    /// gone with the packets, and `refill` comes as if some had been handed over.
+    /// Packets that the device holds back. The framework does not count them as received. They use
+    /// buffers, so a poll that changes their number is followed by `refill`.
     fn held(&self) -> u64 {
         0
     }
@@ -691,7 +688,7 @@ pub trait RxDescriptors: Send {
     }
 }
 
-/// Boxing a driver boxes its queues: for wrappers around a closed set that contains them.
+/// A boxed driver has boxed queues: for wrapping drivers inside of a closed set of drivers.
 impl<D: Driver> Driver for Box<D> {
     type Rx = Box<D::Rx>;
     type Tx = Box<D::Tx>;

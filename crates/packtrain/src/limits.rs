@@ -1,4 +1,4 @@
-//! Every bound of the framework in one place, units in the names, relations checked when compiled.
+//! All bounds of the framework, with units in their names. The compiler checks their relations.
 
 use packtrain_offload::limits as offload;
 use std::time::Duration;
@@ -16,85 +16,84 @@ pub const PACKET_BYTES_MAX: usize = offload::PACKET_BYTES_MAX;
 pub const SEGMENTS_MAX: usize = 128;
 /// Most packets in one burst.
 pub const BURST_PACKETS_MAX: usize = 64;
-/// A burst also ends after so many bytes, so that what it holds stays in cache.
+/// A burst also ends after this many bytes, so that its packets stay in the cache.
 pub const BURST_BYTES_MAX: usize = 128 * 1024;
-/// And with a packet of so many bytes: it fills most of the nearest cache, and is copied out
-/// again from a farther one if another is copied in before.
+/// A burst also ends with a packet of this many bytes. It fills most of the L1 cache, and another
+/// such packet would evict it before it is copied on.
 pub const BURST_LAST_BYTES: usize = 32 * 1024;
-/// Packets a TX queue may hold between the framework and the device.
+/// Packets that a TX queue may hold before its device.
 pub const TX_STAGED_PACKETS_MAX: usize = BURST_PACKETS_MAX;
-/// Descriptors (segments) that a device is given at most before it is told of them: a burst of
-/// packets with a segment for headers and one for payload each, so that a burst needs one doorbell;
-/// an eighth of a ring of 1024, of which iflib defers a sixteenth. One packet may go beyond by its
-/// own segments.
+/// The most pending descriptors (segments) before the doorbell is rung: a burst of packets with a
+/// segment for headers and one for payload each, so that a burst needs one doorbell. That is an
+/// eighth of a ring of 1024; iflib defers a sixteenth. One packet may exceed it by its segments.
 pub const TX_DOORBELL_DESCRIPTORS_MAX: usize = 2 * BURST_PACKETS_MAX;
-/// How long the device is not told of a packet at most, while more are expected: the time that a
-/// gigabit link needs for four frames of 1500 bytes.
+/// The longest time that descriptors are pending while the caller expects more packets: the time
+/// that a gigabit link needs for four frames of 1500 bytes.
 pub const TX_DOORBELL_HOLD_MAX: Duration = Duration::from_micros(50);
-/// Completed packets are collected once so many were given to the device since the last time
-/// (DPDK's usual `tx_free_thresh`), if nothing else asks for it sooner.
+/// Completed packets are collected after this many accepted packets at the latest (DPDK's usual
+/// `tx_free_thresh`).
 pub const TX_RECLAIM_PACKETS: usize = 32;
-/// And when fewer slots than this fraction are free.
+/// Completed packets are also collected while less than this fraction of the slots is free.
 pub const TX_RECLAIM_FREE_FRACTION: usize = 4;
-/// Bytes that may be in a device at first, before it is known what keeps it busy: one burst.
+/// The first byte limit of a device, before any completion: one burst.
 pub const TX_BYTES_START: u64 = BURST_BYTES_MAX as u64;
-/// Bytes that may be in a device at most, whatever was learned: a whole ring of super-packets.
+/// The largest byte limit of a device: a ring full of GSO packets.
 pub const TX_BYTES_MAX: u64 = 4096 * PACKET_BYTES_MAX as u64;
-/// A packet that finds the device empty is taken to be there no longer than this, when the limit is
-/// judged: ten times what any device here needs, less than what a stopped process makes of it.
+/// The longest latency that the byte limit assumes for a packet that finds the device empty. A
+/// longer one means that the process was stopped.
 pub const TX_LATENCY_MAX: Duration = Duration::from_millis(10);
-/// How long bytes must have been too many before the limit shrinks by them (`slack_hold_time` of
+/// The time that bytes must be in excess before the limit shrinks by them (`slack_hold_time` of
 /// Linux's dynamic queue limits).
 pub const TX_BYTES_HOLD: Duration = Duration::from_secs(1);
-/// A TX queue that waits for a wake-up with work pending asks its device after this time all the
-/// same: an interrupt may be lost. Long beside any interrupt delay, short beside a retransmission.
+/// A TX queue with pending work that waits for a wake-up polls its device after this time: an
+/// interrupt may be lost. Longer than any interrupt delay, shorter than a retransmission timeout.
 pub const TX_POLL_AFTER: Duration = Duration::from_millis(100);
-/// A device that has work and makes no progress for this long is reported as hung, and reset if it
-/// can be. iflib needs two ticks of half a second for it, Linux 5 s by default; and it has to be
-/// less than the time that a run takes to drain, so that a hung device does not outlive it.
+/// A device with work and no progress for this time is reported as hung, and reset if it supports
+/// that. iflib needs two ticks of half a second, Linux 5 s by default. It is shorter than the time
+/// that a run has to drain, so that the queue is reset within it.
 pub const TX_HUNG_AFTER: Duration = Duration::from_secs(1);
-/// A full device goes on once this fraction of its slots is free, or nearly: a quarter of a ring,
-/// as drivers do, and at least two packets of the worst kind.
+/// A full device gets packets again once about this fraction of its slots is free: a quarter of a
+/// ring, as in other drivers, and at least two packets of the largest kind.
 pub const TX_ROOM_FRACTION: usize = 4;
-/// Wire packets that a full device completes between two polls of a worker that sleeps meanwhile: a
-/// burst, so that each packet costs a sixty-fourth of a context switch.
+/// Wire packets that a full device completes while its worker sleeps: a burst, so that each packet
+/// costs a sixty-fourth of a context switch.
 pub const TX_REST_PACKETS: u64 = BURST_PACKETS_MAX as u64;
-/// How long a device that has packets, and cannot count what it is done with, is left alone at
-/// most: a thousand polls a second cost no CPU, and a rate that was learned may be out of date.
+/// The longest time between polls of a device that has packets and does not count completions. A
+/// thousand polls a second cost little, and an estimated rate may be outdated.
 pub const TX_REST_MAX: Duration = Duration::from_millis(1);
-/// Packets up to this length that have a large frame for themselves are copied to a small one: as
-/// iflib does with what is alone in its buffer (`IFLIB_RX_COPY_THRESH`).
+/// Packets up to this length in a large frame are copied to a small one (iflib's
+/// `IFLIB_RX_COPY_THRESH`).
 pub const RX_COPY_BREAK_BYTES: usize = 128;
-/// Large frames that an RX queue posts to receive whole packets: a burst, so that a poll of packets
-/// that no small frame holds ends by its budget. Those that are never used cost no memory.
+/// Large frames that an RX queue posts to receive whole packets: a burst, so that the budget ends a
+/// poll of large packets. Frames that are never used cost no memory.
 pub const RX_LARGE_POSTED: usize = BURST_PACKETS_MAX;
-/// Packets that the coalescing stage of an RX queue holds at most, counted as they came; with one
-/// more burst, all of them are handed on. Also the flows that it can hold at once.
+/// The most packets that the coalescing stage of an RX queue holds, before merging. With one more
+/// burst, it flushes all of them. Also the most flows that it holds at once.
 pub const COALESCE_PACKETS_MAX: usize = 1024;
-/// Packets in large frames that it holds at most, with one more burst: of 9000 bytes, four
-/// super-packets.
+/// The most packets in large frames that it holds, before one more burst: with 9000 bytes each,
+/// four GSO packets.
 pub const COALESCE_LARGE_MAX: usize = 32;
-/// How long it holds a packet at most while more keep coming. Long enough to fill a super-packet
-/// from a port that takes 2 µs for each packet, and short beside the delay of a delayed ACK.
+/// The longest time that it holds a packet while more arrive. Long enough to fill a GSO packet at
+/// 2 µs for each packet, and shorter than the delay of a delayed ACK.
 pub const COALESCE_HOLD_MAX: Duration = Duration::from_micros(200);
-/// Packets in large frames that an RX queue holds back at most, with one more burst, as a wrapper
-/// that delays does: 64 KiB each, 670 Mbit/s with 100 ms.
+/// The most packets in large frames that a device holds back, before one more burst, such as the
+/// fault injector for a delay: with 64 KiB each, 670 Mbit/s at 100 ms.
 pub const RX_HELD_LARGE_MAX: usize = 128;
-/// Most items that the ring in front of a TX queue holds.
+/// The most slots of a ring.
 pub const RING_SLOTS_MAX: usize = 32_768;
-/// Packets that the ring in front of a shared TX queue holds: eight bursts, twice what a producer
-/// drains for others before it abdicates.
+/// Slots of the ring of a shared TX queue: eight bursts, twice the budget of a producer that
+/// drains.
 pub const TX_RING_PACKETS: usize = 512;
-/// Slots of the ring in front of a shared TX queue that are reserved for each lane: a burst, so
-/// that applications that send all the time cannot stop forwarding.
+/// Slots of the ring of a shared TX queue that are withheld from applications for each lane: a
+/// burst, so that applications at saturation cannot stop forwarding.
 pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
-/// Segments that the framework itself may add to a packet after it was built (one header segment
-/// in front), subtracted from what is advertised upwards.
+/// Segments that the framework itself may add to a packet (one header segment in front). The
+/// advertised limits are lower by it.
 pub const SEGMENTS_FRAMEWORK_MAY_ADD: usize = 1;
 /// One packet may use at most this fraction of a descriptor ring (iflib's
-/// `MAX_SINGLE_PACKET_FRACTION`), so that a ring can never be too small for any packet.
+/// `MAX_SINGLE_PACKET_FRACTION`), so that no ring is too small for a packet.
 pub const RING_FRACTION_PER_PACKET: usize = 12;
 
 const _: () = assert!(LARGE_FRAME_BYTES >= HEADROOM_BYTES + PACKET_BYTES_MAX);

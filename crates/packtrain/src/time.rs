@@ -1,11 +1,11 @@
-//! Time as the framework sees it: nanoseconds of one clock, read by the outer shell once per batch
-//! and passed in.
+//! Time in the framework: nanoseconds of one clock. The runtime reads it, and each step gets it as
+//! an argument.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A point in time, in nanoseconds since an arbitrary start of the clock it came from.
+/// A point in time, in nanoseconds since an arbitrary start of its clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -44,8 +44,8 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Instant;
 }
 
-/// The machine's monotonic clock, counted from when this process first made one: all of them agree,
-/// on whatever thread.
+/// The machine's monotonic clock, starting at the first one of this process. All of them have the
+/// same time.
 #[derive(Clone, Copy, Debug)]
 pub struct MonotonicClock {
     start: std::time::Instant,

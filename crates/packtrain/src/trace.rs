@@ -1,16 +1,15 @@
-//! Static probes (USDT): places where a tracer can attach to a running program.
+//! Static probes (USDT) for tracers.
 //!
-//! Each is one `nop` and a note in the executable that says where it is and where its arguments
-//! are (`.note.stapsdt`, SystemTap's third version); with a tracer attached the kernel puts a
-//! breakpoint there. Arguments are values that are at hand, and the same first three for every
-//! probe: a size in packets, the queue, and which of the two ports (0 or 1). `docs/seeing.md` says
-//! how to use them, and `docs/batches.bt` does.
+//! A probe is one `nop`, and an ELF note with its address and its arguments (`.note.stapsdt`,
+//! SystemTap's third version). A tracer has the kernel replace the `nop` by a breakpoint. Each
+//! probe has the same first three arguments: a size in packets, the queue, and the port (0 or 1).
+//! `docs/seeing.md` describes their use, and `docs/batches.bt` is an example.
 //!
-//! What is not at hand is the depth of a ring, for `dispatch`: it is in a cache line that the
-//! consumer writes. So that probe has a semaphore, a word that a tracer increments while it is
-//! attached. Without a tracer the probe only reads that word.
+//! The depth of the ring, an argument of `dispatch`, is in a cache line that the consumer writes.
+//! So that probe has a semaphore, a word that a tracer increments while it is attached. Without a
+//! tracer the probe only reads that word.
 //!
-//! On processors other than x86-64 and AArch64 there are none.
+//! Probes exist on x86-64 and AArch64 only.
 
 use crate::stats::QueueId;
 
@@ -71,32 +70,32 @@ const fn nothing<const N: usize>(_arguments: [u64; N]) {}
 /// for another thread, 0 if the producer sends it: as the consumer of the ring, or to a queue that
 /// it owns. The fifth is the `depth` of the ring after it, 0 without a ring.
 ///
-/// Not generic: a tracer knows one semaphore for all places of a probe.
+/// Not generic: all locations of a probe share one semaphore.
 #[inline]
 pub(crate) fn dispatch(id: QueueId, packets: u64, deferred: bool, depth: &dyn Fn() -> u64) {
     fire_if_traced!(dispatch, packets, id.queue, id.port, deferred, depth());
 }
 
-/// A TX queue starts to send, with `depth` packets in front of the device: what is submitted now
-/// and what waited already.
+/// A TX queue starts to send, with `depth` packets before the device: those submitted now and those
+/// that waited.
 #[inline]
 pub(crate) fn tx_start(id: QueueId, depth: u64) {
     fire!(tx_start, depth, id.queue, id.port);
 }
 
-/// A TX queue has given `packets` to its device and flushed it once. Not when it took none.
+/// A TX queue has given `packets` to its device, before one flush. Not for 0.
 #[inline]
 pub(crate) fn tx_drain(id: QueueId, packets: u64) {
     fire!(tx_drain, packets, id.queue, id.port);
 }
 
-/// A poll of an RX queue received `packets`, bad ones included. Not when it received none.
+/// A poll of an RX queue received `packets`, including bad ones. Not for 0.
 #[inline]
 pub(crate) fn rx_poll(id: QueueId, packets: u64) {
     fire!(rx_poll, packets, id.queue, id.port);
 }
 
-/// Coalescing hands on a held packet, made of `packets`; 1 when nothing was merged with it.
+/// Coalescing flushes a packet made of `packets`; 1 if none was merged with it.
 #[inline]
 pub(crate) fn coalesce_flush(id: QueueId, packets: u64) {
     fire!(coalesce_flush, packets, id.queue, id.port);

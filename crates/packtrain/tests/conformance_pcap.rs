@@ -139,7 +139,7 @@ impl<D: Driver> Rig for Writing<D> {
     fn detached(&mut self) {
         let mut reader = Reader::new(File::open(&self.file.0).unwrap()).unwrap();
         while let Some(record) = reader.next_record().unwrap() {
-            self.seen.push_back(Outside::finished(record.data.to_vec()));
+            self.seen.push_back(Outside::complete(record.data.to_vec()));
         }
     }
 }

@@ -324,7 +324,7 @@ impl Rig for Plugged {
         let mut bytes = vec![0; FRAME_BYTES_MAX + 1];
         let count = self.far.recv(&mut bytes).ok()?;
         bytes.truncate(count);
-        Some(Outside::finished(bytes))
+        Some(Outside::complete(bytes))
     }
 }
 

@@ -204,7 +204,7 @@ fn a_device_that_hangs_is_found_within_two_seconds() {
         run.world.run(ms(2_600));
         let snapshot = run.session.snapshot();
         let port = &snapshot.ports[1];
-        let report = port.troubles[0].last().expect("it hangs");
+        let report = port.troubles[0].iter().last().expect("it hangs");
         assert_eq!(report.cause, Trouble::Hung, "{dispatch}");
         assert!((ms(1_500)..=ms(2_600)).contains(&report.at), "{report:?}");
         assert!(report.was_reset && port.tx[0].resets == 1, "{report:?}");

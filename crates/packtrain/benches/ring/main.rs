@@ -317,8 +317,8 @@ fn compete(
     peers: &[(&str, Missing)],
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let ours: Box<dyn Queue> = match work.place {
-        Place::Direct => Box::new(Direct(Ring::new(CAPACITY, ())?)),
-        _ => Box::new(Polled(Ring::new(CAPACITY, ())?)),
+        Place::Direct => Box::new(Direct(Ring::new(CAPACITY, ()))),
+        _ => Box::new(Polled(Ring::new(CAPACITY, ()))),
     };
     let player = |queue| Player {
         queue,

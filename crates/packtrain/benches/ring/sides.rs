@@ -4,7 +4,9 @@
 //! gives them (DPDK's into a table, crossbeam's one by one, ours in place), and added up.
 
 use packtrain::policy::dispatch::{Decision, RingState};
-use packtrain::queue::ring::{Batch, ConsumerGuard, Put, Release, Ring, Source, Turn};
+use packtrain::queue::ring::{
+    Batch, ConsumerGuard, Drain, Drained, Put, Release, Ring, Source, Turn,
+};
 use std::hint::spin_loop;
 use std::thread::yield_now;
 
@@ -79,7 +81,7 @@ fn direct(_: RingState) -> Decision {
 fn enqueue(ring: &Ring<u64, ()>, batch: &mut impl Batch<u64>) -> bool {
     match ring.put(batch, Source::Lane, deferred, |_, _| {}) {
         Put::Enqueued { .. } => true,
-        Put::Full(_) => false,
+        Put::Full => false,
         Put::Closed | Put::Drain(_) => unreachable!("it is open, and deferred"),
     }
 }
@@ -87,6 +89,24 @@ fn enqueue(ring: &Ring<u64, ()>, batch: &mut impl Batch<u64>) -> bool {
 /// The role, until all items are taken.
 fn consumer(ring: &Ring<u64, ()>) -> ConsumerGuard<'_, u64, ()> {
     ring.claim(|_| true).expect("no thread has the role")
+}
+
+/// One turn: takes at most `burst` items. It does not touch the head, as a consumer that polls.
+#[inline(always)]
+fn poll(
+    consumer: &mut ConsumerGuard<'_, u64, ()>,
+    burst: usize,
+    take: impl FnOnce(&mut Drained<'_, u64, ()>),
+) {
+    let mut take = Some(take);
+    let drained = consumer.drain(burst, |(), drained| {
+        if let Some(take) = take.take() {
+            take(drained);
+        }
+        // It ends the drain.
+        Turn::Stalled
+    });
+    assert_eq!(drained, Drain::Stalled);
 }
 
 fn release(consumer: ConsumerGuard<'_, u64, ()>) {
@@ -126,12 +146,10 @@ impl Queue for Polled {
         let (mut done, mut result) = (0, 0);
         while done < total {
             let before = done;
-            let said = consumer.poll(burst, |(), drained| {
+            poll(&mut consumer, burst, |drained| {
                 done += drained.len() as u64;
-                drained.take_each(|item| result += item);
-                Turn::More
+                drained.take(burst, |item| result += item);
             });
-            assert_eq!(said, Turn::More);
             if done == before {
                 wait.once();
             }
@@ -157,11 +175,9 @@ impl Polled {
         let mut result = 0;
         for item in 1..=total {
             assert!(enqueue(&self.0, &mut &[item][..]), "it has space");
-            let said = consumer.poll(1, |(), drained| {
-                result += drained.next().unwrap_or(0);
-                Turn::More
+            poll(&mut consumer, 1, |drained| {
+                drained.take(1, |item| result += item);
             });
-            assert_eq!(said, Turn::More);
         }
         release(consumer);
         result
@@ -185,11 +201,9 @@ impl Polled {
     #[inline(always)]
     fn take(consumer: &mut ConsumerGuard<'_, u64, ()>, burst: usize) -> u64 {
         let mut sum = 0;
-        let said = consumer.poll(burst, |(), drained| {
-            drained.take_each(|item| sum += item);
-            Turn::More
+        poll(consumer, burst, |drained| {
+            drained.take(burst, |item| sum += item);
         });
-        assert_eq!(said, Turn::More);
         sum
     }
 }

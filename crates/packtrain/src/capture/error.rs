@@ -1,4 +1,4 @@
-//! What can be wrong with a capture: what, where, and whether reading can go on.
+//! Errors of captures, with their position.
 
 use core::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::io;
 pub struct IoFault {
     /// The kind of the error.
     pub kind: io::ErrorKind,
-    /// The operating system's error number, when it came from there.
+    /// The error number, if the operating system reported it.
     pub os_error: Option<i32>,
 }
 
@@ -30,46 +30,46 @@ impl fmt::Display for IoFault {
     }
 }
 
-/// Why reading a capture did not give a record.
+/// The reason why the reader returned no record.
 ///
-/// `offset` is always the byte, counted from the start of the input, at which the header, record
-/// or block in question begins. `record` is the number of that packet record, or of the next one
-/// after a block without a packet, counted from 1 as packet viewers do and counting bad records.
+/// `offset` is the byte, counted from the start of the input, at which the header, record or block
+/// begins. `record` is the number of that record, or of the next one after a block without a
+/// packet, counted from 1 as in packet viewers, including bad records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// The input could not be read. With [`io::ErrorKind::WouldBlock`] nothing is lost, and the
-    /// same call can be made again later.
+    /// The input could not be read. With [`io::ErrorKind::WouldBlock`] no data is lost, and the
+    /// caller may repeat the call.
     Io {
         /// The error.
         fault: IoFault,
-        /// Where in the input reading stopped.
+        /// The position in the input.
         offset: u64,
     },
-    /// The first four bytes are those of no known capture format.
+    /// The first four bytes are of no known capture format.
     UnknownMagic {
         /// The bytes, as they are in the input.
         magic: [u8; 4],
     },
-    /// The input ends inside a header, record or block: a capture cut off while it was written.
+    /// The input ends inside of a header, record or block: a truncated capture.
     Truncated {
         /// Where the incomplete part begins.
         offset: u64,
         /// The number of the incomplete record.
         record: u64,
     },
-    /// The file's structure is broken: where the next record would begin is unknown.
+    /// The file's structure is broken: the start of the next record is unknown.
     Structure {
-        /// What is broken.
+        /// The fault.
         fault: StructureFault,
         /// Where the broken part begins.
         offset: u64,
         /// The number of the record that cannot be read.
         record: u64,
     },
-    /// One record is bad and was stepped over; the next call continues behind it.
+    /// One record is bad and was skipped; the next call continues after it.
     Record {
-        /// What is wrong with it.
+        /// The fault.
         fault: RecordFault,
         /// Where the record begins.
         offset: u64,
@@ -79,7 +79,7 @@ pub enum CaptureError {
     /// One pcapng interface description is unusable. It keeps its index, and each record that
     /// refers to it is a [`RecordFault::UnusableInterface`]; other interfaces are not affected.
     Interface {
-        /// What is wrong with it.
+        /// The fault.
         fault: InterfaceFault,
         /// Its index within the section.
         interface: u32,
@@ -89,8 +89,8 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// Whether no further record can be had. A fatal error is returned again by each later call,
-    /// until a [rewind](super::Reader::rewind).
+    /// Whether the reader cannot continue. Each later call returns a fatal error again, until a
+    /// [rewind](super::Reader::rewind).
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Io { fault, .. } => fault.kind != io::ErrorKind::WouldBlock,
@@ -99,8 +99,8 @@ impl CaptureError {
         }
     }
 
-    /// Whether this error stands for exactly one record that was in the input and is not
-    /// delivered: what an account of packets counts as one received and one dropped.
+    /// Whether this error is one record of the input that is not delivered: the ledger counts it as
+    /// one received and one dropped.
     pub fn costs_a_record(&self) -> bool {
         matches!(self, Self::Record { .. })
     }
@@ -167,12 +167,12 @@ impl fmt::Display for CaptureError {
 
 impl core::error::Error for CaptureError {}
 
-/// Why the structure of a capture file cannot be followed.
+/// The reason why the structure of a capture file is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StructureFault {
-    /// A version that is neither pcap 2.x (x at least 3, where the order of a record's length
-    /// fields became what it is) nor pcapng 1.x.
+    /// A version that is neither pcap 2.x (x at least 3: earlier ones have another order of a
+    /// record's length fields) nor pcapng 1.x.
     Version {
         /// The major version.
         major: u16,
@@ -189,11 +189,11 @@ pub enum StructureFault {
         /// The length, in bytes with the block's header and trailer.
         bytes: u32,
     },
-    /// The length behind a pcapng block differs from the one in front of it.
+    /// The length after a pcapng block differs from the one before it.
     BlockLengthMismatch {
-        /// The length in front.
+        /// The length before the block.
         head: u32,
-        /// The length behind.
+        /// The length after the block.
         tail: u32,
     },
     /// A classic pcap record longer than [`MAX_SKIPPED_BYTES`](super::MAX_SKIPPED_BYTES).
@@ -214,42 +214,45 @@ impl fmt::Display for StructureFault {
             }
             Self::BlockLength { bytes } => write!(f, "impossible block length {bytes}"),
             Self::BlockLengthMismatch { head, tail } => {
-                write!(f, "block length {head} in front but {tail} behind")
+                write!(
+                    f,
+                    "block length {head} before the block but {tail} after it"
+                )
             }
             Self::RecordLength { bytes } => write!(f, "impossible record length {bytes}"),
         }
     }
 }
 
-/// Why one record, whose end is known, is bad.
+/// The reason why a record, whose end is known, is bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordFault {
     /// More than [`MAX_CAPTURED_BYTES`](super::MAX_CAPTURED_BYTES) of data, or more than
     /// [`MAX_OPTION_BYTES`](super::MAX_OPTION_BYTES) of options besides.
     TooLong {
-        /// The data's length, or when that was not looked at, the whole block's, in bytes.
+        /// The length of the data, or of the whole block if that was not parsed, in bytes.
         bytes: u32,
     },
-    /// The block has no room for its own fixed fields.
+    /// The block is too short for its fixed fields.
     ShortBlock {
         /// The block's length, in bytes with header and trailer.
         bytes: u32,
     },
-    /// The data would run over the end of the block.
+    /// The data would exceed the block.
     DataOverrun {
-        /// The captured length that is claimed, in bytes.
+        /// The captured length that the record states, in bytes.
         captured: u32,
         /// The bytes that the block has room for.
         space: u32,
     },
     /// The section has no interface of that index (or more than
-    /// [`MAX_INTERFACES`](super::MAX_INTERFACES), and this one is behind them).
+    /// [`MAX_INTERFACES`](super::MAX_INTERFACES), and this one is beyond them).
     NoSuchInterface {
         /// The index.
         interface: u32,
     },
-    /// The interface's description was bad, so link type and time unit are not known.
+    /// The interface's description was bad, so link type and time unit are unknown.
     UnusableInterface {
         /// The index.
         interface: u32,
@@ -261,7 +264,7 @@ impl fmt::Display for RecordFault {
         match self {
             Self::TooLong { bytes } => write!(f, "{bytes} bytes are more than the limit"),
             Self::ShortBlock { bytes } => {
-                write!(f, "a block of {bytes} bytes has no room for its fields")
+                write!(f, "a block of {bytes} bytes is too short for its fields")
             }
             Self::DataOverrun { captured, space } => {
                 write!(
@@ -277,11 +280,11 @@ impl fmt::Display for RecordFault {
     }
 }
 
-/// Why one pcapng interface description is unusable.
+/// The reason why a pcapng interface description is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InterfaceFault {
-    /// The block has no room for its own fixed fields.
+    /// The block is too short for its fixed fields.
     ShortBlock {
         /// The block's length, in bytes with header and trailer.
         bytes: u32,
@@ -291,13 +294,13 @@ pub enum InterfaceFault {
         /// The options' length, in bytes.
         bytes: u32,
     },
-    /// An option runs over the end of the block.
+    /// An option exceeds the block.
     OptionOverrun,
-    /// An option whose length is not the one its code has.
+    /// An option with the wrong length for its code.
     OptionLength {
         /// The option's code.
         code: u16,
-        /// The length that is claimed, in bytes.
+        /// The length that the option states, in bytes.
         bytes: u16,
     },
     /// The section already has [`MAX_INTERFACES`](super::MAX_INTERFACES).
@@ -308,32 +311,32 @@ impl fmt::Display for InterfaceFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ShortBlock { bytes } => {
-                write!(f, "a block of {bytes} bytes has no room for its fields")
+                write!(f, "a block of {bytes} bytes is too short for its fields")
             }
             Self::OptionsTooLong { bytes } => {
                 write!(f, "{bytes} bytes of options are more than the limit")
             }
-            Self::OptionOverrun => f.write_str("an option runs over the end of the block"),
+            Self::OptionOverrun => f.write_str("an option exceeds the block"),
             Self::OptionLength { code, bytes } => {
-                write!(f, "option {code} cannot be {bytes} bytes long")
+                write!(f, "option {code} has the wrong length {bytes}")
             }
             Self::TooMany => f.write_str("more interfaces than the limit"),
         }
     }
 }
 
-/// Why something was not written. Except after [`WriteError::Io`] from
-/// [`flush`](super::Writer::flush), the record in question is not in the capture.
+/// The reason why a call wrote nothing. Except after [`WriteError::Io`] from
+/// [`flush`](super::Writer::flush), the record of the call is not in the capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The output refused bytes. What is buffered stays buffered, in order, and the same call can
-    /// be made again.
+    /// The output refused bytes. Buffered bytes stay buffered, in order, and the caller may repeat
+    /// the call.
     Io(IoFault),
     /// Classic pcap has exactly one interface, pcapng at most
     /// [`MAX_INTERFACES`](super::MAX_INTERFACES).
     InterfaceCount {
-        /// How many were given.
+        /// The number of interfaces.
         count: usize,
     },
     /// An interface name longer than [`MAX_NAME_BYTES`](super::MAX_NAME_BYTES).
@@ -351,8 +354,6 @@ pub enum WriteError {
         /// The time, in nanoseconds since 1970.
         timestamp_ns: u64,
     },
-    /// Classic pcap has no place for interface statistics.
-    NoStatistics,
 }
 
 impl fmt::Display for WriteError {
@@ -362,7 +363,11 @@ impl fmt::Display for WriteError {
             Self::InterfaceCount { count } => {
                 write!(f, "the format cannot describe {count} interfaces")
             }
-            Self::NameTooLong { bytes } => write!(f, "an interface name of {bytes} bytes"),
+            Self::NameTooLong { bytes } => write!(
+                f,
+                "an interface name of {bytes} bytes is longer than {}",
+                super::MAX_NAME_BYTES
+            ),
             Self::NoSuchInterface { interface } => write!(f, "there is no interface {interface}"),
             Self::TimestampOutOfRange { timestamp_ns } => {
                 write!(
@@ -370,7 +375,6 @@ impl fmt::Display for WriteError {
                     "classic pcap cannot express the time {timestamp_ns} ns since 1970"
                 )
             }
-            Self::NoStatistics => f.write_str("classic pcap has no interface statistics"),
         }
     }
 }

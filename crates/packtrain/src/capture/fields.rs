@@ -1,4 +1,4 @@
-//! Fixed-width fields in either byte order, read without any panic.
+//! Fixed-width fields in either byte order. Reading them never panics.
 
 /// The byte order of a file or of a pcapng section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +30,7 @@ impl ByteOrder {
     }
 }
 
-/// A cursor over bytes; each method takes a field off the front, or is `None` when too few are
-/// left.
+/// A cursor over bytes. Each method removes a field from the front; `None` if too few bytes remain.
 pub(super) struct Fields<'a> {
     bytes: &'a [u8],
     order: ByteOrder,

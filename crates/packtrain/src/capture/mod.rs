@@ -1,16 +1,15 @@
 //! Capture files: a streaming codec for pcap and pcapng, bytes in and bytes out.
 //!
 //! [`Reader`] takes any [`std::io::Read`] (a file, a pipe, a `&[u8]`) and yields [`Record`]s that
-//! borrow its buffer; [`Writer`] takes any [`std::io::Write`]. Both allocate when they are made
-//! and never afterwards, whatever the input says, so that a port may call them per packet.
+//! borrow its buffer; [`Writer`] takes any [`std::io::Write`]. Both allocate only in `new`,
+//! whatever the input, so that a port may call them for each packet.
 //!
 //! Formats follow the IETF drafts `draft-ietf-opsawg-pcap` (classic pcap) and
 //! `draft-ietf-opsawg-pcapng`, and where those are silent the behaviour of libpcap.
 //!
-//! **What a bad input costs.** A record that is bad by itself but whose end is known costs that
-//! record: [`CaptureError::Record`], and reading goes on. Where the end of something cannot be
-//! trusted, nothing after it can be either: [`CaptureError::Structure`], and reading stops.
-//! [`CaptureError::is_fatal`] tells the two apart.
+//! **Bad input.** A bad record whose end is known is skipped: [`CaptureError::Record`], and reading
+//! continues. If the end of a record or block is unknown, reading stops:
+//! [`CaptureError::Structure`]. [`CaptureError::is_fatal`] distinguishes the two.
 
 mod create;
 mod error;
@@ -32,10 +31,10 @@ pub use write::{Interface, Writer};
 /// The most packet bytes one record may hold, in bytes without any record or block header.
 ///
 /// The same as `MAXIMUM_SNAPLEN` of libpcap, so that everything written here is readable there.
-/// A longer record is a [`RecordFault::TooLong`] when read, and is cut to this when written.
+/// The reader reports a longer record as [`RecordFault::TooLong`]; the writer truncates it.
 pub const MAX_CAPTURED_BYTES: usize = 256 * 1024;
 
-/// The most bytes of pcapng options one block that must be understood may carry.
+/// The most bytes of pcapng options in a block that the reader parses.
 pub const MAX_OPTION_BYTES: usize = 64 * 1024;
 
 /// The most interfaces of one pcapng section; further ones are [`InterfaceFault::TooMany`].
@@ -44,10 +43,10 @@ pub const MAX_INTERFACES: usize = 1024;
 /// The longest interface name a [`Writer`] accepts, in bytes (`IFNAMSIZ` is 16 on Linux).
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// The longest classic pcap record that is stepped over rather than taken for a broken file.
+/// The longest classic pcap record that the reader skips. A longer one is a broken file.
 ///
-/// Classic pcap states a record's length once, so a wild length cannot be told from a damaged
-/// file except by size. 128 MiB is the largest snapshot length libpcap grants any link type.
+/// Classic pcap states a record's length once, so only its size shows a damaged file. 128 MiB is
+/// the largest snapshot length of libpcap for any link type.
 pub const MAX_SKIPPED_BYTES: u32 = 128 * 1024 * 1024;
 
 /// The longest packet block that is held in memory: block header, the fixed fields of an
@@ -56,7 +55,7 @@ const MAX_BLOCK_BYTES: usize = 8 + 20 + MAX_CAPTURED_BYTES + MAX_OPTION_BYTES + 
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 
-/// A `LINKTYPE_` value: what the first byte of each packet belongs to.
+/// A `LINKTYPE_` value: the header at the start of each packet.
 ///
 /// These are the numbers of the registry that both formats share, which differ from the `DLT_`
 /// numbers of libpcap for a few types (`LINKTYPE_RAW` is 101, `DLT_RAW` is 12 on Linux).
@@ -66,10 +65,10 @@ pub struct LinkCode(pub u16);
 impl LinkCode {
     /// Ethernet, from the destination address, without preamble.
     pub const ETHERNET: Self = Self(1);
-    /// An IPv4 or IPv6 packet with no link header; the version nibble tells which.
+    /// An IPv4 or IPv6 packet without a link header, distinguished by the version nibble.
     pub const RAW: Self = Self(101);
-    /// Reserved for private use: whoever reads such a capture has to know what is in it. What
-    /// packtrain writes so has the bare 4-byte header of IP over InfiniBand.
+    /// Reserved for private use, so a reader needs a setting for it. packtrain writes packets with
+    /// the bare 4-byte header of IP over InfiniBand with it.
     pub const USER0: Self = Self(147);
     /// An IPv4 packet with no link header.
     pub const IPV4: Self = Self(228);
@@ -103,8 +102,8 @@ pub struct Record<'a> {
     pub interface: u32,
     /// The link type of that interface.
     pub link: LinkCode,
-    /// The packet's length on the wire, in bytes, link header included. Never below
-    /// `data.len()`: a file that claims so is corrected, as the bytes are evidence.
+    /// The packet's length on the wire, in bytes, link header included. If the file states less
+    /// than `data.len()`, it is `data.len()`.
     pub original_bytes: u32,
     /// The captured bytes, from the link header on; at most [`MAX_CAPTURED_BYTES`].
     pub data: &'a [u8],

@@ -12,7 +12,7 @@ const MAGIC_MICROSECOND: u32 = 0xa1b2_c3d4;
 const MAGIC_NANOSECOND: u32 = 0xa1b2_3c4d;
 const VERSION: (u16, u16) = (2, 4);
 
-/// What the file header says.
+/// The fields of the file header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FileHeader {
     pub(super) version: (u16, u16),
@@ -20,7 +20,7 @@ pub(super) struct FileHeader {
     pub(super) snaplen: u32,
 }
 
-/// What a record header says.
+/// The fields of a record header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordHeader {
     pub(super) timestamp_ns: u64,
@@ -28,7 +28,7 @@ pub(super) struct RecordHeader {
     pub(super) original: u32,
 }
 
-/// The byte order and time unit that the first four bytes stand for, if any.
+/// The byte order and the time unit of a magic number; `None` for another one.
 pub(super) fn recognize(magic: [u8; 4]) -> Option<(ByteOrder, bool)> {
     [ByteOrder::Little, ByteOrder::Big]
         .into_iter()
@@ -70,7 +70,7 @@ pub(super) fn parse_record_header(
 ) -> Option<RecordHeader> {
     let mut fields = Fields::new(header, order);
     let seconds = u64::from(fields.u32()?);
-    // A fraction of a second or more is carried, as libpcap's users do; 64 bits hold any sum.
+    // A fraction of a second or more is carried, as by users of libpcap; 64 bits hold any sum.
     let fraction = u64::from(fields.u32()?) * if nanosecond { 1 } else { 1_000 };
     Some(RecordHeader {
         timestamp_ns: seconds * NANOSECONDS_PER_SECOND + fraction,
@@ -93,7 +93,7 @@ pub(super) fn put_file_header(out: &mut Vec<u8>, nanosecond: bool, link: LinkCod
     out.extend_from_slice(&u32::from(link.0).to_le_bytes());
 }
 
-/// The record header for a time, or `None` when its seconds do not fit 32 bits.
+/// The record header for a time; `None` if its seconds exceed 32 bits.
 pub(super) fn record_header(
     nanosecond: bool,
     timestamp_ns: u64,
@@ -119,7 +119,7 @@ pub(super) fn record_header(
     Some(header)
 }
 
-/// The format that a recognized magic stands for.
+/// The format of a recognized magic number.
 pub(super) fn format(nanosecond: bool) -> Format {
     Format::Pcap { nanosecond }
 }

@@ -11,14 +11,12 @@ pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
 pub(super) const PACKET: u32 = 2;
 /// Simple Packet Block.
 pub(super) const SIMPLE_PACKET: u32 = 3;
-/// Interface Statistics Block.
-pub(super) const INTERFACE_STATISTICS: u32 = 5;
 /// Enhanced Packet Block.
 pub(super) const ENHANCED_PACKET: u32 = 6;
 
-/// Type and length in front of a body.
+/// Type and length before a body.
 pub(super) const BLOCK_HEADER_BYTES: usize = 8;
-/// The length behind a body.
+/// The length after a body.
 pub(super) const BLOCK_TRAILER_BYTES: usize = 4;
 /// The smallest block: no body.
 pub(super) const MIN_BLOCK_BYTES: u32 = 12;
@@ -37,25 +35,23 @@ const SECTION_USER_APPLICATION: u16 = 4;
 const INTERFACE_NAME: u16 = 2;
 const INTERFACE_RESOLUTION: u16 = 9;
 const INTERFACE_OFFSET: u16 = 14;
-const STATISTICS_RECEIVED: u16 = 4;
-const STATISTICS_DROPPED: u16 = 5;
 
 /// Nanoseconds, as `if_tsresol` states them: ten to the power of minus nine.
 const RESOLUTION_NANOSECONDS: u8 = 9;
 
-/// The byte order that the magic of a section header stands for.
+/// The byte order of a section header, by its magic.
 pub(super) fn section_order(magic: [u8; 4]) -> Option<ByteOrder> {
     [ByteOrder::Little, ByteOrder::Big]
         .into_iter()
         .find(|order| order.u32(magic) == BYTE_ORDER_MAGIC)
 }
 
-/// Whether sections of that version can be read. Minor versions only add, by the draft.
+/// Whether sections of that version can be read. By the draft, minor versions only add features.
 pub(super) fn is_known_version((major, _): (u16, u16)) -> bool {
     major == VERSION.0
 }
 
-/// How an interface counts time: `if_tsresol` and `if_tsoffset`.
+/// The time unit of an interface: `if_tsresol` and `if_tsoffset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TimeUnit {
     scale: Scale,
@@ -98,8 +94,8 @@ impl Default for TimeUnit {
 }
 
 impl TimeUnit {
-    /// A time in nanoseconds since 1970, or the nearest that 64 bits hold: a packet is more than
-    /// its time. No intermediate value overflows: each is below 2 to the power of 95.
+    /// A time in nanoseconds since 1970, or the nearest that 64 bits hold. No intermediate value
+    /// overflows: each is below 2 to the power of 95.
     pub(super) fn nanoseconds(self, units: u64) -> u64 {
         let since = match self.scale {
             Scale::Multiply(by) => i128::from(units) * i128::from(by),
@@ -113,11 +109,11 @@ impl TimeUnit {
     }
 }
 
-/// What an Interface Description Block says.
+/// The fields of an Interface Description Block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) link: LinkCode,
-    /// The most bytes captured of a packet; 0 is no limit.
+    /// The most bytes captured of a packet; 0 for no limit.
     pub(super) snaplen: u32,
     pub(super) name: Name,
     time: TimeUnit,
@@ -148,7 +144,7 @@ impl Name {
         kept
     }
 
-    /// `None` as well if it is not UTF-8, which the format demands.
+    /// Also `None` if it is not UTF-8, which the format requires.
     pub(super) fn get(&self) -> Option<&str> {
         let bytes = self.bytes.get(..usize::from(self.used))?;
         let name = std::str::from_utf8(bytes).ok()?;
@@ -169,7 +165,7 @@ pub(super) fn parse_interface(
     let snaplen = fields.u32().ok_or(short)?;
     let mut time = TimeUnit::default();
     let mut name = Name::NONE;
-    // An option is at least 4 bytes, and the body is bounded: so is the loop.
+    // An option has at least 4 bytes and the body is bounded, so the loop is.
     while fields.remaining() > 0 {
         let (Some(code), Some(bytes)) = (fields.u16(), fields.u16()) else {
             return Err(InterfaceFault::OptionOverrun);
@@ -214,7 +210,7 @@ pub(super) struct Packet {
     pub(super) interface: u32,
     pub(super) link: LinkCode,
     pub(super) original: u32,
-    /// Where in the body the data begins.
+    /// The start of the data in the body.
     pub(super) data_at: usize,
     pub(super) captured: usize,
 }
@@ -236,7 +232,7 @@ pub(super) fn parse_packet(
     let Some((packet, captured)) = parsed else {
         return Err(RecordFault::ShortBlock { bytes: total });
     };
-    // The body was cut out of one block, whose length is 32 bits.
+    // The body is a part of one block, whose length has 32 bits.
     let space = fields.remaining() as u32;
     if captured > space {
         return Err(RecordFault::DataOverrun { captured, space });
@@ -256,7 +252,7 @@ pub(super) fn is_packet(kind: u32) -> bool {
     matches!(kind, ENHANCED_PACKET | SIMPLE_PACKET | PACKET)
 }
 
-/// A packet without its data, and the claimed captured length; `None` when the body is too short.
+/// A packet without its data, and the stated captured length; `None` if the body is too short.
 type Parsed = Option<(Packet, u32)>;
 
 fn describe(interfaces: &[Option<Described>], interface: u32) -> Result<Described, RecordFault> {
@@ -303,7 +299,7 @@ fn parse_stamped(
 }
 
 /// A Simple Packet Block belongs to interface 0, has no time, and does not state the captured
-/// length: it is the original length cut to that interface's snapshot length.
+/// length: it is the original length, at most that interface's snapshot length.
 fn parse_simple(
     fields: &mut Fields<'_>,
     interfaces: &[Option<Described>],
@@ -328,13 +324,13 @@ fn parse_simple(
     Ok(Some((packet, captured)))
 }
 
-/// How many bytes fill `length` up to a multiple of 4.
+/// The padding of `length` to a multiple of 4, in bytes.
 pub(super) fn padding(length: usize) -> usize {
     length.wrapping_neg() % 4
 }
 
-/// Appends a block: `body` appends what is between the two lengths. All blocks that are written
-/// are far below 4 GiB.
+/// Appends a block: `body` appends the bytes between the two lengths. All blocks are far below
+/// 4 GiB.
 pub(super) fn put_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&kind.to_le_bytes());
@@ -359,7 +355,7 @@ fn put_option_end(out: &mut Vec<u8>) {
     put_option(out, OPTION_END, &[]);
 }
 
-/// Appends the zero bytes behind a value of that length.
+/// Appends the padding after a value of that length.
 pub(super) fn put_padding(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(&[0; 3][..padding(length)]);
 }
@@ -369,7 +365,7 @@ pub(super) fn put_section_header(out: &mut Vec<u8>) {
         out.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
         out.extend_from_slice(&VERSION.0.to_le_bytes());
         out.extend_from_slice(&VERSION.1.to_le_bytes());
-        // The section's length is not known in advance.
+        // The section's length is unknown in advance.
         out.extend_from_slice(&u64::MAX.to_le_bytes());
         put_option(
             out,
@@ -380,7 +376,7 @@ pub(super) fn put_section_header(out: &mut Vec<u8>) {
     });
 }
 
-/// Appends an Interface Description Block whose times are nanoseconds.
+/// Appends an Interface Description Block with times in nanoseconds.
 pub(super) fn put_interface(out: &mut Vec<u8>, link: LinkCode, snaplen: u32, name: Option<&str>) {
     put_block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&link.0.to_le_bytes());
@@ -394,30 +390,9 @@ pub(super) fn put_interface(out: &mut Vec<u8>, link: LinkCode, snaplen: u32, nam
     });
 }
 
-/// Appends the interface index and time with which packets and statistics begin.
+/// Appends the interface index and the time of a packet.
 pub(super) fn put_stamp(out: &mut Vec<u8>, interface: u32, timestamp_ns: u64) {
     out.extend_from_slice(&interface.to_le_bytes());
     out.extend_from_slice(&((timestamp_ns >> 32) as u32).to_le_bytes());
     out.extend_from_slice(&(timestamp_ns as u32).to_le_bytes());
-}
-
-pub(super) fn put_statistics(
-    out: &mut Vec<u8>,
-    interface: u32,
-    timestamp_ns: u64,
-    received: Option<u64>,
-    dropped: Option<u64>,
-) {
-    put_block(out, INTERFACE_STATISTICS, |out| {
-        put_stamp(out, interface, timestamp_ns);
-        for (code, count) in [
-            (STATISTICS_RECEIVED, received),
-            (STATISTICS_DROPPED, dropped),
-        ] {
-            if let Some(count) = count {
-                put_option(out, code, &count.to_le_bytes());
-            }
-        }
-        put_option_end(out);
-    });
 }

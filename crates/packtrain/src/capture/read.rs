@@ -1,4 +1,4 @@
-//! Reading captures of either format.
+//! The reader of captures of either format.
 
 use std::io::{self, Read, Seek};
 
@@ -12,45 +12,45 @@ use super::{
     MAX_SKIPPED_BYTES, Record, pcap,
 };
 
-/// A streaming reader of pcap and pcapng, over anything that can be read.
+/// A streaming reader of pcap and pcapng, from any input.
 ///
-/// It does its own buffering (about 450 KiB, and a table of interfaces, both allocated in
-/// [`new`](Self::new)); an input needs none. It never panics and never uses more memory, whatever
-/// the input holds, and the time of a call is proportional to the bytes it steps over.
+/// It has its own buffer (about 450 KiB, and a table of interfaces, both allocated in
+/// [`new`](Self::new)); an input needs none. For any input, it never panics and never uses more
+/// memory, and the time of a call is proportional to the bytes that it consumes.
 #[derive(Debug)]
 pub struct Reader<R> {
     window: Window<R>,
     format: Format,
     order: ByteOrder,
-    /// The interfaces of the current section; `None` where the description was bad. The capacity
-    /// is [`MAX_INTERFACES`] from the start, and it never grows beyond.
+    /// The interfaces of the current section; `None` for a bad description. The capacity is
+    /// [`MAX_INTERFACES`] from the start, and it never grows.
     interfaces: Vec<Option<Described>>,
     /// The link type and the snapshot length of a classic pcap file.
     link: LinkCode,
     snaplen: u32,
-    /// Section headers met so far.
+    /// Section headers so far.
     sections: u64,
-    /// Records met so far, good or bad.
+    /// Records so far, good or bad.
     records: u64,
     skip: Option<Skip>,
     failed: Option<CaptureError>,
 }
 
-/// Bytes that are being stepped over, kept so that an input may block in their midst.
+/// Bytes that are being skipped, kept for an input that blocks between them.
 #[derive(Debug, Clone, Copy)]
 struct Skip {
     left: u64,
-    /// The length that a pcapng block must end with, behind the bytes that are left.
+    /// The trailing length that a pcapng block must have, after the bytes that are left.
     trailer: Option<u32>,
-    /// Where the skipped part begins.
+    /// The start of the skipped part.
     offset: u64,
-    /// The number of the record it is, or stands before.
+    /// The number of the skipped record, or of the next one.
     record: u64,
-    /// What to report once it is stepped over.
+    /// The error to report afterwards.
     then: Option<CaptureError>,
 }
 
-/// A packet that was found, its data consumed from the window.
+/// A packet whose data was consumed from the window.
 struct Found {
     timestamp_ns: Option<u64>,
     interface: u32,
@@ -60,26 +60,26 @@ struct Found {
     captured: usize,
 }
 
-/// What one step through a pcapng file came to.
+/// The result of one step through a pcapng file.
 enum Step {
-    /// A block without a packet is behind.
+    /// A block without a packet was consumed.
     Passed,
-    /// A packet block is ahead, and the caller did not want it consumed.
+    /// The next block has a packet, which the caller did not request.
     AtPacket,
     Packet(Found),
     End,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the file header and finds out the format.
+    /// Reads the file header and determines the format.
     ///
-    /// Takes the input from where it is. The input should block: when it says
+    /// It starts at the input's position. The input should block: if it returns
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) here, it is lost with the error.
     ///
     /// # Errors
     ///
-    /// [`CaptureError::UnknownMagic`] when it is no capture, [`CaptureError::Truncated`] when it
-    /// ends within its header (also when it is empty), or any other fatal [`CaptureError`].
+    /// [`CaptureError::UnknownMagic`] if it is no capture, [`CaptureError::Truncated`] if it is
+    /// empty or ends within its header, or any other fatal [`CaptureError`].
     pub fn new(input: R) -> Result<Self, CaptureError> {
         let mut reader = Self {
             window: Window::new(input),
@@ -101,8 +101,8 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// Any [`CaptureError`]. Unless it [is fatal](CaptureError::is_fatal), the next call goes on
-    /// behind what was bad.
+    /// Any [`CaptureError`]. Unless it [is fatal](CaptureError::is_fatal), the next call continues
+    /// after the bad record or block.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -125,7 +125,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The link type of the first interface that is described before the next packet, without
-    /// consuming that packet. `None` when there is no such interface.
+    /// consuming that packet. `None` without such an interface.
     ///
     /// # Errors
     ///
@@ -149,8 +149,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// An interface of the current section, as far as it was described by now. Its name is left
-    /// out if it is longer than 63 bytes, or not UTF-8.
+    /// An interface of the current section that was described by now. It has no name if that is
+    /// longer than 63 bytes, or not UTF-8.
     pub fn interface(&self, index: u32) -> Option<Interface<'_>> {
         if self.format != Format::PcapNg {
             return (index == 0).then_some(Interface {
@@ -167,7 +167,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// How many interfaces of the current section were described by now, unusable ones included.
+    /// The interfaces of the current section that were described by now, including unusable ones.
     pub fn interfaces(&self) -> u32 {
         match self.format {
             Format::Pcap { .. } => 1,
@@ -176,8 +176,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// How many pcapng sections began since the start or the last rewind; each has interfaces of
-    /// its own. Always 0 in classic pcap.
+    /// The pcapng sections since the start or the last rewind; each has interfaces of its own.
+    /// Always 0 in classic pcap.
     pub fn sections(&self) -> u64 {
         self.sections
     }
@@ -187,22 +187,22 @@ impl<R: Read> Reader<R> {
         self.format
     }
 
-    /// How many records were met since the start or the last rewind, bad ones included.
+    /// The records since the start or the last rewind, including bad ones.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// How many bytes of the input are behind: where the next record or block begins.
+    /// The position of the next record or block in the input, in bytes.
     pub fn offset(&self) -> u64 {
         self.window.offset()
     }
 
-    /// The input, for asking it about itself. It is read ahead of the records that were returned.
+    /// The input, whose position is ahead of the returned records.
     pub fn get_ref(&self) -> &R {
         self.window.input()
     }
 
-    /// Gives the input back. What was read ahead of the last record is lost.
+    /// Returns the input. Bytes read ahead of the last record are lost.
     pub fn into_inner(self) -> R {
         self.window.into_input()
     }
@@ -295,7 +295,7 @@ impl<R: Read> Reader<R> {
         let [a, b, c, d, e, f, g, h] = self.window.array().unwrap_or_default();
         let kind = self.order.u32([a, b, c, d]);
         if kind == pcapng::SECTION_HEADER {
-            // Its length is in the byte order that it has yet to state.
+            // Its length is in the byte order that the header states later.
             self.section()?;
             return Ok(Step::Passed);
         }
@@ -424,7 +424,7 @@ impl<R: Read> Reader<R> {
         }))
     }
 
-    /// Whether another header of `count` bytes begins here; `false` at the input's proper end.
+    /// Whether another header of `count` bytes follows; false at the end of the input.
     fn begins(&mut self, count: usize) -> Result<bool, CaptureError> {
         match self.window.fill(count) {
             Ok(true) => Ok(true),
@@ -442,7 +442,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Makes a whole block of `total` (at most [`MAX_BLOCK_BYTES`]) available, ends checked.
+    /// Makes a whole block of `total` (at most [`MAX_BLOCK_BYTES`]) available, and checks its
+    /// trailing length.
     fn require_block(&mut self, total: u32) -> Result<(), CaptureError> {
         self.require(total as usize)?;
         let trailer = self
@@ -473,7 +474,7 @@ impl<R: Read> Reader<R> {
         });
     }
 
-    /// Finishes what is being stepped over, if anything, and reports why it was.
+    /// Finishes a skip, if there is one, and returns its error.
     fn run_skip(&mut self) -> Result<(), CaptureError> {
         let Some(mut skip) = self.skip else {
             return Ok(());
@@ -546,8 +547,8 @@ impl<R: Read> Reader<R> {
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Starts over at byte 0 of the input, whatever happened before; the format is found out
-    /// anew. Allocates nothing.
+    /// Starts again at byte 0 of the input, also after an error, and determines the format again.
+    /// It does not allocate.
     ///
     /// # Errors
     ///
@@ -563,7 +564,7 @@ impl<R: Read + Seek> Reader<R> {
             Err(error) => Err(self.input_failed(&error)),
         };
         if let Err(error) = opened {
-            // Also one that is not fatal by itself: half a header is no place to go on from.
+            // Also an error that is not fatal by itself: reading cannot continue within a header.
             self.failed = Some(error);
         }
         opened
@@ -572,7 +573,7 @@ impl<R: Read + Seek> Reader<R> {
 
 #[cfg(test)]
 impl<R> Reader<R> {
-    /// What was allocated for the table of interfaces.
+    /// The allocated size of the table of interfaces.
     pub(super) fn capacity(&self) -> usize {
         self.interfaces.capacity()
     }

@@ -1,11 +1,11 @@
-//! The one bounded buffer through which a capture is read.
+//! The bounded buffer of a reader.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
 use super::MAX_BLOCK_BYTES;
 
-/// How much is asked of the input at once. Large enough that a system call is spread over many
-/// records, small enough to stay in a level-2 cache.
+/// The bytes of one read of the input. Enough for many records in a system call, and few enough for
+/// a level-2 cache.
 const READ_BYTES: usize = 128 * 1024;
 
 /// A view of the input that can hold any block of up to [`MAX_BLOCK_BYTES`] contiguously.
@@ -16,7 +16,7 @@ pub(super) struct Window<R> {
     /// The first byte that is not consumed. Invariant: `start <= end <= buffer.len()`.
     start: usize,
     end: usize,
-    /// Where in the input `start` is.
+    /// The position of `start` in the input.
     offset: u64,
 }
 
@@ -44,17 +44,17 @@ impl<R> Window<R> {
         self.input
     }
 
-    /// Everything that is buffered and not consumed.
+    /// The bytes that are buffered and not consumed.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// The first `N` bytes, once a [`fill`](Self::fill) said that they are there.
+    /// The first `N` bytes, after a [`fill`](Self::fill) of as many.
     pub(super) fn array<const N: usize>(&self) -> Option<[u8; N]> {
         self.bytes().first_chunk().copied()
     }
 
-    /// Gives up the first `count` bytes and says where in the buffer they are; they stay there,
+    /// Consumes the first `count` bytes and returns their position in the buffer. They stay there,
     /// for [`consumed`](Self::consumed), until the next `fill`.
     pub(super) fn consume(&mut self, count: usize) -> usize {
         let at = self.start;
@@ -64,20 +64,21 @@ impl<R> Window<R> {
         at
     }
 
-    /// Consumed bytes, by the position that [`consume`](Self::consume) gave.
+    /// Consumed bytes, by the position that [`consume`](Self::consume) returned.
     pub(super) fn consumed(&self, at: usize, count: usize) -> &[u8] {
         self.buffer.get(at..at + count).unwrap_or_default()
     }
 }
 
 impl<R: Read> Window<R> {
-    /// Makes at least `count` (at most [`MAX_BLOCK_BYTES`]) bytes available, or says `false` when
-    /// the input ends before. After an error what was read is kept and the call can be repeated.
+    /// Makes at least `count` (at most [`MAX_BLOCK_BYTES`]) bytes available. Returns false if the
+    /// input ends before. After an error the read bytes are kept, and the caller may repeat the
+    /// call.
     pub(super) fn fill(&mut self, count: usize) -> io::Result<bool> {
         if self.end - self.start >= count {
             return Ok(true);
         }
-        // What is moved is less than one record, once per read of many.
+        // This moves less than one record, once for each read of many.
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -86,7 +87,7 @@ impl<R: Read> Window<R> {
             let space = &mut self.buffer[self.end..limit];
             match self.input.read(space) {
                 Ok(0) => return Ok(false),
-                // A reader that claims more than it was given room for is not believed.
+                // A wrong input may state more bytes than it had room for.
                 Ok(got) => self.end += got.min(space.len()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -95,8 +96,8 @@ impl<R: Read> Window<R> {
         Ok(true)
     }
 
-    /// Consumes `left` bytes of any number through the buffer and counts it down to 0, or says
-    /// `false` when the input ends before. After an error the call can be repeated.
+    /// Consumes `left` bytes, any number, and counts it down to 0. Returns false if the input ends
+    /// before. After an error the caller may repeat the call.
     pub(super) fn skip(&mut self, left: &mut u64) -> io::Result<bool> {
         while *left > 0 {
             if !self.fill(1)? {

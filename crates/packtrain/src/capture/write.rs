@@ -1,4 +1,4 @@
-//! Writing captures of either format.
+//! The writer of captures of either format.
 
 use std::io::{self, Write};
 
@@ -6,20 +6,20 @@ use super::error::{IoFault, WriteError};
 use super::pcapng::{self, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES};
 use super::{Format, LinkCode, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_NAME_BYTES, pcap};
 
-/// How much is gathered before it is given to the output.
+/// The bytes that are buffered before they are written to the output.
 const FLUSH_BYTES: usize = 64 * 1024;
 
-/// The longest record, block or description that is composed in the buffer.
+/// The longest record, block or description.
 const MAX_WRITTEN_BYTES: usize =
     pcapng::ENHANCED_FIXED_BYTES + MAX_CAPTURED_BYTES + BLOCK_TRAILER_BYTES;
 
-/// One interface of a capture that is to be written.
+/// One interface of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface<'a> {
-    /// What its packets begin with.
+    /// The header at the start of its packets.
     pub link: LinkCode,
-    /// The most bytes to keep of each packet; 0, or more than
-    /// [`MAX_CAPTURED_BYTES`], is that limit.
+    /// The most bytes of each packet in the capture; 0, or more than [`MAX_CAPTURED_BYTES`], means
+    /// that limit.
     pub snaplen: u32,
     /// Its name, which only pcapng records; at most [`MAX_NAME_BYTES`].
     pub name: Option<&'a str>,
@@ -27,10 +27,10 @@ pub struct Interface<'a> {
 
 /// A streaming writer of pcap and pcapng, in little-endian byte order.
 ///
-/// It does its own buffering (about 320 KiB, allocated in [`new`](Self::new)); an output needs
-/// none. A record reaches the output whole or, if the output fails for good, not at all or as the
-/// last, cut-off one. [`finish`](Self::finish) gives the output what is buffered; dropping the
-/// writer attempts the same, so that a panic does not cost the packets before it.
+/// It has its own buffer (about 320 KiB, allocated in [`new`](Self::new)); an output needs none.
+/// The output gets whole records, except that the last one may be truncated if the output fails.
+/// [`finish`](Self::finish) writes the buffered bytes; so does the drop of a writer, so that a
+/// panic does not lose the packets before it.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     /// `None` only once finished.
@@ -38,10 +38,10 @@ pub struct Writer<W: Write> {
     format: Format,
     /// The snapshot length of each interface.
     snaplens: Vec<u32>,
-    /// Packets are not cut to these.
+    /// Packets are not truncated to `snaplens`.
     whole: bool,
     buffer: Vec<u8>,
-    /// How much of the buffer the output has taken already.
+    /// The bytes of the buffer that are written already.
     taken: usize,
     records: u64,
 }
@@ -52,8 +52,8 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// [`WriteError::InterfaceCount`] and [`WriteError::NameTooLong`] before anything is written;
-    /// [`WriteError::Io`] when the output refuses the header, with which it is lost.
+    /// [`WriteError::InterfaceCount`] and [`WriteError::NameTooLong`] before any output;
+    /// [`WriteError::Io`] if the output refuses the header. The output is then lost.
     pub fn new(
         output: W,
         format: Format,
@@ -102,22 +102,20 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Writes packets as they are given, though they be longer than the snapshot length of their
-    /// interface: for copies of captures that have such. [`MAX_CAPTURED_BYTES`] are still the
-    /// limit.
+    /// Writes packets longer than the snapshot length of their interface whole, for copies of
+    /// captures that have such packets. [`MAX_CAPTURED_BYTES`] is still the limit.
     #[must_use]
-    pub const fn without_cutting(mut self) -> Self {
+    pub const fn without_truncation(mut self) -> Self {
         self.whole = true;
         self
     }
 
-    /// Describes one more interface, and returns its number: for those that come up while packets
-    /// are written already.
+    /// Adds an interface, also after packets were written, and returns its number.
     ///
     /// # Errors
     ///
     /// [`WriteError::InterfaceCount`] beyond [`MAX_INTERFACES`], and always in classic pcap;
-    /// [`WriteError::NameTooLong`]; [`WriteError::Io`]. The interface is not in the capture then.
+    /// [`WriteError::NameTooLong`]; [`WriteError::Io`]. The interface is then not in the capture.
     pub fn add_interface(&mut self, interface: &Interface<'_>) -> Result<u32, WriteError> {
         let count = self.snaplens.len();
         if self.format != Format::PcapNg || count >= MAX_INTERFACES {
@@ -135,17 +133,17 @@ impl<W: Write> Writer<W> {
         Ok(count as u32)
     }
 
-    /// Adds one packet, given as the pieces that it lies in, and cut to the interface's snapshot
-    /// length, but [`without_cutting`](Self::without_cutting).
+    /// Adds one packet, given as its pieces, truncated to the interface's snapshot length, except
+    /// with [`without_truncation`](Self::without_truncation).
     ///
-    /// `timestamp_ns` is in nanoseconds since the Unix epoch. `original_bytes` is the length on
-    /// the wire with its link header; when it is less than the pieces' sum, that sum is recorded.
+    /// `timestamp_ns` is in nanoseconds since the Unix epoch. `original_bytes` is the length on the
+    /// wire with its link header; if it is less than the sum of the pieces, that sum is recorded.
     ///
     /// # Errors
     ///
     /// [`WriteError::NoSuchInterface`], [`WriteError::TimestampOutOfRange`] (classic pcap only),
-    /// or [`WriteError::Io`] when the buffer is full and the output does not take it. In each case
-    /// the packet is not in the capture, and others may follow.
+    /// or [`WriteError::Io`] if the buffer is full and the output refuses it. The packet is then
+    /// not in the capture, and others may follow.
     pub fn write<P: AsRef<[u8]>>(
         &mut self,
         interface: u32,
@@ -155,7 +153,7 @@ impl<W: Write> Writer<W> {
     ) -> Result<(), WriteError> {
         let limit = self.snaplen(interface)?;
         if let Format::Pcap { nanosecond } = self.format {
-            // Asked before the room is made, so that a wrong time costs no system call.
+            // Checked before the buffer is drained, so that a wrong time makes no system call.
             pcap::record_header(nanosecond, timestamp_ns, 0, 0)
                 .ok_or(WriteError::TimestampOutOfRange { timestamp_ns })?;
         }
@@ -186,33 +184,11 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Adds an interface's statistics: packets received and packets dropped for lack of
-    /// resources, each since the capture began, as far as known. Usually the last thing written.
+    /// Writes all buffered bytes to the output, and flushes the output.
     ///
     /// # Errors
     ///
-    /// [`WriteError::NoStatistics`] in classic pcap, or as [`write`](Self::write).
-    pub fn write_statistics(
-        &mut self,
-        interface: u32,
-        timestamp_ns: u64,
-        received: Option<u64>,
-        dropped: Option<u64>,
-    ) -> Result<(), WriteError> {
-        if self.format != Format::PcapNg {
-            return Err(WriteError::NoStatistics);
-        }
-        self.snaplen(interface)?;
-        self.make_room()?;
-        pcapng::put_statistics(&mut self.buffer, interface, timestamp_ns, received, dropped);
-        Ok(())
-    }
-
-    /// Gives the output everything that is buffered, and has it flush too.
-    ///
-    /// # Errors
-    ///
-    /// [`WriteError::Io`]; what the output did not take stays buffered.
+    /// [`WriteError::Io`]; bytes that the output refused stay buffered.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.drain()?;
         match self.output.as_mut().map_or(Ok(()), Write::flush) {
@@ -221,15 +197,15 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// [Flushes](Self::flush) and gives the output back.
+    /// [Flushes](Self::flush) and returns the output.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Io`], with which the output is lost: over one that may say
+    /// [`WriteError::Io`]; the output is then lost. With an output that may return
     /// [`WouldBlock`](io::ErrorKind::WouldBlock), call [`flush`](Self::flush) until it succeeds.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.flush()?;
-        // Only this takes the output out, and it consumes the writer.
+        // Always present: only this call takes it, and it consumes the writer.
         self.output.take().ok_or(WriteError::Io(IoFault {
             kind: io::ErrorKind::NotConnected,
             os_error: None,
@@ -241,7 +217,7 @@ impl<W: Write> Writer<W> {
         self.format
     }
 
-    /// How many packets were accepted.
+    /// The number of packets accepted.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -254,7 +230,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Leaves room for [`MAX_WRITTEN_BYTES`], so that composing never grows the buffer.
+    /// Makes room for [`MAX_WRITTEN_BYTES`], so that a record never grows the buffer.
     fn make_room(&mut self) -> Result<(), WriteError> {
         if self.buffer.len() < FLUSH_BYTES {
             return Ok(());
@@ -286,7 +262,7 @@ impl<W: Write> Writer<W> {
 
 #[cfg(test)]
 impl<W: Write> Writer<W> {
-    /// What was allocated for the buffer.
+    /// The allocated size of the buffer.
     pub(super) fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
@@ -294,7 +270,7 @@ impl<W: Write> Writer<W> {
 
 impl<W: Write> Drop for Writer<W> {
     fn drop(&mut self) {
-        // Nobody is left to be told of a failure; who wants to know calls `finish`.
+        // A caller that needs the error calls `finish`.
         self.flush().ok();
     }
 }
@@ -314,8 +290,8 @@ fn put_at(out: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
-/// Appends at most `limit` bytes of the pieces. Returns how many that were, and the sum of all
-/// pieces' lengths.
+/// Appends at most `limit` bytes of the pieces. Returns the number of bytes appended, and the
+/// length of all pieces.
 fn put_pieces<P: AsRef<[u8]>>(
     out: &mut Vec<u8>,
     limit: usize,
@@ -335,5 +311,5 @@ fn put_pieces<P: AsRef<[u8]>>(
 
 const _: () = assert!(
     BLOCK_HEADER_BYTES + 12 + MAX_NAME_BYTES + 64 < MAX_WRITTEN_BYTES,
-    "an interface description must fit in the room that is made"
+    "an interface description fits into the buffer"
 );

@@ -1,4 +1,4 @@
-//! A driver under test between an RX and a TX queue of the framework.
+//! A driver under test, with an RX and a TX queue of the framework.
 
 use super::probe::{Expected, Matcher, Outside, PAYLOAD_MIN, Probe};
 use super::{Injects, Observes, Rig, Traits};
@@ -26,17 +26,17 @@ use std::time::{self, Duration};
 pub(super) type Rx<R> = RxQueue<<<R as Rig>::Driver as Driver>::Rx>;
 pub(super) type Tx<R> = TxQueue<<<R as Rig>::Driver as Driver>::Tx>;
 
-/// Rounds without anything new after which nothing more is waited for.
+/// Rounds without a new packet after which the suite stops waiting.
 const QUIET_ROUNDS: u32 = 20;
 
-/// How often the quiet time may pass before what must come counts as lost. The patience of a rig
-/// is what nearly every packet takes; on a busy machine one may take very much longer.
+/// Rounds after which an expected packet counts as lost. Nearly every packet arrives within
+/// the latency of the rig; on a busy machine one may take much longer.
 const LATE_ROUNDS: u32 = 6000;
 
 /// More bytes than the headers of any packet of the suite.
 pub(super) const HEADERS: usize = 100;
 
-/// Numbers by a seed (xorshift64*, Vigna 2016).
+/// Pseudo-random numbers (xorshift64*, Vigna 2016).
 #[derive(Debug)]
 pub(super) struct Dice(u64);
 
@@ -45,7 +45,7 @@ impl Dice {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// A number from `min` to `max`, both included.
+    /// A number from `min` to `max`, inclusive.
     pub(super) fn roll(&mut self, min: usize, max: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -55,7 +55,7 @@ impl Dice {
     }
 }
 
-/// The interrupt of a queue, which counts how often it was raised.
+/// The interrupt of a queue, with the number of times it was raised.
 #[derive(Debug, Default)]
 pub(super) struct Interrupt(AtomicU64);
 
@@ -78,13 +78,13 @@ impl Interrupt {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Whether the descriptor becomes ready within `patience`, if the device has one, or the
+    /// Whether the descriptor becomes ready within `timeout`, if the device has one, or the
     /// interrupt is raised.
-    fn is_raised(&self, wake: Option<(BorrowedFd<'_>, Interest)>, patience: Duration) -> bool {
+    fn is_raised(&self, wake: Option<(BorrowedFd<'_>, Interest)>, timeout: Duration) -> bool {
         if let Some((fd, interest)) = wake {
-            return is_ready(fd, interest, patience);
+            return is_ready(fd, interest, timeout);
         }
-        let until = time::Instant::now() + patience;
+        let until = time::Instant::now() + timeout;
         while self.count() == 0 {
             if time::Instant::now() >= until {
                 return false;
@@ -95,14 +95,14 @@ impl Interrupt {
     }
 }
 
-/// Whether `fd` becomes what `interest` says within `patience`.
-fn is_ready(fd: BorrowedFd<'_>, interest: Interest, patience: Duration) -> bool {
+/// Whether `fd` becomes ready for `interest` within `timeout`.
+fn is_ready(fd: BorrowedFd<'_>, interest: Interest, timeout: Duration) -> bool {
     let flags = match interest {
         Interest::Read => PollFlags::IN,
         Interest::Write => PollFlags::OUT,
     };
-    let patience = Timespec::try_from(patience).expect("a short time");
-    let ready = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&patience));
+    let timeout = Timespec::try_from(timeout).expect("a short time");
+    let ready = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&timeout));
     ready.expect("poll works on the descriptor") > 0
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Bench<R: Rig> {
 }
 
 impl<R: Rig> Bench<R> {
-    /// Attaches the rig's driver. The device is given `tx` of the features that it declares.
+    /// Attaches the rig's driver. The queue uses `tx` of the features that the device declares.
     pub(super) fn new(mut rig: R, seed: u64, tx: Features, feed: Vec<Outside>) -> Self {
         let traits = rig.traits();
         let mut feed = VecDeque::from(feed);
@@ -153,7 +153,7 @@ impl<R: Rig> Bench<R> {
             .driver()
             .attach(&how, &arena)
             .expect("the driver attaches");
-        assert_eq!(pairs.len(), 1, "one queue was asked for");
+        assert_eq!(pairs.len(), 1, "one queue was requested");
         let (rx, tx_device) = pairs.remove(0);
         let (rx_counters, tx_counters): (Arc<RxCounters>, Arc<TxCounters>) = Default::default();
         let (rx_drops, tx_drops): (Arc<DropCounters>, Arc<DropCounters>) = Default::default();
@@ -204,33 +204,33 @@ impl<R: Rig> Bench<R> {
         &mut self.queues.as_mut().expect("attached").1
     }
 
-    /// Whether the RX half ends the sleep of its worker within `patience`.
-    pub(super) fn rx_is_raised(&mut self, patience: Duration) -> bool {
+    /// Whether the RX half ends the sleep of its worker within `timeout`.
+    pub(super) fn rx_is_raised(&mut self, timeout: Duration) -> bool {
         let interrupt = Arc::clone(&self.rx_interrupt);
-        interrupt.is_raised(self.rx().device_mut().wake(), patience)
+        interrupt.is_raised(self.rx().device_mut().wake(), timeout)
     }
 
-    /// Whether the TX half ends the sleep of its worker within `patience`.
-    pub(super) fn tx_is_raised(&mut self, patience: Duration) -> bool {
+    /// Whether the TX half ends the sleep of its worker within `timeout`.
+    pub(super) fn tx_is_raised(&mut self, timeout: Duration) -> bool {
         let interrupt = Arc::clone(&self.tx_interrupt);
-        interrupt.is_raised(self.tx().device_mut().wake(), patience)
+        interrupt.is_raised(self.tx().device_mut().wake(), timeout)
     }
 
-    /// Drops the queues, whatever is in them.
+    /// Drops the queues with their packets.
     pub(super) fn detach(&mut self) {
         if self.queues.take().is_some() {
             self.rig.detached();
         }
     }
 
-    /// Bytes of the longest GSO packet that fits the device, at least.
+    /// A lower bound of the bytes of the longest GSO packet that fits the device.
     pub(super) fn longest(&self) -> usize {
         let limits = FitLimits::new(&self.capabilities, None);
         let piece = limits.segment_bytes_max.min(FrameClass::Small.data_bytes());
         limits.gso_segments_max * piece
     }
 
-    /// A packet that no other is like.
+    /// A packet that differs from all others.
     pub(super) fn probe(&mut self, payload_max: usize) -> Probe {
         self.numbers += 1;
         probe(
@@ -245,7 +245,7 @@ impl<R: Rig> Bench<R> {
         Matcher::new(self.capabilities.link, self.traits.window == 0)
     }
 
-    /// Injects up to a window of what is left to inject.
+    /// Injects up to a window of the packets that remain.
     pub(super) fn inject(&mut self) -> usize {
         let mut injected = 0;
         while self.traits.injects == Injects::Live && injected < self.traits.window.max(1) {
@@ -261,7 +261,7 @@ impl<R: Rig> Bench<R> {
         injected
     }
 
-    /// One poll of at most `budget` packets; returns how many arrived, bad ones included.
+    /// One poll of at most `budget` packets; returns the number received, including bad ones.
     pub(super) fn poll(&mut self, budget: usize, take: &mut dyn FnMut(Packet)) -> usize {
         self.rig.tick();
         let mut burst = Burst::new();
@@ -283,26 +283,26 @@ impl<R: Rig> Bench<R> {
         count
     }
 
-    /// A moment passes.
+    /// A short time passes.
     fn tick(&mut self) -> Instant {
         self.now = self.now.after(Duration::from_millis(1));
         self.now
     }
 
-    /// Collects what the device has completed.
+    /// Collects the packets that the device has completed.
     fn reclaim(&mut self) {
         let now = self.tick();
         self.tx().reclaim(now);
     }
 
-    /// Collects what the device has completed at `at`; returns how many packets.
+    /// Collects the packets that the device has completed at `at`; returns their number.
     pub(super) fn reclaim_at(&mut self, at: Instant) -> usize {
         self.now = self.now.max(at);
         let now = self.now;
         self.tx().reclaim(now)
     }
 
-    /// Injects everything and polls until nothing more comes.
+    /// Injects all packets and polls until no more arrive.
     pub(super) fn receive_all(&mut self, take: &mut dyn FnMut(Packet)) {
         let mut quiet = 0;
         while quiet < QUIET_ROUNDS {
@@ -325,16 +325,16 @@ impl<R: Rig> Bench<R> {
         }
     }
 
-    /// Receives until `matcher` has everything that it expects; `look` sees each packet first.
+    /// Receives until `matcher` has all expected packets; `inspect` gets each packet first.
     pub(super) fn receive_expected(
         &mut self,
         matcher: &mut Matcher,
-        look: &mut dyn FnMut(&Packet),
+        inspect: &mut dyn FnMut(&Packet),
     ) {
         let tag = self.traits.tag;
         for _ in 0..LATE_ROUNDS {
             self.receive_all(&mut |packet| {
-                look(&packet);
+                inspect(&packet);
                 matcher.arrived(&Outside::received(&packet, tag));
             });
             if matcher.is_done() || !self.may_be_late() {
@@ -343,22 +343,21 @@ impl<R: Rig> Bench<R> {
         }
     }
 
-    /// Whether it makes sense to wait longer than usual: nothing is lost, and not all is there at
-    /// once.
+    /// Whether to wait longer than usual: the rig loses no packets, and they do not arrive at once.
     fn may_be_late(&self) -> bool {
-        self.traits.window > 0 && !self.traits.patience.is_zero()
+        self.traits.window > 0 && !self.traits.latency.is_zero()
     }
 
-    /// A moment of the rig's patience: short where packets are there at once.
+    /// A part of the rig's latency: short if packets arrive at once.
     pub(super) fn pause(&self) {
-        sleep(self.traits.patience / QUIET_ROUNDS);
+        sleep(self.traits.latency / QUIET_ROUNDS);
     }
 
-    /// A packet of the framework, in pieces of random lengths.
+    /// A packet of the framework, in segments of random lengths.
     pub(super) fn packet(&mut self, outside: &Outside) -> Packet {
         let (dice, link) = (&mut self.dice, self.capabilities.link);
         let long = dice.roll(0, 1) == 0;
-        // Header offsets promise headers in one piece, and an offload needs the offsets.
+        // With header offsets the headers must be contiguous, and an offload needs the offsets.
         let mut shortest = if outside.checksum == ChecksumState::None {
             1
         } else {
@@ -382,7 +381,7 @@ impl<R: Rig> Bench<R> {
         self.reclaim();
     }
 
-    /// Transmits `burst` to its end, observing meanwhile.
+    /// Transmits all of `burst`, and observes meanwhile.
     pub(super) fn transmit_all(&mut self, burst: &mut Burst, matcher: &mut Matcher) {
         for _ in 0..LATE_ROUNDS * QUIET_ROUNDS {
             self.transmit(burst);
@@ -394,12 +393,12 @@ impl<R: Rig> Bench<R> {
             }
         }
         panic!(
-            "the device does not go on: {:?}",
+            "the device makes no progress: {:?}",
             self.tx_counters.snapshot()
         );
     }
 
-    /// Looks at what came out so far.
+    /// Matches the packets observed so far.
     pub(super) fn observe(&mut self, matcher: &mut Matcher) -> usize {
         let mut count = 0;
         if self.traits.observes == Observes::Live || self.queues.is_none() {
@@ -411,7 +410,7 @@ impl<R: Rig> Bench<R> {
         count
     }
 
-    /// Waits until everything that was transmitted was observed, or nothing more comes.
+    /// Waits until all transmitted packets were observed, or no more arrive.
     pub(super) fn observe_all(&mut self, matcher: &mut Matcher) {
         if self.traits.observes == Observes::AfterDetach {
             self.detach();
@@ -435,7 +434,7 @@ impl<R: Rig> Bench<R> {
         }
     }
 
-    /// Waits until the device has reported everything that it accepted.
+    /// Waits until the device has completed all packets that it accepted.
     pub(super) fn complete_all(&mut self) {
         for _ in 0..LATE_ROUNDS * QUIET_ROUNDS {
             if self.queues.is_none() || self.tx().in_flight() == 0 {
@@ -445,13 +444,10 @@ impl<R: Rig> Bench<R> {
             while self.traits.observes == Observes::Live && self.rig.observe().is_some() {}
             self.pause();
         }
-        panic!(
-            "{} packets were never reported as sent",
-            self.tx().in_flight()
-        );
+        panic!("{} packets were never completed", self.tx().in_flight());
     }
 
-    /// Drops everything, and checks that no frame is left anywhere.
+    /// Drops all packets, and checks that all frames are free.
     pub(super) fn finish(mut self) {
         self.detach();
         let Self { rig, arena, .. } = self;
@@ -484,7 +480,7 @@ pub(super) fn probe(dice: &mut Dice, link: LinkType, number: u32, payload_max: u
     }
 }
 
-/// `probe` with all that can be left to the device: what to give it, and what must come out.
+/// `probe` with all its offloads: the packet for the device, and the packets that it must send.
 pub(super) fn gso(probe: &Probe, size: NonZeroU16) -> (Outside, Expected) {
     let whole = probe.gso(size);
     let wire = probe.wire(size);
@@ -495,10 +491,10 @@ pub(super) fn gso(probe: &Probe, size: NonZeroU16) -> (Outside, Expected) {
     (whole, expected)
 }
 
-/// `probe` with its checksum left to the device.
+/// `probe` with a partial checksum.
 pub(super) fn partial(probe: &Probe) -> (Outside, Expected) {
     let whole = probe.partial();
-    let wire = vec![probe.finished()];
+    let wire = vec![probe.complete()];
     let expected = Expected {
         whole: tagged(probe, &whole),
         wire,

@@ -13,34 +13,34 @@ use std::time::{Duration, Instant};
 
 /// Packets of one case.
 const PACKETS: usize = 400;
-/// Payload that fits the smallest common MTU with any headers.
+/// A payload that fits the smallest common MTU with any headers.
 const PAYLOAD_MAX: usize = 1400;
-const NEVER_INJECTS: Outcome = Outcome::DoesNotApply("nothing can be injected");
-const NEVER_OBSERVES: Outcome = Outcome::DoesNotApply("nothing can be observed");
+const NEVER_INJECTS: Outcome = Outcome::DoesNotApply("no packets can be injected");
+const NEVER_OBSERVES: Outcome = Outcome::DoesNotApply("no packets can be observed");
 
-/// Finished packets to inject, with random protocols and lengths.
-fn finished(seed: u64, link: LinkType, count: usize) -> Vec<Vec<u8>> {
+/// Complete packets to inject, with random protocols and lengths.
+fn complete(seed: u64, link: LinkType, count: usize) -> Vec<Vec<u8>> {
     let mut dice = Dice::new(!seed);
     (1..=count)
-        .map(|number| probe(&mut dice, link, number as u32, PAYLOAD_MAX).finished())
+        .map(|number| probe(&mut dice, link, number as u32, PAYLOAD_MAX).complete())
         .collect()
 }
 
 fn outside(packets: &[Vec<u8>]) -> Vec<Outside> {
-    packets.iter().cloned().map(Outside::finished).collect()
+    packets.iter().cloned().map(Outside::complete).collect()
 }
 
-/// What comes in is handed over whole, once, and in order.
+/// Packets are received whole, once, and in order.
 ///
 /// # Panics
 ///
-/// When it is not, as all of these.
+/// If the promise is broken, as all of these functions.
 pub fn receives_in_order<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     if matches!(rig.traits().injects, Injects::Never | Injects::Itself) {
         return NEVER_INJECTS;
     }
     let link = rig.driver().capabilities().link;
-    let packets = finished(seed, link, PACKETS);
+    let packets = complete(seed, link, PACKETS);
     let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
     let mut matcher = bench.matcher();
     packets
@@ -49,7 +49,7 @@ pub fn receives_in_order<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     bench.receive_expected(&mut matcher, &mut |_| {});
     assert!(
         bench.feed.is_empty(),
-        "{} were never taken",
+        "{} were never injected",
         bench.feed.len()
     );
     assert!(
@@ -57,12 +57,12 @@ pub fn receives_in_order<R: Rig>(mut rig: R, seed: u64) -> Outcome {
         "{} packets did not arrive",
         matcher.missing()
     );
-    assert!(matcher.matched > 0, "nothing arrived at all");
+    assert!(matcher.matched > 0, "no packet arrived");
     bench.finish();
     Outcome::Passed
 }
 
-/// What is transmitted goes out whole, once, and in order, whatever pieces it is made of.
+/// Packets are sent whole, once, and in order, whatever their segments.
 pub fn transmits_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
     if rig.traits().observes == Observes::Never {
         return NEVER_OBSERVES;
@@ -76,8 +76,8 @@ pub fn transmits_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
         left -= n;
         let mut burst = Burst::new();
         for _ in 0..n {
-            let bytes = bench.probe(PAYLOAD_MAX).finished();
-            let packet = bench.packet(&Outside::finished(bytes.clone()));
+            let bytes = bench.probe(PAYLOAD_MAX).complete();
+            let packet = bench.packet(&Outside::complete(bytes.clone()));
             matcher.expect_finished(bytes);
             burst.push(packet).expect("a burst takes as many");
         }
@@ -87,10 +87,10 @@ pub fn transmits_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
     bench.observe_all(&mut matcher);
     assert!(
         matcher.is_done() || bench.traits.window == 0,
-        "{} packets did not come out",
+        "{} packets were not sent",
         matcher.missing()
     );
-    assert!(matcher.matched > 0, "nothing came out at all");
+    assert!(matcher.matched > 0, "no packet was sent");
     assert_eq!(bench.tx_drops.snapshot().total(), 0);
     assert!(
         bench.tx_counters.doorbells.get() > 0,
@@ -100,8 +100,8 @@ pub fn transmits_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
     Outcome::Passed
 }
 
-/// A full device loses nothing and changes no order: what it did not take is offered again.
-pub fn goes_on_after_it_was_full<R: Rig>(rig: R, seed: u64) -> Outcome {
+/// A full device loses no packets and keeps their order: refused packets are offered again.
+pub fn resumes_after_a_full_device<R: Rig>(rig: R, seed: u64) -> Outcome {
     let traits = rig.traits();
     if !traits.fills || traits.observes != Observes::Live {
         return Outcome::DoesNotApply("the device is never full");
@@ -116,8 +116,8 @@ pub fn goes_on_after_it_was_full<R: Rig>(rig: R, seed: u64) -> Outcome {
             if round > 30 || !enough {
                 break;
             }
-            let bytes = bench.probe(PAYLOAD_MAX).finished();
-            let packet = bench.packet(&Outside::finished(bytes.clone()));
+            let bytes = bench.probe(PAYLOAD_MAX).complete();
+            let packet = bench.packet(&Outside::complete(bytes.clone()));
             matcher.expect_finished(bytes);
             burst.push(packet).expect("there was room");
             submitted += 1;
@@ -137,18 +137,18 @@ pub fn goes_on_after_it_was_full<R: Rig>(rig: R, seed: u64) -> Outcome {
     bench.observe_all(&mut matcher);
     assert!(matcher.is_done(), "{} packets were lost", matcher.missing());
     assert_eq!(bench.tx_drops.snapshot().total(), 0);
-    assert!(bench.tx_counters.restarts.get() > 0, "it never went on");
+    assert!(bench.tx_counters.restarts.get() > 0, "it never resumed");
     bench.finish();
     Outcome::Passed
 }
 
-/// One poll hands over no more than it was asked for, bad packets included.
+/// A poll receives no more than its budget, including bad packets.
 pub fn keeps_to_the_budget<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     if rig.traits().injects == Injects::Never {
         return NEVER_INJECTS;
     }
     let link = rig.driver().capabilities().link;
-    let packets = finished(seed, link, PACKETS);
+    let packets = complete(seed, link, PACKETS);
     let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
     let (mut received, mut filled) = (0, 0);
     for _ in 0..PACKETS {
@@ -159,14 +159,14 @@ pub fn keeps_to_the_budget<R: Rig>(mut rig: R, seed: u64) -> Outcome {
         received += got;
         filled += usize::from(got == budget);
     }
-    assert!(received > 0, "nothing arrived");
+    assert!(received > 0, "no packet arrived");
     assert!(filled > 0, "no poll was ended by its budget");
     assert!(bench.rx_counters.budget_exhausted.get() > 0);
     bench.finish();
     Outcome::Passed
 }
 
-/// A packet that the device cannot use is counted and lost, and its neighbours arrive.
+/// A bad packet is counted and dropped, and the packets around it arrive.
 pub fn loses_one_packet_to_a_bad_one<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let traits = rig.traits();
     let tag = traits.tag;
@@ -174,7 +174,7 @@ pub fn loses_one_packet_to_a_bad_one<R: Rig>(mut rig: R, seed: u64) -> Outcome {
         return Outcome::DoesNotApply("no bad packets can be injected");
     }
     let link = rig.driver().capabilities().link;
-    let packets = finished(seed, link, PACKETS);
+    let packets = complete(seed, link, PACKETS);
     let mut dice = Dice::new(seed);
     let mut bad = 0;
     let mut bench;
@@ -218,10 +218,10 @@ pub fn loses_one_packet_to_a_bad_one<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     Outcome::Passed
 }
 
-/// Queues dropped in the middle of everything give every frame back.
+/// Queues that are dropped with packets in flight free every frame.
 pub fn leaks_nothing_when_detached_in_flight<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let link = rig.driver().capabilities().link;
-    let packets = finished(seed, link, PACKETS);
+    let packets = complete(seed, link, PACKETS);
     let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
     let rounds = bench.dice.roll(1, 6);
     for _ in 0..rounds {
@@ -240,10 +240,10 @@ pub fn leaks_nothing_when_detached_in_flight<R: Rig>(mut rig: R, seed: u64) -> O
     Outcome::Passed
 }
 
-/// Everything is accounted for, and the counters are those of an independent count.
-pub fn closes_its_accounts<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+/// The ledger balances, and the counters equal those of an independent count.
+pub fn balances_the_ledger<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let link = rig.driver().capabilities().link;
-    let packets = finished(seed, link, PACKETS);
+    let packets = complete(seed, link, PACKETS);
     let injects = rig.traits().injects;
     let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
     let (mut received, mut received_bytes) = (0, 0);
@@ -267,7 +267,7 @@ pub fn closes_its_accounts<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     );
     assert_eq!(rx.bytes, received_bytes);
     if injects != Injects::Never {
-        assert!(received > 0, "nothing arrived");
+        assert!(received > 0, "no packet arrived");
     }
     let mut submitted = 0;
     for _ in 0..20 {
@@ -299,9 +299,9 @@ fn any_packet<R: Rig>(bench: &mut Bench<R>) -> Packet {
     let (whole, _) = gso(&probe, SIZE);
     let mut packet = bench.packet(&whole);
     match bench.dice.roll(0, 9) {
-        // A GSO packet of which nobody knows the headers.
+        // A GSO packet without a layout.
         0 => packet.meta_mut().layout = None,
-        // A checksum far behind the end.
+        // A checksum far beyond the end.
         1 => {
             packet.meta_mut().gso = None;
             packet.meta_mut().wire_packets = 1;
@@ -319,15 +319,15 @@ fn any_packet<R: Rig>(bench: &mut Bench<R>) -> Packet {
         }
         3 => packet.truncate(bench.dice.roll(1, 60)),
         4..=6 => {
-            let small = bench.probe(PAYLOAD_MAX).finished();
-            packet = bench.packet(&Outside::finished(small));
+            let small = bench.probe(PAYLOAD_MAX).complete();
+            packet = bench.packet(&Outside::complete(small));
         }
         _ => {}
     }
     packet
 }
 
-/// Transmits until nothing waits, whatever comes out.
+/// Transmits until no packet waits, without checks.
 fn drain<R: Rig>(bench: &mut Bench<R>, burst: &mut Burst) {
     for _ in 0..10_000 {
         bench.transmit(burst);
@@ -337,7 +337,7 @@ fn drain<R: Rig>(bench: &mut Bench<R>, burst: &mut Burst) {
         while bench.traits.observes == Observes::Live && bench.rig.observe().is_some() {}
     }
     panic!(
-        "the device does not go on: {:?}",
+        "the device makes no progress: {:?}",
         bench.tx_counters.snapshot()
     );
 }
@@ -349,16 +349,16 @@ fn compare_with_device<R: Rig>(bench: &mut Bench<R>) {
     }
     let device = bench.rig.driver().device_counters().expect("it counts");
     let counted = device.rx_packets + device.rx_dropped + device.rx_errors;
-    // What it refused it may have counted as well: sent again without a feature, or lost.
+    // The device may also have counted refused packets: sent again without a feature, or dropped.
     let refused = tx.refused_features + bench.tx_drops.snapshot().total();
     assert!(
         (tx.packets..=tx.packets + refused).contains(&counted),
-        "what we transmitted, the device received: {device:?} {tx:?} {refused} refused"
+        "packets transmitted = packets received by the device: {device:?} {tx:?} {refused} refused"
     );
     assert_eq!(
         device.tx_packets,
         rx.packets + rx.bad_packets,
-        "what the device sent, we received: {device:?}"
+        "packets sent by the device = packets received: {device:?}"
     );
     if device.rx_dropped + device.rx_errors == 0 {
         assert_eq!(device.rx_bytes, tx.bytes);
@@ -368,15 +368,15 @@ fn compare_with_device<R: Rig>(bench: &mut Bench<R>) {
     }
 }
 
-/// A device without buffers loses packets and nothing else: with frames it goes on.
+/// A device without buffers only loses packets. With buffers it receives again.
 pub fn recovers_from_an_empty_arena<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let injects = rig.traits().injects;
     if !matches!(injects, Injects::Live | Injects::Itself) {
-        return Outcome::DoesNotApply("nothing can be injected while it runs");
+        return Outcome::DoesNotApply("no packets can be injected while it runs");
     }
     let link = rig.driver().capabilities().link;
     let mut bench = Bench::new(rig, seed, Features::ALL, Vec::new());
-    let packets = finished(seed, link, 2000);
+    let packets = complete(seed, link, 2000);
     bench.feed.extend(outside(&packets));
     let mut hoard = Vec::new();
     for _ in 0..4000 {
@@ -396,7 +396,7 @@ pub fn recovers_from_an_empty_arena<R: Rig>(mut rig: R, seed: u64) -> Outcome {
         "it never ran out of buffers"
     );
     hoard.clear();
-    // What got lost meanwhile is lost; what comes now must arrive.
+    // Packets may have been lost meanwhile; those from now on must arrive.
     bench.feed.clear();
     if injects == Injects::Live {
         bench.receive_all(&mut drop);
@@ -422,17 +422,17 @@ pub fn recovers_from_an_empty_arena<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     Outcome::Passed
 }
 
-/// Longest time from a packet to the wake-up for it, on a busy machine.
+/// The longest time from a packet to its wake-up, on a busy machine.
 const WOKEN_MAX: Duration = Duration::from_secs(60);
 
-/// `arm` never lets its owner sleep over a packet: it reports it, or the descriptor becomes ready.
+/// No worker sleeps while a packet waits: `arm` reports it, or the descriptor becomes ready.
 pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let injects = rig.traits().injects;
     if injects == Injects::Never {
         return NEVER_INJECTS;
     }
     let link = rig.driver().capabilities().link;
-    let packets = finished(seed, link, 40);
+    let packets = complete(seed, link, 40);
     let live = injects == Injects::Live;
     let feed = if live { Vec::new() } else { outside(&packets) };
     let mut bench = Bench::new(rig, seed, Features::ALL, feed);
@@ -451,32 +451,35 @@ pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
         bench.rx_interrupt.clear();
         let idle = bench.rx().arm() == Armed::Idle;
         bench.feed.push_back(packet);
-        // A wake-up before the packet must not count as one for it.
+        // A wake-up before the packet does not count as its wake-up.
         let early = idle && bench.rx_is_raised(Duration::ZERO);
-        assert_eq!(bench.inject(), 1, "the outside takes a packet");
+        assert_eq!(bench.inject(), 1, "the outside accepts a packet");
         if idle && !early {
-            let patience = bench.traits.patience.max(WOKEN_MAX);
-            let raised = bench.rx_is_raised(patience);
-            assert!(raised, "asleep while a packet waits");
+            let timeout = bench.traits.latency.max(WOKEN_MAX);
+            let raised = bench.rx_is_raised(timeout);
+            assert!(raised, "the worker sleeps while a packet waits");
             slept += 1;
         } else {
             let mut tries = 0;
             while bench.rx().arm() == Armed::Idle && !bench.rx_is_raised(Duration::ZERO) {
                 tries += 1;
-                assert!(tries < 120_000, "a packet waits and nobody is told");
+                assert!(tries < 120_000, "a packet waits and no wake-up comes");
                 bench.pause();
             }
         }
         let got = bench.poll(BURST_PACKETS_MAX, &mut drop);
-        assert!(got > 0 || bench.traits.window == 0, "woken for nothing");
+        assert!(
+            got > 0 || bench.traits.window == 0,
+            "woken without a packet"
+        );
     }
     assert!(slept > 0, "it was never idle");
     bench.finish();
     Outcome::Passed
 }
 
-/// An armed queue ends the sleep of its worker for what happens later: its descriptor becomes
-/// ready, or it raises its interrupt exactly once, or it has said when.
+/// An armed queue ends the sleep of its worker at a later event: its descriptor becomes ready, or
+/// it raises its interrupt exactly once, or `next_at` has returned the time.
 pub fn an_armed_queue_raises_its_interrupt_once<R: Rig>(rig: R, seed: u64) -> Outcome {
     let traits = rig.traits();
     let mut bench = Bench::new(rig, seed, Features::ALL, Vec::new());
@@ -495,26 +498,26 @@ pub fn an_armed_queue_raises_its_interrupt_once<R: Rig>(rig: R, seed: u64) -> Ou
     Outcome::Passed
 }
 
-/// How often the RX half ended a sleep.
+/// The number of sleeps that the RX half ended.
 fn rx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
     let mut slept = 0;
     for _ in 0..20 {
         bench.receive_all(&mut drop);
         bench.rx_interrupt.clear();
         if bench.rx().device_mut().arm() != Armed::Idle || bench.rx_is_raised(Duration::ZERO) {
-            // Packets of others.
+            // Packets of other senders.
             continue;
         }
         let has_descriptor = bench.rx().device_mut().wake().is_some();
         for _ in 0..3 {
-            let bytes = bench.probe(PAYLOAD_MAX).finished();
-            bench.feed.push_back(Outside::finished(bytes));
+            let bytes = bench.probe(PAYLOAD_MAX).complete();
+            bench.feed.push_back(Outside::complete(bytes));
             while bench.inject() == 0 {
                 bench.pause();
             }
         }
-        let patience = bench.traits.patience.max(WOKEN_MAX);
-        let raised = bench.rx_is_raised(patience);
+        let timeout = bench.traits.latency.max(WOKEN_MAX);
+        let raised = bench.rx_is_raised(timeout);
         assert!(raised, "packets arrived, and the worker sleeps");
         bench.receive_all(&mut drop);
         let count = bench.rx_interrupt.count();
@@ -524,15 +527,15 @@ fn rx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
     slept
 }
 
-/// How often the TX half ended a sleep of a queue whose device was full.
+/// The number of sleeps that the TX half ended, with a full device.
 fn tx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
     let mut matcher = bench.matcher();
     let (mut burst, mut slept) = (Burst::new(), 0);
     for _ in 0..10 {
         for _ in 0..LATE_TRIES {
             while burst.room() > 0 && bench.arena.census().small_free > 64 {
-                let bytes = bench.probe(PAYLOAD_MAX).finished();
-                let packet = bench.packet(&Outside::finished(bytes.clone()));
+                let bytes = bench.probe(PAYLOAD_MAX).complete();
+                let packet = bench.packet(&Outside::complete(bytes.clone()));
                 matcher.expect_finished(bytes);
                 burst.push(packet).expect("there was room");
             }
@@ -555,18 +558,18 @@ fn tx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
     slept
 }
 
-/// How often a full device may have made room again before it was armed.
+/// How often a full device may have room again before it is armed.
 const LATE_TRIES: usize = 100;
 
-/// The armed and full device goes on, and says so.
+/// The armed and full device makes room, and ends the sleep.
 fn ends_sleep<R: Rig>(bench: &mut Bench<R>, matcher: &mut Matcher) {
     if let Some(at) = bench.tx().device_mut().next_at() {
         let completed = bench.reclaim_at(at);
-        assert!(completed > 0, "nothing is completed at {at:?}");
+        assert!(completed > 0, "no packet is completed at {at:?}");
         return;
     }
     let has_descriptor = bench.tx().device_mut().wake().is_some();
-    let until = Instant::now() + bench.traits.patience.max(WOKEN_MAX);
+    let until = Instant::now() + bench.traits.latency.max(WOKEN_MAX);
     while !bench.tx_is_raised(Duration::ZERO) {
         assert!(
             Instant::now() < until,
@@ -584,7 +587,7 @@ fn ends_sleep<R: Rig>(bench: &mut Bench<R>, matcher: &mut Matcher) {
 /// The payload of a wire packet of the suite.
 const SIZE: NonZeroU16 = NonZeroU16::new(1000).expect("1000 is not 0");
 
-/// Everything that can be left to a device that has `features`.
+/// Packets with all offloads.
 fn offloaded(bench: &mut impl FnMut(usize) -> Probe, ethernet: bool) -> Vec<Probe> {
     let mut probes = Vec::new();
     for round in 0..24 {
@@ -605,7 +608,7 @@ fn transmits_with<R: Rig>(rig: R, seed: u64, features: Features) -> Outcome {
     }
     let mut bench = Bench::new(rig, seed, features, Vec::new());
     let mut matcher = bench.matcher();
-    // A tag beside the bytes would come before the port's own, which then is not its own any more.
+    // A tag in the metadata would precede that of the port, which would then not be removed.
     let ethernet = bench.capabilities.link == LinkType::Ethernet && bench.traits.tag.is_none();
     let declared = bench.tx().features();
     let mut left_to_device = 0_u64;
@@ -636,33 +639,33 @@ fn transmits_with<R: Rig>(rig: R, seed: u64, features: Features) -> Outcome {
     bench.observe_all(&mut matcher);
     assert!(
         matcher.is_done() || bench.traits.window == 0,
-        "{} packets did not come out",
+        "{} packets were not sent",
         matcher.missing()
     );
     let tx = bench.tx_counters.snapshot();
     if tx.refused_features == 0 && tx.gso_sw_packets == 0 {
-        assert_eq!(tx.needs_csum, left_to_device, "offloads left to the device");
+        assert_eq!(tx.needs_csum, left_to_device, "offloads of the device");
     }
     if declared.is_empty() {
         assert_eq!(
             (tx.needs_csum, tx.gso_packets),
             (0, 0),
-            "left to a device that cannot"
+            "an offload that the device does not have"
         );
         assert!(tx.gso_sw_packets > 0 && tx.csum_sw > 0);
     }
-    assert_eq!(bench.tx_drops.snapshot().total(), 0, "nothing is dropped");
+    assert_eq!(bench.tx_drops.snapshot().total(), 0, "no packet is dropped");
     bench.finish();
     Outcome::Passed
 }
 
-/// GSO packets, partial checksums and VLAN tags come out right, whoever finishes them: the device
-/// does what it declares, the queue in front of it the rest.
+/// GSO packets, partial checksums and VLAN tags are sent correctly: the device does the offloads
+/// that it declares, and the TX queue the others.
 pub fn transmits_with_the_offloads_it_declares<R: Rig>(rig: R, seed: u64) -> Outcome {
     transmits_with(rig, seed, Features::ALL)
 }
 
-/// The same packets come out when the device is trusted with nothing, and with one thing less.
+/// The same packets are sent if the device does no offload, and if it does one less.
 pub fn transmits_the_same_without_offloads<R: Rig>(rig: R, seed: u64) -> Outcome {
     let features = match seed % 3 {
         0 => Features::NONE,
@@ -674,11 +677,11 @@ pub fn transmits_the_same_without_offloads<R: Rig>(rig: R, seed: u64) -> Outcome
     transmits_with(rig, seed, features)
 }
 
-/// Unfinished packets come in as they are, or finished, by what was agreed on.
+/// Packets with offloads are received with them, or completed, by the features of the port.
 pub fn receives_with_the_offloads_it_declares<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let traits = rig.traits();
     if traits.injects_offloads.is_empty() {
-        return Outcome::DoesNotApply("no unfinished packets can be injected");
+        return Outcome::DoesNotApply("no packets with offloads can be injected");
     }
     let capabilities = rig.driver().capabilities();
     let link = capabilities.link;

@@ -1,11 +1,11 @@
 //! The test suite that every driver passes: `driver_conformance!`.
 //!
-//! Behind the cargo feature `conformance`, for tests only. A driver's author describes the outside
-//! of the port once, as a [`Rig`], and gets one `#[test]` for each promise of the contract. Every
-//! case goes through [`RxQueue`](crate::queue::RxQueue) and [`TxQueue`](crate::queue::TxQueue), as
-//! packets do in a run; what a rig cannot do (a capture file cannot be written to while it is
-//! read) its [`Traits`] say, and those cases pass with a line `not applicable: case: why` on
-//! standard output. A rig that could be made elsewhere but not here says `SKIP: case: why` instead.
+//! Behind the cargo feature `conformance`, for tests only. The author of a driver describes the
+//! outside of the port once, as a [`Rig`], and gets one `#[test]` for each promise of the contract.
+//! Each case uses [`RxQueue`](crate::queue::RxQueue) and [`TxQueue`](crate::queue::TxQueue), as a
+//! run does. The [`Traits`] state what a rig cannot do (a capture file cannot be written while it
+//! is read); those cases pass with a line `not applicable: case: why` on standard output. If the
+//! machine does not support the rig, the line is `SKIP: case: why`.
 //!
 //! ```
 //! use packtrain::conformance::{Injects, Rig, Skip, Traits};
@@ -47,13 +47,13 @@ use crate::packet::{Packet, VlanTag};
 use std::fmt;
 use std::time::Duration;
 
-/// `packet` as a driver is given it, for a bench that drives a device without the framework.
-/// Nothing is fitted: the caller sees to it that the packet is as the device's capabilities say.
+/// `packet` for a driver, for a bench that drives a device without the framework. There is no fit:
+/// the caller ensures that the packet is within the device's capabilities.
 pub const fn by_hand(packet: &mut Packet) -> TxPacket<'_> {
     TxPacket::fitted(packet)
 }
 
-/// Why a rig cannot be made on this machine: a privilege or a kernel feature that is missing.
+/// The reason why a rig cannot be made on this machine: a missing privilege or kernel feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip(pub String);
 
@@ -63,24 +63,24 @@ impl fmt::Display for Skip {
     }
 }
 
-/// How packets get to the port from outside.
+/// When packets can be injected into the port from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Injects {
-    /// Not at all: the port only transmits.
+    /// Never: the port only transmits.
     #[default]
     Never,
-    /// All before the driver is attached (a file that is read).
+    /// All of them before the driver is attached (a file that is read).
     BeforeAttach,
     /// At any time.
     Live,
-    /// The port makes endless packets of its own.
+    /// The port makes an endless number of packets by itself.
     Itself,
 }
 
-/// How packets that the port transmitted can be seen.
+/// When transmitted packets can be observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Observes {
-    /// Not at all.
+    /// Never.
     #[default]
     Never,
     /// At any time.
@@ -92,68 +92,67 @@ pub enum Observes {
 /// What a rig can do. The default can do nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// How packets get in.
+    /// When packets can be injected.
     pub injects: Injects,
-    /// How packets that went out are seen.
+    /// When transmitted packets can be observed.
     pub observes: Observes,
-    /// Packets that may be under way in one direction without any being lost; 0 for a lossy rig,
-    /// where the suite asks for order and accounts only. Live injection needs at least 1.
+    /// The most packets on their way in one direction without a loss; 0 for a lossy rig, where the
+    /// suite checks only order and counters. Injection at any time needs at least 1.
     pub window: usize,
-    /// The device becomes full while nobody calls `observe`, and takes packets again after.
+    /// The device becomes full without calls of `observe`, and accepts packets again afterwards.
     pub fills: bool,
-    /// Offloads that injected packets may come with.
+    /// Offloads that injected packets may have.
     pub injects_offloads: Features,
     /// `inject_bad` works.
     pub injects_bad: bool,
-    /// `device_counters` count what the suite sends and receives, and nothing else.
+    /// `device_counters` count the packets of the suite only.
     pub counts_exactly: bool,
-    /// A tag that the port puts in front of what it receives and takes off what it transmits: the
-    /// suite then sends and expects packets with it, and the outside sees them without.
+    /// A tag that the port inserts into received packets and removes from transmitted ones. The
+    /// suite then sends and expects packets with it, and the outside has them without it.
     pub tag: Option<VlanTag>,
-    /// How long a packet may take through the outside; zero where it is there at once.
-    pub patience: Duration,
+    /// The longest time of a packet through the outside; zero if it arrives at once.
+    pub latency: Duration,
 }
 
-/// A port under test, and the world outside of it.
+/// A port under test, and its outside.
 ///
-/// The suite attaches the driver itself, with an arena of its own, and drops the queues before the
-/// rig. Packets of others (a kernel's neighbour discovery) may come and go: the suite knows its
-/// own.
+/// The suite attaches the driver, with an arena of its own, and drops the queues before the rig. It
+/// ignores packets of other senders (such as a kernel's neighbour discovery).
 pub trait Rig {
     /// The driver.
     type Driver: Driver;
 
-    /// What it can do.
+    /// Its traits.
     fn traits(&self) -> Traits;
 
     /// The driver under test.
     fn driver(&mut self) -> &mut Self::Driver;
 
-    /// Sends a packet towards the port. False when the outside cannot take it now.
+    /// Sends a packet to the port. False if the outside cannot accept it now.
     fn inject(&mut self, packet: &Outside) -> bool {
         debug_assert!(packet.bytes.is_empty(), "the traits say that it injects");
         false
     }
 
-    /// Makes the device receive one packet that it must refuse, standing for one wire packet.
-    /// False when the outside cannot do so now.
+    /// Makes the device receive one bad packet of one wire packet. False if the outside cannot do
+    /// so now.
     fn inject_bad(&mut self) -> bool {
         false
     }
 
-    /// The next packet that went out, oldest first.
+    /// The next transmitted packet, oldest first.
     fn observe(&mut self) -> Option<Outside> {
         None
     }
 
-    /// The outside's own work between two polls, for a rig without a thread or a kernel.
+    /// The work of the outside between two polls, for a rig without a thread or a kernel.
     fn tick(&mut self) {}
 
-    /// The queues have been dropped: the rest becomes visible.
+    /// The queues have been dropped: the remaining packets can be observed.
     fn detached(&mut self) {}
 }
 
-/// The seeds that each case runs with, unless `PACKTRAIN_CONFORMANCE_SEED` names one.
+/// The seeds of each case, unless `PACKTRAIN_CONFORMANCE_SEED` states one.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 fn seeds() -> Vec<u64> {
@@ -166,7 +165,7 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Says with which seed a case failed.
+/// Prints the seed of a case that failed.
 struct Note<'a> {
     case: &'a str,
     seed: u64,
@@ -183,12 +182,11 @@ impl Drop for Note<'_> {
     }
 }
 
-/// Runs one case with every seed: what [`driver_conformance!`](crate::driver_conformance) expands
-/// to.
+/// Runs one case with every seed. [`driver_conformance!`](crate::driver_conformance) expands to it.
 ///
 /// # Panics
 ///
-/// When the driver breaks the contract.
+/// If the driver breaks the contract.
 pub fn run<R: Rig>(name: &str, make: impl Fn(u64) -> Result<R, Skip>, case: fn(R, u64) -> Outcome) {
     for seed in seeds() {
         let note = Note { case: name, seed };
@@ -209,23 +207,23 @@ pub fn run<R: Rig>(name: &str, make: impl Fn(u64) -> Result<R, Skip>, case: fn(R
     }
 }
 
-/// What became of a case that did not fail.
+/// The result of a case that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The driver keeps this promise.
     Passed,
-    /// The port or the rig has nothing that the promise is about.
+    /// The promise does not apply to the port or the rig.
     DoesNotApply(&'static str),
-    /// The rig cannot be made here.
+    /// The machine does not support the rig.
     Skipped(String),
 }
 
 /// A module of one `#[test]` for each promise of the driver contract.
 ///
 /// `$make` is a function `fn(seed: u64) -> Result<impl Rig, Skip>`; see
-/// [`conformance`](crate::conformance). A third argument is for a rig that needs surroundings, such
-/// as a network namespace: a function `fn(name: &'static str, case: fn())`
-/// that calls `case` within them; the name is the test's full path, the crate's name in front.
+/// [`conformance`](crate::conformance). A rig that needs an environment, such as a network
+/// namespace, has a third argument: a function `fn(name: &'static str, case: fn())` that calls
+/// `case` within it. The name is the full path of the test, with the name of the crate.
 #[macro_export]
 macro_rules! driver_conformance {
     ($module:ident, $make:expr) => {
@@ -239,11 +237,11 @@ macro_rules! driver_conformance {
             $crate::driver_conformance! { @cases $make, $within;
                 receives_in_order
                 transmits_in_order
-                goes_on_after_it_was_full
+                resumes_after_a_full_device
                 keeps_to_the_budget
                 loses_one_packet_to_a_bad_one
                 leaks_nothing_when_detached_in_flight
-                closes_its_accounts
+                balances_the_ledger
                 recovers_from_an_empty_arena
                 arm_reports_waiting_work
                 an_armed_queue_raises_its_interrupt_once

@@ -1,5 +1,5 @@
-//! Packets of the suite, built from a description with sums of their own: none of the code that is
-//! tested builds or judges them.
+//! Packets of the suite, built from a description. Building and checking them shares no code with
+//! the tested framework, not even for checksums.
 
 use crate::driver::Features;
 use crate::packet::{Arena, FrameClass, Packet, PacketError, VlanTag};
@@ -11,18 +11,18 @@ use std::num::NonZeroU16;
 /// A packet outside of the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outside {
-    /// All bytes, VLAN tags in band, link header included.
+    /// All bytes, with VLAN tags and link header.
     pub bytes: Vec<u8>,
-    /// What is left to do about the transport checksum.
+    /// The state of the transport checksum.
     pub checksum: ChecksumState,
-    /// Set when it stands for several.
+    /// Set for a GSO packet.
     pub gso: Option<Gso>,
 }
 
 impl Outside {
-    /// A packet as a cable carries it.
+    /// A wire packet.
     #[must_use]
-    pub const fn finished(bytes: Vec<u8>) -> Self {
+    pub const fn complete(bytes: Vec<u8>) -> Self {
         Self {
             bytes,
             checksum: ChecksumState::None,
@@ -30,7 +30,7 @@ impl Outside {
         }
     }
 
-    /// What a packet of the framework looks like from outside.
+    /// A packet of the framework, as the outside gets it.
     #[must_use]
     pub fn of(packet: &Packet) -> Self {
         let meta = packet.meta();
@@ -47,11 +47,11 @@ impl Outside {
         }
     }
 
-    /// What was received, without the tag that the port has put in front.
+    /// A received packet without the tag that the port has inserted.
     ///
     /// # Panics
     ///
-    /// When it has no such tag.
+    /// If it has no such tag.
     pub(super) fn received(packet: &Packet, tag: Option<VlanTag>) -> Self {
         let mut outside = Self::of(packet);
         if let Some(tag) = tag {
@@ -64,7 +64,7 @@ impl Outside {
         outside
     }
 
-    /// The packet with one more tag in front of those it has.
+    /// The packet with one more tag before its own.
     pub(super) fn tagged(mut self, tag: VlanTag) -> Self {
         self.bytes.splice(12..12, tag_bytes(tag));
         if let ChecksumState::Partial { start, .. } = &mut self.checksum {
@@ -73,11 +73,11 @@ impl Outside {
         self
     }
 
-    /// A packet of the framework with these bytes, in pieces whose lengths `lengths` gives in turn.
+    /// A packet of the framework with these bytes, in segments with the lengths of `lengths`.
     ///
     /// # Errors
     ///
-    /// When the arena is used up.
+    /// If the arena has too few frames.
     pub fn to_packet(
         &self,
         arena: &Arena,
@@ -113,7 +113,7 @@ fn tag_bytes(tag: VlanTag) -> [u8; 4] {
     [protocol[0], protocol[1], control[0], control[1]]
 }
 
-/// Ports by which the suite knows its own packets.
+/// Ports by which the suite recognises its own packets.
 const SOURCE_PORT: u16 = 47_311;
 const DESTINATION_PORT: u16 = 47_312;
 const SOURCE_V4: [u8; 4] = [198, 18, 3, 1];
@@ -127,21 +127,21 @@ const FIN: u8 = 0x01;
 const ECE: u8 = 0x40;
 const CWR: u8 = 0x80;
 
-/// Shortest payload: every frame then has 60 bytes and more, so no link pads it.
+/// The shortest payload: every frame then has at least 60 bytes, so no link pads it.
 pub const PAYLOAD_MIN: usize = 18;
 
-/// A packet in words.
+/// The description of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Where it goes.
+    /// Its link type.
     pub link: LinkType,
     /// TCP or UDP, over IPv4 or IPv6.
     pub kind: GsoKind,
-    /// Distinguishes it from others: fills the payload.
+    /// A number that makes its payload unique.
     pub number: u32,
     /// Bytes of payload.
     pub payload: usize,
-    /// With this one VLAN tag.
+    /// Its VLAN tag, if it has one.
     pub vlan: Option<VlanTag>,
     /// TCP: with CWR.
     pub cwr: bool,
@@ -152,7 +152,7 @@ impl Probe {
         let number = self.number.to_be_bytes();
         let byte = |i: usize| match number.get(i) {
             Some(byte) => *byte,
-            // No two neighbours are equal, nor are two packets.
+            // No two adjacent bytes are equal, nor are two packets.
             None => (i as u32)
                 .wrapping_mul(self.number.wrapping_mul(2) + 7)
                 .to_le_bytes()[1],
@@ -171,12 +171,12 @@ impl Probe {
         (link, ip, transport)
     }
 
-    /// The packet finished.
-    pub fn finished(&self) -> Vec<u8> {
+    /// The packet with a complete checksum.
+    pub fn complete(&self) -> Vec<u8> {
         self.build(&self.payload_bytes(), 0, 0, self.flags(), true)
     }
 
-    /// The packet with a partial checksum, tag aside.
+    /// The packet with a partial checksum, and the tag in the metadata.
     pub fn partial(&self) -> Outside {
         let untagged = Self {
             vlan: None,
@@ -194,7 +194,7 @@ impl Probe {
         }
     }
 
-    /// The packet as a GSO packet of `size` bytes of payload each, tag aside.
+    /// The GSO packet with segments of `size` bytes, and the tag in the metadata.
     pub fn gso(&self, size: NonZeroU16) -> Outside {
         Outside {
             gso: Some(Gso::new(self.kind, size).with_ecn(if self.cwr {
@@ -206,7 +206,7 @@ impl Probe {
         }
     }
 
-    /// The wire packets that [`Self::gso`] stands for.
+    /// The wire packets of [`Self::gso`].
     pub fn wire(&self, size: NonZeroU16) -> Vec<Vec<u8>> {
         let size = usize::from(size.get());
         let payload = self.payload_bytes();
@@ -224,7 +224,7 @@ impl Probe {
         payload.chunks(size).enumerate().map(segment).collect()
     }
 
-    /// The features a device needs to take [`Self::gso`].
+    /// The features that a device needs for [`Self::gso`].
     pub fn gso_features(&self) -> Features {
         let ecn = if self.cwr {
             Features::TSO_ECN
@@ -234,7 +234,7 @@ impl Probe {
         Features::of(self.kind) | self.checksum_feature() | ecn
     }
 
-    /// The feature a device needs to take [`Self::partial`].
+    /// The feature that a device needs for [`Self::partial`].
     pub const fn checksum_feature(&self) -> Features {
         if self.kind.is_ipv6() {
             Features::CSUM6
@@ -321,7 +321,7 @@ impl Probe {
     }
 }
 
-/// Folded ones-complement sum, not complemented: the slow way.
+/// The folded ones' complement sum, not complemented, by a simple loop.
 fn slow_sum(bytes: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {
@@ -348,7 +348,7 @@ pub fn is_probe(link: LinkType, bytes: &[u8]) -> bool {
     bytes.get(transport..transport + 4) == Some(&ports[..])
 }
 
-/// The packet with its checksum finished, the slow way.
+/// The packet with its checksum completed, by a simple loop.
 fn finish(packet: &Outside) -> Vec<u8> {
     let mut bytes = packet.bytes.clone();
     if let ChecksumState::Partial { start, offset } = packet.checksum {
@@ -361,30 +361,30 @@ fn finish(packet: &Outside) -> Vec<u8> {
     bytes
 }
 
-/// One packet that must arrive: whole, or as wire packets.
+/// An expected packet: as one packet, or as wire packets.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// As one packet.
     pub whole: Outside,
-    /// As a cable carries it.
+    /// As wire packets.
     pub wire: Vec<Vec<u8>>,
 }
 
-/// Compares what arrives with what must arrive, in order.
+/// Compares the packets that arrive with the expected ones, in order.
 #[derive(Debug)]
 pub struct Matcher {
     link: LinkType,
     expected: VecDeque<Expected>,
-    /// Wire packets of the first that have arrived.
+    /// Wire packets of the first expected packet that have arrived.
     part: usize,
-    /// Packets that may be missing.
+    /// Whether packets may be lost.
     lossy: bool,
     /// Packets that arrived.
     pub matched: usize,
 }
 
 impl Matcher {
-    /// Nothing is expected yet.
+    /// Without expected packets.
     pub const fn new(link: LinkType, lossy: bool) -> Self {
         Self {
             link,
@@ -395,30 +395,30 @@ impl Matcher {
         }
     }
 
-    /// This comes next.
+    /// Expects this packet next.
     pub fn expect(&mut self, expected: Expected) {
         self.expected.push_back(expected);
     }
 
-    /// A finished packet comes next.
+    /// Expects this complete packet next.
     pub fn expect_finished(&mut self, bytes: Vec<u8>) {
         self.expect(Expected {
-            whole: Outside::finished(bytes.clone()),
+            whole: Outside::complete(bytes.clone()),
             wire: vec![bytes],
         });
     }
 
-    /// Everything has arrived.
+    /// Whether all expected packets have arrived.
     pub fn is_done(&self) -> bool {
         self.expected.is_empty()
     }
 
-    /// How many have not arrived.
+    /// The number of packets that have not arrived.
     pub fn missing(&self) -> usize {
         self.expected.len()
     }
 
-    /// This has arrived. Packets of others are ignored.
+    /// A packet has arrived. Those of other senders are ignored.
     pub fn arrived(&mut self, got: &Outside) {
         if !is_probe(self.link, &got.bytes) {
             return;
@@ -452,16 +452,16 @@ impl Matcher {
         }
     }
 
-    /// What differs, without kilobytes of payload.
+    /// The difference, without the whole payload.
     fn difference(&self, got: &Outside, want: &Expected) -> String {
         let (matched, part) = (self.matched, self.part);
-        let (finished, wire) = (finish(got), &want.wire[part]);
-        let same = finished
+        let (complete, wire) = (finish(got), &want.wire[part]);
+        let same = complete
             .iter()
             .zip(wire)
             .take_while(|(a, b)| a == b)
             .count();
-        let (got_bytes, want_bytes) = (finished.len(), wire.len());
+        let (got_bytes, want_bytes) = (complete.len(), wire.len());
         let head = |bytes: &[u8]| format!("{:02x?}", &bytes[..bytes.len().min(80)]);
         format!(
             "packet {matched}, wire packet {part}, is missing, late or changed: it has {got_bytes} \
@@ -469,7 +469,7 @@ impl Matcher {
              want {:?} {:?}\n     {}",
             got.gso,
             got.checksum,
-            head(&finished),
+            head(&complete),
             want.whole.gso,
             want.whole.checksum,
             head(wire),
@@ -483,7 +483,7 @@ impl Matcher {
     }
 }
 
-/// Equal, or padded with zeros behind.
+/// Whether they are equal, or padded with zeros.
 fn starts_with(got: &[u8], want: &[u8]) -> bool {
     got.len() >= want.len()
         && got[..want.len()] == *want

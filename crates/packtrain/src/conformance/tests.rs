@@ -1,4 +1,4 @@
-//! The suite has to fail drivers that break a promise: each of these rigs breaks one.
+//! The suite must fail drivers that break a promise: each of these rigs breaks one.
 
 use super::*;
 use crate::driver::Attach;
@@ -9,7 +9,7 @@ use crate::queue::{RxQueue, TxQueue};
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// What goes wrong on the way.
+/// A fault of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Nothing,
@@ -19,7 +19,7 @@ enum Fault {
     Flip,
 }
 
-/// Two endpoints, and a fault between the world and the one under test.
+/// Two endpoints, and a fault between the outside and the one under test.
 struct Faulty {
     near: Sim,
     rx: RxQueue<SimRx>,
@@ -69,7 +69,7 @@ impl Faulty {
         }
     }
 
-    /// Passes `packet` on to `out`, or does what the fault says with every tenth.
+    /// Passes `packet` on to `out`, with the fault for every tenth one.
     fn tamper(&mut self, number: usize, mut packet: Outside, out: &mut Vec<Outside>) {
         match self.fault {
             _ if number % 10 != 9 => out.push(packet),
@@ -161,11 +161,11 @@ fn fails(fault: Fault, case: Case) -> bool {
 }
 
 #[test]
-fn faults_of_the_wire_are_found_by_every_case_that_looks() {
+fn faults_of_the_wire_are_found_by_every_case_that_checks() {
     let cases: [(&str, Case); 5] = [
         ("receives_in_order", receives_in_order),
         ("transmits_in_order", transmits_in_order),
-        ("goes_on_after_it_was_full", goes_on_after_it_was_full),
+        ("resumes_after_a_full_device", resumes_after_a_full_device),
         (
             "transmits_with_offloads",
             transmits_with_the_offloads_it_declares,
@@ -178,7 +178,7 @@ fn faults_of_the_wire_are_found_by_every_case_that_looks() {
     for (name, case) in cases {
         assert!(!fails(Fault::Nothing, case), "{name} fails without a fault");
         for fault in [Fault::Lose, Fault::Duplicate, Fault::Swap, Fault::Flip] {
-            assert!(fails(fault, case), "{name} does not see {fault:?}");
+            assert!(fails(fault, case), "{name} does not find {fault:?}");
         }
     }
 }

@@ -1,59 +1,59 @@
-//! A port: a driver and its requested settings.
+//! Ports: a driver and its requested settings.
 
 use super::{Driver, Features, RxBuffers};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::moderation::Moderation;
 
-/// Whether, and how, packtrain merges the packets of a port in software on their way to the other.
+/// Whether and how packtrain merges packets of a port in software, for the other port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coalesce {
-    /// Where the other port takes large packets, gains by it, and this one hands over none.
+    /// If the other port accepts large packets, gains by them, and this port delivers none.
     #[default]
     Auto,
     /// Never.
     Off,
-    /// As `Auto`, also where the other port gains nothing by it.
+    /// As `Auto`, also if the other port gains nothing by them.
     On,
-    /// As `On`, and flows are always found in a table.
+    /// As `On`, always with a table of flows.
     Hash,
-    /// As `On`, and packets are always grouped by sorting.
+    /// As `On`, always with sorting.
     Sorted,
-    /// As `On`, and merging keeps byte streams instead of packets: it also takes TCP segments of
-    /// unequal sizes and pure ACKs. What was merged cannot be cut into the same packets again.
+    /// As `On`, and merging keeps byte streams instead of packets: it also merges TCP segments of
+    /// unequal sizes, and pure ACKs. Segmentation does not restore the same packets.
     Stream,
 }
 
-/// Settings of a port's queues. `None` takes the setting of the session (`engine::Settings`). The
-/// settings of a thread are not among them, since one thread works queues of both ports.
+/// Settings of a port's queues. `None` is the setting of the session (`engine::Settings`). Settings
+/// of a thread are not among them, since one thread has queues of both ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueConfig {
     /// Dispatch mode of the port's TX queues.
     pub dispatch: Option<Dispatch>,
     /// Interrupt moderation of the port's RX queues.
     pub moderation: Option<Moderation>,
-    /// The port's TX queues have a ring and a TX worker, also where the plan would do without
-    /// (`tx=shared`): for experiments.
+    /// The port's TX queues are shared (`tx=shared`), also if the plan would make them owned. For
+    /// experiments.
     pub shared: bool,
 }
 
 /// The requested settings of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Offloads that may be used at most, both ways.
+    /// The offloads that may be used, in both directions.
     pub offload: Features,
     /// A scatter-gather limit lower than the device's.
     pub segments: Option<usize>,
     /// Queues; 1 by default.
     pub queues: Option<usize>,
-    /// Buffers to receive into; by default they follow from the other port's settings.
+    /// Buffers to receive into; by default the plan chooses them by the other port.
     pub rx_buffers: Option<RxBuffers>,
-    /// Merging of what comes from the port.
+    /// Merging of packets from the port.
     pub coalesce: Coalesce,
     /// Settings of the port's queues.
     pub work: QueueConfig,
 }
 
-/// A driver and its requested settings: what a session is built from.
+/// A driver and its requested settings: a session is built from ports.
 #[derive(Debug)]
 pub struct Port<D> {
     /// The driver.
@@ -72,7 +72,7 @@ impl<D> From<D> for Port<D> {
     }
 }
 
-/// What a session takes as a port: a [`Port`], or a driver with the default settings.
+/// Conversion to a [`Port`]: of a port itself, or of a driver with the default settings.
 pub trait IntoPort {
     /// The driver's type.
     type Driver: Driver;

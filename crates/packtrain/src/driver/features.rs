@@ -1,4 +1,4 @@
-//! The offloads that a device can do, are requested, or are agreed on, as one set.
+//! Sets of offloads.
 
 use crate::packet::Meta;
 use packtrain_offload::layout::{Layout, Network};
@@ -6,12 +6,12 @@ use packtrain_offload::limits::UDP_GSO_SEGMENTS_MAX;
 use packtrain_offload::offload::{ChecksumState, Ecn, GsoKind};
 use std::fmt;
 
-/// A set of offloads: of those a device can do, those requested, or those agreed on.
+/// A set of offloads: those of a device, those requested, or those of the plan.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Features(u16);
 
 impl Features {
-    /// Nothing.
+    /// The empty set.
     pub const NONE: Self = Self(0);
     /// Partial transport checksums over IPv4.
     pub const CSUM4: Self = Self(1);
@@ -29,21 +29,21 @@ impl Features {
     pub const USO6: Self = Self(1 << 6);
     /// VLAN tags outside of the packet's bytes.
     pub const VLAN: Self = Self(1 << 7);
-    /// The device merges what it receives into large packets (LRO or hardware GRO).
+    /// The device merges received packets (LRO or hardware GRO).
     pub const LARGE_RECEIVE: Self = Self(1 << 8);
 
     /// Both checksums.
     pub const CSUM: Self = Self(Self::CSUM4.0 | Self::CSUM6.0);
-    /// All three TCP ones, without the checksums that they need.
+    /// The three TCP features, without the checksums that they need.
     pub const TSO: Self = Self(Self::TSO4.0 | Self::TSO6.0 | Self::TSO_ECN.0);
-    /// Both UDP ones, without the checksums that they need.
+    /// The two UDP features, without the checksums that they need.
     pub const USO: Self = Self(Self::USO4.0 | Self::USO6.0);
     /// Every feature.
     pub const ALL: Self = Self((1 << 9) - 1);
-    /// What no device offers: whatever needs it is done in software.
+    /// A feature that no device offers: packets that need it are handled in software.
     const SOFTWARE: Self = Self(1 << 15);
 
-    /// Every single feature with its name, in the order in which plans list them.
+    /// Each feature with its name, in the order of the plan.
     pub const NAMED: [(Self, &'static str); 9] = [
         (Self::CSUM4, "ipv4-checksum"),
         (Self::CSUM6, "ipv6-checksum"),
@@ -56,7 +56,7 @@ impl Features {
         (Self::LARGE_RECEIVE, "large-receive"),
     ];
 
-    /// The one feature that allows GSO packets of `kind`, ECN aside.
+    /// The feature of GSO packets of `kind`, without ECN.
     #[must_use]
     pub const fn of(kind: GsoKind) -> Self {
         match kind {
@@ -67,8 +67,8 @@ impl Features {
         }
     }
 
-    /// The checksum feature that a packet with this layout relies on when its checksum is partial:
-    /// both, when its IP version is not known.
+    /// The checksum feature that a packet with this layout needs if its checksum is partial: both
+    /// if its IP version is unknown.
     #[must_use]
     pub fn checksum_of(layout: Option<Layout>) -> Self {
         match layout.map(|layout| layout.kind) {
@@ -78,9 +78,9 @@ impl Features {
         }
     }
 
-    /// What a device must offer for a packet with this metadata to be left as it is. No device
-    /// offers what a virtio-net header cannot say: CWR on every segment, or one identification
-    /// ([`Gso::fixed_id`](packtrain_offload::offload::Gso::fixed_id)).
+    /// The features that a device needs for a packet with this metadata, without work in software.
+    /// No device offers what a virtio-net header cannot say: CWR on every segment, or one
+    /// identification ([`Gso::fixed_id`](packtrain_offload::offload::Gso::fixed_id)).
     #[must_use]
     pub fn needed_by(meta: &Meta) -> Self {
         let mut needed = Self::NONE;
@@ -104,8 +104,8 @@ impl Features {
         needed
     }
 
-    /// Drops what cannot be had without something that is missing: GSO needs the checksum of its
-    /// IP version, ECN needs one of the TSOs.
+    /// The set without features whose requirements are not in it: GSO needs the checksum of its IP
+    /// version, ECN needs one of the TSOs.
     #[must_use]
     pub const fn consistent(self) -> Self {
         let mut set = self;
@@ -130,19 +130,19 @@ impl Features {
             .map_or("several", |(_, name)| name)
     }
 
-    /// The set as bits, for a counter; only [`Features::from_bits`] gives them a meaning.
+    /// The set as bits, for a counter. [`Features::from_bits`] reverses it.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0 as u64
     }
 
-    /// The set that [`Features::bits`] gave; unknown bits are left out.
+    /// The set of [`Features::bits`]; unknown bits are ignored.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits as u16 & Self::ALL.0)
     }
 
-    /// Names of all in the set.
+    /// The names of the features in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMED
             .into_iter()

@@ -73,14 +73,14 @@ impl Command {
             Self::Pause => {
                 queue.stop();
                 // What the device was given before goes on.
-                queue.ring_if_owed()?;
+                queue.ring_if_pending()?;
                 true
             }
             Self::Resume => {
                 queue.resume();
                 true
             }
-            Self::Reset => queue.reset(now)?.is_some(),
+            Self::Reset => queue.reset(now)?,
         };
         Ok(Commanded {
             done: done.into(),

@@ -262,7 +262,7 @@ impl<T: TxDescriptors> OwnedTx<T> {
 
     #[inline]
     fn end(&mut self, _now: Instant) -> Result<(), DeviceError> {
-        let rung = self.queue.ring_if_owed();
+        let rung = self.queue.ring_if_pending();
         self.show();
         rung
     }

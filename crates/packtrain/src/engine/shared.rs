@@ -239,9 +239,8 @@ impl<T: TxDescriptors> SharedTx<T> {
             stats: Arc::clone(&stats),
         };
         consumer.show();
-        let ring = Ring::new(slots, consumer);
         Self {
-            ring: ring.unwrap_or_else(|error| unreachable!("the plan bounds the ring: {error}")),
+            ring: Ring::new(slots, consumer),
             dispatch,
             tx_worker,
             waiters: SpaceWaiters::default(),
@@ -287,7 +286,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         loop {
             match self.ring.put(burst.batch(), own.source, decide, count) {
                 Put::Closed => return Err(Closed),
-                Put::Full(_) => {
+                Put::Full => {
                     let may = |state| decide(state) == Decision::Drain;
                     match self.ring.claim(may).filter(|_| !made_space) {
                         Some(role) => {
@@ -592,7 +591,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
                 return Turn::More;
             }
             let stage = &mut self.stage;
-            items.take_each(|packet| {
+            items.take(usize::MAX, |packet| {
                 if let Err(packet) = stage.push(packet) {
                     drop(packet);
                     unreachable!("a turn has at most a burst, and the stage is empty");
@@ -608,7 +607,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
     #[inline]
     pub(super) fn end(&mut self) {
         if let Some(queue) = &mut self.queue
-            && let Err(error) = queue.ring_if_owed()
+            && let Err(error) = queue.ring_if_pending()
         {
             self.fail(error);
         }
@@ -657,11 +656,11 @@ impl<T: TxDescriptors> TxConsumer<T> {
     pub(super) fn abandon(&mut self, items: &mut Drained<'_, Packet, Self>, reason: DropReason) {
         let mut lost = self.stage.wire_packets();
         self.stage.clear();
-        for packet in items {
+        items.take(usize::MAX, |packet| {
             let wire_packets = u64::from(packet.meta().wire_packets);
             self.stats.shown.taken.add(wire_packets);
             lost += wire_packets;
-        }
+        });
         if lost > 0 {
             self.drops.add(reason, lost);
         }

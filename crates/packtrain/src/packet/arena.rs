@@ -1,11 +1,10 @@
-//! Where packets live: frames for bytes, lines for handles, all mapped at start. The system
-//! provides a page on its first use. The lowest free frames and lines are used first, so memory
-//! that a run never needs at once is never used.
+//! The memory of packets: frames for bytes, lines for handles, all mapped at start. The system
+//! provides a page on its first use. The lowest free frames and lines are used first, so a run uses
+//! no more pages than it needs at once.
 //!
-//! Each thread keeps a short stack of free frames and lines, so the one freed last, still in the
-//! cache, is used next. What one thread takes and another frees goes by way of a shared set, in
-//! batches, so the lock below is taken once for many packets. Nothing here allocates after
-//! `Arena::new`.
+//! Each thread keeps a short stack of free frames and lines. It reuses the one freed last, which is
+//! still in the CPU cache. Frames that one thread takes and another frees go through a shared set,
+//! in batches, so that its lock is taken once for many packets. `Arena::new` does all allocation.
 
 #![allow(
     unsafe_code,
@@ -26,14 +25,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// No further line follows.
+/// The end of a list of lines.
 pub(super) const NO_LINE: u32 = u32::MAX;
 /// Segments in a packet's first line.
 pub(super) const HEAD_SEGMENTS: usize = 4;
 /// Segments in each further line.
 pub(super) const MORE_SEGMENTS: usize = 9;
 
-/// What every line starts with.
+/// The start of each line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct LineHeader {
@@ -41,8 +40,8 @@ pub(super) struct LineHeader {
     pub(super) core: NonNull<Core>,
     /// This line's own index; never changes.
     pub(super) index: u32,
-    /// In a packet's first line: its last line, or [`NO_LINE`] if there is no other. In a further
-    /// line: the next one, and in the last of them the first, so that either end is near.
+    /// In a packet's first line: its last line, or [`NO_LINE`] without further ones. In a further
+    /// line: the next one; in the last one: the first further line. So both ends are near.
     pub(super) next: u32,
 }
 
@@ -59,7 +58,7 @@ pub(super) struct Line {
     pub(super) segments: [Segment; HEAD_SEGMENTS],
 }
 
-/// A further line of a packet, in the place of a [`Line`].
+/// A further line of a packet, in the memory of a [`Line`].
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct MoreLine {
@@ -87,7 +86,7 @@ const _: () = assert!(size_of::<Line>() == 128);
 const _: () = assert!(size_of::<MoreLine>() == 128);
 const _: () = assert!(SEGMENTS_MAX <= u8::MAX as usize);
 
-/// How much memory an arena has; fixed when it is made.
+/// The sizes of an arena, fixed at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArenaConfig {
     /// Frames of 2 KiB, headroom included.
@@ -144,7 +143,7 @@ impl ArenaConfig {
     }
 }
 
-/// Where every frame and line of an arena is, at one moment.
+/// The number of free and used frames and lines of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Census {
     /// Free small frames, in the shared set or in a thread's cache.
@@ -157,21 +156,21 @@ pub struct Census {
     pub large_used: u32,
     /// Free lines.
     pub lines_free: u32,
-    /// Lines that make up live packets.
+    /// Lines of live packets.
     pub lines_used: u32,
 }
 
 /// A bounded memory of packets. Cheap to clone: clones share it.
 ///
-/// Packets may outlive the last clone. The memory is given back when the last clone goes; if
-/// packets or threads' caches still refer to it then, it is kept, and given back when another arena
-/// is made or dropped after the last of them is gone.
+/// Packets may outlive the last clone. The drop of the last clone frees the memory. If packets or
+/// threads' caches still refer to it then, the memory is freed later: when another arena is made or
+/// dropped without such references.
 #[derive(Clone)]
 pub struct Arena {
     owner: Arc<Owner>,
 }
 
-/// The pieces that no thread's cache has, and no packet.
+/// Free frames and lines that are in no thread's cache.
 struct Free {
     small: FreeSet,
     large: FreeSet,
@@ -180,8 +179,8 @@ struct Free {
     lines_made: u32,
 }
 
-/// How many segments refer to a frame. In a cache line of its own: one thread often takes frames
-/// while another frees others.
+/// The number of segments that refer to a frame. In a cache line of its own: one thread often takes
+/// frames while another frees others.
 #[derive(Debug)]
 #[repr(align(64))]
 struct References(AtomicU32);
@@ -197,13 +196,13 @@ pub(super) struct Core {
     /// References to each frame by segments; zero while it is free. Small ones first.
     references: NonNull<[References]>,
     free: Mutex<Free>,
-    /// Threads that have a cache bound to this arena. Counted down as the last thing a thread does
-    /// with the core: outside of the mutex, for unlocking touches it once more.
+    /// Threads with a cache bound to this arena. A thread decrements it as its last access to the
+    /// core, so outside of the mutex, whose unlock is an access, too.
     bound_caches: AtomicU32,
 }
 
-// SAFETY: the core owns its mappings; each line is reached only through the one `Packet` that owns
-// it, or by the thread that has taken its index out of the set behind the mutex.
+// SAFETY: the core owns its mappings. Only the `Packet` that owns a line accesses it, or the thread
+// that has taken its index from the set behind the mutex.
 unsafe impl Send for Core {}
 // SAFETY: as above.
 unsafe impl Sync for Core {}
@@ -235,7 +234,7 @@ impl Owner {
     }
 }
 
-/// A core whose last owner is gone.
+/// A core whose last owner was dropped.
 struct Orphan(NonNull<Core>);
 
 // SAFETY: a pointer to a `Core`, which is `Send`; used under the lock of `ORPHANS` only.
@@ -243,14 +242,14 @@ unsafe impl Send for Orphan {}
 
 static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
 
-/// Frees the cores to which nothing refers any more.
+/// Frees the cores without references.
 fn free_orphans(orphans: &mut Vec<Orphan>) {
     orphans.retain(|orphan| {
-        // SAFETY: orphans are freed only here, and taken off the list then.
+        // SAFETY: orphans are freed only here, which removes them from the list.
         if !unsafe { orphan.0.as_ref() }.is_unreachable() {
             return true;
         }
-        // SAFETY: made by `Box::leak`; it has no owner, no packet and no cache any more.
+        // SAFETY: made by `Box::leak`; it has no owner, no packet and no cache.
         drop(unsafe { Box::from_raw(orphan.0.as_ptr()) });
         false
     });
@@ -270,14 +269,14 @@ impl Drop for Owner {
 }
 
 impl Arena {
-    /// Makes an arena. Its memory is mapped, and used page by page as packets need it: where the
-    /// system then has none, it ends the process. [`memory_available`](super::memory_available)
-    /// says how much there is.
+    /// Makes an arena. Its memory is mapped now, and the system provides pages as packets use them:
+    /// if it has none then, it kills the process. See
+    /// [`memory_available`](super::memory_available).
     ///
     /// # Errors
     ///
-    /// The system's, if it does not map so much memory or gives no memfd; `InvalidInput` for more
-    /// than 2^31 frames or 2^32 - 1 lines.
+    /// Those of the system for the mapping and the memfd; `InvalidInput` for more than 2^31 frames
+    /// or 2^32 - 1 lines.
     pub fn new(config: ArenaConfig) -> io::Result<Self> {
         free_orphans(&mut lock_orphans());
         config.check()?;
@@ -310,7 +309,7 @@ impl Arena {
         })
     }
 
-    /// The sizes it was made with.
+    /// Its sizes.
     #[must_use]
     pub fn config(&self) -> ArenaConfig {
         self.core().config
@@ -320,12 +319,6 @@ impl Arena {
     #[must_use]
     pub fn huge_pages(&self) -> bool {
         self.core().mapping.huge_pages()
-    }
-
-    /// Bytes of memory mapped for frames.
-    #[must_use]
-    pub fn mapped_bytes(&self) -> usize {
-        self.core().mapping.bytes()
     }
 
     /// The memfd behind the frames; small frames start at offset 0.
@@ -338,14 +331,14 @@ impl Arena {
         self.owner.core()
     }
 
-    /// Counts where everything is, and checks that no frame is in use that is free.
+    /// Counts frames and lines, and checks that no free frame is in use.
     ///
-    /// Exact only while no other thread allocates or frees, and only for threads that have ended
-    /// or called [`Arena::flush_cache`]; meant for tests and for the end of a run.
+    /// Exact only while no other thread allocates or frees, and only if all threads with a cache
+    /// have ended or called [`Arena::flush_cache`]. For tests and the end of a run.
     ///
     /// # Panics
     ///
-    /// When a piece is in two places, which is a defect of packtrain itself.
+    /// If a frame is free and in use, which is a defect of packtrain.
     #[must_use]
     pub fn census(&self) -> Census {
         self.flush_cache();
@@ -383,7 +376,7 @@ impl Arena {
         }
     }
 
-    /// Gives this thread's cached frames and lines back to the shared sets.
+    /// Returns this thread's cached frames and lines to the shared sets.
     pub fn flush_cache(&self) {
         flush_thread_cache(self.owner.core);
     }
@@ -398,8 +391,7 @@ impl fmt::Debug for Arena {
 }
 
 impl Core {
-    /// True when no packet and no cache is left; then, if it has no owner either, nothing can come
-    /// to refer to it again.
+    /// Whether no packet and no cache refers to it. Without an owner there can be no new reference.
     fn is_unreachable(&self) -> bool {
         let all_free = {
             let free = self.lock();
@@ -407,8 +399,8 @@ impl Core {
                 && free.large.len() == self.config.large_frames as usize
                 && free.lines.len() == self.config.lines as usize
         };
-        // In this order: without packets no thread can bind a cache any more, so a zero that is
-        // read after that stays. Pairs with the release by which the last user leaves.
+        // In this order: without packets no thread can bind a cache, so a zero that is read after
+        // that stays. Pairs with the release of the last user's decrement.
         all_free && self.bound_caches.load(Ordering::Acquire) == 0
     }
 
@@ -417,7 +409,7 @@ impl Core {
     }
 
     fn lock(&self) -> MutexGuard<'_, Free> {
-        // A panic leaves the sets whole: what is freed twice was there before.
+        // A panic leaves the sets consistent: it precedes the change.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -436,8 +428,8 @@ impl Core {
     }
 
     const fn all_references(&self) -> &[References] {
-        // SAFETY: they are in the table, aligned as lines are; it is made of zeros, which are valid
-        // counts, and nothing else is written there.
+        // SAFETY: the counts are in the table, aligned as lines are. The table starts as zeros,
+        // which are valid counts, and only counts are written there.
         unsafe { self.references.as_ref() }
     }
 
@@ -457,14 +449,14 @@ impl Core {
 
     /// True while exactly one segment refers to `frame`: its owner may write to it.
     pub(super) fn is_exclusive(&self, frame: FrameId) -> bool {
-        // Pairs with the release in `unshare`: what another owner read, it read before.
+        // Pairs with the release in `unshare`: all reads of another owner come before.
         self.references(frame).load(Ordering::Acquire) == 1
     }
 
     /// One segment fewer refers to `frame`; the last one frees it.
     pub(super) fn unshare(&self, frame: FrameId) {
         let references = self.references(frame);
-        // The common case is a single owner, and then no other thread can be counting.
+        // The common case is a single owner, and then no other thread changes the count.
         if references.load(Ordering::Acquire) == 1 {
             references.store(0, Ordering::Relaxed);
         } else if references.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -476,7 +468,7 @@ impl Core {
         }
     }
 
-    /// A free frame with one reference, or `None` when the class is used up.
+    /// A free frame with one reference; `None` if the class has none.
     pub(super) fn take_frame(&self, class: FrameClass) -> Option<FrameId> {
         let kind = match class {
             FrameClass::Small => Kind::Small,
@@ -501,20 +493,20 @@ impl Core {
         unsafe { self.lines.add(index as usize) }
     }
 
-    /// Gives a line back.
+    /// Frees a line.
     #[inline]
     pub(super) fn put_line(&self, index: u32) {
         let here = NonNull::from(self);
-        // Nearly always there is room in this thread's pocket.
+        // Usually this thread's stack has room.
         let kept = CACHE.try_with(|cache| {
             let mut cache = cache.borrow_mut();
-            let pocket = cache.core == Some(here) && cache.lines.len < SMALL_POCKET;
-            if pocket {
+            let has_room = cache.core == Some(here) && cache.lines.len < SMALL_CACHED_MAX;
+            if has_room {
                 let at = cache.lines.len;
                 cache.lines.indices[at] = index;
                 cache.lines.len = at + 1;
             }
-            pocket
+            has_room
         });
         if kept != Ok(true) {
             self.put(Kind::Lines, index);
@@ -531,15 +523,15 @@ impl Core {
         })
     }
 
-    /// Takes pieces out of the shared set to the front of `indices`, as many as there are and fit.
+    /// Moves the lowest indices of the shared set to the front of `indices`; returns their number.
     fn take_shared(&self, kind: Kind, indices: &mut [u32]) -> usize {
         let mut free = self.lock();
         let shared = free.of(kind);
         let count = shared.len().min(indices.len());
         let taken = shared.take(&mut indices[..count]);
-        debug_assert_eq!(taken, count, "there were so many");
+        debug_assert_eq!(taken, count, "the set has this many");
         if matches!(kind, Kind::Lines) {
-            // The first is the highest; lines below it are free or were made before.
+            // The first index is the highest; lines below it are free or already initialized.
             let end = indices[..count].first().map_or(0, |highest| highest + 1);
             for index in free.lines_made..end {
                 let line = Line::unused(NonNull::from(self), index);
@@ -557,8 +549,8 @@ impl Core {
             .try_with(|cache| cache.borrow_mut().put(here, kind, index))
             .is_err()
         {
-            // The thread is ending and its cache is gone already. What is given back here may be
-            // the last thing that kept the core.
+            // The thread is ending, and its cache is already dropped. This may be the last
+            // reference to the core.
             self.bind();
             self.lock().of(kind).extend(&[index]);
             self.bound_caches.fetch_sub(1, Ordering::Release);
@@ -583,19 +575,19 @@ impl Free {
     }
 }
 
-/// Small frames, and lines, that a thread keeps for itself. Fewer under Miri, which takes long for
+/// The most small frames, and lines, in a thread's cache. Fewer under Miri, which is slow with
 /// large arrays.
-pub(super) const SMALL_POCKET: usize = if cfg!(miri) { 6 } else { 256 };
-/// Large frames that a thread keeps for itself.
-pub(super) const LARGE_POCKET: usize = if cfg!(miri) { 3 } else { 16 };
+pub(super) const SMALL_CACHED_MAX: usize = if cfg!(miri) { 6 } else { 256 };
+/// The most large frames in a thread's cache.
+pub(super) const LARGE_CACHED_MAX: usize = if cfg!(miri) { 3 } else { 16 };
 
-/// A short stack of one thread. Trades half its depth at a time.
-struct Pocket<const DEPTH: usize> {
+/// A short stack of one thread. It exchanges half of its depth with the shared set at a time.
+struct CacheStack<const DEPTH: usize> {
     indices: [u32; DEPTH],
     len: usize,
 }
 
-impl<const DEPTH: usize> Pocket<DEPTH> {
+impl<const DEPTH: usize> CacheStack<DEPTH> {
     const EMPTY: Self = Self {
         indices: [0; DEPTH],
         len: 0,
@@ -611,7 +603,7 @@ impl<const DEPTH: usize> Pocket<DEPTH> {
 
     fn put(&mut self, core: &Core, kind: Kind, index: u32) {
         if self.len == DEPTH {
-            // The oldest half goes back: the youngest is what the cache still holds.
+            // The oldest half: the CPU cache has the youngest.
             let half = DEPTH.div_ceil(2);
             core.lock().of(kind).extend(&self.indices[..half]);
             self.indices.copy_within(half.., 0);
@@ -629,18 +621,18 @@ impl<const DEPTH: usize> Pocket<DEPTH> {
 
 struct Cache {
     core: Option<NonNull<Core>>,
-    small: Pocket<SMALL_POCKET>,
-    large: Pocket<LARGE_POCKET>,
-    lines: Pocket<SMALL_POCKET>,
+    small: CacheStack<SMALL_CACHED_MAX>,
+    large: CacheStack<LARGE_CACHED_MAX>,
+    lines: CacheStack<SMALL_CACHED_MAX>,
 }
 
 thread_local! {
     static CACHE: RefCell<Cache> = const {
         RefCell::new(Cache {
             core: None,
-            small: Pocket::EMPTY,
-            large: Pocket::EMPTY,
-            lines: Pocket::EMPTY,
+            small: CacheStack::EMPTY,
+            large: CacheStack::EMPTY,
+            lines: CacheStack::EMPTY,
         })
     };
 }
@@ -664,7 +656,7 @@ impl Cache {
         }
     }
 
-    /// Makes this the cache of `core`, giving back what it holds of another one.
+    /// Makes this the cache of `core`, and returns indices of another core.
     fn bind<'a>(&mut self, core: NonNull<Core>) -> &'a Core {
         // SAFETY: callers reach a core through a live `Arena` or a live packet's line, and the
         // binding itself (counted below) then keeps it from being freed.
@@ -697,7 +689,7 @@ impl Drop for Cache {
 }
 
 fn flush_thread_cache(core: NonNull<Core>) {
-    // A thread that is ending has flushed its cache already, so an error means nothing to do.
+    // An error means that the thread is ending and has flushed its cache.
     CACHE
         .try_with(|cache| {
             let mut cache = cache.borrow_mut();

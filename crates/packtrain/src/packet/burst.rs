@@ -1,10 +1,10 @@
-//! A bounded batch of packets that moves through the stages together.
+//! A bounded batch of packets.
 
 use super::Packet;
 use crate::limits::BURST_PACKETS_MAX;
 use std::collections::VecDeque;
 
-/// At most [`BURST_PACKETS_MAX`] packets in arrival order. Allocates once, when made.
+/// At most [`BURST_PACKETS_MAX`] packets in their order. Only [`Burst::new`] allocates.
 #[derive(Debug)]
 pub struct Burst {
     packets: VecDeque<Packet>,
@@ -31,7 +31,7 @@ impl Burst {
         self.packets.is_empty()
     }
 
-    /// How many more it takes.
+    /// The number of packets that still fit.
     #[must_use]
     pub fn room(&self) -> usize {
         BURST_PACKETS_MAX - self.packets.len()
@@ -41,7 +41,7 @@ impl Burst {
     ///
     /// # Errors
     ///
-    /// A full burst hands the packet back.
+    /// If the burst is full, returns the packet.
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.room() == 0 {
             return Err(packet);
@@ -54,7 +54,7 @@ impl Burst {
     ///
     /// # Errors
     ///
-    /// A full burst hands the packet back.
+    /// If the burst is full, returns the packet.
     pub fn push_front(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.room() == 0 {
             return Err(packet);
@@ -63,12 +63,12 @@ impl Burst {
         Ok(())
     }
 
-    /// Takes the oldest packet.
+    /// Removes the oldest packet.
     pub fn pop(&mut self) -> Option<Packet> {
         self.packets.pop_front()
     }
 
-    /// Takes the oldest packet if `wanted` says so.
+    /// Removes the oldest packet if `wanted` is true of it.
     pub fn pop_if(&mut self, wanted: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
         if wanted(self.packets.front()?) {
             self.packets.pop_front()
@@ -98,12 +98,12 @@ impl Burst {
         self.packets.clear();
     }
 
-    /// The packets, for a ring to take from the front. No packet may be added there.
+    /// The packets, for a ring that removes them from the front. The caller must add none.
     pub(crate) const fn batch(&mut self) -> &mut VecDeque<Packet> {
         &mut self.packets
     }
 
-    /// Wire packets that all of them account for.
+    /// The wire packets of all packets.
     #[must_use]
     pub fn wire_packets(&self) -> u64 {
         self.packets

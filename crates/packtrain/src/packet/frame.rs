@@ -1,4 +1,4 @@
-//! Frames, and the pieces of them that packets are made of.
+//! Frames, and segments of packets in them.
 
 use crate::limits::{HEADROOM_BYTES, LARGE_FRAME_BYTES, SMALL_FRAME_BYTES};
 
@@ -7,7 +7,7 @@ use crate::limits::{HEADROOM_BYTES, LARGE_FRAME_BYTES, SMALL_FRAME_BYTES};
 pub enum FrameClass {
     /// 2 KiB, in the region that may be registered as a UMEM.
     Small,
-    /// 68 KiB: a whole GSO packet in one piece.
+    /// 68 KiB: a whole GSO packet in one segment.
     Large,
 }
 
@@ -21,7 +21,7 @@ impl FrameClass {
         }
     }
 
-    /// Bytes of packet that fit behind the standard headroom.
+    /// Bytes that fit after the standard headroom.
     #[must_use]
     pub const fn data_bytes(self) -> usize {
         self.frame_bytes() - HEADROOM_BYTES
@@ -55,7 +55,7 @@ impl FrameId {
     }
 }
 
-/// One contiguous piece of a packet: `len` bytes at `offset` of `frame`.
+/// A segment of a packet: `len` bytes at `offset` of `frame`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) frame: FrameId,
@@ -70,7 +70,7 @@ impl Segment {
         len: 0,
     };
 
-    /// Bytes behind the segment, up to the end of its frame.
+    /// Bytes after the segment, up to the end of its frame.
     pub(super) const fn tailroom(&self) -> usize {
         self.frame.class().frame_bytes() - (self.offset + self.len) as usize
     }

@@ -1,22 +1,21 @@
-//! The free pieces of no thread: of which those with the lowest addresses are used first.
+//! The shared set of free frames or lines. The lowest indices are used first.
 
 use std::io;
 
 const BITS: usize = 64;
 
-/// A set of indices below a bound, given out lowest first.
+/// A set of indices below a bound. [`FreeSet::take`] returns the lowest.
 ///
-/// Where one thread takes frames and another frees them, all that are on their way are used in
-/// turn, and none of them is in a near cache when its turn comes. In the order of their addresses
-/// the processor fetches the next ones ahead. A stack loses that order sooner or later, since
-/// pieces come back out of order, and never finds it again; a set has no other.
+/// If one thread takes frames and another frees them, all frames in use rotate, and none is in a
+/// near CPU cache when it is taken. In the order of addresses the CPU prefetches the next ones. A
+/// stack would lose that order, since frames are freed out of order.
 #[derive(Debug, Default)]
 pub(super) struct FreeSet {
     /// A bit for each index.
     words: Vec<u64>,
-    /// A bit for each word in which there is any.
+    /// A bit for each word that is not 0.
     summary: Vec<u64>,
-    /// Words of the summary in front of this one are empty.
+    /// Words of the summary before this one are 0.
     from: usize,
     len: usize,
 }
@@ -26,7 +25,7 @@ impl FreeSet {
     ///
     /// # Errors
     ///
-    /// When there is no memory for it.
+    /// If the system has no memory for it.
     pub(super) fn all_below(pieces: u32) -> io::Result<Self> {
         let pieces = pieces as usize;
         let words = ones(pieces)?;
@@ -42,11 +41,11 @@ impl FreeSet {
         self.len
     }
 
-    /// Adds `indices`, none of which is there.
+    /// Adds `indices`, which must not be in the set.
     ///
     /// # Panics
     ///
-    /// When one is, which is a defect of packtrain itself.
+    /// If one is, which is a defect of packtrain.
     pub(super) fn extend(&mut self, indices: &[u32]) {
         for &index in indices {
             let (word, bit) = place(index as usize);
@@ -59,8 +58,8 @@ impl FreeSet {
         }
     }
 
-    /// Takes the lowest out, as many as there are and as fit into the end of `indices`: the lowest
-    /// is the last. Says how many they are.
+    /// Removes the lowest indices and writes them to the end of `indices`, the lowest last. Returns
+    /// their number, which is less than the length of `indices` if the set has fewer.
     pub(super) fn take(&mut self, indices: &mut [u32]) -> usize {
         let count = indices.len().min(self.len);
         let mut places = indices.iter_mut().rev().take(count);
@@ -84,7 +83,7 @@ impl FreeSet {
         count
     }
 
-    /// Whether `index` is there.
+    /// Whether the set has `index`.
     pub(super) fn has(&self, index: u32) -> bool {
         let (word, bit) = place(index as usize);
         self.words.get(word).is_some_and(|word| word & bit != 0)
@@ -96,7 +95,7 @@ const fn place(index: usize) -> (usize, u64) {
     (index / BITS, 1 << (index % BITS))
 }
 
-/// So many bits that are set, the others of the last word are not.
+/// `bits` bits set; the other bits of the last word are 0.
 fn ones(bits: usize) -> io::Result<Vec<u64>> {
     let mut words = Vec::new();
     words.try_reserve_exact(bits.div_ceil(BITS))?;
@@ -115,7 +114,7 @@ mod tests {
     #[cfg(not(miri))]
     use std::collections::BTreeSet;
 
-    /// Takes up to `count` out of `set`, lowest first.
+    /// Removes up to `count` indices from `set`, lowest first.
     fn taken(set: &mut FreeSet, count: usize) -> Vec<u32> {
         let mut indices = vec![0; count];
         let n = set.take(&mut indices);
@@ -149,17 +148,17 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "70 was freed twice")]
-    fn what_is_there_cannot_be_added() {
+    fn an_index_in_the_set_cannot_be_added() {
         let mut set = FreeSet::all_below(100).expect("memory");
         taken(&mut set, 80);
         set.extend(&[70]);
         set.extend(&[3, 70]);
     }
 
-    // Nothing here is unsafe, and Miri would take a minute for it.
+    // This module has no unsafe code, and Miri would take a minute.
     #[cfg(not(miri))]
     proptest! {
-        /// Of any size, whatever is taken and given back in whatever order.
+        /// For any size, and any order of takes and returns.
         #[test]
         fn is_a_set_that_gives_its_lowest(
             pieces in prop_oneof![0_u32..300, 4_000_u32..9_000],

@@ -14,7 +14,7 @@ pub(super) struct Cursor {
     core: NonNull<Core>,
     at: *const Segment,
     in_line: usize,
-    /// The line before the one that comes next; before the first comes the last.
+    /// The line before the next one; for the first further line, the last one.
     line: u32,
     left: usize,
 }
@@ -75,8 +75,8 @@ impl<'a> Iterator for Segments<'a> {
             if segment.len == 0 {
                 continue;
             }
-            // SAFETY: the packet is borrowed for 'a, so the frame stays, and nobody can write to
-            // it: writing needs the packet's only reference by `&mut`.
+            // SAFETY: the packet is borrowed for 'a, so the frame stays. To write to it takes the
+            // only packet that refers to it, by `&mut`.
             return Some(unsafe {
                 let core = self.cursor.core.as_ref();
                 std::slice::from_raw_parts(start(core, segment), segment.len as usize)
@@ -85,7 +85,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// Iterator over a range of a packet's bytes, piece by piece.
+/// Iterator over a range of a packet's bytes, segment by segment.
 pub struct Pieces<'a> {
     segments: Segments<'a>,
     skip: usize,

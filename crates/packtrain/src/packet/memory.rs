@@ -1,13 +1,13 @@
-//! How much memory the system can provide, so that an arena that is too large is an error and not
-//! the end of the process.
+//! The memory that the system can provide, so that an arena that is too large is an error and does
+//! not end the process.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Bytes that this process can use: the smallest of what the system has available (`MemAvailable`)
-/// and what each of its control groups has left (`memory.max`, or `memory.limit_in_bytes` of
+/// Bytes that this process can use: the minimum of the system's available memory (`MemAvailable`)
+/// and of the rest of each control group's limit (`memory.max`, or `memory.limit_in_bytes` of
 /// version 1). Cached file pages that the kernel can drop count as available. `None` if the system
-/// states neither.
+/// reports neither.
 #[must_use]
 pub fn memory_available() -> Option<u64> {
     available_below(Path::new("/"))
@@ -21,8 +21,8 @@ fn available_below(root: &Path) -> Option<u64> {
     let left = groups.lines().filter_map(group_of).flat_map(|group| {
         let mount = root.join("sys/fs/cgroup").join(group.mount);
         let path = mount.join(group.path.trim_start_matches('/'));
-        // Each ancestor has a limit of its own. In a container the path may not exist, but the
-        // mount is the group of the container then.
+        // Each ancestor has a limit of its own. In a container the path may not exist; the mount is
+        // then the group of the container.
         let groups: Vec<PathBuf> = path
             .ancestors()
             .take_while(|path| path.starts_with(&mount))
@@ -42,11 +42,11 @@ fn mem_available(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Where a control group states its memory.
+/// The files of a control group with its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Group<'a> {
     path: &'a str,
-    /// Below the mount point of control groups.
+    /// The directory below the mount point of control groups.
     mount: &'static str,
     limit: &'static str,
     usage: &'static str,
@@ -78,11 +78,11 @@ fn group_of(line: &str) -> Option<Group<'_>> {
 }
 
 impl Group<'_> {
-    /// Bytes left of the limit of the group in `directory`; `None` without a limit.
+    /// The rest of the limit of the group in `directory`, in bytes; `None` without a limit.
     fn left(&self, directory: &Path) -> Option<u64> {
         let read = |name: &str| read_to_string(directory.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-        // No number is "max".
+        // "max" is no number.
         let limit = number(self.limit)?;
         let stat = read("memory.stat").unwrap_or_default();
         let cached = stat.lines().find_map(|line| {
@@ -132,7 +132,7 @@ mod tests {
     );
 
     #[test]
-    fn without_groups_it_is_what_the_system_has() {
+    fn without_groups_it_is_the_memory_of_the_system() {
         assert_eq!(Root::new("none", &[]).available(), None);
         assert_eq!(
             Root::new("system", &[MEMINFO]).available(),

@@ -1,4 +1,4 @@
-//! A [`Packet`] as the coalescer sees it: payloads are linked, not copied.
+//! [`Packet`] for the coalescer: payloads are linked, not copied.
 
 use super::frame::Segment;
 use super::{Packet, PacketError};
@@ -41,7 +41,7 @@ impl coalesce::Packet for Packet {
         self.meta().layout
     }
 
-    /// The VLAN tag beside the bytes.
+    /// The VLAN tag in the metadata.
     #[inline]
     fn aside(&self) -> u32 {
         self.meta().vlan.map_or(0, |tag| {
@@ -51,7 +51,7 @@ impl coalesce::Packet for Packet {
 
     fn sum(&self, range: Range<u32>) -> Sum {
         let mut sum = Sum::new();
-        // The range is inside the packet: the coalescer says so.
+        // The coalescer passes a range inside of the packet.
         if let Ok(pieces) = self.pieces(range.start as usize..range.end as usize) {
             sum.add_pieces(pieces);
         }
@@ -62,8 +62,8 @@ impl coalesce::Packet for Packet {
         Self::truncate(self, bytes as usize);
     }
 
-    /// Links the payload. The packet accounts for the wire packets of both afterwards, and has no
-    /// more segments than [`Meta::merge_segments_max`](super::Meta::merge_segments_max).
+    /// Links the payload. The packet then accounts for the wire packets of both. It has at most
+    /// [`Meta::merge_segments_max`](super::Meta::merge_segments_max) segments.
     #[inline]
     fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
         let meta = self.meta();
@@ -83,13 +83,13 @@ impl coalesce::Packet for Packet {
 }
 
 impl Packet {
-    /// Appends `range` of `tail` without copying bytes. `tail`'s other bytes and its metadata are
-    /// gone.
+    /// Appends `range` of `tail` without copying bytes. The other bytes of `tail` and its metadata
+    /// are dropped.
     ///
     /// # Errors
     ///
     /// [`PacketError::TooManySegments`], [`PacketError::NoBuffer`], [`PacketError::ForeignArena`]
-    /// or [`PacketError::OutOfRange`]; then both packets are as they were.
+    /// or [`PacketError::OutOfRange`]; then both packets are unchanged.
     #[inline]
     pub fn append_part(
         &mut self,
@@ -102,7 +102,7 @@ impl Packet {
         if range.is_empty() {
             return Ok(());
         }
-        // Most packets are in one piece, and its reference only moves.
+        // Most packets have one segment, and its reference only moves.
         if tail.segment_count() == 1 {
             let whole = tail.head().segments[0];
             let part = Segment {
@@ -112,7 +112,7 @@ impl Packet {
             };
             return match self.push_segment(part) {
                 Ok(()) => {
-                    tail.forget();
+                    tail.free_line();
                     Ok(())
                 }
                 Err(error) => Err((error, tail)),
@@ -124,10 +124,10 @@ impl Packet {
         }
     }
 
-    /// Gives the line of a packet of one segment back, and leaves the segment alone: its reference
-    /// is another packet's now.
+    /// Frees the line of a packet of one segment, and not the segment: another packet has its
+    /// reference now.
     #[inline]
-    fn forget(self) {
+    fn free_line(self) {
         let this = ManuallyDrop::new(self);
         this.core().put_line(this.head().header.index);
     }

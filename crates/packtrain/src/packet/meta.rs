@@ -1,11 +1,11 @@
-//! What travels with a packet besides its bytes.
+//! The metadata of a packet.
 
 use crate::limits::SEGMENTS_MAX;
 use crate::time::Instant;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
 
-/// A VLAN tag that is not in the packet's bytes but beside them.
+/// A VLAN tag in the metadata, and not in the packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VlanTag {
     /// Tag protocol: 0x8100 or 0x88A8.
@@ -14,7 +14,7 @@ pub struct VlanTag {
     pub control: u16,
 }
 
-/// Where a packet came in.
+/// The RX queue of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ingress {
     /// Index of the port in its session.
@@ -25,32 +25,32 @@ pub struct Ingress {
 
 /// A packet's metadata.
 ///
-/// Nothing that memory safety rests on may be in here: the owner of a packet may overwrite all of
-/// it, or swap it with another packet's.
+/// Memory safety must not depend on it: the owner of a packet may overwrite all of it, or swap it
+/// with that of another packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
-    /// Header offsets, when the packet parsed: `None` for a protocol that offloads do not know.
+    /// Header offsets, if the packet was parsed: `None` for a protocol without offloads.
     pub layout: Option<Layout>,
     /// When the packet arrived.
     pub timestamp: Instant,
-    /// Hash of the flow as the device gave it, 0 for none. Only a hint: a worker sends from queue i
-    /// to queue i, and [`TxFlows`](crate::engine::TxFlows) computes its own.
+    /// Hash of the flow from the device, 0 for none. A hint only: a worker sends from queue i to
+    /// queue i, and [`TxFlows`](crate::engine::TxFlows) computes its own.
     pub flow_hash: u32,
-    /// Where it came in.
+    /// The RX queue where it arrived.
     pub ingress: Ingress,
-    /// What is left to do about the transport checksum.
+    /// The state of the transport checksum.
     pub checksum: ChecksumState,
-    /// Set when the packet stands for several wire packets.
+    /// Set for a GSO packet.
     pub gso: Option<Gso>,
-    /// A VLAN tag outside the bytes.
+    /// A VLAN tag outside of the bytes.
     pub vlan: Option<VlanTag>,
-    /// Wire packets this packet accounts for in the conservation ledger. Set when it enters;
-    /// merging adds, slicing distributes.
+    /// Wire packets that this packet accounts for in the ledger. Set on receive; merging adds them,
+    /// segmentation distributes them.
     pub wire_packets: u16,
-    /// What the first byte is.
+    /// The header at the start of the bytes.
     pub link: LinkType,
-    /// Segments that merging may give the packet at most: what the way ahead takes without copying.
-    /// Never more than [`SEGMENTS_MAX`].
+    /// The most segments that merging may give the packet, so that its TX queue need not copy it.
+    /// At most [`SEGMENTS_MAX`].
     pub merge_segments_max: u8,
 }
 

@@ -1,8 +1,8 @@
 //! Packets: an 8-byte owning handle, segments in shared frames, metadata in one cache line.
 //!
-//! A [`Packet`] is a list of segments; a segment is a piece of a frame; a frame is counted, so
-//! slices and clones share bytes instead of copying them. Bytes can be written only while exactly
-//! one segment refers to their frame. Dropping a packet frees what only it referred to.
+//! A [`Packet`] is a list of segments, and a segment is a part of a frame. Frames are
+//! reference-counted, so slices and clones share bytes instead of copying them. Bytes can be
+//! written only while exactly one segment refers to their frame. The last reference frees a frame.
 
 #![allow(unsafe_code, reason = "owns lines and frames of an arena by pointer")]
 
@@ -34,7 +34,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// Why a packet could not be made, grown or changed. The packet is as it was before.
+/// The reason why a packet could not be made, grown or changed. The packet is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketError {
@@ -42,11 +42,11 @@ pub enum PacketError {
     NoBuffer,
     /// The packet would have more than [`SEGMENTS_MAX`] segments.
     TooManySegments,
-    /// Not enough free bytes in front of the packet, or its first frame is shared.
+    /// Not enough free bytes before the packet, or its first frame is shared.
     NoHeadroom,
-    /// The bytes are shared with another packet, or not in one piece.
+    /// The bytes are shared with another packet, or not contiguous.
     NotWritable,
-    /// The range is outside the packet.
+    /// The range is outside of the packet.
     OutOfRange,
     /// The two packets are in different arenas.
     ForeignArena,
@@ -75,7 +75,7 @@ pub struct Packet {
 // SAFETY: the line is owned by this handle alone; frames are shared by atomic counts, and written
 // only while exclusive.
 unsafe impl Send for Packet {}
-// SAFETY: `&Packet` gives read access only, and nobody writes to a shared frame.
+// SAFETY: `&Packet` gives read access only, and no packet writes to a shared frame.
 unsafe impl Sync for Packet {}
 
 const _: () = assert!(size_of::<Option<Packet>>() == 8);
@@ -85,17 +85,17 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`PacketError::NoBuffer`] when all lines are in use.
+    /// [`PacketError::NoBuffer`] if all lines are in use.
     pub fn empty_packet(&self) -> Result<Packet, PacketError> {
         Packet::new_in(self.core())
     }
 
-    /// A packet of one empty segment, with the standard headroom in front and the rest of the
-    /// frame behind it.
+    /// A packet of one empty segment, with the standard headroom and the rest of the frame as
+    /// tailroom.
     ///
     /// # Errors
     ///
-    /// [`PacketError::NoBuffer`] when the class or the lines are used up.
+    /// [`PacketError::NoBuffer`] if no frame of the class or no line is free.
     pub fn packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
         let mut packet = self.empty_packet()?;
         packet.add_frame(class)?;
@@ -107,7 +107,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`PacketError::NoBuffer`] when memory is used up.
+    /// [`PacketError::NoBuffer`] if too few frames are free.
     pub fn packet_from(&self, bytes: &[u8]) -> Result<Packet, PacketError> {
         let class = if bytes.len() <= FrameClass::Small.data_bytes() {
             FrameClass::Small
@@ -123,7 +123,7 @@ impl Arena {
 impl Packet {
     fn new_in(core: &Core) -> Result<Self, PacketError> {
         let line = core.take_line().ok_or(PacketError::NoBuffer)?;
-        // SAFETY: the line was free, so it is ours alone; its header was written at start and is
+        // SAFETY: the line was free, so this packet alone has it; its header was initialized and is
         // never overwritten.
         unsafe {
             (*line.as_ptr()).header.next = NO_LINE;
@@ -154,7 +154,7 @@ impl Packet {
         unsafe { self.head().header.core.as_ref() }
     }
 
-    /// Bytes over all segments: the link header included, no FCS.
+    /// Bytes of all segments, with the link header and without FCS.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
@@ -202,16 +202,16 @@ impl Packet {
         if head.count == 0 || segment.len == 0 {
             return self.segments().next().unwrap_or(&[]);
         }
-        // SAFETY: the packet has this segment, which is within its frame, and nobody can write to
-        // it: writing needs the packet's only reference by `&mut`.
+        // SAFETY: the packet has this segment, which is within its frame. To write to it takes the
+        // only packet that refers to it, by `&mut`.
         unsafe { std::slice::from_raw_parts(start(self.core(), segment), segment.len as usize) }
     }
 
-    /// The bytes of `range`, piece by piece.
+    /// The bytes of `range`, segment by segment.
     ///
     /// # Errors
     ///
-    /// [`PacketError::OutOfRange`] when `range` ends beyond the packet.
+    /// [`PacketError::OutOfRange`] if `range` ends beyond the packet.
     pub fn pieces(&self, range: Range<usize>) -> Result<Pieces<'_>, PacketError> {
         if range.start > range.end || range.end > self.bytes() {
             return Err(PacketError::OutOfRange);
@@ -219,7 +219,7 @@ impl Packet {
         Ok(Pieces::new(self.head(), &range))
     }
 
-    /// Copies the first `out.len()` bytes, or as many as there are; returns how many.
+    /// Copies the first `out.len()` bytes, or all if there are fewer; returns their number.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let mut done = 0;
         for piece in self.segments() {
@@ -256,8 +256,7 @@ impl Packet {
         Some(unsafe { std::slice::from_raw_parts_mut(start(core, segment), segment.len as usize) })
     }
 
-    /// Bytes free in front of the packet that [`Packet::prepend`] may take: none when the first
-    /// frame is shared.
+    /// Free bytes before the packet, for [`Packet::prepend`]: none if the first frame is shared.
     #[must_use]
     pub fn headroom(&self) -> usize {
         match self.segment(0) {
@@ -266,7 +265,7 @@ impl Packet {
         }
     }
 
-    /// Puts `bytes` new bytes in front and returns them; their content is undefined.
+    /// Prepends `bytes` new bytes and returns them; their content is undefined.
     ///
     /// # Errors
     ///
@@ -280,20 +279,20 @@ impl Packet {
         segment.len += bytes as u32;
         self.set_segment(0, segment);
         self.head_mut().bytes += bytes as u32;
-        // Fails for no bytes in front of a shared frame only.
+        // Fails only for 0 bytes before a shared frame.
         self.headers_mut(bytes)
             .map_err(|_shared| PacketError::NoHeadroom)
     }
 
-    /// Takes `bytes` bytes off the front; the packet becomes empty when there are fewer.
+    /// Removes the first `bytes` bytes, or all if there are fewer.
     #[inline]
     pub fn trim_front(&mut self, bytes: usize) {
         if bytes > 0 {
-            self.cut_front(bytes);
+            self.remove_front(bytes);
         }
     }
 
-    fn cut_front(&mut self, bytes: usize) {
+    fn remove_front(&mut self, bytes: usize) {
         let mut left = bytes.min(self.bytes()) as u32;
         self.head_mut().bytes -= left;
         for index in 0..self.segment_count() {
@@ -311,16 +310,16 @@ impl Packet {
         }
     }
 
-    /// Shortens the packet to `bytes` bytes; does nothing when it is shorter. Segments that become
-    /// empty are given back.
+    /// Shortens the packet to `bytes` bytes, if it is longer. Segments that become empty are freed,
+    /// except for the first one.
     #[inline]
     pub fn truncate(&mut self, bytes: usize) {
         if bytes < self.bytes() {
-            self.cut_back(self.bytes() - bytes);
+            self.remove_back(self.bytes() - bytes);
         }
     }
 
-    fn cut_back(&mut self, bytes: usize) {
+    fn remove_back(&mut self, bytes: usize) {
         let mut excess = bytes as u32;
         self.head_mut().bytes -= excess;
         while excess > 0 {
@@ -340,15 +339,15 @@ impl Packet {
         }
     }
 
-    /// Free bytes behind the last segment, for writing; follow with [`Packet::grow`]. Empty when
-    /// the frame is shared.
+    /// Free bytes after the last segment, for writing; follow with [`Packet::grow`]. Empty if the
+    /// frame is shared.
     #[inline]
     pub fn tailroom_mut(&mut self) -> &mut [u8] {
         let Some(last) = self.own_last() else {
             return &mut [];
         };
-        // SAFETY: `own_last` found it, and nobody else changes it meanwhile. The bytes are behind
-        // the segment but within its frame, which only this segment refers to.
+        // SAFETY: `own_last` returned it, and `&mut self` makes this the only access. The bytes are
+        // after the segment but within its frame, which only this segment refers to.
         unsafe {
             let segment = last.read();
             let end = start(self.core(), segment).add(segment.len as usize);
@@ -356,16 +355,15 @@ impl Packet {
         }
     }
 
-    /// Where the last segment is stored, if no other refers to its frame.
+    /// A pointer to the last segment, if no other refers to its frame.
     ///
-    /// The place and not a copy: a copy is written in other pieces than it is read in, and the read
-    /// waits then until all that was stored before has reached the cache, which is a whole packet
-    /// where one was just copied.
+    /// Not a copy: it would be read in wider words than it was written in, and the CPU would wait
+    /// until all earlier stores are in the cache, such as those of a packet just copied.
     #[inline]
     fn own_last(&self) -> Option<*mut Segment> {
         let index = self.segment_count().checked_sub(1)?;
-        // SAFETY: `index` is below the count, so `slot` finds a line of this packet, and nobody
-        // writes to it meanwhile.
+        // SAFETY: `index` is below the count, so `slot` is in a line of this packet, and `&self`
+        // excludes writes.
         let (last, frame) = unsafe {
             let last = self.slot(index);
             (last, (*last).frame)
@@ -377,10 +375,10 @@ impl Packet {
     ///
     /// # Errors
     ///
-    /// [`PacketError::OutOfRange`] when the tailroom is smaller.
+    /// [`PacketError::OutOfRange`] if the tailroom is smaller.
     #[inline]
     pub fn grow(&mut self, bytes: usize) -> Result<(), PacketError> {
-        // SAFETY: `own_last` found it, and `&mut self` makes this the only access.
+        // SAFETY: `own_last` returned it, and `&mut self` makes this the only access.
         let last = self.own_last().map(|last| unsafe { &mut *last });
         match last {
             Some(segment) if bytes <= segment.tailroom() => {
@@ -433,12 +431,12 @@ impl Packet {
         }
     }
 
-    /// Appends all segments of `other`, without copying bytes. `other`'s metadata is gone.
+    /// Appends all segments of `other`, without copying bytes. The metadata of `other` is dropped.
     ///
     /// # Errors
     ///
     /// [`PacketError::TooManySegments`], [`PacketError::NoBuffer`] or
-    /// [`PacketError::ForeignArena`], and then `other` comes back.
+    /// [`PacketError::ForeignArena`], and returns `other`.
     pub fn append(&mut self, mut other: Self) -> Result<(), (PacketError, Self)> {
         if self.head().header.core != other.head().header.core {
             return Err((PacketError::ForeignArena, other));
@@ -450,7 +448,7 @@ impl Packet {
             };
             if let Err(error) = self.push_segment(segment) {
                 while self.segment_count() > before {
-                    // Still counted once, by `other`.
+                    // `other` still has its reference.
                     self.forget_last_segment();
                 }
                 return Err((error, other));
@@ -462,7 +460,7 @@ impl Packet {
                 other.core().unshare(segment.frame);
             }
         }
-        // The other references moved, so `other` must not count them down.
+        // The other references moved, so `other` must not decrement them.
         other.set_segment_count(0);
         other.head_mut().bytes = 0;
         Ok(())
@@ -508,7 +506,7 @@ impl Packet {
     ///
     /// # Errors
     ///
-    /// [`PacketError::NoBuffer`] when no line is free.
+    /// [`PacketError::NoBuffer`] if no line is free.
     pub fn try_clone(&self) -> Result<Self, PacketError> {
         let mut clone = Self::new_in(self.core())?;
         clone.append_shared(self, 0..self.bytes())?;
@@ -516,7 +514,7 @@ impl Packet {
         Ok(clone)
     }
 
-    /// Takes over `from`'s metadata (its length and segments stay this packet's own).
+    /// Copies the metadata of `from`, not its length and segments.
     pub fn copy_meta(&mut self, from: &Self) {
         *self.meta_mut() = *from.meta();
     }
@@ -527,7 +525,7 @@ impl Packet {
     /// # Errors
     ///
     /// [`PacketError::NoBuffer`], [`PacketError::TooManySegments`];
-    /// [`PacketError::OutOfRange`] when `bytes` is more than a small frame holds.
+    /// [`PacketError::OutOfRange`] if `bytes` is more than a small frame holds.
     pub fn pull(&mut self, bytes: usize) -> Result<bool, PacketError> {
         let bytes = bytes.min(self.bytes());
         if self.first_mut().is_some_and(|first| first.len() >= bytes) {
@@ -546,13 +544,13 @@ impl Packet {
         Ok(true)
     }
 
-    /// Has `bytes` in the place of as many from `at` on, in a small frame of their own: for a place
-    /// so far behind that [`Packet::pull`] cannot reach it.
+    /// Replaces the bytes from `at` on by `bytes`, in a small frame of their own. For a position
+    /// beyond the limit of [`Packet::pull`].
     ///
     /// # Errors
     ///
-    /// [`PacketError::NoBuffer`], [`PacketError::TooManySegments`]; [`PacketError::OutOfRange`]
-    /// where the packet ends before. The packet is as it was then.
+    /// [`PacketError::NoBuffer`], [`PacketError::TooManySegments`]; [`PacketError::OutOfRange`] if
+    /// the packet ends before. The packet is then unchanged.
     pub(crate) fn replace(&mut self, at: usize, bytes: &[u8]) -> Result<(), PacketError> {
         let end = at.saturating_add(bytes.len());
         let mut fresh = Self::new_in(self.core())?;
@@ -564,15 +562,15 @@ impl Packet {
         Ok(())
     }
 
-    /// Merges neighbouring segments in place until at most `target` are left, copying each into
-    /// the tailroom of the one before it. Returns whether it came that far; the bytes are the same
-    /// in either case. Frames that are shared stay as they are.
+    /// Merges adjacent segments in place until at most `target` remain, by copying each into the
+    /// tailroom of the one before it. Returns whether that succeeded; the packet's bytes do not
+    /// change. Shared frames are not written to.
     pub fn collapse(&mut self, target: usize) -> bool {
         self.collapse_counted(target);
         self.segment_count() <= target
     }
 
-    /// As [`Packet::collapse`]; returns how many bytes were copied.
+    /// As [`Packet::collapse`]; returns the number of bytes copied.
     pub(crate) fn collapse_counted(&mut self, target: usize) -> usize {
         let count = self.segment_count();
         let (mut kept, mut next, mut copied) = (0, 1, 0);
@@ -584,8 +582,8 @@ impl Packet {
             let core = self.core();
             let fits = segments > target && into.tailroom() >= from.len as usize;
             if fits && core.is_exclusive(into.frame) {
-                // SAFETY: the destination is free room of a frame that only `into` refers to, so
-                // it cannot overlap `from`, which is in another frame.
+                // SAFETY: the destination is tailroom of a frame that only `into` refers to, so it
+                // cannot overlap `from`, which is in another frame.
                 unsafe {
                     let end = start(core, into).add(into.len as usize);
                     std::ptr::copy_nonoverlapping(start(core, from), end, from.len as usize);
@@ -611,8 +609,8 @@ impl Packet {
         head.count > 0 && head.segments[0].len == 0
     }
 
-    /// Takes empty segments in front away, so that bytes put in front of the packet join the first
-    /// bytes it has and make no segment of their own. A packet of no bytes stays as it is.
+    /// Removes empty segments before the first bytes, so that prepended bytes need no segment of
+    /// their own. A packet of no bytes does not change.
     pub(crate) fn drop_empty_front(&mut self) {
         let count = self.segment_count();
         let empty = (0..count)
@@ -638,7 +636,7 @@ impl Packet {
         if index >= self.segment_count() {
             return None;
         }
-        // SAFETY: `index` is below the count, so `slot` finds a line of this packet.
+        // SAFETY: `index` is below the count, so `slot` is in a line of this packet.
         Some(unsafe { self.slot(index).read() })
     }
 
@@ -652,7 +650,7 @@ impl Packet {
         unsafe { self.slot(index).write(segment) };
     }
 
-    /// Where segment `index` is stored.
+    /// A pointer to segment `index`.
     ///
     /// # Safety
     ///
@@ -661,15 +659,15 @@ impl Packet {
     unsafe fn slot(&self, index: usize) -> *mut Segment {
         let head = self.line.as_ptr();
         if index < HEAD_SEGMENTS {
-            // SAFETY: the head line is ours and has this many segments.
+            // SAFETY: the packet owns the head line, which has this many segments.
             return unsafe { (&raw mut (*head).segments).cast::<Segment>().add(index) };
         }
-        // SAFETY: the caller says that the lines exist.
+        // SAFETY: the caller promises that the lines exist.
         unsafe { self.far_slot(index) }
     }
 
-    /// [`Packet::slot`] of a segment in a further line. Apart, so that the rest is short enough to
-    /// be inlined.
+    /// [`Packet::slot`] of a segment in a further line. A function of its own, so that `slot` is
+    /// short enough to be inlined.
     ///
     /// # Safety
     ///
@@ -680,10 +678,10 @@ impl Packet {
         let core = self.core();
         let rest = index - HEAD_SEGMENTS;
         let (line, at) = (rest / MORE_SEGMENTS, rest % MORE_SEGMENTS);
-        // SAFETY: the caller says that the lines exist, and every one of them is ours.
+        // SAFETY: the caller promises that the lines exist, and the packet owns them.
         unsafe {
             let mut more = core.line((*head).header.next).cast::<MoreLine>().as_ptr();
-            // The head leads to the last line, and the last one to the first.
+            // The head refers to the last line, and the last one to the first.
             if line + 1 != more_lines(self.segment_count()) {
                 for _ in 0..=line {
                     more = core.line((*more).header.next).cast::<MoreLine>().as_ptr();
@@ -709,7 +707,7 @@ impl Packet {
         Ok(())
     }
 
-    /// Gives the last segment and its reference back.
+    /// Removes the last segment and its reference.
     fn pop_segment(&mut self) {
         if let Some(last) = self
             .segment_count()
@@ -721,7 +719,7 @@ impl Packet {
         }
     }
 
-    /// Takes the last segment off the list without touching its frame's count.
+    /// Removes the last segment without decrementing its frame's count.
     fn forget_last_segment(&mut self) {
         let count = self.segment_count();
         if let Some(last) = count.checked_sub(1).and_then(|i| self.segment(i)) {
@@ -739,15 +737,15 @@ impl Packet {
         }
         let core = self.core();
         let head = self.line.as_ptr();
-        // SAFETY: walks the packet's own lines, of which there are `had`, in a ring that the head
-        // enters at the last one; each one cut off is freed exactly once.
+        // SAFETY: walks the packet's own further lines, `had` of them, in a ring that the head
+        // enters at the last one; each line that is not kept is freed exactly once.
         unsafe {
             let mut line = (*head).header.next;
             let first = next_of(core, line);
             for _ in 0..keeps {
                 line = next_of(core, line);
             }
-            // Now the last one that is kept, or the last one of all if none is.
+            // Now `line` is the last one that is kept, or the last one of all if none is.
             let mut free = next_of(core, line);
             if keeps == 0 {
                 (*head).header.next = NO_LINE;
@@ -772,7 +770,7 @@ impl Packet {
             .cast::<LineHeader>()
             .as_ptr();
         let head = self.line.as_ptr();
-        // SAFETY: `fresh` was free and is ours, as is the last line of this packet.
+        // SAFETY: `fresh` was free, and this packet owns it now, as it owns its last line.
         unsafe {
             let last = (*head).header.next;
             (*fresh).next = if last == NO_LINE {
@@ -787,7 +785,7 @@ impl Packet {
     }
 }
 
-/// Lines that a packet of `segments` segments has besides its first.
+/// The further lines of a packet of `segments` segments.
 #[inline]
 const fn more_lines(segments: usize) -> usize {
     segments
@@ -799,7 +797,7 @@ const fn more_lines(segments: usize) -> usize {
 ///
 /// # Safety
 ///
-/// The line is the caller's.
+/// The caller owns the line.
 #[inline]
 unsafe fn next_of(core: &Core, line: u32) -> u32 {
     // SAFETY: the caller owns the line.
@@ -831,7 +829,7 @@ impl fmt::Debug for Packet {
 }
 
 impl Packet {
-    /// True when every byte is in small frames (the region that may be a UMEM).
+    /// Whether all bytes are in small frames (the region that may be a UMEM).
     #[must_use]
     pub fn in_small_frames(&self) -> bool {
         let mut cursor = Cursor::new(self.head());

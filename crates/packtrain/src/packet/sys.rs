@@ -1,4 +1,4 @@
-//! The memory below an arena: one memfd, mapped once, with huge pages where the system has them.
+//! The mapping of an arena: one memfd, with huge pages if enough are reserved.
 
 #![allow(unsafe_code, reason = "maps and unmaps memory")]
 
@@ -15,8 +15,8 @@ pub(super) struct Mapping {
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping is plain memory without thread affinity; who may touch which byte is the
-// arena's affair.
+// SAFETY: the mapping is plain memory without thread affinity; the arena controls the access to
+// each byte.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `Mapping` itself hands out only its base address.
 unsafe impl Sync for Mapping {}
@@ -24,7 +24,7 @@ unsafe impl Sync for Mapping {}
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 impl Mapping {
-    /// Maps at least `bytes` bytes, in 2 MiB pages when enough are reserved, else in ordinary ones.
+    /// Maps at least `bytes` bytes, in 2 MiB pages if enough are reserved, else in ordinary ones.
     pub(super) fn new(bytes: usize) -> io::Result<Self> {
         Self::map(bytes.next_multiple_of(HUGE_PAGE_BYTES), libc::MFD_HUGETLB)
             .or_else(|_no_huge_pages| Self::map(bytes.next_multiple_of(4096), 0))
@@ -38,15 +38,15 @@ impl Mapping {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `raw` was just returned to us and nobody else has it.
+        // SAFETY: the kernel has just returned `raw`, and no other owner has it.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
-        // SAFETY: a plain call on a descriptor that we own.
+        // SAFETY: a plain call with an owned descriptor.
         if unsafe { libc::ftruncate(fd.as_raw_fd(), length) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Pages are provided on first use. Huge ones are reserved here, so that too few of them
-        // show as an error and not as a signal.
+        // The system provides pages on first use. It reserves huge ones here, so that too few of
+        // them are an error and not a signal.
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe {
             libc::mmap(
@@ -90,8 +90,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `mmap` returned; the arena frees it only when no packet
-        // and no cache refers to it.
+        // SAFETY: exactly the range that `mmap` returned; the arena frees it only if no packet and
+        // no cache refers to it.
         let failed = unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) } != 0;
         debug_assert!(!failed, "munmap of our own mapping cannot fail");
     }

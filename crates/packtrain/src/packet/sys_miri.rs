@@ -1,4 +1,4 @@
-//! The memory below an arena under Miri, which knows neither memfd nor mmap: an allocation with the
+//! The mapping of an arena under Miri, which has neither memfd nor mmap: an allocation with the
 //! alignment of a page.
 
 #![allow(unsafe_code, reason = "allocates and frees memory")]
@@ -17,7 +17,7 @@ pub(super) struct Mapping {
     fd: File,
 }
 
-// SAFETY: plain memory without thread affinity; who may touch which byte is the arena's affair.
+// SAFETY: plain memory without thread affinity; the arena controls the access to each byte.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `Mapping` itself hands out only its base address.
 unsafe impl Sync for Mapping {}
@@ -52,7 +52,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout.
+        // SAFETY: allocated in `new` with this layout.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }

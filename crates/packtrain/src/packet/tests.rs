@@ -1,6 +1,6 @@
-//! Packets against a model of bytes and counted frames.
+//! Packets compared with a model of bytes and counted frames.
 
-use super::arena::{LARGE_POCKET, SMALL_POCKET};
+use super::arena::{LARGE_CACHED_MAX, SMALL_CACHED_MAX};
 use super::*;
 use proptest::prelude::*;
 use std::sync::mpsc;
@@ -25,7 +25,7 @@ fn content(packet: &Packet) -> Vec<u8> {
     packet.segments().collect::<Vec<_>>().concat()
 }
 
-/// `n` bytes that differ from their neighbours. By whole copies, since Miri takes its time.
+/// `n` bytes that differ from adjacent ones. Made by whole copies, since Miri is slow.
 fn numbered(n: usize) -> Vec<u8> {
     let pattern: Vec<u8> = (0..251_u32).map(|i| (i * 7) as u8).collect();
     let mut bytes = pattern.repeat(n / pattern.len() + 1);
@@ -62,7 +62,7 @@ fn assert_all_free(arena: &Arena) {
 }
 
 #[test]
-fn a_new_packet_has_full_headroom_and_the_rest_of_its_frame_behind_it() {
+fn a_new_packet_has_full_headroom_and_the_rest_as_tailroom() {
     let arena = arena(4, 1, 4);
     for class in [SMALL, LARGE] {
         let mut packet = arena.packet(class).unwrap();
@@ -80,7 +80,7 @@ fn a_new_packet_has_full_headroom_and_the_rest_of_its_frame_behind_it() {
 }
 
 #[test]
-fn a_packet_without_segments_answers_every_operation() {
+fn every_operation_works_on_a_packet_without_segments() {
     let arena = arena(2, 0, 4);
     let mut packet = arena.empty_packet().unwrap();
     assert_eq!((packet.bytes(), packet.segment_count()), (0, 0));
@@ -272,7 +272,7 @@ fn a_failed_append_leaves_both_packets_as_they_were() {
 }
 
 #[test]
-fn a_line_that_cannot_be_had_costs_nothing() {
+fn a_failure_for_want_of_a_line_changes_nothing() {
     let arena = arena(16, 0, 2);
     let mut packet = in_pieces(&arena, &[1; 4]);
     let other = arena.empty_packet().unwrap();
@@ -413,7 +413,7 @@ fn packets_of_two_arenas_do_not_mix() {
         (content(&packet), content(&foreign)),
         (b"here".to_vec(), b"there".to_vec())
     );
-    // The thread's cache changes sides with each of these.
+    // Each of these binds the thread's cache to the other arena.
     for _ in 0..3 {
         drop((here.packet(SMALL).unwrap(), there.packet(SMALL).unwrap()));
     }
@@ -423,7 +423,7 @@ fn packets_of_two_arenas_do_not_mix() {
 }
 
 #[test]
-fn every_class_can_be_used_up_and_comes_back() {
+fn every_class_can_be_used_up_and_freed() {
     let arena = arena(6, 3, 10);
     for _ in 0..3 {
         let mut packets = Vec::new();
@@ -452,8 +452,8 @@ fn every_class_can_be_used_up_and_comes_back() {
 }
 
 #[test]
-fn more_than_a_thread_keeps_for_itself_goes_back_to_the_others() {
-    let (small, large) = (SMALL_POCKET * 3, LARGE_POCKET * 3);
+fn frames_beyond_a_threads_cache_are_free_for_other_threads() {
+    let (small, large) = (SMALL_CACHED_MAX * 3, LARGE_CACHED_MAX * 3);
     let arena = arena(small as u32, large as u32, (small + large) as u32);
     let fill = |class| {
         let packets: Vec<_> = std::iter::from_fn(|| arena.packet(class).ok()).collect();
@@ -462,19 +462,19 @@ fn more_than_a_thread_keeps_for_itself_goes_back_to_the_others() {
     assert_eq!((fill(SMALL), fill(LARGE)), (small, large));
     assert_all_free(&arena);
     assert_eq!((fill(LARGE), fill(SMALL)), (large, small));
-    // This thread still has full pockets, and the other gets what is not in them.
+    // The cache of this thread is full, and the other thread gets the rest.
     let other = arena.clone();
     let got = thread::spawn(move || {
         let packets: Vec<_> = std::iter::from_fn(|| other.packet(SMALL).ok()).collect();
         packets.len()
     });
-    assert!((small - SMALL_POCKET..small).contains(&got.join().unwrap()));
+    assert!((small - SMALL_CACHED_MAX..small).contains(&got.join().unwrap()));
     assert_eq!(fill(SMALL), small);
     assert_all_free(&arena);
 }
 
 #[test]
-fn what_was_freed_last_is_used_first() {
+fn the_frame_freed_last_is_used_first() {
     let arena = arena(8, 0, 8);
     let first = arena.packet_from(b"1").unwrap();
     let second = arena.packet_from(b"2").unwrap();
@@ -488,7 +488,7 @@ fn what_was_freed_last_is_used_first() {
 }
 
 #[test]
-fn an_arena_may_go_before_its_packets() {
+fn an_arena_may_be_dropped_before_its_packets() {
     let arena = arena(4, 0, 4);
     let mut packet = in_pieces(&arena, &[3, 4]);
     drop(arena);
@@ -498,12 +498,12 @@ fn an_arena_may_go_before_its_packets() {
     let elsewhere = thread::spawn(move || content(&packet));
     assert_eq!(elsewhere.join().unwrap().len(), 8);
     drop(clone);
-    // The next arena takes the memory of those that nobody needs any more.
+    // The next arena frees the memory of those without references.
     drop(tests::arena(1, 0, 1));
 }
 
 #[test]
-fn packets_travel_between_threads_and_nothing_is_lost() {
+fn packets_move_between_threads_and_none_is_lost() {
     let rounds = if cfg!(miri) { 20 } else { 5_000 };
     let arena = arena(64, 4, 64);
     let (there, arrives) = mpsc::sync_channel::<Packet>(8);
@@ -540,7 +540,7 @@ fn packets_travel_between_threads_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_packet_that_goes_with_its_thread_is_freed() {
+fn a_packet_in_a_thread_that_ends_is_freed() {
     thread_local! {
         static LAST: std::cell::RefCell<Option<Packet>> = const { std::cell::RefCell::new(None) };
     }
@@ -558,7 +558,7 @@ fn a_reader_of_a_clone_never_sees_a_write() {
     let packet = arena.packet_from(&[1; 64]).unwrap();
     let mut clone = packet.try_clone().unwrap();
     let reader = thread::spawn(move || content(&packet));
-    // Fails while the reader is there, and succeeds in place once it is gone.
+    // Fails while the reader exists, and succeeds in place afterwards.
     while clone.headers_mut(64).is_err() {
         thread::yield_now();
     }
@@ -569,7 +569,7 @@ fn a_reader_of_a_clone_never_sees_a_write() {
 }
 
 #[test]
-fn senseless_sizes_are_refused() {
+fn sizes_out_of_range_are_refused() {
     for (small_frames, large_frames, lines) in [(u32::MAX, 1, 1), (1, 1, u32::MAX)] {
         let config = ArenaConfig {
             small_frames,

@@ -1,8 +1,8 @@
-//! The coalescing stage of an RX queue: consecutive packets of a flow go on as one.
+//! The coalescing stage of an RX queue: merges consecutive packets of a flow.
 //!
-//! Packets come in bursts and stay here across them, until they are as large as they may become,
-//! until the queue has been found empty, or until they have waited for long enough; the worker
-//! says when. What comes out waits in a queue of its own for the handler and the TX queue.
+//! Packets are held across bursts until they have their largest size, or until the worker flushes:
+//! all packets if the queue is empty, or those that were held for too long. Flushed packets wait
+//! in the output for the handler and the TX queue.
 
 use crate::driver::Features;
 use crate::limits::{
@@ -24,42 +24,41 @@ use std::iter::from_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Packets that can come out at once: a full table, a full queue of sorted mode, and a burst that
-/// passed by.
+/// The most packets of the output: a full table, a full queue of sorted mode, and a burst that is
+/// not merged.
 const OUT_MAX: usize = 2 * COALESCE_PACKETS_MAX + BURST_PACKETS_MAX;
 
 /// The stage. Owned by the worker that owns the RX queue.
 #[derive(Debug)]
 pub struct Coalesce {
     engine: Coalescer<Packet, Owned<Packet>>,
-    /// The kinds that the plan has it merge.
+    /// The kinds that the plan merges.
     planned: Features,
-    /// Of these, the kinds that the TX queue still gives to its device as large packets.
+    /// Of these, the kinds that the TX queue gives to its device as large packets.
     kinds: Features,
     segments_max: u8,
     held: Held,
-    /// When something was first held since nothing was, or since all was handed on for its age.
+    /// When the first packet was held, after none was, or after the last flush for age.
     since: Instant,
     out: VecDeque<Packet>,
-    /// Packets of a kind that is not merged.
+    /// Packets of kinds that are not merged.
     bypassed: u64,
     counters: Arc<RxCounters>,
     drops: Arc<DropCounters>,
 }
 
-/// What is in the engine.
+/// Packets in the engine.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     /// Wire packets.
     wire_packets: u64,
-    /// Packets in large frames that came since nothing was held. Not fewer than are held.
+    /// Packets in large frames that arrived since none was held: an upper bound of those held.
     large: usize,
 }
 
 impl Coalesce {
-    /// A stage as planned, for packets that start with `link`. Allocates all that it will ever
-    /// need ([`Coalescing::bytes`] and a queue). Counts beside the RX queue whose counters it is
-    /// given.
+    /// A stage as planned, for packets that start with `link`. Allocates all its memory
+    /// ([`Coalescing::bytes`] and the output). `counters` are those of the RX queue.
     #[must_use]
     pub fn new(
         plan: &Coalescing,
@@ -84,29 +83,29 @@ impl Coalesce {
         }
     }
 
-    /// Wire packets in here.
+    /// Wire packets in this stage.
     #[must_use]
     pub fn held(&self) -> u64 {
         let out = self.out.iter().map(|p| u64::from(p.meta().wire_packets));
         self.held.wire_packets + out.sum::<u64>()
     }
 
-    /// Whether packets have come out and wait to be taken.
+    /// Whether the output has packets.
     #[must_use]
     pub fn has_output(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Takes all of `burst`, in order. Call it when there is no output left: what comes out is
-    /// bounded by what is held and one burst.
+    /// Takes all packets of `burst`, in order. The output must be empty: its bound is the packets
+    /// held and one burst.
     ///
-    /// `egress` is what the TX queue trusts its device with: no kind is merged that would have to
-    /// be cut again.
+    /// `egress` has the offloads of the TX queue's device: no kind is merged that the TX queue
+    /// would have to segment.
     pub fn take(&mut self, now: Instant, burst: &mut Burst, egress: Features) {
         debug_assert!(self.out.is_empty(), "output first");
         let kinds = self.planned.intersection(egress);
         if kinds != self.kinds {
-            // Or a packet that passes by would overtake one of its flow.
+            // Else a packet that is no longer merged would overtake one of its flow.
             self.flush();
             self.kinds = kinds;
         }
@@ -114,7 +113,7 @@ impl Coalesce {
             self.since = now;
             self.held.large = 0;
         }
-        self.expect(burst);
+        self.prepare(burst);
         self.push(now, burst);
         let full = self.held.wire_packets > COALESCE_PACKETS_MAX as u64
             || self.held.large > COALESCE_LARGE_MAX;
@@ -124,8 +123,8 @@ impl Coalesce {
         self.publish();
     }
 
-    /// Counts what is about to be held, and tells packets how large they may become.
-    fn expect(&mut self, burst: &mut Burst) {
+    /// Counts packets before the engine holds them, and sets their largest number of segments.
+    fn prepare(&mut self, burst: &mut Burst) {
         for packet in burst.iter_mut() {
             let large = packet.bytes() > FrameClass::Small.data_bytes();
             self.held.large += usize::from(large);
@@ -135,7 +134,7 @@ impl Coalesce {
         }
     }
 
-    /// Gives the engine what it has to see, and lets the rest pass by.
+    /// Gives packets of merged kinds to the engine, and the others to the output.
     fn push(&mut self, now: Instant, burst: &mut Burst) {
         let (engine, kinds) = (&mut self.engine, self.kinds);
         let mut sink = sink(&mut self.held, &mut self.out, &self.counters);
@@ -144,7 +143,7 @@ impl Coalesce {
             engine.push_burst(now.as_nanos(), some, &mut sink);
             let Some(packet) = burst.pop() else { return };
             if is_opaque(&packet) {
-                // Of whatever flow it is.
+                // Its flow is unknown.
                 engine.flush(&mut sink);
             }
             self.bypassed += 1;
@@ -152,7 +151,7 @@ impl Coalesce {
         }
     }
 
-    /// Hands on everything. Nothing is held afterwards.
+    /// Moves all packets held to the output.
     pub fn flush(&mut self) {
         if self.engine.held() == 0 {
             return;
@@ -163,14 +162,14 @@ impl Coalesce {
         self.publish();
     }
 
-    /// Hands on what has been held for [`COALESCE_HOLD_MAX`], and came before `last_turn`: the
-    /// queue was polled since then, and nothing continued it. However long a turn takes, it makes
-    /// nothing old that it has received itself.
+    /// Moves to the output the packets that have been held for [`COALESCE_HOLD_MAX`] and arrived
+    /// before `last_turn`: the queue was polled since, and no packet continued them. However long a
+    /// turn takes, its own packets do not become old in it.
     pub fn flush_old(&mut self, now: Instant, last_turn: Instant) {
         let before_last_turn = now.since(last_turn) + Duration::from_nanos(1);
         let age = COALESCE_HOLD_MAX.max(before_last_turn);
-        // Sorting has no ages of its own: all goes at once, and not more often than it has to,
-        // since flows are merged only as far as they meet.
+        // Sorted mode has no age for each packet: a flush moves all packets, and is as rare as
+        // possible, since only packets held together are merged.
         let too_young = self.engine.is_sorting() && now.since(self.since) < age;
         if self.engine.held() == 0 || too_young {
             return;
@@ -184,20 +183,20 @@ impl Coalesce {
         self.publish();
     }
 
-    /// Moves packets that have come out to `burst`, as many as it has room for.
+    /// Moves packets of the output to `burst`, as many as fit.
     pub fn deliver(&mut self, burst: &mut Burst) {
         while burst.room() > 0
             && let Some(packet) = self.out.pop_front()
         {
             if let Err(packet) = burst.push(packet) {
-                // There was room.
+                // Not possible: there is room.
                 self.out.push_front(packet);
                 return;
             }
         }
     }
 
-    /// Counts everything that is here as lost for `reason`.
+    /// Drops all packets of this stage, counted under `reason`.
     pub fn abandon(&mut self, reason: DropReason) {
         let held = self.held();
         if held > 0 {
@@ -220,7 +219,7 @@ impl Coalesce {
     }
 }
 
-/// What is done with each packet that the engine hands on.
+/// The engine's sink: completes the metadata of each packet, counts it, and puts it to the output.
 fn sink<'a>(
     held: &'a mut Held,
     out: &'a mut VecDeque<Packet>,
@@ -245,7 +244,7 @@ fn sink<'a>(
                 meta.gso = merged.gso;
                 meta.checksum = merged.checksum;
                 meta.layout = Some(merged.layout);
-                // A packet stands for one wire packet at least.
+                // A packet is at least one wire packet.
                 let absorbed = merged.absorbed.min(meta.wire_packets.saturating_sub(1));
                 meta.wire_packets -= absorbed;
                 counters.absorbed.add(u64::from(absorbed));
@@ -255,7 +254,7 @@ fn sink<'a>(
     }
 }
 
-/// A held packet, made of `packets`, goes on.
+/// A packet made of `packets` packets leaves the engine.
 fn count_flushed(counters: &RxCounters, packets: u64) {
     counters.batches.coalesce.record(packets);
     trace::coalesce_flush(counters.id, packets);
@@ -266,15 +265,15 @@ const ALL_KINDS: Features = Features::TSO4
     .union(Features::USO4)
     .union(Features::USO6);
 
-/// Whether a packet was not parsed: no frame was free to pull its headers together.
+/// Whether a packet was not parsed because no frame was free to pull its headers together.
 fn is_opaque(packet: &Packet) -> bool {
     packet.meta().layout.is_none() && packet.first().len() < packet.bytes().min(HEADER_BYTES_MAX)
 }
 
-/// Whether the engine has to see a packet. One of a kind that is never merged has nothing of its
-/// flow in there. A fragment, or one that contradicts itself, pushes out what is held with its
-/// addresses. One that was not parsed is not given to the engine where not all kinds are merged,
-/// since it might be held there: it pushes out everything.
+/// Whether a packet goes to the engine. A packet of a kind that is not merged does not: the engine
+/// holds none of its flow. A fragment or an inconsistent packet does, and flushes what is held with
+/// its addresses. A packet that was not parsed does only if all kinds are merged, since the engine
+/// must not hold a packet of another kind; else it flushes everything.
 fn is_merged(packet: &Packet, kinds: Features) -> bool {
     let kind = match packet.meta().layout {
         None => return !is_opaque(packet) || kinds.contains(ALL_KINDS),
@@ -311,7 +310,7 @@ fn count_flushes(counters: &RxCounters, flushes: &FlushCounts) {
     }
 }
 
-/// `bypassed` packets did not even get to the engine.
+/// `bypassed` packets did not go to the engine.
 fn count_passed(counters: &RxCounters, passed: &NotTakenCounts, bypassed: u64) {
     for (counter, reason) in [
         (&counters.gro_passed_protocol, NotTaken::Protocol),

@@ -1,5 +1,5 @@
-//! A packet of n segments must fit what the device takes: as is, else collapsed in place, else
-//! copied into fresh frames, else dropped with its reason.
+//! Makes packets fit the limits of a device: unchanged, else collapsed in place, else copied into
+//! fresh frames, else dropped with a reason.
 
 use crate::driver::{Features, TxMemory};
 use crate::packet::{Arena, FrameClass, Packet};
@@ -33,14 +33,14 @@ impl FitLimits {
             && self.is_fit(packet)
     }
 
-    /// Whether a device with `features` takes `packet` as it is: software has nothing to do.
+    /// Whether a device with `features` accepts `packet` unchanged: it needs no work in software.
     #[inline]
     pub(super) fn takes_as_is(&self, packet: &Packet, features: Features) -> bool {
         let missing = Features::needed_by(packet.meta()).without(features);
         missing.is_empty() && self.takes(packet)
     }
 
-    /// Bytes that the first segment must have.
+    /// The fewest bytes of the first segment.
     fn first_bytes_min(&self, packet: &Packet) -> usize {
         let layout = packet.meta().layout.filter(|_| self.contiguous_headers);
         let headers = layout.map_or(0, |layout| usize::from(layout.payload));
@@ -51,16 +51,16 @@ impl FitLimits {
 /// How a packet was made to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fitted {
-    /// It did already.
+    /// Unchanged.
     AsIs,
-    /// By merging neighbouring segments in place.
+    /// Adjacent segments were merged in place.
     Collapsed {
-        /// Bytes that had to be copied for it.
+        /// Bytes copied.
         copied: usize,
     },
-    /// By copying everything into fresh frames, after collapsing did not do.
+    /// All bytes were copied into fresh frames, since the collapsed packet did not fit.
     Defragged {
-        /// Bytes that had to be copied, those of an attempt to collapse included.
+        /// Bytes copied, including those of the collapse.
         copied: usize,
     },
 }
@@ -70,7 +70,7 @@ pub enum Fitted {
 pub struct Unfit {
     /// The packet, its bytes unchanged.
     pub packet: Packet,
-    /// Why.
+    /// The reason.
     pub reason: DropReason,
 }
 
@@ -78,8 +78,8 @@ pub struct Unfit {
 ///
 /// # Errors
 ///
-/// [`Unfit`], when the packet has too many bytes for the limits, or its headers have for the first
-/// segment, or no frame is free to copy to.
+/// [`Unfit`], if the packet has too many bytes for the limits, if its headers are too long for the
+/// first segment, or if no frame is free to copy to.
 pub fn fit(
     mut packet: Packet,
     limits: &FitLimits,
@@ -88,7 +88,7 @@ pub fn fit(
     if packet.bytes() < limits.min_packet_bytes {
         packet = pad(packet, limits.min_packet_bytes)?;
     }
-    // Or a header put in front would be one segment more than was counted here.
+    // Else a header that the device prepends would be one segment more than is counted here.
     packet.drop_empty_front();
     if limits.is_fit(&packet) {
         return Ok((packet, Fitted::AsIs));
@@ -101,7 +101,7 @@ pub fn fit(
     defrag(packet, limits, arena).map(|packet| (packet, Fitted::Defragged { copied }))
 }
 
-/// Copies `packet` into fresh frames, as few as the limits allow unless small ones do.
+/// Copies `packet` into fresh frames: small ones if it fits, else as few as the limits allow.
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ pub fn defrag(packet: Packet, limits: &FitLimits, arena: &Arena) -> Result<Packe
     let mut reason = DropReason::TooManySegments;
     for class in classes(&packet, limits).into_iter().flatten() {
         let piece_max = class.data_bytes().min(limits.segment_bytes_max);
-        // However it is copied: the first piece is as long as any.
+        // No piece is longer than the first one.
         if limits.first_bytes_min(&packet) > piece_max {
             reason = DropReason::HeadersTooLong;
             continue;
@@ -166,11 +166,11 @@ fn copy(
     Ok(fresh)
 }
 
-/// Zeros up to `bytes`, behind a copy if the frame is shared.
+/// Appends zeros up to `bytes`, to a copy if the frame is shared.
 fn pad(mut packet: Packet, bytes: usize) -> Result<Packet, Unfit> {
     const ZEROS: [u8; 64] = [0; 64];
     let mut missing = bytes - packet.bytes();
-    // Else `append_copy` adds a frame, and the packet is made to fit as any other.
+    // Without a pull `append_copy` adds a frame, and `fit` handles it as any other segment.
     let pulled = if bytes <= FrameClass::Small.data_bytes() {
         packet.pull(packet.bytes())
     } else {

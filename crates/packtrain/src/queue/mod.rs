@@ -1,4 +1,4 @@
-//! One direction of a port: budgets, software offloads, fitting, packets in flight, counters.
+//! The RX and TX queues of a port: budgets, software offloads, fit, packets in flight, the ring.
 
 mod coalesce;
 mod fit;
@@ -10,4 +10,4 @@ mod tx;
 pub use coalesce::Coalesce;
 pub use fit::Fitted;
 pub use rx::RxQueue;
-pub use tx::{Restarted, Sent, TxQueue};
+pub use tx::{Sent, TxQueue};

@@ -5,16 +5,14 @@
 //! direct dispatch, the TX worker for everything else. The dispatch mode decides: each producer
 //! passes a function from [`RingState`] to [`Decision`].
 //!
-//! # How it works
-//!
 //! - **Reserve.** One compare-and-swap of the *head* reserves slots for a batch. The head also
 //!   holds the state and the flags, so the same step tells the producer whether a consumer will
 //!   see its items, and gives it the role if it claims it.
-//! - **Publish.** The producer moves the items to their slots and writes one *stamp*: where they
-//!   begin, and how many they are. Producers never wait for each other.
+//! - **Publish.** The producer moves the items to their slots and writes one *stamp*: the position
+//!   of the first item, and the number of items. Producers never wait for each other.
 //! - **Take.** The consumer follows the stamps and takes published items in place. It gives slots
-//!   back once a turn, by a store of the *tail*. Producers share a note of the free space and load
-//!   the tail only if that is used up. [`ConsumerGuard::poll`] does not touch the head.
+//!   back once a turn, by a store of the *tail*. Producers cache the limit up to which slots are
+//!   free and load the tail only if that limit is reached.
 //! - **Release.** The ring becomes idle by a compare-and-swap of the head that fails if a slot was
 //!   reserved meanwhile. Pending items therefore imply *busy*, *abdicated*, *stalled* or *gap*.
 //! - **Gap.** If the next slot is reserved and not yet published, the consumer rechecks it 64 times
@@ -31,21 +29,20 @@
 //! # Flags
 //!
 //! - WAITERS: a producer waits for space. It adds itself to the caller's list of waiters, calls
-//!   [`Ring::wait_for_space`], and sleeps if that returns false. A consumer that took items follows
-//!   its store of the tail by a read-modify-write of the head, in [`ConsumerGuard::release`] or
-//!   [`ConsumerGuard::keep`]. Of the two read-modify-writes of one word the later one sees the
-//!   earlier one, so a waiter sees the space or the consumer sees the waiter. The caller clears
-//!   the flag under the lock of its list, and wakes all waiters.
+//!   [`Ring::wait_for_space`], and sleeps if that returns false. A consumer that took items stores
+//!   the tail and then reads and writes the head in one step, in [`ConsumerGuard::release`] or
+//!   [`ConsumerGuard::keep`]. Of two read-modify-writes of one word the later one sees the earlier
+//!   one, so the producer sees the space or the consumer sees WAITERS. The caller clears the flag
+//!   under the lock of its list, and wakes all waiters.
 //! - ATTENTION: the TX worker needs the role ([`Ring::attend`]) and found the ring busy. A release
 //!   then leaves the ring *abdicated* even if it is empty, and no producer claims the role. Only a
 //!   claim of the TX worker clears the flag.
-//! - SHUT and CLOSED: the ring accepts nothing more from applications, or from lanes either
+//! - SHUT, CLOSED: the ring accepts nothing more from applications, or from any producer
 //!   ([`Ring::close`]).
 //!
 //! The states and the batch of 64 are those of FreeBSD's mp_ring (`sys/net/mp_ring.c`). Unlike
 //! there, all slots are used and the budget is a bound.
 
-mod batch;
 mod consumer;
 mod core;
 mod places;
@@ -53,8 +50,7 @@ mod places;
 mod tests;
 mod word;
 
-pub use self::core::{Ring, RingError};
-pub use batch::Batch;
+pub use self::core::{Batch, Ring};
 pub use consumer::{ConsumerGuard, Drain, Drained, Kept, Release, Released, Turn};
 pub use word::Source;
 
@@ -68,9 +64,8 @@ use word::{Head, WAITERS, closing, distance};
 pub enum Put<'a, T, S> {
     /// The ring is closed to this source. The batch is unchanged.
     Closed,
-    /// The ring has no free slot for this source. The batch is unchanged. The state is that of the
-    /// moment when the producer found no slot.
-    Full(RingState),
+    /// The ring has no free slot for this source. The batch is unchanged.
+    Full,
     /// The oldest items of the batch are published. Items that did not fit are still in it.
     Enqueued {
         /// The caller has to notify the TX worker.
@@ -88,36 +83,23 @@ pub enum Put<'a, T, S> {
 pub enum Attended<'a, T, S> {
     /// The caller has the consumer role, and ATTENTION is clear.
     Claimed(ConsumerGuard<'a, T, S>),
-    /// Another thread has the role. ATTENTION is set if it was requested: the release of the role
+    /// Another thread has the role. If ATTENTION was requested, it is set: the release of the role
     /// notifies the TX worker.
     Busy,
     /// The TX worker does not need the role in this state.
     NotNeeded(RingState),
 }
 
-/// Slots that a producer has reserved and not yet published. A part of [`Ring::put`] for tests that
-/// preempt a producer between the two.
-///
-/// Without a call of [`publish`](Self::publish) the consumer never gets beyond these slots.
-#[doc(hidden)]
+/// Slots that a producer has reserved and not yet published: the state between the two halves of
+/// [`Ring::put`]. The consumer gets no further than these slots until they are published.
 #[derive(Debug)]
 #[must_use = "the consumer does not get beyond slots that are not published"]
-pub struct Reservation<'a, T, S> {
+pub(crate) struct Reservation<'a, T, S> {
     ring: &'a Ring<T, S>,
     at: u64,
     count: u64,
     notify: bool,
     role: Option<ConsumerGuard<'a, T, S>>,
-}
-
-/// The result of [`Ring::reserve`].
-#[doc(hidden)]
-#[derive(Debug)]
-pub enum Reserved<'a, T, S> {
-    /// Nothing was reserved: [`Put::Closed`], [`Put::Full`], or [`Put::Drain`] from idle.
-    Nothing(Put<'a, T, S>),
-    /// Some slots were reserved.
-    Slots(Reservation<'a, T, S>),
 }
 
 impl<T, S> Ring<T, S> {
@@ -148,27 +130,41 @@ impl<T, S> Ring<T, S> {
         count: impl FnOnce(&B, usize),
     ) -> Put<'_, T, S> {
         match self.reserve(batch.len(), from, decide) {
-            Reserved::Nothing(put) => put,
-            Reserved::Slots(reservation) => {
-                count(batch, reservation.count as usize);
-                reservation.publish(batch)
+            Ok(slots) => {
+                count(batch, slots.count as usize);
+                slots.publish(batch)
             }
+            Err(put) => put,
         }
     }
 
-    /// The first part of [`put`](Self::put), for a batch of `want` items.
-    #[doc(hidden)]
+    /// The first half of [`put`](Self::put), for a batch of `want` items. Separate for tests that
+    /// preempt a producer between the two halves.
+    ///
+    /// # Errors
+    ///
+    /// If nothing is reserved, the result of `put`: closed, full, an empty batch, or the role of a
+    /// ring that was idle.
     #[inline(always)]
-    pub fn reserve(
+    pub(crate) fn reserve(
         &self,
         want: usize,
         from: Source,
         decide: impl Fn(RingState) -> Decision,
-    ) -> Reserved<'_, T, S> {
+    ) -> Result<Reservation<'_, T, S>, Put<'_, T, S>> {
         if want == 0 {
-            return Reserved::Nothing(Put::Enqueued { notify: false });
+            return Err(Put::Enqueued { notify: false });
         }
         let want = want as u64;
+        let reserved = |at, count, notify, role| {
+            Ok(Reservation {
+                ring: self,
+                at,
+                count,
+                notify,
+                role,
+            })
+        };
         let mut head = self.head();
         // Two swaps in the code, so that the next state is a branch: a producer that finds a
         // consumer does not wait for the computation of that state.
@@ -180,26 +176,21 @@ impl<T, S> Ring<T, S> {
                     continue;
                 };
                 if count == 0 {
-                    return Reserved::Nothing(Put::Full(RingState::Busy));
+                    return Err(Put::Full);
                 }
                 match self.swap(head, head.forward(count)) {
                     Ok(()) => {
-                        return Reserved::Slots(Reservation {
-                            ring: self,
-                            at,
-                            count,
-                            notify: decide(RingState::Busy) == Decision::Notify,
-                            role: None,
-                        });
+                        let notify = decide(RingState::Busy) == Decision::Notify;
+                        return reserved(at, count, notify, None);
                     }
                     Err(now) => head = now,
                 }
                 continue;
             }
-            // The compiler would make one of the two swaps, if nothing kept it from that.
+            // Without these barriers the compiler merges the swaps into one.
             in_program_order();
             if head.is_closed(from) {
-                return Reserved::Nothing(Put::Closed);
+                return Err(Put::Closed);
             }
             let state = head.state();
             let decision = if head.has_attention() {
@@ -207,27 +198,24 @@ impl<T, S> Ring<T, S> {
             } else {
                 decide(state)
             };
-            // Before all else: nothing is left to compute for the swap of direct dispatch.
+            // First: the swap of direct dispatch has nothing else to compute.
             if state == RingState::Idle && decision == Decision::Drain {
                 match self.swap(head, head.with_state(RingState::Busy)) {
-                    Ok(()) => {
-                        let consumer = ConsumerGuard::new(self, state);
-                        return Reserved::Nothing(Put::Drain(consumer));
-                    }
+                    Ok(()) => return Err(Put::Drain(ConsumerGuard::new(self, state))),
                     Err(now) => head = now,
                 }
                 continue;
             }
             in_program_order();
-            let claims =
-                decision == Decision::Drain && !matches!(state, RingState::Busy | RingState::Gap);
             let Some(count) = self.room(at, want, from) else {
                 head = self.head();
                 continue;
             };
             if count == 0 {
-                return Reserved::Nothing(Put::Full(state));
+                return Err(Put::Full);
             }
+            let claims =
+                decision == Decision::Drain && !matches!(state, RingState::Busy | RingState::Gap);
             let (next, notify) = if claims {
                 (RingState::Busy, false)
             } else if state == RingState::Idle {
@@ -237,21 +225,16 @@ impl<T, S> Ring<T, S> {
             };
             match self.swap(head, head.forward(count).with_state(next)) {
                 Ok(()) => {
-                    return Reserved::Slots(Reservation {
-                        ring: self,
-                        at,
-                        count,
-                        notify,
-                        role: claims.then(|| ConsumerGuard::new(self, state)),
-                    });
+                    let role = claims.then(|| ConsumerGuard::new(self, state));
+                    return reserved(at, count, notify, role);
                 }
                 Err(now) => head = now,
             }
         }
     }
 
-    /// Claims the consumer role, if no thread has it, `may` allows the state, and ATTENTION is not
-    /// set. For a producer, such as one that finds the ring full.
+    /// Claims the consumer role for a producer, if no thread has it, `may` allows the state, and
+    /// ATTENTION is not set.
     #[must_use]
     pub fn claim(&self, may: impl Fn(RingState) -> bool) -> Option<ConsumerGuard<'_, T, S>> {
         let mut head = self.head();
@@ -267,11 +250,9 @@ impl<T, S> Ring<T, S> {
         }
     }
 
-    /// Claims the consumer role for the TX worker, if `needs` says so of the state, and clears
-    /// ATTENTION. If another thread has the role, sets ATTENTION if `request` is true. Each of the
-    /// two is one compare-and-swap.
-    ///
-    /// A worker that has kept the role ([`Kept`]) must not call it.
+    /// Claims the consumer role for the TX worker, if `needs` is true of the state, and clears
+    /// ATTENTION. If another thread has the role, sets ATTENTION if `request` is true. A worker
+    /// that has kept the role ([`Kept`]) must not call it.
     pub fn attend(&self, needs: impl Fn(RingState) -> bool, request: bool) -> Attended<'_, T, S> {
         let mut head = self.head();
         loop {
@@ -311,8 +292,8 @@ impl<T, S> Ring<T, S> {
     /// itself to the list of waiters. If it returns false, the producer may sleep: a consumer that
     /// makes space finds WAITERS set.
     ///
-    /// A producer that sleeps first notifies the TX worker if [`state`](Self::state) is then
-    /// abdicated, stalled or gap: the producer that released the ring may not have done so yet.
+    /// If [`state`](Self::state) is then abdicated, stalled or gap, the producer notifies the TX
+    /// worker before it sleeps: the producer that released the ring may not have done so yet.
     #[must_use]
     pub fn wait_for_space(&self, from: Source) -> bool {
         let head = self.producers.head.fetch_or(WAITERS, Ordering::AcqRel);
@@ -324,8 +305,8 @@ impl<T, S> Ring<T, S> {
         self.producers.head.fetch_and(!WAITERS, Ordering::AcqRel);
     }
 
-    /// Whether a producer may send: a slot is free for it, or the ring is closed to it, so that
-    /// [`put`](Self::put) says so.
+    /// Whether a producer may call [`put`](Self::put): a slot is free for it, or the ring is closed
+    /// to it.
     #[must_use]
     pub fn has_space(&self, from: Source) -> bool {
         self.may_send(self.head(), from)
@@ -345,9 +326,8 @@ impl<T, S> Ring<T, S> {
         }
     }
 
-    /// Closes the ring to a source, and one that is closed to lanes to applications, too. Slots
-    /// that are reserved by now are still published. The caller wakes all waiters and notifies the
-    /// TX worker.
+    /// Closes the ring to applications, or to lanes and applications. Slots that are reserved by
+    /// now are still published. The caller wakes all waiters and notifies the TX worker.
     pub fn close(&self, to: Source) {
         self.producers.head.fetch_or(closing(to), Ordering::AcqRel);
     }
@@ -360,19 +340,13 @@ impl<T, S> Ring<T, S> {
 }
 
 impl<'a, T, S> Reservation<'a, T, S> {
-    /// How many items were reserved.
-    #[must_use]
-    pub const fn count(&self) -> usize {
-        self.count as usize
-    }
-
-    /// The second part of [`Ring::put`].
+    /// The second half of [`Ring::put`].
     ///
     /// # Panics
     ///
     /// If the batch has fewer items than were reserved. Then nothing is published.
     #[inline(always)]
-    pub fn publish(self, batch: &mut impl Batch<T>) -> Put<'a, T, S> {
+    pub(crate) fn publish(self, batch: &mut impl Batch<T>) -> Put<'a, T, S> {
         self.ring.publish(self.at, self.count, batch);
         match self.role {
             None => Put::Enqueued {
@@ -380,5 +354,25 @@ impl<'a, T, S> Reservation<'a, T, S> {
             },
             Some(consumer) => Put::Drain(consumer),
         }
+    }
+}
+
+impl<T, S> ConsumerGuard<'_, T, S> {
+    /// Enqueues the rest of a batch that bypassed the slots and that the device refused, and
+    /// returns how many items were accepted: none if the ring is full or closed to this source.
+    /// The role stays with the caller, which releases the ring as stalled.
+    ///
+    /// `count` is as in [`Ring::put`].
+    #[inline(never)]
+    pub fn put_rest<B: Batch<T>>(
+        &mut self,
+        batch: &mut B,
+        from: Source,
+        count: impl FnOnce(&B, usize),
+    ) -> usize {
+        let before = batch.len();
+        let put = self.ring.put(batch, from, |_| Decision::Enqueue, count);
+        debug_assert!(!matches!(put, Put::Drain(_)), "the ring is busy");
+        before - batch.len()
     }
 }

@@ -1,5 +1,4 @@
-//! The receive side of a queue: a bounded poll, one parse a packet, every bad packet counted, and
-//! moderated wake-ups.
+//! RX queues: bounded polls, one parse a packet, counted bad packets, and moderated wake-ups.
 
 mod throttle;
 
@@ -30,7 +29,7 @@ pub struct RxQueue<R> {
     drops: Arc<DropCounters>,
     /// The device has fewer buffers than it could use.
     short: bool,
-    /// And nothing came when it was last asked: perhaps it has none at all.
+    /// In addition the last poll found no packet: the device may have no buffer at all.
     starved: bool,
     retry_at: Instant,
     throttle: Throttle,
@@ -38,7 +37,7 @@ pub struct RxQueue<R> {
     counts: bool,
 }
 
-/// When a device that could not be given all its buffers is tried again, though nothing arrives.
+/// The time to the next refill of a device that lacks buffers, if no packet arrives.
 const REFILL_RETRY: Duration = Duration::from_millis(1);
 
 /// Counts the bad packets of one poll.
@@ -57,8 +56,8 @@ impl BadPackets for Bad<'_> {
 }
 
 impl<R: RxDescriptors> RxQueue<R> {
-    /// A queue over `device`, whose packets start with `link` and are marked with `ingress`. No
-    /// wake-up is delayed; see [`RxQueue::moderated`].
+    /// A queue of `device`, whose packets start with `link` and get `ingress`. It delays no
+    /// wake-up; see [`RxQueue::moderated`].
     #[must_use]
     pub const fn new(
         device: R,
@@ -96,12 +95,12 @@ impl<R: RxDescriptors> RxQueue<R> {
         &self.counters
     }
 
-    /// Receives at most `budget` packets into `burst`, bad ones included, and returns whether the
+    /// Receives at most `budget` packets into `burst`, including bad ones. Returns true if the
     /// budget ended the poll: then there may be more.
     ///
     /// # Errors
     ///
-    /// When the device as a whole failed; what was received before is in `burst`.
+    /// If the device as a whole failed; packets received before are in `burst`.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -136,11 +135,11 @@ impl<R: RxDescriptors> RxQueue<R> {
                 .record(self.received() - received);
             trace::rx_poll(self.counters.id, self.received() - received);
         }
-        // What a device keeps for later, as on a slow wire, it has taken a buffer for.
+        // Packets that the device keeps for later, as on a slow wire, use buffers too.
         let took_nothing = nothing_came && self.device.held() == held;
         if !took_nothing {
-            // Before the packets go on, so that the device can receive meanwhile; and before the
-            // worker sleeps, since a device without buffers has nothing to wake it for.
+            // Before the packets are processed, so that the device receives meanwhile; and before
+            // the worker sleeps, since a device without buffers never wakes it.
             self.refill(now);
         }
         self.starved = self.short && took_nothing;
@@ -158,7 +157,7 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
     }
 
-    /// Completes a fresh packet's metadata and counts it.
+    /// Completes the metadata of a received packet, and counts it.
     fn admit(&self, packet: &mut Packet, now: Instant) {
         let counters = &self.counters;
         if packet.bytes() <= RX_COPY_BREAK_BYTES {
@@ -188,9 +187,8 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
     }
 
-    /// A small packet alone in a large frame gets a small one, so that the large one is free for
-    /// the next large packet and not kept for as long as this one waits somewhere. Where there is
-    /// no small frame it stays as it is.
+    /// Copies a small packet from a large frame to a small one, so that the large frame is free
+    /// while the packet waits. If no small frame is free, the packet stays in the large one.
     fn copy_break(&self, packet: &mut Packet) {
         if packet.segment_count() != 1 || packet.in_small_frames() {
             return;
@@ -202,15 +200,15 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
     }
 
-    /// One parse for all later stages. What does not parse is forwarded as it is: a bridge does
-    /// not have to understand what it carries.
+    /// Parses the packet once for all later stages. A packet that does not parse is forwarded
+    /// unchanged, as by a bridge.
     fn parse(&self, packet: &mut Packet) {
         let headers = packet.bytes().min(HEADER_BYTES_MAX);
         if packet.first().len() < headers {
             match packet.pull(headers) {
                 Ok(true) => self.counters.pullups.add(1),
                 Ok(false) => {}
-                // Without a frame for the headers the packet stays opaque.
+                // Without a frame for the headers the packet is not parsed.
                 Err(_no_frame) => return,
             }
         }
@@ -225,13 +223,13 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.short
     }
 
-    /// Packets received since the start, bad ones included.
+    /// Packets received since the start, including bad ones.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.counters.packets.get() + self.counters.bad_packets.get()
     }
 
-    /// Gives up on packets that were received here and not taken by a TX queue.
+    /// Drops packets that were received here and not accepted by a TX queue.
     pub fn abandon(&self, burst: &mut Burst, reason: DropReason) {
         let held = burst.wire_packets();
         if held > 0 {
@@ -240,7 +238,7 @@ impl<R: RxDescriptors> RxQueue<R> {
         burst.clear();
     }
 
-    /// Packets that the device took from outside and has not handed over.
+    /// Packets that the device has received and not handed over.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.device.held()
@@ -251,8 +249,8 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.throttle.resume(slept);
     }
 
-    /// The queue was polled in this step, and `found` states whether packets came. If not, its next
-    /// wake-up is delayed as the moderation policy decides.
+    /// The queue was polled in this step, and `found` states whether packets arrived. If none did,
+    /// the moderation policy decides how long its next wake-up is delayed.
     pub fn settle(&mut self, now: Instant, found: bool) {
         let counters = &self.counters;
         let seen = (counters.packets.get(), counters.bytes.get());
@@ -268,9 +266,9 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.device.set_interrupt(interrupt);
     }
 
-    /// Asks for a wake-up when a packet arrives; during a delay, when as many packets wait as end
-    /// it, if the device can count them. A device without buffers is not armed: it may have packets
-    /// that it cannot receive, and would report pending work again and again.
+    /// Arms the device to wake the worker when a packet arrives. During a delay it wakes the worker
+    /// for as many packets as end the delay, if it counts them. A device without buffers is not
+    /// armed: it would report packets that it cannot receive, each time.
     pub fn arm(&mut self) -> Armed {
         let frames = self.throttle.sleep(self.counters.wakeups.get());
         if self.starved {
@@ -285,22 +283,21 @@ impl<R: RxDescriptors> RxQueue<R> {
         armed.unwrap_or(Armed::Idle)
     }
 
-    /// What becomes ready then. It is `None` as well while the device lacks buffers, and during a
-    /// delay; [`RxQueue::next_at`] then states when to poll again.
+    /// The descriptor that becomes ready then. `None` also while the device has no buffers, and
+    /// during a delay; [`RxQueue::next_at`] then states when to poll.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         let delayed = self.throttle.delayed_until().is_some() && !self.counts;
         self.device.wake().filter(|_| !self.starved && !delayed)
     }
 
-    /// When to poll again if nothing wakes the worker: a packet is due and the device knows it,
-    /// buffers may be free again, or the delay is over. The end of a delay counts whatever the
-    /// device knows, since it was not armed.
+    /// When to poll if nothing wakes the worker: at the device's next event, at the next refill, or
+    /// at the end of the delay.
     pub fn next_at(&self) -> Option<Instant> {
         let retry = self.short.then_some(self.retry_at);
         let due = self.device.next_at();
         let poll = match self.throttle.delayed_until() {
             None => due,
-            // Before the next packet of a device that only time brings packets to, there are none.
+            // A device without a descriptor has no packets before its next event.
             Some(until) if self.device.wake().is_none() => due.max(Some(until)),
             until => until,
         };
@@ -312,8 +309,8 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.counters.wakeups.add(1);
     }
 
-    /// The device, to ask or set what only it has. To call what this queue calls would confuse
-    /// the account.
+    /// The device, for what only it has. A method of [`RxDescriptors`] called here would make this
+    /// queue's accounting wrong.
     pub const fn device_mut(&mut self) -> &mut R {
         &mut self.device
     }

@@ -1,5 +1,5 @@
-//! What the egress device cannot do, done in software: cutting GSO packets, completing checksums,
-//! putting VLAN tags into the bytes.
+//! Offloads in software, for devices without them: segmentation of GSO packets, checksums, VLAN
+//! tags.
 
 use crate::driver::Features;
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
@@ -10,19 +10,19 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
 use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
 
-/// A GSO packet on its way to becoming wire packets, one at a time, so that no packet asks for more
-/// memory at once than one segment's headers.
+/// A GSO packet that is being segmented. It makes one segment at a time, so it needs memory for the
+/// headers of one segment only.
 #[derive(Debug)]
-pub(super) struct Cutting {
+pub(super) struct Segmentation {
     packet: Packet,
     segmenter: Segmenter,
     next: u32,
-    /// The feature that leaves the segments' checksums to the device.
+    /// The feature of a device that completes the checksums of the segments.
     checksum: Features,
 }
 
-impl Cutting {
-    /// Prepares to cut `packet`, which must have a `gso` and a layout.
+impl Segmentation {
+    /// Starts with `packet`, which must have a `gso` and a layout.
     pub(super) fn new(mut packet: Packet) -> Result<Self, (DropReason, Packet)> {
         let meta = packet.meta();
         let (Some(gso), Some(layout)) = (meta.gso, meta.layout) else {
@@ -56,8 +56,8 @@ impl Cutting {
         self.checksum
     }
 
-    /// The next segment: fresh headers, shared payload. With `partial` the checksum is left to the
-    /// device. An error costs that segment.
+    /// The next segment, with fresh headers and shared payload. With `partial` the device completes
+    /// its checksum. An error loses this segment only.
     pub(super) fn next(
         &mut self,
         arena: &Arena,
@@ -110,17 +110,17 @@ impl Cutting {
     }
 }
 
-/// A kernel counts the begin of a checksum from the begin of its buffer, in 16 bits, and has up to
-/// some hundred bytes in front of the packet (`skb_partial_csum_set()`). It refuses what is beyond;
-/// no transport header is.
+/// The largest start of a partial checksum. The kernel counts it from the start of its buffer, in
+/// 16 bits, with some hundred bytes before the packet (`skb_partial_csum_set()`), and refuses a
+/// larger one. All transport headers are below.
 const CHECKSUM_START_MAX: u16 = u16::MAX - 1024;
 
-/// Whether what is left to do about `packet` can be done at all: a device that refuses a packet
-/// for which it cannot is right, and not to be trusted any less.
+/// Whether the offloads that `packet` needs are possible at all. If they are not, a device refuses
+/// the packet rightly and keeps its features.
 ///
 /// # Errors
 ///
-/// Why it cannot be done.
+/// The reason why they are impossible.
 pub(super) fn check(packet: &Packet) -> Result<(), DropReason> {
     let meta = packet.meta();
     match (meta.gso, meta.checksum) {
@@ -129,7 +129,7 @@ pub(super) fn check(packet: &Packet) -> Result<(), DropReason> {
             let bytes = packet.bytes();
             let headers = usize::from(layout.payload).min(bytes);
             if packet.first().len() < headers {
-                // Not to be seen from here; cutting pulls the headers together first.
+                // Unknown: segmentation pulls the headers together first.
                 return Ok(());
             }
             Segmenter::new(packet.first(), &layout, gso, bytes as u32)
@@ -162,7 +162,7 @@ pub(super) fn complete_checksum(packet: &mut Packet) -> Result<(), DropReason> {
     {
         sum.add(piece);
     }
-    // Only UDP has its field there, and only UDP may not store zero (RFC 768).
+    // Only UDP has its checksum at this offset, and only UDP must not store zero (RFC 768).
     let value = finish_partial(sum, offset == UDP_CHECKSUM_OFFSET).to_be_bytes();
     match packet.pull(field + 2) {
         Ok(_) => {
@@ -205,7 +205,8 @@ pub(super) fn insert_vlan_tag(packet: &mut Packet) -> Result<(), DropReason> {
         .pull(headers.max(ETHERNET_ADDRESSES_BYTES + 2))
         .map_err(drop_reason)?;
     if packet.headroom() < 4 {
-        // While a second packet has the frame, `pull` copies the headers to one with headroom.
+        // While a second packet shares the frame, `pull` copies the headers to a frame with
+        // headroom.
         let keeps_frame = packet.try_clone().map_err(drop_reason)?;
         packet
             .pull(headers.max(ETHERNET_ADDRESSES_BYTES + 2))
@@ -227,7 +228,7 @@ pub(super) fn insert_vlan_tag(packet: &mut Packet) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// The checksum that a GSO packet of `kind` leaves to the device along with the cutting.
+/// The checksum feature that segmentation of `kind` in a device includes.
 pub(super) const fn checksum_of(kind: GsoKind) -> Features {
     if kind.is_ipv6() {
         Features::CSUM6

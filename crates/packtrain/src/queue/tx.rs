@@ -1,8 +1,8 @@
 //! The transmit side of a queue: software offloads, fit, the device, packets in flight.
 //!
-//! A packet waits in exactly one of these places, in this order towards the device: `fitted` (as
-//! the device will see it), `again` (to be prepared anew since the device refused a feature),
-//! `waiting` (as submitted). Each is bounded; what does not fit stays in the caller's burst.
+//! A packet waits in exactly one of these places, in this order towards the device: `fitted` (ready
+//! for the device), `again` (to be prepared again, after a refused feature or a reset), `waiting`
+//! (as submitted). Each is bounded; packets that do not fit stay in the caller's burst.
 
 mod doorbell;
 mod in_flight;
@@ -13,8 +13,6 @@ mod room;
 mod service;
 mod source;
 mod watchdog;
-
-pub use reset::Restarted;
 
 use super::fit::defrag;
 use super::segment::check;
@@ -31,13 +29,13 @@ use doorbell::Doorbell;
 use in_flight::InFlight;
 use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
-use room::{Done, Room};
+use room::{Room, Totals};
 use source::{Source, wire_packets};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use watchdog::Watchdog;
 
-/// Slots for packets that a device without a ring may keep at once.
+/// The most packets in flight in a device without a ring.
 const DEFAULT_SLOTS: usize = 256;
 
 /// One TX queue. One thread uses it at a time: the RX worker that owns it, or the consumer of the
@@ -52,36 +50,36 @@ pub struct TxQueue<T> {
     waiting: Source,
     again: Source,
     fitted: VecDeque<Packet>,
-    /// The packet at the front of `fitted` was copied already since the device could not map it.
+    /// The device could not map the packet at the front of `fitted`, which was copied for it.
     front_defragged: bool,
     in_flight: InFlight,
     completed: Completed,
-    /// Tokens of packets that come back from a reset: as the device names them, and in order.
+    /// Tokens of packets that a reset returned: as the device reports them, and in order.
     returned: Completed,
     unsent: Vec<Token>,
     bytes: ByteLimit,
     doorbell: Doorbell,
     watchdog: Watchdog,
     room: Room,
-    /// What the device gave back since the start.
-    done: Done,
+    /// Packets completed since the start.
+    totals: Totals,
     troubles: TroubleLog,
-    /// Something was noted in it that was not taken yet.
-    trouble_news: bool,
+    /// `troubles` has changed since the last [`TxQueue::take_troubles`].
+    troubles_changed: bool,
     stalled: Option<Stall>,
-    /// The producers record the sizes of submissions, and not this queue.
+    /// The producers record the sizes of their batches; this queue does not.
     behind_ring: bool,
-    /// Told to stop: nothing is given to the device.
+    /// Between [`TxQueue::stop`] and [`TxQueue::resume`]: the device gets no packets.
     stopped: bool,
-    /// The last packet was lost since the link was down.
+    /// The last packet was dropped because the link was down.
     link_down: bool,
-    /// Packets given to the device since it was last asked what it is done with.
-    unasked: usize,
-    /// Nothing was given to it since the last step.
+    /// Packets that the device accepted since the last [`TxQueue::reclaim`].
+    unreclaimed: usize,
+    /// The device accepted no packet since the last step.
     quiet: bool,
-    /// When to poll a device that was armed and raises nothing.
+    /// When to poll a device that cannot raise an interrupt.
     recheck_at: Option<Instant>,
-    /// What a doorbell failed with in a call that returns no error.
+    /// The error of a doorbell in a call that returns no error.
     failed: Option<DeviceError>,
     /// As of the last step.
     now: Instant,
@@ -89,18 +87,18 @@ pub struct TxQueue<T> {
     drops: Arc<DropCounters>,
 }
 
-/// What `transmit` came to.
+/// The result of [`TxQueue::transmit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// Everything submitted is with the device.
+    /// The device accepted all packets.
     All,
-    /// The device takes no more; some packets wait here or in the burst.
+    /// The device accepts no more; some packets wait here or in the burst.
     Stalled(Stall),
 }
 
 impl<T: TxDescriptors> TxQueue<T> {
-    /// A queue over `device`, which takes `features` and packets within `limits`. `slots` bounds
-    /// the packets in flight: the size of the device's ring if it has one.
+    /// A queue of `device`, which has `features` and accepts packets within `limits`. `slots` is
+    /// the most packets in flight: the size of the device's ring if it has one.
     #[must_use]
     pub fn new(
         device: T,
@@ -119,7 +117,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             refused: Features::NONE,
             limits,
             waiting: Source::with_capacity(TX_STAGED_PACKETS_MAX + 1),
-            // After resets: what was in flight, once as it came and once as segments, and `fitted`.
+            // After resets: packets in flight, once whole and once as segments, and `fitted`.
             again: Source::with_capacity(2 * (slots + TX_STAGED_PACKETS_MAX)),
             fitted: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX),
             front_defragged: false,
@@ -131,14 +129,14 @@ impl<T: TxDescriptors> TxQueue<T> {
             doorbell: Doorbell::default(),
             watchdog: Watchdog::default(),
             room: Room::default(),
-            done: Done::default(),
+            totals: Totals::default(),
             troubles: TroubleLog::default(),
-            trouble_news: false,
+            troubles_changed: false,
             stalled: None,
             behind_ring: false,
             stopped: false,
             link_down: false,
-            unasked: 0,
+            unreclaimed: 0,
             quiet: true,
             recheck_at: None,
             failed: None,
@@ -148,21 +146,21 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// The same, behind a ring: each of those that submit to it records the sizes of its batches,
-    /// of which this queue sees only what comes out at the other end.
+    /// The same queue behind a ring: each producer records the sizes of its batches, since this
+    /// queue sees only the batches of the consumer.
     #[must_use]
     pub(crate) const fn behind_ring(mut self) -> Self {
         self.behind_ring = true;
         self
     }
 
-    /// Offloads that the device is still trusted with.
+    /// Offloads that the device does: those of the plan without the refused ones.
     #[must_use]
     pub const fn features(&self) -> Features {
         self.features
     }
 
-    /// Offloads that the device refused on legal packets; a subset of what it had offered.
+    /// Offloads that the device refused for legal packets; a subset of those that it offered.
     #[must_use]
     pub const fn refused(&self) -> Features {
         self.refused
@@ -174,19 +172,19 @@ impl<T: TxDescriptors> TxQueue<T> {
         &self.counters
     }
 
-    /// True when nothing waits in front of the device: the caller may receive more for it.
+    /// True if no packet waits here for the device: the caller may receive more for it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.fitted.is_empty() && self.again.is_empty() && self.waiting.is_empty()
     }
 
-    /// Wire packets that wait here and were not accepted by the device yet.
+    /// Wire packets that wait here for the device.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.waiting.wire_packets() + self.again.wire_packets() + wire_packets(&self.fitted)
     }
 
-    /// Packets that the device accepted and still reads from. They count as transmitted.
+    /// Packets that the device accepted and has not completed. They count as transmitted.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
@@ -197,21 +195,21 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// # Errors
     ///
-    /// When the device is gone or failed; what was not sent yet stays here.
+    /// If the device was removed or failed; packets that were not sent stay here.
     pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
         let sent = self.transmit_more(burst);
         if matches!(sent, Ok(Sent::Stalled(_))) {
-            // Before a stall it was rung.
+            // The doorbell is rung before a stall.
             return sent;
         }
         let rung = self.ring();
         sent.and_then(|sent| rung.map(|()| sent))
     }
 
-    /// As [`TxQueue::transmit`], with more to come soon: the doorbell is rung before the device has
-    /// more than [`TX_DOORBELL_DESCRIPTORS_MAX`] descriptors that it was not told of, before the
-    /// queue stops or is armed, and else by [`TxQueue::ring`]; by [`TxQueue::service`] at the
-    /// latest, once they are [`TX_DOORBELL_HOLD_MAX`] old.
+    /// As [`TxQueue::transmit`], for a caller that has more packets soon. It rings the doorbell
+    /// only before a stall and before more than [`TX_DOORBELL_DESCRIPTORS_MAX`] descriptors are
+    /// pending. Otherwise [`TxQueue::ring`] and [`TxQueue::arm`] ring it, and [`TxQueue::service`]
+    /// once the oldest descriptor has been pending for [`TX_DOORBELL_HOLD_MAX`].
     ///
     /// # Errors
     ///
@@ -233,8 +231,8 @@ impl<T: TxDescriptors> TxQueue<T> {
         );
         let result = match sent {
             Ok(Sent::All) => Ok(Sent::All),
-            // A device that was not told of its packets would never make room for others.
-            sent if self.doorbell.is_owed() => {
+            // Without a doorbell the device would never complete these packets.
+            sent if self.doorbell.is_pending() => {
                 let rung = self.flush();
                 sent.and_then(|sent| rung.map(|()| sent))
             }
@@ -245,11 +243,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         result
     }
 
-    /// Tells the device of what it was given.
+    /// Rings the doorbell: the device reads the descriptors that it was given.
     ///
     /// # Errors
     ///
-    /// When the device as a whole failed.
+    /// If the device as a whole failed.
     pub fn ring(&mut self) -> Result<(), DeviceError> {
         self.counters.begin();
         let result = self.flush();
@@ -258,13 +256,13 @@ impl<T: TxDescriptors> TxQueue<T> {
         result
     }
 
-    /// As [`TxQueue::ring`], if there is something to tell.
+    /// As [`TxQueue::ring`], if descriptors are pending.
     ///
     /// # Errors
     ///
     /// As [`TxQueue::ring`].
-    pub fn ring_if_owed(&mut self) -> Result<(), DeviceError> {
-        if self.doorbell.is_owed() {
+    pub fn ring_if_pending(&mut self) -> Result<(), DeviceError> {
+        if self.doorbell.is_pending() {
             self.ring()
         } else {
             Ok(())
@@ -281,12 +279,12 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.counters.syscalls.set(self.device.syscalls());
     }
 
-    /// Packets that wait here; one that is being cut is not among them.
+    /// Packets that wait here, without those that are being segmented.
     fn packets(&self) -> usize {
         self.waiting.packets() + self.again.packets() + self.fitted.len()
     }
 
-    /// One batch was submitted and one given to the device; either may be empty, and is none then.
+    /// Records a batch that was submitted and one that the device accepted, if they are not empty.
     fn count_batches(&self, submitted: usize, drained: u64) {
         let batches = &self.counters.batches;
         if submitted > 0 && !self.behind_ring {
@@ -319,14 +317,14 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn stall(&mut self, stall: Stall) -> Sent {
         if self.stalled.replace(stall).is_none() {
             self.count_stall(stall);
-            self.room.end();
+            self.room.end_rest();
         }
         if matches!(stall, Stall::NoDescriptor | Stall::ByteLimit) {
             let wanted = self.wanted() as u64;
             let in_flight = self.in_flight.len() as u64;
-            self.room.fill(self.now, in_flight, wanted);
+            self.room.rest_until_room(self.now, in_flight, wanted);
         } else {
-            self.room.end();
+            self.room.end_rest();
         }
         Sent::Stalled(stall)
     }
@@ -334,7 +332,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn restart(&mut self) {
         if self.stalled.take().is_some() {
             self.counters.restarts.add(1);
-            self.room.end();
+            self.room.end_rest();
         }
     }
 
@@ -350,19 +348,19 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// Offers packets to the device: those of `burst` that it takes as they are, if nothing waits
-    /// here, and else `fitted`. Takes in what is left of `burst`, as much as there is room for.
-    /// `Some` when the device takes no more for now.
+    /// Offers packets to the device: if nothing waits here, the packets of `burst` that need no
+    /// work in software; else `fitted`. Moves the others of `burst` to here, as many as fit.
+    /// Returns the cause if the device accepts no more for now.
     fn offer(&mut self, mut burst: Option<&mut Burst>) -> Result<Option<Stall>, DeviceError> {
-        let mut tried_reclaim = false;
+        let mut reclaimed = false;
         loop {
-            // Most of all packets: nothing is done to them, and they are moved once.
+            // Most packets need no work in software, and are moved once.
             let direct = burst.as_deref_mut().filter(|_| self.is_ready());
             let offered = self.offer_once(direct.map(Burst::batch));
             if let Some(burst) = &mut burst
                 && !burst.is_empty()
             {
-                self.take(burst);
+                self.stage(burst);
             }
             let stall = match offered {
                 (Ok(()), Ended::AllOffered) => return Ok(None),
@@ -378,26 +376,26 @@ impl<T: TxDescriptors> TxQueue<T> {
                 (Err(Refused::NoMemory), _) => Stall::NoMemory,
                 (Err(Refused::Removed), _) => return Err(DeviceError::Removed),
                 (Err(refused), _) => {
-                    self.settle(refused);
+                    self.handle_refusal(refused);
                     return Ok(None);
                 }
             };
-            // Always before a stall: what it is done with may be all that is missing. It may be
-            // done only once it was told.
-            if self.doorbell.is_owed() {
+            // Before each stall: completed packets make room, and some devices complete packets
+            // only after a doorbell.
+            if self.doorbell.is_pending() {
                 self.flush()?;
             }
-            if tried_reclaim || self.reclaim(self.now) == 0 {
+            if reclaimed || self.reclaim(self.now) == 0 {
                 if stall == Stall::NoDescriptor {
                     self.counters.no_desc.add(1);
                 }
                 return Ok(Some(stall));
             }
-            tried_reclaim = true;
+            reclaimed = true;
         }
     }
 
-    /// Offers `packets`, which came from outside and end where one has to be prepared, or `fitted`.
+    /// Offers `packets` of the caller, up to the first that needs work in software, or `fitted`.
     fn offer_once(
         &mut self,
         packets: Option<&mut VecDeque<Packet>>,
@@ -418,7 +416,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         let result = self.device.encap_batch(&mut batch);
         let (taken, ended) = (batch.taken, batch.ended);
         if taken > 0 {
-            self.unasked += taken;
+            self.unreclaimed += taken;
             self.quiet = false;
             if std::mem::take(&mut self.link_down) {
                 self.counters.restarts.add(1);
@@ -427,14 +425,14 @@ impl<T: TxDescriptors> TxQueue<T> {
         (result, ended)
     }
 
-    /// Deals with a refusal that concerns the packet at the front, not the device as a whole.
-    fn settle(&mut self, refused: Refused) {
+    /// Handles a refusal that concerns the packet at the front, not the device as a whole.
+    fn handle_refusal(&mut self, refused: Refused) {
         let reason = match refused {
             Refused::Feature(feature) if self.uses(feature) => {
                 match self.fitted.front().map_or(Ok(()), check) {
                     // One bad packet costs one packet, and not the feature.
                     Err(reason) => reason,
-                    Ok(()) => return self.give_up(feature),
+                    Ok(()) => return self.remove_feature(feature),
                 }
             }
             Refused::TooManySegments if !self.front_defragged => {
@@ -446,7 +444,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 DropReason::TooManySegments
             }
             Refused::LinkDown => {
-                // The queue is down for as long as this goes on, though nothing waits in it.
+                // Counted as one stall until a packet is accepted, though no packet waits.
                 if !std::mem::replace(&mut self.link_down, true) {
                     self.count_stall(Stall::LinkDown);
                 }
@@ -470,9 +468,8 @@ impl<T: TxDescriptors> TxQueue<T> {
             .add(reason, u64::from(packet.meta().wire_packets));
     }
 
-    /// Whether the packet at the front relies on the device for any of `feature` that the queue
-    /// still offers: only then does taking the feature back change anything. Since it makes the
-    /// features fewer each time, refusals come to an end.
+    /// Whether the packet at the front needs a part of `feature` that the queue still leaves to the
+    /// device. Only such a refusal removes the feature, so refusals are bounded by the features.
     fn uses(&self, feature: Features) -> bool {
         let used = self
             .fitted
@@ -484,9 +481,9 @@ impl<T: TxDescriptors> TxQueue<T> {
             .is_empty()
     }
 
-    /// The device refused a legal packet for `feature`: never again on this queue. What was fitted
-    /// is prepared anew, in order.
-    fn give_up(&mut self, feature: Features) {
+    /// The device refused a legal packet for `feature`: this queue does it in software from now on.
+    /// The fitted packets are prepared again, in order.
+    fn remove_feature(&mut self, feature: Features) {
         self.refused |= self.features.intersection(feature);
         self.features = self.features.without(feature).consistent();
         self.counters.refused_features.add(1);
@@ -518,7 +515,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 }
 
-/// Why a batch ended though the device refused nothing.
+/// Why a batch ended without a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     AllOffered,
@@ -529,7 +526,7 @@ enum Ended {
 
 struct Batch<'a> {
     packets: &'a mut VecDeque<Packet>,
-    /// What the device takes, if that is not known of the packets.
+    /// The device's features and limits, for packets that were not fitted to them.
     as_is: Option<(Features, &'a FitLimits)>,
     in_flight: &'a mut InFlight,
     bytes: &'a mut ByteLimit,
@@ -538,9 +535,9 @@ struct Batch<'a> {
     front_defragged: &'a mut bool,
     now: Instant,
     ended: Ended,
-    /// Packets that the device took.
+    /// Packets that the device accepted.
     taken: usize,
-    /// Bytes and segments of the packet that was offered, since a wrapper may change it on its way.
+    /// Bytes and segments of the offered packet, before a wrapping driver changes it.
     offered: (u32, usize),
 }
 
@@ -589,7 +586,7 @@ impl TxBatch for Batch<'_> {
             counters.needs_csum.add(1);
         }
         self.taken += 1;
-        self.doorbell.owe(segments, self.now);
+        self.doorbell.add(segments, self.now);
         if accepted == Accepted::Pending {
             self.bytes.queue(u64::from(bytes));
             self.in_flight.put(packet, bytes);

@@ -1,11 +1,11 @@
-//! A captured packet that a coalescer can merge.
+//! Captured packets for the coalescer.
 
 use packtrain_offload::checksum::{self, Sum};
 use packtrain_offload::coalesce::Packet;
 use packtrain_offload::offload::ChecksumState;
 use std::ops::Range;
 
-/// A packet that owns its bytes, and knows which packets of the input are in it.
+/// A packet that owns its bytes, with the numbers of its packets of the input.
 #[derive(Debug)]
 pub(super) struct Frame {
     bytes: Vec<u8>,

@@ -1,58 +1,57 @@
-//! Coalescing and segmentation of captures, offline: what they could do for recorded traffic.
+//! Coalescing and segmentation of captures, offline.
 //!
-//! [`run`] reads a capture packet by packet, puts the packets of each interface through a
-//! [`Coalescer`] of its own, and writes what comes out to another capture, if there is one.
+//! [`run`] reads a capture packet by packet. Each interface has its own [`Coalescer`], whose output
+//! is written to another capture, if there is one.
 //!
 //! # Time
 //!
-//! Nothing is held longer than [`Options::hold_ns`] of *capture* time. The first packet of an
-//! interface that is held opens a window, and what arrives within the hold time belongs to it; at
-//! its end everything is handed on. So does a NIC that interrupts that long after the first packet,
-//! with a driver that flushes at the end of its poll. A window also ends after [`SPAN_MAX`] packets
-//! or [`BYTES_MAX`] bytes, when the clock goes back, and at the end of a pcapng section.
+//! A packet is held for at most [`Options::hold_ns`] of *capture* time. The first held packet of an
+//! interface opens a window, which has the packets that arrive within the hold time. At its end all
+//! packets are flushed, as with a NIC that interrupts that long after the first packet and a driver
+//! that flushes at the end of its poll. A window also ends after [`SPAN_MAX`] packets or
+//! [`BYTES_MAX`] bytes, if timestamps go back, and at the end of a pcapng section.
 //!
-//! # What is written
+//! # Output
 //!
-//! Records are in the order of their first packets, so timestamps go up where they did before. A
-//! merged packet has the time of its first one, and finished checksums: it looks to every reader of
-//! captures like a large packet. With [`Segment::Original`] every packet is restored with its own
-//! time, and compared with what was read; the order is that of the input. With [`Segment::Mtu`]
-//! packets cut from one have its time.
+//! Records are in the order of their first packets, so timestamps increase where they did in the
+//! input. A merged packet has the time of its first one, and complete checksums: readers of
+//! captures see a large packet. With [`Segment::Original`] every packet is restored with its own
+//! time, and compared with the input; the order is that of the input. With [`Segment::Mtu`] the
+//! packets split from one have its time.
 //!
 //! Interfaces keep number, link type, snapshot length and name; comments, statistics, name
 //! resolution and options of packets are not kept. The format is that of the input.
 //!
-//! # What is passed through as it is
+//! # Packets that do not change
 //!
-//! Packets that the capture does not have whole, packets of other link types than Ethernet, raw IP
-//! and what [`Options::user0`] says, and whatever the coalescer does not take: see [`NotTaken`].
+//! Packets that the capture does not have whole, packets of link types other than Ethernet, raw IP
+//! and that of [`Options::user0`], and packets that the coalescer does not merge: see [`NotTaken`].
 //!
-//! # Unfinished checksums
+//! # Partial checksums
 //!
-//! A packet that was captured on its way to the offloads of its own host has the sum of its
-//! pseudo-header for a checksum. That is how it is recognised, it is counted, and merged like one
-//! with a right checksum: nobody can have damaged it yet. Merged or cut to an MTU it gets a
-//! finished one, as it would have on its way; [`Segment::Original`] gives the unfinished one back.
-//! Of packets with a wrong checksum one in 65 536 is taken for such a packet.
+//! A packet that was captured before the offloads of its own host has the sum of its pseudo-header
+//! in the checksum field. It is recognised by that, counted, and merged like a packet with a right
+//! checksum. If it is merged, or split to an MTU, its checksum is completed;
+//! [`Segment::Original`] restores the partial one. One in 65 536 packets with a wrong checksum is
+//! mistaken for such a packet.
 //!
 //! # Bounds
 //!
-//! Memory does not depend on the capture's length: a table and a queue for each interface that
-//! carries IP, and the packets of one window.
+//! Memory does not depend on the length of the capture: a table and a queue for each interface with
+//! IP packets, and the packets of one window.
 
-mod cut;
 mod frame;
 mod order;
 mod report;
+mod split;
 
 #[cfg(test)]
 mod tests;
 
-pub use cut::Segment;
 pub use report::{HISTOGRAM_FROM, InterfaceReport, Report};
+pub use split::Segment;
 
 use crate::capture::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
-use cut::Cutter;
 use frame::Frame;
 use order::{Arrival, Order};
 use packtrain_offload::coalesce::{
@@ -60,37 +59,37 @@ use packtrain_offload::coalesce::{
 };
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, LinkType};
+use split::Splitter;
 use std::fmt;
 use std::io::{Read, Write};
 
-/// Most packets between the oldest that is held and the newest.
+/// The most packets from the oldest held packet to the newest.
 pub const SPAN_MAX: usize = 4096;
-/// Most bytes of packets in memory, but for the last one.
+/// The most bytes of packets in memory, without the last one.
 pub const BYTES_MAX: usize = 32 << 20;
 
-/// What to do with a capture.
+/// The settings of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// What may be merged; `None` merges nothing.
+    /// The rules of merging; `None` merges no packets.
     pub coalesce: Option<Semantics>,
-    /// How flows are found.
+    /// The way to find flows.
     pub mode: Mode,
-    /// Flows held at once, on each interface.
+    /// The most flows held at once, on each interface.
     pub flows: u32,
-    /// What is cut afterwards.
+    /// The split afterwards.
     pub segment: Segment,
-    /// How long a window is open, in nanoseconds of capture time.
+    /// The length of a window, in nanoseconds of capture time.
     pub hold_ns: u64,
-    /// What packets of the link type [`LinkCode::USER0`] begin with, which is everybody's own
-    /// choice; `None` passes them through. packtrain writes packets with the 4-byte header of IP
-    /// over InfiniBand so ([`LinkType::Ipoib`]): `LINKTYPE_IPOIB` wants 40 bytes in front of it
-    /// that they do not have.
+    /// The header of packets of the private link type [`LinkCode::USER0`]; `None` does not change
+    /// them. packtrain uses it for packets with the 4-byte header of IP over InfiniBand
+    /// ([`LinkType::Ipoib`]), since `LINKTYPE_IPOIB` needs 40 bytes before that header.
     pub user0: Option<LinkType>,
 }
 
 impl Default for Options {
-    /// `Reversible`, `Auto`, 1024 flows, 50 µs, nothing cut, `USER0` not looked into.
+    /// `Reversible`, `Auto`, 1024 flows, no split, 50 µs, `USER0` not parsed.
     fn default() -> Self {
         Self {
             coalesce: Some(Semantics::Reversible),
@@ -103,7 +102,7 @@ impl Default for Options {
     }
 }
 
-/// Why a replay ended early. A capture that ends in the middle does not: [`Report::stopped`].
+/// The reason why a replay failed. A truncated capture is no failure: [`Report::stopped`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplayError {
@@ -119,7 +118,7 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReversible => f.write_str(
-                "stream coalescing cannot be undone: use reversible, or do not ask for the \
+                "stream coalescing cannot be undone: use reversible, or do not request the \
                  original packets",
             ),
             Self::TooManyInterfaces => write!(
@@ -143,7 +142,7 @@ impl From<WriteError> for ReplayError {
 /// Replays a capture to its end.
 ///
 /// # Errors
-/// See [`ReplayError`]. What was written before is complete.
+/// See [`ReplayError`]. Records written before are complete.
 pub fn run<R: Read, W: Write>(
     mut input: Reader<R>,
     output: Option<W>,
@@ -160,7 +159,7 @@ pub fn run<R: Read, W: Write>(
             Ok(None) => break,
             Err(error) => Err(error),
         };
-        replay.keep_up(&input)?;
+        replay.update_interfaces(&input)?;
         match arrival {
             Ok((arrival, data)) => replay.take(arrival, data),
             Err(error) => {
@@ -177,7 +176,7 @@ pub fn run<R: Read, W: Write>(
         }
         replay.write_out()?;
     }
-    replay.keep_up(&input)?;
+    replay.update_interfaces(&input)?;
     replay.finish()
 }
 
@@ -186,24 +185,24 @@ struct Lane {
     /// Its number in the output, and in the report.
     to: u32,
     link: Option<LinkType>,
-    /// Made when the first packet comes that it could take.
+    /// Made with the first packet that it could merge.
     coalescer: Option<Box<Coalescer<Frame, Owned<Frame>>>>,
-    /// When the window was opened.
+    /// The start of the window.
     since: Option<u64>,
 }
 
 struct Replay<W: Write> {
     options: Options,
     writer: Option<Writer<W>>,
-    /// `None` where the description could not be read.
+    /// `None` for an interface whose description is bad.
     lanes: Vec<Option<Lane>>,
     section: u64,
     order: Order,
-    cutter: Cutter,
+    splitter: Splitter,
     report: Report,
-    /// Time of the last packet that had one.
+    /// The timestamp of the last packet with one.
     now: u64,
-    /// When the first window ends.
+    /// The end of the first window.
     deadline: u64,
 }
 
@@ -220,7 +219,7 @@ impl<W: Write> Replay<W> {
             lanes: Vec::new(),
             section: input.sections(),
             order: Order::default(),
-            cutter: Cutter::new(options.segment, options.coalesce),
+            splitter: Splitter::new(options.segment, options.coalesce),
             report: Report::new(format),
             now: 0,
             deadline: u64::MAX,
@@ -232,14 +231,14 @@ impl<W: Write> Replay<W> {
         let interface = interface.map(|interface| replay.described(interface));
         if let Some(output) = output {
             let writer = Writer::new(output, format, interface.as_slice())?;
-            // A capture may have longer records than it says: they are all there is of a packet.
-            replay.writer = Some(writer.without_cutting());
+            // Records may be longer than the snapshot length of the capture. They are kept whole.
+            replay.writer = Some(writer.without_truncation());
         }
         Ok(replay)
     }
 
-    /// How an interface is described in the output: merged packets are longer than any snapshot
-    /// length, if they stay merged.
+    /// The description of an interface in the output: without a snapshot length if packets stay
+    /// merged.
     fn described<'a>(&self, interface: Interface<'a>) -> Interface<'a> {
         let grows = self.options.coalesce.is_some() && self.options.segment != Segment::Original;
         Interface {
@@ -248,13 +247,13 @@ impl<W: Write> Replay<W> {
         }
     }
 
-    /// Learns of interfaces that were described since.
-    fn keep_up<R: Read>(&mut self, input: &Reader<R>) -> Result<(), ReplayError> {
+    /// Adds interfaces that the input has described since the last call.
+    fn update_interfaces<R: Read>(&mut self, input: &Reader<R>) -> Result<(), ReplayError> {
         if input.sections() != self.section {
             self.flush();
             self.write_out()?;
             self.section = input.sections();
-            self.retire();
+            self.end_section();
         }
         while (self.lanes.len() as u32) < input.interfaces() {
             let lane = match input.interface(self.lanes.len() as u32) {
@@ -301,13 +300,13 @@ impl<W: Write> Replay<W> {
 
     /// One packet.
     fn take(&mut self, mut arrival: Arrival, data: Vec<u8>) {
-        self.pass_time(arrival.timestamp_ns);
+        self.advance(arrival.timestamp_ns);
         if self.order.span() >= SPAN_MAX || self.order.bytes() >= BYTES_MAX {
             self.flush();
         }
         self.report.received += 1;
         let Some(Some(lane)) = self.lanes.get_mut(arrival.interface as usize) else {
-            // The reader gives no packet of an interface that it could not read.
+            // Not possible: the reader returns no packet of a bad interface.
             self.report.dropped += 1;
             return;
         };
@@ -328,37 +327,37 @@ impl<W: Write> Replay<W> {
         seen.cut_short += u64::from(!is_whole);
         seen.other_link += u64::from(lane.link.is_none());
         let checksum = match &layout {
-            Some(layout) if is_whole => cut::checksum_of(&data, layout),
+            Some(layout) if is_whole => split::checksum_of(&data, layout),
             _ => ChecksumState::None,
         };
-        let unfinished = checksum != ChecksumState::None;
-        seen.unfinished += u64::from(unfinished);
-        let number = self.order.push(arrival, &data, unfinished);
+        let partial = checksum != ChecksumState::None;
+        seen.unfinished += u64::from(partial);
+        let number = self.order.push(arrival, &data, partial);
         let frame = Frame::new(number, data, checksum);
         let mut sink = Sink {
             link: lane.link.unwrap_or_default(),
             order: &mut self.order,
-            cutter: &mut self.cutter,
+            splitter: &mut self.splitter,
             seen,
             totals: &mut self.report.totals,
         };
         let (Some(link), Some(semantics)) = (lane.link, self.options.coalesce) else {
-            return sink.settle(frame, &Done::Passed(NotTaken::Off), is_whole);
+            return sink.output(frame, &Done::Passed(NotTaken::Off), is_whole);
         };
         if lane.coalescer.is_none() {
             lane.coalescer = coalescer(&self.options, semantics, link);
         }
         let Some(coalescer) = &mut lane.coalescer else {
-            return sink.settle(frame, &Done::Passed(NotTaken::Off), is_whole);
+            return sink.output(frame, &Done::Passed(NotTaken::Off), is_whole);
         };
         if is_whole {
             coalescer.push(self.now, frame, &mut |frame, done| {
-                sink.settle(frame, done, true);
+                sink.output(frame, done, true);
             });
         } else {
-            // Its flow may be held, and must not overtake it.
-            coalescer.flush(&mut |frame, done| sink.settle(frame, done, true));
-            sink.settle(frame, &Done::Passed(NotTaken::Off), false);
+            // Held packets of its flow must stay before it.
+            coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
+            sink.output(frame, &Done::Passed(NotTaken::Off), false);
         }
         let held = coalescer.held() as u64;
         seen.held_max = seen.held_max.max(held);
@@ -372,8 +371,8 @@ impl<W: Write> Replay<W> {
         }
     }
 
-    /// Ends windows that are over.
-    fn pass_time(&mut self, timestamp_ns: u64) {
+    /// Advances the time, and ends windows that are over.
+    fn advance(&mut self, timestamp_ns: u64) {
         if timestamp_ns < self.now {
             self.flush();
         }
@@ -412,15 +411,15 @@ impl<W: Write> Replay<W> {
             let mut sink = Sink {
                 link,
                 order: &mut self.order,
-                cutter: &mut self.cutter,
+                splitter: &mut self.splitter,
                 seen,
                 totals: &mut self.report.totals,
             };
-            coalescer.flush(&mut |frame, done| sink.settle(frame, done, true));
+            coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
         }
     }
 
-    /// Writes every packet that no earlier one is in the way of.
+    /// Writes all packets before the oldest one that is held.
     fn write_out(&mut self) -> Result<(), ReplayError> {
         while let Some((arrival, packets)) = self.order.pop() {
             let Some(seen) = self.report.interfaces.get_mut(arrival.interface as usize) else {
@@ -439,8 +438,8 @@ impl<W: Write> Replay<W> {
         Ok(())
     }
 
-    /// Adds up what the coalescers of a section counted, and lets go of them.
-    fn retire(&mut self) {
+    /// Adds the counters of the section's coalescers to the report, and drops them.
+    fn end_section(&mut self) {
         for lane in self.lanes.drain(..).flatten() {
             if let Some(coalescer) = &lane.coalescer
                 && let Some(seen) = self.report.interfaces.get_mut(lane.to as usize)
@@ -453,7 +452,7 @@ impl<W: Write> Replay<W> {
     fn finish(mut self) -> Result<Report, ReplayError> {
         self.flush();
         self.write_out()?;
-        self.retire();
+        self.end_section();
         self.report.held = self.order.span() as u64;
         if let Some(writer) = self.writer {
             writer.finish()?;
@@ -462,17 +461,17 @@ impl<W: Write> Replay<W> {
     }
 }
 
-/// Where packets go that come out of a coalescer.
+/// The sink of a coalescer.
 struct Sink<'a> {
     link: LinkType,
     order: &'a mut Order,
-    cutter: &'a mut Cutter,
+    splitter: &'a mut Splitter,
     seen: &'a mut InterfaceReport,
     totals: &'a mut report::Totals,
 }
 
 impl Sink<'_> {
-    fn settle(&mut self, frame: Frame, done: &Done, is_whole: bool) {
+    fn output(&mut self, frame: Frame, done: &Done, is_whole: bool) {
         let count = frame.count();
         self.seen.count_merged(count);
         let (first, more) = frame.numbers();
@@ -480,7 +479,7 @@ impl Sink<'_> {
             Done::Merged(merged) => {
                 self.totals.absorbed += u64::from(merged.absorbed);
                 let numbers = std::iter::once(first).chain(more.iter().copied());
-                self.cutter.merged(
+                self.splitter.merged(
                     frame.bytes(),
                     merged,
                     numbers,
@@ -490,7 +489,7 @@ impl Sink<'_> {
                 );
             }
             Done::Passed(_) | Done::Alone(_) if is_whole => {
-                self.cutter
+                self.splitter
                     .single(frame, self.link, self.order, self.seen, self.totals);
             }
             Done::Passed(_) | Done::Alone(_) => {
@@ -510,11 +509,11 @@ fn coalescer(
     config.mode = options.mode;
     config.finish = Finish::Complete;
     let storage = Owned::for_config(&config);
-    // The storage was made for this very configuration.
+    // The storage was made for this configuration.
     Coalescer::new(config, storage).ok().map(Box::new)
 }
 
-/// What packets of a link type of captures begin with, where that is known here.
+/// The header of packets of a link type of captures, if it is supported.
 const fn link_type(link: LinkCode, user0: Option<LinkType>) -> Option<LinkType> {
     match link {
         LinkCode::ETHERNET => Some(LinkType::Ethernet),

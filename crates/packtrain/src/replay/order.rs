@@ -1,10 +1,10 @@
-//! Packets on their way out, in the order in which they came in.
+//! The output, in the order of the input.
 
 use crate::capture::{Format, Record};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 
-/// What the capture says of a packet, without its bytes.
+/// The record of a packet without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub timestamp_ns: u64,
@@ -14,9 +14,9 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// The packet's own time, or, for one without, that of the packet before it.
+    /// From a record. A packet without a timestamp gets that of the packet before it.
     pub(super) fn of(record: &Record<'_>, now: u64, format: Format) -> (Self, Vec<u8>) {
-        // A classic record with a wild fraction of a second may be beyond what one can say.
+        // A classic record with a bad fraction may be beyond the largest time of its format.
         let last = match format {
             Format::Pcap { .. } => (u64::from(u32::MAX) + 1) * 1_000_000_000 - 1,
             Format::PcapNg => u64::MAX,
@@ -33,9 +33,9 @@ impl Arrival {
 /// A packet to be written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Out {
-    /// As it was captured: perhaps not whole.
+    /// Unchanged, and perhaps not whole.
     AsIs(Vec<u8>),
-    /// All of it: made here, or captured whole.
+    /// A whole packet.
     Whole(Vec<u8>),
 }
 
@@ -50,7 +50,7 @@ impl Out {
         self.bytes().len()
     }
 
-    /// The length on the wire that the capture stated, for a packet of the capture.
+    /// The length on the wire of an unchanged packet; 0 for others.
     pub(super) const fn as_is(&self, arrival: &Arrival) -> u32 {
         match self {
             Self::AsIs(_) => arrival.original_bytes,
@@ -65,8 +65,8 @@ struct Place {
     arrival: Arrival,
     print: Fingerprint,
     bytes: usize,
-    /// Its checksum is the sum of the pseudo-header.
-    unfinished: bool,
+    /// Its checksum is partial: the sum of the pseudo-header.
+    partial: bool,
     state: State,
 }
 
@@ -74,12 +74,12 @@ struct Place {
 enum State {
     /// In a coalescer.
     Waiting,
-    /// Nothing comes out here: it is part of an earlier one.
-    Gone,
+    /// Merged into an earlier packet.
+    Merged,
     Ready(Vec<Out>),
 }
 
-/// Tells packets apart, without their bytes.
+/// A hash to compare packets without their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fingerprint {
     bytes: usize,
@@ -97,7 +97,7 @@ impl Fingerprint {
     }
 }
 
-/// Every packet from the oldest that is not written to the newest.
+/// All packets from the oldest that is not written to the newest.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// Number of the first place.
@@ -107,15 +107,15 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Makes a place for the next packet of the input, and numbers it.
-    pub(super) fn push(&mut self, arrival: Arrival, data: &[u8], unfinished: bool) -> u64 {
+    /// Adds a place for the next packet of the input, and returns its number.
+    pub(super) fn push(&mut self, arrival: Arrival, data: &[u8], partial: bool) -> u64 {
         let number = self.base + self.places.len() as u64;
         self.bytes += data.len();
         self.places.push_back(Place {
             arrival,
             print: Fingerprint::of(data),
             bytes: data.len(),
-            unfinished,
+            partial,
             state: State::Waiting,
         });
         number
@@ -126,7 +126,7 @@ impl Order {
         self.places.len()
     }
 
-    /// Bytes that these had when they came.
+    /// Bytes of these packets in the input.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -136,37 +136,37 @@ impl Order {
         self.places.get_mut(at as usize)
     }
 
-    /// The packet goes out as it was captured.
+    /// The packet is written unchanged.
     pub(super) fn as_is(&mut self, number: u64, bytes: Vec<u8>) {
         self.ready(number, vec![Out::AsIs(bytes)]);
     }
 
-    /// These go out in its place.
+    /// These are written in its place.
     pub(super) fn ready(&mut self, number: u64, out: Vec<Out>) {
         if let Some(place) = self.place(number) {
             place.state = State::Ready(out);
         }
     }
 
-    /// Nothing goes out in its place.
-    pub(super) fn gone(&mut self, number: u64) {
+    /// The packet was merged: nothing is written in its place.
+    pub(super) fn merged(&mut self, number: u64) {
         if let Some(place) = self.place(number) {
-            place.state = State::Gone;
+            place.state = State::Merged;
         }
     }
 
-    /// Whether the packet came with a checksum that was not finished.
-    pub(super) fn is_unfinished(&mut self, number: u64) -> bool {
-        self.place(number).is_some_and(|place| place.unfinished)
+    /// Whether the packet had a partial checksum.
+    pub(super) fn is_partial(&mut self, number: u64) -> bool {
+        self.place(number).is_some_and(|place| place.partial)
     }
 
-    /// Whether these are the bytes that the packet had.
+    /// Whether the packet had these bytes.
     pub(super) fn is(&mut self, number: u64, bytes: &[u8]) -> bool {
         let print = Fingerprint::of(bytes);
         self.place(number).is_some_and(|place| place.print == print)
     }
 
-    /// The oldest packet with what goes out in its place; `None` while it waits.
+    /// The oldest packet, with the packets to write in its place; `None` while it is held.
     pub(super) fn pop(&mut self) -> Option<(Arrival, Vec<Out>)> {
         if matches!(self.places.front()?.state, State::Waiting) {
             return None;
@@ -176,7 +176,7 @@ impl Order {
         self.bytes -= place.bytes;
         let out = match place.state {
             State::Ready(out) => out,
-            State::Gone | State::Waiting => Vec::new(),
+            State::Merged | State::Waiting => Vec::new(),
         };
         Some((place.arrival, out))
     }

@@ -1,4 +1,4 @@
-//! What a replay found.
+//! The report of a replay.
 
 use crate::capture::{CaptureError, Format, Interface, LinkCode};
 use packtrain_offload::coalesce::Stats;
@@ -10,7 +10,7 @@ use std::ops::Deref;
 /// [`InterfaceReport::histogram`].
 pub const HISTOGRAM_FROM: [u64; 8] = [1, 2, 3, 5, 9, 17, 33, 65];
 
-/// What became of the packets of a capture.
+/// The result of a replay.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -18,39 +18,39 @@ pub struct Report {
     pub format: Format,
     /// Every interface, in the order of the output.
     pub interfaces: Vec<InterfaceReport>,
-    /// Packets of the input, those that could not be read included.
+    /// Packets of the input, including bad records.
     pub received: u64,
-    /// Packets that could not be read from the capture.
+    /// Bad records.
     pub dropped: u64,
-    /// Packets that were never handed on: none.
+    /// Packets still held at the end: none.
     pub held: u64,
-    /// The last thing in the capture that could not be read.
+    /// The last bad record or block.
     pub last_bad: Option<CaptureError>,
-    /// Why the capture was not read to its end.
+    /// The reason why the capture was not read to its end.
     pub stopped: Option<CaptureError>,
     pub(super) totals: Totals,
 }
 
-/// What is added up over all interfaces.
+/// The totals of all interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Packets of the input that went out, alone or in another.
+    /// Packets of the input that were written, single or merged.
     pub transmitted: u64,
-    /// Packets of the input that will never come out again: pure ACKs that were merged, and
-    /// packets that cutting to an MTU made fewer of.
+    /// Packets of the input that were not written: pure ACKs that were merged, and packets that a
+    /// split to an MTU removed.
     pub absorbed: u64,
-    /// Packets that cutting made more of.
+    /// Packets that a split added.
     pub expanded: u64,
     /// Packets that were merged and restored.
     pub restored: u64,
-    /// Packets that were restored and are not what they were: none.
+    /// Restored packets that differ from the input: none.
     pub differing: u64,
 }
 
 impl Totals {
-    /// Books a packet that stood for `before` packets, and was cut into `after`.
-    pub(super) const fn cut(&mut self, before: u64, after: u64) {
+    /// Counts a packet of `before` packets that was split into `after`.
+    pub(super) const fn count_split(&mut self, before: u64, after: u64) {
         self.transmitted += after;
         self.expanded += after.saturating_sub(before);
         self.absorbed += before.saturating_sub(after);
@@ -77,7 +77,7 @@ impl Report {
         }
     }
 
-    /// Whether every packet that came in went out or is accounted for:
+    /// The conservation check:
     /// `received + expanded = transmitted + absorbed + held + dropped`.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
@@ -96,7 +96,7 @@ impl Deref for Report {
     }
 }
 
-/// What became of the packets of one interface.
+/// The result for one interface.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InterfaceReport {
@@ -115,21 +115,21 @@ pub struct InterfaceReport {
     pub record_bytes: u64,
     /// Packets that the capture does not have whole.
     pub cut_short: u64,
-    /// Packets of a link type that is not looked into.
+    /// Packets of a link type that is not parsed.
     pub other_link: u64,
-    /// Packets with a checksum that was never finished: captured in front of the offloads of the
-    /// host that sent them. They are merged like others.
+    /// Packets with a partial checksum: captured before the offloads of their host. They are merged
+    /// like others.
     pub unfinished: u64,
-    /// Packets longer than the MTU that could not be cut, and not fragmented, since they have DF or
-    /// are IPv6: UDP, wrong checksums, SYN or RST, more segments than a packet is cut into. Merged
-    /// ones count once, or each datagram of them.
+    /// Packets longer than the MTU that could be neither segmented (UDP, wrong checksums, SYN or
+    /// RST, too many segments) nor fragmented (DF, or IPv6). A merged packet counts once, or each
+    /// of its datagrams does.
     pub not_cut: u64,
-    /// What the coalescer counted.
+    /// The counters of the coalescer.
     pub stats: Stats,
-    /// How many packets came out of the coalescer that had so many in them: bar `i` is for
-    /// [`HISTOGRAM_FROM`]`[i]` packets up to where the next one begins.
+    /// Packets that left the coalescer, by the number of packets in them: bar `i` counts those of
+    /// [`HISTOGRAM_FROM`]`[i]` packets up to the start of the next bar.
     pub histogram: [u64; HISTOGRAM_FROM.len()],
-    /// Most packets that were held at once, merged ones counted once.
+    /// The most packets held at once; a merged one counts once.
     pub held_max: u64,
     pub(super) flows: Flows,
 }
@@ -155,7 +155,7 @@ impl InterfaceReport {
         }
     }
 
-    /// Whether a description is that of this interface.
+    /// Whether a description is of this interface.
     pub(super) fn is(&self, interface: &Interface<'_>) -> bool {
         self.name.as_deref() == interface.name
             && self.link == interface.link
@@ -169,20 +169,20 @@ impl InterfaceReport {
         }
     }
 
-    /// How many TCP and UDP flows there were, estimated: within 1 % up to a million.
+    /// The estimated number of TCP and UDP flows, within 1 % up to a million.
     #[must_use]
     pub fn flows(&self) -> u64 {
         self.flows.estimate()
     }
 
-    /// Packets that the coalescer handed on.
+    /// Packets that left the coalescer.
     #[must_use]
     pub fn emitted(&self) -> u64 {
         self.histogram.iter().sum()
     }
 }
 
-/// Counts flows without remembering them: linear counting (Whang, Vander-Zanden and Taylor, 1990).
+/// Counts flows by linear counting (Whang, Vander-Zanden and Taylor, 1990).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flows {
     /// A bit for each value of a hash; none before the first flow.

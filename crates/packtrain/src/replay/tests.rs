@@ -5,8 +5,8 @@ use crate::capture::Interface;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 
 mod captures;
-mod cutting;
 mod merging;
+mod splitting;
 
 /// One packet of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Captured {
     }
 }
 
-/// A TCP segment of flow `flow`, with finished checksums and DF.
+/// A TCP segment of flow `flow`, with complete checksums and DF.
 fn tcp(flow: u16, seq: u32, id: u16, flags: u8, payload: &[u8]) -> Vec<u8> {
     tcp_df(flow, seq, id, flags, payload, true)
 }
@@ -112,7 +112,7 @@ fn replayed(file: &[u8], options: Options) -> (Vec<u8>, Report) {
     (out, report)
 }
 
-/// The packets of a capture, read by somebody else.
+/// The packets of a capture, read by an independent reader.
 fn parsed(file: &[u8]) -> Vec<Captured> {
     use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
     let mut reader = create_reader(1 << 20, file).expect("a capture");
@@ -174,7 +174,7 @@ fn train(flow: u16, count: u32, start: u64, gap: u64, interface: u32) -> Vec<Cap
         .collect()
 }
 
-/// A bit of everything.
+/// A mixture of all kinds.
 fn mixture() -> Vec<Captured> {
     let mut packets = Vec::new();
     for (flow, interface) in [(0, 0), (1, 0), (2, 1), (3, 2), (4, 0)] {
@@ -195,7 +195,7 @@ fn mixture() -> Vec<Captured> {
         ));
     }
     packets.sort_by_key(|packet| packet.at);
-    // A wrong checksum in the middle, a packet that is cut off, noise, ARP, an empty one.
+    // A wrong checksum in the middle, a truncated packet, noise, ARP, an empty one.
     let last = packets[30].data.len() - 1;
     packets[30].data[last] ^= 1;
     packets[41].data.truncate(80);
@@ -209,7 +209,7 @@ fn mixture() -> Vec<Captured> {
     packets
 }
 
-/// The sum of the pseudo-header in the place of the checksum.
+/// Makes the checksum partial: the sum of the pseudo-header.
 fn unfinish_transport(data: &mut [u8]) {
     let ipv6 = data[12] != 8;
     let (addresses, transport) = if ipv6 { (22..54, 54) } else { (26..34, 34) };

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter with one writer and any number of readers.
 ///
-/// Adding is a plain load and store, no locked instruction: one thread writes at a time, the owner
-/// of the block.
+/// Adding is a plain load and store without a locked instruction: one thread writes at a time, the
+/// owner of the block.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One that has counted nothing.
+    /// A counter at 0.
     pub(super) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }

@@ -5,10 +5,10 @@ use super::cell::Counter;
 use super::histogram::{Histogram, HistogramSnapshot, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Which queue a block is of.
+/// The queue of a counter block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueId {
-    /// Which of the joined ports: 0 or 1.
+    /// The port: 0 or 1.
     pub port: u16,
     /// The queue's index.
     pub queue: u16,
@@ -26,10 +26,10 @@ macro_rules! counter_block {
         #[repr(align(64))]
         pub struct $block {
             epoch: AtomicU64,
-            /// The queue that it is of.
+            /// The queue of this block.
             pub id: QueueId,
             $($(#[$doc])* pub $name: Counter,)*
-            /// How large its batches were.
+            /// The sizes of its batches.
             pub batches: $batches,
         }
 
@@ -40,7 +40,7 @@ macro_rules! counter_block {
         }
 
         impl $block {
-            /// The block of queue `id`, with nothing counted.
+            /// The block of queue `id`, with all counters at 0.
             #[must_use]
             pub fn new(id: QueueId) -> Self {
                 Self { id, ..Self::default() }
@@ -52,21 +52,14 @@ macro_rules! counter_block {
                 fence(Ordering::Release);
             }
 
-            /// The writer is done: readers may take a consistent copy.
+            /// The writer has finished: readers may take a consistent copy.
             pub fn publish(&self) {
                 let epoch = self.epoch.load(Ordering::Relaxed);
                 self.epoch.store((epoch | 1).wrapping_add(1), Ordering::Release);
             }
 
-            /// Whether the writer is between [`Self::begin`] and [`Self::publish`]. What it wrote
-            /// before it was done is seen by a reader that sees that it is.
-            #[must_use]
-            pub fn is_open(&self) -> bool {
-                self.epoch.load(Ordering::Acquire) % 2 == 1
-            }
-
-            /// A copy of all counters, of one moment if the writer pauses long enough between two
-            /// batches (it is tried a few times), else of a moment within one batch.
+            /// A copy of all counters. It is consistent if the writer pauses long enough between
+            /// two batches within a few attempts.
             #[must_use]
             pub fn snapshot(&self) -> $snapshot {
                 let mut copy = $snapshot::default();
@@ -101,85 +94,85 @@ macro_rules! counter_block {
 }
 
 counter_block! {
-    /// What one RX queue counts. Written by the worker that owns the queue.
+    /// The counters of an RX queue. The worker that owns the queue writes them.
     RxCounters, RxBatches,
     /// A copy of [`RxCounters`].
     RxSnapshot {
-        /// Packets as the device handed them over: a GSO packet is one. Bad ones are not here.
+        /// Packets received: a GSO packet is one. Without bad ones.
         packets,
         /// Bytes of `packets`, link header included, no FCS, no virtio-net header.
         bytes,
         /// Wire packets that `packets` and `bad_packets` account for.
         wire_packets,
-        /// Times the device could not be given a buffer since the arena was empty.
+        /// Times that the arena had too few frames for the buffers of the device.
         alloc_fail,
         /// Packets whose transport checksum is known to be right (verified, or still partial).
         csum_unnecessary,
         /// Packets whose transport checksum is not verified.
         csum_none,
-        /// Packets whose transport or IPv4 header checksum was verified and found wrong; they go on
-        /// as they came. Only coalescing verifies.
+        /// Packets with a wrong transport or IPv4 header checksum; they are forwarded unchanged.
+        /// Only coalescing verifies.
         csum_bad,
         /// Packets that arrived as GSO packets.
         gso_packets,
-        /// Super-packets made by coalescing.
+        /// GSO packets made by coalescing.
         gro_packets,
-        /// Packets that went into `gro_packets`, absorbed ones included.
+        /// Packets merged into `gro_packets`, including absorbed ones.
         gro_wire_packets,
-        /// Wire packets of pure ACKs that were merged with others and will never come out again.
+        /// Wire packets of pure ACKs that were merged with others, and are not sent.
         absorbed,
-        /// Held packets, merged or alone, that were handed on since no more fitted: bytes,
+        /// Held packets, merged or single, that were flushed because they were full: bytes,
         /// segments, or 64 datagrams.
         gro_flush_full,
-        /// Handed on since no more came, or memory ran short.
+        /// Flushed because the queue was empty, or memory was short.
         gro_flush_timeout,
-        /// Handed on after the longest time that a packet is held.
+        /// Flushed after the longest time that a packet is held.
         gro_flush_inactive,
-        /// Handed on since the next packet of the flow did not continue it.
+        /// Flushed because the next packet of the flow did not continue it.
         gro_flush_order,
-        /// Handed on for a TCP flag.
+        /// Flushed for a TCP flag.
         gro_flush_flags,
-        /// Handed on to make room in the table.
+        /// Flushed to make room in the table.
         gro_flush_evict,
-        /// Handed on since the next packet of the flow had another header.
+        /// Flushed because the next packet of the flow had a different header.
         gro_flush_mismatch,
-        /// Handed on for the size of a payload: a shorter one ends a super-packet.
+        /// Flushed for the size of a payload: a shorter one ends a GSO packet.
         gro_flush_size,
-        /// Handed on in front of a packet of the flow that is not merged.
+        /// Flushed before a packet of the flow that is not merged.
         gro_flush_refused,
-        /// Packets that coalescing passed on at once: neither TCP nor UDP over IP.
+        /// Packets that coalescing did not hold: neither TCP nor UDP over IP.
         gro_passed_protocol,
-        /// Passed on: an IP fragment.
+        /// Not held: an IP fragment.
         gro_passed_fragment,
-        /// Passed on: IPv4 options or a source route.
+        /// Not held: IPv4 options or a source route.
         gro_passed_options,
-        /// Passed on: a GSO packet as it came.
+        /// Not held: a GSO packet already.
         gro_passed_gso,
-        /// Passed on: a wrong checksum.
+        /// Not held: a wrong checksum.
         gro_passed_bad_checksum,
-        /// Passed on: no checksum.
+        /// Not held: no checksum.
         gro_passed_no_checksum,
-        /// Passed on: the checksum is right and in a form that would not come back.
+        /// Not held: the checksum is right, in a form that segmentation would not restore.
         gro_passed_checksum_form,
-        /// Passed on: link padding behind the IP datagram.
+        /// Not held: link padding after the IP datagram.
         gro_passed_padding,
-        /// Passed on: UDP to or from a port of VXLAN or GENEVE.
+        /// Not held: UDP to or from a port of VXLAN or GENEVE.
         gro_passed_tunnel,
-        /// Passed on: UDP and IP lengths differ.
+        /// Not held: UDP and IP lengths differ.
         gro_passed_udp_length,
-        /// Passed on: no payload (a pure ACK), or too little.
+        /// Not held: no payload (a pure ACK), or too little.
         gro_passed_payload,
-        /// Passed on: TCP flags that begin nothing.
+        /// Not held: TCP flags that cannot start a GSO packet.
         gro_passed_flags,
-        /// Passed on: as long as an IP datagram can be.
+        /// Not held: already the longest IP datagram.
         gro_passed_length,
-        /// Passed on: headers that cannot be written to.
+        /// Not held: headers in a shared frame.
         gro_passed_shared,
-        /// Passed on: the egress takes no large packets of its kind.
+        /// Not held: the egress accepts no large packets of its kind.
         gro_passed_off,
-        /// Packets that were refused on arrival, each with its drop reason.
+        /// Bad packets, each with its drop reason.
         bad_packets,
-        /// Batches of buffers handed to the device.
+        /// Batches of buffers posted to the device.
         refills,
         /// Times the queue was polled.
         polls,
@@ -192,9 +185,9 @@ counter_block! {
         moderated,
         /// Times the moderation policy changed its profile.
         moderation_changes,
-        /// Packets whose headers had to be copied to make them contiguous.
+        /// Packets whose headers were copied to make them contiguous.
         pullups,
-        /// Small packets that were copied out of a large frame of their own.
+        /// Small packets that were copied from a large frame to a small one.
         copybreak,
         /// System calls made to receive.
         syscalls,
@@ -202,8 +195,8 @@ counter_block! {
 }
 
 counter_block! {
-    /// What one TX queue counts. Written by one thread at a time: the RX worker of an owned queue,
-    /// the consumer of the ring of a shared one; `wakeups` by the worker alone.
+    /// The counters of a TX queue. One thread at a time writes them: the RX worker of an owned
+    /// queue, the consumer of the ring of a shared one; the worker alone writes `wakeups`.
     TxCounters, TxBatches,
     /// A copy of [`TxCounters`].
     TxSnapshot {
@@ -215,40 +208,40 @@ counter_block! {
         wire_packets,
         /// GSO packets given to the device as such.
         gso_packets,
-        /// Wire packets that `gso_packets` stand for.
+        /// Wire packets of `gso_packets`.
         gso_wire_packets,
         /// Packets given to the device with a partial checksum to complete.
         needs_csum,
         /// Checksums completed in software.
         csum_sw,
-        /// GSO packets cut in software.
+        /// GSO packets segmented in software.
         gso_sw_packets,
-        /// Wire packets that `gso_sw_packets` became.
+        /// Segments made of `gso_sw_packets`.
         gso_sw_wire_packets,
-        /// Wire packets more than accounted for, made by cutting a packet into more pieces.
+        /// Wire packets added where segmentation made more segments than accounted for.
         expanded,
-        /// Wire packets fewer than accounted for, after cutting a packet into fewer pieces.
+        /// Wire packets removed where segmentation made fewer segments than accounted for.
         absorbed,
-        /// Packets that fitted the segment limit after merging neighbours in place.
+        /// Packets that fitted after merging adjacent segments in place.
         collapse,
-        /// Packets that merging neighbours in place did not make fit.
+        /// Packets that did not fit after merging adjacent segments in place.
         collapse_failed,
         /// Packets that fitted after copying into fresh frames.
         defrag,
-        /// Packets that did not fit even so, or for which no frame was free: dropped.
+        /// Packets dropped because they did not fit after copying, or no frame was free.
         defrag_failed,
         /// Bytes copied by `collapse` and `defrag`.
         fit_bytes_copied,
-        /// Times the device was told of new packets: system calls, or doorbell writes.
+        /// Doorbells: system calls or register writes that announce packets to the device.
         doorbells,
         /// Times completed packets were collected.
         reclaims,
-        /// Packets that were collected so.
+        /// Completed packets that were collected.
         reclaimed,
         /// Completions that named no packet in flight: a defect of the device or its driver.
         bad_completions,
-        /// Batches of which the ring in front of the queue had no space for all. A snapshot of an
-        /// engine adds up what each producer counted: [`SubmitCounters`].
+        /// Batches for which the ring had too little space. A snapshot of an engine is the sum of
+        /// all producers: [`SubmitCounters`].
         ring_full,
         /// Times a packet found no free descriptor.
         no_desc,
@@ -256,16 +249,16 @@ counter_block! {
         stalls,
         /// Stalls because the device had no descriptor.
         stall_no_desc,
-        /// Times the link went down under packets. They do not wait for it: each is dropped
-        /// (`drop.link_down`) until the first that goes out again, which is a restart.
+        /// Times the link was down for a packet. Packets do not wait for it: each is dropped
+        /// (`drop.link_down`) until one is accepted, which is a restart.
         stall_link_down,
         /// Stalls because the device was busy for another reason.
         stall_busy,
-        /// Stalls because the queue was told to stop until its device is empty.
+        /// Stalls because the queue was stopped.
         stall_flush,
-        /// Stalls because as many bytes were in the device as keep it busy.
+        /// Stalls because the byte limit of the device was reached.
         stall_byte_limit,
-        /// Times a stopped queue went on.
+        /// Ends of stalls.
         restarts,
         /// Times a producer that drained the ring used up its budget and abdicated. As `ring_full`,
         /// of all producers.
@@ -274,24 +267,24 @@ counter_block! {
         direct,
         /// Batches that stayed in the ring, for its consumer or for the TX worker. As `ring_full`.
         deferred,
-        /// Wake-ups of the worker for this queue: the device can go on or has completed packets, or
+        /// Wake-ups of the worker for this queue: the device has room or has completed packets, or
         /// a producer notified the TX worker.
         wakeups,
-        /// Times that work was found by asking the device, which should have woken the worker: a
-        /// lost interrupt or completion event.
+        /// Times that a poll found work for which the device should have woken the worker: a lost
+        /// interrupt or completion event.
         missed_wakeups,
-        /// Packets that the device did not report though it had reported later ones for a second.
+        /// Packets that the device did not complete within a second after later ones.
         lost_completions,
-        /// Times the device had packets and reported none for a second.
+        /// Times the device had packets and completed none for a second.
         hangs,
         /// Times packets waited for a second though the device had none.
         stuck,
         /// Times the queue was reset in the device.
         resets,
-        /// Wire packets that came back from the device by a reset, to be sent again or dropped
-        /// (`drop.device_reset`). `packets`, `bytes` and `wire_packets` have them already.
+        /// Wire packets that a reset took back from the device, to be sent again or dropped
+        /// (`drop.device_reset`). `packets`, `bytes` and `wire_packets` include them.
         taken_back,
-        /// Features that the device refused on a legal packet and that were turned off.
+        /// Features that were removed because the device refused a legal packet.
         refused_features,
         /// System calls made to transmit.
         syscalls,
@@ -317,7 +310,7 @@ macro_rules! batches {
         }
 
         impl $block {
-            /// A copy of all of them.
+            /// A copy of all histograms.
             #[must_use]
             pub fn snapshot(&self) -> $snapshot {
                 $snapshot {
@@ -340,51 +333,50 @@ batches! {
     RxBatches,
     /// A copy of [`RxBatches`].
     RxBatchesSnapshot {
-        /// Packets of each poll that received any, bad ones included: their sum is `packets` and
-        /// `bad_packets`. Empty polls are the rest of `polls`.
+        /// Packets of each poll that received any, including bad ones: the sum is `packets` plus
+        /// `bad_packets`. The other `polls` were empty.
         poll: Histogram,
-        /// Packets in each held packet that coalescing handed on, absorbed ones included: 1 for one
-        /// that nothing was merged with. There are as many as all `gro_flush` together.
+        /// Packets in each packet that coalescing flushed, including absorbed ones: 1 for a single
+        /// packet. The count is the sum of all `gro_flush`.
         coalesce: Histogram,
     }
 }
 
 batches! {
-    /// The sizes of a TX queue's batches. Written as [`TxCounters`], but for `enqueue` of a shared
-    /// queue, where each producer has its own.
+    /// The sizes of a TX queue's batches. Written as [`TxCounters`], except for `enqueue` of a
+    /// shared queue: each producer writes its own.
     TxBatches,
     /// A copy of [`TxBatches`].
     TxBatchesSnapshot {
         /// Packets that were submitted to the queue at once.
         enqueue: SharedHistogram,
-        /// Packets given to the device at once, in front of one flush: their sum is `packets`.
-        /// Times the device took none are not here.
+        /// Packets given to the device before one flush, without 0: the sum is `packets`.
         drain: Histogram,
     }
 }
 
 counter_block! {
-    /// What one producer of a shared TX queue counts. Written by the thread that has it.
+    /// The counters of a producer of a shared TX queue. The producer writes them.
     SubmitCounters, NoBatches,
     /// A copy of [`SubmitCounters`].
     SubmitSnapshot {
-        /// Wire packets that the ring or the queue took from an application.
+        /// Wire packets that the ring or the queue accepted from an application.
         generated,
-        /// Wire packets that went through the ring's slots, and not past them.
+        /// Wire packets that were enqueued in the ring.
         ring_wire_packets,
-        /// Batches with which it became the consumer of the ring and drained it.
+        /// Batches with which the producer became the consumer of the ring and drained it.
         direct,
         /// Batches that stayed in the ring for another thread.
         deferred,
-        /// Batches of which the ring had no space for all.
+        /// Batches for which the ring had too little space.
         ring_full,
-        /// Times it drained until its budget was used up, and abdicated.
+        /// Times the producer exhausted its budget and abdicated.
         abdications,
-        /// Times it notified the TX worker while that slept.
+        /// Times the producer woke the TX worker.
         wakeups,
     }
 }
 
-/// The histograms of a block that has none: what producers submit is in those of the queue.
+/// No histograms: those of the queue have the batches of its producers.
 #[derive(Debug, Default)]
 pub struct NoBatches;

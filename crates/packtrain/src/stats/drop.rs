@@ -1,4 +1,4 @@
-//! The one list of reasons for which a packet can be lost.
+//! The reasons for which packets are dropped.
 
 use super::Counter;
 use packtrain_offload::layout::ParseError;
@@ -8,14 +8,14 @@ use std::fmt;
 
 macro_rules! own_reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
-        /// Why a packet was lost. Every packet that is not delivered has exactly one.
+        /// The reason of a drop. Each packet that is not delivered has exactly one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum DropReason {
             $($(#[$doc])* $variant,)*
-            /// The virtio-net header of a peer contradicts itself or the packet.
+            /// The virtio-net header of the packet is inconsistent, in itself or with the packet.
             Vnet(VnetError),
-            /// The packet cannot be cut into wire packets.
+            /// The packet cannot be segmented.
             Segment(SegmentError),
         }
 
@@ -25,7 +25,7 @@ macro_rules! own_reasons {
         const OWN: &[DropReason] = &[$(DropReason::$variant,)*];
 
         impl DropReason {
-            /// The reason's name: what follows `drop.` in the counter tree.
+            /// The reason's name, the part after `drop.` in the counter tree.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -51,28 +51,28 @@ own_reasons! {
     NoBuffer => "no_buffer",
     /// The egress port is down or has no carrier.
     LinkDown => "link_down",
-    /// Fewer bytes than the link header has, or than the device said.
+    /// Fewer bytes than the link header has, or than the device reported.
     Truncated => "truncated",
-    /// More bytes than [`crate::limits::PACKET_BYTES_MAX`] or than the buffers posted for it.
+    /// More bytes than [`crate::limits::PACKET_BYTES_MAX`], or than its buffers have.
     TooLong => "too_long",
     /// The device marked the packet as received in error.
     BadDescriptor => "bad_descriptor",
-    /// A partial checksum whose place is outside the packet.
+    /// The place of a partial checksum is outside of the packet.
     BadChecksumPlace => "bad_checksum_place",
-    /// More segments than the device takes, also after copying.
+    /// More segments than the device accepts, also after copying.
     TooManySegments => "too_many_segments",
-    /// More bytes of headers than the one segment of the device that all must be in may have.
+    /// The device needs all headers in one segment, and they are longer than its segments.
     HeadersTooLong => "headers_too_long",
-    /// The egress device refused the packet, and no feature that it uses explains it.
+    /// The egress device refused the packet, not for a feature that the packet needs.
     DeviceRefused => "device_refused",
-    /// In a device when it was reset, which does not know whether it sent the packet; or still
-    /// waiting when a device failed or was removed, which ended the run.
+    /// In flight at a reset, and the device does not know whether it sent the packet; or waiting
+    /// when a device failed or was removed, which ended the run.
     DeviceReset => "device_reset",
-    /// Still waiting for a stopped device when the run ended.
+    /// Waiting when the run ended.
     Shutdown => "shutdown",
-    /// Lost on purpose by the fault injector.
+    /// Dropped by the fault injector.
     FaultInjected => "fault_injected",
-    /// Sent to a port that is only read: a capture file opened without `write`.
+    /// Sent to a read-only port: a capture file opened without `write`.
     ReadOnly => "read_only",
     /// The capture file's record cannot be read as a packet.
     BadRecord => "bad_record",
@@ -83,7 +83,7 @@ own_reasons! {
 const REASONS: usize = OWN.len() + VnetError::ALL.len() + SegmentError::ALL.len();
 
 impl DropReason {
-    /// Every reason there is.
+    /// All reasons.
     pub fn all() -> impl Iterator<Item = Self> {
         OWN.iter()
             .copied()
@@ -105,7 +105,7 @@ impl From<ParseError> for DropReason {
     }
 }
 
-/// Why a TX queue stopped with packets waiting.
+/// The cause of a stall: a TX queue stopped with packets waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
     /// No free descriptor.
@@ -116,14 +116,14 @@ pub enum Stall {
     Busy,
     /// The system had no memory for a packet; counted as busy.
     NoMemory,
-    /// The queue is being flushed.
+    /// The queue is stopped.
     Flush,
-    /// As many bytes are in the device as keep it busy.
+    /// The byte limit of the device is reached.
     ByteLimit,
 }
 
-/// Wire packets lost, by reason. One writer at a time: the worker that owns the block, or the
-/// consumer of the ring in front of the TX queue that has it.
+/// Wire packets dropped, by reason. One writer at a time: the worker that owns the block, or the
+/// consumer of the ring of its TX queue.
 #[derive(Debug)]
 pub struct DropCounters {
     counts: Box<[Counter]>,
@@ -179,7 +179,7 @@ impl DropSnapshot {
         self.counts.iter().sum()
     }
 
-    /// The reasons that lost at least one packet, with the wire packets lost.
+    /// The reasons with at least one drop, and their wire packets.
     pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::all()
             .map(|r| (r, self.get(r)))

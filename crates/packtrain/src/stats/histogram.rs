@@ -1,4 +1,4 @@
-//! How often each size occurred: log-linear buckets, as HdrHistogram has them.
+//! Histograms with log-linear buckets, as in HdrHistogram.
 //!
 //! Values below 32 have a bucket each; above, every power of two is divided into 16 buckets of the
 //! same width. So a value is known to within 1/16 of itself, whatever its size.
@@ -7,10 +7,10 @@ use super::cell::Counter;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Buckets of each power of two, as a power of two.
+/// The logarithm of the buckets of each power of two.
 const SUB_BITS: u32 = 4;
 const SUB: usize = 1 << SUB_BITS;
-/// Values have so many bits. More packets than that are never in one batch.
+/// The bits of a value. No batch has more packets.
 const VALUE_BITS: u32 = 32;
 const BUCKETS: usize = ((VALUE_BITS - SUB_BITS) as usize + 1) * SUB;
 const VALUE_MAX: u64 = (1 << VALUE_BITS) - 1;
@@ -43,9 +43,9 @@ const fn high(index: usize) -> u64 {
     }
 }
 
-/// A histogram with one writer and any number of readers; 3.7 KiB, all of it there from the start.
+/// A histogram with one writer and any number of readers; 3.7 KiB, without further allocation.
 ///
-/// To record is three plain loads and stores: no locked instruction, as for [`Counter`].
+/// A record is three plain loads and stores without a locked instruction, as for [`Counter`].
 pub struct Histogram {
     buckets: [Counter; BUCKETS],
     sum: Counter,
@@ -79,8 +79,8 @@ impl Histogram {
         self.buckets[index(value)].add(1);
     }
 
-    /// A copy. While the writer goes on, the sum and the maximum may be those of a moment before
-    /// or after; the count is that of the buckets copied.
+    /// A copy. If the writer records meanwhile, the sum and the maximum may be earlier or later
+    /// values than the count, which is that of the copied buckets.
     #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         let counts: Vec<_> = self.buckets.iter().map(Counter::get).collect();
@@ -88,7 +88,7 @@ impl Histogram {
         HistogramSnapshot {
             sum: self.sum.get(),
             max: self.max.get().max(highest.map_or(0, low)),
-            // Trains are short: most of the buckets are empty, and a copy need not have them.
+            // Batches are small, so the high buckets are empty, and the copy omits them.
             counts: counts[..highest.map_or(0, |last| last + 1)].to_vec(),
         }
     }
@@ -104,7 +104,7 @@ pub struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
-    /// How many values were recorded.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -116,7 +116,7 @@ impl HistogramSnapshot {
         self.sum
     }
 
-    /// The greatest value, exact; 0 when there is none.
+    /// The greatest value, exact; 0 without values.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
@@ -124,7 +124,7 @@ impl HistogramSnapshot {
 
     /// The value that a share `p` of all values (0 to 1) does not exceed: of n values in ascending
     /// order the ⌈p·n⌉-th, the first for `p` = 0. It is never less than that value, and more by
-    /// less than 1/16 of it; exact below 32. 0 when there is none.
+    /// less than 1/16 of it; exact below 32. 0 without values.
     #[must_use]
     pub fn quantile(&self, p: f64) -> u64 {
         let count = self.count();
@@ -139,15 +139,14 @@ impl HistogramSnapshot {
         self.max
     }
 
-    /// The buckets that are not empty, in ascending order: least value, and how many there were
-    /// from it up to the next bucket's.
+    /// The buckets that are not empty, in ascending order: the least value, and the count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let all = self.counts.iter().enumerate();
         all.filter(|&(_, &count)| count > 0)
             .map(|(index, &count)| (low(index), count))
     }
 
-    /// Adds what another histogram counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         let buckets = self.counts.len().max(other.counts.len());
         self.counts.resize(buckets, 0);
@@ -165,8 +164,8 @@ impl fmt::Debug for HistogramSnapshot {
     }
 }
 
-/// A histogram that several threads record into, each into one of its own: so each still has one
-/// writer, and no two of them share a cache line.
+/// A histogram for several threads: each records into its own one, so each has one writer, and no
+/// two share a cache line.
 #[derive(Debug, Default)]
 pub struct SharedHistogram {
     own: Histogram,
@@ -176,34 +175,34 @@ pub struct SharedHistogram {
 #[derive(Debug, Default)]
 struct Others {
     live: Vec<Arc<Histogram>>,
-    /// Of writers that are gone.
+    /// The counts of writers that have ended.
     retired: HistogramSnapshot,
 }
 
 impl Others {
-    /// Keeps the counts of writers that are gone, and not their memory.
+    /// Keeps the counts of writers that have ended, and frees their memory.
     fn retire(&mut self) {
         let retired = &mut self.retired;
-        // With no other handle to it, no thread can record any more.
+        // Without another reference no thread can record.
         self.live.retain_mut(|one| {
-            let gone = Arc::get_mut(one).is_some();
-            if gone {
+            let ended = Arc::get_mut(one).is_some();
+            if ended {
                 retired.merge(&one.snapshot());
             }
-            !gone
+            !ended
         });
     }
 }
 
 impl SharedHistogram {
-    /// The one that only the queue's owner records into.
+    /// The histogram of the owner of the queue.
     #[must_use]
     pub const fn own(&self) -> &Histogram {
         &self.own
     }
 
-    /// One for another writer. Allocates and takes a lock: for where a handle is made, not for
-    /// where packets move.
+    /// The histogram of a new writer. It allocates and takes a lock, so it is not for the packet
+    /// path.
     #[must_use]
     pub fn writer(&self) -> Arc<Histogram> {
         let mut others = self.others();
@@ -213,7 +212,7 @@ impl SharedHistogram {
         one
     }
 
-    /// All of them together.
+    /// The sum of all of them.
     #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         let mut others = self.others();
@@ -227,7 +226,7 @@ impl SharedHistogram {
     }
 
     fn others(&self) -> MutexGuard<'_, Others> {
-        // A thread that panicked with the lock held has at worst not added its own.
+        // A thread that panicked with the lock held has at worst not added its histogram.
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Counters: 64 bits, one writer each, cheap enough never to be turned off.
+//! Counters of 64 bits with one writer each. They are always on.
 
 mod cell;
 mod counter;

@@ -1,19 +1,19 @@
-//! What was wrong with a device that did not go on, as the watchdog of its TX queue found it.
+//! Reports of the watchdog of a TX queue.
 
 use super::TxSnapshot;
 use crate::time::Instant;
 use std::fmt;
 
-/// Why a TX queue made no progress. None of these ends a run.
+/// The cause of a report. None of them ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
-    /// The device had completed packets or had room again, and did not say so. Asking was enough.
+    /// The device completed packets or had room, and did not wake the worker. A poll found it.
     MissedWakeup,
-    /// The device reports packets, but not some that it was given before.
+    /// The device completes packets, but not some that it accepted earlier.
     LostCompletion,
-    /// The device has packets and reports none.
+    /// The device has packets and completes none.
     Hung,
-    /// The device has no packets and takes none.
+    /// The device has no packets and accepts none.
     Stuck,
 }
 
@@ -26,7 +26,7 @@ impl Trouble {
         Self::Stuck,
     ];
 
-    /// The counter that it is counted by.
+    /// The name of its counter.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Trouble {
         }
     }
 
-    /// How often it was found, in times; of [`Trouble::LostCompletion`], in packets.
+    /// The number of times; for [`Trouble::LostCompletion`], of packets.
     #[must_use]
     pub const fn count(self, tx: &TxSnapshot) -> u64 {
         match self {
@@ -53,35 +53,35 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::MissedWakeup => "a wake-up of the device was lost, and polling found its work",
-            Self::LostCompletion => "the device did not report some of its packets as sent",
-            Self::Hung => "the device has packets and reports none as sent",
-            Self::Stuck => "the device has no packets and takes none",
+            Self::LostCompletion => "the device did not complete some of its packets",
+            Self::Hung => "the device has packets and completes none",
+            Self::Stuck => "the device has no packets and accepts none",
         })
     }
 }
 
-/// What the watchdog found, and what it did about it.
+/// A report of the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TroubleReport {
-    /// What was wrong.
+    /// The cause.
     pub cause: Trouble,
-    /// When it was found.
+    /// The time of the report.
     pub at: Instant,
-    /// When the device last gave a packet back or took one, or was given work after it had none. Of
-    /// [`Trouble::LostCompletion`], when it had given back later ones already.
+    /// The time of the last progress, or of the first packet after a time without work. For
+    /// [`Trouble::LostCompletion`], a time at which later packets had completed.
     pub since: Instant,
-    /// Packets that the device had when it was found.
+    /// Packets in flight at that time.
     pub in_flight: usize,
     /// Their bytes, link headers included.
     pub in_flight_bytes: u64,
-    /// Wire packets that waited for it behind the ring, at most a few bursts.
+    /// Wire packets that waited in the TX queue, at most a few bursts.
     pub held: u64,
-    /// Whether the queue was reset for it.
+    /// Whether the queue was reset.
     pub was_reset: bool,
 }
 
 impl fmt::Display for TroubleReport {
-    /// One sentence: what is wrong, since when, what is concerned, what was done, what to do.
+    /// One line: the cause, the time, the packets concerned, the action taken, and the advice.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             cause,
@@ -98,15 +98,15 @@ impl fmt::Display for TroubleReport {
         )?;
         f.write_str(match (self.was_reset, cause) {
             (true, _) => {
-                "the queue was reset, and what the device had not sent goes out again; if it comes \
-                 again, suspect the device or its driver"
+                "the queue was reset and sends again what the device had not sent; if this recurs, \
+                 suspect the device or its driver"
             }
             (false, Trouble::MissedWakeup) => {
-                "it was polled and goes on; if it comes often, suspect its interrupts"
+                "a poll collected them; if this recurs, suspect the interrupts of the device"
             }
             (false, _) => {
-                "it was polled in vain and cannot be reset; it goes on if the device does: else \
-                 end the run and restart the device"
+                "a poll found nothing and the device does not support a reset; if it does not \
+                 recover, end the run and restart the device"
             }
         })
     }
@@ -118,7 +118,7 @@ pub struct TroubleLog([Option<TroubleReport>; Trouble::ALL.len()]);
 
 impl TroubleLog {
     /// Keeps `report` as the last one of its cause.
-    pub const fn note(&mut self, report: TroubleReport) {
+    pub const fn record(&mut self, report: TroubleReport) {
         self.0[report.cause as usize] = Some(report);
     }
 
@@ -126,16 +126,10 @@ impl TroubleLog {
     pub fn iter(&self) -> impl Iterator<Item = &TroubleReport> {
         self.0.iter().flatten()
     }
-
-    /// The latest of all.
-    #[must_use]
-    pub fn last(&self) -> Option<&TroubleReport> {
-        self.iter().max_by_key(|report| report.at)
-    }
 }
 
 impl TxSnapshot {
-    /// What was wrong with the device so far, and how often ([`Trouble::count`]).
+    /// The causes that occurred, and their counts ([`Trouble::count`]).
     pub fn troubles(&self) -> impl Iterator<Item = (Trouble, u64)> + use<> {
         let counts = Trouble::ALL.map(|cause| (cause, cause.count(self)));
         counts.into_iter().filter(|&(_, count)| count > 0)

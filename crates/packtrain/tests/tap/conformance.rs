@@ -60,7 +60,7 @@ impl<D: Driver> Line<D> {
             injects_offloads: probe.capabilities().rx,
             injects_bad: capabilities.rx.contains(Features::TSO4),
             counts_exactly: quiet,
-            patience: PATIENCE,
+            latency: PATIENCE,
             ..Traits::default()
         };
         let link = capabilities.link;

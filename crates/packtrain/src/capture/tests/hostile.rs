@@ -1,4 +1,4 @@
-//! Broken and lying files: what each costs.
+//! Broken and inconsistent files.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn start(order: ByteOrder) -> File {
 const START: u64 = 48;
 
 #[test]
-fn a_file_cut_anywhere_is_truncated_or_ends_between_records() {
+fn a_file_truncated_anywhere_is_reported_or_ends_between_records() {
     let oversized = vec![1; MAX_CAPTURED_BYTES + 1];
     for order in BOTH {
         let classic = File::pcap(order, 0xa1b2_c3d4, 1).record(1, 2, 3, b"abc");
@@ -142,7 +142,7 @@ fn lengths_that_differ_end_the_file() {
 }
 
 #[test]
-fn a_bad_record_costs_one_record() {
+fn a_bad_record_loses_one_record() {
     let huge = vec![0; MAX_CAPTURED_BYTES + 1];
     for order in BOTH {
         let first = || start(order).enhanced(0, 1, (1, 1), b"x");
@@ -234,7 +234,7 @@ fn without_an_interface_no_packet_is_known() {
 }
 
 #[test]
-fn a_bad_interface_keeps_its_index_and_costs_only_its_packets() {
+fn a_bad_interface_keeps_its_index_and_loses_only_its_packets() {
     let long = vec![0; usize::from(u16::MAX)];
     for order in BOTH {
         let body = File::empty(order).u16(1).u16(0).u32(0);
@@ -285,7 +285,7 @@ fn a_bad_interface_keeps_its_index_and_costs_only_its_packets() {
 }
 
 #[test]
-fn interfaces_beyond_the_limit_cost_only_their_packets() {
+fn interfaces_beyond_the_limit_lose_only_their_packets() {
     let limit = MAX_INTERFACES as u32;
     let mut file = File::pcapng(ByteOrder::Little);
     for _ in 0..limit + 2 {
@@ -315,7 +315,7 @@ fn interfaces_beyond_the_limit_cost_only_their_packets() {
 }
 
 #[test]
-fn a_long_classic_record_is_stepped_over_and_a_wild_one_ends_the_file() {
+fn a_long_classic_record_is_skipped_and_an_impossible_one_ends_the_file() {
     for order in BOTH {
         let huge = vec![0; MAX_CAPTURED_BYTES + 1];
         let bytes = huge.len() as u32;

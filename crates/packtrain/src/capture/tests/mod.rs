@@ -1,4 +1,4 @@
-//! The codec against hand-made files, hostile ones, and other programs.
+//! The codec with hand-made files, hostile ones, and other programs.
 
 mod hostile;
 mod oracle;
@@ -10,7 +10,7 @@ use std::io::Read;
 use super::fields::ByteOrder;
 use super::*;
 
-/// What a reader made of a capture, with owned data.
+/// A record with owned data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Owned {
     timestamp_ns: Option<u64>,
@@ -34,7 +34,7 @@ impl From<Record<'_>> for Owned {
 
 type Outcome = Vec<Result<Owned, CaptureError>>;
 
-/// Everything a capture gives, up to its end or a fatal error, which is last.
+/// All results of a reader, up to the end or a fatal error, which is last.
 fn read_all<R: Read>(input: R) -> Outcome {
     let mut reader = match Reader::new(input) {
         Ok(reader) => reader,
@@ -59,7 +59,7 @@ fn drain<R: Read>(reader: &mut Reader<R>) -> Outcome {
     }
 }
 
-/// All records of a capture that has nothing wrong.
+/// All records of a capture without errors.
 #[track_caller]
 fn read_good(bytes: &[u8]) -> Vec<Owned> {
     read_all(bytes)
@@ -165,7 +165,7 @@ impl File {
         self.block(1, &body.bytes)
     }
 
-    /// An Enhanced Packet Block whose captured length may be a lie.
+    /// An Enhanced Packet Block whose captured length may be wrong.
     fn enhanced(self, interface: u32, units: u64, lengths: (u32, u32), data: &[u8]) -> Self {
         let (captured, original) = lengths;
         let body = self

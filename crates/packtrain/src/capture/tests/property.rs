@@ -26,7 +26,7 @@ fn packets() -> impl Strategy<Value = Vec<Packet>> {
     )
 }
 
-/// Writes packets by hand in a byte order that our writer does not use.
+/// Writes packets by hand in the byte order that the writer does not use.
 fn by_hand(order: ByteOrder, format: Format, links: &[u16], packets: &[Packet]) -> Vec<u8> {
     let mut file = match format {
         Format::Pcap { nanosecond: true } => File::pcap(order, 0xa1b2_3c4d, links[0].into()),
@@ -63,7 +63,7 @@ fn written(format: Format, links: &[u16], packets: &[Packet]) -> Vec<u8> {
     for (interface, time, extra, data) in packets {
         let interface = (interface % links.len()) as u32;
         let original = data.len() as u32 + extra;
-        // In up to three pieces, so that their joints are anywhere.
+        // In up to three pieces, with boundaries anywhere.
         let (front, back) = data.split_at(data.len() / 3);
         let (middle, back) = back.split_at(back.len() / 2);
         writer
@@ -90,7 +90,7 @@ fn expected(format: Format, links: &[u16], packets: &[Packet]) -> Vec<Owned> {
     packets.iter().map(expect).collect()
 }
 
-/// Whatever the input, a reader comes to an end, keeps count, and does the same after a rewind.
+/// For any input, a reader ends, counts correctly, and returns the same after a rewind.
 fn check_survives(bytes: &[u8]) {
     let Ok(mut reader) = Reader::new(Cursor::new(bytes)) else {
         return;
@@ -109,7 +109,7 @@ fn check_survives(bytes: &[u8]) {
         Err(error) => error.costs_a_record(),
     });
     let met = met.count() as u64;
-    // A record that the end of the file cuts off while it is stepped over is met, not delivered.
+    // A record that is truncated while it is skipped is counted and not delivered.
     assert!(reader.records() == met || reader.records() == met + 1);
     if reader.rewind().is_ok() {
         assert_eq!(drain(&mut reader), outcome);

@@ -167,7 +167,7 @@ fn time_resolutions_and_offsets() {
 }
 
 #[test]
-fn options_behind_the_end_marker_are_not_read() {
+fn options_after_the_end_marker_are_not_read() {
     let file = File::pcapng(ByteOrder::Little)
         .interface(1, 0, &[(0, &[]), (9, &[9])])
         .enhanced(0, 4, (1, 1), b"x");
@@ -222,7 +222,7 @@ fn obsolete_packet_blocks_are_read() {
 }
 
 #[test]
-fn unknown_blocks_and_packet_options_are_stepped_over() {
+fn unknown_blocks_and_packet_options_are_skipped() {
     let file = File::pcapng(ByteOrder::Big)
         .block(0x8000_1234, &[7; 400_000])
         .block(77, &[]);
@@ -239,7 +239,7 @@ fn unknown_blocks_and_packet_options_are_stepped_over() {
         .u32(1)
         .raw(b"x")
         .pad();
-    // A flags option, then one that runs over: options of a packet are not looked at.
+    // A flags option, then one that exceeds the block: options of a packet are not parsed.
     let body = body.u16(2).u16(4).u32(1).u16(3).u16(999);
     let file = file.block(6, &body.bytes);
     assert_eq!(read_good(&file.bytes), [owned(Some(1_000), 0, 1, b"x")]);
@@ -288,7 +288,7 @@ fn rewind_starts_over_also_after_a_fatal_error() {
 }
 
 #[test]
-fn rewind_of_what_is_no_capture_any_more_fails_and_stays_failed() {
+fn a_rewind_of_an_input_that_is_no_longer_a_capture_fails_and_stays_failed() {
     let file = File::pcap(ByteOrder::Little, 0xa1b2_c3d4, 1).record(0, 0, 1, b"x");
     let path = std::env::temp_dir().join(format!("packtrain-rewind-{}", std::process::id()));
     std::fs::write(&path, &file.bytes).unwrap();
@@ -304,7 +304,7 @@ fn rewind_of_what_is_no_capture_any_more_fails_and_stays_failed() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Gives one byte at a time, and between any two says that it would block or was interrupted.
+/// An input that returns one byte at a time, and `WouldBlock` or `Interrupted` in between.
 struct Drip<'a> {
     bytes: &'a [u8],
     calls: u32,
@@ -313,7 +313,7 @@ struct Drip<'a> {
 impl Read for Drip<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         self.calls += 1;
-        // Only the header, whose reader does not wait, comes without blocking.
+        // Only the header does not block, since `new` does not wait.
         match self.calls % 3 {
             1 if self.calls > 100 => Err(io::ErrorKind::WouldBlock.into()),
             2 => Err(io::ErrorKind::Interrupted.into()),
@@ -354,7 +354,7 @@ fn an_input_may_block_anywhere() {
 }
 
 #[test]
-fn a_failing_input_is_an_error_with_its_place() {
+fn a_failing_input_is_an_error_with_its_position() {
     struct Failing;
     impl Read for Failing {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -384,7 +384,7 @@ const ETHERNET: Interface<'static> = Interface {
 };
 
 #[test]
-fn written_bytes_are_as_the_formats_say() {
+fn written_bytes_are_as_the_formats_specify() {
     let pcap = Format::Pcap { nanosecond: true };
     let interface = Interface {
         snaplen: 100,
@@ -406,32 +406,19 @@ fn written_bytes_are_as_the_formats_say() {
     };
     let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).unwrap();
     writer.write(0, (5 << 32) + 6, 9, [b"abcde"]).unwrap();
-    writer.write_statistics(0, 7, Some(8), Some(9)).unwrap();
     let written = writer.finish().unwrap();
     let file = File::empty(ByteOrder::Little);
     let section = file.body().u32(0x1a2b_3c4d).u16(1).u16(0).u32(!0).u32(!0);
     let section = section.u16(4).u16(9).raw(b"packtrain").pad().u32(0);
-    let statistics = file.body().u32(0).u32(0).u32(7);
-    let statistics = statistics
-        .u16(4)
-        .u16(8)
-        .u32(8)
-        .u32(0)
-        .u16(5)
-        .u16(8)
-        .u32(9)
-        .u32(0)
-        .u32(0);
     let expected = file
         .block(0x0a0d_0d0a, &section.bytes)
         .interface(1, 100, &[(2, b"tap0"), (9, &[9]), (0, &[])])
-        .enhanced(0, (5 << 32) + 6, (5, 9), b"abcde")
-        .block(5, &statistics.bytes);
+        .enhanced(0, (5 << 32) + 6, (5, 9), b"abcde");
     assert_eq!(written, expected.bytes);
 }
 
 #[test]
-fn a_writer_cuts_to_the_snapshot_length_across_pieces() {
+fn a_writer_truncates_to_the_snapshot_length_across_pieces() {
     for format in [Format::Pcap { nanosecond: false }, Format::PcapNg] {
         let interface = Interface {
             snaplen: 5,
@@ -451,7 +438,7 @@ fn a_writer_cuts_to_the_snapshot_length_across_pieces() {
 }
 
 #[test]
-fn the_largest_record_is_written_and_read_and_more_is_cut() {
+fn the_largest_record_is_written_and_read_and_a_larger_one_truncated() {
     let piece = vec![0xa5; MAX_CAPTURED_BYTES];
     for format in [Format::Pcap { nanosecond: true }, Format::PcapNg] {
         let interface = Interface {
@@ -471,7 +458,7 @@ fn the_largest_record_is_written_and_read_and_more_is_cut() {
 }
 
 #[test]
-fn what_a_writer_refuses_is_not_in_the_capture() {
+fn a_refused_packet_is_not_in_the_capture() {
     let pcap = Format::Pcap { nanosecond: false };
     for (format, count) in [(pcap, 0), (pcap, 2), (Format::PcapNg, MAX_INTERFACES + 1)] {
         let error = Writer::new(io::sink(), format, &vec![ETHERNET; count]).unwrap_err();
@@ -496,10 +483,6 @@ fn what_a_writer_refuses_is_not_in_the_capture() {
     let timestamp_ns = (1 << 32) * 1_000_000_000;
     let late = WriteError::TimestampOutOfRange { timestamp_ns };
     assert_eq!(writer.write(0, timestamp_ns, 0, [b"a"]), Err(late));
-    assert_eq!(
-        writer.write_statistics(0, 0, None, None),
-        Err(WriteError::NoStatistics)
-    );
     writer.write(0, timestamp_ns - 1, 0, [b"b"]).unwrap();
     assert_eq!(writer.records(), 1);
     let expected = owned(Some(timestamp_ns - 1_000), 0, 1, b"b");
@@ -507,7 +490,7 @@ fn what_a_writer_refuses_is_not_in_the_capture() {
 }
 
 #[test]
-fn as_many_interfaces_as_the_limit_are_written_and_read() {
+fn the_most_interfaces_are_written_and_read() {
     let name = "x".repeat(MAX_NAME_BYTES);
     let interfaces = vec![
         Interface {
@@ -525,7 +508,7 @@ fn as_many_interfaces_as_the_limit_are_written_and_read() {
     );
 }
 
-/// Takes at most seven bytes at a time, and nothing while `closed`.
+/// An output that accepts at most seven bytes at a time, and none while `closed`.
 #[derive(Debug, Default)]
 struct Trickle {
     bytes: Vec<u8>,
@@ -553,7 +536,7 @@ impl Write for &mut Trickle {
 }
 
 #[test]
-fn an_output_that_blocks_costs_only_the_refused_packets() {
+fn an_output_that_blocks_loses_only_the_refused_packets() {
     let mut output = Trickle::default();
     let mut writer = Writer::new(&mut output, Format::PcapNg, &[ETHERNET]).unwrap();
     let mut expected = Vec::new();
@@ -576,7 +559,7 @@ fn an_output_that_blocks_costs_only_the_refused_packets() {
 }
 
 #[test]
-fn dropping_a_writer_gives_the_output_what_it_can() {
+fn the_drop_of_a_writer_writes_the_buffered_bytes() {
     let mut output = Trickle::default();
     let mut writer = Writer::new(&mut output, Format::PcapNg, &[ETHERNET]).unwrap();
     writer.write(0, 1, 0, [b"abc"]).unwrap();
@@ -603,7 +586,7 @@ fn dropping_a_writer_gives_the_output_what_it_can() {
     assert_eq!(error, WriteError::Io(fault));
 }
 
-/// Says that it moved more bytes than it was given.
+/// An input and output that states more bytes than it was given.
 struct Boasting;
 
 impl Read for Boasting {
@@ -624,10 +607,10 @@ impl Write for Boasting {
 }
 
 #[test]
-fn an_input_or_output_that_lies_about_lengths_is_not_believed() {
+fn a_wrong_length_of_an_input_or_output_is_clipped() {
     let file = File::pcap(ByteOrder::Big, 0xa1b2_c3d4, 1);
     let mut reader = Reader::new(file.bytes.chain(Boasting)).unwrap();
-    // The rest of the buffer as it was: zeros, so empty records.
+    // The rest of the buffer is zeros, so empty records.
     for _ in 0..100_000 {
         assert_eq!(reader.next_record().unwrap().unwrap().data, b"");
     }

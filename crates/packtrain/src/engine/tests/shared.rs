@@ -17,7 +17,7 @@ use crate::plan::FitLimits;
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::policy::idle::{Idle, Idler};
 use crate::queue::TxQueue;
-use crate::queue::ring::{Put, Release, Reserved, Source};
+use crate::queue::ring::{Put, Release, Source};
 use crate::runtime::{Interrupt, Runtime, Wakeup};
 use crate::stats::{DropCounters, QueueId, SubmitSnapshot, TxCounters};
 use crate::time::Clock;
@@ -151,10 +151,8 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                     RingState::Gap => {
                         let consumer = shared.ring.claim(|_| true).unwrap();
                         let decide = |_| Decision::Enqueue;
-                        reserved = match shared.ring.reserve(1, Source::Application, decide) {
-                            Reserved::Slots(slots) => Some(slots),
-                            Reserved::Nothing(put) => panic!("{put:?}"),
-                        };
+                        reserved = shared.ring.reserve(1, Source::Application, decide).ok();
+                        assert!(reserved.is_some());
                         assert_eq!(consumer.release(Release::Gap).state, state);
                     }
                     state => {
@@ -246,7 +244,7 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
         let shared = Arc::clone(&bench.shared);
         let consumer = shared.ring.claim(|_| true).unwrap();
         let decide = |_| Decision::Enqueue;
-        let Reserved::Slots(slots) = shared.ring.reserve(1, Source::Application, decide) else {
+        let Ok(slots) = shared.ring.reserve(1, Source::Application, decide) else {
             panic!("there is space");
         };
         bench.enqueue(1);

@@ -134,7 +134,7 @@ fn frame(number: usize, bytes: usize) -> Outside {
     let mut frame = vec![number as u8; bytes];
     frame[12..14].copy_from_slice(&0x88B5_u16.to_be_bytes());
     frame[14..18].copy_from_slice(&(number as u32).to_be_bytes());
-    Outside::finished(frame)
+    Outside::complete(frame)
 }
 
 fn frames(count: usize, bytes: usize) -> Vec<Outside> {

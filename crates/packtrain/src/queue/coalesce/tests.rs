@@ -1,4 +1,4 @@
-//! The stage by itself: what it holds, when it lets go, and what it says about it.
+//! The coalescing stage: which packets it holds, when it flushes, and what it counts.
 
 use super::*;
 use crate::packet::{Arena, ArenaConfig};
@@ -47,7 +47,7 @@ impl Bench {
         }
     }
 
-    /// As an RX queue would hand it over.
+    /// As from an RX queue.
     fn packet(&self, bytes: &[u8]) -> Packet {
         let mut packet = self.arena.packet_from(bytes).expect("memory");
         packet.meta_mut().layout =
@@ -68,7 +68,7 @@ impl Bench {
         }
     }
 
-    /// Takes what has come out; the books have to close.
+    /// Takes the output; the ledger must balance.
     fn collect(&mut self) {
         let mut burst = Burst::new();
         while self.stage.has_output() {
@@ -109,7 +109,7 @@ fn train(count: u32, payload: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_train_goes_on_as_one_packet_that_says_what_it_is() {
+fn a_train_becomes_one_packet_with_its_metadata() {
     let mut bench = Bench::new(&plan());
     bench.give(START, ALL, &train(10, 1000));
     assert_eq!((bench.taken.len(), bench.stage.held()), (0, 10));
@@ -129,7 +129,7 @@ fn a_train_goes_on_as_one_packet_that_says_what_it_is() {
 }
 
 #[test]
-fn a_packet_alone_is_verified_and_else_as_it_came() {
+fn a_single_packet_is_verified_and_otherwise_unchanged() {
     let mut bench = Bench::new(&plan());
     let train = train(1, 1000);
     bench.give(START, ALL, &train);
@@ -142,7 +142,7 @@ fn a_packet_alone_is_verified_and_else_as_it_came() {
 }
 
 #[test]
-fn a_wrong_checksum_goes_on_untouched_and_in_order() {
+fn a_packet_with_a_wrong_checksum_stays_unchanged_and_in_order() {
     let mut bench = Bench::new(&plan());
     let mut frames = train(5, 1000);
     frames[2][60] ^= 1;
@@ -155,9 +155,9 @@ fn a_wrong_checksum_goes_on_untouched_and_in_order() {
     assert_eq!((counts.csum_bad, counts.gro_passed_bad_checksum), (1, 1));
 }
 
-/// What is merged is bounded by what the egress takes as it is.
+/// A merged packet is bounded by the limits of the egress.
 #[test]
-fn no_more_segments_than_the_egress_takes() {
+fn no_more_segments_than_the_egress_accepts() {
     for segments_max in [2, 3, 17, 63] {
         let mut bench = Bench::new(&Coalescing {
             segments_max,
@@ -177,7 +177,7 @@ fn no_more_segments_than_the_egress_takes() {
 }
 
 #[test]
-fn what_waited_for_long_enough_goes_on_and_the_rest_stays() {
+fn old_packets_are_flushed_and_the_others_stay() {
     let mut bench = Bench::new(&plan());
     let flow = |port, count| -> Vec<_> {
         let segment = |i: u32| Segment {
@@ -205,9 +205,9 @@ fn what_waited_for_long_enough_goes_on_and_the_rest_stays() {
     );
 }
 
-/// Sorting merges what is queued at the same time, so what is queued stays for its time.
+/// Sorted mode merges packets held at the same time, so it holds them for their whole time.
 #[test]
-fn sorted_packets_wait_for_one_another() {
+fn sorted_packets_are_held_for_the_whole_time() {
     let mut bench = Bench::new(&Coalescing {
         mode: Mode::Sorted,
         ..plan()
@@ -225,9 +225,9 @@ fn sorted_packets_wait_for_one_another() {
     assert_eq!(bench.wire_packets(), [30]);
 }
 
-/// The arena is sized for so much and not more.
+/// The arena is sized for this bound.
 #[test]
-fn what_is_held_is_bounded() {
+fn packets_held_are_bounded() {
     let mut bench = Bench::new(&plan());
     let mut most = 0;
     for flow in 0..3000 {
@@ -260,7 +260,7 @@ fn what_is_held_is_bounded() {
     assert_eq!(bench.taken.len(), 100);
     assert_eq!(bench.counts().gro_flush_timeout, 100);
 
-    // Nor does it matter how many there were that are gone already, and all are counted.
+    // Packets that were flushed do not count, and no packet is lost.
     let mut bench = Bench::new(&plan());
     for port in 0..30 {
         let segment = |i: u32| Segment {
@@ -278,9 +278,9 @@ fn what_is_held_is_bounded() {
     assert_eq!(bench.counts().gro_wire_packets, 210);
 }
 
-/// The egress takes no more large packets of a kind: what is held goes first.
+/// The egress stops accepting large packets of a kind: packets held are flushed first.
 #[test]
-fn a_kind_that_the_egress_gives_up_is_not_merged_any_more() {
+fn a_kind_that_the_egress_removes_is_no_longer_merged() {
     let mut bench = Bench::new(&plan());
     let frames = train(8, 1000);
     bench.give(START, ALL, &frames[..4]);
@@ -291,7 +291,7 @@ fn a_kind_that_the_egress_gives_up_is_not_merged_any_more() {
     for (packet, frame) in bench.taken[1..].iter().zip(&frames[4..]) {
         assert_eq!(packet.first(), frame);
     }
-    // Other kinds are.
+    // Other kinds are merged.
     let six = |seq| {
         tcp6(&Segment {
             seq,
@@ -334,9 +334,9 @@ fn only_planned_kinds_are_merged() {
     }
 }
 
-/// A pure ACK that is merged with another never comes out again: the ledger has to know.
+/// The ledger counts a pure ACK that was merged with another one.
 #[test]
-fn absorbed_acks_are_booked() {
+fn absorbed_acks_are_counted() {
     let mut bench = Bench::new(&Coalescing {
         semantics: Semantics::Stream,
         ..plan()
@@ -355,7 +355,7 @@ fn absorbed_acks_are_booked() {
 }
 
 #[test]
-fn what_is_given_up_is_counted() {
+fn abandoned_packets_are_counted() {
     let mut bench = Bench::new(&plan());
     bench.give(START, ALL, &train(30, 1000));
     bench.stage.abandon(DropReason::Shutdown);
@@ -388,7 +388,7 @@ fn every_reason_is_counted_by_name() {
     }
     let mut bench = Bench::new(&plan());
     let mut frames = train(20, 1000);
-    // A gap, a push, a header that differs, a fragment, an ACK, and what is no IP at all.
+    // A gap, a push, a different header, a fragment, an ACK, and a packet other than IP.
     frames.remove(3);
     frames[6][47] |= 8;
     frames[9][15] = 4;
@@ -436,10 +436,10 @@ fn packets_with_one_identification_are_not_merged() {
     }
 }
 
-/// A packet that nobody has looked into, as when no frame was free to pull its headers together,
-/// of a kind that is not merged: the next ones of its flow pass by, and must not overtake it.
+/// A packet that was not parsed, as without a free frame for its headers, and of a kind that is not
+/// merged: the next packets of its flow are not held, and must not overtake it.
 #[test]
-fn a_packet_without_layout_is_not_held_where_its_kind_may_pass_by() {
+fn a_packet_that_was_not_parsed_is_held_only_if_all_kinds_are() {
     let kinds = Features::TSO4.union(Features::TSO6);
     for first_known in [0, 1, 2, 3] {
         let mut bench = Bench::new(&Coalescing { kinds, ..plan() });
@@ -465,7 +465,7 @@ fn a_packet_without_layout_is_not_held_where_its_kind_may_pass_by() {
         let ids: Vec<u16> = bench.taken.iter().map(id).collect();
         assert_eq!(ids, [10, 11, 12], "{first_known} unknown");
     }
-    // And it pushes out what is held, which may be its own flow.
+    // It flushes the packets held, which may be of its flow.
     let mut bench = Bench::new(&Coalescing { kinds, ..plan() });
     let mut burst = Burst::new();
     for (index, frame) in train(3, 500).iter().enumerate() {
@@ -484,7 +484,7 @@ fn a_packet_without_layout_is_not_held_where_its_kind_may_pass_by() {
     assert_eq!(merged.collect::<Vec<_>>(), [2, 1]);
 }
 
-/// A packet whose headers nobody has pulled together.
+/// A packet whose headers were not pulled together.
 fn opaque(bench: &Bench, frame: &[u8]) -> Packet {
     let mut packet = bench.packet(&frame[..30]);
     let rest = bench.packet(&frame[30..]);
@@ -493,7 +493,7 @@ fn opaque(bench: &Bench, frame: &[u8]) -> Packet {
     packet
 }
 
-/// One that contradicts itself may be of any flow, and goes after what is held of all.
+/// An inconsistent packet may be of any flow, and follows the packets held of all flows.
 #[test]
 fn a_malformed_packet_overtakes_nothing() {
     for kinds in [ALL, Features::TSO4.union(Features::TSO6)] {

@@ -66,7 +66,7 @@ fn assert_all_free(arena: &Arena) {
 }
 
 #[test]
-fn a_packet_within_the_limit_is_left_alone() {
+fn a_packet_within_the_limit_does_not_change() {
     let arena = arena(16, 0);
     for n in 1..=8 {
         let packet = in_pieces(&arena, &vec![100; n]);
@@ -104,7 +104,7 @@ fn forty_full_pieces_cannot_collapse_and_are_copied() {
 }
 
 #[test]
-fn without_a_frame_to_copy_to_the_packet_comes_back_and_the_next_one_fits() {
+fn without_a_free_frame_the_packet_is_returned_and_the_next_one_fits() {
     let arena = arena(44, 0);
     let packet = in_pieces(&arena, &[1500; 40]);
     let unfit = fit(packet, &limits(8), &arena).unwrap_err();
@@ -229,15 +229,16 @@ fn headers_are_made_contiguous_for_a_device_that_asks() {
         assert_eq!(content(&packet), bytes);
         assert_eq!(packet.meta().layout, Some(layout));
     }
-    // Without a layout nobody knows of headers.
+    // Without a layout the headers are unknown.
     let packet = in_pieces(&arena, &[1, 99]);
     assert_eq!(fit(packet, &limits, &arena).unwrap().1, Fitted::AsIs);
     assert_all_free(&arena);
 }
 
-/// A device may want segments that are shorter than some headers, and all headers in one.
+/// A device may need all headers in one segment, and accept only segments shorter than some
+/// headers.
 #[test]
-fn headers_that_no_first_segment_can_hold_cost_the_packet_under_their_own_reason() {
+fn headers_longer_than_any_first_segment_are_a_drop_reason() {
     let arena = arena(16, 1);
     let limits = FitLimits {
         contiguous_headers: true,
@@ -294,7 +295,7 @@ fn gso_packets_and_others_have_limits_of_their_own() {
 }
 
 #[test]
-fn limits_are_clipped_to_a_twelfth_of_the_ring_and_never_to_nothing() {
+fn limits_are_at_most_a_twelfth_of_the_ring_and_at_least_one() {
     let device = |ring, ordinary, gso| Capabilities {
         tx_ring: ring,
         tx_segments_max: ordinary,
@@ -314,19 +315,19 @@ fn limits_are_clipped_to_a_twelfth_of_the_ring_and_never_to_nothing() {
         (None, 1000, usize::MAX, None, (128, 128, 127)),
         (Some(1 << 20), 1000, 1000, Some(1000), (128, 128, 127)),
     ];
-    for (ring, ordinary, gso, asked, wanted) in cases {
-        let limits = FitLimits::new(&device(ring, ordinary, gso), asked);
+    for (ring, ordinary, gso, limit, wanted) in cases {
+        let limits = FitLimits::new(&device(ring, ordinary, gso), limit);
         let got = (
             limits.segments_max,
             limits.gso_segments_max,
             limits.advertised(),
         );
-        assert_eq!(got, wanted, "ring {ring:?}, {ordinary}, {gso}, {asked:?}");
+        assert_eq!(got, wanted, "ring {ring:?}, {ordinary}, {gso}, {limit:?}");
     }
 }
 
 #[test]
-fn what_is_built_to_the_advertised_limit_is_never_copied() {
+fn a_packet_within_the_advertised_limit_is_never_copied() {
     let arena = arena(24, 0);
     for limit in 2..20 {
         let limits = limits(limit);
@@ -340,7 +341,7 @@ fn what_is_built_to_the_advertised_limit_is_never_copied() {
 }
 
 #[test]
-fn a_short_packet_is_padded_behind_a_copy_if_it_is_shared() {
+fn a_short_packet_is_copied_before_padding_if_it_is_shared() {
     let arena = arena(8, 0);
     let limits = FitLimits {
         min_packet_bytes: 60,
@@ -396,7 +397,7 @@ fn padding_beyond_a_small_frame_works_too() {
 }
 
 #[test]
-fn a_header_put_in_front_of_a_fitted_packet_makes_no_further_segment() {
+fn a_header_prepended_to_a_fitted_packet_adds_no_segment() {
     let arena = arena(8, 0);
     let (mut packet, how) = fit(in_pieces(&arena, &[0, 0, 50]), &limits(1), &arena).unwrap();
     assert_eq!(how, Fitted::AsIs);
@@ -412,7 +413,7 @@ proptest! {
     })]
 
     #[test]
-    fn what_fits_is_within_every_limit_and_has_the_same_bytes(
+    fn a_fitted_packet_is_within_every_limit_and_has_the_same_bytes(
         lengths in proptest::collection::vec(0..1700_usize, 1..30),
         segments in 1..12_usize,
         segment_bytes_max in prop_oneof![Just(usize::MAX), 200..4000_usize],
@@ -456,9 +457,9 @@ proptest! {
     }
 }
 
-/// Bytes put in front of it would be a segment more than was counted.
+/// A prepended header would be one segment more than was counted.
 #[test]
-fn a_packet_that_begins_with_nothing_is_not_taken_as_it_is() {
+fn a_packet_with_an_empty_first_segment_is_not_accepted_unchanged() {
     let arena = arena(16, 0);
     let limits = limits(1);
     let mut packet = in_pieces(&arena, &[20, 100]);

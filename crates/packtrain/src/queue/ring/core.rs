@@ -1,60 +1,88 @@
-//! The memory of a ring: the head, the tail, the slots and the consumer's state. It reserves
-//! nothing and decides nothing.
+//! The memory of a ring: the head, the tail, the slots and the consumer's state.
 
 #![allow(
     unsafe_code,
     reason = "threads share slots in turn, as the head and the stamps say"
 )]
 
-use super::batch::Batch;
 use super::places::{Places, Slot};
 use super::word::{Head, STAMP_ITEMS_MAX, Source, Stamp, after, distance, reaches};
 use crate::limits::RING_SLOTS_MAX;
 use crate::policy::dispatch::RingState;
 use crate::sync::{AtomicU64, Ordering, Padded, UnsafeCell, write_cells};
-use std::error::Error;
+use std::collections::VecDeque;
 use std::fmt;
 use std::hint;
+use std::mem::ManuallyDrop;
 use std::slice;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
-/// A number that no other ring of the process has.
-fn next_id() -> u64 {
-    // Not of loom's, which are made anew for each run of a model.
-    static NEXT: StdAtomicU64 = StdAtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+/// Items to enqueue, the oldest first.
+///
+/// # Safety
+///
+/// The ring reserves slots for [`len`](Batch::len) items before it moves them. So
+/// [`move_front`](Batch::move_front) must hand over exactly as many items as requested, each valid
+/// and owned by the ring alone from then on, and it must not unwind.
+// SAFETY: the section above says what an implementation promises.
+#[expect(clippy::len_without_is_empty, reason = "the ring needs no more")]
+pub unsafe trait Batch<T> {
+    /// Items in the batch.
+    fn len(&self) -> usize;
+
+    /// Gives the oldest `count` items, at most [`len`](Batch::len), to `take`, in order, in runs
+    /// that are contiguous in memory. The batch then holds only the others.
+    fn move_front(&mut self, count: usize, take: &mut impl FnMut(*const T, usize));
 }
 
-/// The reason why a ring cannot be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RingError {
-    /// The requested capacity.
-    Capacity(usize),
-}
+// SAFETY: the front of the first slice and, if that is shorter, of the second one make two runs;
+// then the same items are removed and not dropped.
+unsafe impl<T> Batch<T> for VecDeque<T> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len()
+    }
 
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Capacity(requested) = self;
-        write!(
-            f,
-            "a ring of {requested} slots: the number must be from 1 to {RING_SLOTS_MAX}"
-        )
+    #[inline(always)]
+    fn move_front(&mut self, count: usize, take: &mut impl FnMut(*const T, usize)) {
+        assert!(count <= self.len(), "the batch has fewer items");
+        let (first, second) = self.as_slices();
+        let run = count.min(first.len());
+        take(first.as_ptr(), run);
+        if count > run {
+            take(second.as_ptr(), count - run);
+        }
+        self.drain(..count).for_each(|moved| {
+            let _moved = ManuallyDrop::new(moved);
+        });
     }
 }
 
-impl Error for RingError {}
+// SAFETY: one run of `count` items, copied as their type allows; the slice becomes the others.
+unsafe impl<T: Copy> Batch<T> for &[T] {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
 
-/// What producers write.
+    #[inline(always)]
+    fn move_front(&mut self, count: usize, take: &mut impl FnMut(*const T, usize)) {
+        let (given, left) = self.split_at(count);
+        take(given.as_ptr(), count);
+        *self = left;
+    }
+}
+
+/// The words that producers write.
 pub(super) struct Producers {
     /// A [`Head`].
     pub(super) head: AtomicU64,
-    /// The position up to which there was space when a producer last loaded the tail. It may go
-    /// back, if a producer that loaded earlier stores later; the next one then loads once more.
+    /// The position up to which slots were free when a producer last loaded the tail. It may go
+    /// back if a producer that loaded earlier stores later; the next producer then loads again.
     pub(super) limit: AtomicU64,
 }
 
-/// What belongs to the consumer role.
+/// The data of the consumer role.
 pub(super) struct Owner<S> {
     /// The position up to which items are known to be published.
     pub(super) seen: u64,
@@ -64,15 +92,15 @@ pub(super) struct Owner<S> {
 /// A bounded ring of `T` in front of a consumer with the state `S`. See the
 /// [module](crate::queue::ring).
 ///
-/// It allocates when it is made and never again; the memory is for the next power of two of the
-/// capacity. Items that are still in it when it is dropped are dropped.
+/// It allocates in [`new`](Ring::new) and never again, for the next power of two of the capacity.
+/// If the ring is dropped, it drops the items that it still has.
 ///
 /// ```
 /// use packtrain::policy::dispatch::{Decision, RingState};
 /// use packtrain::queue::ring::{Drain, Put, Release, Ring, Source, Turn};
 ///
 /// // The consumer's state is a vector here, and a TX queue in the engine.
-/// let ring: Ring<u32, Vec<u32>> = Ring::new(4, Vec::new())?;
+/// let ring: Ring<u32, Vec<u32>> = Ring::new(4, Vec::new());
 /// let mut batch = &[1, 2, 3, 4, 5][..];
 /// let deferred = |_| Decision::Notify;
 /// let put = ring.put(&mut batch, Source::Application, deferred, |_, _| {});
@@ -81,13 +109,12 @@ pub(super) struct Owner<S> {
 ///
 /// let mut consumer = ring.claim(|_| true).expect("no thread has the role");
 /// let drained = consumer.drain(64, |sent, items| {
-///     sent.extend(items);
+///     items.take(usize::MAX, |item| sent.push(item));
 ///     Turn::More
 /// });
 /// assert_eq!(drained, Drain::Empty);
 /// assert_eq!(*consumer.state(), [1, 2, 3, 4]);
 /// assert_eq!(consumer.release_idle().expect("no producer").state, RingState::Idle);
-/// # Ok::<(), packtrain::queue::ring::RingError>(())
 /// ```
 pub struct Ring<T, S> {
     pub(super) producers: Padded<Producers>,
@@ -96,10 +123,10 @@ pub struct Ring<T, S> {
     pub(super) owner: Padded<UnsafeCell<Owner<S>>>,
     pub(super) places: Places<T>,
     pub(super) capacity: u64,
-    /// Slots that applications leave to lanes. Beside what never changes: each application loads
-    /// it, and it changes only when a lane registers or deregisters.
+    /// Slots that are withheld from applications. Beside the constants: each application loads it,
+    /// and it changes only when a lane registers or deregisters.
     pub(super) withheld: AtomicU64,
-    /// Of this ring alone in the process, for [`Kept`].
+    /// Unique in the process, for [`Kept`](super::Kept).
     pub(super) id: u64,
 }
 
@@ -124,14 +151,17 @@ impl<T, S> fmt::Debug for Ring<T, S> {
 impl<T, S> Ring<T, S> {
     /// An idle ring of `capacity` slots.
     ///
-    /// # Errors
+    /// # Panics
     ///
     /// If `capacity` is 0 or above [`RING_SLOTS_MAX`].
-    pub fn new(capacity: usize, state: S) -> Result<Self, RingError> {
-        if !(1..=RING_SLOTS_MAX).contains(&capacity) {
-            return Err(RingError::Capacity(capacity));
-        }
-        Ok(Self {
+    pub fn new(capacity: usize, state: S) -> Self {
+        // Not an atomic of loom's: loom creates those anew for each run of a model.
+        static NEXT_ID: StdAtomicU64 = StdAtomicU64::new(0);
+        assert!(
+            (1..=RING_SLOTS_MAX).contains(&capacity),
+            "a ring of {capacity} slots: the number must be from 1 to {RING_SLOTS_MAX}"
+        );
+        Self {
             producers: Padded(Producers {
                 head: AtomicU64::new(Head::new(0, RingState::Idle).0),
                 limit: AtomicU64::new(after(0, capacity as u64)),
@@ -141,8 +171,8 @@ impl<T, S> Ring<T, S> {
             places: Places::new(capacity),
             capacity: capacity as u64,
             withheld: AtomicU64::new(0),
-            id: next_id(),
-        })
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     /// The number of slots.
@@ -151,11 +181,11 @@ impl<T, S> Ring<T, S> {
         self.capacity as usize
     }
 
-    /// Items in the ring: reserved by producers and not given back by the consumer, which gives
-    /// slots back once a turn. Other threads may change it meanwhile.
+    /// Slots that producers have reserved and the consumer has not given back, which it does once
+    /// a turn. Other threads may change it meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
-        // In this order the head is never behind.
+        // The tail first: then the head is not behind it.
         let tail = self.tail.load(Ordering::Acquire);
         let head = self.head().position();
         distance(tail, head).min(self.capacity) as usize
@@ -173,31 +203,16 @@ impl<T, S> Ring<T, S> {
         self.head().state()
     }
 
-    /// Whether the TX worker needs the role that another thread has.
-    #[must_use]
-    pub fn is_attention(&self) -> bool {
-        self.head().has_attention()
-    }
-
-    /// The consumer's state, of a ring that no other thread uses.
-    pub fn state_mut(&mut self) -> &mut S {
-        self.owner.0.with_mut(|owner| {
-            // SAFETY: `&mut self` says that there is no guard. A role that was kept is not in use
-            // either: `resume` borrows the ring.
-            unsafe { &mut (*owner).state }
-        })
-    }
-
-    /// Reserves this many slots for lanes: applications see that much less free space. Lowering
-    /// the number makes space for applications, but wakes no waiter.
+    /// Withholds this many slots from applications. A lower number makes space for them, but wakes
+    /// no waiter.
     ///
     /// # Panics
     ///
-    /// If no slot is left for applications.
+    /// If applications would have no slot.
     pub fn set_withheld(&self, slots: usize) {
         assert!(
             slots < self.capacity(),
-            "{slots} of {} slots reserved for lanes",
+            "{slots} of {} slots withheld from applications",
             self.capacity
         );
         self.withheld.store(slots as u64, Ordering::Relaxed);
@@ -208,8 +223,8 @@ impl<T, S> Ring<T, S> {
     #[inline(always)]
     pub(super) fn room(&self, at: u64, want: u64, from: Source) -> Option<u64> {
         let withheld = self.withheld(from);
-        // Acquire: the producer that stored the limit saw that the consumer was done with those
-        // slots.
+        // Acquire: the producer that stored the limit saw that the consumer had given those slots
+        // back.
         let limit = self.producers.limit.load(Ordering::Acquire);
         if reaches(at, want + withheld, limit) {
             return Some(want);
@@ -219,8 +234,8 @@ impl<T, S> Ring<T, S> {
         Some(room.saturating_sub(withheld).min(want))
     }
 
-    /// Loads what the consumer has given back, and returns the number of free slots at the head
-    /// `at`; None if that is not the head any more.
+    /// Loads the tail, and returns the number of free slots at the head `at`; None if that is not
+    /// the head any more.
     #[inline(never)]
     fn load_room(&self, at: u64) -> Option<u64> {
         let tail = self.tail.load(Ordering::Acquire);
@@ -261,7 +276,7 @@ impl<T, S> Ring<T, S> {
             self.places.fetch_to_write(at);
             let place = self.places.place(at);
             batch.move_front(1, &mut |item, _| {
-                // SAFETY: it was reserved and is empty; the batch gives the item away.
+                // SAFETY: the slot is reserved and empty; the batch gives the item away.
                 unsafe { write_cells(slice::from_ref(&place.single), item) };
             });
             // After the batch has removed the item: the consumer may take it at once.
@@ -297,7 +312,7 @@ impl<T, S> Ring<T, S> {
     fn stamp(&self, mut at: u64, count: u64) {
         let mut left = count;
         while left > STAMP_ITEMS_MAX {
-            // A stamp for one item would say that it is not in the slots.
+            // Not a stamp for one item: that is beside its stamp, and not in the slots.
             let items = STAMP_ITEMS_MAX.min(left - 2);
             self.stamp_one(at, items);
             at = after(at, items);
@@ -329,7 +344,7 @@ impl<T, S> Drop for Ring<T, S> {
                 });
             }
         };
-        // A batch of which some items were taken begins before the tail.
+        // If some items of a batch were taken, its stamp is before the tail.
         let known = distance(tail, seen) as usize;
         self.places.in_runs(tail, known, 0, drop_all);
         let mut at = seen;

@@ -1,4 +1,4 @@
-//! One thread: each transition by itself.
+//! Each transition, in one thread.
 
 #![allow(
     unsafe_code,
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-/// The consumer's state: the items in the order in which they came, and how many more the device
+/// The consumer's state: the items in their order, and the number of items that the device still
 /// accepts.
 #[derive(Debug)]
 struct Device {
@@ -27,6 +27,19 @@ struct Device {
 type TestRing = Ring<u32, Device>;
 type Decide = fn(RingState) -> Decision;
 type Guard<'a> = ConsumerGuard<'a, u32, Device>;
+
+impl<T, S> Ring<T, S> {
+    fn has_attention(&self) -> bool {
+        self.head().has_attention()
+    }
+
+    fn state_mut(&mut self) -> &mut S {
+        // SAFETY: `&mut self`: no other thread has the ring, and no guard exists.
+        self.owner
+            .0
+            .with_mut(|owner| unsafe { &mut (*owner).state })
+    }
+}
 
 const STATES: [RingState; 5] = [
     RingState::Idle,
@@ -41,7 +54,7 @@ fn ring(capacity: usize) -> TestRing {
         sent: Vec::new(),
         credit: usize::MAX,
     };
-    Ring::new(capacity, device).unwrap()
+    Ring::new(capacity, device)
 }
 
 /// A ring whose words are all at a position.
@@ -91,7 +104,7 @@ fn abdicate(state: RingState) -> Decision {
 
 fn send(device: &mut Device, drained: &mut Drained<'_, u32, Device>) -> Turn {
     let count = device.credit.min(drained.len());
-    device.sent.extend(drained.by_ref().take(count));
+    drained.take(count, |item| device.sent.push(item));
     device.credit -= count;
     if drained.len() > 0 {
         Turn::Stalled
@@ -129,11 +142,11 @@ fn publish(slots: Reservation<'_, u32, Device>, mut items: &[u32]) -> bool {
     notifies(slots.publish(&mut items))
 }
 
-/// How many slots the ring accepts from a batch that it enqueues at most.
+/// The number of items that the ring accepts of a batch.
 fn accepted(ring: &TestRing, items: usize, from: Source) -> usize {
     let mut batch: VecDeque<u32> = (0..items as u32).collect();
     match ring.put(&mut batch, from, deferred, |_, _| {}) {
-        Put::Enqueued { .. } | Put::Full(_) => items - batch.len(),
+        Put::Enqueued { .. } | Put::Full => items - batch.len(),
         other => panic!("{other:?}"),
     }
 }
@@ -186,22 +199,19 @@ const fn released(state: RingState) -> Released {
 }
 
 fn slots<'a>(ring: &'a TestRing, want: usize, decide: Decide) -> Reservation<'a, u32, Device> {
-    match ring.reserve(want, Source::Lane, decide) {
-        Reserved::Slots(slots) => slots,
-        other => panic!("{other:?}"),
-    }
+    let reserved = ring.reserve(want, Source::Lane, decide);
+    reserved.expect("the ring has space")
 }
 
 #[test]
 fn a_capacity_is_from_one_to_the_bound() {
     for capacity in [0, RING_SLOTS_MAX + 1, usize::MAX] {
-        let error = Ring::<u32, ()>::new(capacity, ()).unwrap_err();
-        assert_eq!(error, RingError::Capacity(capacity));
-        let text = error.to_string();
+        let panicked = catch_unwind(|| Ring::<u32, ()>::new(capacity, ())).unwrap_err();
+        let text = panicked.downcast::<String>().unwrap();
         assert!(text.contains("from 1 to 32768"), "{text}");
     }
     for capacity in [1, RING_SLOTS_MAX] {
-        let ring = Ring::<u32, ()>::new(capacity, ()).unwrap();
+        let ring = Ring::<u32, ()>::new(capacity, ());
         assert_eq!(ring.capacity(), capacity);
     }
 }
@@ -218,7 +228,7 @@ fn all_slots_are_used_and_the_rest_stays_in_the_batch() {
             assert!(matches!(put, Put::Enqueued { notify: true }), "lap {lap}");
             assert_eq!((batch.len(), batch[0]), (3, capacity as u32));
             let put = ring.put(&mut batch, Source::Lane, direct, |_, _| panic!("full"));
-            assert!(matches!(put, Put::Full(RingState::Abdicated)), "{put:?}");
+            assert!(matches!(put, Put::Full), "{put:?}");
             assert_eq!((batch.len(), ring.len()), (3, capacity));
             assert!(!ring.has_space(Source::Lane));
             let (drained, left) = drain(&ring, usize::MAX);
@@ -263,7 +273,7 @@ fn a_cell_of_the_table_is_what_a_producer_does() {
             match put {
                 Put::Drain(guard) => {
                     assert!(claims, "{state:?} {decision:?}");
-                    assert_eq!((guard.from(), guard.took()), (state, false));
+                    assert_eq!(guard.from(), state);
                     assert_eq!(ring.state(), RingState::Busy);
                     assert_eq!(guard.release(Release::Stalled).state, RingState::Stalled);
                 }
@@ -300,7 +310,6 @@ fn the_count_runs_before_the_consumer_sees_the_items() {
     assert!(matches!(put, Put::Enqueued { notify: false }));
     assert_eq!(guard.drain(64, send), Drain::Empty);
     assert_eq!(guard.state().sent, [1, 2, 3]);
-    assert!(guard.took());
     assert_eq!(to_idle(guard), released(RingState::Idle));
 }
 
@@ -381,7 +390,7 @@ fn a_turn_that_takes_nothing_uses_the_budget() {
         turns += 1;
         Turn::More
     });
-    assert_eq!((drained, turns, guard.took()), (Drain::Budget, 5, false));
+    assert_eq!((drained, turns), (Drain::Budget, 5));
 }
 
 #[test]
@@ -395,8 +404,7 @@ fn the_first_turn_comes_without_items_and_no_other() {
         Turn::More
     };
     assert_eq!(guard.drain(64, &mut count), Drain::Empty);
-    assert_eq!(guard.poll(64, &mut count), Turn::More);
-    assert_eq!((turns, guard.took()), (2, false));
+    assert_eq!(turns, 1);
 }
 
 #[test]
@@ -407,9 +415,9 @@ fn items_that_arrive_meanwhile_are_drained_within_the_budget() {
     let mut taken = 0;
     let drained = guard.drain(10, |device, drained| {
         taken += drained.len();
-        let said = send(device, drained);
+        let result = send(device, drained);
         assert!(!enqueue(&ring, [1], direct));
-        said
+        result
     });
     assert_eq!((drained, taken, ring.len()), (Drain::Budget, 10, 1));
 }
@@ -435,7 +443,7 @@ fn space_is_given_back_after_each_turn() {
                 assert_eq!(added, space);
             }
             let count = drained.len().min(most);
-            device.sent.extend(drained.by_ref().take(count));
+            drained.take(count, |item| device.sent.push(item));
             if found.len() == turns.len() {
                 return Turn::Stalled;
             }
@@ -471,7 +479,7 @@ fn a_stalled_ring_keeps_what_was_not_taken_and_accepts_more() {
 fn an_unpublished_slot_is_a_gap_that_only_a_claim_ends() {
     let mut ring = ring(8);
     let preempted = slots(&ring, 2, deferred);
-    assert_eq!((preempted.count(), ring.state()), (2, RingState::Abdicated));
+    assert_eq!((preempted.count, ring.state()), (2, RingState::Abdicated));
     assert!(!enqueue(&ring, [3], deferred));
     let gap = (Drain::Gap, released(RingState::Gap));
     assert_eq!(drain(&ring, 64), gap);
@@ -620,7 +628,7 @@ fn a_claim_needs_a_state_that_it_may_have() {
     assert_eq!(ring.state(), RingState::Abdicated);
     let worker = ring.attend(|state| state != RingState::Abdicated, true);
     assert!(matches!(worker, Attended::NotNeeded(RingState::Abdicated)));
-    assert!(!ring.is_attention());
+    assert!(!ring.has_attention());
 }
 
 #[test]
@@ -634,9 +642,9 @@ fn attention_makes_each_release_an_abdication() {
         let ring = ring(4);
         let mut guard = bypass(&ring);
         assert!(matches!(ring.attend(|_| true, false), Attended::Busy));
-        assert!(!ring.is_attention());
+        assert!(!ring.has_attention());
         assert!(matches!(ring.attend(|_| true, true), Attended::Busy));
-        assert!(ring.is_attention());
+        assert!(ring.has_attention());
         if took {
             assert!(!enqueue(&ring, [1], direct));
             assert_eq!(guard.drain(64, send), Drain::Empty);
@@ -656,7 +664,7 @@ fn attention_makes_each_release_an_abdication() {
         assert!(!enqueue(&ring, [2], direct));
         assert_eq!(ring.state(), RingState::Abdicated);
         let mut guard = work(&ring);
-        assert!(!ring.is_attention());
+        assert!(!ring.has_attention());
         assert_eq!(guard.drain(64, send), Drain::Empty);
         assert_eq!(to_idle(guard), released(RingState::Idle));
     }
@@ -688,7 +696,7 @@ fn waiters_are_woken_by_a_release_that_took_items() {
     assert_eq!(guard.drain(64, send), Drain::Empty);
     let (kept, wake) = guard.keep();
     assert!(wake);
-    // It was said once.
+    // Without further items it is not reported again.
     let (kept, wake) = ring.resume(kept).keep();
     assert!(!wake);
     let mut guard = ring.resume(kept);
@@ -722,10 +730,10 @@ fn flags_survive_what_others_do() {
     assert!(!enqueue(&ring, [1, 2], direct));
     drop(guard);
     assert_eq!((ring.state(), ring.len()), (RingState::Abdicated, 2));
-    assert!(ring.is_attention() && ring.is_closed(Source::Application));
+    assert!(ring.has_attention() && ring.is_closed(Source::Application));
     let (drained, left) = drain(&ring, 64);
     assert_eq!((drained, left.state), (Drain::Empty, RingState::Idle));
-    assert!(left.wake_waiters && !ring.is_attention());
+    assert!(left.wake_waiters && !ring.has_attention());
     assert!(ring.is_closed(Source::Application) && !ring.is_closed(Source::Lane));
 }
 
@@ -757,15 +765,15 @@ fn batches_of_each_kind_move_at_the_front() {
     assert_eq!(ring.state_mut().sent, [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
-/// Some of them by `next`, the others by `take_each`, in turns of each length: the rest of a batch
-/// is never taken for an item alone, nor an item alone for a batch's.
+/// Turns of each length, with some items taken one by one and the others at once. The rest of a
+/// batch is never mistaken for a single item, nor a single item for the rest of a batch.
 #[test]
 fn items_come_in_order_however_they_are_taken() {
     let batches: [&[u32]; 6] = [&[1, 2, 3, 4, 5], &[6], &[7, 8], &[9], &[10], &[11, 12, 13]];
     // Miri takes long.
     let step = if cfg!(miri) { 5 } else { 1 };
     let turns = (1..=13).step_by(step);
-    for (most, by_next) in turns.flat_map(|most| (0..=most).map(move |one| (most, one))) {
+    for (most, singly) in turns.flat_map(|most| (0..=most).map(move |one| (most, one))) {
         // Positions and slots wrap on the way.
         let ring = ring_at(16, after(0, 6_u64.wrapping_neg()));
         for (i, batch) in batches.into_iter().enumerate() {
@@ -774,19 +782,19 @@ fn items_come_in_order_however_they_are_taken() {
         let mut guard = work(&ring);
         let mut left = true;
         while left {
-            let said = guard.poll(most, |device, items| {
+            let drained = guard.drain(most, |device, items| {
                 left = items.len() > 0;
-                device.sent.extend(items.by_ref().take(by_next));
-                items.take_each(|item| device.sent.push(item));
-                Turn::More
+                for _ in 0..singly {
+                    items.take(1, |item| device.sent.push(item));
+                }
+                items.take(usize::MAX, |item| device.sent.push(item));
+                // It ends the drain.
+                Turn::Stalled
             });
-            assert_eq!(said, Turn::More);
+            assert_eq!(drained, Drain::Stalled);
         }
         let sent = std::mem::take(&mut guard.state().sent);
-        assert!(
-            sent.iter().copied().eq(1..=13),
-            "{most} {by_next}: {sent:?}"
-        );
+        assert!(sent.iter().copied().eq(1..=13), "{most} {singly}: {sent:?}");
         assert_eq!(to_idle(guard), released(RingState::Idle));
     }
 }
@@ -836,7 +844,7 @@ impl Drop for Counted {
 fn items_in_it_are_dropped_once() {
     let dropped = Rc::new(Cell::new(0));
     let counted = || Counted(Rc::clone(&dropped));
-    let ring = Ring::new(9, counted()).unwrap();
+    let ring = Ring::new(9, counted());
     let mut batch: VecDeque<Counted> = (0..5).map(|_| counted()).collect();
     let put = |batch: &mut VecDeque<Counted>| {
         let put = ring.put(batch, Source::Lane, deferred, |_, _| {});
@@ -861,7 +869,7 @@ fn items_in_it_are_dropped_once() {
     let mut guard = ring.claim(|_| true).unwrap();
     // Within a batch.
     let drained = guard.drain(2, |_, drained| {
-        drained.for_each(drop);
+        drained.take(usize::MAX, drop);
         Turn::More
     });
     assert_eq!((drained, dropped.get()), (Drain::Budget, 2));
@@ -879,13 +887,13 @@ fn a_turn_that_panics_loses_and_doubles_nothing() {
         let mut guard = work(&ring);
         let result = catch_unwind(AssertUnwindSafe(move || {
             let drained = guard.drain(64, |device, drained| {
-                device.sent.extend(drained.by_ref().take(taken));
+                drained.take(taken, |item| device.sent.push(item));
                 panic!("a driver")
             });
             assert_eq!(drained, Drain::Empty);
         }));
         assert!(result.is_err());
-        // Also if it is empty: the state may hold items.
+        // Also if the ring is empty: the state may hold items.
         assert_eq!(
             (ring.state(), ring.len()),
             (RingState::Abdicated, 6 - taken)
@@ -895,9 +903,9 @@ fn a_turn_that_panics_loses_and_doubles_nothing() {
     }
 }
 
-/// A panic at each of six items, in a batch that goes around the end, and in single ones.
+/// A panic at each of six items, in a batch that wraps around, and in single items.
 #[test]
-fn a_closure_that_panics_in_take_each_loses_and_doubles_nothing() {
+fn a_closure_that_panics_in_take_loses_and_doubles_nothing() {
     let all = (1..=6).flat_map(|at| [(false, at), (true, at)]);
     for (single, at) in all {
         let mut ring = ring(8);
@@ -915,7 +923,7 @@ fn a_closure_that_panics_in_take_each_loses_and_doubles_nothing() {
         let mut seen = Vec::new();
         let result = catch_unwind(AssertUnwindSafe(|| {
             guard.drain(64, |_, drained| {
-                drained.take_each(|item| {
+                drained.take(usize::MAX, |item| {
                     seen.push(item);
                     assert!(seen.len() < at, "a driver");
                 });

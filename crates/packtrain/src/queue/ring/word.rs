@@ -19,9 +19,9 @@ const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
 const STATE: u64 = 0x0f;
 /// A producer waits for space.
 pub(super) const WAITERS: u64 = 0x10;
-/// The ring accepts nothing from applications any more.
+/// The ring accepts nothing more from applications.
 const SHUT: u64 = 0x20;
-/// The ring accepts nothing from lanes any more.
+/// The ring accepts nothing more from lanes.
 const CLOSED: u64 = 0x40;
 /// The TX worker needs the consumer role.
 const ATTENTION: u64 = 0x80;
@@ -34,15 +34,15 @@ pub(super) const fn closing(to: Source) -> u64 {
     }
 }
 
-/// `position + items`. Positions count items since the ring was made, in units of 256, so that
-/// sums and differences wrap by themselves: after 2^56 items, two years at 10^9 a second. Slots
-/// are a power of two, so that their indices wrap with them.
+/// `position + items`. A position is the number of items since the start times 256, so sums and
+/// differences wrap without a mask, after 2^56 items (two years at 10^9 a second). The number of
+/// slots is a power of two, so their indices wrap with the positions.
 #[inline(always)]
 pub(super) const fn after(position: u64, items: u64) -> u64 {
     position.wrapping_add(items << LOW_BITS)
 }
 
-/// Items from `from` to `to`. Huge if `from` is ahead.
+/// Items from `from` to `to`. If `from` is ahead, more than any capacity.
 #[inline(always)]
 pub(super) const fn distance(from: u64, to: u64) -> u64 {
     to.wrapping_sub(from) >> LOW_BITS
@@ -54,7 +54,7 @@ pub(super) const fn reaches(from: u64, items: u64, to: u64) -> bool {
     to.wrapping_sub(from).cast_signed() >= (items << LOW_BITS).cast_signed()
 }
 
-/// The index of a position among as many as a power of two, which is `mask` + 1.
+/// The index of a position among `mask` + 1 elements, a power of two.
 #[inline(always)]
 pub(super) const fn index(position: u64, mask: usize) -> usize {
     (position >> LOW_BITS) as usize & mask
@@ -79,9 +79,8 @@ const fn bits(state: RingState) -> u64 {
     }
 }
 
-/// The head: the position up to which slots are reserved, the state, and the flags. They are one
-/// word, so that a producer learns in the step that reserves slots whether a consumer will see
-/// them.
+/// The head: the position up to which slots are reserved, the state, and the flags. One word, so
+/// the step that reserves slots also tells the producer whether a consumer will see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head(pub(super) u64);
 
@@ -133,7 +132,7 @@ impl Head {
         self.0 & flag != 0
     }
 
-    /// Further on by `items`, with the same state and flags.
+    /// Advanced by `items`, with the same state and flags.
     #[inline(always)]
     pub(super) const fn forward(self, items: u64) -> Self {
         Self(after(self.0, items))
@@ -156,17 +155,17 @@ impl Head {
     }
 }
 
-/// Most items that one stamp can stand for. A longer batch has several.
+/// The most items of one stamp. A longer batch has several.
 pub(super) const STAMP_ITEMS_MAX: u64 = 64;
 const _: () = assert!(STAMP_ITEMS_MAX < LOW_MASK);
 
-/// What a producer writes after its items: the position where they begin, and their number. It is
-/// in the place of the first one. A stamp of an earlier lap has another position.
+/// The position of the first item of a batch, and the number of items. The producer writes it to
+/// the place of that position, after the items. A stamp of an earlier lap has another position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp(pub(super) u64);
 
 impl Stamp {
-    /// In a place where nothing was published yet: no stamp of any position has this count.
+    /// The stamp of a place where nothing was published yet. No batch has this count.
     pub(super) const NONE: Self = Self(LOW_MASK);
 
     #[inline(always)]
@@ -178,7 +177,7 @@ impl Stamp {
     #[inline(always)]
     pub(super) const fn items_at(self, position: u64) -> Option<u64> {
         let items = self.0.wrapping_sub(position);
-        // 0 is no count, and wraps.
+        // A count of 0 wraps and is refused.
         if items.wrapping_sub(1) < STAMP_ITEMS_MAX {
             Some(items)
         } else {

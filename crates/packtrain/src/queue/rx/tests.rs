@@ -24,9 +24,9 @@ fn source(arena: &Arena) -> RxQueue<NullRx> {
     )
 }
 
-/// A device that has packets and no buffer for them would say "work" for ever.
+/// A device with packets and no buffers for them would report pending work without end.
 #[test]
-fn a_queue_without_buffers_waits_for_time_to_pass_and_not_for_its_device() {
+fn a_queue_without_buffers_waits_for_time_and_not_for_its_device() {
     let arena = Arena::new(ArenaConfig {
         small_frames: 8,
         large_frames: 0,

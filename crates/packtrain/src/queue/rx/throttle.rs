@@ -1,10 +1,9 @@
-//! When an RX queue may wake its worker up again: the interrupt throttle of a NIC, with the delay
-//! that the moderation policy chooses.
+//! The interrupt throttle of an RX queue, with the delay that the moderation policy chooses.
 //!
 //! A wake-up counts for a queue if the worker slept and then finds packets in the queue. After a
-//! wake-up the queue may not wake the worker until the delay is over, even if packets arrive. Then
-//! the worker polls, so no packet waits longer. After a longer pause the first packet wakes the
-//! worker at once.
+//! wake-up the queue does not wake the worker until the delay is over, even if packets arrive. At
+//! its end the worker polls, so no packet waits longer. If no packet arrives within the delay, the
+//! next one wakes the worker at once.
 //!
 //! Only wake-ups are delayed. A worker that is awake polls all its queues, and a worker that spins
 //! has no wake-ups.
@@ -20,11 +19,11 @@ pub(super) struct Throttle {
     profile: Profile,
     /// The last wake-up.
     last: Option<Instant>,
-    /// The queue was found empty, and wakes the worker no earlier than this.
+    /// The end of the delay of an empty queue.
     until: Option<Instant>,
     /// How the queue was armed, until the next step.
     asleep: Option<Asleep>,
-    /// The same during the step after a sleep.
+    /// How the queue was armed before the sleep that precedes this step.
     back: Option<Asleep>,
     /// Packets and bytes of the queue at the last observation.
     seen: (u64, u64),
@@ -71,7 +70,7 @@ impl Throttle {
         wakeups: u64,
     ) -> bool {
         let back = self.back.take().filter(|_| found);
-        // A worker that another queue woke up during the delay was not woken by this one.
+        // If another queue woke the worker during the delay, this queue did not.
         let woken = |asleep: &Asleep| asleep.wakeups != wakeups;
         let due = |asleep: &Asleep| asleep.until.is_none_or(|until| now >= until);
         let wakeup = back.filter(|asleep| woken(asleep) || due(asleep));
@@ -96,7 +95,7 @@ impl Throttle {
         let delay = Duration::from_micros(u64::from(self.profile.usecs));
         // A profile of one packet delays nothing.
         let last = self.last.filter(|_| self.profile.frames > 1)?;
-        // A clock that went back does not prolong it.
+        // If the clock went back, the delay is not longer.
         Some(last.min(now).after(delay))
     }
 

@@ -1,49 +1,52 @@
-//! When the device is told of packets: once for many, and bounded both in time and in descriptors.
+//! When a queue rings its device's doorbell: once for many packets, bounded in time and
+//! descriptors.
 
 use crate::limits::{TX_DOORBELL_DESCRIPTORS_MAX, TX_DOORBELL_HOLD_MAX};
 use crate::time::Instant;
 
-/// What the device has not been told of.
+/// The descriptors that the device was given since the last doorbell.
 #[derive(Debug, Default)]
 pub(super) struct Doorbell {
-    /// Descriptors, as the framework counts them: one for each segment.
-    owed: usize,
-    /// Since when.
+    /// Pending descriptors, as the framework counts them: one for each segment.
+    pending: usize,
+    /// When the oldest of them was given to the device.
     since: Instant,
 }
 
 impl Doorbell {
-    pub(super) const fn is_owed(&self) -> bool {
-        self.owed > 0
+    /// Whether descriptors are pending.
+    pub(super) const fn is_pending(&self) -> bool {
+        self.pending > 0
     }
 
-    /// The device took a packet of so many segments.
-    pub(super) fn owe(&mut self, segments: usize, now: Instant) {
-        if self.owed == 0 {
+    /// The device accepted a packet of `segments` segments.
+    pub(super) fn add(&mut self, segments: usize, now: Instant) {
+        if self.pending == 0 {
             self.since = now;
         }
-        self.owed += segments.max(1);
+        self.pending += segments.max(1);
     }
 
-    /// Whether it is to be rung before another packet is offered.
+    /// Whether the queue rings it before it offers another packet.
     pub(super) const fn is_full(&self) -> bool {
-        self.owed >= TX_DOORBELL_DESCRIPTORS_MAX
+        self.pending >= TX_DOORBELL_DESCRIPTORS_MAX
     }
 
-    /// When it is to be rung at the latest.
+    /// The latest time to ring it.
     pub(super) fn due_at(&self, now: Instant) -> Option<Instant> {
-        // A clock that went back does not make it later.
+        // If the clock went back, that time is not later.
         let since = self.since.min(now);
-        self.is_owed().then(|| since.after(TX_DOORBELL_HOLD_MAX))
+        self.is_pending().then(|| since.after(TX_DOORBELL_HOLD_MAX))
     }
 
-    /// Whether it is to be rung now: also where a clock that went back does not say since when.
+    /// Whether to ring it now. If the clock went back, the age is unknown and it is rung.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        let unknown = self.is_owed() && now < self.since;
+        let unknown = self.is_pending() && now < self.since;
         unknown || self.due_at(now).is_some_and(|due| now >= due)
     }
 
+    /// The doorbell was rung.
     pub(super) const fn rung(&mut self) {
-        self.owed = 0;
+        self.pending = 0;
     }
 }

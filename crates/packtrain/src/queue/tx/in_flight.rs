@@ -1,21 +1,21 @@
-//! Packets that the device still reads from, by token.
+//! Packets in flight, by token: those that the device accepted and has not completed.
 
 use crate::driver::Token;
 use crate::packet::Packet;
 use crate::time::Instant;
 
-/// Packets that the device has. As many as there are slots.
+/// Packets in flight, at most one for each slot.
 #[derive(Debug)]
 pub(super) struct InFlight {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Packets ever put in: their order.
+    /// The serial number of the last packet put in.
     serial: u64,
-    /// The last in that order that came back.
-    last_back: u64,
-    /// As of the last [`InFlight::tick`]: what is before this and still there was overtaken.
-    back_at_tick: u64,
-    ticked_at: Instant,
+    /// The highest serial number that has completed.
+    last_completed: u64,
+    /// `last_completed` at the last check: packets with lower numbers were overtaken by then.
+    overtaken_below: u64,
+    checked_at: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ struct Slot {
     packet: Option<Packet>,
     bytes: u32,
     serial: u64,
-    /// It was said to be overtaken for too long.
+    /// Its completion was reported as lost.
     reported: bool,
 }
 
@@ -33,9 +33,9 @@ impl InFlight {
             slots: (0..slots).map(|_| Slot::default()).collect(),
             free: (0..slots as u32).rev().collect(),
             serial: 0,
-            last_back: 0,
-            back_at_tick: 0,
-            ticked_at: Instant::default(),
+            last_completed: 0,
+            overtaken_below: 0,
+            checked_at: Instant::default(),
         }
     }
 
@@ -60,7 +60,7 @@ impl InFlight {
         self.free.last().copied().map(Token)
     }
 
-    /// The device keeps `packet`, under [`InFlight::next_token`].
+    /// Stores `packet` under [`InFlight::next_token`].
     #[inline]
     pub(super) fn put(&mut self, packet: Packet, bytes: u32) {
         let Some(slot) = self.free.pop() else {
@@ -68,8 +68,8 @@ impl InFlight {
             return;
         };
         self.serial += 1;
-        // Field by field: a slot that is made elsewhere and copied is read back in wider words than
-        // it was written in, for which the CPU waits until the stores are in the cache.
+        // Field by field: a copy of a whole slot would read wider words than were just written,
+        // and the CPU would wait until those stores are in the cache.
         let slot = &mut self.slots[slot as usize];
         slot.packet = Some(packet);
         slot.bytes = bytes;
@@ -77,16 +77,16 @@ impl InFlight {
         slot.reported = false;
     }
 
-    /// Takes a packet out, and the bytes that it was put in with. `None` for a token of no packet.
+    /// Removes a packet; returns it and its bytes. `None` for a token of no packet.
     pub(super) fn take(&mut self, Token(index): Token) -> Option<(Packet, u32)> {
         let slot = self.slots.get_mut(index as usize)?;
         let packet = slot.packet.take()?;
-        self.last_back = self.last_back.max(slot.serial);
+        self.last_completed = self.last_completed.max(slot.serial);
         self.free.push(index);
         Some((packet, slot.bytes))
     }
 
-    /// The order in which the packet of this token was put in.
+    /// The serial number of the packet of this token.
     pub(super) fn serial(&self, Token(index): Token) -> u64 {
         let slot = self.slots.get(index as usize);
         slot.map_or(0, |slot| slot.serial)
@@ -98,24 +98,24 @@ impl InFlight {
         used.filter_map(|(index, slot)| slot.packet.is_some().then_some(Token(index as u32)))
     }
 
-    /// Call it about once in so long. Returns the number of packets that later ones had overtaken
-    /// at the last call already, and when that was; each is said once. However long a device needs
-    /// for all that it has, it does not lose what it only has not come to.
-    pub(super) fn tick(&mut self, now: Instant) -> (usize, Instant) {
+    /// Checks for lost completions, about once a second. A completion is lost if later ones had
+    /// arrived by the previous check. Returns the number of new ones, and the time of that check.
+    /// A slow device loses none by this rule.
+    pub(super) fn take_lost(&mut self, now: Instant) -> (usize, Instant) {
         let mut lost = 0;
         for slot in self.slots.iter_mut().filter(|slot| slot.packet.is_some()) {
-            if slot.serial < self.back_at_tick && !slot.reported {
+            if slot.serial < self.overtaken_below && !slot.reported {
                 slot.reported = true;
                 lost += 1;
             }
         }
-        self.back_at_tick = self.last_back;
-        (lost, std::mem::replace(&mut self.ticked_at, now))
+        self.overtaken_below = self.last_completed;
+        (lost, std::mem::replace(&mut self.checked_at, now))
     }
 
-    /// The device had a reason to keep them: their time begins anew. Those that were said to be
-    /// lost stay so, or they would be said again after each pause of the wire.
-    pub(super) const fn forgive(&mut self) {
-        self.back_at_tick = 0;
+    /// The wire was at fault: the next check reports no packet as lost. Packets reported before
+    /// stay reported.
+    pub(super) const fn postpone_lost(&mut self) {
+        self.overtaken_below = 0;
     }
 }

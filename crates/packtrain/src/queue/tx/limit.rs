@@ -1,45 +1,45 @@
-//! How many bytes may sit in a device: as few as keep it busy, so that a queue is short and what
-//! comes last does not wait behind megabytes.
+//! The limit of bytes in a device: as few as keep it busy, so that the queue is short and a new
+//! packet does not wait behind megabytes.
 //!
-//! The idea and the rules are those of Linux's dynamic queue limits (`lib/dynamic_queue_limits.c`,
-//! `dql_completed`): the limit grows when the device ran empty while more was waiting for the
-//! limit, and shrinks by what was never needed for a whole second. It only makes sense where
-//! completions come later than the packets, so bytes count only while a device keeps them.
+//! The rules are those of Linux's dynamic queue limits (`lib/dynamic_queue_limits.c`,
+//! `dql_completed`). The limit grows if the device ran empty while packets waited for the limit. It
+//! shrinks by the bytes that were not needed for a whole second. Only asynchronous devices have a
+//! limit: bytes count while a device keeps their packet.
 //!
-//! The rules compare one interval with the next, and hold where an interval is at least as long as
-//! a packet is in the device. Linux has that from interrupts. A worker that polls each few
-//! microseconds has not, and would take what is under way for what is too much. So polls are taken
-//! together until as much time is over as a packet needs that finds the device empty, and as passes
-//! between two polls of a worker that sleeps meanwhile.
+//! The rules compare consecutive intervals. An interval has to be at least as long as a packet is
+//! in the device, which Linux's interrupts ensure. With a poll each few microseconds, packets on
+//! their way would seem to be too many. So an interval joins polls until two times are over: the
+//! latency of a packet that finds the device empty, and the rest of a full device.
 
 use crate::limits::{TX_BYTES_HOLD, TX_BYTES_MAX, TX_BYTES_START, TX_LATENCY_MAX, TX_REST_MAX};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The state machine: told what is queued and what completes, it says whether more may be queued.
+/// The state machine. From the bytes queued and completed it decides whether more may be queued.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteLimit {
     limit: u64,
-    /// Bytes since the start, given to the device.
+    /// Bytes given to the device since the start.
     queued: u64,
-    /// Bytes since the start, that the device is done with.
+    /// Bytes completed since the start.
     completed: u64,
     /// Bytes of the packet that was queued last.
     last_packet: u64,
-    /// As of the end of the interval before.
+    /// The end of the previous interval.
     before: Interval,
-    /// When this interval began: with the first poll that follows.
+    /// The start of this interval: its first poll.
     began: Option<Instant>,
-    /// A packet that found the device empty.
+    /// The last packet that found the device empty, until it completes.
     first: Option<First>,
-    /// From the first poll after a packet that found the device empty to its completion.
+    /// From the first poll after such a packet to its completion.
     latency: Option<Duration>,
     /// The least length of an interval: a worker that waits for room does not poll before.
     interval: Duration,
-    /// The last poll, and how long before it there was none.
-    looked: Option<Instant>,
+    /// The last poll.
+    polled_at: Option<Instant>,
+    /// The time between the last two polls.
     gap: Duration,
-    /// The least that was too much since `shrunk_at`.
+    /// The fewest excess bytes since `shrunk_at`.
     slack: Option<u64>,
     shrunk_at: Option<Instant>,
 }
@@ -47,13 +47,13 @@ pub(super) struct ByteLimit {
 /// A packet that found the device empty.
 #[derive(Clone, Copy, Debug)]
 struct First {
-    /// What `completed` will be with it.
-    done: u64,
-    /// Of the first poll after it: the clock need not have been read when it was queued.
-    seen: Option<Instant>,
+    /// The value of `completed` when it has completed.
+    completed: u64,
+    /// The first poll after it: the caller may not have read the clock when it was queued.
+    polled_at: Option<Instant>,
 }
 
-/// What was so at the end of an interval.
+/// The values at the end of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interval {
     queued: u64,
@@ -81,14 +81,15 @@ impl ByteLimit {
             first: None,
             latency: None,
             interval: Duration::ZERO,
-            looked: None,
+            polled_at: None,
             gap: Duration::ZERO,
             slack: None,
             shrunk_at: None,
         }
     }
 
-    /// Bytes that may be in the device before the last packet that is let in.
+    /// The limit: the most bytes in the device at which one more packet may be queued.
+    #[cfg(test)]
     pub(super) const fn limit(&self) -> u64 {
         self.limit
     }
@@ -98,19 +99,19 @@ impl ByteLimit {
         self.queued - self.completed
     }
 
-    /// Whether one more packet may be queued, of any size: so a device with nothing always gets
-    /// one, and a packet that has to wait waits for a completion.
+    /// Whether one more packet may be queued, of any size. An empty device always gets one, so a
+    /// packet that has to wait waits for a completion.
     pub(super) const fn has_room(&self) -> bool {
         self.in_device() <= self.limit
     }
 
-    /// A packet was given to the device, which keeps it.
+    /// The device has accepted a packet and completes it later.
     pub(super) const fn queue(&mut self, bytes: u64) {
         if self.in_device() == 0 {
             self.began = None;
             self.first = Some(First {
-                done: self.queued + bytes,
-                seen: None,
+                completed: self.queued + bytes,
+                polled_at: None,
             });
         }
         self.queued += bytes;
@@ -118,50 +119,52 @@ impl ByteLimit {
     }
 
     /// The device is polled for completions. The clock may have jumped, also back.
-    pub(super) fn look(&mut self, now: Instant) {
-        if self.looked != Some(now) {
-            self.gap = now.since(self.looked.unwrap_or(now));
-            self.looked = Some(now);
+    pub(super) fn observe_poll(&mut self, now: Instant) {
+        if self.polled_at != Some(now) {
+            self.gap = now.since(self.polled_at.unwrap_or(now));
+            self.polled_at = Some(now);
         }
         self.began = Some(self.began.map_or(now, |began| began.min(now)));
         self.shrunk_at = Some(self.shrunk_at.map_or(now, |at| at.min(now)));
         if let Some(first) = &mut self.first {
-            first.seen = Some(first.seen.map_or(now, |seen| seen.min(now)));
+            first.polled_at = Some(first.polled_at.map_or(now, |at| at.min(now)));
         }
     }
 
-    /// A worker that waits for room polls no more often than this.
-    pub(super) const fn look_every(&mut self, interval: Duration) {
+    /// Sets the time between the polls of a worker that waits for room.
+    pub(super) const fn set_interval(&mut self, interval: Duration) {
         self.interval = interval;
     }
 
-    /// The device is done with so many bytes. Call it once for all that one poll has found.
+    /// One poll has found completions of `bytes` in total.
     pub(super) fn complete(&mut self, now: Instant, bytes: u64) {
         debug_assert!(bytes <= self.in_device(), "more than was queued");
-        self.look(now);
+        self.observe_poll(now);
         let over = self.in_device().saturating_sub(self.limit);
         self.completed += bytes.min(self.in_device());
-        self.learn_latency(now);
+        self.update_latency(now);
         let began = self.began.unwrap_or(now);
-        // Whether it has run empty is not to be seen any more once it has packets again.
+        // An empty device ends the interval: the next packets hide that it ran empty.
         let interval = self.interval.max(self.latency.unwrap_or_default());
         if self.in_device() == 0 || now.since(began) >= interval {
-            self.judge(now, over);
+            self.update_limit(now, over);
             self.began = Some(now);
         }
     }
 
-    fn learn_latency(&mut self, now: Instant) {
-        let Some(first) = self.first.filter(|first| first.done <= self.completed) else {
+    fn update_latency(&mut self, now: Instant) {
+        let Some(first) = self.first.filter(|first| first.completed <= self.completed) else {
             return;
         };
         self.first = None;
-        let sample = now.since(first.seen.unwrap_or(now)).min(TX_LATENCY_MAX);
+        let sample = now
+            .since(first.polled_at.unwrap_or(now))
+            .min(TX_LATENCY_MAX);
         if self.gap > TX_REST_MAX && self.latency.is_none_or(|latency| sample > latency) {
-            // Nothing waited for it, and it may have been done for long.
+            // No worker polled meanwhile, so the packet may have completed long before.
             return;
         }
-        // Down at once and up slowly: what was in the way once is not the device's.
+        // Down at once and up slowly: a single delay is not the device's latency.
         let latency = self.latency.unwrap_or(sample);
         self.latency = Some(match sample.checked_sub(latency) {
             Some(more) => latency + more / 8,
@@ -169,26 +172,26 @@ impl ByteLimit {
         });
     }
 
-    /// What an interval that ends with this poll says about the limit, of which the device had
-    /// `over` more before it.
-    fn judge(&mut self, now: Instant, over: u64) {
+    /// Updates the limit after an interval that ends with this poll. Before the poll the device had
+    /// `over` bytes more than the limit.
+    fn update_limit(&mut self, now: Instant, over: u64) {
         let before = self.before;
         let bytes = self.completed - before.completed;
         let left = self.in_device();
         let left_before = before.queued - before.completed;
         let all_of_before = self.completed >= before.queued;
 
-        // It ran empty while packets waited; or it may have, between the poll before and the
-        // packets that followed it.
+        // The device ran empty while packets waited; or it may have done so between the previous
+        // poll and the packets that followed.
         let ran_empty = (over > 0 && left == 0) || (before.over > 0 && all_of_before);
         let mut limit = self.limit;
         if ran_empty {
-            // By what came and went within one interval, and what was too much for the limit.
+            // By the bytes queued and completed within this interval, and those over the limit.
             limit += self.completed.saturating_sub(before.queued) + before.over;
             self.slack = None;
             self.shrunk_at = Some(now);
         } else if left > 0 && left_before > 0 && !all_of_before {
-            // Busy for the whole interval: perhaps with more than it needs.
+            // Busy for the whole interval, perhaps with more bytes than it needs.
             let of_limit = (limit + before.over).saturating_sub(2 * bytes);
             let of_packet = if before.over > 0 {
                 before.last_packet.saturating_sub(before.over)
@@ -215,8 +218,8 @@ impl ByteLimit {
         self.limit = limit;
     }
 
-    /// The device was emptied by other means: a reset. What was learned stays.
-    pub(super) fn empty(&mut self) {
+    /// The device was reset and is empty. The limit and the latency stay.
+    pub(super) fn reset(&mut self) {
         self.completed = self.queued;
         self.before = Interval {
             queued: self.queued,

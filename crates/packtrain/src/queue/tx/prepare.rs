@@ -1,4 +1,4 @@
-//! From packets as submitted to packets as the device takes them: cut, summed, tagged, fitted.
+//! The software offloads of a TX queue: segmentation, checksums, VLAN tags, and the fit.
 
 use super::TxQueue;
 use super::source::First;
@@ -6,14 +6,14 @@ use crate::driver::{Features, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Burst, Packet};
 use crate::queue::fit::{Fitted, fit};
-use crate::queue::segment::{Cutting, complete_checksum, insert_vlan_tag};
+use crate::queue::segment::{Segmentation, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;
 use packtrain_offload::limits::VLAN_TAGS_MAX;
 
 impl<T: TxDescriptors> TxQueue<T> {
-    /// Takes packets from the front of `burst`, as many as there is room for. Those that the device
-    /// takes as they are go to `fitted` while none is to be prepared before them.
-    pub(super) fn take(&mut self, burst: &mut Burst) {
+    /// Moves packets from the front of `burst` to here, as many as fit. Packets that need no work
+    /// in software go to `fitted` while no packet before them does.
+    pub(super) fn stage(&mut self, burst: &mut Burst) {
         let (features, limits) = (self.features, &self.limits);
         if self.waiting.is_empty() && self.again.is_empty() {
             while self.fitted.len() < TX_STAGED_PACKETS_MAX
@@ -29,11 +29,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// Moves packets to `fitted`, cut, summed and fitted as the device needs them.
+    /// Does the work in software, and moves packets to `fitted`.
     #[inline(never)]
     pub(super) fn prepare(&mut self) {
-        // One at a time while packets are prepared anew: so a further refusal puts one back at
-        // most, and `again` stays within what was there before.
+        // One at a time from `again`: so a further refusal puts at most one back, and `again` stays
+        // within its bound.
         while self.fitted.len()
             < if self.again.is_empty() {
                 TX_STAGED_PACKETS_MAX
@@ -55,7 +55,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 self.fitted.push_back(packet);
             }
             Err(unfit) => {
-                // One that could not be padded was not tried to be made fit.
+                // A packet that could not be padded was neither collapsed nor copied.
                 if unfit.packet.bytes() >= self.limits.min_packet_bytes {
                     self.counters.collapse_failed.add(1);
                     self.counters.defrag_failed.add(1);
@@ -82,7 +82,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         counters.fit_bytes_copied.add(copied as u64);
     }
 
-    /// The next packet with nothing left to do in software, from `again` first.
+    /// The next packet with all its work in software done, from `again` first.
     fn next_prepared(&mut self) -> Option<Packet> {
         loop {
             let mut packet = self.next_whole()?;
@@ -93,20 +93,20 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// The next packet that is not to be cut (any more), from `again` first.
+    /// The next packet that needs no (further) segmentation, from `again` first.
     fn next_whole(&mut self) -> Option<Packet> {
         loop {
-            let anew = !self.again.is_empty();
-            let source = if anew {
+            let from_again = !self.again.is_empty();
+            let source = if from_again {
                 &mut self.again
             } else {
                 &mut self.waiting
             };
             let mut packet = match source.first()? {
                 First::Whole(packet) => packet,
-                First::Cut(cutting) => {
-                    let partial = self.features.contains(cutting.checksum_feature());
-                    match cutting.next(&self.arena, partial) {
+                First::Segmenting(segmentation) => {
+                    let partial = self.features.contains(segmentation.checksum_feature());
+                    match segmentation.next(&self.arena, partial) {
                         Some(Ok(segment)) => {
                             self.counters.gso_sw_wire_packets.add(1);
                             if !partial {
@@ -115,33 +115,34 @@ impl<T: TxDescriptors> TxQueue<T> {
                             return Some(segment);
                         }
                         Some(Err((reason, wire_packets))) => self.drops.add(reason, wire_packets),
-                        None => source.end_cut(),
+                        None => source.end_segmenting(),
                     }
                     continue;
                 }
             };
             let missing = Features::needed_by(packet.meta()).without(self.features);
-            // One tag more than a layout can tell: a packet with it in its bytes could not be cut.
+            // With one tag more in its bytes, the layout could not describe the packet, and it
+            // could not be segmented.
             let tags = packet.meta().layout.map_or(0, |layout| layout.vlans);
             let deep = missing.contains(Features::VLAN) && usize::from(tags) >= VLAN_TAGS_MAX;
-            let uncut = missing.without(Features::VLAN).is_empty() && !deep;
-            if packet.meta().gso.is_none() || uncut {
+            let whole = missing.without(Features::VLAN).is_empty() && !deep;
+            if packet.meta().gso.is_none() || whole {
                 return Some(packet);
             }
-            // The tag first: then it is put in once and not for each segment.
+            // The tag first: then it is inserted once and not for each segment.
             let tagged = if deep {
                 Ok(())
             } else {
                 self.finish_tag(&mut packet)
             };
             match tagged {
-                Ok(()) => self.start_cutting(packet, anew),
+                Ok(()) => self.start_segmenting(packet, from_again),
                 Err(reason) => self.drop_packet(reason, &packet),
             }
         }
     }
 
-    /// Does in software what is left to do to a packet that is not to be cut.
+    /// Does the remaining work in software of a packet that needs no segmentation.
     fn finish(&self, packet: &mut Packet) -> Result<(), DropReason> {
         self.finish_tag(packet)?;
         if !Features::needed_by(packet.meta())
@@ -161,17 +162,17 @@ impl<T: TxDescriptors> TxQueue<T> {
         Ok(())
     }
 
-    fn start_cutting(&mut self, packet: Packet, anew: bool) {
+    fn start_segmenting(&mut self, packet: Packet, from_again: bool) {
         let accounted = u64::from(packet.meta().wire_packets);
-        let source = if anew {
+        let source = if from_again {
             &mut self.again
         } else {
             &mut self.waiting
         };
-        match Cutting::new(packet) {
-            Ok(cutting) => {
+        match Segmentation::new(packet) {
+            Ok(segmentation) => {
                 // From here on each segment accounts for itself.
-                let segments = u64::from(cutting.left());
+                let segments = u64::from(segmentation.left());
                 self.counters
                     .expanded
                     .add(segments.saturating_sub(accounted));
@@ -179,7 +180,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                     .absorbed
                     .add(accounted.saturating_sub(segments));
                 self.counters.gso_sw_packets.add(1);
-                source.start(cutting);
+                source.start(segmentation);
             }
             Err((reason, packet)) => self.drop_packet(reason, &packet),
         }

@@ -1,30 +1,20 @@
-//! A queue is reset in its device, and no packet is lost without being counted, nor overtaken.
+//! The reset of a TX queue: each packet that the device had is sent again in order, or counted.
 
 use super::TxQueue;
 use crate::driver::{DeviceError, Reset, TxDescriptors};
 use crate::stats::DropReason;
 use crate::time::Instant;
-
-/// What became of the packets that a device had when its queue was reset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restarted {
-    /// Packets that it had sent, and are done.
-    pub sent: usize,
-    /// Packets that it had not sent: they are the first to go out again.
-    pub again: usize,
-    /// Packets that the device named in neither list, lost as `drop.device_reset`.
-    pub lost: usize,
-}
+use std::cmp::Reverse;
 
 impl<T: TxDescriptors> TxQueue<T> {
-    /// Stops the queue in the device and starts it again, empty. What the device had not sent goes
-    /// out again, in front of what waits here and in the old order. `None` for a device that cannot
-    /// be reset; then nothing has changed.
+    /// Resets the queue in the device. Packets that the device had not sent are sent again, before
+    /// those that wait here and in their order. Returns false if the device does not support it;
+    /// then nothing has changed.
     ///
     /// # Errors
     ///
-    /// When the device is gone or does not come back. What it had is in flight still.
-    pub fn reset(&mut self, now: Instant) -> Result<Option<Restarted>, DeviceError> {
+    /// If the device was removed or the reset failed. Its packets are still in flight.
+    pub fn reset(&mut self, now: Instant) -> Result<bool, DeviceError> {
         self.now = now;
         self.counters.begin();
         let result = self.reset_device();
@@ -33,41 +23,39 @@ impl<T: TxDescriptors> TxQueue<T> {
         result
     }
 
-    fn reset_device(&mut self) -> Result<Option<Restarted>, DeviceError> {
+    fn reset_device(&mut self) -> Result<bool, DeviceError> {
         debug_assert!(self.completed.is_empty() && self.returned.is_empty());
         match self.device.reset(&mut self.completed, &mut self.returned) {
             Ok(Reset::Done) => {}
-            Ok(Reset::Unsupported) => return Ok(None),
+            Ok(Reset::Unsupported) => return Ok(false),
             Err(error) => {
-                // It may have named some, but it is not known to be done with them.
+                // The device may still read packets that it has reported.
                 self.completed.drain().for_each(drop);
                 self.returned.drain().for_each(drop);
                 return Err(error);
             }
         }
-        let mut done = Restarted {
-            sent: self.free_completed(),
-            ..Restarted::default()
-        };
-        self.put_back(&mut done);
-        self.count_lost(&mut done);
-        self.bytes.empty();
-        self.room.forget();
+        self.free_completed();
+        self.put_back();
+        self.drop_lost();
+        self.bytes.reset();
+        self.room.clear();
         self.doorbell.rung();
         self.front_defragged = false;
-        self.watchdog.begin_again(self.now);
+        self.watchdog.restart(self.now);
         self.counters.resets.add(1);
-        Ok(Some(done))
+        Ok(true)
     }
 
-    /// What the device did not send goes in front of `again`, and behind it what was about to go.
-    fn put_back(&mut self, done: &mut Restarted) {
+    /// Puts unsent packets to the front of `again`, followed by the fitted ones.
+    fn put_back(&mut self) {
         while let Some(packet) = self.fitted.pop_back() {
             self.again.push_front(packet);
         }
         let mut tokens = std::mem::take(&mut self.unsent);
         tokens.extend(self.returned.drain());
-        self.sort_last_first(&mut tokens);
+        // The last one that the device got first.
+        tokens.sort_unstable_by_key(|&token| Reverse(self.in_flight.serial(token)));
         for token in tokens.drain(..) {
             let Some((packet, _)) = self.in_flight.take(token) else {
                 self.counters.bad_completions.add(1);
@@ -76,12 +64,12 @@ impl<T: TxDescriptors> TxQueue<T> {
             let wire_packets = u64::from(packet.meta().wire_packets);
             self.counters.taken_back.add(wire_packets);
             self.again.push_front(packet);
-            done.again += 1;
         }
         self.unsent = tokens;
     }
 
-    fn count_lost(&mut self, done: &mut Restarted) {
+    /// Drops the packets that the device reported as neither sent nor unsent.
+    fn drop_lost(&mut self) {
         let mut tokens = std::mem::take(&mut self.unsent);
         tokens.extend(self.in_flight.tokens());
         for token in tokens.drain(..) {
@@ -89,7 +77,6 @@ impl<T: TxDescriptors> TxQueue<T> {
                 let wire_packets = u64::from(packet.meta().wire_packets);
                 self.counters.taken_back.add(wire_packets);
                 self.drop_packet(DropReason::DeviceReset, &packet);
-                done.lost += 1;
             }
         }
         self.unsent = tokens;

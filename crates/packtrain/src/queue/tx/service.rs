@@ -1,9 +1,9 @@
-//! What a queue does beside sending: collecting what the device is done with, ringing in time,
-//! stopping and waking, and noticing that nothing goes on.
+//! The rest of a TX queue: completions, doorbells that are due, stop and resume, interrupts, and
+//! the watchdog.
 
-use super::watchdog::{Seen, Verdict};
+use super::watchdog::{Observation, Verdict};
 use super::{Source, TxQueue};
-use crate::driver::{Armed, DeviceError, Interest, Token, TxDescriptors};
+use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS, TX_REST_MAX, TX_ROOM_FRACTION};
 use crate::stats::{DropReason, Stall, Trouble, TroubleLog, TroubleReport};
 use crate::time::Instant;
@@ -11,47 +11,47 @@ use std::os::fd::BorrowedFd;
 use std::task::Waker;
 use std::time::Duration;
 
-/// How soon a device is asked again that had no memory for a packet: nothing says when it has.
+/// The time to the next attempt after a device had no memory for a packet. No event reports memory.
 const MEMORY_RETRY: Duration = Duration::from_millis(1);
 
 impl<T: TxDescriptors> TxQueue<T> {
-    /// What is due at `now`. Call it at the start of each step: it rings a doorbell that is due,
-    /// collects completed packets once that is worth it, and watches whether the device goes on.
+    /// Does the work that is due at `now`, at the start of each step: rings the doorbell, collects
+    /// completed packets if that pays, and runs the watchdog.
     ///
-    /// A device that does not go on is polled, then reported ([`TxQueue::trouble`]) and reset if it
-    /// can be; this is no error.
+    /// If the device makes no progress, the queue polls it, then reports it
+    /// ([`TxQueue::take_troubles`]) and resets it if the device supports that; this is no error.
     ///
     /// # Errors
     ///
-    /// When the device is gone or failed, also if that was noticed while it was armed.
+    /// If the device was removed or failed, also if [`TxQueue::arm`] found it.
     pub fn service(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.now = now;
         self.recheck_at = None;
-        self.bytes.look(now);
+        self.bytes.observe_poll(now);
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
         if self.doorbell.is_due(now) {
             self.ring()?;
         }
-        // While packets come it waits for enough of them; the last ones are not left behind.
+        // While packets are sent it waits for enough of them; a quiet step collects the last ones.
         let quiet = std::mem::replace(&mut self.quiet, true);
         let few_free = self.in_flight.free() < self.in_flight.slots() / TX_RECLAIM_FREE_FRACTION;
         if self.watchdog.poll_is_due(now) {
             self.poll()?;
-        } else if quiet || few_free || self.unasked >= TX_RECLAIM_PACKETS {
+        } else if quiet || few_free || self.unreclaimed >= TX_RECLAIM_PACKETS {
             self.reclaim(self.now);
         }
         if self.stalled.is_none() {
-            // Nothing waits for them. A few are collected in time; of many the memory is missed.
+            // No packet waits for room, but many packets in flight hold much memory.
             if self.in_flight.len() > self.in_flight.slots() / TX_ROOM_FRACTION {
-                self.room.keep(now);
+                self.room.rest_fully(now);
             } else {
-                self.room.end();
+                self.room.end_rest();
             }
         }
         let pending = self.is_pending();
-        let seen = Seen {
+        let seen = Observation {
             pending,
             progress: if self.in_flight.is_empty() {
                 self.moved()
@@ -62,28 +62,29 @@ impl<T: TxDescriptors> TxQueue<T> {
         };
         match self.watchdog.observe(now, seen) {
             Verdict::Fine => Ok(()),
-            Verdict::Age => self.look_for_lost(),
-            Verdict::Halted => self.halted(),
+            Verdict::CheckLost => self.check_lost(),
+            Verdict::Hung => self.check_hung(),
         }
     }
 
-    /// Whether the device owes something: packets back, or room for those that wait. No room while
-    /// the system has no memory, or the queue is stopped.
+    /// Whether the device has work: packets in flight, or packets that wait for room. Not packets
+    /// that wait for memory or for [`TxQueue::resume`].
     fn is_pending(&self) -> bool {
         let waits = !matches!(self.stalled, None | Some(Stall::NoMemory | Stall::Flush));
         !self.in_flight.is_empty() || (waits && !self.is_ready())
     }
 
-    /// Packets that the device took, and that it gave back.
+    /// Packets accepted plus packets completed.
     fn moved(&self) -> u64 {
         self.counters.packets.get() + self.counters.reclaimed.get()
     }
 
-    /// As if a wake-up had come. If that finds something, and one was owed, it was lost.
+    /// Polls the device as after a wake-up. If the queue waited for a wake-up and there are
+    /// completions enough for it, the wake-up was lost.
     fn poll(&mut self) -> Result<(), DeviceError> {
         let before = self.moved();
         let report = self.describe(Trouble::MissedWakeup);
-        let done = self.reclaim(self.now);
+        let completed = self.reclaim(self.now);
         if !self.is_ready() {
             self.counters.begin();
             let before = self.counters.packets.get();
@@ -95,27 +96,27 @@ impl<T: TxDescriptors> TxQueue<T> {
             sent?;
             rung?;
         }
-        // A worker that was awake all the time was owed none; nor is one owed for fewer packets
-        // than were asked for.
-        let found = done.max(usize::from(self.moved() > before));
-        let has_nothing_left = self.in_flight.is_empty();
-        if found > 0 && self.watchdog.has_missed(found, has_nothing_left) {
+        // The device owes no wake-up to a worker that was awake, nor for fewer completions than it
+        // was armed for.
+        let found = completed.max(usize::from(self.moved() > before));
+        let were_last = self.in_flight.is_empty();
+        if found > 0 && self.watchdog.has_missed(found, were_last) {
             self.watchdog.wake();
             self.counters.missed_wakeups.add(1);
-            self.note(report);
+            self.record(report);
         }
         Ok(())
     }
 
-    /// Packets that later ones have overtaken long ago do not come back by asking.
-    fn look_for_lost(&mut self) -> Result<(), DeviceError> {
+    /// Counts completions that are lost: later ones arrived long ago.
+    fn check_lost(&mut self) -> Result<(), DeviceError> {
         if self.device.is_blocked() {
-            self.in_flight.forgive();
+            self.in_flight.postpone_lost();
             return Ok(());
         }
-        // What is there already is not lost: a busy queue may not have asked for a while.
+        // First: a busy queue may not have collected completions for a while.
         self.reclaim(self.now);
-        let (lost, since) = self.in_flight.tick(self.now);
+        let (lost, since) = self.in_flight.take_lost(self.now);
         if lost == 0 {
             return Ok(());
         }
@@ -126,9 +127,8 @@ impl<T: TxDescriptors> TxQueue<T> {
         })
     }
 
-    fn halted(&mut self) -> Result<(), DeviceError> {
+    fn check_hung(&mut self) -> Result<(), DeviceError> {
         let before = self.moved();
-        // One has come, perhaps, but nothing was found so far.
         self.poll()?;
         if self.moved() > before {
             return Ok(());
@@ -144,10 +144,10 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     fn recover(&mut self, report: TroubleReport) -> Result<(), DeviceError> {
-        // Said in any case, also if the reset fails.
-        self.note(report);
-        let was_reset = self.reset(self.now)?.is_some();
-        self.note(TroubleReport {
+        // Before the reset, which may fail.
+        self.record(report);
+        let was_reset = self.reset(self.now)?;
+        self.record(TroubleReport {
             was_reset,
             ..report
         });
@@ -166,27 +166,20 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    fn note(&mut self, report: TroubleReport) {
-        self.troubles.note(report);
-        self.trouble_news = true;
+    fn record(&mut self, report: TroubleReport) {
+        self.troubles.record(report);
+        self.troubles_changed = true;
     }
 
-    /// What was found last when the device did not go on. All of it is counted by cause
-    /// ([`TxSnapshot::troubles`](crate::stats::TxSnapshot::troubles)).
-    #[must_use]
-    pub fn trouble(&self) -> Option<&TroubleReport> {
-        self.troubles.last()
-    }
-
-    /// What was found of each cause, if anything was since the last call.
+    /// The last report of each cause, if there was one since the last call.
     pub fn take_troubles(&mut self) -> Option<TroubleLog> {
-        std::mem::take(&mut self.trouble_news).then_some(self.troubles)
+        std::mem::take(&mut self.troubles_changed).then_some(self.troubles)
     }
 
-    /// Frees what the device is done with at `now`; returns how many packets.
+    /// Frees the packets that the device has completed by `now`; returns their number.
     pub fn reclaim(&mut self, now: Instant) -> usize {
         self.now = now;
-        self.unasked = 0;
+        self.unreclaimed = 0;
         if self.in_flight.is_empty() {
             return 0;
         }
@@ -196,8 +189,8 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.counters.reclaims.add(1);
         }
         let in_flight = self.in_flight.len() as u64;
-        self.room.look(now, self.done, in_flight);
-        self.bytes.look_every(self.room.interval());
+        self.room.observe(now, self.totals, in_flight);
+        self.bytes.set_interval(self.room.interval());
         freed
     }
 
@@ -215,23 +208,23 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         if freed > 0 {
             self.counters.reclaimed.add(freed as u64);
-            self.done.packets += freed as u64;
-            self.done.wire_packets += wire_packets;
+            self.totals.packets += freed as u64;
+            self.totals.wire_packets += wire_packets;
             self.bytes.complete(self.now, bytes);
         }
         freed
     }
 
-    /// Bytes that the device has, and as many as it may have before more have to wait: learned from
-    /// what keeps it busy. Nothing for a device that is done with packets at once.
-    #[must_use]
-    pub const fn bytes_in_device(&self) -> (u64, u64) {
+    /// Bytes in flight, and their limit: as many as keep the device busy. 0 bytes for a device that
+    /// completes packets at once.
+    #[cfg(test)]
+    pub(super) const fn bytes_in_device(&self) -> (u64, u64) {
         (self.bytes.in_device(), self.bytes.limit())
     }
 
-    /// Gives nothing more to the device: what it has is collected, what comes waits. Until it is
-    /// resumed that is one stall for `flush`, unless the queue was stalled already. Once
-    /// [`TxQueue::in_flight`] is 0 the device is empty.
+    /// Gives no more packets to the device until [`TxQueue::resume`]. Completions are still
+    /// collected; once [`TxQueue::in_flight`] is 0, the device is empty. It counts as one stall for
+    /// `flush`, unless the queue was stalled already.
     pub fn stop(&mut self) {
         self.stopped = true;
         self.counters.begin();
@@ -239,7 +232,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.counters.publish();
     }
 
-    /// Goes on after [`TxQueue::stop`], at the next `transmit`.
+    /// Ends a [`TxQueue::stop`]. The next `transmit` gives packets to the device.
     pub fn resume(&mut self) {
         if std::mem::take(&mut self.stopped) {
             self.counters.begin();
@@ -248,13 +241,13 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// Whether it was told to stop.
+    /// Whether the queue is stopped.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Gives up on everything that is still here, counted under `reason`.
+    /// Drops all packets that wait here, counted under `reason`.
     pub fn abandon(&mut self, reason: DropReason) {
         let held = self.held();
         if held > 0 {
@@ -268,11 +261,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.stalled = None;
     }
 
-    /// How many packets the device completes before it wakes the worker. A quarter of its slots
-    /// has room for several packets of any kind, since one takes at most a twelfth of a ring, and
-    /// what is left keeps it busy meanwhile. Of fewer packets than slots it is half of them, and of
-    /// those that are as many bytes as it may have, a little less: the limit grows where more than
-    /// half have gone from one poll to the next.
+    /// The number of completions after which the device wakes the worker. With descriptors used
+    /// up, it is a quarter of the slots, at most half of the packets in flight: that is room for
+    /// several packets of any kind, since one takes at most a twelfth of a ring, and the others
+    /// keep the device busy. At the byte limit it is less than half of the packets: the limit grows
+    /// if more than half have completed from one poll to the next.
     pub(super) fn wanted(&self) -> usize {
         let in_flight = self.in_flight.len();
         let wanted = match self.stalled {
@@ -280,9 +273,9 @@ impl<T: TxDescriptors> TxQueue<T> {
                 (self.in_flight.slots() / TX_ROOM_FRACTION).min(in_flight / 2)
             }
             Some(Stall::ByteLimit) => (3 * in_flight).div_ceil(8),
-            // What it has is collected, and no packet waits for room.
+            // No packet waits for room.
             None | Some(Stall::Flush) => in_flight / 2,
-            // It is not completions that it lacks.
+            // Completions do not end the stall.
             Some(_) => 1,
         };
         wanted.max(1)
@@ -293,19 +286,12 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.device.set_interrupt(interrupt);
     }
 
-    /// Time at which what the device was armed for happens ([`TxDescriptors::next_at`]).
-    /// [`TxQueue::retry_at`] includes it.
-    #[must_use]
-    pub fn next_at(&self) -> Option<Instant> {
-        self.device.next_at()
-    }
-
-    /// Asks for a wake-up if the device has packets, or some wait for it; not before it is done
-    /// with enough of them. One that cannot count is not asked if [`TxQueue::retry_at`] says when
-    /// to poll. Rings the doorbell before: no worker sleeps on packets of which the device does not
-    /// know.
+    /// Arms the device, if it has packets or some wait for it, to wake the worker once enough of
+    /// them have completed. A device that does not count completions is not armed while
+    /// [`TxQueue::retry_at`] states when to poll. Rings the doorbell before, so that no descriptors
+    /// are pending while the worker sleeps.
     pub fn arm(&mut self) -> Armed {
-        if self.doorbell.is_owed()
+        if self.doorbell.is_pending()
             && let Err(error) = self.ring()
         {
             self.failed = Some(error);
@@ -327,52 +313,51 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.watchdog.sleep(None);
             return Armed::Idle;
         }
-        let once_done = if counted.is_some() { wanted } else { 1 };
+        let completions = if counted.is_some() { wanted } else { 1 };
         let Some(armed) = counted.or_else(|| self.device.arm()) else {
             self.recheck_at = Some(self.now.after(TX_REST_MAX));
             self.watchdog.sleep(None);
             return Armed::Idle;
         };
         self.watchdog
-            .sleep((armed == Armed::Idle).then_some(once_done));
+            .sleep((armed == Armed::Idle).then_some(completions));
         armed
     }
 
-    /// Whether the device is full and left alone for now, and not armed.
-    pub(crate) fn rests(&self) -> bool {
+    /// Whether the device is full and rests (see `room.rs`): it is neither armed nor polled.
+    fn rests(&self) -> bool {
         self.stalled.is_some() && self.rests_until(self.now).is_some()
     }
 
     fn rests_until(&self, now: Instant) -> Option<Instant> {
-        // One that counts says by itself when it has room, and one that was asked what it has done.
-        let says = match self.stalled {
+        // An armed device raises its interrupt by itself.
+        let armed = match self.stalled {
             Some(_) => self.room.counts,
             None => self.watchdog.is_waiting(),
         };
-        self.room.rests_until(now).filter(|_| !says)
+        self.room.rests_until(now).filter(|_| !armed)
     }
 
-    /// What becomes ready when the device can go on, or has completed something; `None` for a
-    /// device that never makes a worker wait, while one that cannot count is left alone, and while
-    /// the system lacks memory or the queue is stopped: [`TxQueue::retry_at`] says when to try
-    /// again then.
+    /// The descriptor that becomes ready when the device has room or has completed packets. `None`
+    /// for a device without one, while the device rests, while memory is short, and while the queue
+    /// is stopped and empty. [`TxQueue::retry_at`] then states when to step.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         let stopped = self.stopped && self.in_flight.is_empty();
         let wake = self.device.wake();
         wake.filter(|_| self.stalled != Some(Stall::NoMemory) && !stopped && !self.rests())
     }
 
-    /// When to step again though nothing wakes the worker: the system had no memory just now, a
-    /// doorbell is due, the device has been left alone for long enough or completes something, or
-    /// one with work is asked whether its wake-up was lost. [`TxQueue::arm`] changes it, so it is
-    /// read afterwards.
+    /// When to step if nothing wakes the worker: the next attempt after memory was short, a
+    /// doorbell that is due, the end of the device's rest, its next event
+    /// ([`TxDescriptors::next_at`]), or the watchdog's poll. [`TxQueue::arm`] changes it, so read
+    /// it afterwards.
     #[must_use]
     pub fn retry_at(&self, now: Instant) -> Option<Instant> {
         let waits = self.stalled == Some(Stall::NoMemory);
         let memory = waits.then(|| now.after(MEMORY_RETRY));
         let watchdog = self.is_pending().then(|| self.watchdog.poll_at());
         let rest = self.rests_until(now);
-        let due = self.next_at().filter(|_| rest.is_none());
+        let due = self.device.next_at().filter(|_| rest.is_none());
         let doorbell = self.doorbell.due_at(now);
         [memory, doorbell, rest, due, self.recheck_at, watchdog]
             .into_iter()
@@ -386,9 +371,15 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.note_wakeup();
     }
 
-    /// As [`TxQueue::count_wakeup`], for a wake-up that was counted before.
+    /// As [`TxQueue::count_wakeup`], for a wake-up that is counted elsewhere.
     pub fn note_wakeup(&self) {
         self.watchdog.wake();
+    }
+
+    /// The last report of the watchdog.
+    #[cfg(test)]
+    pub(crate) fn trouble(&self) -> Option<&TroubleReport> {
+        self.troubles.iter().max_by_key(|report| report.at)
     }
 
     #[cfg(test)]
@@ -396,14 +387,9 @@ impl<T: TxDescriptors> TxQueue<T> {
         &self.device
     }
 
-    /// The device, to ask or set what only it has. To call what this queue calls would confuse
-    /// the account.
+    /// The device, for what only it has. A method of [`TxDescriptors`] called here would make this
+    /// queue's accounting wrong.
     pub const fn device_mut(&mut self) -> &mut T {
         &mut self.device
-    }
-
-    /// In the order in which the device got them, the last first.
-    pub(super) fn sort_last_first(&self, tokens: &mut [Token]) {
-        tokens.sort_unstable_by_key(|&token| std::cmp::Reverse(self.in_flight.serial(token)));
     }
 }

@@ -1,31 +1,31 @@
-//! Packets to prepare, in order, some of them half cut.
+//! Packets to prepare, in order, some of them partly segmented.
 
 use crate::packet::Packet;
-use crate::queue::segment::Cutting;
+use crate::queue::segment::Segmentation;
 use std::collections::VecDeque;
 
-/// Packets whose cutting a later one may overtake: none is half cut for a feature that others in
-/// front still had, but once for each feature that is given up.
-const CUTS: usize = 16;
+/// The most partly segmented packets of a source. Each removed feature puts packets back in front
+/// of the one that is being segmented, so there is at most one for each feature.
+const SEGMENTING_MAX: usize = 16;
 
 pub(super) fn wire_packets(queue: &VecDeque<Packet>) -> u64 {
     queue.iter().map(|p| u64::from(p.meta().wire_packets)).sum()
 }
 
-/// Packets to prepare. A packet that is being cut has its place among them.
+/// Packets to prepare. A packet that is being segmented keeps its place among them.
 #[derive(Debug)]
 pub(super) struct Source {
     queue: VecDeque<Packet>,
-    /// Packets being cut, the first in line last. Each with the number of packets behind it, so
-    /// that what is put in front does not move it.
-    cuts: Vec<(usize, Cutting)>,
+    /// Packets that are being segmented, the next one last. Each has the number of packets behind
+    /// it, which does not change if packets are put in front.
+    segmenting: Vec<(usize, Segmentation)>,
 }
 
-/// What is first in line.
+/// The next packet of a source.
 pub(super) enum First<'a> {
-    /// A packet that is being cut.
-    Cut(&'a mut Cutting),
-    /// A packet that was taken out.
+    /// A packet that is being segmented. It stays in the source.
+    Segmenting(&'a mut Segmentation),
+    /// A whole packet. It was removed.
     Whole(Packet),
 }
 
@@ -33,27 +33,27 @@ impl Source {
     pub(super) fn with_capacity(packets: usize) -> Self {
         Self {
             queue: VecDeque::with_capacity(packets),
-            cuts: Vec::with_capacity(CUTS),
+            segmenting: Vec::with_capacity(SEGMENTING_MAX),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.cuts.is_empty()
+        self.queue.is_empty() && self.segmenting.is_empty()
     }
 
-    /// Whole packets, those being cut not counted.
+    /// Whole packets, without those that are being segmented.
     pub(super) fn packets(&self) -> usize {
         self.queue.len()
     }
 
     pub(super) fn wire_packets(&self) -> u64 {
-        let cuts = self.cuts.iter().map(|(_, cut)| u64::from(cut.left()));
-        cuts.sum::<u64>() + wire_packets(&self.queue)
+        let partial = self.segmenting.iter().map(|(_, one)| u64::from(one.left()));
+        partial.sum::<u64>() + wire_packets(&self.queue)
     }
 
     pub(super) fn push_back(&mut self, packet: Packet) {
         self.queue.push_back(packet);
-        for (behind, _) in &mut self.cuts {
+        for (behind, _) in &mut self.segmenting {
             *behind += 1;
         }
     }
@@ -62,28 +62,28 @@ impl Source {
         self.queue.push_front(packet);
     }
 
-    /// What is first in line: a whole packet is taken out, one being cut stays.
+    /// The next packet.
     pub(super) fn first(&mut self) -> Option<First<'_>> {
-        if let Some((behind, cut)) = self.cuts.last_mut()
+        if let Some((behind, next)) = self.segmenting.last_mut()
             && *behind == self.queue.len()
         {
-            return Some(First::Cut(cut));
+            return Some(First::Segmenting(next));
         }
         self.queue.pop_front().map(First::Whole)
     }
 
-    /// `cut` comes next.
-    pub(super) fn start(&mut self, cut: Cutting) {
-        self.cuts.push((self.queue.len(), cut));
+    /// Makes `next` the next packet.
+    pub(super) fn start(&mut self, next: Segmentation) {
+        self.segmenting.push((self.queue.len(), next));
     }
 
-    /// The packet that was being cut first is at its end.
-    pub(super) fn end_cut(&mut self) {
-        self.cuts.pop();
+    /// Removes the packet that is being segmented and comes next.
+    pub(super) fn end_segmenting(&mut self) {
+        self.segmenting.pop();
     }
 
     pub(super) fn clear(&mut self) {
         self.queue.clear();
-        self.cuts.clear();
+        self.segmenting.clear();
     }
 }

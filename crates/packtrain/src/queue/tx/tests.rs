@@ -1,4 +1,4 @@
-//! The transmit path against a device that answers by a script.
+//! The transmit path with a device that has scripted answers.
 
 use super::*;
 use crate::driver::Armed;
@@ -51,7 +51,7 @@ fn queue(arena: &Arena, features: Features, device: Scripted) -> TxQueue<Scripte
     )
 }
 
-/// Packets of these specs, and what a cable carries for them.
+/// Packets of these specs, and their wire packets.
 fn burst(arena: &Arena, specs: &[Spec]) -> (Burst, Vec<Vec<u8>>) {
     let mut burst = Burst::new();
     let mut wire = Vec::new();
@@ -79,7 +79,7 @@ fn assert_all_free(arena: &Arena) {
 const PLAIN: Spec = Spec::PLAIN;
 
 #[test]
-fn packets_go_out_in_order_with_one_flush() {
+fn packets_are_sent_in_order_with_one_flush() {
     let arena = arena();
     let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
     let (mut burst, wire) = burst(&arena, &[PLAIN; BURST_PACKETS_MAX]);
@@ -139,7 +139,7 @@ fn too_many_segments_once_is_copied_and_sent() {
 }
 
 #[test]
-fn too_many_segments_twice_costs_the_packet_and_no_other() {
+fn too_many_segments_twice_drops_the_packet_and_no_other() {
     let arena = arena();
     let twice = Err(Refused::TooManySegments);
     let mut queue = queue(
@@ -248,13 +248,13 @@ fn wrong_and_repeated_completions_are_counted_and_do_nothing() {
 }
 
 #[test]
-fn a_bad_packet_costs_only_itself() {
+fn a_bad_packet_loses_only_itself() {
     let arena = arena();
     let script = [
         Err(Refused::LinkDown),
         COMPLETE,
         Err(Refused::Bad(DropReason::DeviceRefused)),
-        // TSO6 on a packet that does not use it: says nothing about the device.
+        // TSO6 for a packet that does not use it: no reason to remove the feature.
         refuse(Features::TSO6),
     ];
     let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
@@ -271,7 +271,7 @@ fn a_bad_packet_costs_only_itself() {
 }
 
 #[test]
-fn a_removed_device_is_an_error_and_what_waits_can_be_given_up() {
+fn a_removed_device_is_an_error_and_waiting_packets_can_be_abandoned() {
     let arena = arena();
     let script = [COMPLETE, Err(Refused::Removed)];
     let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
@@ -288,7 +288,7 @@ fn a_removed_device_is_an_error_and_what_waits_can_be_given_up() {
 }
 
 #[test]
-fn a_refused_gso_packet_is_cut_between_its_neighbours() {
+fn a_refused_gso_packet_is_segmented_between_its_neighbours() {
     let arena = arena();
     let gso = Spec::gso(GsoKind::TcpV4, 2921, 1460);
     let mut queue = queue(
@@ -349,7 +349,7 @@ fn a_feature_refused_on_a_packet_that_software_cannot_send_either_is_kept() {
 }
 
 #[test]
-fn each_feature_is_given_up_once_and_everything_still_goes_out() {
+fn each_feature_is_removed_once_and_all_packets_are_sent() {
     let arena = arena();
     let every = [
         Spec {
@@ -394,9 +394,9 @@ fn each_feature_is_given_up_once_and_everything_still_goes_out() {
     assert_all_free(&arena);
 }
 
-/// No device header says that CWR stays on every segment: the peer would clear it.
+/// No device header can request CWR on every segment: the peer would clear it.
 #[test]
-fn accurate_ecn_is_cut_in_software_whatever_the_device_can_do() {
+fn accurate_ecn_is_segmented_in_software_for_every_device() {
     const FLAGS: usize = 14 + 20 + 13;
     const CWR: u8 = 0x80;
     let arena = arena();
@@ -444,9 +444,9 @@ fn a_fixed_identification_is_cut_in_software_whatever_the_device_can_do() {
     assert_all_free(&arena);
 }
 
-/// Linux sends up to 128 datagrams in one packet; before 6.9 it took 64.
+/// Linux sends up to 128 datagrams in one packet; before 6.9 it accepted 64.
 #[test]
-fn more_datagrams_than_every_kernel_takes_are_cut_in_software() {
+fn more_datagrams_than_every_kernel_accepts_are_segmented_in_software() {
     let arena = arena();
     let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
     let of = |datagrams: usize| Spec::gso(GsoKind::UdpV4, 100 * datagrams, 100);
@@ -484,7 +484,7 @@ fn a_device_that_refuses_everything_one_by_one_gets_plain_packets() {
 }
 
 #[test]
-fn features_refused_on_a_segment_that_was_cut_already() {
+fn features_refused_for_a_segment_that_software_made() {
     let arena = arena();
     let gso = Spec {
         vlan: true,
@@ -507,7 +507,8 @@ fn features_refused_on_a_segment_that_was_cut_already() {
             assert_eq!(queue.counters().snapshot().refused_features, 2);
             assert_eq!(queue.drops.snapshot().total(), 0);
         }
-        // The same without TSO4 from the start: then the packet waits as submitted, half cut.
+        // The same without TSO4 from the start: then the packet waits in `waiting`, partly
+        // segmented.
         for index in 0..5 {
             let script = (0..index).map(|_| COMPLETE).chain([refuse(feature)]);
             let features = Features::ALL.without(Features::TSO4);
@@ -521,7 +522,7 @@ fn features_refused_on_a_segment_that_was_cut_already() {
 }
 
 #[test]
-fn a_device_that_refuses_at_any_index_and_goes_quiet_loses_nothing() {
+fn a_device_that_refuses_at_any_index_loses_nothing() {
     let arena = arena();
     let specs = [
         PLAIN,
@@ -541,7 +542,7 @@ fn a_device_that_refuses_at_any_index_and_goes_quiet_loses_nothing() {
                 let (mut burst, wire) = burst(&arena, &specs);
                 let mut calls = 0;
                 while queue.transmit(&mut burst).unwrap() != Sent::All {
-                    // Nothing else happens on the queue, and asking again is enough.
+                    // Without further events, the next attempt is enough.
                     calls += 1;
                     assert!(calls <= 3);
                     let held = queue.held() + burst.wire_packets();
@@ -554,7 +555,7 @@ fn a_device_that_refuses_at_any_index_and_goes_quiet_loses_nothing() {
                 let counters = queue.counters().snapshot();
                 assert_eq!(counters.stalls, counters.restarts);
                 assert_eq!(counters.stalls, u64::from(calls > 0));
-                // Given up in the middle, the balance closes all the same.
+                // The balance holds also if the queue is abandoned halfway.
             }
             let script = (0..index).map(|_| COMPLETE).chain([NO_DESCRIPTOR; 99]);
             let mut queue = queue(&arena, features, Scripted::new(script));
@@ -570,7 +571,7 @@ fn a_device_that_refuses_at_any_index_and_goes_quiet_loses_nothing() {
 }
 
 #[test]
-fn cutting_books_what_it_makes_more_or_fewer_of() {
+fn segmentation_counts_packets_that_it_adds_or_removes() {
     let arena = arena();
     for (surplus, expanded, absorbed) in [(0, 0, 0), (-2, 2, 0), (7, 0, 7), (-9, 4, 0)] {
         let gso = Spec {
@@ -607,7 +608,7 @@ fn cutting_books_what_it_makes_more_or_fewer_of() {
 }
 
 #[test]
-fn segments_for_which_no_frame_is_free_are_counted_and_the_rest_goes_out() {
+fn segments_without_a_free_frame_are_counted_and_the_others_are_sent() {
     let arena = Arena::new(ArenaConfig {
         small_frames: 8,
         large_frames: 4,
@@ -636,7 +637,7 @@ fn segments_for_which_no_frame_is_free_are_counted_and_the_rest_goes_out() {
 }
 
 #[test]
-fn packets_that_cannot_be_cut_or_summed_have_a_reason_each() {
+fn packets_that_cannot_be_segmented_or_summed_have_a_reason_each() {
     let arena = arena();
     let mut queue = queue(&arena, Features::NONE, Scripted::new([]));
     let gso = Spec::gso(GsoKind::TcpV4, 3000, 1000);
@@ -689,7 +690,7 @@ fn packets_that_cannot_be_cut_or_summed_have_a_reason_each() {
         drops,
         [
             (DropReason::Truncated, 1),
-            // The one without layout accounts for three.
+            // The packet without a layout counts as three.
             (DropReason::BadChecksumPlace, 5),
             (DropReason::LinkType, 1),
             (DropReason::Segment(kind), 3),
@@ -699,7 +700,7 @@ fn packets_that_cannot_be_cut_or_summed_have_a_reason_each() {
 }
 
 #[test]
-fn headers_in_pieces_are_cut_and_tagged_all_the_same() {
+fn headers_in_several_segments_are_handled_as_in_one() {
     let arena = arena();
     let specs = [
         Spec {
@@ -736,7 +737,7 @@ fn headers_in_pieces_are_cut_and_tagged_all_the_same() {
 }
 
 #[test]
-fn a_tag_finds_room_when_the_headroom_is_used_up() {
+fn a_tag_is_inserted_without_headroom() {
     let arena = arena();
     let mut packet = Spec {
         vlan: true,
@@ -745,7 +746,7 @@ fn a_tag_finds_room_when_the_headroom_is_used_up() {
     }
     .build(&arena, 1);
     let wire = to_wire(&packet);
-    // Moved to the very front of its frame.
+    // Without headroom in its frame.
     let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
     let mut full = arena.packet(FrameClass::Small).unwrap();
     let headroom = full.headroom();
@@ -765,9 +766,9 @@ fn a_tag_finds_room_when_the_headroom_is_used_up() {
     assert_all_free(&arena);
 }
 
-/// A third tag is more than a layout tells: whoever puts it in has to cut first.
+/// A layout has at most two tags: a packet that gets a third one is segmented first.
 #[test]
-fn a_large_packet_with_two_tags_and_one_beside_is_cut_before_it_is_tagged() {
+fn a_gso_packet_with_a_third_tag_is_segmented_before_it_is_tagged() {
     let arena = arena();
     let packet = || {
         let plain = Spec::gso(GsoKind::TcpV4, 3000, 1000).build(&arena, 1);
@@ -812,10 +813,10 @@ fn a_large_packet_with_two_tags_and_one_beside_is_cut_before_it_is_tagged() {
     assert_all_free(&arena);
 }
 
-/// The kernel counts from the begin of its buffer: one with more room in front than the one that it
-/// came from refuses what that took. The next packet is none the worse for it.
+/// The kernel counts from the start of its buffer. A kernel with more headroom refuses a start that
+/// another one accepted. The offload stays for the next packet.
 #[test]
-fn a_checksum_that_begins_too_far_behind_costs_its_packet_and_no_offload() {
+fn a_checksum_start_beyond_the_limit_drops_its_packet_and_keeps_the_offload() {
     let arena = Arena::new(ArenaConfig::default()).unwrap();
     for (start, kept) in [
         (64_500, false),
@@ -837,10 +838,10 @@ fn a_checksum_that_begins_too_far_behind_costs_its_packet_and_no_offload() {
     }
 }
 
-/// No header is that long, but a driver that gives packets in pieces may say so, and then the same
-/// is to come out as of a packet in one piece.
+/// No header is that long, but a driver may report such a start. The result is the same for packets
+/// in several segments and in one.
 #[test]
-fn a_checksum_far_behind_is_finished_in_pieces_as_in_one() {
+fn a_checksum_far_from_the_start_is_completed_in_several_segments_as_in_one() {
     let arena = arena();
     let bytes: Vec<u8> = (0..9000_u32).map(|n| ((n * 7) >> 3) as u8).collect();
     let small = FrameClass::Small.data_bytes();
@@ -848,7 +849,7 @@ fn a_checksum_far_behind_is_finished_in_pieces_as_in_one() {
     for class in [FrameClass::Large, FrameClass::Small] {
         let mut packet = arena.empty_packet().unwrap();
         packet.append_copy(class, &bytes).unwrap();
-        // Across the end of a frame, too.
+        // Also across the end of a frame.
         for start in [3000, (3 * small - 7) as u16] {
             let mut packet = packet.try_clone().unwrap();
             packet.meta_mut().checksum = ChecksumState::Partial { start, offset: 6 };

@@ -1,83 +1,80 @@
-//! Work pending and no progress: the queue polls the device first, and reports it after a stated
-//! time.
+//! The watchdog of a TX queue. If work is pending without progress, the queue polls the device, and
+//! reports it as hung after [`TX_HUNG_AFTER`].
 //!
-//! The question is whether the device stalled, not whether the worker did: a process or a machine
-//! that was stopped has seen nothing meanwhile. So a halt takes two observations less than the
-//! stated time apart, and the device is polled once more before it is reported.
-//!
-//! Linux's `dev_watchdog` and iflib's timer ask the same two questions, and both are needed: a
-//! queue without work makes no progress either. Neither is asked while the device says that the
-//! wire is at fault: a link that is down, a receiver that pauses it.
+//! A stopped process or machine observes nothing meanwhile, which is not the device's fault. So a
+//! hang takes two observations less than that time apart, and the queue polls the device once more
+//! before the report. Time in which the device states that the wire is at fault (the link is down,
+//! the receiver sends pause frames) does not count. Linux's `dev_watchdog` and iflib's timer also
+//! check both pending work and progress.
 
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::time::Instant;
 use std::cell::Cell;
 
-/// The state machine. Told what goes on once a step, it says what to do about it.
+/// The state machine. It gets one observation a step.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
-    /// As of the last observation.
+    /// [`Observation::progress`] of the last observation.
     progress: u64,
-    /// Of the last observation.
-    seen_at: Instant,
-    /// Of the last progress, or of the last moment without work.
+    observed_at: Instant,
+    /// The time of the last progress, or of the last observation without work.
     progress_at: Instant,
     polled_at: Instant,
-    /// When to look for packets that later ones have overtaken.
-    aged_at: Instant,
-    /// The queue has work and waits for a wake-up, once so many packets are done. A cell, since a
+    /// When to check for lost completions.
+    check_lost_at: Instant,
+    /// The queue has work and waits for a wake-up after this many completions. A cell, since a
     /// wake-up is counted through a shared reference.
     waiting: Cell<Option<usize>>,
-    /// This halt was reported.
+    /// The present hang was reported.
     reported: bool,
-    /// There was work when last observed.
+    /// [`Observation::pending`] of the last observation.
     pending: bool,
 }
 
-/// What the queue sees.
+/// The state of the queue in a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     /// The device has packets, or some wait for it.
     pub(super) pending: bool,
-    /// Changes with each packet that the device completes; with each that it takes, while it has
-    /// none: a device that only takes packets stands still all the same.
+    /// Changes with each packet that the device completes. While no packet is in flight, it changes
+    /// also with each packet that the device accepts.
     pub(super) progress: u64,
-    /// The device may keep what it has.
+    /// The wire is at fault: the device may keep its packets.
     pub(super) blocked: bool,
 }
 
-/// What to do.
+/// The action that the queue takes after an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing.
     Fine,
-    /// Look whether some packets never come back while later ones do.
-    Age,
-    /// The device stands still: said once, until it moves or is reset.
-    Halted,
+    /// Check for lost completions.
+    CheckLost,
+    /// Report the device as hung: once, until it makes progress or is reset.
+    Hung,
 }
 
 impl Watchdog {
-    /// The queue waits to be woken; with how many packets done, if it has work.
-    pub(super) fn sleep(&mut self, once_done: Option<usize>) {
-        self.waiting.set(once_done);
+    /// The worker may sleep. If the device was armed, it wakes the worker after `completions`.
+    pub(super) fn sleep(&mut self, completions: Option<usize>) {
+        self.waiting.set(completions);
     }
 
-    /// Of the last progress, or of the last moment without work.
+    /// The time of the last progress, or of the last observation without work.
     pub(super) const fn progress_at(&self) -> Instant {
         self.progress_at
     }
 
-    /// Whether a wake-up is owed, and none came.
+    /// Whether the queue waits for a wake-up that has not come.
     pub(super) const fn is_waiting(&self) -> bool {
         self.waiting.get().is_some()
     }
 
-    /// Whether so many packets that were found done should have woken it, and nothing did: as many
-    /// as it waits for, or the last that the device had.
+    /// Whether `found` completions should have raised the interrupt: as many as the queue waits
+    /// for, or the last ones in flight.
     pub(super) fn has_missed(&self, found: usize, were_last: bool) -> bool {
         let waiting = self.waiting.get();
-        waiting.is_some_and(|once_done| were_last || found >= once_done)
+        waiting.is_some_and(|completions| were_last || found >= completions)
     }
 
     /// A wake-up came.
@@ -85,24 +82,23 @@ impl Watchdog {
         self.waiting.set(None);
     }
 
-    /// The device was reset: it has as much time as one that was just given work, and if it stands
-    /// still again, that is another halt.
-    pub(super) const fn begin_again(&mut self, now: Instant) {
+    /// The device was reset: its time starts again, and another hang is reported.
+    pub(super) const fn restart(&mut self, now: Instant) {
         self.progress_at = now;
         self.polled_at = now;
         self.reported = false;
     }
 
-    /// Once a step.
-    pub(super) fn observe(&mut self, now: Instant, seen: Seen) -> Verdict {
+    /// Takes the observation of a step.
+    pub(super) fn observe(&mut self, now: Instant, seen: Observation) -> Verdict {
         let began = seen.pending && !self.pending;
         self.pending = seen.pending;
-        self.go_back_with(now);
-        let unwatched = now.since(self.seen_at) >= TX_HUNG_AFTER;
-        self.seen_at = now;
+        self.clamp_times(now);
+        let unwatched = now.since(self.observed_at) >= TX_HUNG_AFTER;
+        self.observed_at = now;
         if unwatched {
             self.progress_at = now;
-            self.aged_at = now.after(TX_HUNG_AFTER);
+            self.check_lost_at = now.after(TX_HUNG_AFTER);
         }
         if !seen.pending || began || seen.blocked || seen.progress != self.progress {
             self.progress = seen.progress;
@@ -111,45 +107,45 @@ impl Watchdog {
         }
         if !seen.pending || began {
             self.polled_at = now;
-            self.aged_at = now.after(TX_HUNG_AFTER);
+            self.check_lost_at = now.after(TX_HUNG_AFTER);
             return Verdict::Fine;
         }
         if now >= self.poll_at() {
-            // The step that observes has just polled it.
+            // This step has polled the device before the observation.
             self.polled_at = now;
         }
         if now.since(self.progress_at) >= TX_HUNG_AFTER && !self.reported {
             self.reported = true;
-            return Verdict::Halted;
+            return Verdict::Hung;
         }
-        if now >= self.aged_at {
-            self.aged_at = now.after(TX_HUNG_AFTER);
-            // While nothing comes back it is the device that stands still.
+        if now >= self.check_lost_at {
+            self.check_lost_at = now.after(TX_HUNG_AFTER);
+            // Without any completion the device is hung, and none is lost.
             if now.since(self.progress_at) < TX_HUNG_AFTER {
-                return Verdict::Age;
+                return Verdict::CheckLost;
             }
         }
         Verdict::Fine
     }
 
-    /// A clock that was ahead must not put off everything until it has come as far again.
-    fn go_back_with(&mut self, now: Instant) {
+    /// If the clock went back, moves all times back to `now`.
+    fn clamp_times(&mut self, now: Instant) {
         for at in [
-            &mut self.seen_at,
+            &mut self.observed_at,
             &mut self.progress_at,
             &mut self.polled_at,
         ] {
             *at = now.min(*at);
         }
-        self.aged_at = self.aged_at.min(now.after(TX_HUNG_AFTER));
+        self.check_lost_at = self.check_lost_at.min(now.after(TX_HUNG_AFTER));
     }
 
-    /// Whether the queue has waited for a wake-up for long enough to ask the device without one.
+    /// Whether the queue has waited for a wake-up for so long that it polls the device.
     pub(super) fn poll_is_due(&self, now: Instant) -> bool {
         self.is_waiting() && now >= self.poll_at()
     }
 
-    /// When a queue with work is to ask its device though nothing else happens.
+    /// When a queue with work polls its device if nothing wakes the worker.
     pub(super) fn poll_at(&self) -> Instant {
         self.polled_at.max(self.progress_at).after(TX_POLL_AFTER)
     }

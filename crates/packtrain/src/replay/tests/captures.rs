@@ -3,9 +3,9 @@
 use super::*;
 use crate::capture::Record;
 
-/// As every receiver captures it: padded to 60 bytes. Without the padding it is no less whole.
+/// A packet padded to 60 bytes, as receivers capture it, is whole also without the padding.
 #[test]
-fn padding_that_is_cut_off_leaves_a_whole_packet() {
+fn a_packet_without_its_padding_is_whole() {
     let mut padded = tcp(1, 1, 1, 0, &[]);
     padded.resize(60, 0);
     let packets = [Captured::new(1_000, 0, padded)];
@@ -22,7 +22,7 @@ fn padding_that_is_cut_off_leaves_a_whole_packet() {
 }
 
 #[test]
-fn records_longer_than_the_capture_says_stay_so() {
+fn records_longer_than_the_snapshot_length_stay_whole() {
     let interface = Interface {
         link: LinkCode::ETHERNET,
         snaplen: 64,
@@ -30,7 +30,7 @@ fn records_longer_than_the_capture_says_stay_so() {
     };
     for format in [NANO, Format::PcapNg] {
         let writer = Writer::new(Vec::new(), format, &[interface]).expect("a writer");
-        let mut writer = writer.without_cutting();
+        let mut writer = writer.without_truncation();
         for packet in train(1, 5, 1_000, 10, 0) {
             let written = writer.write(0, packet.at, packet.original, [&packet.data]);
             written.expect("a record");
@@ -53,7 +53,7 @@ fn records_longer_than_the_capture_says_stay_so() {
 }
 
 #[test]
-fn a_capture_that_ends_in_the_middle_gives_what_it_has() {
+fn a_truncated_capture_is_read_up_to_its_end() {
     let packets = train(1, 8, 1_000, 10, 0);
     let input = file(NANO, &packets);
     let (output, report) = replayed(&input[..input.len() - 3], Options::default());
@@ -69,7 +69,7 @@ fn a_capture_that_ends_in_the_middle_gives_what_it_has() {
 }
 
 #[test]
-fn sections_are_joined_by_what_their_interfaces_are() {
+fn equal_interfaces_of_sections_are_one() {
     let one = file(Format::PcapNg, &train(1, 5, 1_000, 10, 0));
     let two = file(Format::PcapNg, &train(1, 5, 1_050, 10, 2));
     let (output, report) = replayed(&[one, two].concat(), Options::default());
@@ -85,7 +85,7 @@ fn sections_are_joined_by_what_their_interfaces_are() {
     assert_eq!(report.interfaces[0].stats.packets, 5);
 }
 
-/// A flow after the other, all at the same instant: no window ever ends by time.
+/// Flows one after the other with the same timestamp: no window ends by time.
 struct Endless {
     sent: u32,
     until: u32,
@@ -108,7 +108,7 @@ impl Read for Endless {
 }
 
 #[test]
-fn memory_is_bounded_whatever_the_capture() {
+fn memory_is_bounded_for_any_capture() {
     let header = file(NANO, &[]);
     let until = 3 * SPAN_MAX as u32;
     let endless = Endless {
@@ -127,7 +127,7 @@ fn memory_is_bounded_whatever_the_capture() {
     loop {
         let next = reader.next_record().expect("a record");
         let next = next.map(|record| Arrival::of(&record, replay.now, NANO));
-        replay.keep_up(&reader).expect("no output");
+        replay.update_interfaces(&reader).expect("no output");
         let Some((arrival, data)) = next else { break };
         replay.take(arrival, data);
         most = most.max(replay.order.span());
@@ -141,7 +141,7 @@ fn memory_is_bounded_whatever_the_capture() {
 }
 
 #[test]
-fn a_record_without_time_has_that_of_the_one_before() {
+fn a_record_without_a_time_gets_that_of_the_one_before() {
     let record = Record {
         timestamp_ns: None,
         interface: 3,
@@ -155,7 +155,7 @@ fn a_record_without_time_has_that_of_the_one_before() {
 }
 
 #[test]
-fn a_wild_time_costs_nothing_but_itself() {
+fn a_bad_time_affects_one_record() {
     let mut input = file(NANO, &train(1, 3, 1_000, 10, 0));
     // Seconds and nanoseconds of the first record.
     input[24..32].fill(0xff);

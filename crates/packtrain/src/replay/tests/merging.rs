@@ -1,4 +1,4 @@
-//! What is merged, what is not, and that it can be undone.
+//! Merging, its exceptions, and its reversal.
 
 use super::*;
 use proptest::prelude::*;
@@ -47,9 +47,9 @@ fn merged_records_have_the_first_time_and_right_checksums() {
     assert_eq!(report.transmitted, 10);
 }
 
-/// What begins with the same bytes as something else may be anything, unless somebody knows.
+/// Packets of a private link type are parsed only with a setting.
 #[test]
-fn a_private_link_type_is_looked_into_only_as_told() {
+fn a_private_link_type_is_parsed_only_with_a_setting() {
     let interface = Interface {
         link: LinkCode::USER0,
         snaplen: 0,
@@ -128,14 +128,14 @@ fn interfaces_have_coalescers_of_their_own() {
         packet.interface = (index % 2) as u32;
     }
     let (output, report) = replayed(&file(Format::PcapNg, &packets), Options::default());
-    // Every other segment is missing on each of them.
+    // Each interface has every other segment.
     assert_eq!(parsed(&output), packets);
     let supers: u64 = report.interfaces.iter().map(|seen| seen.stats.supers).sum();
     assert_eq!(supers, 0);
 }
 
 #[test]
-fn what_is_odd_is_passed_through_and_counted() {
+fn unusual_packets_do_not_change_and_are_counted() {
     let packets = mixture();
     let (output, report) = replayed(&file(Format::PcapNg, &packets), Options::default());
     let sum = |of: fn(&InterfaceReport) -> u64| report.interfaces.iter().map(of).sum::<u64>();
@@ -146,13 +146,13 @@ fn what_is_odd_is_passed_through_and_counted() {
     for index in [30, 41, 51, 52, 53] {
         assert!(out.contains(&packets[index]), "{index}");
     }
-    // Timestamps go up in the input, and so they do in the output.
+    // Timestamps increase in the input, and so they do in the output.
     assert!(out.is_sorted_by_key(|packet| packet.at));
 }
 
-/// A capture of the sending host: nothing has a finished checksum yet, or only some.
+/// A capture of the sending host: all checksums are partial, or some.
 #[test]
-fn packets_in_front_of_their_offloads_are_merged_and_come_back_as_they_were() {
+fn packets_with_partial_checksums_are_merged_and_restored() {
     for every in [1, 2, 3] {
         let mut packets = train(1, 10, 1_000, 10, 0);
         packets.extend(train(3, 10, 1_000, 10, 0));
@@ -256,7 +256,7 @@ proptest! {
         for (flow, jump, id, flags, bytes, gap, interface) in steps {
             at += gap / 8;
             let index = usize::from(flow);
-            // Mostly in sequence, mostly full-sized.
+            // Usually in sequence, usually full-sized.
             let bytes = if bytes > 100 { 200 } else { bytes };
             seqs[index] = seqs[index].wrapping_add(if jump == 0 { 50 } else { 0 });
             ids[index] = ids[index].wrapping_add(if id == 0 { 0 } else { 1 });
@@ -283,7 +283,7 @@ proptest! {
     }
 }
 
-/// What each flow sent, in the order of its packets.
+/// The bytes of each flow, in the order of its packets.
 fn streams(packets: &[Captured]) -> HashMap<u16, Vec<u8>> {
     let mut streams: HashMap<u16, Vec<u8>> = HashMap::new();
     for packet in packets {

@@ -133,6 +133,6 @@ fn several_writers_lose_nothing_also_when_they_end() {
         assert_eq!(all.buckets().collect::<Vec<_>>(), expected);
         assert_eq!((all.sum(), all.max()), (6016, 9));
     }
-    // Only the memory of those who still write is kept.
+    // Only live writers use memory.
     assert_eq!(shared.others().live.len(), 1);
 }

@@ -75,7 +75,7 @@ impl Rig for SimRig {
             return false;
         }
         self.near.control().corrupt_next(1);
-        self.inject(&Outside::finished(vec![0; 60]))
+        self.inject(&Outside::complete(vec![0; 60]))
     }
 
     fn observe(&mut self) -> Option<Outside> {

@@ -1,5 +1,5 @@
-//! Random events, with producers that are preempted at the worst moment: items come out in the
-//! order of their reservations, and pending work always has a thread that knows of it.
+//! Random events, with producers that are preempted between reservation and publication. Items come
+//! out in the order of their reservations, and pending work always has a thread that handles it.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,17 +9,17 @@ enum Event {
     /// A producer reserves, and is preempted. If it claims the idle ring, it is preempted after it
     /// has transmitted.
     Reserve(u32, Source, Decide),
-    /// One of those continues.
+    /// A preempted producer continues.
     Publish(usize),
     /// The holder of the role continues.
     Finish(usize),
-    /// A producer does all at once, with a batch that may not fit.
+    /// A producer that is not preempted, with a batch that may not fit.
     Put(u32, Source, Decide),
     /// A producer waits for space.
     Wait(Source),
-    /// The TX worker runs a step, and keeps the role if it is told to.
+    /// The TX worker runs a step, and keeps the role if that is true.
     Step(usize, bool),
-    /// The device has space for so many more.
+    /// The device has space for this many more.
     Complete(usize),
 }
 
@@ -60,16 +60,18 @@ impl Sink {
     fn turn(&mut self, drained: &mut Drained<'_, u32, Self>) -> Turn {
         assert!(drained.len() <= 64);
         let count = self.credit.get().min(drained.len()).min(self.most);
-        // Some one by one, and if it takes all, the others as they lie.
+        // Some one by one, and if it takes all, the others at once.
         let all = count == drained.len();
         let singly = if all {
             self.sent.len() % (count + 1)
         } else {
             count
         };
-        self.sent.extend(drained.by_ref().take(singly));
+        for _ in 0..singly {
+            drained.take(1, |item| self.sent.push(item));
+        }
         if all {
-            drained.take_each(|item| self.sent.push(item));
+            drained.take(usize::MAX, |item| self.sent.push(item));
         }
         self.credit.set(self.credit.get() - count);
         if self.credit.get() == 0 && drained.len() > 0 {
@@ -82,7 +84,7 @@ impl Sink {
 
 type Role<'a> = ConsumerGuard<'a, u32, Sink>;
 
-/// The ring, and what the test knows of it.
+/// The ring and its model.
 struct World<'a> {
     ring: &'a Ring<u32, Sink>,
     credit: &'a Cell<usize>,
@@ -173,7 +175,7 @@ impl<'a> World<'a> {
         });
         match put {
             Put::Closed => panic!("it is open"),
-            Put::Full(_) => {
+            Put::Full => {
                 assert_eq!(batch, all);
                 assert!(!self.ring.has_space(from));
             }
@@ -191,18 +193,18 @@ impl<'a> World<'a> {
 
     fn reserve(&mut self, count: u32, from: Source, decide: Decide) {
         match self.ring.reserve(count as usize, from, decide) {
-            Reserved::Slots(slots) => {
-                assert!((1..=count as usize).contains(&slots.count()));
-                let items: Vec<u32> = self.items(slots.count() as u32).into();
+            Ok(slots) => {
+                assert!((1..=u64::from(count)).contains(&slots.count));
+                let items: Vec<u32> = self.items(slots.count as u32).into();
                 self.expected.extend(&items);
                 self.preempted.push((slots, items));
             }
-            Reserved::Nothing(Put::Drain(mut role)) => {
+            Err(Put::Drain(mut role)) => {
                 let mut batch = self.items(count);
                 let refused = self.bypass(&mut role, &mut batch, from);
                 self.role = Some((role, refused));
             }
-            Reserved::Nothing(put) => assert!(matches!(put, Put::Full(_))),
+            Err(put) => assert!(matches!(put, Put::Full)),
         }
     }
 
@@ -224,7 +226,7 @@ impl<'a> World<'a> {
             None => match ring.attend(|state| state != RingState::Idle, request) {
                 Attended::Claimed(role) => role,
                 Attended::Busy => {
-                    assert!(!request || ring.is_attention());
+                    assert!(!request || ring.has_attention());
                     return;
                 }
                 Attended::NotNeeded(state) => {
@@ -233,7 +235,7 @@ impl<'a> World<'a> {
                 }
             },
         };
-        assert!(!ring.is_attention());
+        assert!(!ring.has_attention());
         if keep {
             let drained = self.drain(&mut role, budget);
             let (kept, wake) = role.keep();
@@ -276,7 +278,7 @@ impl<'a> World<'a> {
         self.check();
     }
 
-    /// Pending work has a thread that knows of it.
+    /// Pending work has a thread that handles it.
     fn check(&self) {
         let (ring, preempted) = (self.ring, &self.preempted);
         let will_notify = self.notified || preempted.iter().any(|(slots, _)| slots.notify);
@@ -290,7 +292,7 @@ impl<'a> World<'a> {
             RingState::Abdicated | RingState::Gap => assert!(will_notify, "the worker sleeps"),
             RingState::Busy | RingState::Stalled => {}
         }
-        assert!(!ring.is_attention() || busy || self.notified);
+        assert!(!ring.has_attention() || busy || self.notified);
         assert!(ring.len() <= ring.capacity());
         // No holder of the role was preempted between its last turn and the release.
         for waiter in &self.waiters {
@@ -338,7 +340,7 @@ proptest! {
             credit: Rc::clone(&credit),
             most,
         };
-        let mut ring = Ring::new(capacity, sink).unwrap();
+        let mut ring = Ring::new(capacity, sink);
         ring.set_withheld(withheld % capacity);
         let mut world = World {
             ring: &ring,

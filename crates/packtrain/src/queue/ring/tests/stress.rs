@@ -1,4 +1,4 @@
-//! Threads that do everything at once, with conservation and order as the checks.
+//! Threads that use all operations at once; conservation and order are checked.
 
 use super::*;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Items of each producer.
 const ITEMS: u64 = if cfg!(miri) { 40 } else { 100_000 };
-/// The producers. Two of them are alike, so that they meet.
+/// The producers. Two of them are alike, for contention.
 const PRODUCERS: [(Source, Decide); 4] = [
     (Source::Lane, direct),
     (Source::Application, direct),
@@ -17,7 +17,7 @@ const PRODUCERS: [(Source, Decide); 4] = [
     (Source::Lane, abdicate),
 ];
 
-/// Numbers that look random.
+/// A pseudo-random sequence.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
 /// The producer and the number of its item.
 type Item = Box<(usize, u64)>;
 
-/// A device with descriptors that come back some time after they were used.
+/// A device whose descriptors become free some time after they were used.
 struct Nic {
     descriptors: Arc<AtomicUsize>,
     /// The next item of each producer.
@@ -42,6 +42,7 @@ struct Nic {
 }
 
 impl Nic {
+    /// Uses a descriptor; false if none is free.
     fn accept(&mut self, take: impl FnOnce() -> Option<Item>) -> bool {
         let used = self
             .descriptors
@@ -63,7 +64,12 @@ impl Nic {
 
     fn turn(&mut self, drained: &mut Drained<'_, Item, Self>) -> Turn {
         while drained.len() > 0 {
-            if !self.accept(|| drained.next()) {
+            let next = || {
+                let mut next = None;
+                drained.take(1, |item| next = Some(item));
+                next
+            };
+            if !self.accept(next) {
                 return Turn::Stalled;
             }
         }
@@ -148,7 +154,7 @@ impl Shared {
             let count = |_: &VecDeque<Item>, count| self.count(count);
             match self.ring.put(&mut batch, from, decide, count) {
                 Put::Closed => unreachable!("it is open"),
-                Put::Full(_) => self.wait(producer),
+                Put::Full => self.wait(producer),
                 Put::Enqueued { notify } => {
                     if notify {
                         self.notify();
@@ -195,19 +201,19 @@ impl Shared {
     /// The TX worker. It sleeps until it is notified, but for a gap.
     fn work(&self, mut random: Random) {
         let mut kept = None;
-        let mut told = true;
+        let mut notified = true;
         while !self.done.load(Ordering::Acquire) {
             let budget = 1 + random.below(100) as usize;
             let role = match kept.take() {
                 Some(kept) => Some(self.ring.resume(kept)),
-                None => match self.ring.attend(|state| state != RingState::Idle, told) {
+                None => match self.ring.attend(|state| state != RingState::Idle, notified) {
                     Attended::Claimed(role) => Some(role),
                     Attended::Busy | Attended::NotNeeded(_) => None,
                 },
             };
             let mut state = RingState::Idle;
             if let Some(mut role) = role {
-                told = false;
+                notified = false;
                 if random.below(2) == 0 {
                     let drained = role.drain(budget, Nic::turn);
                     let (role, wake) = role.keep();
@@ -223,18 +229,18 @@ impl Shared {
                 state = self.finish(role, budget);
             }
             if self.notified.swap(false, Ordering::AcqRel) {
-                told = true;
+                notified = true;
                 continue;
             }
             match state {
                 RingState::Gap => thread::park_timeout(Duration::from_micros(50)),
                 _ => thread::park(),
             }
-            told |= self.notified.swap(false, Ordering::AcqRel);
+            notified |= self.notified.swap(false, Ordering::AcqRel);
         }
     }
 
-    /// Gives descriptors back, and says so.
+    /// Frees descriptors, and notifies the worker.
     fn interrupt(&self, descriptors: &AtomicUsize, mut random: Random) {
         while !self.done.load(Ordering::Acquire) {
             if descriptors.load(Ordering::Acquire) < 64 {
@@ -254,7 +260,7 @@ fn run(capacity: usize, seed: u64) {
         wrong: None,
     };
     let mut shared = Shared {
-        ring: Ring::new(capacity, nic).unwrap(),
+        ring: Ring::new(capacity, nic),
         waiters: Mutex::default(),
         worker: thread::current(),
         notified: AtomicBool::new(false),
@@ -297,11 +303,10 @@ fn run(capacity: usize, seed: u64) {
     );
 }
 
-/// A wake-up that is lost, of the worker or of a producer that waits for space, makes it hang.
+/// If a wake-up of the worker or of a waiting producer is lost, the test hangs.
 #[test]
 fn each_item_comes_out_once_and_in_order() {
     for (capacity, seed) in [(1, 0x51), (7, 0x52), (64, 0x53), (512, 0x54)] {
-        // A ring of one slot is all about waiting for another thread.
         run(capacity, seed);
     }
 }

@@ -1,18 +1,18 @@
-//! Budget, bad packets, refill and copy-break, with a device that has what the test gives it.
+//! Budget, bad packets, refill and copy-break, with a device whose packets the test chooses.
 
 use super::*;
 use crate::driver::RxInfo;
 use crate::limits::{BURST_BYTES_MAX, BURST_LAST_BYTES, RX_COPY_BREAK_BYTES};
 use std::collections::VecDeque;
 
-/// What arrives.
+/// A packet that arrives.
 #[derive(Clone, Copy, Debug)]
 enum Item {
-    /// A packet with this number, of so many bytes, in such a frame.
+    /// A packet with this number, of this many bytes, in a frame of this class.
     Packet(u8, usize, FrameClass),
-    /// The same, in two pieces.
+    /// The same, in two segments.
     Pieces(u8, usize),
-    /// Received in error; stands for so many.
+    /// Received in error, and counted as this many packets.
     Bad(u64),
 }
 
@@ -114,7 +114,7 @@ fn packet(number: usize) -> Item {
 }
 
 #[test]
-fn the_budget_is_a_bound_and_says_when_it_ended_the_poll() {
+fn the_budget_is_a_bound_and_its_exhaustion_is_reported() {
     let mut bench = Bench::new((0..40).map(packet));
     let (first, more) = bench.poll(16);
     assert_eq!((first, more), ((0..16).collect(), true));
@@ -127,7 +127,7 @@ fn the_budget_is_a_bound_and_says_when_it_ended_the_poll() {
     assert_eq!(counters.packets, 40);
 }
 
-/// The second large packet would push the first one out of the cache that it is copied on from.
+/// The second large packet would evict the first one from the cache before it is copied on.
 #[test]
 fn a_poll_ends_with_a_large_packet_or_when_the_small_ones_are_many_bytes() {
     let of = |number, bytes| Item::Packet(number, bytes, FrameClass::Large);
@@ -166,7 +166,7 @@ fn a_poll_with_budget_left_drains_until_the_device_is_empty() {
 
 /// em(4) under iflib reset the whole interface for it (S1).
 #[test]
-fn one_bad_packet_costs_one_packet() {
+fn one_bad_packet_loses_one_packet() {
     let item = |n| if n == 5 { Item::Bad(1) } else { packet(n) };
     let mut bench = Bench::new((1..=10).map(item).chain((11..21).map(packet)));
     let good: Vec<u8> = (1..21).filter(|&n| n != 5).collect();
@@ -177,7 +177,7 @@ fn one_bad_packet_costs_one_packet() {
 }
 
 #[test]
-fn a_bad_super_packet_counts_as_the_packets_that_it_stood_for() {
+fn a_bad_gso_packet_counts_as_its_wire_packets() {
     let mut bench = Bench::new([packet(1), Item::Bad(44), packet(2)]);
     assert_eq!(bench.poll(64), (vec![1, 2], false));
     let counters = bench.queue.counters().snapshot();
@@ -186,13 +186,17 @@ fn a_bad_super_packet_counts_as_the_packets_that_it_stood_for() {
 }
 
 #[test]
-fn buffers_are_given_in_one_batch_a_poll_and_none_when_nothing_came() {
+fn buffers_are_posted_in_one_batch_a_poll_and_none_without_packets() {
     let mut bench = Bench::new((0..200).map(packet));
-    // The first before anything can be received, then one for each poll that received.
+    // The first before any packet arrives, then one for each poll with packets.
     for polls in 1..=3 {
         bench.poll(64);
         assert_eq!(bench.queue.device_mut().refills, 1 + polls);
-        assert_eq!(bench.queue.device_mut().posted, RING, "before it goes on");
+        assert_eq!(
+            bench.queue.device_mut().posted,
+            RING,
+            "before the packet is processed"
+        );
     }
     bench.poll(64);
     assert_eq!(bench.queue.device_mut().refills, 5);
@@ -203,14 +207,14 @@ fn buffers_are_given_in_one_batch_a_poll_and_none_when_nothing_came() {
 }
 
 #[test]
-fn a_small_packet_alone_in_a_large_frame_gets_a_small_one() {
+fn a_small_packet_in_a_large_frame_is_copied_to_a_small_one() {
     let most = RX_COPY_BREAK_BYTES;
     let rows = [
         (Item::Packet(1, most, FrameClass::Large), true),
         (Item::Packet(2, most + 1, FrameClass::Large), false),
         (Item::Packet(3, 14, FrameClass::Large), true),
         (Item::Packet(4, most, FrameClass::Small), false),
-        // It shares what it is in with nobody, but it is no single piece.
+        // It shares its frames with no other packet, but has two segments.
         (Item::Pieces(5, most), false),
     ];
     for (item, copied) in rows {
@@ -240,7 +244,7 @@ fn a_small_packet_alone_in_a_large_frame_gets_a_small_one() {
 }
 
 #[test]
-fn without_a_small_frame_a_small_packet_stays_where_it_is() {
+fn without_a_small_frame_a_small_packet_stays_in_its_frame() {
     let mut bench = Bench::new([Item::Packet(9, 60, FrameClass::Large)]);
     let hoard: Vec<_> = std::iter::from_fn(|| bench.arena.packet(FrameClass::Small).ok()).collect();
     assert_eq!(bench.poll(8), (vec![9], false));

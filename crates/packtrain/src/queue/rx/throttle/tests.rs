@@ -1,14 +1,14 @@
 use super::*;
 
-/// Packets that arrive at once, two times in each sample of the policy: a miscounted one changes
-/// the rates of that sample by half.
+/// Packets that arrive at once, twice in each sample of the policy: if one batch is miscounted, the
+/// rates of that sample change by half.
 const LUMP: u64 = 200;
 const LUMP_TURNS: u64 = 32;
 /// Turns after which the packets double in length, so that a search for a profile starts.
 const SHORT_TURNS: u64 = 320;
 
 /// The decisions of each turn, if the counters of the queue start at these packets, bytes and
-/// wake-ups. Each change of the profile makes the packets longer, so the search goes on.
+/// wake-ups. Each change of the profile makes the packets longer, so the search continues.
 fn decisions(packets: u64, bytes: u64, mut wakeups: u64) -> Vec<(Option<u32>, bool, u64)> {
     let mut throttle = Throttle::new(Moderation::Adaptive);
     let mut now = Instant::from_nanos(1_000_000);

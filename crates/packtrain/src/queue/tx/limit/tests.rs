@@ -18,7 +18,7 @@ fn fill(limit: &mut ByteLimit, bytes: u64) -> u64 {
 }
 
 #[test]
-fn a_device_with_nothing_takes_a_packet_of_any_size() {
+fn an_empty_device_gets_a_packet_of_any_size() {
     let mut limit = ByteLimit::starting_at(0);
     assert!(limit.has_room());
     limit.queue(PACKET_BYTES_MAX as u64);
@@ -27,30 +27,30 @@ fn a_device_with_nothing_takes_a_packet_of_any_size() {
     assert!(limit.has_room());
 }
 
-/// From the rules in words: over the limit and empty at once means starved.
+/// A device that was over the limit and is empty has starved.
 #[test]
-fn it_grows_by_what_came_and_went_while_somebody_had_to_wait() {
+fn it_grows_by_the_bytes_of_an_interval_while_packets_waited() {
     let mut limit = ByteLimit::starting_at(0);
-    // 1000 over a limit of 0, all done: by the 1000 of this interval.
+    // 1000 over a limit of 0, all completed: by the 1000 of this interval.
     assert_eq!(fill(&mut limit, 1000), 1);
     limit.complete(us(1), 1000);
     assert_eq!(limit.limit(), 1000);
-    // 2 × 1000 fit now: up to the limit, and the one that goes beyond it.
+    // 2 × 1000 fit now: up to the limit, and the one that exceeds it.
     assert_eq!(fill(&mut limit, 1000), 2);
     limit.complete(us(2), 2000);
     assert_eq!(limit.limit(), 3000);
     assert_eq!(fill(&mut limit, 1000), 4);
-    // It was not empty when it was looked at, and nobody was over the limit before.
+    // It was not empty at this poll, and not over the limit at the previous one.
     limit.complete(us(3), 3000);
     assert_eq!((limit.limit(), limit.in_device()), (3000, 1000));
-    // All of what was there at the last look is done, and then the queue was over: perhaps empty.
+    // All bytes of the last poll have completed, and it was over then: it was perhaps empty.
     assert_eq!(fill(&mut limit, 1000), 3);
     limit.complete(us(4), 1000);
     assert_eq!((limit.limit(), limit.in_device()), (4000, 3000));
 }
 
 #[test]
-fn without_anybody_waiting_it_stays() {
+fn it_stays_while_no_packet_waits() {
     let mut limit = ByteLimit::starting_at(10_000);
     for round in 0..100 {
         limit.queue(1000);
@@ -60,8 +60,8 @@ fn without_anybody_waiting_it_stays() {
 }
 
 #[test]
-fn it_shrinks_by_what_was_too_much_for_a_whole_second() {
-    // The device takes 1000 a look, and 20 000 may be queued.
+fn it_shrinks_by_the_excess_of_a_whole_second() {
+    // The device completes 1000 a poll, and 20 000 may be queued.
     let mut limit = ByteLimit::starting_at(20_000);
     let mut now = us(0);
     fill(&mut limit, 1000);
@@ -74,8 +74,8 @@ fn it_shrinks_by_what_was_too_much_for_a_whole_second() {
             limits.push(limit.limit());
         }
     }
-    // Twice what completes at a time is the bound that it goes down to. From there on less is tried
-    // once a second, and taken back at once.
+    // It shrinks to twice the bytes of a poll. From there on it shrinks once a second, and grows
+    // back at once.
     let settled = &limits[1..];
     assert!(
         settled.iter().all(|l| (1000..=3000).contains(l)),
@@ -84,8 +84,8 @@ fn it_shrinks_by_what_was_too_much_for_a_whole_second() {
     assert!(limits.len() <= 1 + 2 * 10, "{limits:?}");
 }
 
-/// Ten packets of 1500 bytes for each completion, and always more to send. The device has to have
-/// what it sends now and what it sends next.
+/// Ten packets of 1500 bytes complete at a time, and more always wait. The device needs the packets
+/// that it sends now and those that it sends next.
 #[test]
 fn ten_packets_for_each_completion_make_a_limit_near_two_intervals() {
     const PACKET: u64 = 1500;
@@ -111,10 +111,10 @@ fn ten_packets_for_each_completion_make_a_limit_near_two_intervals() {
     }
 }
 
-/// A wire of 600 MB/s, 1500 bytes each, and somebody who always has more: what it carries in each
-/// half second of `seconds`, in MB/s, and the limit then. Completions come `latency` after a packet
-/// has left, and are looked for each `look`, in microseconds.
-fn saturated(from: u64, latency: u64, look: u64, seconds: u64) -> Vec<(u64, u64)> {
+/// A wire of 600 MB/s with packets of 1500 bytes, at saturation: for each half second of `seconds`
+/// the rate in MB/s and the limit. A packet completes `latency` microseconds after it was sent, and
+/// the device is polled each `poll` microseconds.
+fn saturated(from: u64, latency: u64, poll: u64, seconds: u64) -> Vec<(u64, u64)> {
     const PACKET: u64 = 1500;
     const WIRE_NS: u64 = 2500;
     const HALF_NS: u64 = 500_000_000;
@@ -129,8 +129,8 @@ fn saturated(from: u64, latency: u64, look: u64, seconds: u64) -> Vec<(u64, u64)
             left_at = now.max(left_at) + WIRE_NS;
             device.push_back(left_at + latency * 1000);
         }
-        now += look * 1000;
-        limit.look(Instant::from_nanos(now));
+        now += poll * 1000;
+        limit.observe_poll(Instant::from_nanos(now));
         let mut done = 0;
         while device.front().is_some_and(|&at| at <= now) {
             device.pop_front();
@@ -148,11 +148,11 @@ fn saturated(from: u64, latency: u64, look: u64, seconds: u64) -> Vec<(u64, u64)
     halves
 }
 
-/// What is under way is not too much: a device whose completions take longer than from one look to
-/// the next has all the packets that it can send, and no more than a few times that.
+/// A device whose completions take longer than the time between two polls has all the packets that
+/// it can send, and no more than a few times as many.
 #[test]
 fn late_completions_cost_no_throughput() {
-    for (latency, look) in [
+    for (latency, poll) in [
         (0, 20),
         (20, 20),
         (50, 20),
@@ -164,15 +164,15 @@ fn late_completions_cost_no_throughput() {
     ] {
         // The clock of a second session has run for a while.
         for from in [0, 7_000_000] {
-            let halves = saturated(from, latency, look, 4);
-            // 600 bytes a microsecond, for as long as a packet is away and nobody looks.
-            let needed = 600 * (latency + look);
+            let halves = saturated(from, latency, poll, 4);
+            // 600 bytes a microsecond, for the latency of a packet and until the next poll.
+            let needed = 600 * (latency + poll);
             for &(rate, limit) in &halves[1..] {
-                assert!(rate >= 595, "{latency} us, {look} us: {halves:?}");
+                assert!(rate >= 595, "{latency} us, {poll} us: {halves:?}");
                 let most = (4 * needed).max(TX_BYTES_START);
-                assert!(limit <= most, "{latency} us, {look} us: {halves:?}");
+                assert!(limit <= most, "{latency} us, {poll} us: {halves:?}");
             }
-            // And it does go down from where it began, but not before a second is over.
+            // It shrinks from its first value, but not within the first second.
             assert!(halves[0].1 >= TX_BYTES_START, "{halves:?}");
             if 2 * needed < TX_BYTES_START {
                 let end = halves.last().unwrap().1;
@@ -182,12 +182,12 @@ fn late_completions_cost_no_throughput() {
     }
 }
 
-/// A clock that was ahead for a moment keeps nothing from being judged.
+/// The limit is still updated after the clock was ahead for a moment.
 #[test]
 fn a_clock_that_jumps_ahead_and_back_does_no_harm() {
     let mut limit = ByteLimit::starting_at(1000);
     fill(&mut limit, 1000);
-    limit.look(us(1));
+    limit.observe_poll(us(1));
     limit.complete(us(900_000_000), 1000);
     for round in 0..40 {
         fill(&mut limit, 1000);
@@ -204,10 +204,10 @@ fn a_clock_that_jumps_ahead_and_back_does_no_harm() {
 }
 
 #[test]
-fn a_reset_empties_it_and_keeps_what_was_learned() {
+fn a_reset_empties_it_and_keeps_the_limit() {
     let mut limit = ByteLimit::starting_at(5000);
     fill(&mut limit, 1500);
-    limit.empty();
+    limit.reset();
     assert_eq!((limit.in_device(), limit.limit()), (0, 5000));
     assert_eq!(fill(&mut limit, 1500), 4);
     limit.complete(us(9), 1500);
@@ -220,8 +220,8 @@ proptest::proptest! {
         ..Default::default()
     })]
 
-    /// Whatever sizes, at whatever times: it never stops a device with nothing, never lets in more
-    /// than one packet beyond the limit, and whoever is stopped has a completion to come.
+    /// Any sizes at any times: an empty device always gets a packet, at most one packet exceeds the
+    /// limit, and a packet waits only for a completion.
     #[test]
     fn never_starves_and_never_overflows(
         start in 0..200_000_u64,
@@ -253,7 +253,7 @@ proptest::proptest! {
                 let before = limit.limit();
                 limit.complete(now, done);
                 let grown = limit.limit().saturating_sub(before);
-                // By what it did, and what was too much: never by more than ever was there.
+                // By the bytes of the interval and those over the limit: never by more than that.
                 proptest::prop_assert!(grown <= done + most, "by {} of {}", grown, done);
             }
             proptest::prop_assert!(limit.limit() <= TX_BYTES_MAX);
@@ -261,20 +261,20 @@ proptest::proptest! {
         }
     }
 
-    /// A device that sends at a constant rate and reports now and then, with somebody who always
-    /// has more: after a while it never runs empty, and its queue is bounded by a few reports.
+    /// A device that sends at a constant rate, completes in bursts and always has packets waiting:
+    /// after a while it never runs empty, and its queue is bounded by a few bursts.
     #[test]
     fn a_steady_device_is_kept_busy_with_little(
         start in 0..2_000_000_u64,
         packet in 60..9_000_u64,
-        // Bytes that the device sends between two looks.
+        // Bytes that the device sends between two polls.
         sends in 1_000..100_000_u64,
     ) {
         let mut limit = ByteLimit::starting_at(start);
         let (mut now, mut device, mut ready) = (us(0), VecDeque::new(), 0);
         let (mut empty, mut most) = (0, 0);
-        let looks = 40_000;
-        for look in 0..looks {
+        let polls = 40_000;
+        for poll in 0..polls {
             while limit.has_room() {
                 limit.queue(packet);
                 device.push_back(packet);
@@ -287,9 +287,9 @@ proptest::proptest! {
                 done += bytes;
                 device.pop_front();
             }
-            let settled = look > looks / 2;
+            let settled = poll > polls / 2;
             if device.is_empty() {
-                // It had time and nothing to send.
+                // It had time to send more.
                 empty += u64::from(settled);
                 ready = 0;
             }
@@ -300,8 +300,8 @@ proptest::proptest! {
                 most = most.max(limit.in_device());
             }
         }
-        // Now and then the limit is tried a little too low, once a second.
-        proptest::prop_assert!(empty * 100 <= looks, "empty {} times", empty);
+        // Once a second the limit may be a little too low.
+        proptest::prop_assert!(empty * 100 <= polls, "empty {} times", empty);
         proptest::prop_assert!(most <= 4 * (sends + packet), "{} bytes for {}", most, sends);
     }
 }

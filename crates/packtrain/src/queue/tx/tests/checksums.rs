@@ -1,26 +1,26 @@
-//! Whose checksum it is: every state of a packet at a port with the offload and at one without.
+//! Checksums: every state of a packet, at a device with the offload and at one without.
 
 use super::*;
 use packtrain_offload::offload::ChecksumState;
 
-/// What a packet's checksum field holds, and what its state says of it.
+/// The content of a packet's checksum field, and its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
-    /// The right one, of which nobody has said anything.
+    /// The right one, not verified.
     Right,
-    /// The right one, which somebody vouches for.
+    /// The right one, verified.
     Verified,
-    /// The pseudo-header's: whoever sends it finishes it.
+    /// The sum of the pseudo-header: the sender completes it.
     Unfinished,
-    /// A wrong one. Its receiver has to see that.
+    /// A wrong one, which the receiver has to detect.
     Wrong,
 }
 
-/// FDio/vpp#2438, bisdn/xdpd#41: checksums were made, or left, by what the port can do, and not by
-/// what the packet asks for. What is finished is not touched, right or wrong; what is not is
-/// finished exactly once, by the device where it can, else here.
+/// FDio/vpp#2438, bisdn/xdpd#41: checksums were computed, or not, by the features of the port, and
+/// not by the packet's state. A complete checksum, right or wrong, does not change. A partial one
+/// is completed exactly once, by a device with the offload, else by the queue.
 #[test]
-fn a_checksum_is_finished_once_and_only_if_the_packet_asks() {
+fn only_a_partial_checksum_is_completed_and_once() {
     for kind in [
         GsoKind::TcpV4,
         GsoKind::TcpV6,

@@ -1,4 +1,4 @@
-//! A device that answers by a script, and packets for it.
+//! A device with scripted answers, and packets for it.
 
 use crate::driver::{
     Accepted, Completed, DeviceError, Features, Refused, Token, TxDescriptors, TxPacket,
@@ -17,25 +17,25 @@ use std::num::NonZeroU16;
 #[derive(Debug, Default)]
 pub struct Scripted {
     pub script: VecDeque<Result<Accepted, Refused>>,
-    /// Features that every packet is refused for, script or not.
+    /// Features for which it refuses every packet, whatever the script.
     pub without: Features,
-    /// Packets that it keeps at most; beyond that `NoDescriptor`. For `Pending` answers.
+    /// The most packets that it keeps; further ones get `NoDescriptor`. For `Pending` answers.
     pub ring: Option<usize>,
     /// Completes nothing while this is set.
     pub quiet: bool,
     pub segments_max: usize,
     pub in_flight: VecDeque<Token>,
-    /// Tokens to complete besides.
+    /// Tokens that it completes in addition.
     pub extra: Vec<Token>,
     /// Completes the youngest first.
     pub backwards: bool,
-    /// What came out on the wire: GSO cut, checksums finished, tags in the bytes.
+    /// Packets on the wire: segmented, with complete checksums, and tags in the bytes.
     pub wire: Vec<Vec<u8>>,
     /// Segments and metadata of each accepted packet.
     pub accepted: Vec<(usize, Meta)>,
     pub offered: usize,
     pub flushes: u64,
-    /// What the next flush fails with.
+    /// The error of the next flush.
     pub flush_error: Option<DeviceError>,
 }
 
@@ -66,7 +66,7 @@ impl TxDescriptors for Scripted {
         if let Err(Refused::Feature(feature)) = accepted {
             let used = uses(packet.meta()).intersection(feature);
             if !used.is_empty() {
-                // A device does not change its mind.
+                // A device that refused a feature keeps refusing it.
                 self.without |= feature;
             }
         }
@@ -131,7 +131,7 @@ fn uses(meta: &Meta) -> Features {
     used
 }
 
-/// What a cable carries for `packet`.
+/// The wire packets of `packet`.
 pub fn to_wire(packet: &Packet) -> Vec<Vec<u8>> {
     let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
     let meta = packet.meta();
@@ -174,7 +174,7 @@ pub fn to_wire(packet: &Packet) -> Vec<Vec<u8>> {
     wire
 }
 
-/// A packet in words.
+/// A description of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     pub kind: GsoKind,
@@ -182,14 +182,14 @@ pub struct Spec {
     /// Segment size of a GSO packet.
     pub gso: Option<u16>,
     pub ecn: bool,
-    /// Leaves the checksum to the device. Always so in a GSO packet.
+    /// The checksum is partial. Always so in a GSO packet.
     pub partial: bool,
     pub vlan: bool,
-    /// Payload bytes of the frames it is scattered over.
+    /// Payload bytes in each of its frames.
     pub piece: usize,
-    /// Somebody else has the same bytes.
+    /// Another packet shares the bytes.
     pub shared: bool,
-    /// Added to the wire packets it accounts for.
+    /// Added to its number of wire packets.
     pub surplus: i8,
 }
 
@@ -216,7 +216,7 @@ impl Spec {
         }
     }
 
-    /// Wire packets that it stands for.
+    /// Its number of wire packets.
     pub fn segments(&self) -> usize {
         self.gso
             .map_or(1, |size| self.payload.div_ceil(usize::from(size)).max(1))

@@ -1,4 +1,4 @@
-//! A device with a ring that sends in order, as fast as the test says, and may be reset.
+//! A device with a ring. It sends in order, as fast as the test lets it, and may be reset.
 
 use super::device::{Spec, to_wire};
 use super::*;
@@ -7,18 +7,18 @@ use crate::driver::{Armed, Reset};
 /// The device.
 #[derive(Debug, Default)]
 pub struct Line {
-    /// What it was given and has not sent.
+    /// Packets that it was given and has not sent.
     pub ring: VecDeque<(Token, Vec<Vec<u8>>)>,
     pub ring_max: usize,
-    /// Packets in front of the doorbell, and segments behind it.
-    pub told: usize,
-    pub untold_segments: usize,
+    /// Packets before the last doorbell, and segments after it.
+    pub announced: usize,
+    pub pending_segments: usize,
     pub untold_most: usize,
-    /// What went over the wire.
+    /// Packets sent over the wire.
     pub wire: Vec<Vec<u8>>,
-    /// Sent, not reported yet.
+    /// Packets sent and not yet reported.
     pub done: VecDeque<Token>,
-    /// So many of `done` will never be reported.
+    /// This many of `done` are never reported.
     pub lose: usize,
     pub lost: Vec<Token>,
     /// Features that it refuses.
@@ -29,18 +29,18 @@ pub struct Line {
     /// Reports nothing.
     pub silent: bool,
     pub can_reset: bool,
-    /// Wakes who asks for that once so many packets are done.
+    /// It raises its interrupt after a given number of completions.
     pub counts: bool,
-    /// As it was asked last.
+    /// The number it was armed for last.
     pub armed_for: usize,
     /// Raises no interrupt.
     pub mute: bool,
-    /// When what it was asked for happens.
+    /// The time of its next event.
     pub due: Option<Instant>,
-    /// Of the packets it has at a reset, the first so many are in an unknown state.
+    /// At a reset, the first packets, as many as this, are in an unknown state.
     pub unknown: usize,
     pub flushes: u64,
-    pub asked: u64,
+    pub reclaims: u64,
     pub fails: bool,
 }
 
@@ -53,11 +53,11 @@ impl Line {
         }
     }
 
-    /// Sends up to `packets` of which it was told.
+    /// Sends up to `packets` that were announced by a doorbell.
     pub fn work(&mut self, packets: usize) {
-        for _ in 0..packets.min(self.told) {
+        for _ in 0..packets.min(self.announced) {
             let (token, wire) = self.ring.pop_front().unwrap();
-            self.told -= 1;
+            self.announced -= 1;
             self.wire.extend(wire);
             if self.lose > 0 {
                 self.lose -= 1;
@@ -87,8 +87,8 @@ impl TxDescriptors for Line {
             return Err(Refused::NoDescriptor);
         }
         self.ring.push_back((token, to_wire(packet)));
-        self.untold_segments += packet.segments().count();
-        self.untold_most = self.untold_most.max(self.untold_segments);
+        self.pending_segments += packet.segments().count();
+        self.untold_most = self.untold_most.max(self.pending_segments);
         Ok(Accepted::Pending)
     }
 
@@ -96,16 +96,16 @@ impl TxDescriptors for Line {
         if self.fails {
             return Err(DeviceError::Removed);
         }
-        if self.told < self.ring.len() {
+        if self.announced < self.ring.len() {
             self.flushes += 1;
         }
-        self.told = self.ring.len();
-        self.untold_segments = 0;
+        self.announced = self.ring.len();
+        self.pending_segments = 0;
         Ok(())
     }
 
     fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
-        self.asked += 1;
+        self.reclaims += 1;
         if self.silent {
             return;
         }
@@ -114,12 +114,12 @@ impl TxDescriptors for Line {
         }
     }
 
-    /// As a device with interrupts: silent now, and nothing else to look at.
+    /// As a device with interrupts: it reports no pending work.
     fn arm(&mut self) -> Option<Armed> {
         assert_eq!(
-            self.told,
+            self.announced,
             self.ring.len(),
-            "nobody sleeps on an unrung doorbell"
+            "no worker sleeps before the doorbell"
         );
         self.armed_for = 1;
         (!self.mute).then_some(Armed::Idle)
@@ -150,11 +150,11 @@ impl TxDescriptors for Line {
         for token in self.done.drain(..).chain(self.lost.drain(..)) {
             assert!(sent.push(token));
         }
-        // In any order: the queue knows the order.
+        // In any order: the queue restores it.
         for (token, _) in self.ring.drain(..).skip(self.unknown).rev() {
             assert!(unsent.push(token));
         }
-        (self.told, self.untold_segments) = (0, 0);
+        (self.announced, self.pending_segments) = (0, 0);
         (self.silent, self.refuses_all) = (false, false);
         Ok(Reset::Done)
     }
@@ -164,7 +164,7 @@ impl TxDescriptors for Line {
     }
 }
 
-/// A queue over a [`Line`] of `slots`, and what it was given.
+/// A queue of a [`Line`] of `slots`, and the packets that it was given.
 pub struct Bench {
     pub arena: Arena,
     pub queue: TxQueue<Line>,
@@ -175,6 +175,12 @@ pub struct Bench {
 }
 
 impl Bench {
+    /// Packets that completed, and wire packets that resets took back.
+    pub fn completed_and_taken_back(&self) -> (u64, u64) {
+        let counters = self.queue.counters();
+        (counters.reclaimed.get(), counters.taken_back.get())
+    }
+
     pub fn new(features: Features, device: Line) -> Self {
         let arena = Arena::new(ArenaConfig {
             small_frames: 4096,
@@ -235,8 +241,8 @@ impl Bench {
         );
     }
 
-    /// Lets everything out, and checks that it came once, in order, and that nothing is left.
-    /// Returns how many wire packets were lost.
+    /// Sends all packets, and checks that each came once and in order, and that none is left.
+    /// Returns the number of wire packets lost.
     pub fn end(mut self) -> u64 {
         let mut calls = 0;
         while self.queue.transmit(&mut self.burst).unwrap() != Sent::All {

@@ -1,4 +1,4 @@
-//! Random packets and random answers: every wire packet comes out once and in order, or is counted.
+//! Random packets and random answers: each wire packet is sent once and in order, or counted.
 
 use super::*;
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn answer() -> impl Strategy<Value = Result<Accepted, Refused>> {
     ]
 }
 
-/// What may be refused without a packet being lost for it.
+/// Answers that lose no packet.
 fn harmless() -> impl Strategy<Value = Result<Accepted, Refused>> {
     prop_oneof![
         4 => Just(COMPLETE),
@@ -116,7 +116,7 @@ fn run(
     queue.reclaim(Instant::default());
     prop_assert_eq!(queue.in_flight(), 0);
     prop_assert_eq!(queue.counters().bad_completions.get(), 0);
-    // What the packet's other owner has was not written to.
+    // The bytes that another packet shares were not changed.
     for (packet, wire) in shared.drain(..) {
         prop_assert_eq!(to_wire(&packet), wire);
     }
@@ -149,7 +149,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_wire_packet_comes_out_once_in_order_or_is_counted(
+    fn every_wire_packet_is_sent_once_in_order_or_counted(
         specs in proptest::collection::vec(spec(), 1..12),
         script in proptest::collection::vec(answer(), 0..60),
         features in features(),
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn a_device_with_fewer_features_than_it_said_gets_every_packet(
+    fn a_device_with_fewer_features_than_it_offered_gets_every_packet(
         specs in proptest::collection::vec(spec(), 1..12),
         script in proptest::collection::vec(harmless(), 0..60),
         features in features(),

@@ -1,4 +1,4 @@
-//! Resets at any moment: every packet comes out once and in order, or is counted.
+//! Resets at any time: each packet is sent once and in order, or counted.
 
 use super::line::{Bench, Line};
 use super::random::{features, spec};
@@ -7,29 +7,29 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 #[test]
-fn what_was_not_sent_goes_out_again_in_front_of_what_waits() {
+fn unsent_packets_are_sent_again_before_those_that_wait() {
     let mut bench = Bench::new(Features::ALL, Line::new(8));
     bench.add_many(&PLAIN, 20);
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit(burst).unwrap();
     bench.line().work(3);
-    let done = bench.queue.reset(Instant::default()).unwrap().unwrap();
-    assert_eq!((done.sent, done.again, done.lost), (3, 5, 0));
+    assert!(bench.queue.reset(Instant::default()).unwrap());
+    assert_eq!(bench.completed_and_taken_back(), (3, 5));
     assert_eq!((bench.queue.in_flight(), bench.queue.held()), (0, 17));
     bench.check();
     assert_eq!(bench.end(), 0);
 }
 
 #[test]
-fn what_nobody_knows_of_is_counted_as_lost_by_the_reset() {
+fn packets_in_neither_list_are_counted_as_lost_by_the_reset() {
     let mut bench = Bench::new(Features::ALL, Line::new(8));
     bench.add_many(&PLAIN, 20);
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit(burst).unwrap();
     bench.line().work(3);
     bench.line().unknown = 2;
-    let done = bench.queue.reset(Instant::default()).unwrap().unwrap();
-    assert_eq!((done.sent, done.again, done.lost), (3, 3, 2));
+    assert!(bench.queue.reset(Instant::default()).unwrap());
+    assert_eq!(bench.completed_and_taken_back(), (3, 5));
     bench.check();
     let drops = bench.queue.drops.snapshot();
     assert_eq!((drops.total(), drops.get(DropReason::DeviceReset)), (2, 2));
@@ -37,18 +37,18 @@ fn what_nobody_knows_of_is_counted_as_lost_by_the_reset() {
 }
 
 #[test]
-fn a_device_that_cannot_be_reset_keeps_what_it_has() {
+fn a_device_without_reset_keeps_its_packets() {
     let mut bench = Bench::new(Features::ALL, Line::new(8));
     bench.line().can_reset = false;
     bench.add_many(&PLAIN, 20);
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit(burst).unwrap();
-    assert_eq!(bench.queue.reset(Instant::default()).unwrap(), None);
+    assert!(!bench.queue.reset(Instant::default()).unwrap());
     assert_eq!((bench.queue.in_flight(), bench.queue.held()), (8, 12));
     assert_eq!(bench.end(), 0);
 }
 
-/// What goes out again after a reset is watched like what went out before it.
+/// The watchdog watches packets after a reset as before.
 #[test]
 fn a_device_that_hangs_again_is_reset_again() {
     let mut bench = Bench::new(Features::ALL, Line::new(1));
@@ -69,24 +69,23 @@ fn a_device_that_hangs_again_is_reset_again() {
     assert_eq!(bench.end(), 0);
 }
 
-/// A GSO packet that the device had whole has to be cut when it comes back, in front of one that is
-/// half cut already.
+/// After a reset a whole GSO packet is segmented, before one that was already partly segmented.
 #[test]
-fn a_packet_that_comes_back_is_cut_in_front_of_one_that_is_half_cut() {
+fn a_returned_packet_is_segmented_before_one_that_is_partly_segmented() {
     let mut bench = Bench::new(Features::ALL, Line::new(4));
     bench.add(&Spec::gso(GsoKind::TcpV4, 3000, 1000));
     bench.add(&Spec::gso(GsoKind::TcpV4, 6000, 1000));
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit(burst).unwrap();
     assert_eq!(bench.queue.in_flight(), 2);
-    // From now on it cannot cut: the third one goes out in pieces, and does not fit the ring.
+    // From now on it refuses TSO: the third one is segmented, and does not fit the ring.
     bench.line().without = Features::TSO;
     bench.add(&Spec::gso(GsoKind::TcpV4, 9000, 1000));
     let Bench { queue, burst, .. } = &mut bench;
     let stalled = Sent::Stalled(Stall::NoDescriptor);
     assert_eq!(queue.transmit(burst).unwrap(), stalled);
     for _ in 0..3 {
-        bench.queue.reset(Instant::default()).unwrap().unwrap();
+        assert!(bench.queue.reset(Instant::default()).unwrap());
         let Bench { queue, burst, .. } = &mut bench;
         assert_eq!(queue.transmit(burst).unwrap(), stalled);
         bench.check();
@@ -130,9 +129,9 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Resets, hangs, lost completions, links that go, features that go, stops: in any order.
+    /// Resets, hangs, lost completions, links down, refused features, stops: in any order.
     #[test]
-    fn every_packet_comes_out_once_in_order_or_is_counted(
+    fn every_packet_is_sent_once_in_order_or_counted(
         rounds in proptest::collection::vec(
             (proptest::collection::vec(spec(), 0..4), act()),
             1..80,
@@ -144,7 +143,7 @@ proptest! {
         let mut now = Instant::default();
         for (specs, act) in rounds {
             for spec in &specs {
-                // Neither a wrong count nor bytes that another has, which other tests are about.
+                // Neither wrong counts nor shared bytes: other tests cover those.
                 bench.add(&Spec { surplus: 0, shared: false, ..*spec });
             }
             let Bench { queue, burst, .. } = &mut bench;
@@ -159,7 +158,7 @@ proptest! {
                 }
                 Act::Reset(unknown) => {
                     queue.device_mut().unknown = unknown;
-                    queue.reset(now).unwrap().unwrap();
+                    assert!(queue.reset(now).unwrap());
                 }
                 Act::Link(up) => bench.line().link_down = !up,
                 Act::Refuse(features) => bench.line().without |= features,
@@ -173,7 +172,7 @@ proptest! {
         bench.queue.resume();
         bench.line().link_down = false;
         bench.line().unknown = 0;
-        // A hung device is found without anybody's help.
+        // The watchdog finds a hung device.
         for _ in 0..40 {
             now = now.after(Duration::from_millis(100));
             bench.queue.service(now).unwrap();

@@ -1,4 +1,5 @@
-//! Doorbells, reclaim, byte limits, stop and wake, the watchdog: each rule with a given clock.
+//! Doorbells, completions, byte limits, stop and wake-up, the watchdog: each rule with a given
+//! clock.
 
 use super::line::{Bench, Line};
 use super::*;
@@ -19,9 +20,9 @@ fn bench(slots: usize) -> Bench {
 }
 
 #[test]
-fn a_device_is_told_before_it_has_too_many_descriptors_that_it_does_not_know() {
+fn the_doorbell_is_rung_before_too_many_descriptors_are_pending() {
     let mut bench = bench(512);
-    // Two segments each: the doorbell after so many packets, however they come.
+    // Two segments each: the doorbell depends on the number of packets, not on the bursts.
     let each = TX_DOORBELL_DESCRIPTORS_MAX as u64 / 2;
     for packets in [10, 10, 10, 10, 40, 1, 1, 1, 45] {
         bench.add_many(&PLAIN, packets);
@@ -38,10 +39,10 @@ fn a_device_is_told_before_it_has_too_many_descriptors_that_it_does_not_know() {
     assert_eq!(bench.end(), 0);
 }
 
-/// iflib defers the doorbell by how full its ring is: each packet rings where that is little. Here
-/// it goes by what the caller has, whatever the device has.
+/// iflib defers the doorbell by the fill level of its ring: if that is low, each packet rings. Here
+/// it depends on the caller's packets only.
 #[test]
-fn how_often_a_device_is_told_does_not_depend_on_how_much_it_has() {
+fn the_number_of_doorbells_does_not_depend_on_packets_in_flight() {
     // One descriptor each.
     let spec = Spec {
         payload: 20,
@@ -56,10 +57,10 @@ fn how_often_a_device_is_told_does_not_depend_on_how_much_it_has() {
             assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
         }
         assert_eq!(bench.queue.in_flight(), in_flight);
-        let mut told = bench.line().flushes;
+        let mut before = bench.line().flushes;
         let mut rung = |bench: &Bench| {
             let flushes = bench.queue.device().flushes;
-            flushes - std::mem::replace(&mut told, flushes)
+            flushes - std::mem::replace(&mut before, flushes)
         };
         for packets in [1, 1, 1, 1, 1, 7] {
             bench.add_many(&spec, packets);
@@ -67,7 +68,7 @@ fn how_often_a_device_is_told_does_not_depend_on_how_much_it_has() {
             assert_eq!(queue.transmit(burst).unwrap(), Sent::All);
             assert_eq!(rung(&bench), 1, "{packets} behind {in_flight}");
         }
-        // Of a few, of as many as may wait, and of one more than twice as many.
+        // A few, as many as may be pending, and one more than twice as many.
         for (packets, before) in [(5, 0), (full, 0), (2 * full + 1, 2)] {
             for _ in 0..packets {
                 bench.add(&spec);
@@ -75,9 +76,9 @@ fn how_often_a_device_is_told_does_not_depend_on_how_much_it_has() {
                 assert_eq!(queue.transmit_more(burst).unwrap(), Sent::All);
             }
             assert_eq!(rung(&bench), before, "{packets} behind {in_flight}");
-            for owed in [1, 0] {
-                bench.queue.ring_if_owed().unwrap();
-                assert_eq!(rung(&bench), owed, "{packets} behind {in_flight}");
+            for expected in [1, 0] {
+                bench.queue.ring_if_pending().unwrap();
+                assert_eq!(rung(&bench), expected, "{packets} behind {in_flight}");
             }
         }
         assert_eq!(bench.line().untold_most, full);
@@ -90,7 +91,7 @@ fn how_often_a_device_is_told_does_not_depend_on_how_much_it_has() {
 }
 
 #[test]
-fn no_packet_waits_for_the_doorbell_longer_than_stated() {
+fn no_descriptor_is_pending_longer_than_stated() {
     let mut bench = bench(512);
     bench.queue.service(us(1000)).unwrap();
     bench.add(&PLAIN);
@@ -98,7 +99,7 @@ fn no_packet_waits_for_the_doorbell_longer_than_stated() {
     queue.transmit_more(burst).unwrap();
     let due = us(1000).after(TX_DOORBELL_HOLD_MAX);
     assert_eq!(bench.queue.retry_at(us(1000)), Some(due));
-    // Those that come later do not put it off.
+    // Later packets do not delay it.
     bench.queue.service(us(1040)).unwrap();
     bench.add(&PLAIN);
     let Bench { queue, burst, .. } = &mut bench;
@@ -110,15 +111,15 @@ fn no_packet_waits_for_the_doorbell_longer_than_stated() {
         .unwrap();
     assert_eq!(bench.line().flushes, 0);
     bench.queue.service(due).unwrap();
-    assert_eq!((bench.line().flushes, bench.line().told), (1, 2));
+    assert_eq!((bench.line().flushes, bench.line().announced), (1, 2));
     assert!(bench.queue.retry_at(due).unwrap() > due);
     assert_eq!(bench.end(), 0);
 }
 
-/// The classic bug of Linux drivers: the last packet, which would ring for all of them, is dropped,
-/// and those before it wait for ever.
+/// A common bug of Linux drivers: the last packet, which would ring for all of them, is dropped,
+/// and those before it wait without end.
 #[test]
-fn a_last_packet_that_is_dropped_takes_no_doorbell_with_it() {
+fn the_doorbell_is_rung_though_the_last_packet_is_dropped() {
     for refused in [Refused::Bad(DropReason::BadDescriptor), Refused::LinkDown] {
         let arena = arena();
         let of = |specs: &[Spec]| burst(&arena, specs).0;
@@ -127,34 +128,34 @@ fn a_last_packet_that_is_dropped_takes_no_doorbell_with_it() {
         let sent = queue.transmit(&mut of(&[PLAIN; 3])).unwrap();
         assert_eq!((sent, queue.device().flushes), (Sent::All, 1));
 
-        // With more announced, and none of it good.
+        // The caller has more packets, and all are bad.
         queue.device_mut().script.extend(script());
         queue.transmit_more(&mut of(&[PLAIN; 2])).unwrap();
         assert_eq!(queue.device().flushes, 1, "there is more to come");
         queue.transmit(&mut of(&[PLAIN])).unwrap();
         assert_eq!(queue.device().flushes, 2);
 
-        // With more announced, and nothing coming.
+        // The caller has more packets, and none arrive.
         queue.device_mut().script.extend(script());
         queue.transmit_more(&mut of(&[PLAIN; 3])).unwrap();
         assert_eq!(queue.device().flushes, 2, "there is more to come");
         assert!(queue.retry_at(us(0)).is_some(), "it is due by time as well");
-        queue.ring_if_owed().unwrap();
+        queue.ring_if_pending().unwrap();
         assert_eq!(queue.device().flushes, 3);
-        queue.ring_if_owed().unwrap();
+        queue.ring_if_pending().unwrap();
         assert_eq!(queue.device().flushes, 3);
         assert_eq!(queue.drops.snapshot().total(), 3);
     }
 }
 
 #[test]
-fn nobody_stalls_or_sleeps_on_an_unrung_doorbell() {
+fn the_doorbell_is_rung_before_a_stall_and_before_a_sleep() {
     let mut bench = bench(16);
     bench.add_many(&PLAIN, 20);
     let Bench { queue, burst, .. } = &mut bench;
     let stalled = Sent::Stalled(Stall::NoDescriptor);
     assert_eq!(queue.transmit_more(burst).unwrap(), stalled);
-    assert_eq!(bench.line().told, 16);
+    assert_eq!(bench.line().announced, 16);
     bench.line().work(16);
     let Bench { queue, burst, .. } = &mut bench;
     assert_eq!(queue.transmit_more(burst).unwrap(), Sent::All);
@@ -162,14 +163,14 @@ fn nobody_stalls_or_sleeps_on_an_unrung_doorbell() {
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit_more(burst).unwrap();
     assert!(!bench.line().ring.is_empty());
-    assert_eq!(bench.line().told, 0);
+    assert_eq!(bench.line().announced, 0);
     // The device checks it.
     assert_eq!(bench.queue.arm(), Armed::Idle);
     assert_eq!(bench.end(), 0);
 }
 
 #[test]
-fn a_doorbell_that_fails_while_nobody_listens_is_reported_at_the_next_step() {
+fn a_doorbell_that_fails_in_arm_is_reported_at_the_next_step() {
     let mut bench = bench(16);
     bench.add(&PLAIN);
     let Bench { queue, burst, .. } = &mut bench;
@@ -187,7 +188,7 @@ fn a_doorbell_that_fails_while_nobody_listens_is_reported_at_the_next_step() {
 fn completed_packets_are_collected_when_there_are_enough_of_them() {
     let mut bench = bench(256);
     let mut at = 0;
-    // While packets come, in eights: once for every 32.
+    // While packets arrive in bursts of eight: once for every 32.
     for _ in 0..64 {
         at += 1;
         bench.queue.service(us(at)).unwrap();
@@ -197,16 +198,16 @@ fn completed_packets_are_collected_when_there_are_enough_of_them() {
         bench.line().work(8);
     }
     let expected = 64 * 8 / TX_RECLAIM_PACKETS as u64;
-    // The first look finds a queue that nothing was given to.
+    // The first step finds a quiet queue.
     assert!(
-        bench.line().asked.abs_diff(expected) <= 1,
+        bench.line().reclaims.abs_diff(expected) <= 1,
         "{}",
-        bench.line().asked
+        bench.line().reclaims
     );
     let counters = bench.queue.counters().snapshot();
     assert!(counters.reclaims <= expected);
     assert!(counters.reclaimed >= 64 * 8 - TX_RECLAIM_PACKETS as u64 - 8);
-    // And none is left behind when nothing comes any more.
+    // A quiet step collects the last ones.
     bench.queue.service(us(at + 1)).unwrap();
     bench.queue.service(us(at + 2)).unwrap();
     assert_eq!(bench.queue.in_flight(), 0);
@@ -220,31 +221,31 @@ fn completed_packets_are_collected_when_few_slots_are_free() {
     bench.add_many(&PLAIN, 31);
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit(burst).unwrap();
-    let asked = |bench: &mut Bench, at| {
-        let before = bench.line().asked;
+    let reclaims = |bench: &mut Bench, at| {
+        let before = bench.line().reclaims;
         bench.queue.service(us(at)).unwrap();
-        bench.line().asked - before
+        bench.line().reclaims - before
     };
-    assert_eq!(asked(&mut bench, 1), 0, "fewer than 32, and 33 are free");
+    assert_eq!(reclaims(&mut bench, 1), 0, "fewer than 32, and 33 are free");
     bench.add_many(&PLAIN, 18);
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit(burst).unwrap();
-    assert_eq!(asked(&mut bench, 2), 1, "15 are free");
+    assert_eq!(reclaims(&mut bench, 2), 1, "15 are free");
     bench.add(&PLAIN);
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit(burst).unwrap();
-    assert_eq!(asked(&mut bench, 3), 1, "still");
+    assert_eq!(reclaims(&mut bench, 3), 1, "still");
     bench.line().work(40);
-    assert_eq!(asked(&mut bench, 4), 1);
+    assert_eq!(reclaims(&mut bench, 4), 1);
     bench.add(&PLAIN);
     let Bench { queue, burst, .. } = &mut bench;
     queue.transmit(burst).unwrap();
-    assert_eq!(asked(&mut bench, 5), 0, "enough are free");
+    assert_eq!(reclaims(&mut bench, 5), 0, "enough are free");
     assert_eq!(bench.end(), 0);
 }
 
 #[test]
-fn before_a_stall_the_device_is_always_asked() {
+fn completed_packets_are_collected_before_a_stall() {
     let mut bench = bench(16);
     for _ in 0..20 {
         bench.add_many(&PLAIN, 16);
@@ -257,7 +258,7 @@ fn before_a_stall_the_device_is_always_asked() {
 }
 
 #[test]
-fn as_many_bytes_as_keep_the_device_busy_and_then_the_rest_waits() {
+fn packets_beyond_the_byte_limit_wait() {
     let mut bench = bench(512);
     let spec = Spec {
         payload: 8000,
@@ -274,7 +275,7 @@ fn as_many_bytes_as_keep_the_device_busy_and_then_the_rest_waits() {
     let counters = bench.queue.counters().snapshot();
     assert_eq!((counters.stalls, counters.stall_byte_limit), (1, 1));
     assert_eq!(counters.no_desc, 0);
-    // There is a wake-up to come, and if that is lost the device is asked.
+    // The device wakes the worker; the watchdog polls if that wake-up is lost.
     assert!(bench.queue.in_flight() > 0);
     assert!(bench.queue.retry_at(us(0)).is_some());
     bench.check();
@@ -291,7 +292,7 @@ fn as_many_bytes_as_keep_the_device_busy_and_then_the_rest_waits() {
 }
 
 #[test]
-fn a_device_that_is_done_at_once_has_no_byte_limit() {
+fn a_synchronous_device_has_no_byte_limit() {
     let arena = arena();
     let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
     let spec = Spec {
@@ -305,11 +306,10 @@ fn a_device_that_is_done_at_once_has_no_byte_limit() {
     assert_eq!(queue.bytes_in_device(), (0, TX_BYTES_START));
 }
 
-/// `mp_ring` counts a restart and a stall each time that a stalled ring has moved at all. Here it
-/// is one stall from the first packet that had to wait to the moment when none does: else both
-/// would count completions.
+/// `mp_ring` counts a restart and a stall for each progress of a stalled ring. Here one stall lasts
+/// from the first packet that waits until none does: else both would count completions.
 #[test]
-fn a_stall_lasts_until_nothing_waits() {
+fn a_stall_lasts_until_no_packet_waits() {
     let mut bench = bench(2);
     bench.add_many(&PLAIN, 5);
     let Bench { queue, burst, .. } = &mut bench;
@@ -328,7 +328,7 @@ fn a_stall_lasts_until_nothing_waits() {
 }
 
 #[test]
-fn a_stopped_queue_gives_the_device_nothing_and_goes_on_in_order() {
+fn a_stopped_queue_gives_the_device_nothing_and_resumes_in_order() {
     let mut bench = bench(64);
     bench.add_many(&PLAIN, 5);
     let Bench { queue, burst, .. } = &mut bench;
@@ -340,7 +340,7 @@ fn a_stopped_queue_gives_the_device_nothing_and_goes_on_in_order() {
     assert_eq!(queue.transmit(burst).unwrap(), stalled);
     assert_eq!(queue.transmit(burst).unwrap(), stalled);
     assert_eq!(bench.line().ring.len(), 5);
-    // What the device has is collected; then nothing is worth waking up for.
+    // Packets in flight are collected; then no wake-up is needed.
     assert_eq!(bench.queue.arm(), Armed::Idle);
     bench.line().work(5);
     bench.queue.service(us(1)).unwrap();
@@ -388,7 +388,7 @@ fn asleep(bench: &mut Bench, packets: usize) {
 }
 
 #[test]
-fn a_device_that_raises_nothing_is_polled_by_the_clock() {
+fn a_device_without_an_interrupt_is_polled_by_time() {
     for packets in [10, 40] {
         let mut bench = bench(16);
         bench.line().mute = true;
@@ -411,12 +411,12 @@ fn a_device_that_raises_nothing_is_polled_by_the_clock() {
 }
 
 #[test]
-fn a_device_that_knows_when_it_completes_bounds_the_sleep() {
+fn the_next_event_of_a_device_bounds_the_sleep() {
     for packets in [10, 40] {
         let mut bench = bench(16);
         bench.line().due = Some(us(70));
         asleep(&mut bench, packets);
-        assert_eq!(bench.queue.next_at(), Some(us(70)));
+        assert_eq!(bench.queue.device().next_at(), Some(us(70)));
         assert_eq!(bench.queue.retry_at(us(1)), Some(us(70)));
         bench.line().due = None;
         let watchdog = us(0).after(TX_POLL_AFTER);
@@ -426,9 +426,9 @@ fn a_device_that_knows_when_it_completes_bounds_the_sleep() {
 }
 
 #[test]
-fn a_lost_wake_up_costs_a_moment_and_is_counted() {
+fn a_lost_wake_up_delays_briefly_and_is_counted() {
     for packets in [10, 40] {
-        // With 40 some wait for room in the ring, too.
+        // With 40, some also wait for room in the ring.
         let mut bench = bench(16);
         asleep(&mut bench, packets);
         bench.line().work(16);
@@ -449,9 +449,9 @@ fn a_lost_wake_up_costs_a_moment_and_is_counted() {
     }
 }
 
-/// It was asked to wake the worker for five; meanwhile others have collected most of them.
+/// The device was armed for five completions; most of them were collected meanwhile.
 #[test]
-fn a_wake_up_for_the_last_packets_is_owed_though_they_are_few() {
+fn a_wake_up_for_the_last_packets_is_missed_though_they_are_few() {
     for kept in [0, 1] {
         let mut bench = bench(16);
         bench.line().counts = true;
@@ -471,7 +471,7 @@ fn a_wake_up_for_the_last_packets_is_owed_though_they_are_few() {
 }
 
 #[test]
-fn work_that_a_wake_up_came_for_was_not_missed() {
+fn a_wake_up_that_came_was_not_missed() {
     let mut bench = bench(16);
     asleep(&mut bench, 10);
     bench.line().work(16);
@@ -484,7 +484,7 @@ fn work_that_a_wake_up_came_for_was_not_missed() {
 }
 
 #[test]
-fn a_device_that_stands_still_is_reported_once_and_reset() {
+fn a_hung_device_is_reported_once_and_reset() {
     let mut bench = bench(16);
     asleep(&mut bench, 40);
     bench.line().work(4);
@@ -520,17 +520,17 @@ fn a_device_that_stands_still_is_reported_once_and_reset() {
 }
 
 #[test]
-fn a_device_that_cannot_be_reset_is_reported_and_goes_on_if_it_does() {
+fn a_hung_device_without_reset_is_reported_and_may_recover() {
     let mut bench = bench(16);
     bench.line().can_reset = false;
     bench.line().silent = true;
     asleep(&mut bench, 8);
     bench.line().work(8);
-    for look in 1..20 {
-        bench.queue.service(us(look * 550_000)).unwrap();
+    for step in 1..20 {
+        bench.queue.service(us(step * 550_000)).unwrap();
     }
     let counters = bench.queue.counters().snapshot();
-    assert_eq!((counters.hangs, counters.resets), (1, 0), "said once");
+    assert_eq!((counters.hangs, counters.resets), (1, 0), "reported once");
     assert!(!bench.queue.trouble().unwrap().was_reset);
     assert_eq!(bench.queue.in_flight(), 8);
     bench.line().silent = false;
@@ -538,7 +538,7 @@ fn a_device_that_cannot_be_reset_is_reported_and_goes_on_if_it_does() {
 }
 
 #[test]
-fn packets_that_never_come_back_while_others_do_are_found() {
+fn lost_completions_are_found() {
     let mut bench = bench(64);
     bench.line().lose = 3;
     let mut at = us(0);
@@ -569,10 +569,10 @@ fn packets_that_never_come_back_while_others_do_are_found() {
     assert_eq!(bench.end(), 0);
 }
 
-/// A modem behind a long ring: all that it has takes seven seconds, each packet comes back in the
-/// end, and one that counts wakes nobody in the first second.
+/// A modem with a long ring: it needs seven seconds for all its packets, completes each of them,
+/// and raises no counted interrupt within the first second.
 #[test]
-fn a_device_that_needs_long_for_what_it_has_is_not_at_fault() {
+fn a_slow_device_is_not_at_fault() {
     for counts in [true, false] {
         let mut bench = bench(64);
         bench.line().counts = counts;
@@ -602,7 +602,7 @@ fn a_device_that_needs_long_for_what_it_has_is_not_at_fault() {
 }
 
 #[test]
-fn a_device_that_has_nothing_and_takes_nothing_is_stuck() {
+fn an_empty_device_that_accepts_nothing_is_stuck() {
     let mut bench = bench(16);
     bench.line().refuses_all = true;
     asleep(&mut bench, 4);
@@ -618,8 +618,8 @@ fn a_device_that_has_nothing_and_takes_nothing_is_stuck() {
     assert_eq!(bench.end(), 0, "a reset helped");
 }
 
-/// A busy worker gives the device packets and is owed no wake-up. While it was stopped, the device
-/// has completed them.
+/// A busy worker has not armed the device. While the worker was stopped, the device completed its
+/// packets.
 #[test]
 fn a_worker_that_was_stopped_has_missed_no_wake_up() {
     for stopped in [700_000, 1_100_000, 60_000_000] {
@@ -648,10 +648,9 @@ fn a_worker_that_was_stopped_has_missed_no_wake_up() {
     }
 }
 
-/// A device that keeps packets for a while, and a stop between two times at which what is old
-/// counts as lost.
+/// An asynchronous device, and a worker that was stopped between two checks for lost completions.
 #[test]
-fn what_came_back_during_a_stop_is_not_lost() {
+fn completions_during_a_stop_are_not_lost() {
     for stopped_at in (2000..3100).step_by(10) {
         let mut bench = bench(64);
         let mut at = 0;
@@ -665,7 +664,7 @@ fn what_came_back_during_a_stop_is_not_lost() {
                 at += 2000;
                 bench.line().work(usize::MAX);
             } else {
-                // 50 ms behind.
+                // 50 ms later.
                 bench.line().work(kept.saturating_sub(20));
                 at += 10;
             }
@@ -677,7 +676,7 @@ fn what_came_back_during_a_stop_is_not_lost() {
     }
 }
 
-/// Nor is a device reset that had no time either, since the whole machine stood still.
+/// The whole machine was stopped, so the device had no time either.
 #[test]
 fn a_device_that_was_stopped_with_its_worker_is_not_reset() {
     let mut bench = bench(16);
@@ -693,16 +692,16 @@ fn a_device_that_was_stopped_with_its_worker_is_not_reset() {
     assert_eq!(bench.end(), 0);
 }
 
-/// A device that cannot be reset keeps its slot for ever, and that is said once.
+/// A device that cannot be reset keeps the slot of a lost packet. It is reported once.
 #[test]
-fn a_lost_packet_is_said_once_also_where_the_wire_pauses() {
+fn a_lost_completion_is_reported_once_also_if_the_wire_pauses() {
     let mut bench = bench(64);
     bench.line().lose = 1;
     bench.line().can_reset = false;
     let mut at = us(0);
     for step in 0..200 {
         at = at.after(Duration::from_millis(100));
-        // The wire pauses again and again, for two seconds each.
+        // The wire pauses repeatedly, for two seconds each.
         bench.line().blocked = step % 60 >= 40;
         bench.queue.service(at).unwrap();
         bench.add_many(&PLAIN, 4);
@@ -713,11 +712,11 @@ fn a_lost_packet_is_said_once_also_where_the_wire_pauses() {
     }
     assert_eq!(bench.queue.counters().snapshot().lost_completions, 1);
     bench.line().can_reset = true;
-    bench.queue.reset(at).unwrap().unwrap();
+    assert!(bench.queue.reset(at).unwrap());
     assert_eq!(bench.end(), 0);
 }
 
-/// The worker told its queue a time that was too late, and then one that is right.
+/// The worker gave its queue a time that was too late, and then the right one.
 #[test]
 fn a_doorbell_is_rung_in_time_though_the_clock_went_back() {
     let mut bench = bench(64);
@@ -734,7 +733,7 @@ fn a_doorbell_is_rung_in_time_though_the_clock_went_back() {
 }
 
 #[test]
-fn a_device_behind_a_wire_that_is_at_fault_is_not_taken_for_hung() {
+fn a_device_with_a_wire_at_fault_is_not_hung() {
     let mut bench = bench(16);
     bench.line().blocked = true;
     asleep(&mut bench, 40);

@@ -5,30 +5,30 @@ fn ms(ms: u64) -> Instant {
     Instant::from_nanos(ms * 1_000_000)
 }
 
-const fn seen(progress: u64) -> Seen {
-    Seen {
+const fn seen(progress: u64) -> Observation {
+    Observation {
         pending: true,
         progress,
         blocked: false,
     }
 }
 
-const IDLE: Seen = Seen {
+const IDLE: Observation = Observation {
     pending: false,
     progress: 0,
     blocked: false,
 };
 
-/// Rows of time in ms, what is seen, and what is to be done.
+/// Rows of time in ms, observation, and verdict.
 #[track_caller]
-fn table(dog: &mut Watchdog, rows: &[(u64, Seen, Verdict)]) {
+fn table(dog: &mut Watchdog, rows: &[(u64, Observation, Verdict)]) {
     for &(at, seen, verdict) in rows {
         assert_eq!(dog.observe(ms(at), seen), verdict, "at {at} ms: {seen:?}");
     }
 }
 
 #[test]
-fn without_work_there_is_nothing_to_watch() {
+fn a_queue_without_work_is_never_hung() {
     let mut dog = Watchdog::default();
     dog.sleep(None);
     table(
@@ -36,7 +36,7 @@ fn without_work_there_is_nothing_to_watch() {
         &[
             (0, IDLE, Verdict::Fine),
             (60_000, IDLE, Verdict::Fine),
-            // Work that comes after a long idle time has all the time it may take.
+            // Work after a long idle time has the full time.
             (60_000, seen(1), Verdict::Fine),
             (60_900, seen(1), Verdict::Fine),
         ],
@@ -44,25 +44,25 @@ fn without_work_there_is_nothing_to_watch() {
 }
 
 #[test]
-fn work_without_progress_is_said_once_and_again_after_progress() {
+fn a_hang_is_reported_once_and_again_after_progress() {
     let mut dog = Watchdog::default();
     table(
         &mut dog,
         &[
             (0, seen(1), Verdict::Fine),
             (999, seen(1), Verdict::Fine),
-            (1000, seen(1), Verdict::Halted),
+            (1000, seen(1), Verdict::Hung),
             (1001, seen(1), Verdict::Fine),
             (1500, seen(1), Verdict::Fine),
             (1600, seen(2), Verdict::Fine),
-            (2599, seen(2), Verdict::Age),
-            (2600, seen(2), Verdict::Halted),
+            (2599, seen(2), Verdict::CheckLost),
+            (2600, seen(2), Verdict::Hung),
         ],
     );
 }
 
 #[test]
-fn who_waits_for_a_wake_up_asks_now_and_then() {
+fn a_queue_that_waits_for_a_wake_up_polls_each_100_ms() {
     let mut dog = Watchdog::default();
     assert_eq!(dog.observe(ms(0), seen(1)), Verdict::Fine);
     assert!(!dog.poll_is_due(ms(5000)), "it does not wait");
@@ -86,9 +86,9 @@ fn who_waits_for_a_wake_up_asks_now_and_then() {
 }
 
 #[test]
-fn a_wire_at_fault_is_not_held_against_the_device() {
+fn a_device_with_a_wire_at_fault_is_not_hung() {
     let mut dog = Watchdog::default();
-    let blocked = Seen {
+    let blocked = Observation {
         blocked: true,
         ..seen(1)
     };
@@ -97,18 +97,18 @@ fn a_wire_at_fault_is_not_held_against_the_device() {
         at += 500;
         assert!(matches!(
             dog.observe(ms(at), blocked),
-            Verdict::Fine | Verdict::Age
+            Verdict::Fine | Verdict::CheckLost
         ));
     }
-    // From then on it has its second.
-    assert_ne!(dog.observe(ms(at + 999), seen(1)), Verdict::Halted);
+    // Its second starts afterwards.
+    assert_ne!(dog.observe(ms(at + 999), seen(1)), Verdict::Hung);
     let later = [1000, 1001].map(|more| dog.observe(ms(at + more), seen(1)));
-    assert!(later.contains(&Verdict::Halted), "{later:?}");
+    assert!(later.contains(&Verdict::Hung), "{later:?}");
 }
 
-/// A process that is stopped for a while, or a machine, knows nothing of its devices.
+/// A process or a machine that was stopped for a while observes nothing.
 #[test]
-fn a_time_in_which_nobody_looked_is_not_held_against_the_device() {
+fn a_time_without_observations_does_not_count() {
     let mut dog = Watchdog::default();
     table(
         &mut dog,
@@ -117,8 +117,8 @@ fn a_time_in_which_nobody_looked_is_not_held_against_the_device() {
             (500, seen(1), Verdict::Fine),
             (5500, seen(1), Verdict::Fine),
             (6499, seen(1), Verdict::Fine),
-            (6500, seen(1), Verdict::Halted),
-            // And one that was said is not said again for it.
+            (6500, seen(1), Verdict::Hung),
+            // A hang that was reported is not reported again after it.
             (60_000, seen(1), Verdict::Fine),
             (60_500, seen(1), Verdict::Fine),
             (61_000, seen(1), Verdict::Fine),
@@ -127,7 +127,7 @@ fn a_time_in_which_nobody_looked_is_not_held_against_the_device() {
 }
 
 #[test]
-fn a_clock_that_was_ahead_for_a_moment_puts_nothing_off() {
+fn a_clock_that_was_ahead_for_a_moment_delays_nothing() {
     let hour = 3_600_000;
     let mut dog = Watchdog::default();
     table(
@@ -146,15 +146,15 @@ fn a_clock_that_was_ahead_for_a_moment_puts_nothing_off() {
         &[
             (200, seen(2), Verdict::Fine),
             (1050, seen(2), Verdict::Fine),
-            (1100, seen(2), Verdict::Halted),
+            (1100, seen(2), Verdict::Hung),
         ],
     );
-    // Nor do those that never come back wait for it.
+    // It does not delay the check for lost completions either.
     let mut dog = Watchdog::default();
     dog.observe(ms(0), seen(1));
     dog.observe(ms(hour), seen(2));
     let later = [600, 1100, 1600].map(|at| dog.observe(ms(at), seen(at)));
-    assert!(later.contains(&Verdict::Age), "{later:?}");
+    assert!(later.contains(&Verdict::CheckLost), "{later:?}");
 }
 
 proptest::proptest! {
@@ -163,14 +163,14 @@ proptest::proptest! {
         ..Default::default()
     })]
 
-    /// Whatever happens, and when: it is reported only after a whole stated time without progress
-    /// and with work, and at most once for each.
+    /// For any events at any times: a hang is reported only after the whole time with work and
+    /// without progress, and once.
     #[test]
-    fn a_halt_is_a_whole_second_without_progress(
+    fn a_hang_is_a_whole_second_without_progress(
         steps in proptest::collection::vec((0..700_u64, 0..3_u8, proptest::bool::ANY), 1..200),
     ) {
         let mut dog = Watchdog::default();
-        let (mut at, mut progress, mut still_since, mut said) = (0, 1, None, false);
+        let (mut at, mut progress, mut still_since, mut reported) = (0, 1, None, false);
         for (wait, what, sleep) in steps {
             at += wait;
             match what {
@@ -178,20 +178,20 @@ proptest::proptest! {
                 1 => {}
                 _ => {
                     proptest::prop_assert_eq!(dog.observe(ms(at), IDLE), Verdict::Fine);
-                    (still_since, said) = (None, false);
+                    (still_since, reported) = (None, false);
                     continue;
                 }
             }
             if what == 0 || still_since.is_none() {
-                (still_since, said) = (Some(at), false);
+                (still_since, reported) = (Some(at), false);
             }
             dog.sleep(sleep.then_some(1));
             let verdict = dog.observe(ms(at), seen(progress));
-            if verdict == Verdict::Halted {
+            if verdict == Verdict::Hung {
                 let since = still_since.unwrap_or(at);
                 proptest::prop_assert!(Duration::from_millis(at - since) >= TX_HUNG_AFTER);
-                proptest::prop_assert!(!said);
-                said = true;
+                proptest::prop_assert!(!reported);
+                reported = true;
             }
         }
     }

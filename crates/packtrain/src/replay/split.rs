@@ -1,4 +1,4 @@
-//! Cutting what comes out of a coalescer.
+//! Splits the output of a coalescer, by segmentation or fragmentation.
 
 use super::frame::Frame;
 use super::order::{Order, Out};
@@ -12,35 +12,34 @@ use packtrain_offload::segment::{Segmenter, TCP_GSO_SIZE_MIN};
 use packtrain_offload::verify::{Verdict, verify_ipv4_header, verify_transport};
 use std::num::NonZeroU16;
 
-/// Counters of the identifications that packets cut into more pieces get, as many as Linux has at
-/// least.
+/// Counters of new IPv4 identifications, as many as Linux has at least.
 const ID_COUNTERS: usize = 2048;
-/// Equal captures give equal output.
+/// Constant, so that equal captures give equal output.
 const ID_SEED: u64 = 0x7061_636b_7472_6169;
 
-/// What is cut after coalescing.
+/// The split after coalescing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segment {
-    /// Nothing.
+    /// None.
     #[default]
     Off,
-    /// What was merged, into what it was merged from.
+    /// Merged packets, into the original packets.
     Original,
-    /// TCP packets whose IP datagram is longer than so many bytes, merged or captured as they are;
-    /// merged UDP, into its datagrams; and IPv4 that is still longer and may be fragmented.
+    /// TCP packets whose IP datagram is longer than this many bytes, merged or not; merged UDP
+    /// packets, into their datagrams; and IPv4 packets that are still longer and may be fragmented.
     Mtu(u32),
 }
 
-/// Cuts packets as it was told.
+/// Splits packets.
 #[derive(Debug)]
-pub(super) struct Cutter {
+pub(super) struct Splitter {
     segment: Segment,
-    /// What is merged has consecutive identifications, or the same one.
+    /// The packets of a merged one have consecutive identifications, or the same one.
     counts_up: bool,
     ids: Box<[u16; ID_COUNTERS]>,
 }
 
-impl Cutter {
+impl Splitter {
     pub(super) fn new(segment: Segment, coalesce: Option<Semantics>) -> Self {
         Self {
             segment,
@@ -49,7 +48,7 @@ impl Cutter {
         }
     }
 
-    /// A packet that was made of those with these numbers.
+    /// Outputs a packet that was merged from those with these numbers.
     pub(super) fn merged(
         &mut self,
         packet: &[u8],
@@ -62,34 +61,34 @@ impl Cutter {
         let pieces = u64::from(merged.pieces);
         if self.segment == Segment::Original {
             totals.transmitted += pieces;
-            let cut = merged
+            let segments = merged
                 .gso
                 .and_then(|gso| segments(packet, &merged.layout, gso));
-            let mut cut = cut.unwrap_or_default().into_iter();
+            let mut segments = segments.unwrap_or_default().into_iter();
             for number in numbers {
-                let Some(mut bytes) = cut.next() else {
+                let Some(mut bytes) = segments.next() else {
                     totals.differing += 1;
-                    order.gone(number);
+                    order.merged(number);
                     continue;
                 };
-                if order.is_unfinished(number) {
-                    unfinish(&mut bytes, &merged.layout);
+                if order.is_partial(number) {
+                    make_partial(&mut bytes, &merged.layout);
                 }
                 totals.restored += 1;
                 totals.differing += u64::from(!order.is(number, &bytes));
                 order.as_is(number, bytes);
             }
-            totals.differing += cut.count() as u64;
+            totals.differing += segments.count() as u64;
             return;
         }
         let Some(first) = numbers.next() else { return };
-        numbers.for_each(|number| order.gone(number));
+        numbers.for_each(|number| order.merged(number));
         let Some(mtu) = self.too_long(&merged.layout) else {
             totals.transmitted += pieces;
             order.ready(first, vec![Out::Whole(packet.to_vec())]);
             return;
         };
-        let out = self.cut_merged(packet, merged, mtu);
+        let out = self.split_merged(packet, merged, mtu);
         let out = out.unwrap_or_else(|| vec![packet.to_vec()]);
         let headers = usize::from(merged.layout.network);
         let is_longer = |out: &&Vec<u8>| out.len() - headers > mtu as usize;
@@ -97,14 +96,14 @@ impl Cutter {
         if out.len() == 1 {
             totals.transmitted += pieces;
         } else {
-            totals.cut(pieces, out.len() as u64);
+            totals.count_split(pieces, out.len() as u64);
         }
         order.ready(first, out.into_iter().map(Out::Whole).collect());
     }
 
-    /// A merged packet that is longer than the MTU, if it can be cut: TCP to the MTU, UDP into its
-    /// datagrams, and these into fragments where they may be.
-    fn cut_merged(&mut self, packet: &[u8], merged: &Merged, mtu: u32) -> Option<Vec<Vec<u8>>> {
+    /// Splits a merged packet that is longer than the MTU, if possible: TCP to the MTU, UDP into
+    /// its datagrams, and those into fragments if they may be fragmented.
+    fn split_merged(&mut self, packet: &[u8], merged: &Merged, mtu: u32) -> Option<Vec<Vec<u8>>> {
         let layout = &merged.layout;
         if layout.transport_kind == Transport::Udp {
             let datagrams = segments(packet, layout, merged.gso?)?;
@@ -127,9 +126,9 @@ impl Cutter {
         self.segments_with_ids(packet, layout, gso, u32::from(merged.pieces))
     }
 
-    /// The wire packets of one that stands for `pieces`: with its identifications if they are known
-    /// and enough, or mean nothing, and else with new ones, since what follows those in the capture
-    /// are the next packets' (RFC 6864 §4.3).
+    /// The segments of a packet of `pieces` packets. They keep its identifications if these are
+    /// known and enough, or have no meaning. Otherwise they get new ones, since the following ones
+    /// belong to the next packets of the capture (RFC 6864 §4.3).
     fn segments_with_ids(
         &mut self,
         packet: &[u8],
@@ -153,7 +152,7 @@ impl Cutter {
         segments(&packet, layout, gso)
     }
 
-    /// A packet that was captured whole, and not merged.
+    /// Outputs a packet that was captured whole and is not merged.
     pub(super) fn single(
         &mut self,
         frame: Frame,
@@ -168,22 +167,22 @@ impl Cutter {
         if let Some(layout) = layout
             && let Some(mtu) = self.too_long(&layout)
         {
-            if let Some(out) = self.cut_single(packet, &layout, mtu, frame.checksum()) {
-                totals.cut(1, out.len() as u64);
+            if let Some(out) = self.split_single(packet, &layout, mtu, frame.checksum()) {
+                totals.count_split(1, out.len() as u64);
                 order.ready(number, out.into_iter().map(Out::Whole).collect());
                 return;
             }
             seen.not_cut += 1;
         }
         totals.transmitted += 1;
-        // Without padding, if that was cut off: then it is shorter than what was captured.
+        // Without padding, if that was removed.
         order.ready(number, vec![Out::Whole(frame.into_bytes())]);
     }
 
-    /// A captured packet that is longer than the MTU, if it can be cut: TCP whose checksum does not
-    /// speak against it into segments, and what may be fragmented into fragments, as who forwards
-    /// it would, whatever its checksum.
-    fn cut_single(
+    /// Splits a captured packet that is longer than the MTU, if possible: TCP without a wrong
+    /// checksum into segments, and a packet that may be fragmented into fragments, as a router does
+    /// whatever its transport checksum.
+    fn split_single(
         &mut self,
         packet: &[u8],
         layout: &Layout,
@@ -193,20 +192,20 @@ impl Cutter {
         if verify_ipv4_header(packet, layout) == Verdict::Invalid {
             return None;
         }
-        let is_unfinished = checksum != ChecksumState::None;
+        let is_partial = checksum != ChecksumState::None;
         if let Some(kind) = kind_of(layout)
-            && (is_unfinished || verify_transport(packet, layout).is_valid())
+            && (is_partial || verify_transport(packet, layout).is_valid())
             && let Some(gso) = gso_for(mtu, kind, layout)
             && let Some(segments) = self.segments_with_ids(packet, layout, gso, 1)
         {
             return Some(segments);
         }
-        if !is_unfinished {
+        if !is_partial {
             return fragments(packet, layout, mtu);
         }
-        let mut finished = packet.to_vec();
-        complete_partial(&mut finished, layout, checksum)?;
-        fragments(&finished, layout, mtu)
+        let mut complete = packet.to_vec();
+        complete_partial(&mut complete, layout, checksum)?;
+        fragments(&complete, layout, mtu)
     }
 
     /// The MTU, if the packet's IP datagram is longer than that.
@@ -219,7 +218,7 @@ impl Cutter {
     }
 }
 
-/// How TCP is named in a request to cut it.
+/// The GSO kind of a TCP packet.
 fn kind_of(layout: &Layout) -> Option<GsoKind> {
     match (layout.kind, layout.transport_kind) {
         (Network::Ipv4, Transport::Tcp) => Some(GsoKind::TcpV4),
@@ -228,7 +227,7 @@ fn kind_of(layout: &Layout) -> Option<GsoKind> {
     }
 }
 
-/// How TCP is cut to an MTU.
+/// The GSO of TCP for an MTU.
 fn gso_for(mtu: u32, kind: GsoKind, layout: &Layout) -> Option<Gso> {
     let headers = u32::from(layout.payload - layout.network);
     let size = u16::try_from(mtu.checked_sub(headers)?).ok()?;
@@ -238,32 +237,32 @@ fn gso_for(mtu: u32, kind: GsoKind, layout: &Layout) -> Option<Gso> {
     Some(Gso::new(kind, NonZeroU16::new(size)?))
 }
 
-/// The wire packets of `packet`, if it can be cut so.
+/// The segments of `packet`, if it can be segmented.
 fn segments(packet: &[u8], layout: &Layout, gso: Gso) -> Option<Vec<Vec<u8>>> {
     let segmenter = Segmenter::new(packet, layout, gso, packet.len() as u32).ok()?;
-    let cut = (0..segmenter.segments()).map(|index| {
+    let segments = (0..segmenter.segments()).map(|index| {
         let mut bytes = vec![0; segmenter.wire_bytes(index)];
         segmenter.write_segment(index, packet, &mut bytes).ok()?;
         Some(bytes)
     });
-    cut.collect()
+    segments.collect()
 }
 
 /// The fragments of `packet`, if it is IPv4, longer than the MTU, and may be fragmented. They keep
-/// its identification, which is what it is for: its sender does not use it again (RFC 6864 §4.3),
-/// and none that is given out here goes to a fragment.
+/// its identification, which its sender does not repeat (RFC 6864 §4.3); new identifications are
+/// for segments only.
 fn fragments(packet: &[u8], layout: &Layout, mtu: u32) -> Option<Vec<Vec<u8>>> {
     let bytes = packet.len() as u32;
-    let cut = Fragmenter::new(packet, layout, mtu, ChecksumState::None, bytes).ok()?;
-    let cut = (0..cut.fragments()).map(|index| {
-        let mut bytes = vec![0; cut.wire_bytes(index)];
-        cut.write_fragment(index, packet, &mut bytes).ok()?;
+    let fragmenter = Fragmenter::new(packet, layout, mtu, ChecksumState::None, bytes).ok()?;
+    let fragments = (0..fragmenter.fragments()).map(|index| {
+        let mut bytes = vec![0; fragmenter.wire_bytes(index)];
+        fragmenter.write_fragment(index, packet, &mut bytes).ok()?;
         Some(bytes)
     });
-    cut.collect()
+    fragments.collect()
 }
 
-/// Finishes the checksum of a packet, of which padding is no part.
+/// Completes the checksum of a packet, without its padding.
 fn complete_partial(packet: &mut [u8], layout: &Layout, state: ChecksumState) -> Option<()> {
     let ChecksumState::Partial { start, offset } = state else {
         return None;
@@ -272,8 +271,8 @@ fn complete_partial(packet: &mut [u8], layout: &Layout, state: ChecksumState) ->
     checksum::complete_partial(datagram, [], start, offset).map(drop)
 }
 
-/// The state that the transport checksum of a captured packet is in: unfinished if it is the sum of
-/// the pseudo-header, which a stack stores for a device that finishes it.
+/// The state of the transport checksum of a captured packet: partial if it is the sum of the
+/// pseudo-header, as a stack stores it for a device that completes it.
 pub(super) fn checksum_of(packet: &[u8], layout: &Layout) -> ChecksumState {
     if layout.fragment || layout.source_routed {
         return ChecksumState::None;
@@ -293,9 +292,8 @@ pub(super) fn checksum_of(packet: &[u8], layout: &Layout) -> ChecksumState {
     }
 }
 
-/// Makes a checksum what it was before it was finished. `merged` is the layout of the packet that
-/// this one was cut from.
-fn unfinish(packet: &mut [u8], merged: &Layout) {
+/// Restores a partial checksum. `merged` is the layout of the merged packet.
+fn make_partial(packet: &mut [u8], merged: &Layout) {
     let layout = Layout {
         ip_end: packet.len() as u32,
         ..*merged
@@ -309,7 +307,7 @@ fn unfinish(packet: &mut [u8], merged: &Layout) {
     }
 }
 
-/// Where the transport checksum is, behind the begin of its header.
+/// The offset of the transport checksum in its header.
 const fn checksum_offset(layout: &Layout) -> Option<u16> {
     match layout.transport_kind {
         Transport::Tcp => Some(16),

@@ -1,8 +1,8 @@
-//! What is too long for an MTU, merged or captured so: cut, fragmented, or counted.
+//! Packets longer than an MTU, merged or not: segmented, fragmented, or counted.
 
 use super::*;
 
-/// A packet as a host captures it in front of its NIC: long, with the checksum left to do.
+/// A packet as a host captures it before its NIC: long, with a partial checksum.
 fn unfinished(payload: usize) -> Vec<u8> {
     let mut data = tcp(1, 1, 9, 8, &vec![0x77; payload]);
     unfinish_transport(&mut data);
@@ -10,7 +10,7 @@ fn unfinished(payload: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_packet_in_front_of_its_offloads_is_cut_and_finished() {
+fn a_packet_before_its_offloads_is_segmented_and_its_checksum_completed() {
     let packets = [Captured::new(5, 0, unfinished(7000))];
     let input = file(NANO, &packets);
     let (output, report) = replayed(&input, Options::default());
@@ -33,7 +33,7 @@ fn a_packet_in_front_of_its_offloads_is_cut_and_finished() {
 }
 
 #[test]
-fn an_mtu_cuts_what_was_merged_and_what_is_right_but_nothing_wrong() {
+fn an_mtu_splits_merged_and_correct_packets_only() {
     let mut packets = train(1, 9, 1_000, 10, 0);
     packets.push(Captured::new(2_000, 0, tcp(2, 1, 1, 0, &[1; 3000])));
     let mut wrong = Captured::new(2_001, 0, tcp(4, 1, 1, 0, &[2; 3000]));
@@ -69,9 +69,9 @@ fn cut(packets: &[Captured], mtu: u32, semantics: Semantics) -> (Vec<Captured>, 
     (parsed(&output), report)
 }
 
-/// Also into more segments than an MSS of 48 gives.
+/// Also into more segments than with an MSS of 48.
 #[test]
-fn the_least_mtus_cut_everything_and_what_is_below_stays_merged_and_counted() {
+fn the_least_mtus_split_all_and_below_them_packets_stay_merged_and_counted() {
     let packets = train(1, 60, 1_000, 10, 0);
     for mtu in [68, 80, 84] {
         let (out, report) = cut(&packets, mtu, Semantics::Reversible);
@@ -81,7 +81,7 @@ fn the_least_mtus_cut_everything_and_what_is_below_stays_merged_and_counted() {
         assert_eq!((out.len(), report.interfaces[0].not_cut), (segments, 0));
         assert_eq!(report.absorbed, 0, "MTU {mtu}");
     }
-    // Flow 0 is IPv6, which leaves less than the least segment.
+    // Flow 0 is IPv6, and its payload would be below the least segment.
     let (out, report) = cut(&train(0, 4, 1_000, 10, 0), 67, Semantics::Reversible);
     assert_eq!(checked_payload(&out[0].data).len(), 4000);
     assert_eq!((out.len(), report.interfaces[0].not_cut), (1, 1));
@@ -103,9 +103,9 @@ fn merged_datagrams_that_are_too_long_are_counted_one_by_one() {
     assert_eq!(report.interfaces[0].not_cut, 3);
 }
 
-/// Merged with an ACK before it, it has no size to be cut into again, but is too long all the same.
+/// Merged with an ACK before it, the packet has no segment size, but is longer than the MTU.
 #[test]
-fn data_behind_an_ack_is_cut_to_the_mtu() {
+fn data_after_an_ack_is_segmented_to_the_mtu() {
     let packets = [
         Captured::new(1_000, 0, tcp(1, 1, 1, 0, &[])),
         Captured::new(1_001, 0, tcp(1, 1, 2, 0, &[9; 1400])),
@@ -136,8 +136,8 @@ fn udp4(id: u16, df: bool, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a receiver makes of IPv4 fragments and of whole packets: by source, destination, protocol
-/// and identification, as IP payloads in the order in which they are complete.
+/// Reassembly as in a receiver: by source, destination, protocol and identification. Returns the IP
+/// payloads in the order of their completion.
 fn reassembled(packets: &[Captured]) -> Vec<Vec<u8>> {
     let mut pools = etherparse::defrag::IpDefragPool::<(), ()>::new();
     let mut whole = Vec::new();
@@ -157,10 +157,10 @@ fn reassembled(packets: &[Captured]) -> Vec<Vec<u8>> {
     whole
 }
 
-/// Datagrams alone and merged, some with unfinished checksums: fragments that come together again,
-/// those of each by an identification of its own; with DF each stays whole, and is counted.
+/// Single and merged datagrams, some with partial checksums: their fragments can be reassembled,
+/// with one identification for each datagram. With DF each stays whole, and is counted.
 #[test]
-fn datagrams_that_may_be_fragmented_are_and_come_together_again() {
+fn datagrams_are_fragmented_and_can_be_reassembled() {
     for mtu in [68, 576, 1000] {
         for (df, gap) in [(false, 1), (false, 1_000_000), (true, 1), (true, 1_000_000)] {
             let mut packets: Vec<_> = (0..6_u16)
@@ -193,10 +193,10 @@ fn datagrams_that_may_be_fragmented_are_and_come_together_again() {
     }
 }
 
-/// What TCP cannot be cut into segments for is fragmented as by anybody who forwards it: its
-/// checksum is none of theirs. A wrong IPv4 header is.
+/// TCP that cannot be segmented is fragmented, as by a router, which does not check transport
+/// checksums. It does check the IPv4 header.
 #[test]
-fn what_cannot_be_segmented_is_fragmented_where_it_may_be() {
+fn tcp_that_cannot_be_segmented_is_fragmented_if_allowed() {
     let mut wrong = tcp_df(1, 1, 9, 0, &[2; 3000], false);
     wrong[2000] ^= 4;
     let captured = [Captured::new(1_000, 0, wrong.clone())];
@@ -214,9 +214,10 @@ fn ids(packets: &[Captured]) -> Vec<u16> {
     packets.iter().map(id).collect()
 }
 
-/// RFC 6864 §4.3: without DF none comes again, though there are more packets than were captured.
+/// RFC 6864 §4.3: without DF no identification repeats, though there are more packets than
+/// captured.
 #[test]
-fn identifications_do_not_repeat_where_packets_may_be_fragmented() {
+fn identifications_do_not_repeat_without_df() {
     let packet = |n: u32| {
         let flags = if n % 4 == 3 { 8 } else { 0 };
         let bytes = tcp_df(1, 1 + n * 1000, n as u16, flags, &[3; 1000], false);
@@ -240,9 +241,9 @@ fn identifications_do_not_repeat_where_packets_may_be_fragmented() {
     }
 }
 
-/// What `stream` merges need not count up: then what is made of it is not numbered from the first.
+/// Packets that `stream` merges may have any identifications: their segments get new ones.
 #[test]
-fn what_did_not_count_up_is_numbered_anew() {
+fn segments_of_arbitrary_identifications_get_new_ones() {
     let packet = |(n, id): (u32, u16)| {
         let bytes = tcp_df(1, 1 + n * 1000, id, 0, &[3; 1000], false);
         Captured::new(1_000 + u64::from(n), 0, bytes)

@@ -179,7 +179,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Runs the benches in turn, each as often as asked for, and writes their tables.
+/// Runs the benches alternately, each as often as asked for, and writes their tables.
 pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
     let commit = commit(root, arguments.quick)?;
     let scratch = root.join(SCRATCH);

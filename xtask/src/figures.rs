@@ -200,7 +200,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Runs the benches in turn, each as often as asked for, and writes their tables.
+/// Runs the benches alternately, each as often as asked for, and writes their tables.
 pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
     let commit = commit(root, arguments.quick)?;
     let scratch = root.join(SCRATCH);
@@ -436,5 +436,49 @@ mod tests {
             error,
             "the runs are not of one machine: machine is \"EPYC\" and \"Xeon\""
         );
+    }
+
+    #[test]
+    fn two_taps_have_medians_and_claims() {
+        let of = Origin {
+            date: String::new(),
+            commit: String::new(),
+            command: String::new(),
+        };
+        let run = |gbps: f64, resent: u64, verdict: &str| {
+            let claim = |claim: &str, expected: String, measured: Value| {
+                json!({"experiment": "offloaded", "claim": claim, "expected": expected,
+                       "measured": measured, "verdict": verdict})
+            };
+            let totals = json!({"packtrain": resent, "other": 2});
+            json!({
+                "host": {"machine": "EPYC", "kernel": "6.18", "cpus": 2},
+                "medians": [{"comparison": "offloaded", "forwarder": "packtrain",
+                             "gbps": gbps, "cpu_s_per_gb": 0.25}],
+                "claims": [
+                    claim("goodput", ">= 0.95".to_owned(), json!({"median": gbps / 10.0})),
+                    claim("sent again", format!("<= {resent}"), totals),
+                ],
+            })
+        };
+        let runs = [
+            run(10.0, 3, "reproduced"),
+            run(12.0, 1, "direction"),
+            run(8.0, 9, "not reproduced"),
+        ];
+        let tap = ALL.iter().find(|bench| bench.name == "tap").unwrap();
+        let table = tap.table(&of, &runs).unwrap();
+        let lines: Vec<String> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        for line in [
+            "offloaded packtrain 0.250 10.00 8.00 .. 12.00",
+            "offloaded goodput - - 1.00 0.800 .. 1.20 >= 0.95 1 of 3, 1 direction",
+            "offloaded sent again 3.00 2.00 - one for each run 1 of 3, 1 direction",
+            "2 goals: 0 met in every run, 2 in some, 0 in none.",
+        ] {
+            assert!(lines.iter().any(|other| other == line), "{line}\n{table}");
+        }
     }
 }

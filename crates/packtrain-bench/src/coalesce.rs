@@ -114,7 +114,7 @@ pub struct Schedule {
     pub ethernet: bool,
     /// Flows.
     pub flows: u32,
-    /// Flows that take turns at a time.
+    /// Flows that alternate at a time.
     at_once: u32,
     /// Turns of each before the next ones have theirs.
     turns: u32,

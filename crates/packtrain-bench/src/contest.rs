@@ -1,4 +1,4 @@
-//! Sides that take turns.
+//! Sides that alternate.
 
 use crate::clock;
 use crate::statistics::{self, Estimate};
@@ -63,7 +63,7 @@ impl Goal {
     }
 }
 
-/// Whom our side is compared with.
+/// A side that ours is compared with.
 pub struct Peer {
     /// As in rows.
     pub name: String,
@@ -130,7 +130,7 @@ pub struct Settings {
 pub struct Row {
     /// What was done.
     pub work: Work,
-    /// By whom beside us; empty if there is nobody.
+    /// The peer; empty if there is none.
     pub peer: String,
     /// Our median, in nanoseconds a unit.
     pub ours_ns: Option<f64>,
@@ -149,7 +149,7 @@ pub struct Row {
     pub peer_merge: Option<f64>,
     /// Samples that were interrupted each time they were tried.
     pub disturbed: usize,
-    /// What is missing, for people.
+    /// What is missing, in words.
     pub note: Option<String>,
 }
 
@@ -188,7 +188,7 @@ impl Row {
 
 /// How often an interrupted sample is taken again.
 const TRIES: u64 = 3;
-/// Samples that take longer than the scheduler's patience are always interrupted.
+/// Samples that take longer than a time slice of the scheduler are always interrupted.
 const RETRY_MAX: Duration = Duration::from_millis(50);
 
 /// Takes a sample, again if the thread was preempted; says whether it never went undisturbed.
@@ -254,7 +254,7 @@ impl Player {
     }
 }
 
-/// Lets the sides of `contest` take turns; one row for each peer, or one of our own.
+/// Alternates the sides of `contest`; one row for each peer, or one of our own.
 pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
     let Contest {
         work,
@@ -312,8 +312,8 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
     rows
 }
 
-/// Who was last is first in the next round: what one leaves in the caches meets each of the others
-/// equally often. Only whole rounds are played, so that each sample has its partner.
+/// The last side is the first of the next round: what one leaves in the caches meets each of the
+/// others equally often. Only whole rounds are played, so that each sample has its partner.
 fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) {
     let sides = peers.len() + 1;
     for round in 0..rounds {
@@ -329,10 +329,12 @@ fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) 
     }
 }
 
-/// The verdict on a row of which `expected` is expected. A time without the merging that it is for
-/// is no answer.
+/// The verdict on a row of which `expected` is expected; `None` if it is only reported. A time
+/// without the merging that it is for is no answer. Of a row without a peer the merging is the
+/// goal.
 fn judged(row: &Row, expected: Option<Expected>) -> Option<Verdict> {
-    if row.note.is_some() {
+    let is_reported = expected.is_none() && !row.peer.is_empty();
+    if row.note.is_some() || is_reported {
         return None;
     }
     let ratio = expected.map(|expected| {
@@ -365,7 +367,7 @@ fn measure(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
 /// The least part of what our side merges that makes a peer's time one for the same work.
 const MERGE_PART_MIN: f64 = 0.975;
 
-/// The samples of the peer with the lowest median. (The fastest of each round would be nobody: of
+/// The samples of the peer with the lowest median. (The fastest of each round would be no side: of
 /// two equal sides, it is the one that noise favours.) A peer that is missing might have been the
 /// fastest; one that merges less does less.
 fn fastest(ours: Option<&Player>, players: &[Option<Player>], counts: &[bool]) -> Option<Player> {
@@ -380,15 +382,15 @@ fn fastest(ours: Option<&Player>, players: &[Option<Player>], counts: &[bool]) -
     let best = counted
         .into_iter()
         .min_by(|a, b| time(a).total_cmp(&time(b)))?;
-    let mut player = Player::new(Box::new(Nobody), Some(0));
+    let mut player = Player::new(Box::new(Recorded), Some(0));
     player.samples.clone_from(&best.samples);
     Some(player)
 }
 
 /// The side of a player that has its samples from others.
-struct Nobody;
+struct Recorded;
 
-impl Side for Nobody {
+impl Side for Recorded {
     fn sample(&mut self, _seed: u64) -> Sample {
         Sample::default()
     }
@@ -492,6 +494,8 @@ mod tests {
         assert_eq!(judged(&row, row.expected), Some(Verdict::NotReproduced));
         row.ours_merge = Some(3.0);
         assert_eq!(judged(&row, row.expected), Some(Verdict::Reproduced));
+        assert_eq!(judged(&row, None), None);
+        row.peer.clear();
         assert_eq!(judged(&row, None), Some(Verdict::Reproduced));
     }
 

@@ -38,7 +38,7 @@ pub struct Grouping<G: Grouper> {
     n: usize,
     distinct: usize,
     items: Vec<G::Item>,
-    /// Items before the first one that is used. It begins a cache line, for everybody: long loads
+    /// Items before the first one that is used. It begins a cache line, on every side: long loads
     /// from anywhere else would take twice as long.
     skipped: usize,
 }

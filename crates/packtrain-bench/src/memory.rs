@@ -83,7 +83,7 @@ impl Side for Chase {
 }
 
 /// The most that work may take when flows are added: its time with one flow, and two dependent
-/// loads in as much memory as the flows touch, which nobody else has used since it went around.
+/// loads in as much memory as the flows touch, which no other side has used since it went around.
 pub struct Growth {
     one: Box<dyn Side>,
     chase: Chase,

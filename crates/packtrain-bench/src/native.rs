@@ -17,7 +17,7 @@ pub struct Bench<'a> {
     pub name: &'a str,
     /// The folder of its package.
     pub package: &'a Path,
-    /// Where its figures go when nobody says.
+    /// Where its figures go without `--json`.
     pub json: &'a Path,
 }
 
@@ -27,7 +27,7 @@ impl Bench<'_> {
     ///
     /// # Errors
     ///
-    /// Why it was not built or did not run, for people.
+    /// Why it was not built or did not run, in words.
     pub fn run_for_this_cpu(&self, directory: &Path) -> Result<ExitCode, String> {
         let executable = self.build(directory)?;
         // What comes last is what counts.

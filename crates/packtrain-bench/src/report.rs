@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Under which conditions the figures came about, for people: printed above the table, and in the
+/// Under which conditions the figures came about, in words: printed above the table, and in the
 /// JSON document as `conditions`.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions(Vec<(String, String)>);

@@ -183,7 +183,7 @@ const fn port(flow: u32) -> u16 {
     5000 + (flow & 0x3FFF) as u16
 }
 
-/// The order in which flows take turns.
+/// The order in which flows alternate.
 #[derive(Clone, Debug)]
 pub struct Turns {
     shuffle: crate::random::Shuffle,

@@ -46,7 +46,7 @@ pub enum Work {
     },
     /// Merge what can be merged in a burst of 64 TCP packets, and give all of it out.
     Burst {
-        /// Flows whose packets take turns in the burst.
+        /// Flows whose packets alternate in the burst.
         flows: u32,
         /// Whether the checksum of each packet is verified; else the device did that.
         verify: bool,
@@ -58,7 +58,7 @@ pub enum Work {
         /// Flows, in another order each time around.
         flows: u32,
     },
-    /// Windows of 1024 packets in which flows take turns with 4 packets each; all is given out
+    /// Windows of 1024 packets in which flows alternate with 4 packets each; all is given out
     /// after each window.
     Windows {
         /// Flows.
@@ -73,7 +73,7 @@ pub enum Work {
     },
     /// From wire packets of raw IP to the buffers of TUN writes: verified, merged, payload copied.
     TunWrite {
-        /// Flows whose packets take turns in a burst of 64.
+        /// Flows whose packets alternate in a burst of 64.
         flows: u32,
         /// UDP, else TCP.
         udp: bool,

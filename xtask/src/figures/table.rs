@@ -122,7 +122,7 @@ impl List {
     pub fn print(&self, rows: &[Row]) -> String {
         let mut head: Vec<&str> = self.names.to_vec();
         head.extend(self.figures.iter().map(|(heading, _)| *heading));
-        head.extend(["runs", "goal", "met", ""]);
+        head.extend(["least .. most", "goal", "met", ""]);
         let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
         for row in rows {
             let figure = |figure: &Option<f64>| figure.map_or("-".to_owned(), number);
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "row burst peer ours ns ratio runs goal met",
+                "row burst peer ours ns ratio least .. most goal met",
                 "a 8 rte_ring 2.00 1.10 0.900 .. 1.20 1.00 1 of 3, 1 direction"
             ]
         );

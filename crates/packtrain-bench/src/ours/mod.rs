@@ -13,7 +13,7 @@ use crate::work::{Mode, Work};
 ///
 /// # Errors
 ///
-/// What is missing here, for people.
+/// What is missing here, in words.
 pub fn side(work: Work) -> Result<Box<dyn Side>, String> {
     match work {
         Work::Load { bytes } => Ok(Box::new(Chase::new(bytes))),
@@ -49,7 +49,7 @@ pub fn contest(work: Work) -> Contest {
     }
 }
 
-/// What does not need anybody else to be compared with.
+/// Goals that need no peer.
 fn bounds(work: Work) -> (Vec<Peer>, Option<(&'static str, Goal)>) {
     match work {
         Work::Held { flows } if flows > 1 => {

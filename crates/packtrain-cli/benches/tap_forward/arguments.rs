@@ -63,7 +63,7 @@ impl Arguments {
     ///
     /// # Errors
     ///
-    /// What is wrong, for people.
+    /// What is wrong, in words.
     pub fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut arguments = Self {
             rounds: 24,
@@ -104,7 +104,7 @@ impl Arguments {
         Ok(Some(arguments))
     }
 
-    /// Who takes part: packtrain first, and who it is compared with.
+    /// The forwarders: packtrain first, and those that it is compared with.
     pub fn contestants(
         &self,
         experiment: Experiment,

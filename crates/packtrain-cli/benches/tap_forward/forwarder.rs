@@ -124,8 +124,8 @@ impl Contestant {
     pub fn start(&self) -> Result<Process, Error> {
         let (path, mut command) = match self {
             Self::Packtrain { path, .. } => (path, Command::new(path)),
-            // It goes ahead of the TCP programs as packtrain's threads do by themselves: what is
-            // compared is not who asked the scheduler.
+            // It goes ahead of the TCP programs as packtrain's threads do by themselves: the
+            // comparison is not one of nice levels.
             Self::Baseline { path, .. } => {
                 let mut nice = Command::new("nice");
                 nice.arg("-n").arg(format!("-{AHEAD}")).arg(path);

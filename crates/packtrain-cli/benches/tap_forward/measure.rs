@@ -36,7 +36,7 @@ impl Direction {
 pub struct Row {
     /// Which comparison.
     pub experiment: &'static str,
-    /// Who forwarded.
+    /// The forwarder.
     pub forwarder: &'static str,
     /// With how many threads.
     pub threads: u32,

@@ -202,8 +202,8 @@ fn with_and_without(
     claims
 }
 
-/// What TCP sent twice: no more than beside the other, but for what the kernels dropped in front
-/// of us (a dropped GSO packet is sent again as many segments, so the bound is generous to nobody).
+/// Segments that TCP sent again: no more than beside the other, but for those that the kernels
+/// dropped in front of packtrain. (A dropped GSO packet is sent again as many segments.)
 fn retransmits(experiment: Experiment, rows: &[Row], [ours, other]: [&'static str; 2]) -> Claim {
     let total = |name, figure: fn(&Row) -> u64| of(rows, name, None).map(figure).sum::<u64>();
     let (mine, theirs) = (

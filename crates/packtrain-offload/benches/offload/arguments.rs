@@ -47,7 +47,7 @@ impl Arguments {
     ///
     /// # Errors
     ///
-    /// What is wrong, for people.
+    /// What is wrong, in words.
     pub fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut arguments = Self {
             only: Vec::new(),

@@ -309,7 +309,7 @@ impl Player<'_> {
 
 type Missing = Result<Box<dyn Queue>, String>;
 
-/// Lets ours and the peers take turns.
+/// Alternates ours and the peers.
 fn compete(
     work: Work,
     rounds: usize,
@@ -334,8 +334,8 @@ fn compete(
     }
     for round in 0..rounds {
         for turn in 0..players.len() {
-            let who = (round + turn) % players.len();
-            players[who].play(work, cpus)?;
+            let one = (round + turn) % players.len();
+            players[one].play(work, cpus)?;
         }
     }
     let mut players = players.into_iter();

@@ -61,7 +61,7 @@ impl RteRing {
 
 impl Drop for RteRing {
     fn drop(&mut self) {
-        // SAFETY: it was made by `new`, and nobody uses it any more.
+        // SAFETY: it was made by `new`, and no thread uses it any more.
         unsafe { (self.shim.free)(self.ring.0) }
     }
 }

@@ -408,8 +408,8 @@ fn compete(
     for round in 0..rounds {
         let mut ns = [0.0; 6];
         for turn in 0..players.len() {
-            let who = (round + turn) % players.len();
-            ns[who] = sample(players[who], batch)?;
+            let one = (round + turn) % players.len();
+            ns[one] = sample(players[one], batch)?;
         }
         let [hand, make, sides @ ..] = ns;
         found.push(Round { hand, make, sides });

@@ -1,7 +1,7 @@
 //! C libraries that are compiled when the bench, or a test, starts.
 //!
-//! So users of the library need no C compiler and no DPDK, and bench and test need them only for
-//! those who have them.
+//! So users of the library need no C compiler and no DPDK, and a bench or a test without them
+//! leaves out what needs them.
 #![allow(unsafe_code, reason = "C libraries are loaded")]
 
 use libloading::Library;

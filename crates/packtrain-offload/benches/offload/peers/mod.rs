@@ -1,4 +1,4 @@
-//! Who our side is compared with.
+//! The sides that ours is compared with.
 
 mod dpdk;
 mod gro;

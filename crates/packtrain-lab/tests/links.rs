@@ -5,7 +5,7 @@ use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Link, QueuePair, Refused, Token, TxDescriptors, TxPacket,
 };
-use packtrain::engine::{Command, CommandError, Handler, Report, RxId, Session, TxQueues};
+use packtrain::engine::{Command, CommandError, Handler, Queues, Report, RxId, Session};
 use packtrain::packet::{Arena, Burst};
 use packtrain::plan::PathKind;
 use packtrain::port::LinkWatch;
@@ -370,6 +370,11 @@ fn given_to(session: &Session, port: usize) -> u64 {
     ports[port].tx_total().packets
 }
 
+fn received_from(session: &Session, port: usize) -> u64 {
+    let ports = session.snapshot().ports;
+    ports[port].rx_total().packets
+}
+
 /// A packet of nobody's, for a queue that is paused. The kernel's stay with the kernel: while their
 /// egress is paused they are not received.
 fn hold_one(session: &Session, port: usize) {
@@ -406,9 +411,21 @@ fn pauses_of(kind: PathKind) {
         for round in 0..ROUNDS {
             for port in [0, 1] {
                 let queues = match round % 2 {
-                    0 => TxQueues::Port(port),
-                    _ => TxQueues::Queue(port, 0),
+                    0 => Queues::tx(port),
+                    _ => Queues::tx(port).only(0),
                 };
+                let ingress = match round % 2 {
+                    0 => Queues::rx(port),
+                    _ => Queues::rx(port).only(0),
+                };
+                let before = received_from(&session, port);
+                wait_for("packets", || received_from(&session, port) > before);
+                assert_eq!(session.command(ingress, Command::Pause), Ok(1));
+                let paused = received_from(&session, port);
+                thread::sleep(Duration::from_millis(2));
+                assert_eq!(received_from(&session, port), paused, "{port}");
+                assert_eq!(session.command(ingress, Command::Resume), Ok(1));
+                wait_for("more", || received_from(&session, port) > paused);
                 let before = given_to(&session, port);
                 wait_for("packets", || given_to(&session, port) > before);
                 assert_eq!(session.command(queues, Command::Pause), Ok(1));
@@ -434,6 +451,7 @@ fn pauses_of(kind: PathKind) {
         assert!(tx.stall_flush <= ROUNDS, "{tx:?}");
         assert!(tx.stall_flush > 0, "{kind}: {tx:?}");
         assert!(tx.stalls == tx.restarts && tx.resets == 0, "{tx:?}");
+        assert_eq!(port.rx_total().pauses, ROUNDS);
     }
 }
 
@@ -445,7 +463,7 @@ fn pauses_while_down() -> Outcome {
     let (hosts, a, b) = taps();
     let mut session = forward_and_send(a, b);
     let index = hosts.right.link.index;
-    let to_right = TxQueues::Port(1);
+    let to_right = Queues::tx(1);
     send_during(&hosts, IpVersion::V4, || {
         let before = given_to(&session, 1);
         wait_for("packets", || given_to(&session, 1) > before);

@@ -4,7 +4,7 @@
 
 use etherparse::PacketBuilder;
 use packtrain::driver::{Port, PortConfig};
-use packtrain::engine::{self, Command, PortSnapshot, Report, Session, TxHandle, TxQueues};
+use packtrain::engine::{self, Command, PortSnapshot, Queues, Report, Session, TxHandle};
 use packtrain::packet::Burst;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
@@ -274,8 +274,8 @@ fn under(settings: &engine::Settings) {
             let mut pauses = 0;
             while !is_over.load(Ordering::Relaxed) {
                 let queues = match pauses % 3 {
-                    0 => TxQueues::Port(1),
-                    one => TxQueues::Queue(1, one - 1),
+                    0 => Queues::tx(1),
+                    one => Queues::tx(1).only(one - 1),
                 };
                 let done = [Command::Pause, Command::Resume].map(|command| {
                     let done = control.command(queues, command);

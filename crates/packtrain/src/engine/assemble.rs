@@ -1,6 +1,6 @@
 //! From the plan to queues, parts and workers.
 
-use super::control::Control;
+use super::control::{Control, Half};
 use super::drain::TxDrain;
 use super::error::{RunError, StartError};
 use super::handler::{Handler, RxId};
@@ -207,10 +207,10 @@ impl<'a> Assembly<'a> {
         site.expect("the plan gives each part to a worker")
     }
 
-    fn put(&mut self, site: usize, part: impl Part + 'static, tx_queues: Vec<QueueId>) {
+    fn put(&mut self, site: usize, part: impl Part + 'static, queues: Vec<(Half, QueueId)>) {
         self.sites[site].parts.push(Placed {
             part: Box::new(part),
-            tx_queues,
+            queues,
         });
     }
 
@@ -253,7 +253,7 @@ impl<'a> Assembly<'a> {
         for (queue, path) in paths.into_iter().enumerate() {
             let (pair, id) = (queue % pairs, queue_id(egress, queue));
             match path {
-                TxPath::Owned(_) => ids[pair].push(id),
+                TxPath::Owned(_) => ids[pair].push((Half::Tx, id)),
                 // Without a lane that sends there, it is its TX worker's and the applications'.
                 TxPath::Shared(_) if queue >= rx.len() => continue,
                 TxPath::Shared(_) => {}
@@ -265,6 +265,7 @@ impl<'a> Assembly<'a> {
             let lane = self.lane(direction, queue, device, from, each, sites[pair]);
             // The paths of a pair are those of the queues i with i mod pairs = pair, in order.
             let tx = (queue % count) / pairs;
+            ids[pair].push((Half::Rx, queue_id(direction, queue)));
             parts[pair].rx.push(Lane { tx, ..lane });
         }
         for ((site, part), ids) in sites.into_iter().zip(parts).zip(ids) {
@@ -346,7 +347,7 @@ impl<'a> Assembly<'a> {
             self.handles[port].push(Arc::clone(&shared) as Arc<dyn Submit>);
         }
         let part = TxDrain::new(Arc::clone(&shared), interrupt, device, drained);
-        self.put(site, part, vec![id]);
+        self.put(site, part, vec![(Half::Tx, id)]);
         Ok(TxPath::Shared(RingProducer::new(shared)))
     }
 
@@ -387,6 +388,7 @@ impl<'a> Assembly<'a> {
             tx: 0,
             interrupt,
             finished: false,
+            paused: false,
             turn_at: Instant::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! What is done to TX queues while a session runs: pause, resume, reset.
+//! What is done to queues while a session runs: pause, resume, reset.
 //!
 //! A command is carried out by the worker that has the queue, in its next step. It is put into the
 //! worker's mailbox, and the worker is notified. A worker reads one flag a step for it, so no
@@ -14,56 +14,93 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-/// What can be done to a TX queue while it runs. Each may come at any moment: with packets in the
+/// What can be done to a queue while it runs. Each may come at any moment: with packets in the
 /// device, in a stall, with the link down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Gives nothing more to the device until [`Command::Resume`]. What the device has, it goes on
-    /// to send, and is collected. What is submitted to a shared queue waits in the ring; when that
-    /// is full, `try_send` returns `Full` and other sends wait. RX queues that send there are not
-    /// polled. It is one stall for `flush`. A queue that is paused stays paused.
+    /// Stops the queue until [`Command::Resume`]. A queue that is paused stays paused.
     ///
-    /// The end of the run overrides a pause: what waits is sent then.
+    /// A TX queue gives nothing more to its device. What the device has, it goes on to send, and is
+    /// collected. What is submitted to a shared queue waits in the ring; when that is full,
+    /// `try_send` returns `Full` and other sends wait. RX queues that send there are not polled.
+    /// It is one stall for `flush`.
+    ///
+    /// An RX queue is not polled and wakes no worker. Packets wait in its device, which drops what
+    /// it has no space for. Packets that were received before have been given to their TX queue
+    /// when the command returns, also those that the coalescer held; those that the TX queue does
+    /// not accept follow when it does.
+    ///
+    /// The end of the run overrides a pause: what waits in a TX queue is sent then, and an RX queue
+    /// receives nothing more.
     Pause,
     /// Goes on after [`Command::Pause`], with what has waited first. A queue that is not paused
     /// goes on as it is.
     Resume,
-    /// Stops the queue in its device and starts it again, empty
+    /// Stops a TX queue in its device and starts it again, empty
     /// ([`TxQueue::reset`](crate::queue::TxQueue::reset)): what the device had not sent goes out
-    /// again, first and in order. A queue that is paused stays paused.
+    /// again, first and in order. A queue that is paused stays paused. RX queues cannot be reset.
     Reset,
 }
 
-/// Which TX queues.
+/// The half of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxQueues {
-    /// All of a port.
-    Port(usize),
-    /// One of a port: the port and the queue, both counted from 0.
-    Queue(usize, usize),
+pub(super) enum Half {
+    Rx,
+    Tx,
 }
 
-impl TxQueues {
-    /// The port.
+/// The queues that a [`Command`] is for: RX or TX, of one port. Ports and queues are counted from
+/// 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queues {
+    half: Half,
+    port: usize,
+    /// `None`: all.
+    queue: Option<usize>,
+}
+
+impl Queues {
+    /// All RX queues of a port.
     #[must_use]
-    pub const fn port(self) -> usize {
-        match self {
-            Self::Port(port) | Self::Queue(port, _) => port,
+    pub const fn rx(port: usize) -> Self {
+        Self {
+            half: Half::Rx,
+            port,
+            queue: None,
+        }
+    }
+
+    /// All TX queues of a port.
+    #[must_use]
+    pub const fn tx(port: usize) -> Self {
+        Self {
+            half: Half::Tx,
+            port,
+            queue: None,
+        }
+    }
+
+    /// Only this one of them.
+    #[must_use]
+    pub const fn only(self, queue: usize) -> Self {
+        Self {
+            queue: Some(queue),
+            ..self
         }
     }
 
     /// Whether a queue is one of these.
-    pub(super) fn has(self, id: QueueId) -> bool {
-        let of_port = usize::from(id.port) == self.port();
-        match self {
-            Self::Port(_) => of_port,
-            Self::Queue(_, queue) => of_port && usize::from(id.queue) == queue,
-        }
+    pub(super) fn has(self, half: Half, id: QueueId) -> bool {
+        let of_port = half == self.half && usize::from(id.port) == self.port;
+        of_port
+            && self
+                .queue
+                .is_none_or(|queue| queue == usize::from(id.queue))
     }
 }
 
 impl Command {
-    /// Does this to one queue, which goes on with the next step.
+    /// Does this to one TX queue, which goes on with the next step.
     pub(super) fn apply<T: TxDescriptors>(
         self,
         queue: &mut TxQueue<T>,
@@ -82,10 +119,7 @@ impl Command {
             }
             Self::Reset => queue.reset(now)?,
         };
-        Ok(Commanded {
-            done: done.into(),
-            unsupported: (!done).into(),
-        })
+        Ok(Commanded::of(done))
     }
 }
 
@@ -99,6 +133,14 @@ pub(super) struct Commanded {
 }
 
 impl Commanded {
+    /// Of one queue: whether it was done.
+    pub(super) fn of(done: bool) -> Self {
+        Self {
+            done: done.into(),
+            unsupported: (!done).into(),
+        }
+    }
+
     pub(super) const fn add(&mut self, other: Self) {
         self.done += other.done;
         self.unsupported += other.unsupported;
@@ -109,9 +151,10 @@ impl Commanded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// The port has no such TX queue.
+    /// The port has no such queue.
     NoSuchQueue,
-    /// The device of a queue cannot be reset. Nothing has changed there.
+    /// A queue cannot be reset: an RX queue, or a TX queue whose device cannot do it. Nothing has
+    /// changed there.
     Unsupported {
         /// Queues where it was done.
         done: usize,
@@ -128,11 +171,11 @@ impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchQueue => {
-                f.write_str("there is no such TX queue: name one that the port was attached with")
+                f.write_str("there is no such queue: name one that the port was attached with")
             }
             Self::Unsupported { done } => write!(
                 f,
-                "the device cannot be reset ({done} queues were): go on without it, or attach the \
+                "a queue cannot be reset ({done} others were): go on without it, or attach the \
                  port anew"
             ),
             Self::Ended { done } => write!(
@@ -145,7 +188,7 @@ impl fmt::Display for CommandError {
 
 impl std::error::Error for CommandError {}
 
-/// Pauses, resumes and resets the TX queues of a run, from any thread. It may outlive the run.
+/// Pauses, resumes and resets the queues of a run, from any thread. It may outlive the run.
 #[derive(Clone, Debug)]
 pub struct Control {
     workers: Arc<[Desk]>,
@@ -156,8 +199,8 @@ pub struct Control {
 pub(super) struct Desk {
     mailbox: Arc<Mailbox>,
     wakeup: Arc<Wakeup>,
-    /// The TX queues that it has.
-    queues: Vec<QueueId>,
+    /// The queues that it has.
+    queues: Vec<(Half, QueueId)>,
 }
 
 impl Control {
@@ -176,15 +219,15 @@ impl Control {
     /// # Errors
     ///
     /// See [`CommandError`].
-    pub fn command(&self, queues: TxQueues, command: Command) -> Result<usize, CommandError> {
+    pub fn command(&self, queues: Queues, command: Command) -> Result<usize, CommandError> {
         self.send(queues, command)
             .ok_or(CommandError::NoSuchQueue)?
             .wait()
     }
 
     /// Posts it to the workers; `None` if none has any of `queues`.
-    pub(super) fn send(&self, queues: TxQueues, command: Command) -> Option<Arc<Ticket>> {
-        let owns = |desk: &&Desk| desk.queues.iter().any(|&id| queues.has(id));
+    pub(super) fn send(&self, queues: Queues, command: Command) -> Option<Arc<Ticket>> {
+        let owns = |desk: &&Desk| desk.queues.iter().any(|&(half, id)| queues.has(half, id));
         let desks = self.workers.iter().filter(owns);
         let ticket = Arc::new(Ticket::new(desks.clone().count())?);
         for desk in desks {
@@ -267,7 +310,7 @@ impl Ticket {
 /// A command on its way. One that is dropped without an answer says that the worker has ended.
 #[derive(Debug)]
 pub(super) struct Letter {
-    pub(super) queues: TxQueues,
+    pub(super) queues: Queues,
     pub(super) command: Command,
     ticket: Arc<Ticket>,
     answer: Option<Commanded>,
@@ -328,7 +371,7 @@ pub(super) struct Inbox(Arc<Mailbox>);
 
 impl Inbox {
     /// How commands for these queues reach the worker.
-    pub(super) fn desk(&self, wakeup: &Arc<Wakeup>, queues: Vec<QueueId>) -> Desk {
+    pub(super) fn desk(&self, wakeup: &Arc<Wakeup>, queues: Vec<(Half, QueueId)>) -> Desk {
         Desk {
             mailbox: Arc::clone(&self.0),
             wakeup: Arc::clone(wakeup),

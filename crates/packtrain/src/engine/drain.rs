@@ -1,7 +1,7 @@
 //! The TX worker's part of a shared TX queue: it drains what producers leave in the ring, restarts
 //! a stalled device, and collects completions.
 
-use super::control::{Command, Commanded, TxQueues};
+use super::control::{Command, Commanded, Half, Queues};
 use super::error::RunError;
 use super::shared::{Role, SharedTx, drain};
 use super::worker::Part;
@@ -343,10 +343,10 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
     fn command(
         &mut self,
         command: Command,
-        queues: TxQueues,
+        queues: Queues,
         now: Instant,
     ) -> Result<Option<Commanded>, RunError> {
-        if self.over || !queues.has(self.shared.id()) {
+        if self.over || !queues.has(Half::Tx, self.shared.id()) {
             return Ok(Some(Commanded::default()));
         }
         let shared = Arc::clone(&self.shared);

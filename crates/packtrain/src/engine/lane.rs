@@ -1,7 +1,7 @@
 //! One direction of a run: RX queues with their coalescers and handlers, and the TX paths that
 //! they send to.
 
-use super::control::{Command, Commanded, TxQueues};
+use super::control::{Command, Commanded, Half, Queues};
 use super::error::RunError;
 use super::handler::{Handler, RxId};
 use super::intake::Intake;
@@ -36,6 +36,8 @@ pub(super) struct Lane<R, H> {
     pub(super) interrupt: Arc<Interrupt>,
     /// The input has ended.
     pub(super) finished: bool,
+    /// A command has paused the RX queue.
+    pub(super) paused: bool,
     /// When its last turn began.
     pub(super) turn_at: Instant,
 }
@@ -57,10 +59,28 @@ pub(super) struct Lanes<R, T: TxDescriptors, H> {
 
 impl<R: RxDescriptors, H: Handler> Lane<R, H> {
     /// Whether packets have to go before more may be received: its own, or any in front of `tx`.
-    /// Packets that the coalescer holds may stay.
+    /// Packets that the coalescer holds may stay. A paused queue waits only for its own packets.
     fn has_to_wait<T: TxDescriptors>(&self, tx: &TxPath<T>) -> bool {
         let output = self.coalesce.as_ref().is_some_and(Coalesce::has_output);
-        output || !self.burst.is_empty() || !tx.accepts()
+        output || !self.burst.is_empty() || (!self.paused && !tx.accepts())
+    }
+
+    /// Does `command` to the RX queue. Of a paused one, the coalescer hands out what it holds:
+    /// nothing continues it.
+    fn command(&mut self, command: Command) -> Commanded {
+        match command {
+            Command::Pause if self.paused => {}
+            Command::Pause => {
+                self.paused = true;
+                self.queue.counters().pauses.add(1);
+                if let Some(stage) = &mut self.coalesce {
+                    stage.flush();
+                }
+            }
+            Command::Resume => self.paused = false,
+            Command::Reset => return Commanded::of(false),
+        }
+        Commanded::of(true)
     }
 
     fn held(&self) -> u64 {
@@ -211,6 +231,16 @@ enum Failed {
     Egress(DeviceError),
 }
 
+impl Failed {
+    /// Between these ports.
+    fn at(self, [ingress, egress]: [usize; 2]) -> RunError {
+        match self {
+            Self::Ingress(error) => RunError::of(ingress, error),
+            Self::Egress(error) => RunError::of(egress, error),
+        }
+    }
+}
+
 impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
     /// The turn of each lane. When several lanes share a TX path that stalls, the first that had to
     /// wait is the next to start: else one busy RX queue would take every free place.
@@ -248,6 +278,9 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
                     continue;
                 }
             }
+            if lane.paused {
+                continue;
+            }
             more |= lane.turn(now, path, intake, counters)?;
             if lane.has_to_wait(path) {
                 stalled = Some(lane.tx);
@@ -261,21 +294,15 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
         self.rx.iter().map(Lane::held).sum()
     }
 
-    fn failed(&self, failed: Failed) -> RunError {
-        match failed {
-            Failed::Ingress(error) => RunError::of(self.ports[0], error),
-            Failed::Egress(error) => RunError::of(self.ports[1], error),
-        }
-    }
-
-    /// The lanes that the next step would receive from: those whose input has not ended and whose
-    /// TX path accepts packets. For another one the worker need not be woken: its packets stay
-    /// where they are until the path has space.
+    /// The lanes that the next step would receive from: those whose input has not ended and is not
+    /// paused, and whose TX path accepts packets. For another one the worker need not be woken: its
+    /// packets stay where they are until the path has space or the queue is resumed.
     fn receiving(&self) -> impl Iterator<Item = &Lane<R, H>> {
         let stopped = self.intake.is_stopped();
-        self.rx
-            .iter()
-            .filter(move |lane| !stopped && !lane.finished && !lane.has_to_wait(&self.tx[lane.tx]))
+        self.rx.iter().filter(move |lane| {
+            let ended = stopped || lane.finished || lane.paused;
+            !ended && !lane.has_to_wait(&self.tx[lane.tx])
+        })
     }
 }
 
@@ -302,7 +329,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         if stopped && held == 0 {
             self.tx.iter_mut().for_each(TxPath::deregister);
         }
-        let more = more.map_err(|failed| self.failed(failed))?;
+        let more = more.map_err(|failed| failed.at(self.ports))?;
         ended.map_err(|error| RunError::of(egress, error))?;
         Ok(more)
     }
@@ -318,7 +345,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
             let path = &mut self.tx[lane.tx];
             if lane.has_to_wait(path) {
                 pending |= path.wait(&self.waker);
-            } else if !stopped && !lane.finished {
+            } else if !stopped && !lane.finished && !lane.paused {
                 pending |= lane.queue.arm() == Armed::WorkPending;
             }
         }
@@ -346,10 +373,18 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
     fn command(
         &mut self,
         command: Command,
-        queues: TxQueues,
+        queues: Queues,
         now: Instant,
     ) -> Result<Option<Commanded>, RunError> {
         let mut sum = Commanded::default();
+        for lane in &mut self.rx {
+            if queues.has(Half::Rx, lane.queue.counters().id) {
+                sum.add(lane.command(command));
+                // At once: the TX queue may be paused next.
+                let sent = lane.transmit(now, &mut self.tx[lane.tx], &self.counters);
+                sent.map_err(|failed| failed.at(self.ports))?;
+            }
+        }
         for path in &mut self.tx {
             let done = path.command(command, queues, now);
             sum.add(done.map_err(|error| RunError::of(self.ports[1], error))?);

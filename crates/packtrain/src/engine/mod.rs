@@ -31,7 +31,7 @@ mod worker;
 mod tests;
 
 pub use assemble::arena_config;
-pub use control::{Command, CommandError, Control, TxQueues};
+pub use control::{Command, CommandError, Control, Queues};
 pub use descriptor::WorkerFd;
 pub use error::{RunError, StartError};
 pub use flows::TxFlows;

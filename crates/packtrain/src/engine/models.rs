@@ -16,7 +16,7 @@
 
 mod tests;
 
-use super::control::Control;
+use super::control::{Control, Half};
 use super::drain::TxDrain;
 use super::error::RunError;
 use super::intake::Intake;
@@ -299,7 +299,7 @@ impl World {
         let part = TxDrain::new(Arc::clone(&shared), interrupt, None, drained);
         let parts = vec![Placed {
             part: Box::new(part),
-            tx_queues: vec![id],
+            queues: vec![(Half::Tx, id)],
         }];
         let over = Arc::new(Bell::default());
         let intake = Arc::new(Intake::new(None, 0, vec![Arc::clone(&wakeup)], over));

@@ -1,7 +1,7 @@
 //! How the packets of a lane reach a TX queue: directly, or through the ring in front of a shared
 //! one.
 
-use super::control::{Command, Commanded, TxQueues};
+use super::control::{Command, Commanded, Half, Queues};
 use super::shared::{Closed, Producer, SharedTx};
 use super::stats::PathStats;
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
@@ -160,11 +160,11 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn command(
         &mut self,
         command: Command,
-        queues: TxQueues,
+        queues: Queues,
         now: Instant,
     ) -> Result<Commanded, DeviceError> {
         match self {
-            Self::Owned(path) if queues.has(path.id()) => {
+            Self::Owned(path) if queues.has(Half::Tx, path.id()) => {
                 path.recheck = true;
                 command.apply(&mut path.queue, now)
             }

@@ -1,7 +1,7 @@
 //! One run, from the ports to the final report.
 
 use super::assemble::{Assembled, Assembly, memory};
-use super::control::{Command, CommandError, Control, TxQueues};
+use super::control::{Command, CommandError, Control, Queues};
 use super::error::{RunError, StartError};
 use super::flows::TxFlows;
 use super::handle::TxHandle;
@@ -409,13 +409,13 @@ impl Session {
         Some(TxFlows::new(queues.iter().map(handle)))
     }
 
-    /// Pauses, resumes or resets TX queues, and returns how many they are. As
+    /// Pauses, resumes or resets queues, and returns how many they are. As
     /// [`Control::command`]: returns when their workers have done it, and is not for handlers.
     ///
     /// # Errors
     ///
     /// See [`CommandError`].
-    pub fn command(&self, queues: TxQueues, command: Command) -> Result<usize, CommandError> {
+    pub fn command(&self, queues: Queues, command: Command) -> Result<usize, CommandError> {
         self.control.command(queues, command)
     }
 

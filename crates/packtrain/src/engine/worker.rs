@@ -1,6 +1,6 @@
 //! A worker: a list of parts that one thread steps, and what that thread does next.
 
-use super::control::{Command, Commanded, Desk, Inbox, Letter, TxQueues};
+use super::control::{Command, Commanded, Desk, Half, Inbox, Letter, Queues};
 use super::error::RunError;
 use super::intake::Intake;
 use super::shell::{Action, Observation, Shell};
@@ -61,7 +61,7 @@ pub(super) trait Part: Send {
     fn command(
         &mut self,
         command: Command,
-        queues: TxQueues,
+        queues: Queues,
         now: Instant,
     ) -> Result<Option<Commanded>, RunError>;
 
@@ -76,10 +76,10 @@ pub(super) trait Part: Send {
     fn woken_by(&mut self, fd: RawFd);
 }
 
-/// A part, and the TX queues that it has.
+/// A part, and the queues that it has.
 pub(super) struct Placed {
     pub(super) part: Box<dyn Part>,
-    pub(super) tx_queues: Vec<QueueId>,
+    pub(super) queues: Vec<(Half, QueueId)>,
 }
 
 /// Moves packets between the queues that it has. It never blocks.
@@ -151,7 +151,7 @@ impl Worker {
     /// How commands reach it.
     pub(super) fn desk(&self) -> Desk {
         let parts = self.parts.iter();
-        let queues = parts.flat_map(|part| part.tx_queues.iter().copied());
+        let queues = parts.flat_map(|part| part.queues.iter().copied());
         self.inbox.desk(self.sleeper.wakeup(), queues.collect())
     }
 

@@ -189,6 +189,8 @@ counter_block! {
         pullups,
         /// Small packets that were copied from a large frame to a small one.
         copybreak,
+        /// Times the queue was paused by a command.
+        pauses,
         /// System calls made to receive.
         syscalls,
     }

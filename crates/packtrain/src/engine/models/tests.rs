@@ -1,7 +1,7 @@
 //! The models.
 
 use super::*;
-use crate::engine::{Command, TxQueues};
+use crate::engine::{Command, Queues};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const MODES: [Dispatch; 5] = [
@@ -248,7 +248,7 @@ fn a_command_reaches_a_worker_that_falls_asleep() {
             let control = world.control();
             let commands = thread::spawn(move || {
                 [Command::Pause, Command::Resume]
-                    .map(|command| control.send(TxQueues::Port(0), command).unwrap())
+                    .map(|command| control.send(Queues::tx(0), command).unwrap())
             });
             world.run_to_goal();
             let tickets = commands.join().unwrap();
@@ -268,7 +268,7 @@ fn a_stop_wakes_a_worker_whose_queue_is_paused() {
         model(2, move || {
             let mut world = World::new(dispatch, 4, State { room: 1, ..full(0) });
             let control = world.control();
-            let ticket = control.send(TxQueues::Port(0), Command::Pause).unwrap();
+            let ticket = control.send(Queues::tx(0), Command::Pause).unwrap();
             world.run_to_sleep();
             assert_eq!(ticket.wait(), Ok(1));
             let sender = world.producer(&[&[10]]);

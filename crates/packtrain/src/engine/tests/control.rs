@@ -1,14 +1,16 @@
-//! TX queues that are paused, resumed and reset while they run, on both paths. At random:
+//! Queues that are paused, resumed and reset while they run, on both paths. At random:
 //! [`resets`](super::resets).
 
+use super::coalesce::{flow, merging};
 use super::rig::{Rig, Setup};
 use crate::driver::DeviceError;
-use crate::engine::control::{Command, CommandError, TxQueues};
+use crate::engine::control::{Command, CommandError, Queues};
 use crate::limits::TX_RING_PACKETS;
 use crate::time::Instant;
 use std::time::Duration;
 
-const TO_B: TxQueues = TxQueues::Port(1);
+const TO_B: Queues = Queues::tx(1);
+const FROM_A: Queues = Queues::rx(0);
 
 fn is_owned(path: &str) -> bool {
     path.ends_with("owned")
@@ -177,26 +179,28 @@ fn a_command_is_answered_with_what_came_of_it() {
         for (queue, forgets) in rig.b.iter().zip([true, false, true]) {
             queue.tx().forgets = forgets;
         }
-        let of = |queue| TxQueues::Queue(1, queue);
+        let of = |queue| Queues::tx(1).only(queue);
         for what in [Command::Pause, Command::Resume] {
             assert_eq!(rig.command(TO_B, what), Ok(3), "{path}");
             assert_eq!(rig.command(of(2), what), Ok(1), "{path}");
+            assert_eq!(rig.command(FROM_A, what), Ok(3), "{path}");
+            assert_eq!(rig.command(FROM_A.only(1), what), Ok(1), "{path}");
         }
         assert_eq!(rig.command(of(0), Command::Reset), Ok(1), "{path}");
         let cannot = |done| Err(CommandError::Unsupported { done });
         assert_eq!(rig.command(of(1), Command::Reset), cannot(0), "{path}");
         assert_eq!(rig.command(TO_B, Command::Reset), cannot(2), "{path}");
         assert_eq!(
-            rig.command(TxQueues::Port(0), Command::Reset),
+            rig.command(Queues::tx(0), Command::Reset),
             cannot(0),
             "{path}"
         );
+        assert_eq!(rig.command(FROM_A, Command::Reset), cannot(0), "{path}");
         for what in [Command::Pause, Command::Resume, Command::Reset] {
-            assert_eq!(
-                rig.command(of(3), what),
-                Err(CommandError::NoSuchQueue),
-                "{path}"
-            );
+            for queues in [of(3), FROM_A.only(3), Queues::rx(2), Queues::tx(2)] {
+                let none = Err(CommandError::NoSuchQueue);
+                assert_eq!(rig.command(queues, what), none, "{path}");
+            }
         }
         let resets: Vec<_> = rig.b.iter().map(|queue| queue.tx().resets).collect();
         assert_eq!(resets, [2, 0, 1], "{path}");
@@ -240,5 +244,169 @@ fn a_worker_that_is_dropped_answers() {
         assert!(rig.session.is_over(), "{path}");
         assert!(rig.now() > Instant::default());
         rig.closed();
+    }
+}
+
+/// Steps of all workers.
+fn steps(rig: &Rig) -> u64 {
+    let workers = rig.closed().workers;
+    workers.iter().map(|worker| worker.steps).sum()
+}
+
+/// Whether its device raises an interrupt, has a descriptor that stays readable, or names a time.
+#[test]
+fn a_paused_rx_queue_is_not_polled_and_wakes_no_worker() {
+    for (path, setup) in Setup::new([2, 2]).on_every_path() {
+        for with_fds in [false, true] {
+            let setup = Setup {
+                with_fds,
+                ..setup.clone()
+            };
+            let mut rig = setup.forward();
+            let (first, second) = (rig.a[0].clone(), rig.a[1].clone());
+            first.arrive(0..10);
+            rig.settle();
+            let only = FROM_A.only(0);
+            assert_eq!(rig.command(only, Command::Pause), Ok(1), "{path}");
+            assert_eq!(rig.command(only, Command::Pause), Ok(1), "{path}");
+            // The interrupt that it was armed for before ends one sleep.
+            first.arrive(10..20);
+            first.rx().next_at = Some(Instant::from_nanos(0));
+            rig.settle();
+            let asked = || {
+                let rx = first.rx();
+                (rx.polls, rx.arms)
+            };
+            let (before, steps_before) = (asked(), steps(&rig));
+            for number in 20..1500 {
+                first.arrive([number]);
+                rig.settle();
+            }
+            assert_eq!(steps(&rig), steps_before, "{path}");
+            // The others go on.
+            second.arrive(5000..5010);
+            rig.b[0].arrive(6000..6010);
+            rig.settle();
+            rig.advance(Duration::from_secs(3));
+            rig.settle();
+            assert_eq!(asked(), before, "{path}");
+            assert_eq!(rig.b[0].sent().len(), 10, "{path}");
+            assert_eq!(rig.b[1].sent(), (5000..5010).collect::<Vec<_>>(), "{path}");
+            assert_eq!(rig.a[0].sent(), (6000..6010).collect::<Vec<_>>(), "{path}");
+            assert_eq!(rig.closed().ledger.held, 0, "{path}");
+            // What has arrived is received at once, and what arrives later wakes the worker.
+            first.rx().next_at = None;
+            assert_eq!(rig.command(only, Command::Resume), Ok(1), "{path}");
+            rig.settle();
+            assert_eq!(rig.b[0].sent(), (0..1500).collect::<Vec<_>>(), "{path}");
+            first.arrive([1500]);
+            rig.settle();
+            assert_eq!(rig.b[0].sent().len(), 1501, "{path}");
+            let end = rig.finish();
+            let pauses = end.ports[0].rx.iter().map(|rx| rx.pauses);
+            assert!(pauses.eq([1, 0]), "{path}");
+            assert_eq!(end.ledger.dropped, 0, "{path}");
+        }
+    }
+}
+
+/// The whole port is paused before a packet has ever come, and a packet comes before it is resumed:
+/// no step polls the queues between.
+#[test]
+fn a_packet_that_arrives_during_a_pause_is_not_missed() {
+    for (path, setup) in Setup::new([2, 2]).on_every_path() {
+        let mut rig = setup.forward();
+        assert_eq!(rig.command(FROM_A, Command::Pause), Ok(2), "{path}");
+        rig.settle();
+        assert!(rig.a.iter().all(|queue| queue.rx().polls == 0), "{path}");
+        rig.a.iter().for_each(|queue| queue.arrive([1]));
+        rig.settle();
+        assert_eq!(rig.closed().ledger.received, 0, "{path}");
+        assert_eq!(rig.command(FROM_A, Command::Resume), Ok(2), "{path}");
+        rig.settle();
+        assert!(rig.b.iter().all(|queue| queue.sent() == [1]), "{path}");
+        rig.finish();
+    }
+}
+
+/// What a coalescer holds goes on with the command, also if the TX queue is paused right after.
+#[test]
+fn a_pause_sends_on_what_a_coalescer_holds() {
+    for (path, setup) in merging([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.a[0].arrive_tcp(flow(7, 0..30));
+        rig.run(0);
+        assert_eq!(rig.closed().ledger.held, 30, "{path}");
+        assert!(rig.b[0].tx().tcp.is_empty(), "{path}");
+        let polls = rig.a[0].rx().polls;
+        let control = rig.session.control().clone();
+        let sent = [FROM_A, TO_B].map(|queues| control.send(queues, Command::Pause).unwrap());
+        rig.settle();
+        assert_eq!(sent.map(|ticket| ticket.wait()), [Ok(1); 2], "{path}");
+        assert_eq!(rig.a[0].rx().polls, polls, "{path}");
+        let reached = |rig: &Rig| rig.b[0].tx().tcp.len();
+        if is_owned(&path) {
+            assert_eq!(reached(&rig), 1, "{path}");
+        } else {
+            let tx = rig.tx();
+            assert_eq!(
+                tx.direct + tx.deferred,
+                1,
+                "{path}: it is in the ring or sent"
+            );
+        }
+        rig.command(TO_B, Command::Resume).unwrap();
+        rig.settle();
+        assert_eq!((reached(&rig), rig.closed().ledger.held), (1, 0), "{path}");
+        rig.finish();
+    }
+}
+
+/// Packets that were received before the pause, and wait for a device: they go when there is room.
+/// Then the queue waits for nothing, and space in front of it ends no sleep.
+#[test]
+fn a_paused_rx_queue_behind_a_stalled_device_waits_for_its_own_packets_alone() {
+    for (path, setup) in Setup::new([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        let device = rig.b[0].clone();
+        device.tx().room = 0;
+        rig.a[0].arrive(0..3000);
+        rig.settle();
+        let received = rig.closed().ledger.received;
+        assert!(received > 0, "{path}");
+        assert_eq!(rig.command(FROM_A, Command::Pause), Ok(1), "{path}");
+        rig.settle();
+        assert_eq!(rig.closed().ledger.held, received, "{path}");
+        device.make_room(usize::MAX);
+        rig.settle();
+        let ledger = rig.closed().ledger;
+        assert_eq!(
+            (ledger.received, ledger.transmitted, ledger.held),
+            (received, received, 0),
+            "{path}"
+        );
+        assert_eq!(rig.command(FROM_A, Command::Resume), Ok(1), "{path}");
+        rig.settle();
+        assert_eq!(device.sent(), (0..3000).collect::<Vec<_>>(), "{path}");
+        rig.finish();
+    }
+}
+
+/// What waits in its device stays there.
+#[test]
+fn a_stop_overrides_the_pause_of_an_rx_queue() {
+    for (path, setup) in merging([1, 1]).on_every_path() {
+        let mut rig = setup.forward();
+        rig.a[0].arrive_tcp(flow(7, 0..30));
+        rig.settle();
+        rig.command(FROM_A, Command::Pause).unwrap();
+        rig.a[0].arrive_tcp(flow(7, 30..60));
+        rig.settle();
+        let stopped = rig.now();
+        rig.session.stop();
+        rig.settle();
+        assert!(rig.is_done() && rig.now() == stopped, "{path}");
+        let ledger = rig.finish().ledger;
+        assert_eq!((ledger.received, ledger.dropped), (30, 0), "{path}");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::fake::Queue;
 use super::rig::{Random, Rig, Setup, burst};
-use crate::engine::control::{Command, TxQueues};
+use crate::engine::control::{Command, Queues};
 use crate::engine::{Action, TrySendError, TxHandle};
 use crate::limits::TX_HUNG_AFTER;
 use crate::stats::DropReason;
@@ -64,12 +64,17 @@ fn command(rig: &mut Rig, random: &mut Random) -> usize {
         2 | 3 => Command::Resume,
         _ => return 0,
     };
+    let to_reset = what == Command::Reset;
+    let port = match random.below(3) {
+        0 if !to_reset => Queues::rx(0),
+        _ => Queues::tx(1),
+    };
     let (queues, count) = match random.below(2 * QUEUES as u64) as usize {
-        queue if queue < QUEUES => (TxQueues::Queue(1, queue), 1),
-        _ => (TxQueues::Port(1), QUEUES),
+        queue if queue < QUEUES => (port.only(queue), 1),
+        _ => (port, QUEUES),
     };
     assert_eq!(rig.command(queues, what), Ok(count));
-    if what == Command::Reset { count } else { 0 }
+    if to_reset { count } else { 0 }
 }
 
 /// The flows of one queue, each in order, and each packet once: sent, or refused by a link that was
@@ -136,7 +141,7 @@ fn run(name: &str, setup: &Setup, producers: u32, seed: u64) {
         rig.closed().ports[1].tx_total().hangs >= QUEUES as u64,
         "{name}"
     );
-    let all = TxQueues::Port(1);
+    let all = Queues::tx(1);
     let mut resets = 0;
     for what in [Command::Reset, Command::Pause] {
         assert_eq!(rig.command(all, what), Ok(QUEUES), "{name}");
@@ -165,7 +170,9 @@ fn run(name: &str, setup: &Setup, producers: u32, seed: u64) {
         }
         resets += command(&mut rig, &mut random);
         if random.below(4) > 0 {
-            assert_eq!(rig.command(all, Command::Resume), Ok(QUEUES), "{name}");
+            for queues in [all, Queues::rx(0)] {
+                assert_eq!(rig.command(queues, Command::Resume), Ok(QUEUES), "{name}");
+            }
         }
         let until = rig.settle();
         if let Some(until) = until.filter(|_| random.below(2) == 0) {

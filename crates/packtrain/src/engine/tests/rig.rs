@@ -3,7 +3,7 @@
 
 use super::fake::{Fake, Queue, number_of, numbered};
 use crate::driver::{Features, Input, Port, PortConfig};
-use crate::engine::control::{CommandError, TxQueues};
+use crate::engine::control::{CommandError, Queues};
 use crate::engine::{
     Action, Builder, Command, Forward, Handler, PortSnapshot, RunError, RxId, Session, Settings,
     Snapshot, StartError, Two, TxHandle, Worker,
@@ -443,7 +443,7 @@ impl Rig {
     }
 
     /// A command that the workers carry out now.
-    pub fn command(&mut self, queues: TxQueues, what: Command) -> Result<usize, CommandError> {
+    pub fn command(&mut self, queues: Queues, what: Command) -> Result<usize, CommandError> {
         let sent = self.session.control().send(queues, what);
         let ticket = sent.ok_or(CommandError::NoSuchQueue)?;
         self.try_settle();

@@ -69,7 +69,7 @@ impl Bench {
         let part = TxDrain::new(Arc::clone(&shared), interrupt, None, Arc::default());
         let placed = Placed {
             part: Box::new(part),
-            tx_queues: Vec::new(),
+            queues: Vec::new(),
         };
         let over = runtime.notifier().unwrap();
         let intake = Arc::new(Intake::new(None, 0, vec![Arc::clone(&wakeup)], over));

@@ -2,7 +2,7 @@
 
 use super::fake::End;
 use super::rig::{PATIENCE, POLICIES, Setup, burst, closed, wait_for};
-use crate::engine::control::{Command, TxQueues};
+use crate::engine::control::{Command, Queues};
 use crate::engine::{Forward, Handler, RxId, Session, Settings, TxHandle};
 use crate::packet::Burst;
 use crate::policy::idle::Idle;
@@ -90,8 +90,13 @@ fn producers_and_lanes_share_a_queue_in_order() {
         wait_for("all packets", || {
             round += 1;
             b[0].make_room(round * 37 % 500);
-            let what = [Command::Pause, Command::Reset, Command::Resume][round % 3];
-            let queue = TxQueues::Queue(1, 0);
+            let (received, sent) = (Queues::rx(0).only(0), Queues::tx(1).only(0));
+            let (queue, what) = match round % 4 {
+                0 => (sent, Command::Pause),
+                1 => (sent, Command::Reset),
+                2 => (sent, Command::Resume),
+                _ => (received, Command::Pause),
+            };
             assert_eq!(session.command(queue, what), Ok(1), "{dispatch}");
             assert_eq!(session.command(queue, Command::Resume), Ok(1), "{dispatch}");
             b[0].sent().len() == 4 * EACH as usize

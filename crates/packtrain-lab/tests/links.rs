@@ -422,7 +422,7 @@ fn pauses_of(kind: PathKind) {
                 wait_for("packets", || received_from(&session, port) > before);
                 assert_eq!(session.command(ingress, Command::Pause), Ok(1));
                 let paused = received_from(&session, port);
-                thread::sleep(Duration::from_millis(2));
+                sleep(Duration::from_millis(2));
                 assert_eq!(received_from(&session, port), paused, "{port}");
                 assert_eq!(session.command(ingress, Command::Resume), Ok(1));
                 wait_for("more", || received_from(&session, port) > paused);

@@ -363,9 +363,8 @@ fn a_pause_sends_on_what_a_coalescer_holds() {
 }
 
 /// Packets that were received before the pause, and wait for a device: they go when there is room.
-/// Then the queue waits for nothing, and space in front of it ends no sleep.
 #[test]
-fn a_paused_rx_queue_behind_a_stalled_device_waits_for_its_own_packets_alone() {
+fn a_paused_rx_queue_behind_a_stalled_device_sends_what_it_has() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();

@@ -316,7 +316,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         // of the packets that it has taken.
         let mut ended = Ok(());
         for path in &mut self.tx {
-            ended = ended.and(path.end(now));
+            ended = ended.and(path.end());
         }
         for lane in &mut self.rx {
             // A TX worker that has ended takes nothing more. Its error ends the run.

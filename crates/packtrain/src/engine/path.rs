@@ -49,9 +49,9 @@ impl<T: TxDescriptors> TxPath<T> {
 
     /// A step ends: one doorbell for all that it has sent.
     #[inline]
-    pub(super) fn end(&mut self, now: Instant) -> Result<(), DeviceError> {
+    pub(super) fn end(&mut self) -> Result<(), DeviceError> {
         match self {
-            Self::Owned(path) => path.end(now),
+            Self::Owned(path) => path.end(),
             Self::Shared(_) => Ok(()),
         }
     }
@@ -261,7 +261,7 @@ impl<T: TxDescriptors> OwnedTx<T> {
     }
 
     #[inline]
-    fn end(&mut self, _now: Instant) -> Result<(), DeviceError> {
+    fn end(&mut self) -> Result<(), DeviceError> {
         let rung = self.queue.ring_if_pending();
         self.show();
         rung

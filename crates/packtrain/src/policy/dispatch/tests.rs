@@ -77,8 +77,8 @@ fn check(rows: &[Row]) {
 }
 
 /// `ifmp_ring_enqueue` with `abdicate` 0: the producer becomes the consumer in every state but
-/// BUSY, where the present consumer will find the items. A stalled queue is the exception here: only
-/// its completions help it.
+/// BUSY, where the present consumer will find the items. A stalled queue is the exception here:
+/// only its completions help it.
 #[test]
 fn direct_is_mp_ring_with_abdicate_0() {
     let row = [Drain, Drain, Enqueue, Enqueue, Enqueue];

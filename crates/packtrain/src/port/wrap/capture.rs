@@ -35,9 +35,9 @@ pub struct CaptureOptions {
 ///
 /// Capturing never disturbs the traffic: if the file cannot be written, capturing stops, and
 /// [`CaptureStatus::note`] says why. Packets that were received in error are not captured. Records
-/// have the wall clock's time at the start of their batch. If a device is reset, it gets the
-/// packets that it had not sent again, and they are captured again: a copy is recognizable by its
-/// bytes only, and may be segmented or finished in another way by then.
+/// have the wall clock's time at the start of their batch. After a device reset, unsent packets are
+/// offered again, and are captured again. Such a copy is recognizable by its bytes only, and may be
+/// segmented or finished in another way by then.
 #[derive(Debug)]
 pub struct Capture<D> {
     inner: D,

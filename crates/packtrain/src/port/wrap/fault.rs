@@ -555,7 +555,6 @@ impl Corruptor<'_> {
 
     /// The finished wire packets, payload shared. Together they account for as many wire packets as
     /// the original.
-    /// original.
     fn wire_packets(&mut self, packet: &Packet) -> Option<Vec<Packet>> {
         let arena = self.arena;
         let accounted = packet.meta().wire_packets;

@@ -28,8 +28,8 @@ use std::task::Waker;
 /// ```
 ///
 /// If the device takes packets later, for lack of descriptors or since it is busy, their lines are
-/// written then. If a device is reset, it gets the packets that it had not sent again, and each has
-/// another line. An output that fails ends only the trace ([`TraceStatus::note`]).
+/// written then. After a device reset, unsent packets are offered again, and each has another line.
+/// An output that fails ends only the trace ([`TraceStatus::note`]).
 #[derive(Debug)]
 pub struct Trace<D> {
     inner: D,

@@ -133,8 +133,8 @@ impl SimTx {
         attached.waiters.get(self.queue)
     }
 
-    /// The device reads what is visible and puts it on the wire, until the ring is empty or the
-    /// receiver asks to wait.
+    /// The device reads the visible packets and sends them, until the ring is empty or the receiver
+    /// asks to wait.
     fn pump(&mut self) {
         self.paused = false;
         if self.visible == 0 || self.is_hung() {

@@ -207,7 +207,7 @@ fn without_lines_for_sharing_a_packet_is_copied() {
     }
     let mut burst = Burst::new();
     burst.push(sent.try_clone().unwrap()).unwrap();
-    // The device takes its own reference at once, and looks for buffers at the doorbell: by then no
+    // The device takes its own reference at once, and takes buffers at the doorbell: by then no
     // line is free.
     let mut all = Vec::new();
     let wanted = Outside::of(&sent);

@@ -31,7 +31,7 @@ pub struct CaptureOptions {
     pub snaplen: u32,
 }
 
-/// Captures what a driver receives and transmits, as pcapng with one interface for each of the two.
+/// Captures received and transmitted packets, as pcapng with one interface for each direction.
 ///
 /// Capturing never disturbs the traffic: if the file cannot be written, capturing stops, and
 /// [`CaptureStatus::note`] says why. Packets that were received in error are not captured. Records

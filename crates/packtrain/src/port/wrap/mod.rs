@@ -1,8 +1,8 @@
 //! Drivers around drivers. Each passes on everything that is not its purpose to the wrapped driver.
 //!
-//! [`Fault`] loses, repeats, damages and delays what is received; [`Capture`] writes what passes
-//! to a pcapng file; [`Trace`] writes a line for each packet; [`Vlan`] tags what is received and
-//! untags what is transmitted. They nest: `Trace<Fault<D>>`.
+//! [`Fault`] loses, repeats, damages and delays received packets; [`Capture`] writes all packets to
+//! a pcapng file; [`Trace`] writes a line for each packet; [`Vlan`] tags received packets and
+//! untags transmitted ones. They nest: `Trace<Fault<D>>`.
 
 mod capture;
 mod fault;
@@ -41,7 +41,7 @@ impl BadPackets for PassBad<'_, '_> {
     }
 }
 
-/// What the wrapped driver reported about a packet, to report it again.
+/// The wrapped driver's information about a packet, to report it again.
 fn info_of(packet: &Packet) -> RxInfo {
     let meta = packet.meta();
     RxInfo {

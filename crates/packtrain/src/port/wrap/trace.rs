@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// Traces what a driver receives and transmits, one line each:
+/// Traces the packets that a driver receives and transmits, one line each:
 ///
 /// ```text
 /// rx eth0/0 1514 B wire=1 csum=partial(34+16) tcp 198.18.0.1:443 > 198.18.0.2:51000

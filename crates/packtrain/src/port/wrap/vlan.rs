@@ -65,7 +65,7 @@ impl Tags {
     }
 }
 
-/// Tags what an Ethernet driver receives and untags what it transmits.
+/// Tags the packets that an Ethernet driver receives, and untags those that it transmits.
 ///
 /// Packets that are too short for an Ethernet header pass unchanged; so do transmitted packets
 /// without the tags, and everything on a raw IP link. The wrapped driver advertises one segment

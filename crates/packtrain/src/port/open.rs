@@ -282,8 +282,8 @@ fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim
     Ok(sim)
 }
 
-/// Puts the wrappers around a port, those that change packets innermost, so that a capture shows
-/// what the engine sees.
+/// Puts the wrappers around a port. Those that change packets are innermost, so that a capture
+/// shows the packets that the engine sees.
 fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, OpenError> {
     let wrappers = &spec.wrappers;
     let mut port = port;

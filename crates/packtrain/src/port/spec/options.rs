@@ -99,7 +99,7 @@ pub struct NullOptions {
 pub struct SimOptions {
     /// Descriptors of each ring.
     pub rings: Option<usize>,
-    /// What the simulated other end does with packets.
+    /// The simulated other end.
     pub far: Far,
     /// When a sent packet is reported as done.
     pub completion_delay: CompletionDelay,

@@ -52,7 +52,7 @@ fn turn(items: &mut Items, drained: &mut Drained<'_, u32, Items>) -> Turn {
     Turn::More
 }
 
-/// Takes what is published, in one turn.
+/// Takes the published items, in one turn.
 fn poll(guard: &mut Guard<'_>) {
     let drained = guard.drain(64, |items, drained| {
         assert_eq!(turn(items, drained), Turn::More);

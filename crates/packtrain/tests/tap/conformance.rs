@@ -1,5 +1,5 @@
 //! TAP and TUN keep the promises of the driver contract, with the kernel on the other side: a
-//! packet socket sends what the port receives, and sees what the port transmits.
+//! packet socket sends the packets that the port receives, and reads those that it transmits.
 
 use crate::traffic::payload;
 use crate::world::{self, PacketSocket, in_namespace};

@@ -180,7 +180,7 @@ pub struct Train {
     /// Payload bytes of each wire packet; 0 for an ordinary packet.
     pub size: u16,
     pub ecn: bool,
-    /// Whether the checksum is left to the device.
+    /// Whether the checksum is partial, for the device to complete.
     pub partial: bool,
 }
 

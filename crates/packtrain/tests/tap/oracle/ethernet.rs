@@ -303,7 +303,7 @@ fn with_zero(frame: &Frame) -> [Whole; 2] {
             let at = usize::from(ethernet_layout(segment).transport + offset);
             [segment[at], segment[at + 1]]
         };
-        // The complement of the sum without the word is what the word has to be.
+        // The word has to be the complement of the sum without it.
         let at = index * usize::from(SIZE);
         frame.payload[at..at + 2].fill(0);
         let missing = field(&frame);

@@ -1,6 +1,5 @@
 //! The side that does each offload between two ports: a table for each feature, and laws for all
 //! combinations.
-//! combinations.
 
 use super::*;
 use proptest::prelude::*;

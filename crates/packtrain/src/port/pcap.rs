@@ -370,7 +370,7 @@ struct Source {
     arena: Arena,
     /// The frame that the next record is copied to. It is taken from the arena before the record is
     /// read, so a file never loses a packet that fits it for lack of memory. With `Pieces`, a
-    /// record may need more frames.
+    /// longer record may be lost.
     small: Option<Packet>,
     /// As `small`, for the part that does not fit into it.
     large: Option<Packet>,

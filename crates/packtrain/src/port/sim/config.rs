@@ -91,7 +91,7 @@ pub struct SimConfig {
     pub rate: Option<u64>,
     /// The completion interrupts, with a rate.
     pub interrupts: Interrupts,
-    /// Completes packets that are due in random order.
+    /// Completes due packets in random order.
     pub reorder: bool,
     /// Pause frames: the other end stops sending while this one has no buffer posted. Without them
     /// a packet that finds no buffer is lost, and this end's device counts it.

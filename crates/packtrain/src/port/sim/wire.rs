@@ -271,7 +271,8 @@ pub(super) struct Word {
 pub(super) enum Arrival {
     /// It is in posted buffers.
     Written,
-    /// There were not enough buffers, and waiting would not help: lost.
+    /// There are not enough buffers, and the receiver does not ask to wait, or waiting would not
+    /// help: lost.
     Lost,
     /// There are not enough buffers now, and the receiver asks to wait.
     Pause,

@@ -140,7 +140,7 @@ pub struct Wrappers {
     /// The seed of all chance, here and in a simulated NIC; `None` for a fixed default.
     pub seed: Option<u64>,
     /// Each packet from the device gets this VLAN tag (1 to 4094), and each packet to it loses it:
-    /// the other port sees tagged traffic.
+    /// the framework between the ports sees tagged traffic.
     pub vlan: Option<u16>,
 }
 

@@ -1,5 +1,5 @@
 //! Inserts VLAN tags into the bytes of received packets and removes them from transmitted ones, so
-//! that the other port sees tagged traffic. For tests.
+//! that the framework sees tagged traffic. For tests.
 
 use super::{PassBad, info_of};
 use crate::driver::{
@@ -68,8 +68,9 @@ impl Tags {
 /// Tags the packets that an Ethernet driver receives, and untags those that it transmits.
 ///
 /// Packets that are too short for an Ethernet header pass unchanged; so do transmitted packets
-/// without the tags, and everything on a raw IP link. The wrapped driver advertises one segment
-/// less (if it takes more than one), as removing tags from shared bytes needs one more.
+/// without the tags, and everything on a raw IP link. The wrapper advertises one segment less
+/// than the driver (if that takes more than one), as removing tags from shared bytes needs one
+/// more.
 #[derive(Debug)]
 pub struct Vlan<D> {
     inner: D,

@@ -50,7 +50,7 @@ struct Taps {
 }
 
 impl Taps {
-    /// `None` if the kernel has no bridge.
+    /// `None` if the kernel lacks a feature that the tests need.
     fn new() -> Option<Self> {
         if !create() {
             return None;

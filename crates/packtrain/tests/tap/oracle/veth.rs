@@ -25,7 +25,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// `None` if the kernel has no veth.
+    /// `None` if the kernel lacks a feature that the tests need.
     fn new() -> Option<Self> {
         create_veth(NEAR, FAR);
         // A veth goes through GRO only if its packets are not as good as merged already.

@@ -1,9 +1,9 @@
 //! Capture files as ports: pcap and pcapng, read as a source of packets or written as a sink.
 //!
-//! A port either reads or writes. A port that reads discards transmitted packets and counts them as
-//! transmitted; a port that writes never receives. A file is a sequence, so there is one queue. A
-//! pipe or FIFO that is read wakes the worker when more data is readable. Writes block: on a full
-//! pipe or a slow disk, the worker waits.
+//! A port either reads or writes. A port that reads refuses packets to transmit
+//! ([`DropReason::ReadOnly`]); a port that writes never receives. A file is a sequence, so there is
+//! one queue. A pipe or FIFO that is read wakes the worker when more data is readable. Writes
+//! block: on a full pipe or a slow disk, the worker waits.
 //!
 //! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
 //! packet, so the framework segments packets and completes checksums before they are written.
@@ -352,7 +352,7 @@ impl Driver for Pcap {
 #[derive(Debug)]
 pub struct PcapRx(Option<Box<Source>>);
 
-/// The transmitting half: the end of a file, or a sink.
+/// The transmitting half: the end of a file, or a refusal of every packet.
 #[derive(Debug)]
 pub struct PcapTx(Option<Box<Sink>>);
 

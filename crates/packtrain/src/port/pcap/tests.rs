@@ -584,7 +584,7 @@ fn a_capture_that_is_read_takes_nothing_and_one_that_is_written_never_receives()
     let mut port = Pcap::open_read(&file.0, PcapRead::default()).unwrap();
     let mut queue = transmitter(&mut port, &arena);
     transmit(&mut queue, &arena, &[frame(60, 0)]);
-    // The error is returned with its reason.
+    // The packet is refused with its reason, and counted.
     assert_eq!(queue.counters().wire_packets.get(), 0);
     assert_eq!(queue.held(), 0);
     // Attached once, with one queue.

@@ -5,9 +5,8 @@
 //! cargo run -p packtrain --example driver -- 100000
 //! ```
 //!
-//! The program plugs two such cables into packtrain, sends as many frames through as it is told
-//! (1000 by default), each way, checks that all of them arrive as they were sent and in order, and
-//! prints the ledger.
+//! The program joins two such cables with packtrain. It sends the given number of frames (1000 by
+//! default) each way, checks that all arrive unchanged and in order, and prints the ledger.
 //!
 //! `docs/drivers.md` explains each part.
 
@@ -35,7 +34,7 @@ const HEADER_BYTES: usize = 14;
 
 /// A cable. The other end of the socket is the network.
 pub struct Cable {
-    /// What to call it.
+    /// Its name.
     pub name: &'static str,
     /// Connected.
     pub socket: UnixDatagram,
@@ -78,7 +77,7 @@ fn failed(source: io::Error) -> DeviceError {
     DeviceError::Failed { action, source }
 }
 
-/// Whether the other end is closed for good: a datagram socket reports it to the sender.
+/// Whether the other end is closed for good: a datagram socket reports that to the sender.
 fn is_removed(error: &io::Error) -> bool {
     [ConnectionRefused, ConnectionReset, NotConnected].contains(&error.kind())
 }
@@ -109,7 +108,8 @@ impl RxDescriptors for CableRx {
             let Some(mut packet) = self.buffers.pop() else {
                 break;
             };
-            // One byte more than a frame may have: a longer frame is noticed, and not cut off.
+            // One byte more than the longest frame, so that a longer frame is noticed and not
+            // truncated.
             match self
                 .socket
                 .recv(&mut packet.tailroom_mut()[..=FRAME_BYTES_MAX])
@@ -142,7 +142,7 @@ impl RxDescriptors for CableRx {
     }
 }
 
-/// The transmitting half, and how often it has sent.
+/// The transmitting half, and its number of sends.
 pub struct CableTx(UnixDatagram, u64);
 
 impl TxDescriptors for CableTx {
@@ -151,7 +151,7 @@ impl TxDescriptors for CableTx {
             return Err(Refused::Bad(DropReason::TooLong));
         }
         self.1 += 1;
-        // One segment was asked for, so the first is all there is.
+        // The limit is one segment, so the first is the whole frame.
         match self.0.send(packet.packet().first()) {
             Ok(_) => Ok(Accepted::Complete),
             Err(error) if error.kind() == WouldBlock => Err(Refused::Busy),
@@ -170,7 +170,7 @@ impl TxDescriptors for CableTx {
     }
 }
 
-// The driver ends here; the rest tries it out.
+// The driver ends here; the rest uses it.
 
 /// The program: see the top of the file.
 pub fn main() -> Result<(), Box<dyn Error>> {

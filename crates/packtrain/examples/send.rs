@@ -34,7 +34,7 @@ pub fn run(port: &str, count: u32) -> Result<Ledger, Box<dyn Error>> {
     Ok(session.finish().into_result()?.ledger)
 }
 
-/// Sends frames in bursts; where the device is slower, it waits for space.
+/// Sends frames in bursts. If the device is slower, it waits for space.
 fn send(mut handle: TxHandle, who: u8, count: u32) -> Result<(), String> {
     let (mut burst, mut frame) = (Burst::new(), [who; 60]);
     frame[12..14].copy_from_slice(&0x88b5u16.to_be_bytes()); // IEEE 802: local experiments.
@@ -43,7 +43,7 @@ fn send(mut handle: TxHandle, who: u8, count: u32) -> Result<(), String> {
         let packet = loop {
             match handle.arena().packet_from(&frame) {
                 Ok(packet) => break packet,
-                // The device has all the buffers: take back what it is done with.
+                // The device has all the buffers: take back those that it has completed.
                 Err(_no_buffer) => (handle.reclaim(), thread::yield_now()),
             };
         };

@@ -48,7 +48,8 @@ fn large(arena: &Arena, payload: &[u8]) -> Result<Packet, Box<dyn Error>> {
     builder.write(&mut frame, payload)?;
 
     let layout = Layout::parse(LinkType::Ethernet, &frame, frame.len() as u32)?;
-    // What is left to do to the checksum: to the pseudo-header's sum, add all from the UDP header.
+    // The checksum is partial: it holds the pseudo-header's sum, and the rest from the UDP header
+    // on is still to be added.
     let (start, offset) = (layout.transport, 6);
     let pseudo = pseudo_header_v4(from, to, layout.protocol.0, layout.l4_len());
     let field = usize::from(start + offset);
@@ -60,7 +61,7 @@ fn large(arena: &Arena, payload: &[u8]) -> Result<Packet, Box<dyn Error>> {
     meta.layout = Some(layout);
     meta.checksum = ChecksumState::Partial { start, offset };
     meta.gso = Some(gso);
-    // What the counters and the ledger take it for.
+    // The number of wire packets in the counters and the ledger.
     meta.wire_packets = gso.segments(layout.payload_len()) as u16;
     Ok(packet)
 }

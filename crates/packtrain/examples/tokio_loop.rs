@@ -5,9 +5,9 @@
 //! cargo run -p packtrain --example tokio_loop -- null:source,count=1000000 null: --seconds 5
 //! ```
 //!
-//! It says when the ports are joined. It ends on SIGINT, when the time is over, or when a
-//! finite input is; it then sends on what it holds and prints the ledger. Exit status 1: the ledger
-//! is not closed, or an error; 2: wrong arguments.
+//! It prints a line when the ports are joined. It ends on SIGINT, when the time is over, or when a
+//! finite input ends; it then sends the packets held and prints the ledger. Exit status 1: the
+//! ledger is not closed, or an error; 2: wrong arguments.
 
 use packtrain::driver::Interest;
 use packtrain::engine::{Action, Ledger, Session, Snapshot, Worker};
@@ -90,7 +90,7 @@ pub async fn drive(
                 session.stop();
                 stopped = true;
             }
-            // Other tasks have their turn, and the signal is seen, also when packets never cease.
+            // Other tasks run, and the signal is noticed, even if packets never cease.
             () = yield_now(), if busy => {}
             ready = poll_fn(|cx| sockets.poll_any(&mut workers, cx)), if !busy => ready?,
             () = sleep(pause), if !busy => {}
@@ -104,12 +104,12 @@ pub async fn drive(
 struct Sockets(Vec<(RawFd, Interest, AsyncFd<OwnedFd>)>);
 
 impl Sockets {
-    /// Ready when one of the workers' interests is.
+    /// Ready when one of the workers' interests is ready.
     fn poll_any(&mut self, workers: &mut [Worker], cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut any = Poll::Pending;
         for worker in workers {
             let mut woken = Vec::new();
-            // Each one is asked, also after one was ready: only then does it wake this task.
+            // Each one is polled, even after one was ready: only a polled one wakes this task.
             worker.interests(&mut |fd, interest| {
                 if let Poll::Ready(ready) = self.poll_one(fd, interest, cx) {
                     woken.push(fd.as_raw_fd());
@@ -139,8 +139,8 @@ impl Sockets {
             Interest::Read => socket.poll_read_ready(cx),
             Interest::Write => socket.poll_write_ready(cx),
         })?;
-        // tokio tells of changes only. That is enough, since the steps up to the next wait go on
-        // until the device has no more; what comes from now on is a change.
+        // tokio reports changes only. That suffices, since the steps before the next wait continue
+        // until the device has no more; later packets are a change.
         guard.clear_ready();
         Poll::Ready(Ok(()))
     }

@@ -27,16 +27,16 @@ mod tests;
 /// One port, as the plan sees it.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// What to call it.
+    /// Its name.
     pub name: String,
-    /// What the device can do.
+    /// The capabilities of the device.
     pub capabilities: Capabilities,
-    /// What the user wants of it.
+    /// The requested settings.
     pub config: PortConfig,
 }
 
 impl Side {
-    /// An open port, called as it calls itself.
+    /// An open port, under its own name.
     #[must_use]
     pub fn of(port: &impl Driver, config: PortConfig) -> Self {
         Self {
@@ -54,7 +54,7 @@ pub enum Who {
     Device,
     /// packtrain.
     Software,
-    /// Neither: it does not come up.
+    /// Neither: the offload does not occur.
     NotNeeded,
 }
 
@@ -79,7 +79,7 @@ pub struct Decision {
     pub why: String,
 }
 
-/// What a packet has to look like for one TX queue.
+/// The form of the packets for one TX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FitLimits {
     /// Segments of an ordinary packet; at least 1.
@@ -142,15 +142,16 @@ pub struct Coalescing {
     /// The kinds of packets that are merged, each as the feature that the egress needs to take the
     /// result: some of [`Features::TSO4`], `TSO6`, `USO4`, `USO6`.
     pub kinds: Features,
-    /// Segments of a merged packet: what the egress advertises, so that none has to be copied.
+    /// Segments of a merged packet: the limit that the egress advertises, so that none has to be
+    /// copied.
     pub segments_max: usize,
 }
 
 impl Coalescing {
     /// The engine's settings, for packets that start with `link`. Checksums stay partial: the
-    /// egress completes them, or software does once it is known that it has to. IPv4 packets that
-    /// all have one identification are not merged: no device can be told that it stays
-    /// ([`Features::needed_by`]), and one that counts up changes the bytes.
+    /// egress completes them, or software does if it finds that it has to. IPv4 packets that all
+    /// have one identification are not merged: no device can be asked to keep it
+    /// ([`Features::needed_by`]), and a device that increments it changes the bytes.
     #[must_use]
     pub const fn config(&self, link: LinkType) -> Config {
         let mut config = Config::new(self.semantics, link, COALESCE_PACKETS_MAX as u32);
@@ -177,15 +178,15 @@ pub struct Direction {
     pub to: String,
     /// One decision for every feature, in the order of [`Features::NAMED`].
     pub decisions: Vec<Decision>,
-    /// How packtrain merges packets on this way, if it does.
+    /// How packtrain merges packets of this direction, if it does.
     pub coalesce: Option<Coalescing>,
-    /// What the egress device is trusted with.
+    /// The features that the egress device may be given.
     pub tx: Features,
-    /// What packets to the egress device must look like.
+    /// The form of packets to the egress device.
     pub limits: FitLimits,
     /// Descriptors in each TX ring of the egress device, if it has rings.
     pub ring: Option<usize>,
-    /// Packets that each RX queue of the ingress device may hold back.
+    /// Packets that each RX queue of the ingress device may hold.
     pub held: usize,
 }
 
@@ -200,9 +201,9 @@ pub struct Plan {
     pub work: Vec<QueueConfig>,
     /// How packets reach the TX queues of each port.
     pub paths: Vec<Path>,
-    /// What each worker has.
+    /// The parts of each worker.
     pub workers: Vec<Vec<PlannedPart>>,
-    /// What the ports had to say about themselves.
+    /// The notes of the ports.
     pub notes: Vec<String>,
 }
 
@@ -325,8 +326,8 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
             "{name}: queues={queues} is out of range: the port can have 1 to {most}"
         )));
     }
-    // A limit on the egress that nothing could ever reach would exercise nothing: `segs=` also
-    // makes the other port receive into small pieces, as most NICs do.
+    // A limit on the egress that no packet reaches would have no effect. So `segs=` also makes the
+    // other port receive into small pieces, as most NICs do.
     let pieces = other.config.segments.is_some();
     let rx_buffers = port.config.rx_buffers.unwrap_or(if pieces {
         RxBuffers::Pieces
@@ -469,7 +470,7 @@ fn coalescing(
             "{egress} would gain nothing by merging (coalesce=on does it anyway)"
         ));
     }
-    // What arrives large was one packet at its sender: there is little left to merge.
+    // A packet that arrives large was one packet at its sender: little more can be merged.
     let kinds = if auto { taken.without(rx) } else { taken };
     if kinds.is_empty() {
         return Err("they are large already (coalesce=on merges the others)".to_owned());
@@ -489,7 +490,7 @@ fn coalescing(
     })
 }
 
-/// The kinds of packets that stand behind features, in words.
+/// The kinds of packets of these features, in words.
 fn listed(kinds: Features) -> String {
     let words: Vec<_> = [
         (Features::TSO4, "TCP/IPv4"),
@@ -506,7 +507,8 @@ fn listed(kinds: Features) -> String {
 
 /// Why a feature is not in use.
 fn missing(feature: Features, device: Features, config: &PortConfig) -> &'static str {
-    // First what the user can change: a device opened with fewer offloads offers no more than that.
+    // The user's setting comes first: a device opened with fewer offloads offers no more than
+    // those.
     if !config.offload.contains(feature) {
         "switched off by offload="
     } else if !device.contains(feature) {

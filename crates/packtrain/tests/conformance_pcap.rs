@@ -30,7 +30,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A capture that is read, and the one who writes it first.
+/// A capture that is read, and its writer, which runs first.
 struct Reading<D> {
     driver: D,
     writer: Writer<File>,
@@ -97,13 +97,13 @@ impl<D: Driver> Rig for Reading<D> {
     }
 
     fn inject_bad(&mut self) -> bool {
-        // Cut by the snapshot length of whoever captured it.
+        // Cut by the snapshot length of the capturing program.
         self.record(1500, &[0; 60]);
         true
     }
 }
 
-/// A capture that is written, and the one who reads it afterwards.
+/// A capture that is written, and its reader, which runs afterwards.
 struct Writing<D> {
     driver: D,
     seen: VecDeque<Outside>,

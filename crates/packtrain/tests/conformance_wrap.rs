@@ -1,4 +1,4 @@
-//! Wrappers that are told to do nothing keep the promises of the driver they wrap, alone, nested,
+//! Wrappers without a configured effect keep the promises of the driver they wrap, alone, nested,
 //! and in the closed set of ports; the tagging one keeps them on tagged packets.
 
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// A wrapped endpoint, and the other one in the hands of the suite.
+/// A wrapped endpoint, and the other one, which the suite controls.
 struct Pair<D> {
     near: D,
     rx: RxQueue<SimRx>,
@@ -132,7 +132,7 @@ const TAG: VlanTag = VlanTag {
     control: 100,
 };
 
-/// The device's counters are of packets without the tag.
+/// The device counts packets without the tag.
 fn with_tag<D: Driver>(pair: Pair<D>) -> Pair<D> {
     let traits = Traits {
         tag: Some(TAG),

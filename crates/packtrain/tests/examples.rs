@@ -1,4 +1,4 @@
-//! The examples do what they say. Those that need real interfaces also run in the laboratory.
+//! The examples work as described. Those that need real interfaces also run in the laboratory.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use packtrain::capture::Reader;
@@ -42,7 +42,7 @@ fn args(line: &str) -> Vec<String> {
 
 #[test]
 fn two_threads_send_through_one_queue() {
-    // The second device has room for few packets, and keeps them until it is polled.
+    // The second device has room for few packets, and completes them only when it is polled.
     for port in ["null:", "sim:rings=64"] {
         let ledger = send::run(port, 20_000).unwrap_or_else(|error| panic!("{port}: {error}"));
         assert!(ledger.closed(), "{port}: {ledger:?}");
@@ -76,7 +76,7 @@ fn a_large_packet_arrives_as_datagrams() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Of a frame whose checksums are right.
+/// The UDP payload of a frame, whose checksums must be right.
 fn udp_payload(frame: &[u8]) -> Vec<u8> {
     let frame = SlicedPacket::from_ethernet(frame).unwrap();
     let (Some(NetSlice::Ipv4(ip)), Some(TransportSlice::Udp(udp))) = (&frame.net, &frame.transport)
@@ -106,7 +106,7 @@ fn frame(n: u8) -> Vec<u8> {
     frame
 }
 
-/// What the handle broadcasts comes between what the handler returns.
+/// The frames that the handle broadcasts are among those that the handler returns.
 #[test]
 fn one_port_answers_with_swapped_addresses_and_says_hello() {
     let (cable, far) = cable();
@@ -147,7 +147,7 @@ fn one_port_in_a_loop_takes_packets_and_broadcasts_one() {
         let mut buffer = [0; FRAME_BYTES_MAX];
         let bytes = far.recv(&mut buffer).unwrap();
         assert_eq!(buffer[..bytes], [0xff; 60]);
-        // Now and then the loop has to wait.
+        // At times the loop has to wait.
         for n in 0..100 {
             thread::sleep(Duration::from_millis(u64::from(n % 10 / 9)));
             far.send(&frame(n)).unwrap();
@@ -161,7 +161,7 @@ fn one_port_in_a_loop_takes_packets_and_broadcasts_one() {
     assert_eq!(sums, (100, 100, 1));
 }
 
-/// Not only a cable: also ports that never wait, and one that ends before.
+/// Not only a cable: also ports that never wait, and one whose input ends first.
 #[test]
 fn one_port_takes_any_port() {
     for spec in [
@@ -204,7 +204,7 @@ fn the_loop_forwards_until_a_finite_input_ends() {
     for line in [
         "null:source,count=100000 null:",
         "null:source,count=100000,flows=8,queues=4 null:queues=4",
-        // Packets stay with this device until it is polled for completions.
+        // This device completes packets only when it is polled.
         "null:source,count=20000 sim:rings=64",
     ] {
         let ledger = tokio_loop::run(&args(line)).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -216,7 +216,7 @@ fn the_loop_forwards_until_a_finite_input_ends() {
 
 #[test]
 fn the_loop_ends_in_time() {
-    // Busy all the time, and asleep all the time.
+    // One that is always busy, and one that always sleeps.
     for (line, busy) in [
         ("null:source null: --seconds 1", true),
         ("null: null: --seconds 1", false),
@@ -231,7 +231,7 @@ fn the_loop_ends_in_time() {
     }
 }
 
-/// The device is full nearly all the time: the loop has to sleep until it is not, to the end.
+/// The device is full nearly all the time: the loop has to sleep until it has room, to the end.
 #[test]
 fn the_loop_waits_for_a_slow_device() {
     const FRAMES: u64 = 20_000;
@@ -257,7 +257,7 @@ fn the_loop_waits_for_a_slow_device() {
     assert_eq!(ledger.transmitted, FRAMES, "{ledger:?}");
     let stalls = snapshot.ports[1].tx_total().stalls;
     assert!(stalls > 10, "the device was full {stalls} times only");
-    // It goes on when a part of the buffer is free, which is worth some frames.
+    // It continues when a part of the buffer is free, which is room for some frames.
     let steps: u64 = snapshot.workers.iter().map(|worker| worker.steps).sum();
     assert!(steps < FRAMES / 4, "the loop does not sleep: {steps} steps");
 }
@@ -354,7 +354,7 @@ fn source(count: Option<u64>) -> Null {
     })
 }
 
-/// The workers of a session from a source without end to a cable. The first one has both.
+/// The workers of a session from an endless source to a cable. The first one has both.
 fn source_to_cable() -> (Session, Vec<Worker>, UnixDatagram) {
     let (cable, far) = cable();
     let builder = Session::between(source(None), cable);

@@ -2,7 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --release --test loom_ring`
 //!
-//! Models of three threads bound the number of preemptions. Without the bound they take minutes.
+//! Models of three threads bound the number of preemptions: without the bound they take minutes.
 
 #![cfg(packtrain_loom)]
 
@@ -52,11 +52,11 @@ fn turn(items: &mut Items, drained: &mut Drained<'_, u32, Items>) -> Turn {
     Turn::More
 }
 
-/// Takes what is published, in one turn.
+/// Takes the published items, in one turn.
 fn poll(guard: &mut Guard<'_>) {
     let drained = guard.drain(64, |items, drained| {
         assert_eq!(turn(items, drained), Turn::More);
-        // It ends the drain.
+        // The stall ends the drain.
         Turn::Stalled
     });
     assert_eq!(drained, Drain::Stalled);
@@ -86,7 +86,7 @@ fn notifies(released: Released) -> bool {
     released.attention || matches!(released.state, RingState::Abdicated | RingState::Gap)
 }
 
-/// Puts all items, which fit, and drains if that is decided; true if the TX worker is to be
+/// Puts all items, which fit, and drains if `decide` says so; true if the TX worker must be
 /// notified.
 fn put(ring: &TestRing, items: &[u32], decide: fn(RingState) -> Decision, budget: usize) -> bool {
     let mut batch = items;
@@ -96,7 +96,7 @@ fn put(ring: &TestRing, items: &[u32], decide: fn(RingState) -> Decision, budget
             notify
         }
         Put::Drain(mut guard) => {
-            // Past the slots, if the ring was idle.
+            // Without using slots, if the ring was idle.
             guard.state().extend(batch);
             notifies(drain(guard, budget))
         }
@@ -116,7 +116,7 @@ fn drain_all(ring: &TestRing) {
 /// Each item once, and those of each producer (its tens) in order.
 fn assert_complete(items: &[u32], expected: &[u32]) {
     let mut sorted = items.to_vec();
-    // Stable: the order within a producer stays.
+    // Stable: the order of each producer is kept.
     sorted.sort_by_key(|item| item / 10);
     assert_eq!(sorted, expected, "{items:?}");
 }
@@ -257,7 +257,7 @@ fn an_unpublished_slot_is_a_gap_and_never_taken() {
 #[test]
 fn a_slot_is_used_again_only_when_it_is_empty() {
     // The consumer keeps its role; a producer sees space by the limit that the other one stored.
-    // What is refused is not put in again.
+    // Refused items are not put in again.
     model(Some(3), || {
         let ring = ring(1);
         let Attended::Claimed(mut guard) = ring.attend(|_| true, false) else {
@@ -342,7 +342,7 @@ fn a_closed_ring_has_all_that_it_accepted() {
             })
         };
         ring.close(Source::Application);
-        // The TX worker of a run that ends: until all reserved slots are published and taken.
+        // The TX worker of a session that ends: until all reserved slots are published and taken.
         let mut guard = match ring.attend(|_| true, false) {
             Attended::Claimed(guard) => guard,
             other => panic!("{other:?}"),

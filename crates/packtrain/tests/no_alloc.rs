@@ -1,5 +1,5 @@
-//! The packet path allocates nothing: not when receiving, parsing, merging, cutting, summing,
-//! fitting, sending or reclaiming; neither on an owned nor on a shared TX path.
+//! The packet path does not allocate: when receiving, parsing, merging, segmenting, summing,
+//! fitting, sending or reclaiming, on owned and on shared TX paths.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -33,12 +33,12 @@ use std::time::Duration;
 struct Counting;
 
 thread_local! {
-    /// Of this thread: what the test harness does beside is none of our business.
+    /// Allocations of this thread: those of the test harness do not count.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: passes everything on to the system's allocator. Growing is counted too: `realloc` and
-// `alloc_zeroed` as they are provided call `alloc`.
+// SAFETY: passes everything on to the system's allocator. Growing is counted too: the provided
+// `realloc` and `alloc_zeroed` call `alloc`.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|n| n.set(n.get() + 1));
@@ -60,7 +60,7 @@ const MEASURED: u64 = 1_000_000;
 const MSS: u16 = 1000;
 const GSO_PAYLOAD: usize = 9500;
 
-/// Hands out a mix without end: plain packets, partial checksums, tags, GSO, headers in pieces.
+/// Produces an endless mix: plain packets, partial checksums, tags, GSO, headers in pieces.
 struct Source {
     plain: Vec<u8>,
     gso: Vec<u8>,
@@ -142,7 +142,7 @@ impl TxDescriptors for Sink {
         if self.ring.len() == 32 {
             return Err(Refused::NoDescriptor);
         }
-        // Now and then it cannot map what it said it could.
+        // At times it refuses to map a packet that its limits permit.
         if self.calls.is_multiple_of(97) {
             return Err(Refused::TooManySegments);
         }
@@ -158,7 +158,7 @@ impl TxDescriptors for Sink {
     }
 
     fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
-        // Now and then it has not got to it yet.
+        // At times it has not completed the packet yet.
         if self.calls.is_multiple_of(5) {
             self.calls += 1;
             return;
@@ -253,7 +253,7 @@ fn a_million_packets_allocate_nothing() {
         queues.0.counters().snapshot(),
         queues.1.counters().snapshot(),
     );
-    // Every stage was at work, or the number would say nothing.
+    // Every stage did work, or the number would prove nothing.
     for (name, count) in [
         ("pullups", rx.pullups),
         ("gso_sw_packets", tx.gso_sw_packets),
@@ -270,7 +270,7 @@ fn a_million_packets_allocate_nothing() {
     assert_eq!(ALLOCATIONS.get(), before + 1, "the counter counts");
 }
 
-/// Flows in turn, a long train each; every 50th packet of a flow is missing.
+/// Alternating flows, a long train each; every 50th packet of a flow is lost.
 struct Trains {
     frame: Vec<u8>,
     arena: Option<Arena>,
@@ -325,7 +325,7 @@ impl RxDescriptors for Trains {
     }
 }
 
-/// Takes everything at once.
+/// Accepts everything at once.
 struct Hole;
 
 impl TxDescriptors for Hole {
@@ -362,7 +362,7 @@ fn merge(
     }
 }
 
-/// Sends what has come out.
+/// Sends the finished packets.
 fn send(stage: &mut Coalesce, tx: &mut TxQueue<Hole>, burst: &mut Burst) {
     while stage.has_output() {
         stage.deliver(burst);
@@ -434,8 +434,8 @@ fn a_million_packets_are_merged_without_allocating() {
     }
 }
 
-/// The workers of a session from a source without end to a device with a ring that is full at
-/// times. `senders` threads of the application send to the device, too.
+/// The workers of a session from an endless source to a device whose ring is full at times.
+/// `senders` threads of the application send to the device, too.
 fn session(dispatch: Dispatch, senders: usize) -> (Session, Vec<Worker>) {
     let [source, sim] =
         ["null:source", "sim:rings=40"].map(|spec| port::open(spec).expect("a port"));
@@ -492,7 +492,7 @@ fn packets_go_a_shared_path_without_allocating() {
         let (mut burst, mut now) = (Burst::new(), 0);
         let mut run = |steps: u64| {
             for turn in 0..steps as usize {
-                // The lane rests in every other turn, since it alone would keep the device busy.
+                // The lane pauses in every other step, since it alone would keep the device busy.
                 step(&mut workers[turn % 2..], &mut now);
                 while burst.room() > turn % BURST_PACKETS_MAX {
                     match handle.arena().packet_from(&frame) {
@@ -522,7 +522,7 @@ fn packets_go_a_shared_path_without_allocating() {
     }
 }
 
-/// A sender that sleeps until there is space allocates nothing either, after its first sleep.
+/// A sender that sleeps until there is space does not allocate after its first sleep.
 #[test]
 fn a_sender_waits_for_space_without_allocating() {
     // The workers never run.

@@ -1,8 +1,9 @@
-//! Payload that is copied and summed is read once, in one pass: every load of it is seen.
+//! Payload that is copied and summed is read once, in one pass: the test observes every load of it.
 //!
-//! The payload lies on pages that nobody may read. A load from there raises SIGSEGV, whose handler
-//! notes the address, opens the pages, and sets the trap flag; so the processor stops after that
-//! one instruction, and the handler of SIGTRAP closes them again. Only x86-64 is done so.
+//! The payload lies on unreadable pages. A load from there raises SIGSEGV. Its handler notes the
+//! address, makes the pages readable, and sets the trap flag, so the processor stops after that one
+//! instruction. The handler of SIGTRAP then makes the pages unreadable again. This works on x86-64
+//! only.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "signal handlers, and pages that cannot be read")]
@@ -20,24 +21,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PAGES_BYTES: usize = 68 << 10;
 const TRAP_FLAG: i64 = 0x100;
-/// The widest vector in bytes, and how many of them a loop takes at a time.
+/// The widest vector in bytes, and the number of vectors that a loop takes at a time.
 const VECTOR: usize = 64;
 const ROW: usize = 4 * VECTOR;
-/// What portable code copies before it sums it, from the first-level cache.
+/// The bytes that portable code copies before it sums them, from the first-level cache.
 const SCALAR_BYTES: usize = 4096;
 
 /// Where the pages are, and the addresses of loads from them.
 static PAGES: AtomicUsize = AtomicUsize::new(0);
 static LOADS: AtomicUsize = AtomicUsize::new(0);
 static ADDRESSES: [AtomicUsize; 1 << 17] = [const { AtomicUsize::new(0) }; 1 << 17];
-/// One test at a time: signals are the process's.
+/// One test at a time: signal handlers belong to the process.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn protect(pages: usize, protection: c_int) {
-    // SAFETY: the pages are the test's own; who reads them meanwhile is stopped by the handler.
+    // SAFETY: the pages are the test's own; the handler stops any thread that reads them meanwhile.
     let set = unsafe { libc::mprotect(pages as *mut c_void, PAGES_BYTES, protection) };
     if set != 0 {
-        // Also in a handler, where nothing better is allowed.
+        // This also runs in a handler, where only async-signal-safe calls are allowed.
         std::process::abort();
     }
 }
@@ -48,7 +49,7 @@ extern "C" fn on_load(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     let address = unsafe { (*info).si_addr() }.addr();
     let slot = ADDRESSES.get(LOADS.load(Ordering::Relaxed));
     let (true, Some(slot)) = ((pages..pages + PAGES_BYTES).contains(&address), slot) else {
-        // A fault that is no part of the test: it is repeated, and ends the process.
+        // A fault outside of the test: the load is repeated, and ends the process.
         // SAFETY: takes no memory.
         unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
         return;
@@ -72,7 +73,7 @@ extern "C" fn on_step(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Pages whose loads can be seen.
+/// Pages whose loads are observed.
 struct Watched {
     pages: *mut u8,
     _turn: MutexGuard<'static, ()>,
@@ -122,7 +123,7 @@ impl Watched {
 
     /// Offsets of the loads that `act` makes, in the order in which it makes them.
     fn loads(&self, act: impl FnOnce(&[u8])) -> Vec<usize> {
-        // SAFETY: as above; nobody changes them.
+        // SAFETY: as above; no other code changes them.
         let bytes = unsafe { std::slice::from_raw_parts(self.pages, PAGES_BYTES) };
         LOADS.store(0, Ordering::Relaxed);
         protect(self.pages.addr(), libc::PROT_NONE);
@@ -138,13 +139,13 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: nothing borrows them any more.
+        // SAFETY: no borrow of them is left.
         unsafe { libc::munmap(self.pages.cast(), PAGES_BYTES) };
     }
 }
 
-/// How far the loads of a piece ever go back, and how many are made again; a vector at either end
-/// apart, which is loaded again where that is faster than to load less than one.
+/// The longest distance that the loads of a piece go back, and the number of repeated loads. A
+/// vector at either end is excluded: it is loaded again where that is faster than a shorter load.
 fn again(loads: &[usize], piece: std::ops::Range<usize>) -> (usize, usize) {
     let inner = piece.start + VECTOR..piece.end.saturating_sub(VECTOR);
     let loads: Vec<usize> = loads

@@ -1,4 +1,5 @@
-//! Who does what between two ports: a table for each feature, and laws for all combinations.
+//! The side that does each offload between two ports: a table for each feature, and laws for all
+//! combinations.
 
 use super::*;
 use proptest::prelude::*;
@@ -62,7 +63,7 @@ fn who_does_each_feature_and_why() {
             let has = |device: Features, wanted: Features| {
                 device.contains(feature) && wanted.contains(feature)
             };
-            // The wanted is named before the device: it is what the user can change.
+            // The setting is named before the device: the user can change it.
             let cause = |wanted: Features| {
                 if wanted.contains(feature) {
                     "the device does not offer it"
@@ -108,7 +109,8 @@ fn merging_is_the_ingress_devices_where_it_can() {
     }
 }
 
-/// Software merges what arrives as wire packets and can go on large; every reason against it.
+/// Software merges packets that arrive as wire packets and may leave large; every reason against
+/// it.
 #[test]
 fn who_merges_in_software_and_why_not() {
     use Features as F;
@@ -134,7 +136,7 @@ fn who_merges_in_software_and_why_not() {
         segments_max: 16,
     };
     assert_eq!(how, Some(usual));
-    // What the ingress device may use is no matter of what software does.
+    // The offloads that the ingress device may use do not affect software.
     let mut plain = from();
     plain.config.offload = F::NONE;
     assert_eq!(decide(&plain, &to()).0, Some(usual));
@@ -275,8 +277,8 @@ fn queues_are_one_or_what_is_requested_and_possible() {
     }
 }
 
-/// `segs=` on a port lowers the limit towards it, holds one back from what is advertised, and
-/// makes the other port receive in pieces, unless that says otherwise.
+/// `segs=` on a port lowers the limit towards it, keeps one segment back from the advertised limit,
+/// and makes the other port receive in pieces, unless that port's settings differ.
 #[test]
 fn a_segment_limit_works_on_the_way_to_its_port() {
     let mut a = able("a");

@@ -12,8 +12,8 @@ use std::fmt;
 pub enum PathKind {
     /// The RX worker that feeds a queue has it: a direct call, no ring.
     Owned,
-    /// A ring with any number of producers is in front of each queue, and a TX worker drains what
-    /// they leave.
+    /// A ring with any number of producers is in front of each queue, and a TX worker drains the
+    /// packets deferred to it.
     Shared,
 }
 
@@ -37,7 +37,7 @@ pub struct Path {
     pub why: String,
 }
 
-/// What one worker has.
+/// One part of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlannedPart {
     /// The RX queues i of the direction's ingress port with i mod pairs = `pair`.
@@ -65,7 +65,7 @@ impl fmt::Display for PlannedPart {
     }
 }
 
-/// What the planning of paths and workers starts from, beside the ports.
+/// The inputs for the plan of paths and workers, beside the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The dispatch mode of ports that have none of their own.
@@ -111,7 +111,7 @@ impl Path {
     }
 }
 
-/// The queues of the ports, from which workers get their parts.
+/// The queues of the ports, which are divided into the parts of workers.
 #[derive(Clone, Debug)]
 pub(super) struct Queues {
     /// Queues of each port.
@@ -151,7 +151,7 @@ impl Queues {
             let direction = directions - 1 - port;
             let feeds = |part: &PlannedPart| *part == lanes(direction, queue % pairs);
             let free = (0..count).filter(|&worker| !workers[worker].iter().any(feeds));
-            // Where there is a lane and a shared queue, there are two workers at least.
+            // If there is a lane and a shared queue, there are at least two workers.
             let least = free.min_by_key(|&worker| workers[worker].len());
             workers[least.unwrap_or(0)].push(PlannedPart::Tx { port, queue });
         }

@@ -121,7 +121,7 @@ impl Idler {
         wait
     }
 
-    /// Takes in that a step found work, and so the length of the gap before it. Like the governor,
+    /// Records that a step found work, and so the length of the gap before it. Like the governor,
     /// only a gap in which the worker halted adjusts the limit.
     pub fn busy(&mut self, now: Instant) {
         let halted = std::mem::take(&mut self.halted);

@@ -173,7 +173,7 @@ impl Moderator {
         self.changes
     }
 
-    /// Takes in what the queue did since the last call, and returns the profile in force from now.
+    /// Records what the queue did since the last call, and returns the profile in force from now.
     pub fn observe(&mut self, now: Instant, seen: &Observation) -> Profile {
         if let Some(dim) = &mut self.adaptive {
             dim.observe(now, seen);
@@ -263,7 +263,7 @@ struct Dim {
     behind: u8,
     /// Steps of this search (`tired`).
     steps: u8,
-    /// What the next sample is compared with.
+    /// The reference for the next sample.
     reference: Option<Rates>,
     /// The sample so far, and when it started.
     sample: Observation,

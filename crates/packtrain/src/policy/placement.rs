@@ -14,7 +14,7 @@ use super::topology::{CpuId, CpuList, Topology, TopologyError};
 use std::fmt;
 use std::str::FromStr;
 
-/// With so many CPUs or fewer, `auto` binds nothing: there is nothing to choose.
+/// With so many CPUs or fewer, `auto` binds nothing: there is no choice.
 pub const FEW_CPUS: usize = 2;
 
 const TAKES: &str = "none, list(cpus) as in list(0,2-3), or auto";
@@ -180,7 +180,7 @@ pub fn place_unseen(setting: &Placement, error: &TopologyError, workers: usize) 
     }
 }
 
-/// The CPUs of `list` in turn.
+/// Binds the workers to the CPUs of `list`, one after the other.
 fn listed(list: &CpuList, workers: usize, why: Why) -> Placed {
     let mut cpus: Vec<_> = list.as_slice().iter().copied().map(Some).collect();
     // An empty list cannot be parsed, but it can be collected.

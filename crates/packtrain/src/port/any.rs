@@ -192,7 +192,7 @@ any_port! {
 }
 
 impl AnyPort {
-    /// How the capture of a port that was opened with `capture=` is doing; `None` without one.
+    /// The status of the capture, on a port that was opened with `capture=`; `None` without one.
     #[must_use]
     pub fn capture(&self) -> Option<CaptureStatus> {
         match self {
@@ -201,8 +201,8 @@ impl AnyPort {
         }
     }
 
-    /// How often each fault has come up on a port that was opened with `drop=`, `duplicate=`,
-    /// `corrupt=`, `reorder=` or `delay=`; `None` without any of them.
+    /// The number of each fault, on a port that was opened with `drop=`, `duplicate=`, `corrupt=`,
+    /// `reorder=` or `delay=`; `None` without any of them.
     #[must_use]
     pub fn faults(&self) -> Option<FaultCounters> {
         match self {
@@ -211,7 +211,7 @@ impl AnyPort {
         }
     }
 
-    /// What a wrapper is around.
+    /// The wrapped driver.
     fn wrapped(&self) -> Option<&Self> {
         match self {
             Self::Fault(outer) => Some(outer.inner()),

@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The multicast group `RTNLGRP_LINK`, as a bit of the groups of a socket (rtnetlink(7)).
 const LINK_GROUP: u32 = 1 << 0;
 
-/// Says when a network interface of one network namespace was made, changed, moved or deleted.
+/// Notifies of network interfaces of one network namespace that were made, changed, moved or
+/// deleted.
 ///
-/// It does not say which interface or what changed: read [`Driver::link`] again. An interface in
-/// another namespace is not watched, nor is a device that is no network interface: read those links
+/// It reports neither the interface nor the change: read [`Driver::link`] again. It does not watch
+/// interfaces in another namespace, nor devices that are no network interfaces: read those links
 /// from time to time as well. A socket in the namespace that an interface has moved to would keep
 /// that namespace alive, and with it the interfaces of a container that has ended.
 ///
@@ -25,7 +26,7 @@ impl LinkWatch {
     ///
     /// # Errors
     ///
-    /// The system's, when it has no netlink or no descriptor is left.
+    /// The system's, if it has no netlink or the process has no free descriptor.
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol: `NETLINK_ROUTE`, which is 0.
@@ -46,7 +47,7 @@ impl LinkWatch {
     pub fn changed(&self) -> bool {
         let mut changed = false;
         loop {
-            // The rest of each message is thrown away: what it says may be out of date already.
+            // The rest of each message is discarded: its content may be out of date already.
             match recv(&self.0, &mut [0_u8; 1], RecvFlags::empty()) {
                 Err(Errno::AGAIN) => return changed,
                 Err(Errno::INTR) => {}

@@ -1,4 +1,4 @@
-//! Ports: each makes one kind of device look like descriptors.
+//! Ports: each represents one kind of device as descriptors.
 
 mod any;
 mod links;

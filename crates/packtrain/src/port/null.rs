@@ -1,10 +1,10 @@
-//! Nothing: a sink that takes every packet, and a source of generated ones.
+//! A sink that accepts every packet, and a source that generates packets.
 //!
-//! The sink accepts everything at once, GSO packets too, so what is measured against it is the
-//! framework alone. The source makes packets over IPv4 as fast as it is polled: datagrams of UDP,
-//! each numbered, data segments of TCP, or pure ACKs. Their checksums are right, and in each flow
-//! identifications and sequence numbers go on from packet to packet, so that they can be merged.
-//! The same settings always make the same packets.
+//! The sink accepts everything at once, GSO packets too, so a measurement against it is of the
+//! framework alone. The source makes IPv4 packets at the rate at which it is polled: numbered UDP
+//! datagrams, TCP data segments, or pure ACKs. Their checksums are right. In each flow,
+//! identifications and sequence numbers continue from packet to packet, so the packets can be
+//! merged. The same settings always make the same packets.
 
 mod source;
 
@@ -24,16 +24,16 @@ use source::Generator;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a [`Null`] is.
+/// The settings of a [`Null`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NullConfig {
-    /// What the port is called.
+    /// The name of the port.
     pub name: String,
-    /// Most queues it can have.
+    /// The largest number of queues.
     pub queues: usize,
-    /// What transmitted packets may come with.
+    /// The offloads that transmitted packets may use.
     pub tx: Features,
-    /// Makes packets to receive; without, there never are any.
+    /// The source of received packets; without one, the port receives none.
     pub source: Option<Source>,
 }
 
@@ -55,8 +55,8 @@ pub struct Null {
     counts: Arc<Counts>,
 }
 
-/// What went through, over all queues. Added to once a batch, since a locked addition for each
-/// packet would cost as much as all else that this port does.
+/// Packets and bytes over all queues. They are added once a batch, since a locked addition for each
+/// packet would cost as much as the rest of this port.
 #[derive(Debug, Default)]
 struct Counts {
     taken: AtomicU64,
@@ -70,7 +70,7 @@ fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl Null {
-    /// A port as `config` says.
+    /// A port with the settings `config`.
     #[must_use]
     pub fn new(config: NullConfig) -> Self {
         Self {
@@ -247,7 +247,7 @@ impl RxDescriptors for NullRx {
     }
 
     fn arm(&mut self) -> Armed {
-        // The end is work, too: the next poll reports it.
+        // The end of the input is work, too: the next poll reports it.
         if self.generator.is_some() {
             Armed::WorkPending
         } else {

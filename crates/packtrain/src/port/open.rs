@@ -1,4 +1,4 @@
-//! From what the user wrote to an open port.
+//! Opens a port from the user's text.
 
 use super::any::AnyPort;
 use super::null::{Null, NullConfig, Source};
@@ -18,14 +18,14 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// What has to change before a port can be opened.
+/// The kind of change that is needed before a port can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenErrorKind {
     /// A privilege or a kernel feature is missing.
     Privilege,
-    /// The device or file is not there, is in use, or is not what the spec says.
+    /// The device or file was not found, is in use, or does not match the spec.
     Open,
-    /// The spec asks for something that does not go together.
+    /// The spec combines settings that exclude each other.
     Usage,
 }
 
@@ -37,7 +37,7 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// What has to change.
+    /// The kind of change that is needed.
     #[must_use]
     pub const fn kind(&self) -> OpenErrorKind {
         self.kind
@@ -53,7 +53,7 @@ impl OpenError {
         let file = matches!(spec.kind, PortKind::Pcap(_));
         let write = matches!(&spec.kind, PortKind::Pcap(options) if options.write);
         let tunnel = matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
-        // Nothing is behind /dev/net/tun, or something else.
+        // /dev/net/tun has no device behind it, or another one.
         const NO_TUNNELS: [Errno; 3] = [Errno::NODEV, Errno::NXIO, Errno::NOTTY];
         let errno = Errno::from_io_error(source);
         let none = errno.is_some_and(|errno| NO_TUNNELS.contains(&errno));
@@ -89,7 +89,7 @@ impl OpenError {
     }
 }
 
-/// The port that an error is about, unless the error names the same file by itself.
+/// The port in front of an error, unless the error already names the same file.
 fn prefix(spec: &PortSpec, error: &DeviceError) -> String {
     let names_it = matches!(spec.kind, PortKind::Pcap(_))
         && matches!(error, DeviceError::Failed { source, .. }
@@ -109,8 +109,8 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Opens one port from its text, such as `tap:tap0,queues=4` ([`PortSpec`]). A port that can have
-/// either link type and does not say which is an Ethernet port.
+/// Opens one port from its text, such as `tap:tap0,queues=4` ([`PortSpec`]). If the port can have
+/// either link type and the text names none, it is an Ethernet port.
 ///
 /// # Errors
 ///
@@ -123,8 +123,8 @@ pub fn open(text: &str) -> Result<Port<AnyPort>, OpenError> {
     open_spec(&spec, LinkType::Ethernet)
 }
 
-/// Opens one port. `link` is for a port that can have either link type and does not say which: a
-/// file to write, a simulated NIC.
+/// Opens one port. `link` applies to a port that can have either link type and names none: a file
+/// to write, a simulated NIC.
 ///
 /// # Errors
 ///
@@ -144,7 +144,7 @@ pub fn open_spec(spec: &PortSpec, link: LinkType) -> Result<Port<AnyPort>, OpenE
     })
 }
 
-/// Opens two ports to be joined: one that leaves its link type open takes the other's.
+/// Opens two ports to be joined. A port that leaves its link type open takes the other port's.
 ///
 /// # Errors
 ///
@@ -282,8 +282,8 @@ fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim
     Ok(sim)
 }
 
-/// Puts the wrappers around a port, those that change packets innermost, so that a capture shows
-/// what the engine sees.
+/// Puts the wrappers around a port. Those that change packets are innermost, so that a capture
+/// shows the packets that the engine sees.
 fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, OpenError> {
     let wrappers = &spec.wrappers;
     let mut port = port;

@@ -1,13 +1,12 @@
 //! Capture files as ports: pcap and pcapng, read as a source of packets or written as a sink.
 //!
-//! One port is either. What is transmitted to a file that is read goes nowhere and counts as
-//! transmitted; a file that is written never receives. A file is a sequence, so there is one queue.
-//! A pipe or FIFO that is read wakes the worker when there is more. Writes block: on a full pipe or
-//! a slow disk, the worker waits.
+//! A port either reads or writes. A port that reads refuses packets to transmit
+//! ([`DropReason::ReadOnly`]); a port that writes never receives. A file is a sequence, so there is
+//! one queue. A pipe or FIFO that is read wakes the worker when more data is readable. Writes
+//! block: on a full pipe or a slow disk, the worker waits.
 //!
-//! A record holds one packet as a cable would carry it. Neither format can say that a checksum is
-//! unfinished or that a packet stands for several, so nothing of the kind is written: the framework
-//! cuts and sums first.
+//! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
+//! packet, so the framework segments packets and completes checksums before they are written.
 
 #[cfg(test)]
 mod tests;
@@ -34,36 +33,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How fast a capture is replayed.
+/// The pace of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as the other port takes the packets.
+    /// At the rate at which the other port accepts packets.
     #[default]
     AsFast,
-    /// With the gaps between the records' times, from the first poll on. A record whose time is
-    /// before its predecessor's, or that has none, follows it at once; so does the first record of
-    /// the next pass when the file loops.
+    /// With the gaps between the records' times, from the first poll on. A record follows at once
+    /// if its time is before its predecessor's, or if it has none. So does the first record of the
+    /// next pass when the file loops.
     Original,
 }
 
-/// How a capture is read.
+/// The settings of a capture that is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcapRead {
-    /// Start over at the end of the file (`loop`). A pass without a single good record is the end
-    /// all the same.
+    /// Start over at the end of the file (`loop`). A pass without a single good record ends the
+    /// input all the same.
     pub repeat: bool,
-    /// How fast.
+    /// The pace.
     pub pace: Pace,
-    /// End after so many packets, bad ones not counted, over all passes.
+    /// End after this number of packets over all passes, bad ones not counted.
     pub count: Option<u64>,
 }
 
-/// How a capture is written.
+/// The settings of a capture that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapWrite {
     /// The file's format; [`format_of`] suggests one.
     pub format: Format,
-    /// What the first byte of every packet is.
+    /// The link type of every packet.
     pub link: LinkType,
     /// The most bytes to keep of each packet; 0 for all.
     pub snaplen: u32,
@@ -131,7 +130,7 @@ impl Write for Counted {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // A `File` keeps nothing back.
+        // A `File` buffers nothing.
         Ok(())
     }
 }
@@ -146,7 +145,7 @@ impl Pcap {
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
         let file = File::open(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
-        // What cannot be asked is not known to be a file.
+        // If the metadata cannot be read, the input may block.
         let may_block = !file.metadata().is_ok_and(|metadata| metadata.is_file());
         let input = Counted {
             file,
@@ -155,10 +154,10 @@ impl Pcap {
         let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
         let link = loop {
             match reader.first_link() {
-                // A capture without a packet has no link type either; any will do.
+                // A capture without a packet has no link type either; any is right.
                 Ok(code) => break code.unwrap_or(LinkCode::ETHERNET),
                 Err(error) if error.is_fatal() => return Err(broken(&shown, error)),
-                // An interface that cannot be used: the next one may be.
+                // This interface cannot be used; the next one may be usable.
                 Err(_skipped) => {}
             }
         };
@@ -170,7 +169,7 @@ impl Pcap {
             ))
         })?;
         if may_block {
-            // From here on a worker reads, which does not wait for the writer.
+            // From here on a worker reads, which must not block on the writer.
             ioctl_fionbio(&reader.get_ref().file, true)
                 .map_err(|error| failed(OPEN, &shown, io::Error::from(error).kind(), &error))?;
         }
@@ -192,7 +191,7 @@ impl Pcap {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Failed`] when the file cannot be created or its header not be written.
+    /// [`DeviceError::Failed`] when the file cannot be created or its header cannot be written.
     pub fn open_write(path: &Path, how: PcapWrite) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
         let file = capture::create(path);
@@ -230,7 +229,7 @@ fn name_of(path: &Path) -> String {
     advice::printable(&file.to_string_lossy())
 }
 
-/// What a packet of this link type begins with; `None` for a link that cannot be forwarded.
+/// The framework's link type for a code; `None` for a link that cannot be forwarded.
 const fn link_type(code: LinkCode) -> Option<LinkType> {
     match code {
         LinkCode::ETHERNET => Some(LinkType::Ethernet),
@@ -297,7 +296,7 @@ impl Driver for Pcap {
         let (tx, notes) = match self.input {
             Input::None => (Features::NONE, Vec::new()),
             Input::Finite | Input::Endless => (
-                // What is thrown away needs nothing done before.
+                // Discarded packets need no preparation.
                 Features::ALL.without(Features::LARGE_RECEIVE),
                 vec!["packets sent to it are dropped: it is read (`write` writes it)".into()],
             ),
@@ -349,11 +348,11 @@ impl Driver for Pcap {
     }
 }
 
-/// The receiving half: the records of a file, or nothing ever.
+/// The receiving half: the records of a file, or nothing.
 #[derive(Debug)]
 pub struct PcapRx(Option<Box<Source>>);
 
-/// The transmitting half: the end of a file, or nowhere.
+/// The transmitting half: the end of a file, or a refusal of every packet.
 #[derive(Debug)]
 pub struct PcapTx(Option<Box<Sink>>);
 
@@ -369,16 +368,17 @@ struct Source {
     timeline: Option<Timeline>,
     buffers: RxBuffers,
     arena: Arena,
-    /// Where the next record is copied to: taken from the arena before the record is read, so that
-    /// a file never loses a packet that fits it for lack of memory. In pieces, a longer one may be.
+    /// The frame that the next record is copied to. It is taken from the arena before the record is
+    /// read, so a file never loses a packet that fits it for lack of memory. With `Pieces`, a
+    /// longer record may be lost.
     small: Option<Packet>,
-    /// As `small`, for what does not fit into it.
+    /// As `small`, for the part that does not fit into it.
     large: Option<Packet>,
-    /// Read, and not due yet.
+    /// A packet that was read and is not due yet.
     waiting: Option<(Packet, Instant)>,
     /// Good records since the start of the file.
     good_in_pass: u64,
-    /// The last attempt found that more is to come, and not there yet.
+    /// The last attempt found no complete record, and the input has not ended.
     starved: bool,
     finished: bool,
 }
@@ -386,14 +386,14 @@ struct Source {
 /// Maps the times of records to the run's clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timeline {
-    /// Of the pass: the time of its first record, and when that was due.
+    /// The origin of the pass: the time of its first record, and when that was due.
     origin: Option<(u64, Instant)>,
     /// When the last record was due.
     last: Option<Instant>,
 }
 
 impl Timeline {
-    /// When a record with this time is due; never before the record in front of it.
+    /// When a record with this time is due; never before its predecessor.
     fn due(&mut self, timestamp_ns: Option<u64>, now: Instant) -> Instant {
         let last = self.last.unwrap_or(now);
         let due = match (timestamp_ns, self.origin) {
@@ -412,7 +412,7 @@ impl Timeline {
     }
 }
 
-/// What one attempt to read came to.
+/// The result of one attempt to read.
 enum Got {
     Packet(Packet, Instant),
     Bad(DropReason),
@@ -548,7 +548,7 @@ impl Source {
     }
 }
 
-/// Why a record cannot be forwarded, if it cannot.
+/// Why a record cannot be forwarded; `None` if it can.
 fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
     let header_bytes = match link {
         LinkType::RawIp => 1,
@@ -557,7 +557,7 @@ fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
     if link_type(record.link) != Some(link) {
         Some(DropReason::LinkType)
     } else if record.data.len() < record.original_bytes as usize {
-        // Cut to the snapshot length: the rest is not there to be sent.
+        // Cut to the snapshot length: the rest was not captured.
         Some(DropReason::BadRecord)
     } else if record.data.len() < header_bytes {
         Some(DropReason::Truncated)
@@ -568,8 +568,8 @@ fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
     }
 }
 
-/// Copies `data` to `packet`, and what does not fit to `large` behind it, or to small frames when
-/// there is none.
+/// Copies `data` to `packet`. The part that does not fit goes to `large` behind it, or to small
+/// frames if there is none.
 fn fill(
     mut packet: Packet,
     large: &mut Option<Packet>,
@@ -606,8 +606,8 @@ impl RxDescriptors for PcapRx {
 
     fn arm(&mut self) -> Armed {
         match &self.0 {
-            // A packet that waits for its time bounds the sleep by `next_at`; a writer ends it by
-            // `wake`.
+            // A packet that waits for its time bounds the sleep by `next_at`; the writer of a pipe
+            // ends the sleep by `wake`.
             Some(source) if source.finished || source.starved => Armed::Idle,
             Some(source) if source.waiting.is_none() => Armed::WorkPending,
             _ => Armed::Idle,
@@ -639,8 +639,8 @@ impl RxDescriptors for PcapRx {
 
 /// A file that is written.
 ///
-/// Every flush gives the file everything, so nothing is left to fail when it is closed, and what
-/// was transmitted is in the file also after a kill.
+/// Every flush writes everything to the file. So closing cannot fail, and transmitted packets are
+/// in the file even after a kill.
 #[derive(Debug)]
 struct Sink {
     writer: Writer<Counted>,

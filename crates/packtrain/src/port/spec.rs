@@ -40,16 +40,16 @@ use value::{Escaped, Quoted, TimeText};
 /// A port, as the user wrote it. Its `Display` is a spec that parses to the same port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortSpec {
-    /// What kind of port, with what only that kind can be told.
+    /// The kind of port, with the keys that only this kind has.
     pub kind: PortKind,
     /// The interface's name, or the capture file; empty for `null:` and `sim:`, and for a TAP or
     /// TUN given by `fd=` without a name.
     pub name: String,
-    /// What every kind can be asked for. Offloads come with what they need: never a TSO without its
-    /// checksum. Segments are for `sim:` the device's own limit, else one lower than the device's.
-    /// Queues are as many as descriptors when `fd=` is given.
+    /// The keys that every kind has. Offloads include those that they need: TSO includes its
+    /// checksum. Segments are the device's own limit for `sim:`, else a limit lower than the
+    /// device's. With `fd=`, there are as many queues as descriptors.
     pub config: PortConfig,
-    /// What to wrap around the driver.
+    /// The wrappers around the driver.
     pub wrappers: Wrappers,
 }
 
@@ -104,7 +104,7 @@ impl FromStr for PortSpec {
             spec.set_name(first)?;
         }
         let mut seen = Vec::new();
-        // `null:` alone has one empty item, and so has a trailing comma: neither says anything.
+        // `null:` alone has one empty item, and so has a trailing comma: both are accepted.
         for item in items.filter(|item| !item.is_empty()) {
             let (name, value) = match item.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
@@ -174,7 +174,7 @@ impl PortSpec {
         )))
     }
 
-    /// Sets how queues are worked. What is wrong with it, the setting itself says best.
+    /// Sets a policy of the port's queues. The setting's own error is the most precise.
     fn set_setting(&mut self, key: &Key, value: &str) -> Result<(), SpecError> {
         fn parsed<T: FromStr<Err = SettingError>>(value: &str) -> Result<Option<T>, SpecError> {
             let wrong = |error: SettingError| SpecError(error.to_string());
@@ -234,7 +234,7 @@ impl PortSpec {
         Some(())
     }
 
-    /// What only all keys together can tell.
+    /// The checks that need all keys together.
     fn check(&mut self, seen: &[&str]) -> Result<(), SpecError> {
         let kind = self.kind.name();
         match &self.kind {
@@ -291,7 +291,7 @@ const NULL_SOURCE: &[&str] = &[
     "timestamps",
 ];
 
-/// What only some protocols of a source can have.
+/// The checks of keys that only some protocols of a source have.
 fn check_source(options: &NullOptions) -> Result<(), SpecError> {
     let (protocol, timestamps) = (options.protocol, options.timestamps);
     if timestamps && protocol == Protocol::Udp {

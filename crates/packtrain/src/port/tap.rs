@@ -22,8 +22,8 @@ const TX_SEGMENTS_MAX: usize = 64;
 
 /// An open TAP or TUN interface.
 ///
-/// An interface that it created goes when the last descriptor is closed: this and both halves of
-/// every queue. Meanwhile it may be set down and up, renamed, and moved to another network
+/// An interface that it created is removed when the last descriptor is closed: this and both halves
+/// of every queue. Meanwhile it may be set down and up, renamed, and moved to another network
 /// namespace.
 #[derive(Debug)]
 pub struct Tap {
@@ -38,26 +38,26 @@ impl Tap {
     ///
     /// [`DeviceError::Failed`] when the system refuses: no /dev/net/tun, or no right to use it or
     /// to create the interface (`CAP_NET_ADMIN`, or to own the interface).
-    /// [`DeviceError::Unsupported`] when the interface cannot be had like that.
+    /// [`DeviceError::Unsupported`] when the interface does not support the requested settings.
     pub fn open(config: &TapConfig) -> Result<Self, DeviceError> {
         Self::new(setup::open(config)?)
     }
 
     /// Takes over descriptors that are attached to an interface: its queues, 1 to [`QUEUES_MAX`].
-    /// Name, kind and header size are read back from them; of `offload`, as much is used as they
-    /// allow.
+    /// Name, kind and header size are read back from them; of `offload`, the features that they
+    /// allow are used.
     ///
-    /// Two settings reach the process that passed a descriptor on, and stay when the port is
-    /// dropped: reads and writes of its duplicate become non-blocking (`O_NONBLOCK` belongs to the
-    /// open file description), and the interface keeps the offloads that were agreed on.
-    /// Descriptors that are refused stay blocking.
+    /// Two settings reach the process that passed a descriptor on, and persist after the port is
+    /// dropped. Reads and writes of its duplicate become non-blocking (`O_NONBLOCK` belongs to the
+    /// open file description), and the interface keeps the negotiated offloads. Descriptors that
+    /// are refused stay blocking.
     ///
     /// [`QUEUES_MAX`]: crate::limits::QUEUES_MAX
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Unsupported`] when they are no descriptors of one TUN or TAP interface, or
-    /// set up with packet information; [`DeviceError::Failed`] when the system refuses.
+    /// [`DeviceError::Unsupported`] when they are not descriptors of one TUN or TAP interface, or
+    /// are set up with packet information; [`DeviceError::Failed`] when the system refuses.
     pub fn from_fds(fds: Vec<OwnedFd>, offload: Features) -> Result<Self, DeviceError> {
         Self::new(setup::adopt(fds, offload)?)
     }
@@ -145,7 +145,7 @@ impl Driver for Tap {
             Ok(observed) if observed.running => Link::Up,
             Ok(_) => Link::Down,
             Err(error) if is_removed(&error) => Link::Removed,
-            // What cannot be observed is not known to be down; a write will tell.
+            // An unknown state counts as up; a write reports a link that is down.
             Err(_) => Link::Up,
         }
     }
@@ -167,12 +167,12 @@ pub struct TapRx {
 }
 
 impl TapRx {
-    /// Makes a packet of what was read, if it can be used, and puts it into `burst`.
+    /// Makes a packet of the data that was read, if it is usable, and puts it into `burst`.
     fn push(&mut self, filled: Filled, burst: &mut RxBurst<'_>) -> Result<(), DropReason> {
-        // Looked at before it is copied: the copy is on its way into the cache for a while.
+        // Parsed before it is copied: the copy takes a while to reach the cache.
         let first = self.posted.first(filled)?;
         // Whatever the offloads are now, the packet may have been queued under others, or another
-        // descriptor of the interface changed them: software can deal with any.
+        // descriptor of the interface changed them: software supports any.
         let known = read_header(first, filled.bytes(), self.header, self.link, Accept::ALL)?;
         let mut packet = self.posted.take(filled)?;
         packet.trim_front(known.front);
@@ -212,7 +212,7 @@ impl RxDescriptors for TapRx {
     }
 
     fn arm(&mut self) -> Armed {
-        // The descriptor is readable for as long as packets are there: nothing is missed.
+        // The descriptor is readable while there are packets, so no wake-up is lost.
         if self.drained {
             Armed::Idle
         } else {

@@ -13,15 +13,15 @@ use std::io::{IoSlice, IoSliceMut};
 const FRONT_BYTES_MAX: usize = 12;
 /// Small frames that hold the longest packet with its header.
 const PIECES: usize = (PACKET_BYTES_MAX + FRONT_BYTES_MAX).div_ceil(FrameClass::Small.data_bytes());
-/// Small frames posted to receive pieces: what a burst may fill (small packets, and a long one that
-/// ends it), and what one more read needs.
+/// Small frames posted to receive pieces: the frames that a burst may fill (small packets, and a
+/// long one that ends it), and those that one more read needs.
 const PIECES_POSTED: usize = 3 * PIECES;
 const _: () = assert!(PIECES_POSTED >= BURST_PACKETS_MAX + PIECES);
-// A read that fills everything is a packet that was too long.
+// A read that fills every frame is of a packet that was too long.
 const _: () = assert!(PIECES * FrameClass::Small.data_bytes() > PACKET_BYTES_MAX + FRONT_BYTES_MAX);
 const _: () = assert!(FRONT_BYTES_MAX <= HEADROOM_BYTES);
 
-/// Frames to receive into. What a packet does not use stays posted for the next one.
+/// Frames to receive into. Frames that a packet does not use stay posted for the next one.
 #[derive(Debug)]
 pub(super) struct Posted {
     buffers: RxBuffers,
@@ -30,7 +30,7 @@ pub(super) struct Posted {
     large: Vec<Packet>,
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Filled {
     bytes: usize,
@@ -38,7 +38,7 @@ pub(super) struct Filled {
 }
 
 impl Filled {
-    /// All that was read, with what is in front of the packet.
+    /// All bytes that were read, including those in front of the packet.
     pub(super) const fn bytes(self) -> usize {
         self.bytes
     }
@@ -77,8 +77,8 @@ impl Posted {
         true
     }
 
-    /// An empty packet whose room begins `front` bytes early, so that the packet itself begins
-    /// where every other does.
+    /// An empty packet whose room begins `front` bytes early, so that the packet's bytes begin at
+    /// the usual offset.
     fn frame(&self, arena: &Arena, class: FrameClass) -> Option<Packet> {
         let mut frame = arena.packet(class).ok()?;
         if self.front > 0 {
@@ -92,8 +92,8 @@ impl Posted {
     /// posted for the longest packet.
     ///
     /// Whole packets are read into one large frame, always the same one while packets are small:
-    /// the kernel fills one piece, which stays in cache, where two would cost it more than copying
-    /// a small packet out costs us.
+    /// the kernel fills one piece, which stays in cache. Two pieces would cost the kernel more than
+    /// it costs us to copy a small packet out.
     pub(super) fn read<E>(
         &mut self,
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
@@ -125,8 +125,8 @@ impl Posted {
         Ok(&read[..filled.bytes.min(read.len())])
     }
 
-    /// The packet that was read and has its [`first`](Self::first) bytes, with what is in front of
-    /// it.
+    /// The packet that was read and has its [`first`](Self::first) bytes, including the bytes in
+    /// front of it.
     ///
     /// # Errors
     ///
@@ -138,8 +138,8 @@ impl Posted {
         }
     }
 
-    /// Copies out what fits a small frame (copy-break), so that a packet that waits somewhere keeps
-    /// no more memory than it needs.
+    /// Copies a packet that fits a small frame (copy-break), so that a waiting packet keeps no more
+    /// memory than it needs.
     fn take_whole(&mut self, bytes: usize) -> Result<Packet, DropReason> {
         let frames = if bytes <= FrameClass::Small.data_bytes() + self.front {
             let frame = self.large.last_mut().ok_or(DropReason::NoBuffer)?;
@@ -240,7 +240,7 @@ mod tests {
         (0..n).map(|i| (i % 251) as u8).collect()
     }
 
-    /// Receives `packet`, with 12 bytes in front that the device leaves alone.
+    /// Receives `packet`, with 12 bytes in front that the device does not write.
     fn receive(posted: &mut Posted, packet: &[u8]) -> Option<Result<Packet, DropReason>> {
         let filled = posted.read(|pieces| {
             let mut rest = packet;

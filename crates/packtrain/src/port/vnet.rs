@@ -1,4 +1,4 @@
-//! What ports with a virtio-net header in front of every packet have in common.
+//! The code shared by ports with a virtio-net header in front of every packet.
 
 use crate::driver::{Features, Refused, RxInfo};
 use crate::limits::PACKET_BYTES_MAX;
@@ -8,20 +8,20 @@ use packtrain_offload::limits::L2_HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, describe, validate};
 
-/// What is known of a packet that was read, from the header in front of it.
+/// The header's information about a packet that was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) info: RxInfo,
     /// Bytes of the header.
     pub(super) front: usize,
-    /// Bytes of the packet behind it; what was read may be longer.
+    /// Bytes of the packet behind it; the read may have returned more.
     pub(super) bytes: usize,
 }
 
-/// What the header in front of a packet says of it, as far as it is consistent.
+/// Reads and checks the header in front of a packet.
 ///
-/// `first` are the first of all `bytes` bytes that were read, header included, and have all headers
-/// of the packet in them. Without a header (`None`) only the length is checked.
+/// `first` holds the first of all `bytes` bytes that were read, header included, and contains all
+/// headers of the packet. Without a header (`None`) only the length is checked.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub(super) fn read_header(
     })
 }
 
-/// The header to write in front of `packet`; as many of the bytes count as `header` has.
+/// The header to write in front of `packet`; its first bytes are valid, as many as `header` has.
 pub(super) fn header_of(packet: &Packet, header: HeaderLen) -> [u8; HeaderLen::V1.bytes()] {
     let meta = packet.meta();
     let mut bytes = [0; HeaderLen::V1.bytes()];
@@ -77,7 +77,7 @@ pub(super) fn header_of(packet: &Packet, header: HeaderLen) -> [u8; HeaderLen::V
     bytes
 }
 
-/// Bytes that a packet has at least: its link header, or one byte to tell the IP version by.
+/// The least bytes of a packet: its link header, or one byte that holds the IP version.
 pub(super) const fn bytes_min(link: LinkType) -> usize {
     match link {
         LinkType::RawIp => 1,
@@ -85,7 +85,7 @@ pub(super) const fn bytes_min(link: LinkType) -> usize {
     }
 }
 
-/// Bytes that a packet has at most.
+/// The most bytes of a packet.
 const fn bytes_max(link: LinkType) -> usize {
     match link {
         LinkType::Ethernet => PACKET_BYTES_MAX,
@@ -95,8 +95,8 @@ const fn bytes_max(link: LinkType) -> usize {
     }
 }
 
-/// What to make of a packet that the kernel does not believe: legal as it is, it was refused for
-/// the offload it uses.
+/// The reason to report for a packet that the kernel refused: if the packet is legal, the offload
+/// that it uses.
 pub(super) fn blame(meta: &Meta) -> Refused {
     match (meta.gso, meta.checksum) {
         (Some(gso), _) => Refused::Feature(Features::of(gso.kind)),

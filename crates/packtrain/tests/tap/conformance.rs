@@ -1,5 +1,5 @@
 //! TAP and TUN keep the promises of the driver contract, with the kernel on the other side: a
-//! packet socket sends what the port receives, and sees what the port transmits.
+//! packet socket sends the packets that the port receives, and reads those that it transmits.
 
 use crate::traffic::payload;
 use crate::world::{self, PacketSocket, in_namespace};
@@ -14,7 +14,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 const NAME: &str = "pt0";
-/// The kernel carries nearly everything within the call; its queueing discipline may hand a packet
+/// The kernel carries nearly all packets within the call; its queueing discipline may hand a packet
 /// to another CPU.
 const PATIENCE: Duration = Duration::from_millis(10);
 
@@ -51,7 +51,8 @@ impl<D: Driver> Line<D> {
         world::set_up(NAME, true);
         let wire = PacketSocket::open(NAME);
         let capabilities = port.capabilities();
-        // Whatever the port can do, the kernel takes everything that it knows, and finishes it.
+        // Whatever the port supports, the kernel accepts every offload that it knows, and finishes
+        // it.
         let probe = Tap::open(&TapConfig::new(TapKind::Tun, "probe0")).expect("a second one");
         let traits = Traits {
             injects: Injects::Live,
@@ -144,7 +145,8 @@ impl<D: Driver> Rig for Line<D> {
     }
 
     fn inject_bad(&mut self) -> bool {
-        // The kernel believes a TCP packet in wire packets of one byte each; nobody should.
+        // The kernel accepts a TCP packet that is in wire packets of one byte each; packtrain must
+        // not.
         let mut ip = vec![0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0];
         ip.extend([198, 18, 3, 1, 198, 18, 3, 2]);
         let mut tcp = [9, 1, 9, 2].to_vec();

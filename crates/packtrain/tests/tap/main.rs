@@ -46,7 +46,7 @@ fn send_udp_train() -> UdpSocket {
     socket
 }
 
-/// What a train from the kernel arrives as: all that offloads allow.
+/// The packets that a train from the kernel arrives as: all that offloads allow.
 fn assert_udp_train(port: &mut Port, features: Features, context: &str) {
     let _socket = send_udp_train();
     let whole = features.contains(Features::USO);
@@ -205,7 +205,7 @@ fn offloads_are_what_was_requested() {
     });
 }
 
-/// The kernel has one switch for both IP versions of what it hands over, and takes either.
+/// Towards us, the kernel has one switch for both IP versions; from us, it accepts either version.
 #[test]
 fn offloads_of_one_ip_version_are_used_towards_the_kernel() {
     in_namespace(
@@ -524,7 +524,7 @@ fn assert_delivered(port: &mut Port, train: &Train, segment: usize) {
         assert_eq!(counted.rx_packets, train.wire_packets() as u64, "{context}");
     }
     let Some(socket) = socket else {
-        // Nobody listens, so the kernel answers what it believes with a reset. On Ethernet an
+        // No socket listens, so the kernel answers valid packets with a reset. On Ethernet an
         // answer over IPv6 would need neighbour discovery first.
         if mac.is_none() || !train.ipv6 {
             let answer = port.wait_for(Transport::Tcp, 1).remove(0);
@@ -689,7 +689,7 @@ fn a_link_that_is_down_costs_packets_and_comes_back() {
             port.send(Train::udp(3000, 1000).packet(&port, None, 2000));
             assert_eq!(port.dropped(DropReason::LinkDown), 3 * round);
             assert_eq!(port.device_counters().rx_packets, round);
-            // The kernel may have sent something of its own while the link was up.
+            // The kernel may have sent packets of its own while the link was up.
             drop::<Vec<Packet>>(port.poll());
             assert!(port.poll().is_empty());
         }
@@ -733,8 +733,8 @@ fn a_moved_and_renamed_interface_stays_the_ports() {
         assert_eq!(counted.tx_bytes, now.bytes - seen.bytes);
         port.assert_clean("moved");
 
-        // Removed where it is now. (With its namespace it would go too, but when that ends is up to
-        // the kernel: after seconds or, on the same machine, minutes.)
+        // Removed in its present namespace. (It would be removed with the namespace too, but the
+        // kernel decides when that ends: after seconds or minutes.)
         elsewhere.run(|| world::delete("moved0"));
         assert_removed(&mut port);
     });

@@ -1,4 +1,4 @@
-//! The kernel as oracle: what it cuts and what it merges, compared with what we do, byte for byte.
+//! The kernel as oracle: its segmentation and merging, compared with ours byte for byte.
 //!
 //! Packets are written into one TUN, routed by the kernel, and read out of another. On the way it
 //! cuts them, if the second takes no GSO packets (`skb_gso_segment()`), or merges them, if the
@@ -34,7 +34,7 @@ const NAPI: i32 = 0x0010;
 /// `TUN_F_CSUM`, `TSO4`, `TSO6`, `TSO_ECN`, `USO4`, `USO6`.
 const OFFLOADS: u32 = 0x6F;
 const VNET: usize = HeaderLen::Legacy.bytes();
-/// How long the kernel may hold what it merges, in nanoseconds.
+/// The longest time that the kernel holds packets to merge, in nanoseconds.
 const HOLD_NANOS: u64 = 30_000_000;
 
 /// From a host behind [`IN`] to one behind [`OUT`].
@@ -59,7 +59,7 @@ fn kind(frame: &Frame) -> GsoKind {
     }
 }
 
-/// What may differ from the one before, in a line.
+/// The fields that may differ from the frame before, in a line.
 fn brief(frame: &Frame) -> String {
     let Frame {
         tos,
@@ -82,7 +82,7 @@ fn layout(packet: &[u8]) -> Layout {
     Layout::parse(LinkType::RawIp, packet, packet.len() as u32).expect("a packet")
 }
 
-/// What a router does.
+/// The changes of a router.
 fn routed(mut packet: Vec<u8>) -> Vec<u8> {
     if packet[0] >> 4 == 6 {
         packet[7] -= 1;
@@ -100,12 +100,12 @@ fn routed(mut packet: Vec<u8>) -> Vec<u8> {
 struct Router {
     input: File,
     output: File,
-    /// Bytes in front of what is read.
+    /// Bytes in front of each packet that is read.
     header: usize,
 }
 
 impl Router {
-    /// `None` where the kernel cannot be told to forward.
+    /// `None` where the kernel cannot forward.
     fn new(input: i32, output: i32) -> Option<Self> {
         let from = raw_tun(IN, RAW | libc::IFF_VNET_HDR | input).expect(IN);
         let to = raw_tun(OUT, RAW | output).expect(OUT);
@@ -141,7 +141,7 @@ impl Router {
         assert_eq!(written, bytes.len());
     }
 
-    /// What becomes of frames.
+    /// The kernel's result for frames.
     fn pass(&mut self, frames: &[Frame]) -> Vec<(VnetHeader, Vec<u8>)> {
         for frame in frames {
             self.write(&VnetHeader::default(), &frame.bytes());
@@ -149,7 +149,7 @@ impl Router {
         self.read(frames.len())
     }
 
-    /// What comes out of ours, headers apart, until it stands for `wire_packets`.
+    /// Our packets that come out, without their headers, until they stand for `wire_packets`.
     fn read(&mut self, wire_packets: usize) -> Vec<(VnetHeader, Vec<u8>)> {
         let mut got = vec![];
         let mut count = 0;
@@ -183,7 +183,7 @@ impl Router {
     }
 }
 
-/// How many a packet that came out stands for.
+/// The number of wire packets that a received packet stands for.
 fn stands_for(header: &VnetHeader, packet: &[u8]) -> usize {
     let payload = layout(packet).payload_len();
     match header.gso_size {
@@ -192,7 +192,7 @@ fn stands_for(header: &VnetHeader, packet: &[u8]) -> usize {
     }
 }
 
-/// Not what the kernel says on its own.
+/// Excludes packets that the kernel sends on its own.
 fn is_ours(packet: &[u8]) -> bool {
     match packet[0] >> 4 {
         4 => packet[16..20] == [198, 18, 2, 9],
@@ -200,7 +200,7 @@ fn is_ours(packet: &[u8]) -> bool {
     }
 }
 
-/// A packet to be cut: partial checksum, and what it says of itself.
+/// A packet to be cut: partial checksum, and its metadata.
 fn large(frame: &Frame, size: u16) -> (VnetHeader, Vec<u8>, Gso) {
     let wire = frame.partial();
     let size = NonZeroU16::new(size).expect("a size");
@@ -308,8 +308,8 @@ fn to_be_cut() -> Vec<Frame> {
     all
 }
 
-/// Has the kernel hold what it merges of an interface across writes, each of which is a poll to it.
-/// `false` where that cannot be.
+/// Makes the kernel keep the packets that it merges for an interface across writes, each of which
+/// is a poll to it. `false` if that is not possible.
 fn hold_across_writes(name: &str) -> bool {
     let script = format!(
         "mount -t sysfs none /sys && echo {HOLD_NANOS} > /sys/class/net/{name}/gro_flush_timeout"
@@ -333,13 +333,13 @@ fn hold_across_writes(name: &str) -> bool {
 /// A packet that came out: its segment size if it is to be cut, and its bytes.
 type Piece = (u16, Vec<u8>);
 
-/// What we make of it, and a router after us.
+/// Our result, and that of a router after us.
 fn ours(frames: &[Frame]) -> Vec<Piece> {
     let pieces = merged(frames.iter().map(Frame::bytes)).into_iter();
     pieces.map(|(size, bytes)| (size, routed(bytes))).collect()
 }
 
-/// What we make of it.
+/// Our result.
 fn merged(packets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Piece> {
     merged_behind(LinkType::RawIp, packets)
 }
@@ -365,9 +365,9 @@ fn merged_behind(link: LinkType, packets: impl IntoIterator<Item = Vec<u8>>) -> 
     out
 }
 
-/// What the kernel makes of it, with nothing handed on for its age: it does that at the end of a
-/// clock tick, wherever the train is then. So the train is sent until the answer is `expected`, and
-/// if it never is, the answer with the fewest packets counts.
+/// The kernel's result, with no packet flushed for its age: the kernel flushes at the end of a
+/// clock tick, at any point of the train. So the train is sent until the result is `expected`. If
+/// it never is, the result with the fewest packets counts.
 fn kernels(
     mut pass: impl FnMut() -> Vec<(VnetHeader, Vec<u8>)>,
     expected: impl Fn(&[Piece]) -> bool,
@@ -385,7 +385,7 @@ fn kernels(
     best.unwrap_or_default()
 }
 
-/// The packet; cut again by the kernel, it may still need its checksum.
+/// The packet; if the kernel cut it again, it may still need its checksum.
 fn finished((header, mut packet): (VnetHeader, Vec<u8>)) -> Piece {
     if header.gso_size == 0 && header.flags & FLAG_NEEDS_CSUM != 0 {
         packet = finish(&packet, header.csum_start, header.csum_offset);
@@ -403,8 +403,7 @@ fn payloads(pieces: &[Piece]) -> Vec<u32> {
     shapes.into_iter().map(|(_, payload)| payload).collect()
 }
 
-/// A case: frames, and, if the kernel does otherwise by our choice, payload lengths of what it
-/// makes of them.
+/// A case: frames and, if we chose to differ from the kernel, the payload lengths of its result.
 struct Case {
     name: &'static str,
     frames: Vec<Frame>,
@@ -513,14 +512,14 @@ fn cases_v6() -> Vec<Case> {
     ]
 }
 
-/// Where we do otherwise than the kernel, and why: its choice is checked, too, so that the list
-/// says what is so.
+/// Where we differ from the kernel, and why. Its result is checked too, so that the list stays
+/// true.
 fn documented(version: (u32, u32)) -> Vec<Case> {
     let mut all = vec![];
     for ipv6 in [false, true] {
-        // Classic ECN: CWR is on the first of a train alone. The kernel compares it like any other
-        // flag since it speaks Accurate ECN (6.15), merges the two, and cuts them again in front of
-        // a TUN, which has no word for that.
+        // Classic ECN: CWR is on the first of a train alone. Since it supports Accurate ECN (6.15),
+        // the kernel compares it like any other flag and merges the two. It cuts them again in
+        // front of a TUN, which cannot express that.
         let mut cwr = changed("t8 CWR", ipv6, &[100; 5], |f| {
             f[1].flags |= CWR;
             f[2].flags |= CWR;
@@ -531,8 +530,8 @@ fn documented(version: (u32, u32)) -> Vec<Case> {
             &[100, 100, 300]
         });
         all.push(cwr);
-        // What is held of its flow goes first here; the kernel lets the wrong one overtake. What
-        // follows does not continue what is held: there is a gap.
+        // Here the packets held of its flow go first; in the kernel the wrong one overtakes them.
+        // The packets behind it do not continue those held: there is a gap.
         let mut wrong = changed("t9 wrong checksum", ipv6, &[100, 140, 100], |f| {
             f[1].checksum = Field::Wrong;
         });
@@ -543,8 +542,9 @@ fn documented(version: (u32, u32)) -> Vec<Case> {
         tiny.kernel = Some(&[8]);
         all.push(tiny);
     }
-    // The kernel merges these, too, but cuts them again in front of a TUN: a virtio-net header does
-    // not say that the identification stays. Ours is marked (`Gso::fixed_id`) for who sends it.
+    // The kernel merges these, too, but cuts them again in front of a TUN: a virtio-net header
+    // cannot express that the identification stays. Ours is marked (`Gso::fixed_id`) for the
+    // sender.
     for (mut same, kernel) in same_ids().into_iter().zip([&[100; 2][..], &[100; 3]]) {
         same.kernel = Some(kernel);
         all.push(same);
@@ -569,7 +569,7 @@ fn same_ids() -> [Case; 2] {
     })
 }
 
-/// Numbers that look random, the same each time.
+/// Numbers that look random, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -581,8 +581,8 @@ impl Numbers {
     }
 }
 
-/// A train of two flows, in which things happen that both treat alike. Not among them: another flow
-/// label, which is another flow to Linux, and may be overtaken; here a flow is addresses and ports.
+/// A train of two flows with events that both treat alike. Another flow label is excluded: to Linux
+/// it is another flow, and may be overtaken; here a flow is addresses and ports.
 fn random_train(numbers: &mut Numbers) -> Vec<Frame> {
     let ipv6 = numbers.below(2) == 1;
     let mut flows = [frame(ipv6, true), frame(ipv6, true)];
@@ -612,7 +612,7 @@ fn random_train(numbers: &mut Numbers) -> Vec<Frame> {
     frames
 }
 
-/// Of one flow: others may change places.
+/// The packets of one flow: those of different flows may be reordered.
 fn of_flow(pieces: &[Piece], port: u16) -> Vec<Piece> {
     let is = |(_, bytes): &&Piece| {
         let at = usize::from(layout(bytes).transport);
@@ -621,8 +621,7 @@ fn of_flow(pieces: &[Piece], port: u16) -> Vec<Piece> {
     pieces.iter().filter(is).cloned().collect()
 }
 
-/// Compares what the kernel makes of packets with what we do, flow by flow; or, where it does
-/// otherwise by our choice, with `known`.
+/// Compares the kernel's result with ours, flow by flow; where we chose to differ, with `known`.
 fn compare(
     mut pass: impl FnMut() -> Vec<(VnetHeader, Vec<u8>)>,
     ours: &[Piece],
@@ -658,7 +657,7 @@ fn compare(
 /// A case of UDP.
 struct Datagrams {
     case: Case,
-    /// Number of one that has no checksum: its field is 0.
+    /// The index of a datagram that has no checksum: its field is 0.
     without: Option<usize>,
 }
 
@@ -701,7 +700,7 @@ fn udp_cases(ipv6: bool) -> Vec<Datagrams> {
             }
         }),
     ];
-    // These two overtake what is held in the kernel. Here they push it out.
+    // These two overtake the packets held in the kernel. Here they flush them.
     let same_id = |f: &mut [Frame]| f.iter_mut().for_each(|f| f.id = 8);
     let mut empty = case("empty", &[100, 0, 100], &same_id);
     empty.case.kernel = Some(&[0, 200]);
@@ -755,7 +754,7 @@ fn random_datagrams(numbers: &mut Numbers) -> Vec<Frame> {
     frames
 }
 
-/// Takes the checksum of a datagram away.
+/// Removes the checksum of a datagram.
 fn without_checksum(packet: &mut [u8]) {
     let at = usize::from(layout(packet).transport) + 6;
     packet[at..at + 2].fill(0);

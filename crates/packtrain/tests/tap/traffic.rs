@@ -1,4 +1,4 @@
-//! A port to drive by hand, and packets to write to it.
+//! A port that the test drives, and packets to write to it.
 
 use crate::world::PATIENCE;
 use packtrain::driver::{Attach, DeviceCounters, Driver, Features, RxBuffers};
@@ -59,7 +59,7 @@ impl Port {
         Self::attach_in(tap, how, &Arena::new(ArenaConfig::small()).expect("memory"))
     }
 
-    /// With an arena that other ports use too: packets can move between them.
+    /// With an arena that other ports share: packets can move between them.
     pub fn attach_in(mut tap: Tap, how: &Attach, arena: &Arena) -> Self {
         let capabilities = tap.capabilities();
         let limits = FitLimits::new(&capabilities, None);
@@ -103,7 +103,7 @@ impl Port {
         }
     }
 
-    /// Everything that is there now.
+    /// All packets that are there now.
     pub fn poll(&mut self) -> Vec<Packet> {
         let (mut burst, mut packets) = (Burst::new(), Vec::new());
         for queue in &mut self.rx {
@@ -123,7 +123,7 @@ impl Port {
         packets
     }
 
-    /// Waits for `count` packets of `transport`; others are left out.
+    /// Waits for `count` packets of `transport`; others are ignored.
     pub fn wait_for(&mut self, transport: Transport, count: usize) -> Vec<Packet> {
         let mut found = Vec::new();
         let start = std::time::Instant::now();
@@ -157,7 +157,7 @@ impl Port {
         self.drops.snapshot().get(reason)
     }
 
-    /// Nothing was dropped, and no feature refused.
+    /// No packet was dropped, and no feature refused.
     pub fn assert_clean(&self, context: &str) {
         let drops: Vec<_> = self.drops.snapshot().nonzero().collect();
         assert!(drops.is_empty(), "{context}: {drops:?}");
@@ -171,7 +171,7 @@ impl Port {
     }
 }
 
-/// What to write to a port.
+/// A packet to write to a port.
 #[derive(Clone, Debug)]
 pub struct Train {
     pub ipv6: bool,
@@ -180,7 +180,7 @@ pub struct Train {
     /// Payload bytes of each wire packet; 0 for an ordinary packet.
     pub size: u16,
     pub ecn: bool,
-    /// Whether the checksum is left to the device.
+    /// Whether the checksum is partial, for the device to complete.
     pub partial: bool,
 }
 

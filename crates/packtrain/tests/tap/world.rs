@@ -1,4 +1,4 @@
-//! A network namespace for each test, and the kernel calls that set the scene in it.
+//! A network namespace for each test, and the kernel calls that configure it.
 
 #![allow(
     unsafe_code,
@@ -13,8 +13,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Longest wait for what must come. On a busy machine the kernel's work queues, which take a
-/// namespace down or give an IPv6 address its route, may be late by many seconds.
+/// The longest wait for an expected event. On a busy machine the kernel's work queues, which remove
+/// a namespace or give an IPv6 address its route, may be late by many seconds.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Set in a copy of this program that runs in a user namespace of its own.
@@ -41,8 +41,8 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `test` on a thread of its own in a fresh network namespace, as root or in a user
-/// namespace; says so and returns where neither is possible, or there is no /dev/net/tun.
+/// Runs `test` on a thread of its own in a fresh network namespace, as root or in a user namespace.
+/// If neither is possible, or there is no /dev/net/tun, it prints that and returns.
 pub fn in_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
     if let Err(error) = File::options().read(true).write(true).open("/dev/net/tun") {
         println!("SKIP: {name}: /dev/net/tun: {error}");
@@ -66,11 +66,11 @@ pub fn in_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A fresh network namespace for this thread, quiet as far as that can be had.
+/// A fresh network namespace for this thread, with as little background traffic as possible.
 pub fn enter_fresh_namespace() -> io::Result<()> {
     // SAFETY: takes no memory, and changes this thread alone.
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
-    // Neighbour and router discovery would only mix with what the test sends. Where /proc/sys is
+    // Neighbour and router discovery would only mix with the test's packets. If /proc/sys is
     // read-only the tests still pass, since they look for their own packets.
     for which in ["default", "all"] {
         for (setting, value) in [
@@ -88,8 +88,8 @@ pub fn enter_fresh_namespace() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the one test again in a user namespace, which only a process with a single thread can
-/// enter: between fork and exec.
+/// Runs one test again in a user namespace. Only a process with a single thread can enter one, so
+/// it does between fork and exec.
 fn rerun(name: &str) {
     let program = std::env::current_exe().expect("this program's path");
     // SAFETY: plain calls without arguments.
@@ -129,7 +129,7 @@ fn rerun(name: &str) {
                     println!("{}", &line[at..]);
                 }
             }
-            // With a name that is none the harness runs nothing, and that succeeds.
+            // With a name that is not a test's, the harness runs nothing and succeeds.
             let ran = text.contains("test result: ok. 1 passed;");
             assert!(
                 output.status.success() && ran,
@@ -139,7 +139,7 @@ fn rerun(name: &str) {
     }
 }
 
-/// Keeps a network namespace alive, and leads into it.
+/// Keeps a network namespace alive, and lets threads enter it.
 pub struct Namespace(File);
 
 impl Namespace {
@@ -254,8 +254,8 @@ pub fn configure(name: &str, net: u8, host: u8) {
     let mut address = [0_u8; 16];
     (address[0], address[3], address[15]) = (0xfd, net, host);
     add_ipv6_address(name, address);
-    // The kernel makes the address its own a little later, also without duplicate detection: when
-    // the route to it is there. That the link runs it notices in a work queue, too.
+    // The kernel makes the address its own a little later, even without duplicate detection: when
+    // the route to it exists. It also notices in a work queue that the link runs.
     let digits: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
     let route = format!("{digits} 80 ");
     wait_until("a route to the address", || {
@@ -266,7 +266,7 @@ pub fn configure(name: &str, net: u8, host: u8) {
     wait_until_running(name);
 }
 
-/// Waits until the TUN or TAP takes packets: what is sent before is lost.
+/// Waits until the TUN or TAP accepts packets: packets sent before are lost.
 fn wait_until_running(name: &str) {
     wait_until("the link to run", || {
         flags(name).expect("the interface exists") & libc::IFF_RUNNING != 0
@@ -358,8 +358,8 @@ fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     interface_ioctl(libc::SIOCETHTOOL as libc::c_ulong, &mut request)
 }
 
-/// Switches an offload of the interface, by the name that ethtool has for it. `false` if the kernel
-/// does not know it, or it stays as it was.
+/// Switches an offload of the interface, by ethtool's name for it. `false` if the kernel does not
+/// know it, or it did not change.
 pub fn set_feature(name: &str, feature: &str, on: bool) -> bool {
     const ETH_SS_FEATURES: u32 = 4;
     const ETHTOOL_GSSET_INFO: u32 = 0x37;
@@ -384,7 +384,7 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> bool {
     let blocks = count.div_ceil(32);
     let mut set = vec![0; 2 + blocks * 2];
     set[..2].copy_from_slice(&[ETHTOOL_SFEATURES, blocks as u32]);
-    // Which are meant, and their values.
+    // The mask of the bits that are set here, and their values.
     set[2 + bit / 32 * 2] = 1 << (bit % 32);
     set[3 + bit / 32 * 2] = u32::from(on) << (bit % 32);
     ethtool(name, &mut set).expect("ETHTOOL_SFEATURES");
@@ -535,14 +535,14 @@ pub fn set_udp_segment(socket: &impl AsRawFd, size: c_int) {
     expect(result, "UDP_SEGMENT");
 }
 
-/// A packet socket on one interface: what is on the other side of a port. Every packet has a
-/// virtio-net header of 10 bytes, in the machine's byte order, in front (packet(7)).
+/// A packet socket on one interface: the other side of a port. Every packet has a virtio-net header
+/// of 10 bytes, in the machine's byte order, in front (packet(7)).
 pub struct PacketSocket {
     fd: OwnedFd,
     index: c_int,
 }
 
-/// Bytes that a packet socket may keep for its reader: more than a test has under way.
+/// Bytes that a packet socket may keep for its reader: more than a test has in flight.
 const PACKET_SOCKET_BYTES: c_int = 8 << 20;
 /// `TP_STATUS_VLAN_VALID` and `TP_STATUS_VLAN_TPID_VALID` (linux/if_packet.h).
 const VLAN_VALID: u32 = (1 << 4) | (1 << 6);
@@ -550,7 +550,7 @@ const VLAN_VALID: u32 = (1 << 4) | (1 << 6);
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 
 impl PacketSocket {
-    /// What the interface `name` receives from now on, and what it is to send.
+    /// A socket that reads the packets that interface `name` receives from now on, and sends by it.
     pub fn open(name: &str) -> Self {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes no memory. Protocol 0: nothing arrives before it is bound.
@@ -566,7 +566,7 @@ impl PacketSocket {
         ] {
             expect(socket.set(libc::SOL_PACKET, option, 1), what);
         }
-        // Beyond the system's limit, if we may; else what there is has to do.
+        // Beyond the system's limit, if permitted; else the limit must suffice.
         if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, PACKET_SOCKET_BYTES) < 0 {
             let set = socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, PACKET_SOCKET_BYTES);
             expect(set, "SO_RCVBUF");

@@ -54,7 +54,7 @@ fn check(queues: &Queues, cpus: usize) {
             );
         }
     }
-    // As many workers as there is something for.
+    // A worker for each group and each shared TX queue, up to the limit.
     let groups = if queues.per_direction {
         pairs * ports
     } else {

@@ -226,7 +226,7 @@ fn every_transition_is_that_of_net_dim() {
         ((Parked, 2, 0, 0, 0), Worse, (Left, 1, 1, 0, 1)),
         ((Parked, 0, 0, 0, 0), Worse, (Right, 1, 1, 0, 1)),
         ((Parked, 4, 0, 0, 0), Better, (Left, 3, 1, 0, 1)),
-        // Better goes on in the same direction, up to the edge.
+        // A better sample continues in the same direction, up to the edge.
         ((Right, 1, 1, 0, 1), Better, (Right, 2, 2, 0, 2)),
         ((Left, 2, 1, 0, 1), Better, (Left, 1, 2, 0, 2)),
         ((Right, 4, 3, 0, 3), Better, (Parked, 4, 0, 0, 0)),
@@ -236,7 +236,7 @@ fn every_transition_is_that_of_net_dim() {
         ((Right, 3, 3, 0, 3), Worse, (Left, 2, 1, 3, 4)),
         ((Left, 1, 1, 5, 1), Same, (Right, 2, 1, 1, 2)),
         ((Left, 0, 1, 0, 1), Worse, (Right, 1, 1, 1, 2)),
-        // One step back over the best profile ends the search; it goes on if that was worse.
+        // One step back over the best profile ends the search, unless it was worse.
         ((Left, 2, 1, 3, 4), Better, (Parked, 2, 0, 0, 0)),
         ((Right, 2, 1, 3, 4), Better, (Parked, 2, 0, 0, 0)),
         ((Right, 2, 1, 3, 4), Worse, (Left, 1, 1, 1, 5)),

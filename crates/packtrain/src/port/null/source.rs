@@ -1,4 +1,4 @@
-//! What a source makes: packets that continue each other, the same ones each time.
+//! Generated packets: each continues the one before, and each run makes the same ones.
 
 use crate::driver::{Attach, RxBuffers};
 use crate::limits::{BURST_BYTES_MAX, BURST_PACKETS_MAX};
@@ -14,11 +14,11 @@ use std::ops::RangeInclusive;
 pub const NUMBER_BYTES: usize = 8;
 /// Shortest frame that a source makes: a minimal Ethernet frame without its FCS.
 pub const FRAME_BYTES_MIN: usize = 60;
-/// Longest one.
+/// Longest frame.
 pub const FRAME_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + IP_LENGTH_MAX;
 /// Most flows of a source: the number of a flow is its source port, from 1024 on.
 pub const FLOWS_MAX: usize = 65_536 - 1024;
-/// Most packets in a hundred that may come out of order: one of each two.
+/// Most packets in a hundred that may be out of order: one of each two.
 pub const OUT_OF_ORDER_MAX: u8 = 50;
 
 /// The transport header.
@@ -33,7 +33,7 @@ const TICK_SHIFT: u32 = 6;
 /// Bytes that an ACK acknowledges: two full-sized segments (RFC 9293 §3.8.6.3).
 const ACKNOWLEDGED_BYTES: u64 = 2 * 1460;
 
-/// What the packets of a source are.
+/// The kind of packets that a source makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// UDP datagrams. The payload starts with the packet's number in its flow.
@@ -41,12 +41,12 @@ pub enum Protocol {
     Udp,
     /// TCP segments with data.
     Tcp,
-    /// TCP segments without data, each of which acknowledges two full-sized segments more.
+    /// TCP segments without data. Each acknowledges two more full-sized segments.
     Ack,
 }
 
 impl Protocol {
-    /// Lengths that a frame may have: link, IP and transport header, and at least one byte of data
+    /// Permitted lengths of a frame: link, IP and transport header, and at least one byte of data
     /// except for an ACK.
     #[must_use]
     pub const fn frame_bytes(self, timestamps: bool) -> RangeInclusive<usize> {
@@ -67,8 +67,8 @@ impl Protocol {
         }
     }
 
-    /// The length of a frame where none is asked for: the shortest, or for TCP what fits an MTU of
-    /// 1500 bytes.
+    /// The default length of a frame: the shortest, or for TCP the length that fits an MTU of 1500
+    /// bytes.
     #[must_use]
     pub const fn frame_bytes_usual(self, timestamps: bool) -> usize {
         match self {
@@ -103,24 +103,23 @@ impl Protocol {
     }
 }
 
-/// What a source makes.
+/// The settings of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What its packets are.
+    /// The kind of packets.
     pub protocol: Protocol,
     /// Bytes of each frame, Ethernet header included, no FCS: within
     /// [`Protocol::frame_bytes`].
     pub bytes: usize,
-    /// Flows, from 1 to [`FLOWS_MAX`]. Flow `i` is always on queue `i` modulo the number of queues;
-    /// rounded up to a multiple of that.
+    /// Flows, from 1 to [`FLOWS_MAX`], rounded up to a multiple of the number of queues. Flow `i`
+    /// is always on queue `i` modulo the number of queues.
     pub flows: usize,
-    /// Frames to make, over all queues; `None` to make them for ever.
+    /// Frames to make, over all queues; `None` for no limit.
     pub count: Option<u64>,
-    /// TCP packets have timestamps, which go up every 64 packets of a flow. Without meaning for
-    /// UDP.
+    /// TCP packets have timestamps, which increase every 64 packets of a flow. UDP ignores it.
     pub timestamps: bool,
-    /// Of a hundred packets of a flow, so many come right after the packet that follows them, 0 to
-    /// [`OUT_OF_ORDER_MAX`].
+    /// Of a hundred packets of a flow, the number that come right after the packet that follows
+    /// them, 0 to [`OUT_OF_ORDER_MAX`].
     pub out_of_order: u8,
 }
 
@@ -138,7 +137,7 @@ impl Default for Source {
 }
 
 impl Source {
-    /// What it makes, in words.
+    /// A description for the user.
     pub(super) fn described(&self) -> String {
         let what = match self.protocol {
             Protocol::Udp => "UDP datagrams",
@@ -163,8 +162,8 @@ impl Source {
 #[derive(Debug)]
 pub(super) struct Generator {
     source: Source,
-    /// A whole frame, in which everything that [`Generator::fill_in`] fills in is zero, and both
-    /// checksums are right for that.
+    /// A whole frame. Everything that [`Generator::fill_in`] fills in is zero, and both checksums
+    /// are right for these zeros.
     template: Vec<u8>,
     /// Of the template.
     ip_check: u16,
@@ -233,10 +232,11 @@ impl Generator {
         Some(packet)
     }
 
-    /// The number in its flow of the packet at a place in the flow: the place, unless it is one of
-    /// two that change places. `flow` is that of this queue.
+    /// The number, within its flow, of the packet at `place` in the flow: `place`, unless the
+    /// packet is one of two that are swapped. `flow` is the flow's index within this queue.
     fn number(&self, place: u64, flow: u64) -> u64 {
-        // Of fifty pairs of packets, as many change places as are asked for of a hundred packets.
+        // Of fifty pairs of packets, as many are swapped as the setting names for a hundred
+        // packets.
         let (pairs, share) = (
             u64::from(OUT_OF_ORDER_MAX),
             u64::from(self.source.out_of_order),
@@ -244,7 +244,7 @@ impl Generator {
         let pair = place / 2 % pairs;
         let swapped = (pair + 1) * share / pairs > pair * share / pairs;
         let other = place ^ 1;
-        // The last one of a flow may have no other.
+        // The last packet of a flow may have no partner.
         let is_made = |count| other.saturating_mul(self.flows) + flow < count;
         if swapped && self.count.is_none_or(is_made) {
             other
@@ -253,14 +253,15 @@ impl Generator {
         }
     }
 
-    /// Fills in what is different in each frame. `frame` is the start of one, with all headers.
+    /// Fills in the fields that differ between frames. `frame` is the start of one, with all
+    /// headers.
     fn fill_in(&self, frame: &mut [u8]) {
         let Source {
             protocol,
             timestamps,
             ..
         } = self.source;
-        // Counted per flow, so that a receiver of one flow alone can tell what was lost.
+        // Counted per flow, so that a receiver of one flow alone can count its losses.
         let flow = self.made % self.flows;
         let number = self.number(self.made / self.flows, flow);
         let port = FIRST_PORT.wrapping_add((flow as usize * self.queues + self.queue) as u16);
@@ -325,15 +326,15 @@ fn put16(frame: &mut [u8], at: usize, value: u16) {
 const IP_ID: usize = ETHERNET_HEADER_BYTES + 4;
 const IP_CHECKSUM: usize = ETHERNET_HEADER_BYTES + 10;
 
-/// A frame of the benchmarking network (RFC 2544, 198.18.0.0/15), complete but for what
-/// [`Generator::fill_in`] fills in.
+/// A frame of the benchmarking network (RFC 2544, 198.18.0.0/15), complete except for the fields
+/// that [`Generator::fill_in`] fills in.
 fn template(source: &Source) -> Vec<u8> {
     const SOURCE: [u8; 4] = [198, 18, 0, 1];
     const DESTINATION: [u8; 4] = [198, 19, 0, 1];
     const ACK: u8 = 0x10;
     let protocol = source.protocol;
     let headers = L4 + protocol.header_bytes(source.timestamps);
-    // What is longer than the headers of an ACK is link padding.
+    // Everything beyond the headers of an ACK is link padding.
     let end = match protocol {
         Protocol::Udp | Protocol::Tcp => source.bytes,
         Protocol::Ack => headers,

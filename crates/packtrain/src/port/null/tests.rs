@@ -57,8 +57,8 @@ fn source(seed: u64) -> Result<NullRig, Skip> {
 driver_conformance!(conformance_sink, sink);
 driver_conformance!(conformance_source, source);
 
-/// Polls every queue until it is empty or finished, at most `polls` times. Says what came from each
-/// queue, and the longest segment.
+/// Polls every queue until it is empty or finished, at most `polls` times. Returns the packets of
+/// each queue, and the longest segment.
 fn generate(
     config: NullConfig,
     how: &Attach,
@@ -98,17 +98,17 @@ fn generate(
     (all, longest, counters)
 }
 
-/// What is different in each packet.
+/// The fields that differ between packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Read {
     port: u16,
     id: u16,
-    /// The number of UDP, the sequence number of TCP, or the acknowledgement of an ACK.
+    /// The number of a UDP datagram, the sequence number of TCP, or the acknowledgement of an ACK.
     number: u64,
     timestamps: Option<(u32, u32)>,
 }
 
-/// After an independent parser has checked everything else.
+/// Reads the fields after an independent parser has checked the rest.
 fn read(frame: &[u8]) -> Read {
     use etherparse::{TcpOptionElement, TransportHeader};
     let parsed = etherparse::PacketHeaders::from_ethernet_slice(frame).unwrap();
@@ -213,7 +213,7 @@ fn of(protocol: Protocol, timestamps: bool) -> Source {
     }
 }
 
-/// Sums stay right, and every number continues the last one, across every end of its range.
+/// Checksums stay right, and every number continues the last one, across every wraparound.
 #[test]
 fn numbers_go_on_however_far_it_counts() {
     let arena = Arena::new(ArenaConfig::small()).unwrap();
@@ -248,8 +248,8 @@ fn numbers_go_on_however_far_it_counts() {
     }
 }
 
-/// As many packets as are asked for come after the one that follows them, in each flow; none is
-/// lost, and none comes twice.
+/// In each flow, the requested number of packets come after their successor; none is lost or
+/// repeated.
 #[test]
 fn a_share_of_each_flow_comes_out_of_order() {
     for (protocol, step) in PROTOCOLS {
@@ -272,7 +272,7 @@ fn a_share_of_each_flow_comes_out_of_order() {
                         .map(|read| read.number / step - first)
                         .collect();
                     let late = numbers.windows(2).filter(|pair| pair[1] < pair[0]).count();
-                    // The last packet of the last flow has no pair.
+                    // The last packet of the last flow has no partner.
                     let alone = usize::from(flow == flows - 1 && share > 0);
                     let expected = 10 * usize::from(share);
                     assert!(late <= expected && late + alone >= expected, "{late}");
@@ -309,7 +309,7 @@ fn the_plan_is_told_what_a_source_makes() {
     assert!(sink.notes.is_empty());
 }
 
-/// In small frames it is the same frame.
+/// In small frames the packet is the same.
 #[test]
 fn a_source_receives_in_pieces_if_it_is_told_to() {
     let small = FrameClass::Small.data_bytes();

@@ -15,7 +15,7 @@ const NANO: Format = Format::Pcap { nanosecond: true };
 const MICRO: Format = Format::Pcap { nanosecond: false };
 const SECOND: u64 = 1_000_000_000;
 
-/// A file that is gone when the test is over.
+/// A file that is removed when it goes out of scope.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -354,7 +354,7 @@ fn the_original_pace_is_exact_to_the_nanosecond() {
         assert_eq!(reading.rx.next_at(), Some(Instant::from_nanos(1001)));
         assert_eq!((reading.rx.held(), reading.rx.arm()), (1, Armed::Idle));
         assert!(reading.poll(1000).0.is_empty());
-        // Late polls catch up, and the packets still say when they were due.
+        // Late polls catch up, and the packets still carry their due times.
         let (two, _) = reading.poll(5000);
         let due: Vec<_> = two.iter().map(|p| p.meta().timestamp.as_nanos()).collect();
         assert_eq!(due, [1001, 1001]);
@@ -363,7 +363,7 @@ fn the_original_pace_is_exact_to_the_nanosecond() {
             Some(Instant::from_nanos(5_000_001_001))
         );
         assert!(reading.poll(5_000_001_000).0.is_empty());
-        // The last one's time is before its predecessor's: right behind it.
+        // The time of the last record is before its predecessor's: it follows at once.
         let (last, end) = reading.poll(5_000_001_001);
         assert_eq!(last.len(), 2);
         assert!(matches!(end, Err(DeviceError::Finished)));
@@ -573,7 +573,7 @@ fn an_output_that_fails_later_fails_the_run() {
         error,
         "cannot write the capture: /tmp/out.pcap: Broken pipe (os error 32)"
     );
-    // What comes later is not taken: once the buffer is full, and at each flush.
+    // Later packets are refused: once the buffer is full, and at each flush.
     assert!(queue.transmit(&mut burst).is_err());
 }
 
@@ -584,7 +584,7 @@ fn a_capture_that_is_read_takes_nothing_and_one_that_is_written_never_receives()
     let mut port = Pcap::open_read(&file.0, PcapRead::default()).unwrap();
     let mut queue = transmitter(&mut port, &arena);
     transmit(&mut queue, &arena, &[frame(60, 0)]);
-    // Refused with its reason, not swallowed.
+    // The packet is refused with its reason, and counted.
     assert_eq!(queue.counters().wire_packets.get(), 0);
     assert_eq!(queue.held(), 0);
     // Attached once, with one queue.
@@ -612,7 +612,7 @@ fn a_capture_that_is_read_takes_nothing_and_one_that_is_written_never_receives()
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Any bytes in the middle of a capture: it ends, with every record delivered or bad.
+    /// Any bytes in the middle of a capture: it ends, and every record is delivered or bad.
     #[test]
     fn damage_never_loses_count(
         ng: bool,
@@ -635,7 +635,7 @@ proptest! {
         let (read, end) = reading.all();
         let met = reading.rx.0.as_ref().map_or(0, |source| source.reader.records());
         let known = read.len() as u64 + reading.bad.0.len() as u64;
-        // The record that the file is broken in or ends in may have been begun.
+        // The record at the damaged place or at the end may be incomplete.
         let begun = u64::from(!matches!(end, DeviceError::Finished));
         prop_assert!((known..=known + begun).contains(&met), "{} of {}: {}", known, met, end);
     }

@@ -1,4 +1,4 @@
-//! What an endpoint is asked to be.
+//! The settings of an endpoint.
 
 use crate::driver::{DeviceError, Features, TxMemory};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
@@ -9,58 +9,58 @@ pub const RING_MIN: usize = 8;
 /// Most descriptors of a ring (as Intel's 40 Gb/s NICs and many others).
 pub const RING_MAX: usize = 4096;
 
-/// When the device reports a packet that it has sent as done.
+/// When the device completes a packet that it has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionDelay {
     /// As soon as it is sent.
     #[default]
     None,
-    /// After so many further doorbells.
+    /// After this many further doorbells.
     Flushes(u32),
-    /// After so many further calls of `reclaim`.
+    /// After this many further calls of `reclaim`.
     Reclaims(u32),
-    /// After so many further packets of the queue.
+    /// After this many further packets of the queue.
     Packets(u32),
 }
 
-/// What a device with a rate can say of its completions.
+/// The completion interrupts of a device with a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interrupts {
-    /// When as many packets are done as it was asked for, as NICs with interrupt moderation.
+    /// When as many packets are done as it was armed for, as NICs with interrupt moderation.
     #[default]
     Counted,
     /// When any is done.
     Each,
 }
 
-/// Most packets a second that a rate may be: ten times what a CPU sends.
+/// The largest rate in packets per second: ten times what a CPU sends.
 pub const RATE_MAX: u64 = 100_000_000;
 
-/// What one endpoint is and how it misbehaves.
+/// The settings of one endpoint, and its faults.
 ///
-/// In every mode, a `reclaim` without a packet since the one before counts as one step of
+/// In every mode, a `reclaim` with no packet sent since the one before counts as one step of
 /// [`Self::delay`]: as with the interrupt timer of real NICs, the last packets before a pause are
-/// reported in the end.
+/// completed in the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimConfig {
-    /// What the port is called.
+    /// The name of the port.
     pub name: String,
-    /// What the first byte of a packet is; the same at both ends of a pair.
+    /// The link type; the same at both ends of a pair.
     pub link: LinkType,
-    /// Most queues it can have.
+    /// The largest number of queues.
     pub queues: usize,
     /// Descriptors of each TX ring: one for each segment of a packet, and one more for a packet
     /// with an offload (the context descriptor).
     pub tx_ring: usize,
     /// Descriptors of each RX ring; one always stays empty.
     pub rx_ring: usize,
-    /// Large buffers posted beside each RX ring when the receiver wants packets whole: each takes
-    /// the part of one packet that did not fit its small buffer, so this many GSO packets may wait
-    /// for the receiver. They are large frames of its arena.
+    /// Large buffers posted beside each RX ring if the receiver wants packets whole. Each takes the
+    /// part of one packet that did not fit its small buffer, so this many GSO packets may wait for
+    /// the receiver. They are large frames of its arena.
     pub rx_large_buffers: usize,
-    /// Where both ends' packets are in the same arena and the receiver wants them whole, what does
-    /// not fit the first buffer of a packet is not copied but shared with the sender's packet, as
-    /// interfaces within one kernel do (veth, for one).
+    /// If both ends' packets are in the same arena and the receiver wants them whole, the part that
+    /// does not fit the first buffer of a packet is not copied but shared with the sender's packet,
+    /// as between interfaces of one kernel (veth, for example).
     pub rx_shares: bool,
     /// Segments an ordinary packet may have.
     pub segments: usize,
@@ -68,12 +68,12 @@ pub struct SimConfig {
     pub gso_segments: usize,
     /// Bytes a segment may have.
     pub segment_bytes: usize,
-    /// What received packets may come with. With nothing, as from a real wire, every packet is
+    /// The offloads that received packets may use. With none, as from a real wire, every packet is
     /// finished and tags are in its bytes. With GSO and checksums, packets of the other end arrive
     /// as they were sent, as from a virtio device; with VLAN, tags are taken off.
-    /// [`Features::LARGE_RECEIVE`] may be announced, and nothing is merged.
+    /// [`Features::LARGE_RECEIVE`] may be announced, but nothing is merged.
     pub rx: Features,
-    /// What transmitted packets may come with.
+    /// The offloads that transmitted packets may use.
     pub tx: Features,
     /// Where segments may be.
     pub memory: TxMemory,
@@ -81,25 +81,25 @@ pub struct SimConfig {
     pub contiguous_headers: bool,
     /// The framework pads shorter packets to this many bytes.
     pub min_packet_bytes: usize,
-    /// When sent packets are reported.
+    /// When sent packets are completed.
     pub delay: CompletionDelay,
-    /// Packets that each queue sends in a second, by the time that the framework passes, and
-    /// completes no sooner; an armed queue knows when ([`TxDescriptors::next_at`]). A GSO packet is
-    /// one. `None` for as fast as they come. Packets arrive at the other end at once all the same.
+    /// Packets that each queue sends in a second, by the time that the framework passes. None
+    /// completes sooner; an armed queue knows when ([`TxDescriptors::next_at`]). A GSO packet is
+    /// one. `None` for no limit. Packets arrive at the other end at once in any case.
     ///
     /// [`TxDescriptors::next_at`]: crate::driver::TxDescriptors::next_at
     pub rate: Option<u64>,
-    /// What it says of completions, with a rate.
+    /// The completion interrupts, with a rate.
     pub interrupts: Interrupts,
-    /// Reports them in random order among those that are due.
+    /// Completes due packets in random order.
     pub reorder: bool,
     /// Pause frames: the other end stops sending while this one has no buffer posted. Without them
-    /// a packet that finds no buffer is lost, and counted by this end's device.
+    /// a packet that finds no buffer is lost, and this end's device counts it.
     pub flow_control: bool,
-    /// Every so many packets that arrive at a queue, one is reported as received in error; 0 for
-    /// never.
+    /// Of this many packets that arrive at a queue, one is reported as received in error; 0 for
+    /// none.
     pub corrupt_every: u64,
-    /// Announced in `tx`, and refused for every packet that uses it.
+    /// Features that are announced in `tx`, and refused for every packet that uses them.
     pub refuse: Features,
     /// Refuses packets of more segments than this, whatever it announced.
     pub refuse_segments: Option<usize>,
@@ -136,7 +136,7 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// Why it cannot be built: one sentence, for people.
+    /// Why it cannot be built: one sentence, for the user.
     ///
     /// # Errors
     ///

@@ -1,20 +1,20 @@
 //! A NIC in memory: descriptor rings, doorbells, late and reordered completions, a wire.
 //!
-//! Two endpoints joined by a wire ([`pair`]) or one with a simple far end ([`Sim::alone`]). What a
-//! driver of real hardware meets happens here too: packets are invisible to the device before the
-//! doorbell, buffers run out, a packet needs several of them, descriptors come back in error, an
-//! announced offload is refused. All of it is repeatable: whatever is random comes from a seed, and
-//! time is what the framework passes.
+//! Two endpoints joined by a wire ([`pair`]), or one with a simple far end ([`Sim::alone`]). A
+//! driver meets the situations of real hardware: the device does not see packets before the
+//! doorbell, buffers run out, a packet needs several of them, descriptors complete with an error,
+//! an announced offload is refused. All of it is reproducible: everything random comes from a seed,
+//! and the framework passes the time.
 //!
-//! An endpoint has no descriptor. It raises the interrupts that its queues were given, on the
-//! thread of the other end: an armed RX queue's when packets arrive, an armed TX queue's when the
-//! receiver posts buffers again.
+//! An endpoint has no file descriptor. It raises the interrupts of its queues on the thread of the
+//! other end: an armed RX queue's when packets arrive, an armed TX queue's when the receiver posts
+//! buffers again.
 //!
-//! The transmitting side does the device's work at the doorbell, on the caller's thread: it reads
-//! the packet, finishes it as hardware would (cuts GSO packets, completes checksums, inserts the
-//! VLAN tag) unless the receiver agreed to take it as it is, and copies the bytes, once, into
-//! buffers that the receiver posted. Endpoints may have different arenas; where they have the same,
-//! long packets may be shared instead ([`SimConfig::rx_shares`]).
+//! The transmitting side does the device's work at the doorbell, on the caller's thread. It reads
+//! the packet and finishes it as hardware would (cuts GSO packets, completes checksums, inserts the
+//! VLAN tag), unless the receiver agreed to take it unchanged. It copies the bytes once, into
+//! buffers that the receiver posted. Endpoints may have different arenas; if they have the same
+//! one, long packets may be shared instead ([`SimConfig::rx_shares`]).
 
 mod config;
 mod rx;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::{Attached, Wire};
 
-/// What is at the far end of an endpoint that is not one of a pair.
+/// The far end of an endpoint that is not one of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Far {
     /// Takes every packet and counts it.
@@ -54,8 +54,8 @@ pub struct Sim {
     seed: u64,
 }
 
-/// Two endpoints: what one transmits the other receives, in order; queue `i` to queue `i` (modulo
-/// the number of queues that the receiver has attached).
+/// Two endpoints: each receives the packets that the other transmits, in order. Queue `i` sends to
+/// queue `i` (modulo the number of queues that the receiver has attached).
 #[must_use]
 pub fn pair(a: SimConfig, b: SimConfig, seed: u64) -> (Sim, Sim) {
     let wire = Arc::new(Wire::new([a, b], [1, 0]));
@@ -86,7 +86,7 @@ impl Sim {
         }
     }
 
-    /// A handle to pull the cable, remove the device, and read what the hardware counted.
+    /// A handle to pull the cable, remove the device, and read the hardware's counters.
     #[must_use]
     pub fn control(&self) -> SimControl {
         self.control.clone()
@@ -162,8 +162,8 @@ impl Driver for Sim {
     }
 }
 
-/// Reaches the device from outside of the driver: what a hand at the cable does, and what `ethtool`
-/// would show. Cheap to clone.
+/// Controls the device from outside of the driver: the cable, and the counters that `ethtool` would
+/// show. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SimControl {
     wire: Arc<Wire>,
@@ -187,32 +187,32 @@ impl SimControl {
         end.corrupt.fetch_add(packets, Ordering::AcqRel);
     }
 
-    /// The next `packets` packets that this endpoint sends are never reported as sent.
+    /// The completions of the next `packets` packets that this endpoint sends are lost.
     pub fn lose_completions(&self, packets: u64) {
         let end = self.wire.end(self.side);
         end.lose_completions.fetch_add(packets, Ordering::AcqRel);
     }
 
-    /// The next `times` that this endpoint has to raise an interrupt for completions, it does not.
+    /// The next `times` completion interrupts of this endpoint are lost.
     pub fn lose_interrupts(&self, times: u64) {
         let end = self.wire.end(self.side);
         end.lose_interrupts.fetch_add(times, Ordering::AcqRel);
     }
 
-    /// TX queue `queue` of this endpoint stands still from now on: it takes packets while its ring
-    /// has room, and sends and reports none until it is reset.
+    /// TX queue `queue` of this endpoint is stalled from now on: it takes packets while its ring
+    /// has room, and sends and completes none until it is reset.
     pub fn hang(&self, queue: usize) {
         self.wire.end(self.side).set_hung(queue, true);
     }
 
-    /// What the hardware counted beside [`Self::device_counters`].
+    /// The hardware's counters beside [`Self::device_counters`].
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         self.wire.end(self.side).counts.hardware()
     }
 
-    /// What the hardware counted. A packet is what one doorbell or one reception brings over: a GSO
-    /// packet is one.
+    /// The hardware's counters. A packet is the unit of one doorbell or one reception: a GSO packet
+    /// is one.
     #[must_use]
     pub fn device_counters(&self) -> DeviceCounters {
         self.wire.end(self.side).counts.device()

@@ -39,7 +39,7 @@ impl SimRx {
         self.wire.link(self.side) == Link::Removed
     }
 
-    /// Takes up to a batch of `class` from the arena; true if that is all that was wanted.
+    /// Takes up to a batch of `class` from the arena; true if the arena had all of them.
     fn supply(&mut self, arena: &Arena, class: FrameClass, wanted: usize) -> bool {
         for _ in 0..wanted.min(REFILL_BATCH) {
             match arena.packet(class) {
@@ -55,7 +55,7 @@ impl SimRx {
     /// Arms the queue for `packets`, 1 or more.
     fn interrupt_for(&self, packets: usize) -> Armed {
         let waits = self.ring().is_some_and(|ring| ring.lock().arm_for(packets));
-        // In this order: a removal finds the queue armed, or is seen here.
+        // This order ensures that a removal finds the queue armed, or is seen here.
         if waits || self.is_removed() {
             Armed::WorkPending
         } else {
@@ -129,7 +129,7 @@ impl RxDescriptors for SimRx {
     }
 }
 
-/// The buffers of one packet on their way to becoming one.
+/// The buffers of a packet that is not complete yet.
 #[derive(Debug, Default)]
 struct Chain {
     packet: Option<Packet>,
@@ -141,7 +141,7 @@ impl Chain {
     fn add(&mut self, written: Written, burst: &mut RxBurst<'_>) -> bool {
         match &mut self.packet {
             None => self.packet = Some(written.buffer),
-            // A packet of many buffers needs lines for its segments, and there may be none.
+            // A packet of many buffers needs lines for its segments; the arena may have none.
             Some(packet) => self.broken |= packet.append(written.buffer).is_err(),
         }
         let Some(word) = written.end else {
@@ -170,7 +170,7 @@ impl Drop for SimRx {
     fn drop(&mut self) {
         if let Some(ring) = self.ring() {
             ring.lock().close();
-            // A transmitter that waits for buffers must see that there will be none.
+            // A transmitter that waits for buffers must see that none will come.
             self.wire.wake_feeders(self.side, self.queue);
         }
     }

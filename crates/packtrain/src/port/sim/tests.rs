@@ -120,7 +120,7 @@ impl Station {
     }
 }
 
-/// Rings small enough to be full now and then.
+/// Rings small enough to be full at times.
 fn small() -> SimConfig {
     SimConfig {
         tx_ring: 96,
@@ -129,7 +129,7 @@ fn small() -> SimConfig {
     }
 }
 
-/// A frame of `bytes` bytes that says which one it is.
+/// A frame of `bytes` bytes with its own number.
 fn frame(number: usize, bytes: usize) -> Outside {
     let mut frame = vec![number as u8; bytes];
     frame[12..14].copy_from_slice(&0x88B5_u16.to_be_bytes());

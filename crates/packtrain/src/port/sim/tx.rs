@@ -36,17 +36,17 @@ pub struct SimTx {
     due: VecDeque<Sent>,
     /// Steps of the unit that the completion delay counts.
     clock: u64,
-    /// Of a device with a rate. Boxed as `engine` is.
+    /// With a rate. Boxed as `engine` is.
     pace: Option<Box<Pace>>,
-    /// As of the last call that passed it.
+    /// The time of the last call that passed it.
     now: Instant,
-    /// Nothing was handed over since the last `reclaim`.
+    /// No packet was handed over since the last `reclaim`.
     quiet: bool,
-    /// Sent, and never to be reported.
+    /// Sent packets whose completions are lost.
     lost: Vec<Token>,
     /// The receiver asked to wait.
     paused: bool,
-    /// A packet was refused since the arena had no line to refer to it with.
+    /// A packet was refused since the arena had no line for a reference to it.
     starved: bool,
     rng: Rng,
     /// Boxed, so that one of many ports does not make all of them large.
@@ -57,7 +57,7 @@ pub struct SimTx {
 /// The time of a device with a rate.
 #[derive(Debug)]
 struct Pace {
-    /// What the wire takes for a packet, and when the last is sent.
+    /// The time of a packet on the wire, and the time when the last one is sent.
     each: Duration,
     busy_until: Instant,
     /// The completion that the queue is armed for.
@@ -71,17 +71,17 @@ struct Entry {
     packet: Packet,
     token: Token,
     descriptors: usize,
-    /// Segments of a GSO packet that are on the wire already.
+    /// Segments of a GSO packet that have been sent.
     segments_sent: u32,
 }
 
-/// A packet that the device has read and not reported yet.
+/// A packet that the device has read and not completed yet.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     token: Token,
     descriptors: usize,
     due: u64,
-    /// With a rate: when it is on the wire.
+    /// With a rate: the time when it is sent.
     at: Instant,
 }
 
@@ -133,8 +133,8 @@ impl SimTx {
         attached.waiters.get(self.queue)
     }
 
-    /// The device reads what is visible and puts it on the wire, until the ring is empty or the
-    /// receiver asks to wait.
+    /// The device reads the visible packets and sends them, until the ring is empty or the receiver
+    /// asks to wait.
     fn pump(&mut self) {
         self.paused = false;
         if self.visible == 0 || self.is_hung() {
@@ -199,7 +199,7 @@ impl SimTx {
         self.visible = self.visible.checked_sub(1)?;
         let entry = self.ring.pop_front()?;
         if take_one(&self.wire.end(self.side).lose_completions) {
-            // Its descriptors stay taken, as the driver knows nothing of it.
+            // Its descriptors stay in use, as the driver does not know of it.
             self.lost.push(entry.token);
             return Some(entry);
         }
@@ -224,7 +224,7 @@ impl SimTx {
         Some(entry)
     }
 
-    /// A device that is gone sends nothing more: everything comes back at once.
+    /// A removed device sends nothing more: everything comes back at once.
     fn give_all_back(&mut self) {
         let counts = &self.wire.end(self.side).counts;
         for entry in self.ring.drain(..) {
@@ -248,7 +248,7 @@ impl SimTx {
         }
     }
 
-    /// Of a device with a rate: arms it for the time when `packets` are completed, or all.
+    /// With a rate: arms it for the time when `packets` are completed, or all.
     fn arm_until(&mut self, packets: usize) -> Armed {
         let more = packets.saturating_sub(self.due.len()).min(self.sent.len());
         let Some(last) = more.checked_sub(1).and_then(|index| self.sent.get(index)) else {
@@ -269,8 +269,8 @@ impl SimTx {
         Armed::Idle
     }
 
-    /// Arms the queue: for buffers of the receiver, and for `packets` completions if the device
-    /// has a rate. Without one, `reclaim` finds what was sent to be completed.
+    /// Arms the queue: for buffers of the receiver, and for `packets` completions if the device has
+    /// a rate. Without a rate, `reclaim` finds sent packets completed.
     fn interrupt_for(&mut self, packets: usize) -> Armed {
         if std::mem::take(&mut self.starved) {
             return Armed::WorkPending;
@@ -310,7 +310,7 @@ impl SimTx {
         self.wire.end(self.side).is_hung(self.queue)
     }
 
-    /// Refuses what the configuration says to refuse, and what the framework should never send.
+    /// Refuses packets that the configuration says to refuse, and those that break the contract.
     fn check(&self, packet: &Packet) -> Result<(), Refused> {
         match self.wire.link(self.side) {
             Link::Up => {}
@@ -325,7 +325,7 @@ impl SimTx {
             return Err(Refused::Bad(DropReason::DeviceRefused));
         }
         let refused = needs.intersection(config.refuse);
-        // The most special first: a device that cannot do TSO may well do checksums.
+        // The most special first: a device without TSO may still have checksum offload.
         let one = Features::NAMED.iter().rev();
         if let Some(&(feature, _)) = one.clone().find(|(f, _)| refused.contains(*f)) {
             return Err(Refused::Feature(feature));
@@ -447,7 +447,7 @@ impl TxDescriptors for SimTx {
         // As many as there are packets in flight, so there is room for each.
         let mut named = done.fold(true, |all, token| all & sent.push(token));
         for entry in self.ring.drain(..) {
-            // One that is cut has left in part: to send it again would send that part twice.
+            // A packet that is cut was sent in part: sending it again would send that part twice.
             if entry.segments_sent == 0 {
                 named &= unsent.push(entry.token);
             }
@@ -473,7 +473,7 @@ impl TxDescriptors for SimTx {
     }
 }
 
-/// Whether the packet is as the endpoint's capabilities say.
+/// Whether the packet matches the endpoint's capabilities.
 fn is_fit(packet: &Packet, needs: Features, config: &SimConfig) -> bool {
     let meta = packet.meta();
     let segments_max = if meta.gso.is_some() {
@@ -499,12 +499,12 @@ struct Engine {
     header: Box<[u8]>,
 }
 
-/// Why a packet did not get to the other end.
+/// Why a packet did not reach the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     /// The receiver asks to wait.
     Pause,
-    /// It cannot be finished as asked.
+    /// It cannot be finished as requested.
     Malformed,
     /// There is no link.
     NoLink,
@@ -524,7 +524,7 @@ impl Engine {
         }
     }
 
-    /// Whether the packet can be finished: what a driver would check while it fills descriptors.
+    /// Whether the packet can be finished: the checks of a driver while it fills descriptors.
     fn check(&self, packet: &Packet) -> Result<(), DropReason> {
         let (meta, bytes) = (packet.meta(), packet.bytes());
         if bytes > PACKET_BYTES_MAX {
@@ -550,7 +550,7 @@ impl Engine {
         }
     }
 
-    /// Puts a packet on the wire, or the rest of one that had to pause.
+    /// Puts a packet on the wire, or the rest of one that was paused.
     fn send(&mut self, entry: &mut Entry, out: &mut Output<'_>) -> Result<(), Stop> {
         let packet = &entry.packet;
         let meta = packet.meta();
@@ -559,8 +559,8 @@ impl Engine {
         if meta.gso.is_some() && !out.agreed.contains(whole) {
             return self.cut(entry, out);
         }
-        // What the sender knows of the checksum does not travel over a wire: a receiver that has
-        // checksum offload verifies it, another one does not know.
+        // The sender's knowledge of the checksum does not travel over a wire: a receiver with
+        // checksum offload verifies it; without, the state is unknown.
         let verifies = out
             .agreed
             .contains(Features::checksum_of(packet.meta().layout));
@@ -650,7 +650,7 @@ fn complete(packet: &mut [u8], start: u16, offset: u16) -> Result<(), Stop> {
 /// Both Ethernet addresses; a VLAN tag follows them.
 const ADDRESSES_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
-/// What has to be in one piece to see a VLAN tag: the tag, and the type behind it.
+/// The bytes that must be in one piece to find a VLAN tag: the tag, and the type behind it.
 const HEAD_BYTES_MIN: usize = ADDRESSES_BYTES + TAG_BYTES + 2;
 /// Tag protocols of IEEE 802.1Q and 802.1ad.
 const TAG_PROTOCOLS: [u16; 2] = [0x8100, 0x88A8];
@@ -660,13 +660,13 @@ struct Output<'a> {
     from: &'a End,
     to: &'a End,
     rx: &'a mut RxState,
-    /// What the receiver takes.
+    /// The offloads that the receiver takes.
     agreed: Features,
 }
 
 impl Output<'_> {
     /// Sends `head` and then `body` as one packet, with `tag` where the receiver wants it. `head`
-    /// has at least [`HEAD_BYTES_MIN`] bytes, or is all there is.
+    /// has at least [`HEAD_BYTES_MIN`] bytes, or is the whole packet.
     fn deliver<'a>(
         &mut self,
         head: &'a [u8],
@@ -728,7 +728,7 @@ impl Output<'_> {
     }
 }
 
-/// What of a packet follows its head.
+/// The part of a packet behind its head.
 struct Body<'a, I> {
     bytes: usize,
     pieces: I,
@@ -737,7 +737,7 @@ struct Body<'a, I> {
 }
 
 impl<'a> Body<'a, iter::Once<&'a [u8]>> {
-    /// One that is the engine's own.
+    /// A packet of the engine's own.
     fn copied(bytes: &'a [u8]) -> Self {
         Self {
             bytes: bytes.len(),
@@ -747,7 +747,7 @@ impl<'a> Body<'a, iter::Once<&'a [u8]>> {
     }
 }
 
-/// The outermost VLAN tag of a frame, and what follows it.
+/// The outermost VLAN tag of a frame, and the bytes behind it.
 fn outer_tag(frame: &[u8]) -> Option<(VlanTag, &[u8])> {
     let tag = frame.get(ADDRESSES_BYTES..ADDRESSES_BYTES + TAG_BYTES)?;
     let protocol = u16::from_be_bytes([tag[0], tag[1]]);

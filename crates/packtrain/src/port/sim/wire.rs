@@ -1,4 +1,4 @@
-//! What both ends of a wire share: rings of posted buffers, link state, counts.
+//! The state that both ends of a wire share: rings of posted buffers, link state, counters.
 
 use super::config::SimConfig;
 use crate::driver::{Attach, DeviceCounters, Features, Link, RxBuffers};
@@ -24,11 +24,11 @@ pub(super) struct End {
     pub(super) removed: AtomicBool,
     /// Packets to come that will be reported as received in error.
     pub(super) corrupt: AtomicU64,
-    /// Packets to be sent whose completion will never be reported.
+    /// Packets to be sent whose completions will be lost.
     pub(super) lose_completions: AtomicU64,
     /// Completion interrupts to come that are lost.
     pub(super) lose_interrupts: AtomicU64,
-    /// TX queues that stand still, a bit for each.
+    /// Stalled TX queues, a bit for each.
     hung: [AtomicU64; QUEUES_MAX.div_ceil(64)],
     pub(super) attached: OnceLock<Attached>,
     pub(super) counts: Counts,
@@ -39,7 +39,7 @@ impl End {
         take_one(&self.corrupt)
     }
 
-    /// Whether TX queue `queue` stands still.
+    /// Whether TX queue `queue` is stalled.
     pub(super) fn is_hung(&self, queue: usize) -> bool {
         let word = self.hung.get(queue / 64);
         word.is_some_and(|word| word.load(Ordering::Acquire) & (1 << (queue % 64)) != 0)
@@ -58,7 +58,7 @@ impl End {
     }
 }
 
-/// Counts down what a test has asked for so many times. The common case is a plain load.
+/// Counts down the faults that a test has requested. The common case is a plain load.
 pub(super) fn take_one(times: &AtomicU64) -> bool {
     let less = |n: u64| n.checked_sub(1);
     let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
@@ -140,7 +140,7 @@ impl Wire {
 /// An endpoint's queues, made when it is attached.
 #[derive(Debug)]
 pub(super) struct Attached {
-    /// What the receiver agreed to take.
+    /// The offloads that the receiver agreed to take.
     pub(super) rx: Features,
     pub(super) rings: Vec<RxRing>,
     pub(super) waiters: Vec<TxWaiter>,
@@ -174,7 +174,7 @@ impl Attached {
 pub(super) struct Interrupt(OnceLock<Waker>);
 
 impl Interrupt {
-    /// The first one stays.
+    /// The first one is kept.
     pub(super) fn set(&self, interrupt: Waker) {
         self.0.get_or_init(|| interrupt);
     }
@@ -194,11 +194,11 @@ pub(super) struct TxWaiter {
 }
 
 impl TxWaiter {
-    /// Arms the queue. Before the receiver's ring is locked to see whether it has buffers: if it
+    /// Arms the queue, before the receiver's ring is locked to check for buffers: if the receiver
     /// posts some later, it finds the queue armed.
     pub(super) fn arm(&self) {
-        // Sequentially consistent, as the link is: of a queue that arms itself and a link that
-        // changes, one sees the other.
+        // Sequentially consistent, as the link is: if a queue arms itself while the link changes,
+        // at least one side sees the other's write.
         self.armed.store(true, Ordering::SeqCst);
     }
 
@@ -221,7 +221,7 @@ pub(super) struct RxRing {
 
 impl RxRing {
     pub(super) fn lock(&self) -> MutexGuard<'_, RxState> {
-        // Every change below leaves the ring whole, so a panic elsewhere does not spoil it.
+        // Every change below keeps the ring consistent, so a panic elsewhere does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -256,7 +256,7 @@ pub(super) struct Written {
     pub(super) end: Option<Word>,
 }
 
-/// What the device writes to the last descriptor of a packet.
+/// The content that the device writes to the last descriptor of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Word {
     pub(super) checksum: ChecksumState,
@@ -266,12 +266,13 @@ pub(super) struct Word {
     pub(super) corrupt: bool,
 }
 
-/// What became of a packet at the receiver.
+/// The result of a packet at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// It is in posted buffers.
     Written,
-    /// There were not enough buffers, nor may there be soon: lost.
+    /// There are not enough buffers, and the receiver does not ask to wait, or waiting would not
+    /// help: lost.
     Lost,
     /// There are not enough buffers now, and the receiver asks to wait.
     Pause,
@@ -328,7 +329,7 @@ impl RxState {
         Some(written)
     }
 
-    /// Arms the queue for `packets`. True, and it is not armed, if they wait already.
+    /// Arms the queue for `packets`. Returns true, without arming it, if they wait already.
     pub(super) fn arm_for(&mut self, packets: usize) -> bool {
         let there = self.has_for(packets);
         self.armed_for = if there { 0 } else { packets };
@@ -350,7 +351,7 @@ impl RxState {
         signals
     }
 
-    /// Frees every buffer and takes no more.
+    /// Frees every buffer and accepts no more.
     pub(super) fn close(&mut self) {
         self.closed = true;
         self.posted.clear();
@@ -359,8 +360,8 @@ impl RxState {
         (self.small_written, self.large_written, self.packets) = (0, 0, 0);
     }
 
-    /// Writes a packet to posted buffers: `bytes` of `pieces`. They end as `whole` does, if that is
-    /// given, and then what one buffer does not hold may be shared with it.
+    /// Writes a packet to posted buffers: `bytes` of `pieces`. If `whole` is given, the pieces end
+    /// as it does, and the part that does not fit one buffer may be shared with it.
     pub(super) fn write<'a>(
         &mut self,
         bytes: usize,
@@ -379,7 +380,7 @@ impl RxState {
             return Arrival::Written;
         }
         let Some((small, use_large)) = self.buffers_for(bytes) else {
-            // Were every buffer posted already, waiting would not help.
+            // If every buffer is posted already, waiting would not help.
             let all_posted =
                 self.posted.len() == self.usable && self.large.len() == self.large_wanted;
             return if config.flow_control && !all_posted {
@@ -405,9 +406,8 @@ impl RxState {
         Arrival::Written
     }
 
-    /// Fills one buffer and appends the rest of `whole` to it by reference. Returns false, and has
-    /// changed nothing, for a packet that needs no more than the buffer, and where that cannot be:
-    /// the arenas are different ones, or have no line left.
+    /// Fills one buffer and appends the rest of `whole` to it by reference. Returns false, without
+    /// a change, if the packet fits the buffer, if the arenas differ, or if no line is free.
     fn share<'a>(
         &mut self,
         bytes: usize,
@@ -435,7 +435,7 @@ impl RxState {
         false
     }
 
-    /// The word of a packet that has just arrived, which may be one to be reported as bad.
+    /// The descriptor word of a packet that has just arrived, which may be reported as bad.
     fn judged(&mut self, word: Word, end: &End) -> Word {
         self.arrived += 1;
         let every = end.config.corrupt_every;
@@ -456,8 +456,8 @@ impl RxState {
         });
     }
 
-    /// How many small buffers a packet of `bytes` takes, and whether a large one after them. At
-    /// least one small one.
+    /// The number of small buffers that a packet of `bytes` takes, at least one, and whether a
+    /// large one follows them.
     fn buffers_for(&mut self, bytes: usize) -> Option<(usize, bool)> {
         let first = self.posted.front_mut()?.tailroom_mut().len();
         if bytes <= first {
@@ -480,7 +480,7 @@ impl RxState {
 
 /// Reads bytes from pieces, in order.
 struct Reader<'a, I> {
-    /// What is left of the piece that was begun.
+    /// The rest of the current piece.
     piece: &'a [u8],
     pieces: I,
 }
@@ -490,7 +490,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, I> {
         Self { piece: &[], pieces }
     }
 
-    /// Fills the free room of `buffer`, or as much as there is.
+    /// Fills the free room of `buffer`, or until the pieces end.
     fn fill(&mut self, buffer: &mut Packet) {
         let room = buffer.tailroom_mut();
         let mut filled = 0;
@@ -512,20 +512,20 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, I> {
     }
 }
 
-/// What the hardware of one endpoint counted that a driver's counters have no place for.
+/// Counters of one endpoint's hardware for which a driver's counters have no field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimCounters {
     /// Packets that the endpoint put on the wire: each segment of a GSO packet that it cut is one;
-    /// one that the receiver took whole is one.
+    /// a packet that the receiver took whole is one.
     pub wire_packets: u64,
     /// Bytes of those, link header included.
     pub wire_bytes: u64,
-    /// Packets that broke the endpoint's capabilities: the framework must never hand one over.
+    /// Packets that broke the endpoint's capabilities: a bug of the framework.
     pub unfit: u64,
 }
 
-/// What the hardware counts. Both ends' threads add, so these are locked additions. In lines of
-/// their own: a poll for packets reads what is beside them.
+/// The hardware's counters. Both ends' threads add, so these are locked additions. They have cache
+/// lines of their own, as a poll for packets reads the fields beside them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counts {
@@ -557,7 +557,7 @@ impl Counts {
         add(&self.rx_dropped, 1);
     }
 
-    /// A packet of the driver cannot be finished as its descriptor asks.
+    /// A packet of the driver cannot be finished as its descriptor requests.
     pub(super) fn fetched_malformed(&self) {
         add(&self.rx_errors, 1);
     }

@@ -1,8 +1,8 @@
-//! Why a text is no port.
+//! Why a text is not a port spec.
 
 use std::fmt;
 
-/// A spec that is not one: one line that says what, why and what to do.
+/// The error of a text that is not a port spec: one line that says what, why and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError(pub(super) String);
 

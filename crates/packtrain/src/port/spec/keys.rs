@@ -1,4 +1,4 @@
-//! Every key of a port spec in one table, and what was meant by a word that is not in it.
+//! Every key of a port spec in one table, and the suggestion for an unknown word.
 
 use super::error::SpecError;
 use super::options::PortKind;
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 /// Kinds that this version has.
 pub(super) const KINDS: &[&str] = &["tap", "tun", "pcap", "null", "sim"];
-/// Kinds that are designed and not built yet.
+/// Kinds that are designed but not implemented.
 pub(super) const NOT_BUILT: &[&str] = &["packet", "xdp", "vhost-user"];
 
 pub(super) const QUEUES: RangeInclusive<usize> = 1..=QUEUES_MAX;
@@ -19,7 +19,7 @@ pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
 pub(super) const OUT_OF_ORDER: RangeInclusive<u8> = 1..=null::OUT_OF_ORDER_MAX;
 pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
 pub(super) const RATES: RangeInclusive<u64> = 1..=sim::RATE_MAX;
-/// Faults that one device is told to have.
+/// Faults that one device is configured to have.
 pub(super) const FAULTS: RangeInclusive<u64> = 1..=4096;
 /// Without 0, which means "no VLAN", and 4095, which is reserved (IEEE 802.1Q table 9-2).
 pub(super) const VLANS: RangeInclusive<u16> = 1..=4094;
@@ -33,7 +33,7 @@ pub struct Key {
     pub takes: &'static str,
     /// The kinds of port that have it; empty for all.
     pub kinds: &'static [&'static str],
-    /// What it does.
+    /// Its effect.
     pub about: &'static str,
 }
 
@@ -294,9 +294,9 @@ pub(super) fn find(name: &str, kind: &PortKind) -> Result<&'static Key, SpecErro
     }))
 }
 
-/// The known word that `word` is most likely a slip of, if it is near enough to one.
+/// The known word that `word` is most likely a misspelling of, if one is near enough.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer than any key with its slips: not worth a comparison, and bounds its cost.
+    // Longer than any misspelled key: not worth a comparison. This also bounds the cost.
     if word.len() > 32 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The kinds of port, each with the keys that only it has, and what is wrapped around a driver.
+//! The kinds of port, each with the keys that only it has, and the wrappers around a driver.
 
 use crate::capture::Format;
 use crate::port::null::Protocol;
@@ -24,7 +24,7 @@ pub enum PortKind {
 }
 
 impl PortKind {
-    /// What is in front of the colon.
+    /// The text in front of the colon.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -58,9 +58,9 @@ pub struct PcapOptions {
     pub repeat: bool,
     /// When packets are read.
     pub pace: Pace,
-    /// What is written; `None` goes by the file name: pcap for `.pcap`, else pcapng.
+    /// The format of a file to write; `None` goes by the file name: pcap for `.pcap`, else pcapng.
     pub format: Option<Format>,
-    /// What a written file's packets start with; `None` for what the other port's do.
+    /// The link type of a file to write; `None` takes the other port's.
     pub link: Option<LinkType>,
 }
 
@@ -77,15 +77,15 @@ pub enum Pace {
 /// Keys of `null:` only. `None` is the driver's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NullOptions {
-    /// Packets come from it; else it only takes them.
+    /// Packets come from it; else it only accepts them.
     pub source: bool,
-    /// What its packets are.
+    /// The protocol of its packets.
     pub protocol: Protocol,
     /// Bytes of each packet, link header included.
     pub bytes: Option<usize>,
-    /// Packets until it ends; `None` for without end.
+    /// Packets until it ends; `None` for no limit.
     pub count: Option<u64>,
-    /// Flows that the packets belong to, in turn.
+    /// Flows to which the packets belong; it alternates between them.
     pub flows: Option<usize>,
     /// Its TCP packets have timestamps.
     pub timestamps: bool,
@@ -99,28 +99,28 @@ pub struct NullOptions {
 pub struct SimOptions {
     /// Descriptors of each ring.
     pub rings: Option<usize>,
-    /// What the simulated other end does with packets.
+    /// The simulated other end.
     pub far: Far,
     /// When a sent packet is reported as done.
     pub completion_delay: CompletionDelay,
-    /// Packets that each TX queue sends in a second; `None` for as fast as they come.
+    /// Packets that each TX queue sends in a second; `None` for no limit.
     pub rate: Option<u64>,
     /// When a sent packet raises the interrupt, with a rate.
     pub interrupts: Interrupts,
     /// Sent packets are reported in an order drawn from the seed.
     pub shuffled: bool,
-    /// Each TX queue stands still from the start until it is reset.
+    /// Each TX queue is stalled from the start until it is reset.
     pub hang: bool,
-    /// Sent packets that are never reported, from the first; `None` for none.
+    /// Sent packets, from the first, whose completions are lost; `None` for none.
     pub lose_completions: Option<u64>,
-    /// Wake-ups for completions that do not come, from the first; `None` for none.
+    /// Wake-ups for completions, from the first, that are lost; `None` for none.
     pub lose_wakeups: Option<u64>,
-    /// What its packets start with; `None` for what the other port's do.
+    /// The link type; `None` takes the other port's.
     pub link: Option<LinkType>,
 }
 
-/// What to wrap around a driver: capture, trace, faults, and for tests a VLAN tag. The default is
-/// nothing.
+/// The wrappers around a driver: capture, trace, faults, and for tests a VLAN tag. The default is
+/// none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wrappers {
     /// Writes every packet, both ways, to this pcapng file.
@@ -135,12 +135,12 @@ pub struct Wrappers {
     pub corrupt: f64,
     /// Probability that a packet comes after its successor, 0 to 1.
     pub reorder: f64,
-    /// How long each packet is held back.
+    /// The delay of each packet.
     pub delay: Duration,
-    /// What chance is drawn from, here and in a simulated NIC; `None` for a fixed default.
+    /// The seed of all chance, here and in a simulated NIC; `None` for a fixed default.
     pub seed: Option<u64>,
     /// Each packet from the device gets this VLAN tag (1 to 4094), and each packet to it loses it:
-    /// what is between the two ports sees tagged traffic.
+    /// the framework between the ports sees tagged traffic.
     pub vlan: Option<u16>,
 }
 

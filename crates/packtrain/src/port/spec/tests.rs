@@ -1,4 +1,4 @@
-//! Every key, every rule, and two properties: no string panics, and what is printed parses back.
+//! Every key, every rule, and two properties: no string panics, and printed specs parse back.
 
 use super::*;
 use crate::capture::Format;
@@ -141,7 +141,8 @@ fn commas_in_the_parentheses_of_a_setting_end_nothing() {
     assert_eq!(spec.name, "a(b");
     assert_eq!(spec.wrappers.capture, Some(PathBuf::from("c(d")));
     assert!(spec.wrappers.trace);
-    // A setting that is the default is still one that was chosen, over what is said for all ports.
+    // A setting with the default's value is still explicit, and overrides the setting for all
+    // ports.
     assert_eq!(
         parse("tap:t,dispatch=adaptive").to_string(),
         "tap:t,dispatch=adaptive"
@@ -179,7 +180,7 @@ fn a_setting_that_is_wrong_says_so_itself() {
     }
 }
 
-/// An item is looked at once, however many there are.
+/// Each item is parsed once, however many there are.
 #[test]
 fn long_specs_take_no_longer_than_they_are() {
     let commas = ",".repeat(1 << 20);
@@ -317,7 +318,7 @@ fn keys_of_one_kind() {
     );
 }
 
-/// Both ends of every range are taken, one step beyond is not; and what help says agrees.
+/// Both ends of every range are accepted, the values one beyond are refused, and help agrees.
 #[test]
 fn ranges_end_where_help_says() {
     let max = u64::MAX.to_string();
@@ -403,7 +404,7 @@ fn commas_and_backslashes_are_escaped() {
     }
 }
 
-/// The whole line, for each way to be wrong.
+/// The whole line of each error.
 #[test]
 fn what_is_wrong_is_said_in_one_line() {
     for (text, line) in [
@@ -556,7 +557,7 @@ fn interface_names() {
     ] {
         let line = error(&format!("tap:{name}"));
         assert!(!line.chars().any(char::is_control), "{line:?}");
-        // A name that comes with a descriptor is held to the same.
+        // A name that comes with a descriptor follows the same rules.
         if !name.is_empty() {
             error(&format!("tap:{name},fd=4"));
         }

@@ -30,7 +30,7 @@ pub(super) const RX: Words<Option<RxBuffers>> = &[
     ("whole", Some(RxBuffers::Whole)),
     ("pieces", Some(RxBuffers::Pieces)),
 ];
-/// Whether TX queues are shared ones also where the plan would do without.
+/// Whether TX queues are shared even where the plan would make them owned.
 pub(super) const TX: Words<bool> = &[("auto", false), ("shared", true)];
 pub(super) const COALESCE: Words<Coalesce> = &[
     ("auto", Coalesce::Auto),
@@ -179,7 +179,7 @@ fn feature(word: &str) -> Option<Features> {
     })
 }
 
-/// `offload` with what its parts cannot be had without, so that `tso4` alone is not nothing.
+/// `offload` with everything that its parts need, so that `tso4` alone has an effect.
 fn with_needs(offload: Features) -> Features {
     let mut all = offload;
     let tso = Features::TSO4 | Features::TSO6;
@@ -206,7 +206,7 @@ pub(super) fn offload_text(features: Features) -> String {
     }
 }
 
-/// What `dev_valid_name()` of Linux takes.
+/// The names that `dev_valid_name()` of Linux accepts.
 pub(super) fn interface_name(name: &str, kind: &str) -> Result<(), SpecError> {
     let why = if name.is_empty() {
         format!("{kind}: wants an interface name, as in {kind}:{kind}0")
@@ -256,7 +256,7 @@ impl<'a> Items<'a> {
         Self { rest: Some(text) }
     }
 
-    /// The first part, which is a name whatever it looks like.
+    /// The first part, which is a name in any case.
     pub(super) fn name(&mut self) -> &'a str {
         self.part(false).unwrap_or_default()
     }
@@ -293,7 +293,7 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-/// Whether each parenthesis has its other one.
+/// Whether all parentheses are in pairs.
 pub(super) fn is_balanced(text: &str) -> bool {
     let depth = text.bytes().try_fold(0_usize, |depth, byte| match byte {
         b'(' => Some(depth + 1),
@@ -339,7 +339,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// What the user wrote, in quotes, on one line however it was written, and not without end.
+/// The user's text in quotes, as one line of bounded length.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -352,7 +352,7 @@ impl fmt::Display for Quoted<'_> {
             ""
         };
         let safe = shown.chars().flat_map(|c| {
-            // The quote and the backslash are themselves on every terminal.
+            // The quote and the backslash are safe on every terminal.
             let plain = !c.is_control() && !c.is_whitespace() || c == ' ';
             let escaped = (!plain).then(|| c.escape_default());
             escaped.into_iter().flatten().chain(plain.then_some(c))

@@ -1,7 +1,7 @@
-//! How a TAP or TUN interface is opened: by system calls whose order and whose fallbacks matter.
+//! Opens TAP and TUN interfaces, by system calls whose order and fallbacks matter.
 //!
-//! Header size, byte order and offloads belong to the interface, not to the descriptor, and stay
-//! with a persistent one: all are set or read back here, and nothing is assumed.
+//! Header size, byte order and offloads belong to the interface, not to the descriptor, and persist
+//! with a persistent interface. So each of them is set or read back here.
 
 use super::tun::{self, Queue};
 use crate::driver::{DeviceError, Features};
@@ -10,12 +10,12 @@ use packtrain_offload::virtio_net::HeaderLen;
 use std::os::fd::OwnedFd;
 use std::{fmt, io};
 
-/// Packets that the kernel keeps for each queue of an interface that we create. TAP has 1000 by
-/// itself; TUN has 500, which one burst of small packets overruns.
+/// Packets that the kernel keeps for each queue of an interface that we create. The default of TAP
+/// is 1000; that of TUN is 500, which one burst of small packets overruns.
 const KERNEL_QUEUE_PACKETS: u16 = 1000;
 
-/// Offloads that the kernel can be asked for: a bit of `TUNSETOFFLOAD`, and all it stands for. The
-/// youngest comes last.
+/// Offloads that can be requested of the kernel: a bit of `TUNSETOFFLOAD`, and all features that it
+/// stands for. The newest comes last.
 const OFFLOADS: [(u32, Features); 5] = [
     (tun::OFFLOAD_CSUM, Features::CSUM),
     (tun::OFFLOAD_TSO4, Features::TSO4),
@@ -24,7 +24,7 @@ const OFFLOADS: [(u32, Features); 5] = [
     (tun::OFFLOAD_USO, Features::USO),
 ];
 
-/// Which of the two devices.
+/// The kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapKind {
     /// Ethernet frames.
@@ -42,13 +42,13 @@ impl fmt::Display for TapKind {
     }
 }
 
-/// Which interface to open, and how.
+/// The interface to open, and its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapConfig {
     /// TAP or TUN.
     pub kind: TapKind,
-    /// The interface's name: 1 to 15 bytes. One that does not exist is created, and left down and
-    /// without addresses. `%d` in it stands for the first free number.
+    /// The interface's name: 1 to 15 bytes. An interface that does not exist is created, and is
+    /// down and without addresses. `%d` stands for the first free number.
     pub name: String,
     /// Queues to open: 1 to [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
     pub queues: usize,
@@ -72,7 +72,7 @@ impl TapConfig {
     }
 }
 
-/// An interface, as it was found after opening.
+/// The state of an interface after opening.
 #[derive(Debug)]
 pub(in crate::port) struct Opened {
     pub(in crate::port) name: String,
@@ -86,7 +86,7 @@ pub(in crate::port) struct Opened {
     pub(in crate::port) rx: Features,
     /// Offloads that packets to the kernel may come with.
     pub(in crate::port) tx: Features,
-    /// What was refused, in sentences.
+    /// The requested settings that were refused, in sentences.
     pub(in crate::port) notes: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ pub(in crate::port) fn open(config: &TapConfig) -> Result<Opened, DeviceError> {
         return unsupported(format!("{queues} queues for {name}: use 1 to {QUEUES_MAX}"));
     }
     let (first, flags, created) = open_first(config)?;
-    // What was asked for may be a pattern.
+    // The requested name may be a pattern.
     let (name, _flags) = interface_of(&first)?;
     let mut opened = Vec::with_capacity(*queues);
     opened.push(first);
@@ -134,14 +134,14 @@ pub(in crate::port) fn adopt(fds: Vec<OwnedFd>, offload: Features) -> Result<Ope
     let queues: io::Result<Vec<_>> = fds.into_iter().map(Queue::from_fd).collect();
     let queues = queues.map_err(failed("set up the given descriptor"))?;
     let opened = agree(queues, offload, false)?;
-    // Not before it is known to be a queue: with a wrong number it would be the user's terminal.
+    // Only once it is known to be a queue: with a wrong number it would be the user's terminal.
     let set = opened.queues.iter().try_for_each(Queue::set_nonblocking);
     set.map_err(failed("make the given descriptor non-blocking"))?;
     Ok(opened)
 }
 
-/// Reads back what the queues are, and agrees with the kernel on the rest. With `ours` the header
-/// is what we like best; else it stays as it is if we understand it.
+/// Reads back the state of the queues, and negotiates the rest with the kernel. With `ours` the
+/// header gets our preferred form; else it is kept if we support it.
 fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, DeviceError> {
     let (name, flags) = interface_of(&queues[0])?;
     for other in &queues[1..] {
@@ -172,7 +172,7 @@ fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, De
     } else {
         (Some(agree_on_header(&queues[0], &name, ours)?), offload)
     };
-    // Without a header as well: the kernel would go on handing over what an earlier user asked for.
+    // Also without a header: otherwise the kernel would keep the offloads that an earlier user set.
     let agreed = agree_on_offloads(offload, &mut notes, |mask| queues[0].set_offload(mask));
     let (rx, tx) = agreed.map_err(failed("set the interface's offloads"))?;
     let kind = if flags & tun::TUN == 0 {
@@ -193,7 +193,7 @@ fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, De
     })
 }
 
-/// Opens the first queue; returns the flags that further ones need, and whether the interface is
+/// Opens the first queue. Returns the flags that further queues need, and whether the interface is
 /// new.
 fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
     let TapConfig {
@@ -206,8 +206,8 @@ fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
         TapKind::Tap => tun::TAP,
         TapKind::Tun => tun::TUN,
     };
-    // The header costs the kernel a tenth of a microsecond for each packet, and says nothing on an
-    // interface without offloads.
+    // The header costs the kernel a tenth of a microsecond for each packet, and carries nothing on
+    // an interface without offloads.
     let header = if offload.consistent().is_empty() {
         0
     } else {
@@ -239,7 +239,7 @@ fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
     let error = match queue.attach(name, wanted) {
         Ok(()) => return Ok((queue, wanted, false)),
         Err(error) if tun::is_mismatch(&error) => match queue.attach(name, other) {
-            // An interface for several queues is as good for one.
+            // An interface for several queues also works with one.
             Ok(()) if config.queues == 1 => return Ok((queue, other, false)),
             Ok(()) => return unsupported(single_queue(name, config.queues)),
             Err(error) if config.queues > 1 && tun::is_taken(&error) => {
@@ -280,8 +280,8 @@ fn interface_of(queue: &Queue) -> Result<(String, u32), DeviceError> {
     })
 }
 
-/// Sets the header's form where we may, and reads it back: it belongs to the interface, and stays
-/// with a persistent one.
+/// Sets the header's form if permitted, and reads it back: it belongs to the interface, and
+/// persists with a persistent one.
 fn agree_on_header(queue: &Queue, name: &str, ours: bool) -> Result<HeaderLen, DeviceError> {
     let ask = || {
         queue
@@ -290,7 +290,7 @@ fn agree_on_header(queue: &Queue, name: &str, ours: bool) -> Result<HeaderLen, D
     };
     let present = HeaderLen::from_bytes(ask()?);
     if (ours || present.is_none()) && present != Some(HeaderLen::V1) {
-        // Whether it worked shows below.
+        // The read below shows whether it worked.
         queue.set_header_bytes(HeaderLen::V1.bytes()).unwrap_or(());
     }
     // Without the call the header is in the host's order.
@@ -307,16 +307,17 @@ fn agree_on_header(queue: &Queue, name: &str, ours: bool) -> Result<HeaderLen, D
     })
 }
 
-/// Says that packets may be read with `features`, as far as the kernel can be asked.
+/// Sets the offloads that packets may be read with to `features`, as far as the kernel supports
+/// them.
 pub(in crate::port) fn offer(queue: &Queue, features: Features) -> io::Result<()> {
     queue.set_offload(mask_of(supported(features)))
 }
 
-/// Agrees on what packets may come with: from the kernel, and to it.
+/// Negotiates the offloads of packets from the kernel and of packets to it.
 ///
-/// `TUNSETOFFLOAD` says what the kernel may hand over, and each of its bits is for all features of
-/// its row in [`OFFLOADS`]. To the kernel, packets may come with any offload that it knows: there a
-/// single one of a row is as good.
+/// `TUNSETOFFLOAD` sets the offloads that the kernel may use, and each of its bits is for all
+/// features of its row in [`OFFLOADS`]. Packets to the kernel may use any offload that it knows:
+/// for them, a single feature of a row is enough.
 fn agree_on_offloads(
     offload: Features,
     notes: &mut Vec<String>,
@@ -345,8 +346,8 @@ fn agree_on_offloads(
     Ok((rx, tx))
 }
 
-/// Asks for the offloads in `offload`, in ever smaller sets until the kernel takes one: it takes a
-/// mask as a whole or not at all. Returns what was granted.
+/// Requests the offloads in `offload`, in ever smaller sets until the kernel accepts one: it
+/// accepts or refuses a mask as a whole. Returns the accepted set.
 fn probe_offload(
     offload: Features,
     notes: &mut Vec<String>,
@@ -357,7 +358,7 @@ fn probe_offload(
         let Err(error) = set(mask_of(wanted)) else {
             return Ok(wanted);
         };
-        // The latest addition to the kernel is given up first.
+        // The offload that is newest in the kernel is given up first.
         let Some((_, last)) = OFFLOADS.iter().rev().find(|(_, f)| wanted.contains(*f)) else {
             return Err(error);
         };
@@ -370,7 +371,8 @@ fn probe_offload(
     }
 }
 
-/// What of `offload` the device can be asked for: each bit stands for all of its features.
+/// The part of `offload` that can be requested of the device: each bit stands for all of its
+/// features.
 fn supported(offload: Features) -> Features {
     let whole = OFFLOADS.iter().filter(|(_, f)| offload.contains(*f));
     whole
@@ -387,7 +389,7 @@ fn unsupported<T>(why: String) -> Result<T, DeviceError> {
     Err(DeviceError::Unsupported(why))
 }
 
-/// An error of the system: the interface is gone, or `action` failed.
+/// An error of the system: the interface was removed, or `action` failed.
 pub(in crate::port) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DeviceError {
     move |source| {
         if tun::is_removed(&source) {
@@ -459,8 +461,8 @@ mod tests {
         }
     }
 
-    /// Of one IP version alone the kernel takes what the key names, and hands over nothing: it has
-    /// one bit for both.
+    /// With offloads of one IP version alone, the kernel accepts the packets that the key names,
+    /// but delivers none: it has one bit for both versions.
     #[test]
     fn offloads_of_one_ip_version_are_for_packets_to_the_kernel() {
         let csum_tso4 = Features::CSUM | Features::TSO4;

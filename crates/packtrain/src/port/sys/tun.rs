@@ -39,7 +39,7 @@ pub(in crate::port) const OFFLOAD_TSO_ECN: u32 = libc::TUN_F_TSO_ECN;
 /// `TUNSETOFFLOAD`: UDP GSO packets of both IP versions, which Linux allows only together.
 pub(in crate::port) const OFFLOAD_USO: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// What became of a read that returned no packet.
+/// Why a read returned no packet.
 #[derive(Debug)]
 pub(in crate::port) enum ReadError {
     /// No packet is there now.
@@ -57,24 +57,24 @@ pub(in crate::port) enum ReadError {
 pub(in crate::port) enum WriteError {
     /// No room in the socket's buffer: it becomes writable when there is.
     Busy,
-    /// No memory in the kernel. Nothing tells when there is: the descriptor stays writable.
+    /// No memory in the kernel. No event reports free memory: the descriptor stays writable.
     NoMemory,
     /// The interface is not up.
     Down,
     /// The interface was deleted.
     Removed,
-    /// The kernel does not believe the virtio-net header, or the packet is no packet.
+    /// The kernel refused the virtio-net header, or the packet is malformed.
     Invalid,
     /// More segments than the kernel maps.
     Segments,
     /// More bytes than the kernel takes.
     Bytes,
-    /// Anything else, a partial write among it.
+    /// Anything else, including a partial write.
     Other,
 }
 
-/// A descriptor of our own for what the process's descriptor `number` refers to. The one that a
-/// parent process has passed on stays open; the open file description is the same.
+/// A descriptor of our own for the file that the process's descriptor `number` refers to. The
+/// descriptor that a parent process passed on stays open; the open file description is the same.
 pub(in crate::port) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed, and a number that is no descriptor is an error.
     let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
@@ -94,16 +94,16 @@ pub(in crate::port) struct Queue(File);
 pub(in crate::port) struct Observed {
     /// Administratively up, with a carrier.
     pub(in crate::port) running: bool,
-    /// What it counted.
+    /// Its counters.
     pub(in crate::port) counters: DeviceCounters,
-    /// Whether packet information precedes every packet; `None` where the interface does not say.
-    /// `TUNGETIFF` does not: what would be `IFF_NO_PI` means `IFF_NOFILTER` in its answer.
+    /// Whether packet information precedes every packet; `None` if the interface does not report
+    /// it. `TUNGETIFF` does not: in its answer, the bit of `IFF_NO_PI` means `IFF_NOFILTER`.
     pub(in crate::port) packet_info: Option<bool>,
 }
 
 impl Queue {
-    /// Opens the device, not attached to an interface yet. Which network namespace its interface
-    /// will be in is decided here: the calling thread's.
+    /// Opens the device, not attached to an interface yet. Its interface will be in the calling
+    /// thread's network namespace: the kernel decides that here.
     pub(in crate::port) fn open() -> io::Result<Self> {
         // The standard library adds O_CLOEXEC.
         File::options()
@@ -120,8 +120,8 @@ impl Queue {
         Ok(Self(File::from(fd)))
     }
 
-    /// Makes reads and writes non-blocking: of all descriptors that share the open file
-    /// description, also those of a parent process.
+    /// Makes reads and writes non-blocking: for all descriptors that share the open file
+    /// description, including those of a parent process.
     pub(in crate::port) fn set_nonblocking(&self) -> io::Result<()> {
         Ok(fcntl_setfl(
             &self.0,
@@ -185,7 +185,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Says which offloads packets may be read with, for all queues of the interface.
+    /// Sets the offloads that packets may be read with, for all queues of the interface.
     pub(in crate::port) fn set_offload(&self, mask: u32) -> io::Result<()> {
         // The argument is the mask itself, not a pointer to it.
         let mask = libc::c_ulong::from(mask);
@@ -197,8 +197,8 @@ impl Queue {
     /// Reads one packet, header and all, into `buffers`; returns the bytes.
     pub(in crate::port) fn read(&self, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, ReadError> {
         loop {
-            // System calls without the C library: its own are points where a thread may be
-            // cancelled, and note that in front of each call and after it.
+            // System calls without the C library: its own are cancellation points, and record that
+            // before and after each call.
             let read = match buffers {
                 [buffer] => rustix::io::read(&self.0, &mut **buffer),
                 _ => rustix::io::readv(&self.0, buffers),
@@ -209,7 +209,7 @@ impl Queue {
             };
             return Err(match error {
                 Errno::INTR => continue,
-                // An interface that is down has nothing to read; EIO is macvtap's word for it.
+                // An interface that is down has nothing to read; macvtap reports EIO for it.
                 Errno::AGAIN | Errno::IO | Errno::NETDOWN => ReadError::Empty,
                 Errno::INVAL => ReadError::Lost,
                 Errno::BADFD => ReadError::Removed,
@@ -257,11 +257,11 @@ impl Queue {
         }
     }
 
-    /// Looks at the interface in whatever network namespace it is now.
+    /// Reads the state of the interface in its present network namespace.
     ///
-    /// The namespace may be one that this thread is not in; `CAP_NET_ADMIN` suffices to ask about
-    /// it from here. Where the kernel does not tell the namespace (it requires `CAP_NET_ADMIN` for
-    /// that too), the interface is looked for by its name in this thread's.
+    /// The namespace need not be this thread's; `CAP_NET_ADMIN` suffices to query it from here. If
+    /// the kernel does not report the namespace (which requires `CAP_NET_ADMIN` too), the interface
+    /// is looked up by its name in this thread's namespace.
     pub(in crate::port) fn observe(&self) -> io::Result<Observed> {
         let (name, _flags) = self.interface()?;
         match self.namespace() {
@@ -277,7 +277,7 @@ impl Queue {
     fn namespace(&self) -> io::Result<File> {
         // SAFETY: no memory is passed; the result is checked before use.
         let fd = check(unsafe { libc::ioctl(self.raw(), libc::TUNGETDEVNETNS) })?;
-        // SAFETY: the kernel just made this descriptor for us, and nobody else has it.
+        // SAFETY: the kernel just made this descriptor for us, and it has no other owner.
         Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -292,22 +292,22 @@ impl AsFd for Queue {
     }
 }
 
-/// True when the interface behind a queue is gone for good.
+/// True if the interface of a queue was removed for good.
 pub(in crate::port) fn is_removed(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBADFD)
 }
 
-/// True when the interface has as many queues as it may have.
+/// True if the interface has its maximum number of queues.
 pub(in crate::port) fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::E2BIG)
 }
 
-/// True when the interface exists and may not, or its only queue is taken.
+/// True if the interface exists and must not, or its only queue is in use.
 pub(in crate::port) fn is_taken(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBUSY)
 }
 
-/// True when the flags do not match those of the interface.
+/// True if the flags do not match those of the interface.
 pub(in crate::port) fn is_mismatch(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
 }
@@ -316,7 +316,7 @@ pub(in crate::port) fn is_mismatch(error: &io::Error) -> bool {
 /// network namespace.
 pub(in crate::port) fn set_queue_length(name: &str, packets: u16) -> io::Result<()> {
     let value = u32::from(packets).to_ne_bytes();
-    // Unlike SIOCSIFTXQLEN, this is also for the administrator of a user namespace.
+    // Unlike SIOCSIFTXQLEN, the administrator of a user namespace may use this.
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
     let attributes: [(u16, &[u8]); 1] = [(libc::IFLA_TXQLEN, &value)];
     about_link(libc::RTM_SETLINK, flags, name, &attributes)?;
@@ -328,8 +328,8 @@ fn look_up(name: &str, attributes: &[(u16, &[u8])]) -> io::Result<Observed> {
     parse_link(&answer).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// The number that this thread's network namespace has for another one, given to it if it has none
-/// (ip-netns(8), `list-id`). It stays as long as that namespace.
+/// The number of another network namespace within this thread's, assigned if it has none
+/// (ip-netns(8), `list-id`). It lasts as long as that namespace.
 fn namespace_id(namespace: &File) -> io::Result<i32> {
     /// `NETNSA_NSID` and `NETNSA_FD` of linux/net_namespace.h.
     const ID: u16 = 1;
@@ -355,7 +355,7 @@ fn namespace_id(namespace: &File) -> io::Result<i32> {
     let any = NONE.to_ne_bytes();
     match rtnetlink(libc::RTM_NEWNSID, flags, &HEADER, &[(FD, &fd), (ID, &any)]) {
         Ok(_acknowledged) => known(),
-        // Another thread was faster.
+        // Another thread assigned one first.
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => known(),
         Err(error) => Err(error),
     }
@@ -425,7 +425,7 @@ fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.resize(message.len().next_multiple_of(4), 0);
 }
 
-/// Reads an `RTM_NEWLINK` message. `None` when it lacks what every interface has.
+/// Reads an `RTM_NEWLINK` message. `None` if it lacks an attribute that every interface has.
 fn parse_link(message: &[u8]) -> Option<Observed> {
     /// `IFLA_TUN_PI` in linux/if_link.h.
     const TUN_PI: u16 = 4;
@@ -446,7 +446,7 @@ fn parse_link(message: &[u8]) -> Option<Observed> {
         tx_packets: field(1)?,
         rx_bytes: field(2)?,
         tx_bytes: field(3)?,
-        // TUN counts what it refuses as frame errors only.
+        // TUN counts refused packets as frame errors only.
         rx_errors: field(4)?.wrapping_add(field(13)?),
         tx_errors: field(5)?,
         rx_dropped: field(6)?,
@@ -578,7 +578,7 @@ mod tests {
             for value in [0, 1, 3, 0xff] {
                 let mut damaged = whole.clone();
                 damaged[at] = value;
-                // What is read does not matter; that it ends does.
+                // Only that the read ends matters, not its data.
                 std::hint::black_box(parse_link(&damaged));
             }
         }

@@ -21,30 +21,30 @@ use std::task::Waker;
 const RECEIVED: u32 = 0;
 const TRANSMITTED: u32 = 1;
 
-/// What a [`Capture`] writes.
+/// The settings of a [`Capture`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
-    /// One record for each packet in memory, as it is there: checksums unfinished, GSO packets
-    /// large. By default one finished record for each wire packet.
+    /// One record for each packet as it is in memory: checksums unfinished, GSO packets large. By
+    /// default there is one finished record for each wire packet.
     pub whole: bool,
     /// The most bytes to keep of each packet; 0 for all.
     pub snaplen: u32,
 }
 
-/// Captures what a driver receives and transmits, as pcapng with one interface for each of the two.
+/// Captures received and transmitted packets, as pcapng with one interface for each direction.
 ///
-/// Traffic never suffers from it: when the file cannot be written, capturing stops, and
+/// Capturing never disturbs the traffic: if the file cannot be written, capturing stops, and
 /// [`CaptureStatus::note`] says why. Packets that were received in error are not captured. Records
-/// have the wall clock's time when their batch began. A packet that a device had not sent when it
-/// was reset is given to it again, and captured again: it is known by its bytes only, and may be
-/// cut or finished in another way by then.
+/// have the wall clock's time at the start of their batch. After a device reset, unsent packets are
+/// offered again, and are captured again. Such a copy is recognizable by its bytes only, and may be
+/// segmented or finished in another way by then.
 #[derive(Debug)]
 pub struct Capture<D> {
     inner: D,
     sink: Arc<Mutex<Sink>>,
 }
 
-/// Reads how a [`Capture`] is doing, also after it was moved into its port.
+/// The status of a [`Capture`], also after it was moved into its port.
 #[derive(Clone, Debug)]
 pub struct CaptureStatus(Arc<Mutex<Sink>>);
 
@@ -96,7 +96,7 @@ impl Sink {
                 }
             });
         if !visited {
-            // Wanted so, or a packet that no wire packets can be made of: as it is in memory.
+            // Requested, or no wire packets can be made of the packet: recorded as it is in memory.
             let bytes = packet.bytes() as u32;
             result = writer.write(interface, now_ns, bytes, packet.segments());
         }
@@ -118,7 +118,7 @@ impl Sink {
 }
 
 impl<D: Driver> Capture<D> {
-    /// What it is around.
+    /// The wrapped driver.
     #[must_use]
     pub const fn inner(&self) -> &D {
         &self.inner
@@ -137,7 +137,7 @@ impl<D: Driver> Capture<D> {
     ///
     /// # Errors
     ///
-    /// When it does not take the file header.
+    /// If it does not accept the file header.
     pub fn new(inner: D, output: Output, options: CaptureOptions) -> io::Result<Self> {
         let link = inner.capabilities().link;
         let names = [
@@ -169,7 +169,7 @@ impl<D: Driver> Capture<D> {
         })
     }
 
-    /// A handle to ask how it goes.
+    /// A handle to read the status.
     #[must_use]
     pub fn status(&self) -> CaptureStatus {
         CaptureStatus(Arc::clone(&self.sink))

@@ -1,4 +1,4 @@
-//! Does to received packets what bad networks do, by chance and yet reproducibly.
+//! Injects faults of bad networks into received packets: at random, yet reproducibly.
 
 use super::wire::{self, Scratch};
 use super::{PassBad, info_of, layout_of};
@@ -21,32 +21,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// What happens to received packets. Chances are from 0 (never, the default) to 1 (always), and
-/// are rolled for each packet on its own; a GSO packet is one packet.
+/// The faults of received packets. Probabilities are from 0 (never, the default) to 1 (always), and
+/// are drawn for each packet independently; a GSO packet is one packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultOptions {
-    /// Same seed, same input at the same times: same faults. Each queue rolls by itself.
+    /// With the same seed and the same input at the same times, the faults are the same. Each queue
+    /// draws independently.
     pub seed: u64,
-    /// Chance that a packet is lost. A GSO packet is lost as a whole.
+    /// Probability that a packet is lost. A GSO packet is lost as a whole.
     pub drop: f64,
-    /// Chance that a packet arrives twice.
+    /// Probability that a packet arrives twice.
     pub duplicate: f64,
-    /// Chance that one bit of a packet is flipped, as on a wire: after the sender's checksum was
-    /// finished, so that the receiver can notice. See [`Fault`].
+    /// Probability that one bit of a packet is flipped, as on a wire: after the sender finished the
+    /// checksum, so that the receiver can notice. See [`Fault`].
     pub corrupt: f64,
-    /// Chance that a packet arrives late, by [`FaultOptions::delay_time`].
+    /// Probability that a packet arrives late, by [`FaultOptions::delay_time`].
     pub delay: f64,
-    /// How late.
+    /// The delay of a late packet.
     pub delay_time: Duration,
-    /// Chance that a packet is overtaken by the next [`FaultOptions::reorder_by`].
+    /// Probability that a packet is overtaken by the next [`FaultOptions::reorder_by`].
     pub reorder: f64,
-    /// By how many packets.
+    /// The number of packets that overtake it.
     pub reorder_by: u32,
-    /// How long a packet waits at most for others to overtake it.
+    /// The longest time that a packet waits for others to overtake it.
     pub reorder_time: Duration,
-    /// Packets held back at most, for each queue; of packets of several segments as many segments,
-    /// and of those in large frames [`RX_HELD_LARGE_MAX`]. While there are so many, nothing more is
-    /// taken from the device: what it then has no room for it counts itself.
+    /// The most packets held by each queue. Packets of several segments count as that many, and at
+    /// most [`RX_HELD_LARGE_MAX`] packets in large frames are held. At the limit, nothing more is
+    /// taken from the device, which counts the packets for which it then has no room.
     pub held_packets_max: usize,
 }
 
@@ -67,7 +68,7 @@ impl Default for FaultOptions {
     }
 }
 
-/// How often each fault came up, in packets.
+/// The number of each fault, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Lost.
@@ -82,7 +83,7 @@ pub struct Faults {
     pub reordered: u64,
 }
 
-/// Reads how often each fault came up, also after the [`Fault`] was moved into its port.
+/// Reads the number of each fault, also after the [`Fault`] was moved into its port.
 #[derive(Clone, Debug, Default)]
 pub struct FaultCounters(Arc<Shared>);
 
@@ -114,19 +115,19 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Injects faults into what a driver receives; what is transmitted passes as it is. To lose
-/// completions and wake-ups takes an asynchronous device; the only port with one is
-/// [`sim`](crate::port::sim), which loses them itself (`SimControl`).
+/// Injects faults into received packets; transmitted packets pass unchanged. Losing completions and
+/// wake-ups requires an asynchronous device; the only port with one is [`sim`](crate::port::sim),
+/// which loses them itself (`SimControl`).
 ///
 /// A lost packet counts as received and as dropped for `fault_injected`, a repeated one as received
-/// twice, and a packet that is held back has not been received yet: when a run is stopped before
-/// its time comes, it stays on this imaginary wire.
+/// twice. A packet that is held has not been received yet: if a run is stopped before the packet is
+/// due, it is never received.
 ///
-/// A packet whose checksum is partial has it finished before its bit is flipped, and a GSO packet
-/// is cut into its wire packets first, one of which is hit: else the checksum would be made from
-/// the damaged bytes, and would be right. The bit is one of the transport payload where there
-/// is any, else of anything behind the Ethernet header. A packet that cannot be treated so, since
-/// it contradicts itself or memory is short, is not damaged.
+/// A partial checksum is finished before the bit is flipped, and a GSO packet is cut into its wire
+/// packets first, one of which is damaged. Otherwise the checksum would be computed over the
+/// damaged bytes, and would be right. The bit is one of the transport payload if there is any, else
+/// of anything behind the Ethernet header. If the packet contradicts itself or memory is short, it
+/// is not damaged.
 #[derive(Debug)]
 pub struct Fault<D> {
     inner: D,
@@ -145,7 +146,7 @@ impl<D: Driver> Fault<D> {
         }
     }
 
-    /// What it is around.
+    /// The wrapped driver.
     #[must_use]
     pub const fn inner(&self) -> &D {
         &self.inner
@@ -207,12 +208,11 @@ impl<D: Driver> Driver for Fault<D> {
     }
 }
 
-/// What one poll may add to the line beyond its bound, by copies and by cutting GSO packets into
-/// their wire packets. Nothing is copied or cut that would not fit.
+/// Packets that one poll may add to the line beyond its bound, by copies and by cutting GSO packets
+/// into their wire packets. A packet whose copies or pieces would not fit is not copied or cut.
 const LINE_SLACK: usize = 64 * BURST_PACKETS_MAX;
 
-/// A small generator of the kind that needs no warming up (`SplitMix64`; Steele, Lea and Flood,
-/// OOPSLA 2014).
+/// A small generator that needs no warm-up (`SplitMix64`; Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Clone, Copy, Debug)]
 struct Dice(u64);
 
@@ -230,7 +230,8 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// True with this chance. Rolls in any case, so that one chance does not shift the others.
+    /// True with this probability. Draws in any case, so that one setting does not shift the
+    /// others.
     fn hits(&mut self, chance: f64) -> bool {
         const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
         ((self.roll() >> 11) as f64) * UNIT < chance
@@ -247,7 +248,7 @@ impl Dice {
 #[derive(Debug)]
 struct Held {
     packet: Packet,
-    /// Not handed over before.
+    /// The packet is not handed over before.
     due: Instant,
     /// Packets behind it that still have to overtake it, unless `until` comes first.
     behind: u32,
@@ -256,11 +257,11 @@ struct Held {
 
 impl Held {
     fn is_ready(&self, now: Instant, ended: bool) -> bool {
-        // No packet comes to overtake it any more once the input has ended.
+        // Once the input has ended, no more packets can overtake it.
         self.due <= now && (self.behind == 0 || self.until <= now || ended)
     }
 
-    /// When it is ready at the latest.
+    /// The time when it is ready at the latest.
     fn ready_at(&self, ended: bool) -> Instant {
         if self.behind == 0 || ended {
             self.due
@@ -270,12 +271,12 @@ impl Held {
     }
 }
 
-/// What was taken from the device and not handed over, oldest first.
+/// Packets taken from the device and not yet handed over, oldest first.
 #[derive(Debug)]
 struct Line {
     held: VecDeque<Held>,
     packets_max: usize,
-    /// Of all packets: each is in a frame that others may wait for.
+    /// Segments of all packets: each is in a frame of the arena.
     segments: usize,
     /// Packets that are not in small frames only.
     large: usize,
@@ -308,8 +309,8 @@ impl Line {
         self.held.len()
     }
 
-    /// Packets that may be taken from the device. Of more than one segment they may be too many,
-    /// which a burst bounds.
+    /// Packets that may be taken from the device. If they have more than one segment, the limit may
+    /// be exceeded by at most a burst.
     fn room(&self) -> usize {
         if self.segments >= self.packets_max || self.large >= RX_HELD_LARGE_MAX {
             return 0;
@@ -321,13 +322,13 @@ impl Line {
         self.room() == 0
     }
 
-    /// Packets that it has memory for beyond `taken` ones.
+    /// Packets for which there is memory, after `taken` more packets.
     fn spare(&self, taken: usize) -> usize {
         self.held.capacity() - self.held.len() - taken
     }
 }
 
-/// What is in store for one packet.
+/// The faults drawn for one packet.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     drop: bool,
@@ -346,9 +347,9 @@ pub struct FaultRx<R> {
     dice: Dice,
     stage: Burst,
     line: Line,
-    /// Nothing more comes from the device.
+    /// The device delivers nothing more.
     ended: bool,
-    /// The device has said that its input is at its end.
+    /// The device has reported the end of its input.
     finished: bool,
     /// The time of the last poll.
     at: Instant,
@@ -393,7 +394,7 @@ impl<R: RxDescriptors> FaultRx<R> {
             behind,
             until,
         };
-        // Room for what else this poll has taken already stays free.
+        // Room stays free for the other packets that this poll has taken.
         let room = self.line.spare(self.stage.len());
         // The copy is made first: only one of the two is damaged.
         if fate.duplicate
@@ -420,7 +421,7 @@ impl<R: RxDescriptors> FaultRx<R> {
         self.line.push(held(packet));
     }
 
-    /// What arming comes to where the device has nothing to say.
+    /// The result of arming, if the line decides it without the device.
     fn armed_by_line(&self) -> Option<Armed> {
         let (now, ended) = (self.at, self.ended);
         // The last poll ended by its budget, not for lack of packets.
@@ -430,11 +431,11 @@ impl<R: RxDescriptors> FaultRx<R> {
         (self.ended || self.line.is_full()).then_some(Armed::Idle)
     }
 
-    /// Hands over what is ready, oldest first.
+    /// Hands over the packets that are ready, oldest first.
     fn release(&mut self, now: Instant, burst: &mut RxBurst<'_>) {
         self.sweep(now, false, burst);
         if self.ended {
-            // All that could overtake have done so.
+            // No more packets can overtake.
             self.sweep(now, true, burst);
         }
     }
@@ -451,7 +452,7 @@ impl<R: RxDescriptors> FaultRx<R> {
             };
             let info = info_of(&held.packet);
             burst.push(held.packet, &info);
-            // A packet that enough others have overtaken comes next.
+            // If enough packets have overtaken a held one, it is next.
             for (place, overtaken) in self.line.held.iter_mut().take(index).enumerate().rev() {
                 overtaken.behind = overtaken.behind.saturating_sub(1);
                 if overtaken.is_ready(now, ended) {
@@ -504,7 +505,7 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        // A device that is not polled must not wake anyone.
+        // A device that is not polled must not wake the worker.
         if self.ended || self.line.is_full() {
             return None;
         }
@@ -533,7 +534,7 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
 
 /// Flips bits.
 struct Corruptor<'a> {
-    /// The most packets to make of one.
+    /// The most packets that one packet may become.
     room: usize,
     dice: &'a mut Dice,
     arena: &'a Arena,
@@ -542,7 +543,8 @@ struct Corruptor<'a> {
 }
 
 impl Corruptor<'_> {
-    /// The wire packets of `packet`, one of them with a bit flipped; `None` when that cannot be.
+    /// The wire packets of `packet`, one of them with a bit flipped; `None` if that is not
+    /// possible.
     fn corrupt(&mut self, packet: &Packet) -> Option<Vec<Packet>> {
         let mut wire = self.wire_packets(packet)?;
         let victim = self.dice.below(wire.len());
@@ -551,8 +553,8 @@ impl Corruptor<'_> {
         Some(wire)
     }
 
-    /// The finished wire packets, payload shared. Which account for as many wire packets as the
-    /// original.
+    /// The finished wire packets, payload shared. Together they account for as many wire packets as
+    /// the original.
     fn wire_packets(&mut self, packet: &Packet) -> Option<Vec<Packet>> {
         let arena = self.arena;
         let accounted = packet.meta().wire_packets;
@@ -637,12 +639,12 @@ fn copy_with(packet: &Packet, at: usize, flip: u8, arena: &Arena) -> Result<Pack
         copy.append_copy(class, piece)?;
     }
     copy.copy_meta(packet);
-    // Whatever was known of the bytes is not true of these.
+    // The metadata of the original bytes does not hold for these.
     copy.meta_mut().layout = None;
     Ok(copy)
 }
 
-/// The transmitting half of a [`Fault`]: the wrapped one's.
+/// The transmitting half of a [`Fault`]: the wrapped driver's.
 #[derive(Debug)]
 pub struct FaultTx<T> {
     inner: T,

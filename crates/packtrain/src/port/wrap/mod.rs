@@ -1,8 +1,8 @@
-//! Drivers around drivers: each passes everything on to the one it wraps, but for what it is for.
+//! Drivers around drivers. Each passes on everything that is not its purpose to the wrapped driver.
 //!
-//! [`Fault`] loses, repeats, damages and delays what is received; [`Capture`] writes what passes
-//! to a pcapng file; [`Trace`] writes a line for each packet; [`Vlan`] tags what is received and
-//! untags what is transmitted. They nest: `Trace<Fault<D>>`.
+//! [`Fault`] loses, repeats, damages and delays received packets; [`Capture`] writes all packets to
+//! a pcapng file; [`Trace`] writes a line for each packet; [`Vlan`] tags received packets and
+//! untags transmitted ones. They nest: `Trace<Fault<D>>`.
 
 mod capture;
 mod fault;
@@ -28,7 +28,7 @@ use packtrain_offload::offload::LinkType;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where a wrapper writes to.
+/// The output of a wrapper.
 type Output = Box<dyn Write + Send>;
 
 /// Passes bad packets of the wrapped driver on.
@@ -41,7 +41,7 @@ impl BadPackets for PassBad<'_, '_> {
     }
 }
 
-/// What the wrapped driver said about a packet, to say it again.
+/// The wrapped driver's information about a packet, to report it again.
 fn info_of(packet: &Packet) -> RxInfo {
     let meta = packet.meta();
     RxInfo {
@@ -71,7 +71,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is told of an output that failed.
+/// The note about an output that failed.
 fn stopped(what: &str, error: &io::Error) -> String {
     format!("{what} stopped, since its output failed: {error}")
 }

@@ -22,7 +22,7 @@ mod vlan;
 
 const ETHERNET_IPV4: usize = 14 + 20;
 
-/// What the fake device receives next.
+/// The next packets that the fake device receives.
 #[derive(Debug)]
 enum In {
     Packet(Packet, RxInfo),
@@ -38,7 +38,7 @@ struct Wire {
     sent: Vec<(Vec<u8>, Meta)>,
 }
 
-/// A device in memory, its other side in the hands of the test.
+/// A device in memory; the test controls its other side.
 #[derive(Clone, Debug, Default)]
 struct Fake(Arc<Mutex<Wire>>);
 
@@ -298,7 +298,7 @@ fn faults(options: FaultOptions) -> Rig<Fault<Fake>> {
     rig(|fake| Fault::new(fake, options))
 }
 
-/// Where a test's wrapper writes to.
+/// The output of a test's wrapper.
 #[derive(Clone, Debug, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
@@ -332,7 +332,7 @@ impl Write for Full {
     }
 }
 
-/// What passes unchanged, on both ways: bytes, metadata, bad packets, errors.
+/// Bytes, metadata, bad packets and errors pass unchanged in both directions.
 fn changes_nothing<D: Driver>(mut rig: Rig<D>) {
     let mut expected = Vec::new();
     for index in 0..50_u16 {
@@ -390,7 +390,7 @@ fn wrappers_that_have_nothing_to_do_change_nothing() {
         let fault = Fault::new(fake, FaultOptions::default());
         Trace::new(Box::new(fault), Box::new(io::sink()))
     }));
-    // Failed outputs cost no packet either.
+    // A failed output loses no packet either.
     changes_nothing(rig(|fake| Trace::new(fake, Box::new(Full(0)))));
     changes_nothing(rig(|fake| {
         Capture::new(fake, Box::new(Full(1000)), CaptureOptions::default()).unwrap()

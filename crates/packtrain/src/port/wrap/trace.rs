@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// Traces what a driver receives and transmits, one line each:
+/// Traces the packets that a driver receives and transmits, one line each:
 ///
 /// ```text
 /// rx eth0/0 1514 B wire=1 csum=partial(34+16) tcp 198.18.0.1:443 > 198.18.0.2:51000
@@ -27,17 +27,16 @@ use std::task::Waker;
 /// tx eth0/0 1514 B wire=1 csum=ok udp [fd00::1]:53 > [fd00::2]:4000 pending
 /// ```
 ///
-/// Packets that the device takes later, for want of descriptors or since it is busy, have their
-/// line when it does. Those that a device had not sent when it was reset are given to it again, and
-/// have another line then. An output that fails ends the trace and nothing else
-/// ([`TraceStatus::note`]).
+/// If the device takes packets later, for lack of descriptors or since it is busy, their lines are
+/// written then. After a device reset, unsent packets are offered again, and each has another line.
+/// An output that fails ends only the trace ([`TraceStatus::note`]).
 #[derive(Debug)]
 pub struct Trace<D> {
     inner: D,
     log: Arc<Mutex<Log>>,
 }
 
-/// Reads how a [`Trace`] is doing, also after it was moved into its port.
+/// The status of a [`Trace`], also after it was moved into its port.
 #[derive(Clone, Debug)]
 pub struct TraceStatus(Arc<Mutex<Log>>);
 
@@ -57,7 +56,7 @@ impl TraceStatus {
 
 struct Log {
     output: Output,
-    /// The line being made; kept so that its memory is.
+    /// The line being made; kept to reuse its memory.
     line: String,
     lines: u64,
     note: Option<String>,
@@ -203,7 +202,7 @@ fn field<const N: usize>(headers: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl<D: Driver> Trace<D> {
-    /// What it is around.
+    /// The wrapped driver.
     #[must_use]
     pub const fn inner(&self) -> &D {
         &self.inner
@@ -224,7 +223,7 @@ impl<D: Driver> Trace<D> {
         }
     }
 
-    /// A handle to ask how it goes.
+    /// A handle to read the status.
     #[must_use]
     pub fn status(&self) -> TraceStatus {
         TraceStatus(Arc::clone(&self.log))
@@ -379,7 +378,7 @@ impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
         match result {
             Ok(Accepted::Complete) => log.write(format_args!("tx {place} {shown}")),
             Ok(Accepted::Pending) => log.write(format_args!("tx {place} {shown} pending")),
-            // Offered again, perhaps very often.
+            // Offered again, possibly many times.
             Err(Refused::NoDescriptor | Refused::Busy | Refused::NoMemory) => return result,
             Err(Refused::Bad(reason)) => {
                 log.write(format_args!("tx {place} {shown} refused {reason}"));

@@ -1,5 +1,5 @@
-//! Puts VLAN tags into the bytes of what is received and takes them off what is transmitted, so
-//! that what is between sees tagged traffic. For tests.
+//! Inserts VLAN tags into the bytes of received packets and removes them from transmitted ones, so
+//! that the framework sees tagged traffic. For tests.
 
 use super::{PassBad, info_of};
 use crate::driver::{
@@ -40,7 +40,7 @@ impl Tags {
         }
     }
 
-    /// Where the tags are in a packet that has them, and what they are.
+    /// The bytes and the place of the tags in a tagged packet.
     fn places(&self) -> impl Iterator<Item = (usize, VlanTag)> {
         let all = std::iter::once(self.outer).chain(self.inner);
         (ADDRESSES_BYTES..).step_by(VLAN_TAG_BYTES).zip(all)
@@ -53,7 +53,7 @@ impl Tags {
         }
     }
 
-    /// Whether a packet that begins with `header` has these very tags, whatever their priority.
+    /// Whether a packet that begins with `header` has exactly these tags, with any priority.
     fn are_in(&self, header: &[u8]) -> bool {
         self.places().all(|(at, tag)| {
             header.get(at..at + 4).is_some_and(|found| {
@@ -65,11 +65,12 @@ impl Tags {
     }
 }
 
-/// Tags what an Ethernet driver receives and untags what it transmits.
+/// Tags the packets that an Ethernet driver receives, and untags those that it transmits.
 ///
-/// Packets that are too short for an Ethernet header, and on transmit those without the tags, pass
-/// as they are; so does everything on a raw IP link. The driver is wrapped with one segment less
-/// than it takes (if it takes more than one), as taking tags off shared bytes needs one more.
+/// Packets that are too short for an Ethernet header pass unchanged; so do transmitted packets
+/// without the tags, and everything on a raw IP link. The wrapper advertises one segment less
+/// than the driver (if that takes more than one), as removing tags from shared bytes needs one
+/// more.
 #[derive(Debug)]
 pub struct Vlan<D> {
     inner: D,
@@ -77,7 +78,7 @@ pub struct Vlan<D> {
 }
 
 impl<D: Driver> Vlan<D> {
-    /// What it is around.
+    /// The wrapped driver.
     #[must_use]
     pub const fn inner(&self) -> &D {
         &self.inner
@@ -190,7 +191,7 @@ fn push(packet: &mut Packet, tags: &Tags, arena: &Arena) -> Result<(), DropReaso
     header.copy_within(more.., 0);
     tags.write(header);
     let meta = packet.meta_mut();
-    // The next stage that needs it parses what is there now.
+    // The next stage that needs the layout parses the new bytes.
     meta.layout = None;
     if let ChecksumState::Partial { start, .. } = &mut meta.checksum {
         *start = start.saturating_add(more as u16);
@@ -274,7 +275,7 @@ pub struct VlanTx<T> {
     tags: Option<Tags>,
 }
 
-/// What was taken off a packet, to be put back if the device refuses it.
+/// The tags taken off a packet, to be restored if the device refuses it.
 struct Popped {
     layout: Option<Layout>,
     checksum: ChecksumState,
@@ -290,7 +291,7 @@ fn pop(packet: &mut Packet, tags: &Tags) -> Result<Option<Popped>, PacketError> 
         return Ok(None);
     }
     if packet.headers_mut(ADDRESSES_BYTES + gone).is_err() {
-        // As much as fits, so that a small packet of one segment stays one.
+        // As much as fits, so that a small packet of one segment keeps one segment.
         packet.pull(packet.bytes().min(FrameClass::Small.data_bytes()))?;
     }
     let bytes = packet.headers_mut(ADDRESSES_BYTES + gone)?;
@@ -334,7 +335,7 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
         let popped = pop(packet.packet_mut(), tags).map_err(no_buffer)?;
         let result = self.inner.encap(packet, token);
         if let (Err(_), Some(popped)) = (&result, popped) {
-            // The room that the tags had is still in front.
+            // The tags' bytes are still free in front.
             restore(packet.packet_mut(), &popped, tags.bytes()).map_err(no_buffer)?;
         }
         result
@@ -370,7 +371,7 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
         unsent: &mut Completed,
     ) -> Result<Reset, DeviceError> {
         let result = self.inner.reset(sent, unsent);
-        // Their tags are gone: they cannot be sent again as they were, and are counted as lost.
+        // Their tags are removed: they cannot be sent again unchanged, and are counted as lost.
         unsent.drain().for_each(drop);
         result
     }

@@ -1,4 +1,4 @@
-//! What a cable would carry of a packet: GSO cut, checksums finished, one wire packet at a time.
+//! The wire packets of a packet: GSO packets cut, checksums finished, one wire packet at a time.
 
 use super::layout_of;
 use crate::packet::{Packet, VlanTag};
@@ -36,9 +36,9 @@ impl Default for Scratch {
 pub(super) struct Wire<'a> {
     pub(super) header: &'a [u8],
     pub(super) rest: Range<usize>,
-    /// Which one it is, from 0.
+    /// Its index, from 0.
     pub(super) index: u32,
-    /// How many there are.
+    /// The number of wire packets.
     pub(super) count: u32,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn for_each(
         };
         let written = segmenter.write_header(index, &headers[..got], out, fill);
         if written.is_err() {
-            // Cannot be: the index and both lengths are right.
+            // Impossible: the index and both lengths are right.
             return index > 0;
         }
         emit(out, segmenter.header_bytes(), payload, index, count);
@@ -105,8 +105,8 @@ fn insert_tag(out: &mut Header, bytes: usize, tag: VlanTag) -> usize {
     bytes + VLAN_TAG_BYTES
 }
 
-/// Copies as much of an ordinary packet to `out` as has to change, with its checksum finished.
-/// Returns how much that is.
+/// Copies the part of an ordinary packet that has to change to `out`, with its checksum finished.
+/// Returns the length of that part.
 fn finish(packet: &Packet, tagged: bool, out: &mut Header) -> Option<usize> {
     let bytes = packet.bytes();
     let mut header_bytes = if tagged {

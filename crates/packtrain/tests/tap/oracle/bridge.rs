@@ -1,10 +1,9 @@
-//! The kernel's GRO between two TAPs that are in one bridge: frames are written into the first,
-//! which has `IFF_NAPI`, and read out of the second with the virtio-net headers that say what they
-//! became.
+//! The kernel's GRO between two TAPs in one bridge. Frames are written into the first, which has
+//! `IFF_NAPI`, and read out of the second with virtio-net headers that describe the merged packets.
 //!
-//! As behind a TUN, a packet for which such a header has no word is cut again: one whose
+//! As behind a TUN, the kernel cuts a packet again if such a header cannot express it: one whose
 //! identifications stay the same. Unlike there, the Ethernet header is compared as well, and UDP is
-//! merged (`rx-udp-gro-forwarding`). Tags are not tried, for the reason in [`veth`].
+//! merged (`rx-udp-gro-forwarding`). Tags are not tested, for the reason in [`veth`].
 
 use super::*;
 use crate::world::{add_to_bridge, create_bridge, set_feature, set_up, wait_until};
@@ -13,10 +12,10 @@ const BRIDGE: &str = "oracle-bridge";
 const TAP: i32 = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
-/// Where frames go to and come from: no station there is, so that the bridge sends to all.
+/// The source and destination of frames: no such station exists, so the bridge floods them.
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 8]];
 
-/// Makes a bridge in which no packet filter sees what passes. `false` where the kernel has none.
+/// Makes a bridge whose packets no packet filter sees. `false` if the kernel has no bridge.
 pub(super) fn create() -> bool {
     if let Err(error) = create_bridge(BRIDGE) {
         println!("SKIP: the kernel makes no bridge: {error}");
@@ -38,7 +37,7 @@ pub(super) fn join(names: [&str; 2]) {
     set_up(BRIDGE, true);
 }
 
-/// What to send until it arrives: a bridge begins to forward to a port a little after the port's
+/// A frame to send until it arrives: a bridge begins to forward to a port a little after the port's
 /// link runs.
 pub(super) fn probe() -> Vec<u8> {
     [&[2; 6][..], &[6; 6], &[0x88, 0xb5], &[0; 46]].concat()
@@ -51,7 +50,7 @@ struct Taps {
 }
 
 impl Taps {
-    /// `None` where the kernel has no such thing.
+    /// `None` if the kernel lacks a feature that the tests need.
     fn new() -> Option<Self> {
         if !create() {
             return None;
@@ -101,7 +100,7 @@ impl Taps {
         }
     }
 
-    /// What becomes of frames, headers as if there were none of Ethernet.
+    /// The kernel's result for frames, with headers as if there were no Ethernet header.
     fn pass(&mut self, frames: &[Vec<u8>]) -> Vec<(VnetHeader, Vec<u8>)> {
         for frame in frames {
             self.write(frame);
@@ -141,7 +140,7 @@ fn framed([to, from]: [[u8; 6]; 2], packet: &[u8]) -> Vec<u8> {
     [&to[..], &from, &ethertype, packet].concat()
 }
 
-/// What we make of frames, without their Ethernet headers.
+/// Our result for frames, without their Ethernet headers.
 fn ours(frames: &[Vec<u8>]) -> Vec<Piece> {
     let merged = merged_behind(LinkType::Ethernet, frames.iter().cloned()).into_iter();
     merged
@@ -194,7 +193,7 @@ fn frames_are_merged_as_by_the_kernel() {
     });
 }
 
-/// What else continues its flow, but comes from another station or goes to another.
+/// Packets that would continue their flow, but come from another station or go to another.
 #[test]
 fn frames_of_other_stations_are_not_merged_as_by_the_kernel() {
     in_namespace(

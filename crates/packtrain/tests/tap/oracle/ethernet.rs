@@ -1,11 +1,11 @@
-//! What the kernel cuts with Ethernet headers in front, tags among them.
+//! The kernel's segmentation with Ethernet headers in front, tags among them.
 //!
-//! GSO packets leave by a veth whose every offload is off, so that the kernel cuts them in software
-//! (`validate_xmit_skb()`), and a packet socket on its other end, which merges nothing, has the
-//! frames. They come to the veth on either of two ways, on neither of which a byte is changed:
-//! written into a TAP that is in a bridge with the veth, or from a packet socket on the veth
-//! itself. On the first the kernel takes the outermost tag off (`skb_vlan_untag()`), and puts it
-//! back before it cuts; on the second all tags stay in the frame. Neither needs a VLAN device.
+//! GSO packets leave by a veth without offloads, so that the kernel cuts them in software
+//! (`validate_xmit_skb()`). A packet socket on its other end, which merges nothing, receives the
+//! frames. Packets reach the veth by one of two paths, neither of which changes a byte: written
+//! into a TAP that is in a bridge with the veth, or from a packet socket on the veth itself. On the
+//! first the kernel takes the outermost tag off (`skb_vlan_untag()`), and puts it back before it
+//! cuts; on the second all tags stay in the frame. Neither needs a VLAN device.
 //!
 //! A virtio-net header cannot ask for segments that share one identification, nor for CWR on all of
 //! them; those are compared with independent builders only (`packtrain-offload/src/segment/tests`).
@@ -19,7 +19,7 @@ use crate::world::{
 const TAP: &str = "oracle-tap";
 const NEAR: &str = "oracle-near";
 const FAR: &str = "oracle-far";
-/// What a veth could leave to its peer.
+/// The offloads that a veth could leave to its peer.
 const OFF: [&str; 9] = [
     "tx-tcp-segmentation",
     "tx-tcp6-segmentation",
@@ -32,7 +32,7 @@ const OFF: [&str; 9] = [
     "tx-vlan-stag-hw-insert",
 ];
 
-/// How packets come to the veth.
+/// The path of packets to the veth.
 enum Way {
     Tap(File),
     Socket(PacketSocket),
@@ -104,7 +104,7 @@ impl Cable {
                     let mut frame = bytes.split_off(VNET);
                     let header = VnetHeader::decode(&bytes, HeaderLen::Legacy).expect("a header");
                     if let Some([tpid, control]) = tag {
-                        // The receiving end took it off, to tell it apart.
+                        // The receiving end took the tag off, into the packet's metadata.
                         let tag = [tpid.to_be_bytes(), control.to_be_bytes()].concat();
                         frame.splice(12..12, tag);
                     }
@@ -188,7 +188,7 @@ impl Whole {
         describe(checksum, Some(self.gso), Some(&layout))
     }
 
-    /// What we make of it.
+    /// Our result.
     fn segments(&self) -> Vec<Vec<u8>> {
         let (packet, layout) = (&self.bytes[..], ethernet_layout(&self.bytes));
         let segmenter = Segmenter::new(packet, &layout, self.gso, packet.len() as u32);
@@ -241,7 +241,7 @@ fn wholes() -> Vec<Whole> {
                 let mut frame = frame.clone();
                 frame.payload = test_packets::bytes(bytes);
                 let whole = Whole::of_frame(&frame, size);
-                // The bit is for devices that cannot do it. Linux does it with or without.
+                // The bit is for devices without this offload. Linux segments with and without it.
                 if whole.gso.ecn() != Ecn::None {
                     let Whole { name, bytes, gso } = &whole;
                     let name = format!("{name}, without the ECN bit");
@@ -303,12 +303,12 @@ fn with_zero(frame: &Frame) -> [Whole; 2] {
             let at = usize::from(ethernet_layout(segment).transport + offset);
             [segment[at], segment[at + 1]]
         };
-        // The complement of the sum without the word is what the word has to be.
+        // The word has to be the complement of the sum without it.
         let at = index * usize::from(SIZE);
         frame.payload[at..at + 2].fill(0);
         let missing = field(&frame);
         frame.payload[at..at + 2].copy_from_slice(&missing);
-        // Which of the two zeros is right, the kernel says.
+        // The kernel decides which of the two zeros is right.
         assert!(matches!(field(&frame), [0, 0] | [0xFF, 0xFF]));
         let mut whole = Whole::of_frame(&frame, SIZE);
         whole.name += ", a checksum of zero";

@@ -1,9 +1,9 @@
-//! The kernel's GRO at the end of a veth pair, as a network card's driver calls it: frames with
-//! Ethernet headers go in at one end, and a packet socket at the other says what they became.
+//! The kernel's GRO at the end of a veth pair, as a network card's driver calls it. Frames with
+//! Ethernet headers go in at one end, and a packet socket at the other reports the merged packets.
 //!
-//! Unlike behind a TUN nothing is cut again before it is seen, and UDP is merged
-//! (`rx-udp-gro-forwarding`). Tags are not tried: the kernel merges tagged frames only with 802.1Q
-//! built in.
+//! Unlike behind a TUN the kernel does not cut packets again before they are seen, and UDP is
+//! merged (`rx-udp-gro-forwarding`). Tags are not tested: the kernel merges tagged frames only with
+//! 802.1Q built in.
 
 use super::*;
 use crate::world::{
@@ -25,10 +25,10 @@ struct Wire {
 }
 
 impl Wire {
-    /// `None` where the kernel has no such thing.
+    /// `None` if the kernel lacks a feature that the tests need.
     fn new() -> Option<Self> {
         create_veth(NEAR, FAR);
-        // A veth goes through GRO only if what it is given is not as good as merged already.
+        // A veth goes through GRO only if its packets are not as good as merged already.
         let off = ["tx-tcp-segmentation", "tx-tcp6-segmentation"];
         let off = off
             .into_iter()
@@ -54,7 +54,8 @@ impl Wire {
         Some(Self { near, far, macs })
     }
 
-    /// What becomes of IP packets, virtio-net headers as if there were no Ethernet header.
+    /// The kernel's result for IP packets, with virtio-net headers as if there were no Ethernet
+    /// header.
     fn pass(&mut self, packets: &[Vec<u8>]) -> Vec<(VnetHeader, Vec<u8>)> {
         for packet in packets {
             let ethertype = if packet[0] >> 4 == 6 {
@@ -132,7 +133,7 @@ fn datagrams_are_merged_as_by_the_kernel() {
     );
 }
 
-/// Also where a TUN would not say so: identifications that stay the same.
+/// Includes merges that a TUN could not express: identifications that stay the same.
 #[test]
 fn segments_are_merged_as_by_the_kernel() {
     in_namespace("oracle::veth::segments_are_merged_as_by_the_kernel", || {

@@ -1,9 +1,9 @@
-//! What a received packet lies in: posted buffers, or the memory of who sent it.
+//! The memory of a received packet: posted buffers, or the sender's frames.
 
 use super::*;
 
-/// iflib posts half a ring at first, and all of it after the first receive. Here it is all that the
-/// ring takes, one descriptor less than it has, each time.
+/// iflib posts half a ring at first, and all of it after the first receive. Here the driver posts
+/// all that the ring takes, one descriptor less than it has, each time.
 #[test]
 fn as_many_buffers_are_posted_as_a_ring_takes_and_never_more() {
     const RING: u32 = 256;
@@ -70,7 +70,7 @@ fn a_long_packet_takes_one_large_buffer_or_several_small_ones() {
     }
 }
 
-/// Sends one long packet from a to b, and gives what arrives.
+/// Sends one long packet from a to b, and returns the packet that arrives.
 fn carry(a: &mut Station, b: &mut Station, sent: &Packet) -> Packet {
     let mut burst = Burst::new();
     burst.push(sent.try_clone().unwrap()).unwrap();
@@ -83,7 +83,7 @@ fn carry(a: &mut Station, b: &mut Station, sent: &Packet) -> Packet {
 
 #[test]
 fn a_long_packet_is_shared_where_that_is_requested_and_possible() {
-    // Requested, in one arena, whole; and whether frames for it are taken.
+    // Requested, in one arena, whole; and whether frames are used for the copy.
     let cases = [
         ((true, true, RxBuffers::Whole), false),
         ((false, true, RxBuffers::Whole), true),
@@ -113,15 +113,15 @@ fn a_long_packet_is_shared_where_that_is_requested_and_possible() {
         let posted = b.arena.census();
         let mut got = carry(&mut a, &mut b, &sent);
         assert_eq!(Outside::of(&got), long);
-        // What was taken from the ring has been posted again from fresh frames.
+        // The buffers taken from the ring have been replaced by fresh frames.
         let taken = b.arena.census();
         let large = taken.large_used - posted.large_used;
         let small = taken.small_used - posted.small_used;
         assert_eq!(large == 0 && small == 1, !copied, "{large} {small}");
-        // Who writes writes to bytes of its own.
+        // A writer writes to bytes of its own.
         got.headers_mut(64).unwrap().fill(0xEE);
         assert_eq!(Outside::of(&sent), long);
-        // And the sender may go first.
+        // The sender's packet may be dropped first.
         drop(sent);
         assert_eq!(Outside::of(&got).bytes[64..], long.bytes[64..]);
         drop(got);
@@ -207,8 +207,8 @@ fn without_lines_for_sharing_a_packet_is_copied() {
     }
     let mut burst = Burst::new();
     burst.push(sent.try_clone().unwrap()).unwrap();
-    // The device takes its own reference at once, and looks for buffers at the doorbell: no line is
-    // left then.
+    // The device takes its own reference at once, and takes buffers at the doorbell: by then no
+    // line is free.
     let mut all = Vec::new();
     let wanted = Outside::of(&sent);
     let device = a.tx.device_mut();

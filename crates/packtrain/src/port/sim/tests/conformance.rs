@@ -1,4 +1,4 @@
-//! Endpoints with all kinds of descriptors, and what holds for every driver.
+//! Endpoints with all kinds of descriptors keep the rules for every driver.
 
 use super::*;
 use crate::conformance::{Injects, Observes, Rig, Skip, Traits};
@@ -71,7 +71,7 @@ impl Rig for SimRig {
     fn inject_bad(&mut self) -> bool {
         self.tick();
         if self.far().tx.in_flight() > 0 {
-            // Something waits for buffers, and would be the next to arrive.
+            // A packet waits for buffers, and would be the next to arrive.
             return false;
         }
         self.near.control().corrupt_next(1);

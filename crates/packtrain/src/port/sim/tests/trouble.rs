@@ -1,5 +1,5 @@
-//! What goes wrong with real NICs, under load: lost interrupts and completions, a device that
-//! hangs, a cable that is pulled. Nothing is lost uncounted, and nothing is overtaken.
+//! Faults of real NICs under load: lost interrupts and completions, a hung device, a pulled cable.
+//! No packet is lost uncounted, and none is overtaken.
 
 use super::tx::Rng;
 use super::*;
@@ -27,7 +27,7 @@ impl Load {
         let (mut a, b) = stations(a, b);
         let capabilities = a.driver.capabilities();
         let drops = Arc::default();
-        // The station's own queue, with its drops in sight.
+        // The station's own queue, with its drops accessible.
         let wire = Arc::clone(&a.driver.control.wire);
         let device = SimTx::new(wire, 0, Some(1), 0, 7);
         a.tx = TxQueue::new(
@@ -88,7 +88,7 @@ impl Load {
         );
     }
 
-    /// Lets everything out; what arrived is in order, and all but `lost`.
+    /// Completes everything; the arrived packets are in order, and all but `lost`.
     fn end(mut self, lost: u64) {
         for _ in 0..10_000 {
             self.now = self.now.after(Duration::from_millis(1));
@@ -186,7 +186,8 @@ fn a_device_that_hangs_under_load_is_reset_and_loses_nothing() {
     load.end(0);
 }
 
-/// A packet that hardware cuts has left in part: it is lost, by name, and its rest does not follow.
+/// A packet that hardware cuts was sent in part: it is lost, counted under its reason, and its rest
+/// does not follow.
 #[test]
 fn a_packet_that_left_in_part_is_not_sent_twice() {
     let receiver = SimConfig {
@@ -239,7 +240,7 @@ fn a_receiver_that_pauses_for_long_is_nobodys_fault() {
     load.end(0);
 }
 
-/// S1's media change: the link goes and comes while packets are on their way.
+/// S1's media change: the link goes down and up while packets are in flight.
 #[test]
 fn a_link_that_comes_and_goes_under_load_loses_only_what_is_counted() {
     for seed in 0..50 {
@@ -286,14 +287,14 @@ fn a_link_that_comes_and_goes_under_load_loses_only_what_is_counted() {
         let counters = load.counters();
         assert!(counters.stall_link_down <= changes, "seed {seed}");
         assert_eq!(counters.resets, 0, "seed {seed}");
-        // What the device had when the cable was pulled is in its own count.
+        // The device counts the packets that it had when the cable was pulled.
         let in_vain = load.a.driver.control().device_counters().rx_dropped;
         load.step(0);
         load.end(refused.total() + in_vain);
     }
 }
 
-/// The wake-up that comes between the last look and the sleep is seen.
+/// A wake-up between the last poll and the sleep is not lost.
 #[test]
 fn no_wake_up_is_lost_between_arming_and_sleeping() {
     let receiver = SimConfig {
@@ -320,7 +321,7 @@ fn no_wake_up_is_lost_between_arming_and_sleeping() {
     let (mut burst, mut offered) = (Burst::new(), 0);
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     loop {
-        // The clock stands still: no watchdog helps.
+        // The clock is stopped, so the watchdog cannot help.
         a.tx.service(Instant::default()).unwrap();
         while offered < PACKETS && burst.room() > 0 {
             let packet = frame(offered, 60).to_packet(&a.arena, LinkType::Ethernet, || 1500);
@@ -347,7 +348,7 @@ fn no_wake_up_is_lost_between_arming_and_sleeping() {
     b.close();
 }
 
-/// A device with a rate knows when it completes what its queue is armed for.
+/// A device with a rate knows when it completes the packets that its queue is armed for.
 #[test]
 fn a_device_with_a_rate_completes_in_time_and_says_when() {
     let at = |us: u64| Instant::from_nanos(us * 1000);
@@ -376,8 +377,8 @@ fn a_device_with_a_rate_completes_in_time_and_says_when() {
     }
 }
 
-/// A queue that is not armed raises nothing; an armed one raises its interrupt once, for a link
-/// that changes too.
+/// A queue that is not armed raises no interrupt; an armed one raises it once, also for a change of
+/// the link.
 #[test]
 fn an_interrupt_is_raised_once_for_each_time_that_the_queue_is_armed() {
     let (mut a, mut b) = stations(small(), small());

@@ -1,4 +1,4 @@
-//! What is written to a capture.
+//! The content of captures.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Packets that are lost, repeated, damaged, late and overtaken.
+//! Packets that are lost, repeated, damaged, delayed and overtaken.
 
 use super::*;
 use crate::limits::{BURST_PACKETS_MAX, RX_HELD_LARGE_MAX};
@@ -6,7 +6,7 @@ use crate::packet::Ingress;
 use crate::port::null::{Null, NullConfig, Source};
 use crate::queue::RxQueue;
 
-/// What a run of `count` packets comes to: who arrives at which poll, and what is lost.
+/// The result of a run of `count` packets: the packets of each poll, and the losses.
 fn outcome(options: FaultOptions, count: usize) -> (Vec<Vec<Vec<u8>>>, usize, Faults) {
     let mut rig = faults(options);
     rig.give(count);
@@ -53,7 +53,7 @@ fn the_seed_decides_and_the_chances_are_kept() {
         (faults.delayed, 9000),
         (faults.reordered, 9000),
     ] {
-        // A tenth, give or take five standard deviations (of at most 30).
+        // A tenth, within five standard deviations (of at most 30).
         assert!(
             (of / 10 - 150..=of / 10 + 150).contains(&count),
             "{faults:?}"
@@ -86,7 +86,7 @@ fn a_repeated_packet_comes_twice() {
         (packets.len(), rig.rx.held(), rig.rx.arm()),
         (64, 16, Armed::WorkPending)
     );
-    // They are here, and the device is not asked.
+    // They are held already, and the device is not polled.
     assert_eq!(rig.rx.arm_for(1000), Some(Armed::WorkPending));
     packets.extend(rig.poll(2).0);
     assert_eq!(seeds(&packets), (0..80).map(|i| i / 2).collect::<Vec<_>>());
@@ -120,7 +120,7 @@ fn a_damaged_packet_has_one_wrong_bit_and_a_checksum_that_tells() {
         };
         rig.fake
             .give(rig.arena.packet_from(&finished).unwrap(), verified);
-        // Someone else's view of the same bytes stays whole.
+        // Another reference to the same bytes is not changed.
         let other = rig.arena.packet_from(&finished).unwrap();
         rig.fake.give(other.try_clone().unwrap(), verified);
         let (packets, _) = rig.poll(1);
@@ -214,7 +214,7 @@ fn a_late_packet_waits_for_its_time_and_the_end_waits_for_it() {
 
 #[test]
 fn a_packet_is_overtaken_by_as_many_as_asked_or_its_time_comes() {
-    // A seed with which the second of six packets is held back, and no other.
+    // A seed with which only the second of six packets is held back.
     let options = |seed| FaultOptions {
         seed,
         reorder: 0.2,
@@ -239,7 +239,7 @@ fn a_packet_is_overtaken_by_as_many_as_asked_or_its_time_comes() {
     let mut rig = faults(options(seed));
     rig.give(3);
     lock(&rig.fake.0).ends = true;
-    // Nobody comes any more.
+    // No more packets arrive.
     assert_eq!(seeds(&rig.poll(1).0), [0, 2, 1]);
 }
 
@@ -265,9 +265,9 @@ fn a_full_line_leaves_packets_with_the_device() {
     assert_eq!(rig.rx.arm_for(16), Some(Armed::Idle));
 }
 
-/// What a source that always has packets comes to behind a line of 10 ms and 1024 packets, polled
-/// each 10 µs for a second or when its queue asks for it: packets, and polls in vain after which
-/// the worker would not have slept.
+/// Polls a source that always has packets, behind a line of 10 ms and 1024 packets: each 10 µs for
+/// a second, or when its queue asks for it. Returns the packets, and the polls without effect after
+/// which the worker would not have slept.
 fn through_a_line(small_frames: u32, delay: f64) -> (u64, usize) {
     let config = ArenaConfig {
         small_frames,
@@ -313,7 +313,7 @@ fn through_a_line(small_frames: u32, delay: f64) -> (u64, usize) {
 #[test]
 fn a_line_holds_as_much_as_it_may_and_not_what_the_device_has_buffers_for() {
     let (packets, in_vain) = through_a_line(8192, 1.0);
-    // 1024 in 10 ms, and what is polled while a full line empties.
+    // 1024 in 10 ms, and the packets polled while a full line empties.
     assert!(packets > 90_000, "{packets}");
     assert_eq!(in_vain, 0, "the worker sleeps until a packet is due");
     // Every other packet is late, and keeps its place on the line.
@@ -329,7 +329,7 @@ fn a_line_with_an_arena_smaller_than_it_goes_on_and_sleeps_too() {
     assert_eq!(in_vain, 0);
 }
 
-/// Else the packets on the line of one queue would have all frames of the others.
+/// Otherwise the line of one queue would hold all frames of the others.
 #[test]
 fn of_large_packets_and_of_many_segments_a_line_holds_fewer() {
     let options = FaultOptions {
@@ -358,7 +358,7 @@ fn of_large_packets_and_of_many_segments_a_line_holds_fewer() {
     for now in 1..20 {
         rig.poll(now).1.unwrap();
     }
-    // One burst more: it is asked for before it is known what comes.
+    // One more burst: its size is requested before the packets' sizes are known.
     let most = 1024_u64.div_ceil(10) + BURST_PACKETS_MAX as u64;
     assert!((103..=most).contains(&rig.rx.held()), "{}", rig.rx.held());
     assert_eq!(rig.rx.arm(), Armed::Idle);
@@ -381,7 +381,7 @@ fn of_large_packets_and_of_many_segments_a_line_holds_fewer() {
     let most = (RX_HELD_LARGE_MAX + BURST_PACKETS_MAX) as u64;
     let held = RX_HELD_LARGE_MAX as u64..=most;
     assert!(held.contains(&rig.rx.held()), "{}", rig.rx.held());
-    // Once they are gone there is room again.
+    // Once they are released there is room again.
     let left = lock(&rig.fake.0).input.len();
     assert!(left > 0 && !rig.poll(20_000_000).0.is_empty());
     rig.poll(20_000_001).1.unwrap();

@@ -1,4 +1,4 @@
-//! What is said of packets.
+//! The text of traces.
 
 use super::*;
 

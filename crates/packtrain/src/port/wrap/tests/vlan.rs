@@ -1,4 +1,4 @@
-//! Tags that go in and off.
+//! Tags are inserted and removed.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn tags_go_in_on_the_way_in_and_off_on_the_way_out() {
             (info.gso, 4)
         );
 
-        // Refused once: it stays tagged, and is untagged again for the next attempt.
+        // The device refused it once: it stays tagged, and is untagged again for the next attempt.
         lock(&rig.fake.0).refuse.push_back(Refused::Busy);
         for packet in packets {
             let info = info_of(&packet);

@@ -113,7 +113,7 @@ crate::error::error!(FragmentError, InvalidInput);
 /// Fragments one IPv4 packet. Small and `Copy`: it holds offsets, no bytes.
 ///
 /// Each call takes the header bytes, which must be the ones the fragmenter was made from. Other
-/// bytes give wrong fragments, but no panic.
+/// bytes give wrong fragments, and have no other effect.
 ///
 /// ```
 /// use packtrain_offload::fragment::{FragmentError, Fragmenter};

@@ -99,7 +99,7 @@ pub enum Fill {
 /// Cuts one GSO packet. Small and `Copy`: it holds offsets and sums, no bytes.
 ///
 /// Each call takes the header bytes, which must be the ones the segmenter was made from. Other
-/// bytes give wrong segments, but no panic.
+/// bytes give wrong segments, and have no other effect.
 ///
 /// ```
 /// use core::num::NonZeroU16;

@@ -70,12 +70,12 @@ fn keys_seen<const U64S: usize>(sample: &[Keyed]) -> u32 {
 
 /// The table of keys.
 struct Keys<'a, const NUMBERS: usize> {
-    /// By number. Those not given yet are that of the first item: it is in the slot where it is
-    /// looked for first, so that nobody takes an empty slot for it.
+    /// By number. Unused entries contain the key of the first item: that key is in the first slot
+    /// of its probe sequence, so an empty slot is never taken for it.
     keys: &'a mut [u64; NUMBERS],
-    /// By number: where the table has it.
+    /// By number: its slot in the table.
     slots: &'a mut [u32; NUMBERS],
-    /// Numbers given.
+    /// Numbers assigned.
     given: usize,
     /// Probes left that may hit a slot of another key.
     probes_left: usize,

@@ -395,7 +395,7 @@ fn keys_that_only_seemed_few_are_grouped() {
     }
 }
 
-/// The first key's value stands for those not given yet; nobody takes an empty slot for it.
+/// The first key's value stands for unused entries; an empty slot is never taken for it.
 #[test]
 fn few_keys_that_are_zero_or_all_ones_or_the_first_are_told_apart() {
     for special in [0, 1, u64::MAX, 1 << 63] {

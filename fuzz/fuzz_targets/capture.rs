@@ -1,5 +1,5 @@
-//! `capture::Reader` over any bytes: it ends, stays in bounds, counts what it met, does not care
-//! in what pieces the input comes, and what it read can be written and read again.
+//! `capture::Reader` over any bytes: it ends, stays in bounds, counts every record, and gives the
+//! same result for any split of the input; the records can be written and read again.
 
 #![no_main]
 
@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
     check_written(format, &whole);
 });
 
-/// Everything the reader has, with what must hold for each step.
+/// All records of the reader, with the checks of each step.
 fn read_all<R: Read>(reader: &mut Reader<R>, bytes: usize) -> Vec<Result<Owned, CaptureError>> {
     let mut found = Vec::new();
     let mut records = reader.records();
@@ -156,7 +156,7 @@ fn check_first_link(bytes: &[u8], whole: &[Result<Owned, CaptureError>]) {
     }
 }
 
-/// Records of one interface, written in the same format, are read as they were.
+/// Records of one interface, written in the same format, read back unchanged.
 fn check_written(format: Format, whole: &[Result<Owned, CaptureError>]) {
     let good: Vec<&Owned> = whole.iter().flatten().collect();
     let Some(first) = good.first() else { return };

@@ -1,6 +1,6 @@
-//! `checksum` over any bytes, cut anywhere and lying anywhere: every implementation that this
-//! processor has gives the sum of RFC 1071, a copy is one, and an update gives what summing again
-//! gives. What finishes and verifies packets takes whatever it is given.
+//! `checksum` over any bytes, any split and any alignment. Every implementation that this processor
+//! has gives the sum of RFC 1071, a copy is exact, and an update gives the same as summing again.
+//! The functions that finish and verify packets accept any input.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ use packtrain_offload::verify::{
     Verdict, verify_ipv4_header, verify_transport, verify_transport_pieces,
 };
 
-/// What may not be read and may not be written.
+/// Bytes that must be neither read nor written.
 const GUARD: u8 = 0xA5;
 /// The longest vector.
 const ALIGNMENT: usize = 64;
@@ -67,7 +67,7 @@ impl Memory {
         &mut self.all[self.start..self.end]
     }
 
-    /// Nothing around them was written.
+    /// The bytes around them are unchanged.
     fn check_guards(&self) {
         let around = self.all[..self.start].iter().chain(&self.all[self.end..]);
         assert!(around.copied().all(|byte| byte == GUARD));
@@ -123,7 +123,7 @@ fn check_copies(bytes: &[u8], distance: u8) {
     assert_eq!(sum.fold(), expected);
 }
 
-/// `bytes` are what is covered, what is put in, and where.
+/// `bytes` is the covered data, followed by the replacement and its position.
 fn check_updates(bytes: &[u8], cuts: &[u16]) {
     let (covered, new) = bytes.split_at(bytes.len() - bytes.len() / 4);
     if covered.iter().all(|byte| *byte == 0) {

@@ -1,6 +1,6 @@
-//! `Coalescer` over trains of packets, some built from a few settings, some any bytes: nothing is
-//! lost or left behind, flows stay in order, merged packets are right, and what `Reversible` merged
-//! is cut again into what came.
+//! `Coalescer` over trains of packets, some built from a few settings, some any bytes: no packet is
+//! lost or left behind, flows stay in order, merged packets are correct, and segmentation restores
+//! the packets that `Reversible` merged.
 
 #![no_main]
 

@@ -1,6 +1,5 @@
-//! As `coalesce`, with thousands of flows held before the train begins: so many that what belongs
-//! to them is fetched ahead, and that a queue of them is sorted. Apart, since it takes a hundred
-//! times as long.
+//! As `coalesce`, with thousands of flows held before the train begins: enough for prefetch, and
+//! for sorting a queue of them. A target of its own, since it takes a hundred times as long.
 
 #![no_main]
 

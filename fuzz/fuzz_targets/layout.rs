@@ -122,7 +122,7 @@ fn check_transport(packet: &[u8], layout: &Layout) {
     }
 }
 
-/// What lies behind the headers decides nothing, and padding is no part of the packet.
+/// The bytes behind the headers do not affect the layout, and padding is no part of the packet.
 fn check_independence(link: LinkType, packet: &[u8], layout: &Layout) {
     if layout.kind == Network::Arp {
         return;
@@ -136,7 +136,7 @@ fn check_independence(link: LinkType, packet: &[u8], layout: &Layout) {
     assert_eq!(Layout::parse(link, trimmed, layout.ip_end), Ok(*layout));
 }
 
-/// With part of the packet contiguous the answer is the same, or that it is not enough.
+/// With part of the packet contiguous the result is the same, or an error that more is needed.
 fn check_prefix(link: LinkType, packet: &[u8], prefix: usize, whole: &Result<Layout, ParseError>) {
     let prefix = &packet[..prefix.min(packet.len())];
     let part = Layout::parse(link, prefix, packet.len() as u32);

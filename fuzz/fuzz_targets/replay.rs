@@ -1,5 +1,5 @@
-//! `replay` over any capture: merged and taken apart again it is what it was, the account closes
-//! whatever is merged and cut, and what is written can be read.
+//! `replay` over any capture: merging and segmenting restores it, the conservation check holds for
+//! any merging and cutting, and the output can be read.
 
 #![no_main]
 
@@ -30,8 +30,8 @@ fn records(capture: &[u8]) -> Vec<Owned> {
     }
 }
 
-/// The same capture with right checksums in its packets: nothing else is merged, and no input that
-/// was changed at random has them.
+/// The same capture with correct checksums in its packets: only such packets are merged, and random
+/// inputs do not have them.
 fn with_checksums(capture: &[u8]) -> Vec<u8> {
     let mut right = capture.to_vec();
     let Ok(mut reader) = Reader::new(capture) else {
@@ -59,7 +59,7 @@ fn with_checksums(capture: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Packets that are in others.
+/// Packets contained in others.
 fn merged(report: &Report) -> u64 {
     let interfaces = report.interfaces.iter();
     interfaces.map(|seen| seen.stats.merged).sum()

@@ -1,5 +1,5 @@
 //! `Segmenter` over packets built from a few settings and over any bytes: the segments tile the
-//! payload, parse as what the original was, and carry checksums that a plain sum verifies.
+//! payload, parse like the original, and have checksums that a plain sum verifies.
 
 #![no_main]
 
@@ -40,14 +40,14 @@ fuzz_target!(|data: &[u8]| {
         let link = input.link();
         let packet = input.rest();
         if let Ok(layout) = Layout::parse(link, packet, packet.len() as u32) {
-            // Whether it can be cut is the segmenter's to say; what it cuts must be right.
+            // The segmenter decides whether it can be cut; each segment must be correct.
             let refused = check(packet, link, &layout, gso).err();
             assert!(refused.is_none_or(|error| SegmentError::ALL.contains(&error)));
         }
     }
 });
 
-/// A packet without fault, its payload and the fields that are copied taken from the input.
+/// A valid packet, its payload and the copied fields taken from the input.
 fn build(kind: GsoKind, settings: u8, input: &mut Input<'_>) -> (LinkType, Vec<u8>) {
     let vlans = usize::from(settings >> 2 & 3);
     let link = if vlans == 3 {
@@ -116,7 +116,7 @@ fn build(kind: GsoKind, settings: u8, input: &mut Input<'_>) -> (LinkType, Vec<u
     (link, packet)
 }
 
-/// A packet without fault is refused for its number of segments or its flags, and not otherwise.
+/// A valid packet is refused for its number of segments or its flags, and not otherwise.
 fn check_verdict(packet: &[u8], layout: &Layout, gso: Gso, result: Result<u32, SegmentError>) {
     let count = (layout.payload_len())
         .div_ceil(u32::from(gso.size.get()))
@@ -137,7 +137,7 @@ fn check_verdict(packet: &[u8], layout: &Layout, gso: Gso, result: Result<u32, S
     assert_eq!(result, expected);
 }
 
-/// Cuts the packet and checks every segment. Returns how many there were.
+/// Cuts the packet and checks every segment. Returns their number.
 fn check(packet: &[u8], link: LinkType, layout: &Layout, gso: Gso) -> Result<u32, SegmentError> {
     let segmenter = Segmenter::new(packet, layout, gso, packet.len() as u32)?;
     let header_bytes = segmenter.header_bytes();

@@ -1,5 +1,5 @@
-//! `sort::group` over any keys, few or many, up to thousands of items: each key's are together and
-//! in the order in which they came, none is lost, and nothing beside them is touched.
+//! `sort::group` over any keys, few or many, up to thousands of items: the items of each key are
+//! together and in the order of arrival, none is lost, and memory around them is unchanged.
 
 #![no_main]
 
@@ -9,11 +9,12 @@ use libfuzzer_sys::fuzz_target;
 use packtrain_fuzz::{Input, reached};
 use packtrain_offload::sort::{Keyed, Scratch, group, words};
 
-/// Most items: enough for every way to group, and little enough for thousands of inputs a second.
+/// Most items: enough for every grouping algorithm, and few enough for thousands of inputs a
+/// second.
 const ITEMS_MAX: usize = 3000;
-/// By which small numbers become keys that all share a slot of a table.
+/// The factor that turns small numbers into keys that all share a slot of a table.
 const AGAINST_THE_HASH: u64 = 0xF1DE_83E1_9937_733D;
-/// What may not be written, around the items.
+/// Guard values around the items, which must not be written.
 const GUARD: Keyed = Keyed {
     key: 0xA5A5_A5A5_A5A5_A5A5,
     index: u64::MAX,
@@ -38,8 +39,8 @@ fuzz_target!(|data: &[u8]| {
     check(&keys, distance, usize::from(how & 4));
 });
 
-/// Keys from the bytes that are left: each `repeat` times in a row or all of them `repeat` times
-/// over, as they are, or so that there are thousands, which no input is long enough for.
+/// Keys from the rest of the input: each `repeat` times in a row or all of them `repeat` times
+/// over, unchanged, or as thousands of keys, for which no input is long enough.
 fn keys(how: u8, repeat: usize, seed: u64, bytes: &[u8]) -> Vec<u64> {
     let of = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -66,13 +67,13 @@ fn keys(how: u8, repeat: usize, seed: u64, bytes: &[u8]) -> Vec<u64> {
 
 fn check(keys: &[u64], distance: usize, spare_more: usize) {
     let n = keys.len();
-    // Of any alignment that items can have, and up to the end of what is allocated: a sanitizer
-    // sees a step too far.
+    // Of any alignment that items can have, and up to the end of the allocation: a sanitizer
+    // detects an access beyond it.
     let mut memory = vec![GUARD; distance + n];
     for (index, (key, item)) in (0..).zip(keys.iter().zip(&mut memory[distance..])) {
         *item = Keyed { key: *key, index };
     }
-    // Exactly as much as is needed, for the same reason; or more, which is left alone.
+    // Exactly the required size, for the same reason; or more, which must stay unchanged.
     let mut spare = vec![GUARD; n + spare_more];
     let mut scratch_words = vec![GUARD_WORD; words(n) + spare_more];
     let mut scratch = Scratch {

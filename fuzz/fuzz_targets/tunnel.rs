@@ -1,5 +1,5 @@
-//! `TunnelLayout` and `Segmenter::in_tunnel` over any bytes: what is cut parses as the tunnel that
-//! it was cut from, and every checksum of both packets is right by a plain sum.
+//! `TunnelLayout` and `Segmenter::in_tunnel` over any bytes: each segment parses as the tunnel it
+//! was cut from, and a plain sum verifies every checksum of both packets.
 
 #![no_main]
 

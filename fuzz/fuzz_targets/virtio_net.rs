@@ -1,6 +1,6 @@
-//! `VnetHeader` and `validate` over any header in front of any packet: what passes was negotiated,
-//! lies inside the packet, can be segmented into as many wire packets as it says, and survives
-//! being described to another peer.
+//! `VnetHeader` and `validate` over any header in front of any packet: an accepted packet uses only
+//! negotiated features, has all offsets inside, can be segmented into the stated number of wire
+//! packets, and is still valid after it is described to another peer.
 
 #![no_main]
 
@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Mostly everything, so that the rules behind the negotiation are reached.
+/// Mostly all features, so that the rules behind the negotiation are reached.
 fn accept(bits: u8) -> Accept {
     const EACH: [Accept; 7] = [
         Accept::CSUM,
@@ -95,13 +95,13 @@ fn check(header: &VnetHeader, accept: Accept, packet: &[u8], received: &Received
     assert!((2..=most).contains(&received.wire_packets));
 }
 
-/// Passed on to a peer that accepts everything, it means the same.
+/// Passed on to a peer that accepts all features, it means the same.
 fn check_round_trip(link: LinkType, packet: &[u8], received: &Received) {
     let header = describe(received.checksum, received.gso, received.layout.as_ref());
     let packet = &packet[..received.packet_bytes as usize];
     let again = validate(&header, link, Accept::ALL, packet, received.packet_bytes)
         .expect("what we describe is valid");
-    // Who verified a checksum is not passed on.
+    // `DATA_VALID` is not passed on.
     let checksum = match received.checksum {
         ChecksumState::Unnecessary => ChecksumState::None,
         other => other,

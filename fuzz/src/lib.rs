@@ -1,4 +1,4 @@
-//! What the fuzz targets check with, written apart from the code that they check.
+//! Checks for the fuzz targets, independent of the code under test.
 
 use std::env;
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::LinkType;
 
-/// Takes settings from the front of a fuzz input; zeros when there is nothing left.
+/// Takes settings from the front of a fuzz input; zeros at its end.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -33,7 +33,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// All that is left.
+    /// The rest of the input.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
@@ -57,7 +57,7 @@ pub fn plain_sum(pieces: &[&[u8]]) -> u16 {
     sum as u16
 }
 
-/// Makes the checksums of IPv4, TCP and UDP right, where `bytes` are such a packet.
+/// Stores correct checksums of IPv4, TCP and UDP, if `bytes` is such a packet.
 pub fn write_checksums(bytes: &mut [u8], link: LinkType) {
     let Ok(layout) = Layout::parse(link, bytes, bytes.len() as u32) else {
         return;
@@ -78,7 +78,7 @@ pub fn write_checksums(bytes: &mut [u8], link: LinkType) {
     bytes[at..at + 2].copy_from_slice(&checksum_field(sum, offset).to_be_bytes());
 }
 
-/// Where the checksum is in the transport header.
+/// Offset of the checksum in the transport header.
 pub fn checksum_offset(layout: &Layout) -> Option<u16> {
     match layout.transport_kind {
         Transport::Tcp => Some(16),
@@ -87,7 +87,7 @@ pub fn checksum_offset(layout: &Layout) -> Option<u16> {
     }
 }
 
-/// What is in the field at `offset` for a sum.
+/// The value of the field at `offset` for a sum.
 pub fn checksum_field(sum: u16, offset: u16) -> u16 {
     if sum == 0xffff && offset == 6 {
         0xffff
@@ -96,7 +96,7 @@ pub fn checksum_field(sum: u16, offset: u16) -> u16 {
     }
 }
 
-/// What is summed of a packet beside its datagram.
+/// The pseudo-header, which is summed together with the datagram.
 pub fn pseudo_header(bytes: &[u8], layout: &Layout) -> Vec<u8> {
     let network = usize::from(layout.network);
     let addresses = match layout.kind {
@@ -109,8 +109,8 @@ pub fn pseudo_header(bytes: &[u8], layout: &Layout) -> Vec<u8> {
     pseudo
 }
 
-/// Notes that an input got as far as `what`. `cargo xtask fuzz` has the seeds say so, and fails
-/// where those of a target do not reach what it is there for.
+/// Notes that an input reached `what`. `cargo xtask fuzz` makes the seeds report it, and fails if
+/// those of a target do not reach what the target is for.
 pub fn reached(what: &str) {
     static ASKED: OnceLock<bool> = OnceLock::new();
     if *ASKED.get_or_init(|| env::var_os("PACKTRAIN_FUZZ_REACHED").is_some()) {

@@ -6,7 +6,7 @@ use crate::verdict::{Expected, Verdict};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// A goal, and what came of it.
+/// A goal, and its result.
 #[derive(Clone, Debug)]
 pub struct Claim {
     experiment: String,
@@ -51,7 +51,7 @@ impl Claim {
     }
 
     /// About two exact counts, packtrain's and that of `beside`: the first is at most `allowed`,
-    /// and `note` says how that bound came about.
+    /// and `note` explains that bound.
     #[must_use]
     pub fn of_totals(
         experiment: &str,

@@ -1,4 +1,4 @@
-//! Time, and the conditions under which it is worth something.
+//! Time, and the conditions for measuring it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -7,7 +7,7 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// What reading the clock twice in a row says, in nanoseconds: the least of many.
+/// The time between two consecutive clock reads, in nanoseconds: the minimum of many.
 pub fn overhead_ns() -> f64 {
     static OVERHEAD: OnceLock<f64> = OnceLock::new();
     *OVERHEAD.get_or_init(|| {
@@ -27,13 +27,13 @@ pub struct Laps {
 }
 
 impl Laps {
-    /// Nothing yet.
+    /// A stopwatch at zero.
     pub const fn new() -> Self {
         Self { ns: 0, laps: 0 }
     }
 
-    /// Runs `work` and adds its time, without the time during which another thread had the CPU:
-    /// the time that the thread used is taken around it, and counts if it is less.
+    /// Runs `work` and adds its time, without the time during which another thread had the CPU. It
+    /// also reads the thread's CPU time around `work`, and uses the smaller of the two.
     #[inline]
     pub fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let used = thread_ns();
@@ -52,19 +52,19 @@ impl Laps {
     }
 }
 
-/// CPU time of the calling thread. Reading it is a system call: good for telling that a lap was
-/// interrupted, too slow to measure one.
+/// CPU time of the calling thread. Reading it is a system call: it shows that a lap was
+/// interrupted, but is too slow to measure one.
 fn thread_ns() -> u128 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u128 * 1_000_000_000 + time.tv_nsec as u128
 }
 
-/// The last of the CPUs that this process may use: interrupts and other programs tend to be on the
+/// The last of the CPUs that this process may use: interrupts and other programs tend to run on the
 /// first.
 ///
 /// # Errors
 ///
-/// What the kernel says to `sched_getaffinity(2)`.
+/// The error of `sched_getaffinity(2)`.
 pub fn last_cpu() -> io::Result<usize> {
     Ok(cpus()?.last().copied().unwrap_or(0))
 }
@@ -73,25 +73,25 @@ pub fn last_cpu() -> io::Result<usize> {
 ///
 /// # Errors
 ///
-/// What the kernel says to `sched_getaffinity(2)`.
+/// The error of `sched_getaffinity(2)`.
 pub fn cpus() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
     let cpus = 0..CpuSet::MAX_CPU;
     Ok(cpus.filter(|&cpu| allowed.is_set(cpu)).collect())
 }
 
-/// Keeps the calling thread on one CPU.
+/// Pins the calling thread to one CPU.
 ///
 /// # Errors
 ///
-/// What the kernel says to `sched_setaffinity(2)`.
+/// The error of `sched_setaffinity(2)`.
 pub fn pin(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// How often the calling thread had to make way for another; `None` where the kernel does not say.
+/// Preemptions of the calling thread; `None` if the kernel does not report them.
 pub fn preemptions() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     let line = status

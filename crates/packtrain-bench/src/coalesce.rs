@@ -1,4 +1,4 @@
-//! Traffic for coalescers, and the clock around them.
+//! Traffic for coalescers, and its timing.
 
 use crate::clock::Laps;
 use crate::contest::{Sample, Side};
@@ -9,32 +9,32 @@ use crate::sizes::{BURST, COLD_BURSTS, PER_FLOW, WINDOW};
 use crate::trains::{Kind, Train, Turns};
 use crate::work::{Place, Work};
 
-/// What merges packets, with buffers of its own.
+/// An implementation of coalescing, with its own buffers.
 ///
-/// The clock runs in [`receive`](Self::receive) and [`flush`](Self::flush) only. What is given out
-/// could be given to a TX queue as it is: lengths and the IP header checksum right, the transport
-/// checksum finished or left to the device as a pseudo-header sum.
+/// The clock runs in [`receive`](Self::receive) and [`flush`](Self::flush) only. Every packet given
+/// out is ready for a TX queue: lengths and the IP header checksum are correct, and the transport
+/// checksum is finished or left to the device as a pseudo-header sum.
 pub trait Engine {
-    /// Puts the next packet of `flow` into a buffer, behind those that were loaded before.
+    /// Puts the next packet of `flow` into a buffer, behind the loaded ones.
     fn load(&mut self, train: &mut Train, flow: u32);
 
-    /// Takes the next `count` packets of those that were loaded: one burst.
+    /// Takes the next `count` loaded packets: one burst.
     fn receive(&mut self, count: usize);
 
-    /// Gives out everything that is held.
+    /// Gives out every held packet.
     fn flush(&mut self);
 
-    /// Takes back the buffers of what was given out; says how many packets that were. Called when
-    /// every packet that was loaded is received.
+    /// Takes back the buffers of the packets given out; returns their number. Called after every
+    /// loaded packet is received.
     fn collect(&mut self) -> usize;
 }
 
-/// What merges packets in [`Frames`].
+/// An engine that merges packets in [`Frames`].
 pub trait Coalescer {
-    /// Takes a burst; what cannot wait, or is done, goes to `out`.
+    /// Takes a burst; packets that cannot wait, or are finished, go to `out`.
     fn receive(&mut self, frames: &mut Frames, burst: &[Frame], out: &mut Vec<Frame>);
 
-    /// Gives out everything that is held.
+    /// Gives out every held packet.
     fn flush(&mut self, frames: &mut Frames, out: &mut Vec<Frame>);
 }
 
@@ -96,8 +96,8 @@ impl<C: Coalescer> Engine for InFrames<C> {
     }
 }
 
-/// The order in which buffers are used, of every side: they come back in no order, and neighbours
-/// in a burst are none in memory.
+/// The order in which every side uses its buffers: buffers return in random order, and neighbours
+/// in a burst are not neighbours in memory.
 pub fn shuffle<T>(buffers: &mut [T]) {
     let mut random = Random::new(2);
     for i in (1..buffers.len()).rev() {
@@ -105,10 +105,10 @@ pub fn shuffle<T>(buffers: &mut [T]) {
     }
 }
 
-/// Which packets arrive in which order, and when everything is flushed.
+/// The order of arrival, and the times of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// What packets there are.
+    /// The kind of packets.
     pub kind: Kind,
     /// Whether they have a link header.
     pub ethernet: bool,
@@ -116,15 +116,16 @@ pub struct Schedule {
     pub flows: u32,
     /// Flows that alternate at a time.
     at_once: u32,
-    /// Turns of each before the next ones have theirs.
+    /// Rounds of each group of flows before the next group.
     turns: u32,
     /// Packets between two flushes.
     pub hold: usize,
-    /// Packets that are in use at most, if they are less than these.
+    /// Most packets in use at a time, if that is less than these.
     held_max: Option<usize>,
     /// Packets of a sample.
     pub packets: usize,
-    /// Whether all packets of the sample are there, and out of the caches, before the clock starts.
+    /// Whether all packets of the sample are loaded, and out of the caches, before the clock
+    /// starts.
     pub cold: bool,
 }
 
@@ -132,7 +133,7 @@ pub struct Schedule {
 const PACKETS: usize = 32 * 1024;
 
 impl Schedule {
-    /// Of a work that merges packets; `None` of any other.
+    /// For work that merges packets; `None` for any other.
     pub fn of(work: Work) -> Option<Self> {
         let across = |kind, flows: u32| {
             let hold = (flows * PER_FLOW) as usize;
@@ -181,8 +182,8 @@ impl Schedule {
         }
     }
 
-    /// The same bursts between the same flushes, all of one flow. What of it is held goes when it
-    /// has 64 KB.
+    /// The same bursts between the same flushes, all of one flow. The held packet is given out at
+    /// 64 KB.
     pub const fn of_one_flow(self) -> Self {
         Self {
             held_max: Some(2 * BURST),
@@ -193,7 +194,7 @@ impl Schedule {
         }
     }
 
-    /// Flows that can be held at the same time: what a table is made for.
+    /// Flows that may be held at the same time: the size of a table.
     pub fn flows_held(&self) -> usize {
         self.hold.min(self.flows as usize)
     }
@@ -203,12 +204,12 @@ impl Schedule {
         Train::new(self.kind, self.ethernet, self.flows)
     }
 
-    /// Whose turn it is, packet by packet.
+    /// The flow of each packet.
     fn turns(&self, seed: u64) -> Turns {
         Turns::windows(self.flows, self.at_once, self.turns, seed)
     }
 
-    /// Buffers that are in use at the same time at most.
+    /// Most buffers in use at the same time.
     pub fn frames(&self) -> usize {
         if self.cold {
             self.packets
@@ -237,7 +238,7 @@ impl<E: Engine> Merging<E> {
         }
     }
 
-    /// Packets that were loaded, in bursts, with a flush wherever one is due.
+    /// Receives the loaded packets, in bursts, with a flush wherever one is due.
     fn stretch(&mut self, laps: &mut Laps, packets: usize, held: &mut usize) {
         let (engine, hold) = (&mut self.engine, self.schedule.hold);
         laps.time(|| {
@@ -290,7 +291,7 @@ impl<E: Engine> Side for Merging<E> {
 mod tests {
     use super::*;
 
-    /// Merges everything, and checks what it is given.
+    /// Merges everything, and checks the packets it takes.
     #[derive(Default)]
     struct One {
         head: Option<Frame>,

@@ -6,7 +6,7 @@ use crate::verdict::{Expected, Verdict};
 use crate::work::Work;
 use std::time::{Duration, Instant};
 
-/// What one sample says.
+/// The result of one sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Nanoseconds for one unit of work ([`Work::unit`]).
@@ -16,30 +16,30 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Of work that merges nothing.
+    /// A sample of work that merges nothing.
     pub const fn new(ns: f64) -> Self {
         Self { ns, merge: None }
     }
 }
 
-/// One way to do one work.
+/// An implementation of one work.
 pub trait Side {
-    /// Makes data that only `seed` decides, does the work, and says how long that took.
+    /// Generates data from `seed` alone, does the work, and returns the time that took.
     fn sample(&mut self, seed: u64) -> Sample;
 }
 
-/// Makes a side when its turn comes, since all of them together would not fit in memory; or says
-/// what is missing.
+/// Makes a side just before its samples, since all of them together would not fit in memory.
+/// Returns the missing requirement if it cannot.
 pub type Maker = Box<dyn FnOnce() -> Result<Box<dyn Side>, String>>;
 
-/// What a comparison has to reach.
+/// The goal of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Nothing: it is reported.
+    /// No goal: the figure is only reported.
     Reported,
-    /// Our side is at least so many times as fast.
+    /// Our side is at least this many times as fast.
     AtLeast(f64),
-    /// Our side takes at most so much longer: the greater of the two.
+    /// Our side takes at most this much longer: the greater of the two.
     Within {
         /// 0.03 is 3 %.
         part: f64,
@@ -49,7 +49,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// What the ratio is expected to be beside a peer that takes `peer_ns`.
+    /// The expected ratio for a peer that takes `peer_ns`.
     #[must_use]
     pub fn expected(self, peer_ns: f64) -> Option<Expected> {
         match self {
@@ -67,18 +67,18 @@ impl Goal {
 pub struct Peer {
     /// As in rows.
     pub name: String,
-    /// What must be reached.
+    /// The goal.
     pub goal: Goal,
-    /// Makes it.
+    /// Makes the side.
     pub make: Maker,
-    /// Whether it counts where our side is compared with the best of them.
+    /// Whether it counts when our side is compared with the fastest peer.
     pub counts: bool,
-    /// Rounds that it takes part in, where one takes seconds.
+    /// Rounds that it takes part in, if one takes seconds.
     pub rounds_max: Option<usize>,
 }
 
 impl Peer {
-    /// A peer that is reported.
+    /// A peer without a goal, only reported.
     pub fn new(name: &str, make: Maker) -> Self {
         Self {
             name: name.to_owned(),
@@ -106,29 +106,29 @@ impl Peer {
 
 /// One work, our side, and its peers.
 pub struct Contest {
-    /// What is done.
+    /// The work.
     pub work: Work,
-    /// Our side, or what it lacks.
+    /// Our side, or its missing requirement.
     pub ours: Maker,
     /// The others.
     pub peers: Vec<Peer>,
-    /// What must be reached against the fastest of those that count, and how that row is called.
+    /// The goal against the fastest of the counting peers, and the name of that row.
     pub best: Option<(&'static str, Goal)>,
 }
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Rounds of each contest.
     pub rounds: usize,
-    /// Whether peers that take seconds for one round are left out.
+    /// Whether to skip peers that take seconds for one round.
     pub quick: bool,
 }
 
 /// One line of the report: our side beside one peer.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was done.
+    /// The work.
     pub work: Work,
     /// The peer; empty if there is none.
     pub peer: String,
@@ -136,20 +136,20 @@ pub struct Row {
     pub ours_ns: Option<f64>,
     /// The peer's.
     pub peer_ns: Option<f64>,
-    /// Peer to ours: how many times as fast we are.
+    /// Peer to ours: our side is this many times as fast.
     pub ratio: Option<Estimate>,
-    /// What the ratio is expected to be; `None` if it is reported.
+    /// The expected ratio; `None` if it is only reported.
     pub expected: Option<Expected>,
-    /// The verdict on the ratio, or on what was merged; `None` if neither has a goal, or our side
-    /// or the peer is missing.
+    /// The verdict on the ratio, or on the merging; `None` if neither has a goal, or our side or
+    /// the peer is missing.
     pub verdict: Option<Verdict>,
     /// Packets in for each out, ours.
     pub ours_merge: Option<f64>,
     /// The peer's.
     pub peer_merge: Option<f64>,
-    /// Samples that were interrupted each time they were tried.
+    /// Samples that were interrupted at every attempt.
     pub disturbed: usize,
-    /// What is missing, in words.
+    /// The missing requirement, in words.
     pub note: Option<String>,
 }
 
@@ -172,7 +172,7 @@ impl Row {
         }
     }
 
-    /// Whether nothing is missing, and the goal is met if there is one.
+    /// Whether both sides are available, and the goal is met if there is one.
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.note.is_none() && self.verdict.is_none_or(|met| met == Verdict::Reproduced)
@@ -186,17 +186,18 @@ impl Row {
     }
 }
 
-/// How often an interrupted sample is taken again.
+/// Most repetitions of an interrupted sample.
 const TRIES: u64 = 3;
 /// Samples that take longer than a time slice of the scheduler are always interrupted.
 const RETRY_MAX: Duration = Duration::from_millis(50);
 
-/// Takes a sample, again if the thread was preempted; says whether it never went undisturbed.
+/// Takes a sample, again if the thread was preempted; returns whether every attempt was
+/// interrupted.
 fn steady(side: &mut dyn Side, seed: u64) -> (Sample, bool) {
     let mut sample = Sample::default();
     for attempt in 0..TRIES {
         let (before, start) = (clock::preemptions(), Instant::now());
-        // Another attempt is other data.
+        // Another attempt uses other data.
         sample = side.sample(seed.wrapping_mul(TRIES) + attempt);
         if clock::preemptions() == before {
             return (sample, false);
@@ -224,7 +225,7 @@ impl Player {
             disturbed: 0,
         };
         if rounds_max.is_none() {
-            // Pages are faulted in, pools filled, the clock frequency raised.
+            // Warm-up: pages are faulted in, pools filled, the clock frequency raised.
             player.side.sample(u64::MAX);
         }
         player
@@ -242,7 +243,7 @@ impl Player {
         self.samples.iter().map(|sample| sample.ns).collect()
     }
 
-    /// `None` if it never had its turn.
+    /// `None` before its first sample.
     fn median_ns(&self) -> Option<f64> {
         let ns = self.ns();
         (!ns.is_empty()).then(|| statistics::median(&ns))
@@ -254,7 +255,7 @@ impl Player {
     }
 }
 
-/// Alternates the sides of `contest`; one row for each peer, or one of our own.
+/// Alternates the sides of `contest`; one row for each peer, or one without a peer.
 pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
     let Contest {
         work,
@@ -305,15 +306,15 @@ pub fn run(contest: Contest, settings: &Settings) -> Vec<Row> {
     for ((row, player), goal) in rows.iter_mut().zip(&players).zip(goals) {
         measure(row, ours.as_ref(), player.as_ref());
         row.expected = goal.expected(row.peer_ns.unwrap_or_default());
-        // Our own lack is said first: without us there is nothing to compare.
+        // A missing side of ours is reported first: without it there is no comparison.
         row.note = lacking.clone().or(row.note.take());
         row.verdict = judged(row, row.expected);
     }
     rows
 }
 
-/// The last side is the first of the next round: what one leaves in the caches meets each of the
-/// others equally often. Only whole rounds are played, so that each sample has its partner.
+/// The last side is the first of the next round: each side finds the cache content of each other
+/// side equally often. Only whole rounds are run, so that each sample has its partner.
 fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) {
     let sides = peers.len() + 1;
     for round in 0..rounds {
@@ -329,9 +330,9 @@ fn play(ours: &mut Option<Player>, peers: &mut [Option<Player>], rounds: usize) 
     }
 }
 
-/// The verdict on a row of which `expected` is expected; `None` if it is only reported. A time
-/// without the merging that it is for is no answer. Of a row without a peer the merging is the
-/// goal.
+/// The verdict on a row with the expected value `expected`; `None` if it is only reported. A time
+/// does not count without the merging that it is for. The goal of a row without a peer is the
+/// merging.
 fn judged(row: &Row, expected: Option<Expected>) -> Option<Verdict> {
     let is_reported = expected.is_none() && !row.peer.is_empty();
     if row.note.is_some() || is_reported {
@@ -364,12 +365,12 @@ fn measure(row: &mut Row, ours: Option<&Player>, peer: Option<&Player>) {
     }
 }
 
-/// The least part of what our side merges that makes a peer's time one for the same work.
+/// The smallest part of our side's merging that makes a peer's work comparable.
 const MERGE_PART_MIN: f64 = 0.975;
 
-/// The samples of the peer with the lowest median. (The fastest of each round would be no side: of
-/// two equal sides, it is the one that noise favours.) A peer that is missing might have been the
-/// fastest; one that merges less does less.
+/// The samples of the peer with the lowest median. (The fastest of each round would be no single
+/// side: of two equal sides, noise decides.) A missing peer might have been the fastest; a peer
+/// that merges less does less.
 fn fastest(ours: Option<&Player>, players: &[Option<Player>], counts: &[bool]) -> Option<Player> {
     let counted = players.iter().zip(counts).filter(|(_, counts)| **counts);
     let counted: Vec<&Player> = counted
@@ -443,7 +444,7 @@ mod tests {
     #[test]
     fn sides_take_turns_in_turning_order() {
         let (_, log) = contest(&[(1.0, Goal::Reported), (1.0, Goal::Reported)], None);
-        // An interrupted sample is there more than once in a row.
+        // An interrupted sample occurs more than once in a row.
         let mut turns = log;
         turns.dedup();
         assert_eq!(turns[..3], ["ours", "a", "b"]);

@@ -1,4 +1,4 @@
-//! Packet buffers in one block, as a pool of receive buffers lies in memory.
+//! Packet buffers in one block, like a pool of receive buffers.
 
 use crate::sizes::FRAME_BYTES;
 use crate::trains::Train;
@@ -11,16 +11,16 @@ const PAGE_BYTES: usize = 4096;
 /// Number of a frame.
 pub type Frame = u32;
 
-/// What is known of a packet beside its bytes: a cache line, as in the peers.
+/// The metadata of a packet: a cache line, as in the peers.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub struct Line {
     /// Bytes of the packet in this frame, from its first byte.
     pub bytes: u32,
-    /// Bytes of the frame in front of those that count: the headers of a packet that was merged
-    /// into another.
+    /// Unused bytes at the start of the frame: the headers of a packet that was merged into
+    /// another.
     pub skip: u32,
-    /// The frame whose bytes follow.
+    /// The frame with the next bytes.
     pub next: Option<Frame>,
     /// Of a first frame: the last one of the packet.
     pub last: Frame,
@@ -39,8 +39,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// So many frames with the payload of `train` already in place, since the headers are all that
-    /// one packet of it has different from another.
+    /// This many frames with the payload of `train` already in place: its packets differ only in
+    /// their headers.
     pub fn new(count: usize, train: &Train) -> Self {
         let bytes = vec![0; count * FRAME_BYTES + PAGE_BYTES];
         let start = bytes.as_ptr().align_offset(PAGE_BYTES);

@@ -1,31 +1,31 @@
-//! Keys to be grouped, and the clock around that.
+//! Keys to be grouped, and the timing of it.
 
 use crate::clock::Laps;
 use crate::contest::{Sample, Side};
 use crate::random::Random;
 
-/// Keys of one lap: several arrays, each another. As items they are half a megabyte, so that
-/// what was just written is in the second level of cache wherever its pages happen to lie.
+/// Keys of one lap: several arrays, each different. As items they are half a megabyte, so that
+/// recently written data is in the second level of cache wherever its pages are.
 const KEYS: usize = 1 << 15;
-/// Laps of one sample: so many keys are too few for the clock.
+/// Laps of one sample: the keys of one lap are too few for the clock.
 const LAPS: u64 = 4;
 const LINE_BYTES: usize = 64;
 /// Items of a cache line.
 const LINE_ITEMS: usize = LINE_BYTES / 16;
 
-/// A way to bring equal keys together.
+/// A grouping algorithm.
 pub trait Grouper {
-    /// What is moved: 16 bytes with a key and an index in them.
+    /// The element moved: 16 bytes with a key and an index in them.
     type Item: Copy;
 
     /// One item.
     fn item(key: u64, index: u64) -> Self::Item;
 
-    /// Called before the clock starts, on each array: puts what it needs into the items.
+    /// Called before the clock starts, on each array: prepares the items.
     fn prepare(&mut self, _items: &mut [Self::Item]) {}
 
-    /// Groups `items`. Says whether equal keys are together, in their own order of arrival if that
-    /// is promised; asked once, outside of the clock.
+    /// Groups `items`. Returns whether equal keys are together, in their own order of arrival if
+    /// that is promised; called once, outside of the clock.
     fn check(&mut self, items: &mut [Self::Item]) -> bool;
 
     /// Groups `items`, in place or elsewhere.
@@ -48,7 +48,7 @@ impl<G: Grouper> Grouping<G> {
     ///
     /// # Errors
     ///
-    /// That the grouper does not group.
+    /// If the grouper does not group correctly.
     pub fn new(grouper: G, n: usize, distinct: usize) -> Result<Self, String> {
         let items: Vec<G::Item> = Vec::with_capacity(KEYS.max(n) + LINE_ITEMS);
         let skipped = items.as_ptr().align_offset(LINE_BYTES);

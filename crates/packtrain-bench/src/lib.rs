@@ -1,13 +1,13 @@
 //! The measured loops of packtrain's offloads, and the harness that compares them with others.
 //!
 //! `cargo bench -p packtrain-offload --bench offload` measures packtrain's own loops, and with
-//! `--features peers` also those of other libraries. What packtrain does for each kind of [`Work`]
-//! is in [`ours`]; [`contest`] alternates it with each peer. How figures come about:
+//! `--features peers` also those of other libraries. [`ours`] implements each kind of [`Work`] with
+//! packtrain; [`contest`] alternates it with each peer. How figures are computed:
 //!
-//! - A *sample* is one side's time for one work, about a millisecond, on data that no sample before
-//!   had: branch predictors learn small fixed inputs by heart.
-//! - Only the work is timed. Making packets, and freeing what came out, happens outside; what
-//!   reading the clock costs is measured, and subtracted from both sides alike ([`clock`]).
+//! - A *sample* is one side's time for one work, about a millisecond, on fresh data: branch
+//!   predictors learn small fixed inputs.
+//! - Only the work is timed. Making packets, and freeing the output, happens outside; the cost of
+//!   reading the clock is measured, and subtracted from both sides alike ([`clock`]).
 //! - A *round* has one sample of every side, one right after the other, in turning order. Figures
 //!   are compared within a round only.
 //! - A sample during which the thread was preempted is taken again.

@@ -1,4 +1,4 @@
-//! What memory does on this machine: the limits that figures are seen against.
+//! Memory latency of this machine: the bounds for the figures.
 
 use crate::clock::Laps;
 use crate::contest::{Sample, Side};
@@ -9,7 +9,7 @@ use std::hint::black_box;
 /// A cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Reads so much other data that what was cached is no longer.
+/// Evicts the caches by reading other data.
 #[derive(Debug)]
 pub struct Evictor(Vec<u64>);
 
@@ -32,7 +32,7 @@ impl Default for Evictor {
     }
 }
 
-/// Loads of which each gives the address of the next, over a footprint.
+/// A chain of dependent loads over a footprint: each gives the address of the next.
 #[derive(Debug)]
 pub struct Chase {
     lines: Vec<[u64; LINE_BYTES / 8]>,
@@ -44,7 +44,7 @@ impl Chase {
     pub fn new(bytes: usize) -> Self {
         let count = (bytes / LINE_BYTES).max(16) as u64;
         let mut order = Shuffle::new(count, &mut Random::new(count));
-        // The multiples alone would be a stride that prefetchers know: swap them at random.
+        // The multiples alone would be a stride that prefetchers recognise: swap them at random.
         let mut circle: Vec<u64> = (0..count).map(|_| order.next()).collect();
         let mut random = Random::new(1);
         for i in (1..circle.len()).rev() {
@@ -57,7 +57,7 @@ impl Chase {
         Self { lines, at: 0 }
     }
 
-    /// Follows so many.
+    /// Follows this many loads.
     fn follow(&mut self, loads: usize) {
         let mut at = self.at;
         for _ in 0..loads {
@@ -66,7 +66,7 @@ impl Chase {
         self.at = black_box(at);
     }
 
-    /// Goes around once: what other sides have put into the caches since gives way.
+    /// Goes around once, to evict the data of other sides.
     fn warm(&mut self) {
         self.follow(self.lines.len());
     }
@@ -82,15 +82,16 @@ impl Side for Chase {
     }
 }
 
-/// The most that work may take when flows are added: its time with one flow, and two dependent
-/// loads in as much memory as the flows touch, which no other side has used since it went around.
+/// The most that work may take when flows are added: its time with one flow, plus two dependent
+/// loads in as much memory as the flows touch. No other side has used that memory since it
+/// was last read.
 pub struct Growth {
     one: Box<dyn Side>,
     chase: Chase,
 }
 
 impl Growth {
-    /// `one` is the work with one flow; `bytes` are those of the lines that many touch.
+    /// `one` is the work with one flow; `bytes` is the size of the lines that many flows touch.
     pub fn new(one: Box<dyn Side>, bytes: usize) -> Self {
         Self {
             one,

@@ -27,10 +27,10 @@ impl Bench<'_> {
     ///
     /// # Errors
     ///
-    /// Why it was not built or did not run, in words.
+    /// The reason why it was not built or did not run, in words.
     pub fn run_for_this_cpu(&self, directory: &Path) -> Result<ExitCode, String> {
         let executable = self.build(directory)?;
-        // What comes last is what counts.
+        // The last option takes precedence.
         let mut arguments: Vec<OsString> = vec!["--json".into(), self.json.into()];
         arguments.extend(std::env::args_os().skip(1));
         arguments.push(AS_BUILT.into());
@@ -68,7 +68,7 @@ impl Bench<'_> {
     }
 }
 
-/// How this executable was built.
+/// The build options of this executable.
 #[must_use]
 pub const fn built_for() -> &'static str {
     if cfg!(all(target_arch = "x86_64", target_feature = "avx2")) {

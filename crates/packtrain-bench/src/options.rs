@@ -4,7 +4,7 @@
 ///
 /// # Errors
 ///
-/// What is wrong, for people: it is no number, or not `min` to `max`.
+/// The problem, as a message: it is no number, or not `min` to `max`.
 pub fn number(option: &str, text: &str, min: f64, max: f64) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),

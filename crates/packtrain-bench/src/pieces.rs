@@ -1,4 +1,4 @@
-//! Pieces of memory for checksums, and the clock around them.
+//! Pieces of memory for checksums, and the timing of them.
 
 use crate::clock::Laps;
 use crate::contest::{Sample, Side};
@@ -7,8 +7,8 @@ use crate::sizes::EVICT_BYTES;
 use crate::work::Place;
 use std::hint::black_box;
 
-/// Equal pieces in one block, each at the start of a cache line. Cold ones are a stretch of more
-/// memory than the caches hold, another one in each sample.
+/// Equal pieces in one block, each at the start of a cache line. Cold ones are part of a memory
+/// larger than the caches, a different part in each sample.
 #[derive(Debug)]
 pub struct Pieces {
     memory: Vec<u8>,
@@ -33,7 +33,7 @@ const SAMPLE_BYTES: usize = 8 << 20;
 /// The most calls of one.
 const CALLS_MAX: usize = 40_000;
 const ALIGN: usize = 4096;
-/// Parts of cold memory: what was read so many samples ago is in no cache any more.
+/// Parts of cold memory: data that was read this many samples ago is no longer in any cache.
 const STRETCHES: usize = 32;
 
 impl Pieces {
@@ -71,7 +71,7 @@ impl Pieces {
         &self.memory[start..start + bytes]
     }
 
-    /// Puts new data in place: warm pieces are filled anew, cold ones are others.
+    /// Provides new data: warm pieces are refilled, cold ones are different ones.
     pub fn refresh(&mut self, seed: u64) {
         match self.place {
             Place::Warm => Random::new(seed).fill(&mut self.memory),
@@ -85,8 +85,8 @@ impl Pieces {
     }
 }
 
-/// Where pieces are copied to, one after the other. It begins a page for every side: where a vector
-/// happened to lie had made 20 ns for the same loop in one run and 48 in another.
+/// The destination of copies, one after the other. It begins a page for every side: the alignment
+/// of a vector changes the time of the same loop.
 #[derive(Debug)]
 pub struct Destination {
     memory: Vec<u8>,

@@ -35,7 +35,7 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 240.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// Told apart by people who see colours differently, too (Okabe and Ito 2008).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito 2008).
 const COLORS: [&str; 8] = [
     "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000",
 ];

@@ -1,4 +1,4 @@
-//! Numbers that look random and can be repeated.
+//! Reproducible pseudo-random numbers.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): every seed, also a small one, gives a good sequence.
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ pub const fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// All numbers below `len` once, in an order that jumps about and needs no table: the multiples of
-/// a number that has no factor in common with `len`.
+/// All numbers below `len` once, in a scattered order without a table: the multiples of a number
+/// that is coprime to `len`.
 #[derive(Clone, Copy, Debug)]
 pub struct Shuffle {
     len: u64,
@@ -48,7 +48,7 @@ pub struct Shuffle {
 impl Shuffle {
     /// An order of the numbers below `len`, at least 1.
     pub const fn new(len: u64, random: &mut Random) -> Self {
-        // Near the golden ratio of the length no two neighbours in time are neighbours in space.
+        // Near the golden ratio of the length, consecutive numbers are never adjacent.
         let mut step = (len as f64 * 0.618) as u64 + random.below(len.div_ceil(16));
         while gcd(step, len) != 1 {
             step += 1;

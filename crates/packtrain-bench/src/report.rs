@@ -1,4 +1,4 @@
-//! What is printed and written.
+//! Printed reports and JSON documents.
 
 use crate::clock;
 use crate::contest::Row;
@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Under which conditions the figures came about, in words: printed above the table, and in the
-/// JSON document as `conditions`.
+/// The conditions of the measurement, in words: printed above the table, and in the JSON document
+/// as `conditions`.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions(Vec<(String, String)>);
 
@@ -133,7 +133,7 @@ pub fn met(verdicts: impl Iterator<Item = Option<Verdict>>) -> String {
     )
 }
 
-/// Which goals were met, and which peers are missing.
+/// The goals that were met, and the peers not found.
 pub fn print_summary(rows: &[Row]) {
     println!("\n{}", met(rows.iter().map(|row| row.verdict)));
     let mut missing: Vec<String> = rows
@@ -157,7 +157,7 @@ pub fn document(conditions: &Conditions, rounds: usize, rows: &[Row]) -> Value {
     envelope("bench offload", conditions, rounds, &rows)
 }
 
-/// What is around the rows of any bench.
+/// The fields around the rows of any bench.
 pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[Value]) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let conditions: serde_json::Map<String, Value> = conditions
@@ -181,7 +181,7 @@ pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[V
     })
 }
 
-/// Figures with as many digits as mean something.
+/// Figures with their significant digits.
 pub fn rounded(value: Option<f64>) -> Value {
     match value {
         Some(value) if value.is_finite() => json!((value * 1000.0).round() / 1000.0),
@@ -218,7 +218,7 @@ fn row_document(row: &Row) -> Value {
 ///
 /// # Errors
 ///
-/// A row of no known work.
+/// If a row has an unknown work.
 pub fn rows_of(document: &Value) -> Result<Vec<Row>, String> {
     let rows = document["rows"].as_array().ok_or("no rows")?;
     let row = |row: &Value| {
@@ -244,13 +244,13 @@ fn bandwidth(row: &Row, ns: Option<f64>) -> Option<f64> {
     Some(row.work.bytes()? as f64 / ns?)
 }
 
-/// Writes `document` on one line to `path`, in directories that are made if they are missing. A
-/// file of that name is replaced in one step, by a rename, so that its readers and its other names
-/// keep what it was. A device or a symbolic link is written to.
+/// Writes `document` on one line to `path`, and creates missing directories. An existing file is
+/// replaced in one step, by a rename, so that its readers and its other hard links keep the old
+/// content. A device or a symbolic link is written to.
 ///
 /// # Errors
 ///
-/// What the file system says. Then a file of that name is as it was.
+/// The error of the file system. Then an existing file is unchanged.
 pub fn write(path: &Path, document: &Value) -> io::Result<()> {
     let text = format!("{document}\n");
     if let Some(directory) = path.parent() {
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(text(&path), "{\"rows\":2}\n");
         assert_eq!(text(&other), "{\"rows\":1}\n");
 
-        // Something else in its place is not replaced.
+        // Other file types are not replaced.
         let link = folder.join("link");
         std::os::unix::fs::symlink(&other, &link).expect("a link");
         write(&link, &json!({ "rows": 3 })).expect("the file behind it");

@@ -1,4 +1,4 @@
-//! GSO packets to cut, and the clock around that.
+//! GSO packets to cut, and the timing of it.
 
 use crate::clock::Laps;
 use crate::contest::{Sample, Side};
@@ -12,16 +12,16 @@ pub const OUT_BYTES: usize = 2048;
 /// How often each is cut.
 const TIMES: usize = 8;
 
-/// What cuts packets.
+/// A segmenter.
 pub trait Cutter {
     /// Called before the clock starts, with a fresh packet: link header, if any, IP, TCP or UDP,
     /// payload, the pseudo-header sum in the checksum field.
     fn load(&mut self, slot: usize, packet: &[u8]);
 
-    /// Cuts the packet in `slot`; says into how many segments.
+    /// Cuts the packet in `slot`; returns the number of segments.
     fn cut(&mut self, slot: usize) -> usize;
 
-    /// Called after the clock: frees what [`cut`](Self::cut) left.
+    /// Called after the clock: frees the output of [`cut`](Self::cut).
     fn clear(&mut self) {}
 }
 

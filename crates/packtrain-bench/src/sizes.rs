@@ -1,4 +1,4 @@
-//! Sizes of what is measured.
+//! Sizes of the measured work.
 
 /// Packets in a burst.
 pub const BURST: usize = 64;
@@ -12,10 +12,10 @@ pub const MSS: usize = 1448;
 pub const SEGMENTS: usize = 45;
 /// Bursts that are prepared together for a cold sample.
 pub const COLD_BURSTS: usize = 64;
-/// Bytes from one frame to the next: what receive rings commonly have.
+/// Bytes from one frame to the next: usual for receive rings.
 pub const FRAME_BYTES: usize = 2048;
-/// More than the caches of a core and the part of the last level that it can hold.
+/// More than the caches of a core and its share of the last level.
 pub const EVICT_BYTES: usize = 96 << 20;
-/// Packets of a sample that are cut, each in a slot of its own. Together with the output they fit
-/// in a second-level cache.
+/// Packets of a sample that are cut, each in its own slot. Together with the output they fit in a
+/// second-level cache.
 pub const SLOTS: usize = 4;

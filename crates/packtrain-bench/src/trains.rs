@@ -1,14 +1,14 @@
-//! Trains of packets: headers of many flows, with checksums that are right.
+//! Trains of packets: headers of many flows, with correct checksums.
 //!
-//! All packets of a train have the same payload bytes, so that a receive buffer holds them already
-//! and making the next packet is writing its headers. Sequence numbers, timestamps and
-//! identifications begin somewhere else for each seed and flow.
+//! All packets of a train have the same payload bytes: a receive buffer already contains them, and
+//! making the next packet only writes its headers. Sequence numbers, timestamps and identifications
+//! start at other values for each seed and flow.
 
 use crate::random::{Random, mix};
 use crate::sizes::MSS;
 use packtrain_offload::checksum::{self, Sum};
 
-/// What a train is of.
+/// The packets of a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// TCP segments of [`MSS`] bytes with timestamps.
@@ -26,7 +26,7 @@ struct Flow {
     id: u16,
 }
 
-/// Flows and how far they are.
+/// Flows and their progress.
 #[derive(Clone, Debug)]
 pub struct Train {
     kind: Kind,
@@ -59,7 +59,7 @@ impl Train {
         train
     }
 
-    /// Starts every flow anew, at other numbers for each seed.
+    /// Restarts every flow, at other numbers for each seed.
     pub fn restart(&mut self, seed: u64) {
         let mut random = Random::new(mix(seed));
         self.timestamp = random.next() as u32;
@@ -87,7 +87,7 @@ impl Train {
         self.link_bytes + IPV4_BYTES + transport
     }
 
-    /// What follows the headers of every packet.
+    /// The payload of every packet.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
@@ -130,7 +130,7 @@ impl Train {
         headers + self.payload.len()
     }
 
-    /// With 0 in the place of the checksum.
+    /// With 0 in the checksum field.
     fn write_transport(&self, flow: u32, state: Flow, out: &mut [u8]) {
         out[..2].copy_from_slice(&port(flow).to_be_bytes());
         out[2..4].copy_from_slice(&443_u16.to_be_bytes());
@@ -150,7 +150,7 @@ impl Train {
     }
 
     /// A GSO packet of `segments` payloads with the pseudo-header sum in its checksum field, as a
-    /// kernel hands it to a TUN or a NIC.
+    /// kernel passes it to a TUN or a NIC.
     pub fn gso_packet(&mut self, flow: u32, segments: usize) -> Vec<u8> {
         let headers = self.header_bytes();
         let payload = self.payload.repeat(segments);
@@ -173,7 +173,7 @@ impl Train {
     }
 }
 
-/// Where a flow comes from and goes to: benchmark addresses (RFC 2544 appendix C.2.2).
+/// Source and destination of a flow: benchmark addresses (RFC 2544 appendix C.2.2).
 fn addresses(flow: u32) -> ([u8; 4], [u8; 4]) {
     let source = 0xC612_0001 + (flow >> 14);
     (source.to_be_bytes(), [198, 19, 0, 1])
@@ -197,12 +197,12 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Each of `flows` flows once, in an order that is another each time around.
+    /// Each of `flows` flows once per round, in a different order each round.
     pub fn all(flows: u32, seed: u64) -> Self {
         Self::windows(flows, flows, 1, seed)
     }
 
-    /// `at_once` neighbours of `flows` flows take `rounds` turns; then the next ones do.
+    /// `at_once` neighbours of `flows` flows alternate for `rounds` rounds; then the next ones do.
     pub fn windows(flows: u32, at_once: u32, rounds: u32, seed: u64) -> Self {
         let mut random = Random::new(mix(seed ^ 0x5EED));
         let flows = u64::from(flows.max(1));
@@ -219,7 +219,7 @@ impl Turns {
         }
     }
 
-    /// Whose turn it is.
+    /// The flow of the next packet.
     pub fn turn(&mut self) -> u32 {
         if self.left == 0 {
             self.left = self.of;

@@ -1,8 +1,8 @@
-//! What an estimate says about an expected value: one meaning for every bench.
+//! The verdict of an estimate against an expected value: one definition for every bench.
 
 use crate::statistics::Estimate;
 
-/// What a figure is expected to be.
+/// The expectation for a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expected {
     /// At least this value.
@@ -13,7 +13,7 @@ pub enum Expected {
     Within {
         /// The expected value.
         value: f64,
-        /// How far away from it a figure may be, in the figure's own unit.
+        /// The allowed distance, in the figure's own unit.
         distance: f64,
     },
 }
@@ -59,11 +59,11 @@ impl Expected {
 /// A verdict, from the worst to the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The median is not as expected.
+    /// The median misses the expectation.
     NotReproduced,
-    /// The median is as expected, and the interval is not.
+    /// The median meets the expectation, the interval does not.
     Direction,
-    /// The whole interval is as expected.
+    /// The whole interval meets the expectation.
     Reproduced,
 }
 
@@ -94,8 +94,8 @@ mod tests {
     use super::*;
     use crate::statistics::estimate;
 
-    /// An estimate of made figures: nine equal ones, but for the three least and the three
-    /// greatest, so that the interval reaches from `low` to `high`.
+    /// A synthetic estimate: nine equal figures, except the three least and the three greatest, so
+    /// that the interval reaches from `low` to `high`.
     fn made(low: f64, median: f64, high: f64) -> Estimate {
         let values = [low, low, low, median, median, median, high, high, high];
         let estimate = estimate(&values).unwrap();

@@ -4,30 +4,30 @@ use crate::sizes::{
     BURST, COLD_BURSTS, EVICT_BYTES, FRAME_BYTES, MSS, PER_FLOW, SEGMENTS, SLOTS, WINDOW,
 };
 
-/// Where the data of a sample lies when the clock starts.
+/// The cache state of a sample's data when the clock starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the first or second level of cache: it was just written, or is used again and again.
+    /// In the first or second level of cache: just written, or used repeatedly.
     Warm,
-    /// In memory: as much other data as the caches hold was read in between.
+    /// In memory: as much other data as the caches have room for was read in between.
     Cold,
 }
 
-/// How a coalescer finds the packets that belong together.
+/// How a coalescer finds the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// By a table.
     Hash,
-    /// By sorting what was queued.
+    /// By sorting the queued packets.
     Sorted,
-    /// One of these, as it decides from what it sees.
+    /// Either, selected by the coalescer from the traffic.
     Auto,
 }
 
-/// One thing to do: a row of the report.
+/// One kind of work: a row of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Follow pointers through `bytes` bytes: what a cache miss costs here.
+    /// Follow pointers through `bytes` bytes: the cost of a cache miss on this machine.
     Load {
         /// Footprint.
         bytes: usize,
@@ -44,7 +44,7 @@ pub enum Work {
         /// Length of the piece.
         bytes: usize,
     },
-    /// Merge what can be merged in a burst of 64 TCP packets, and give all of it out.
+    /// Merge a burst of 64 TCP packets, and give all of it out.
     Burst {
         /// Flows whose packets alternate in the burst.
         flows: u32,
@@ -63,7 +63,7 @@ pub enum Work {
     Windows {
         /// Flows.
         flows: u32,
-        /// How packets find each other.
+        /// How packets of a flow are found.
         mode: Mode,
     },
     /// Aggregate pure acknowledgements: 4 of each connection, across bursts of 64.
@@ -91,13 +91,13 @@ pub enum Work {
     Group {
         /// How many.
         n: usize,
-        /// Of which so many differ.
+        /// Distinct keys.
         distinct: usize,
     },
 }
 
 impl Work {
-    /// Everything that is measured, in the order of the report.
+    /// Every measured work, in the order of the report.
     pub fn all() -> Vec<Self> {
         use Place::{Cold, Warm};
         let mut all = Vec::new();
@@ -117,7 +117,7 @@ impl Work {
         let counts = [1, 8, 64, 1024, 16_384, 80_000];
         all.extend(counts.map(|flows| Self::Held { flows }));
         for flows in counts {
-            // The other modes are what this one is compared with.
+            // The other modes are compared with this one.
             let mode = Mode::Auto;
             all.push(Self::Windows { flows, mode });
         }
@@ -166,7 +166,7 @@ impl Work {
         }
     }
 
-    /// Flows, or distinct keys; 1 where there is no such thing.
+    /// Flows, or distinct keys; 1 if neither applies.
     pub fn flows(self) -> u32 {
         match self {
             Self::Burst { flows, .. }
@@ -183,7 +183,7 @@ impl Work {
         }
     }
 
-    /// What one figure in nanoseconds is for.
+    /// The unit of one figure in nanoseconds.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Load { .. } => "load",
@@ -195,7 +195,7 @@ impl Work {
         }
     }
 
-    /// Payload bytes of one unit, where a bandwidth says something.
+    /// Payload bytes of one unit, if a bandwidth is meaningful.
     pub const fn bytes(self) -> Option<usize> {
         match self {
             Self::Checksum { bytes, .. } | Self::CopySum { bytes } => Some(bytes),
@@ -205,7 +205,7 @@ impl Work {
         }
     }
 
-    /// Bytes that a sample goes through: buffers of packets, or the array.
+    /// Bytes that a sample accesses: buffers of packets, or the array.
     pub fn footprint(self) -> usize {
         let frames = |packets: usize| packets * FRAME_BYTES;
         match self {
@@ -233,7 +233,7 @@ impl Work {
         }
     }
 
-    /// Wire packets for each packet out that must be reached, whatever the time.
+    /// Required wire packets for each packet out, whatever the time.
     pub const fn merge_goal(self) -> Option<f64> {
         match self {
             Self::Held { .. } => Some(3.9),

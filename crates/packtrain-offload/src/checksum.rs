@@ -42,7 +42,7 @@ mod scalar;
 mod select;
 mod uninit;
 
-// One of these is what `select` knows as `vectors`.
+// One of these is the `vectors` of `select`.
 #[cfg(all(
     target_arch = "aarch64",
     target_endian = "little",
@@ -67,11 +67,11 @@ mod vectors;
 pub use level::Level;
 pub use scalar::SHORT_BYTES_MAX;
 
-/// A ones-complement sum under way.
+/// A ones-complement sum in progress.
 ///
-/// Pieces are summed as if they lay one after the other: after an odd number of bytes the next
-/// byte is the low half of its word. There is no bound on how much may be added; the accumulator
-/// carries around its end. An odd total is padded with one zero byte (RFC 1071 §1).
+/// Pieces are summed as if they were contiguous: after an odd number of bytes the next byte is the
+/// low half of its word. The amount that may be added is unbounded; the accumulator carries around
+/// its end. An odd total is padded with one zero byte (RFC 1071 §1).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     /// Congruent, modulo 0xFFFF, to the sum of the 16-bit words as they lie in memory; zero only
@@ -82,7 +82,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The sum of nothing.
+    /// The sum of no bytes.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -91,9 +91,9 @@ impl Sum {
         }
     }
 
-    /// Adds a piece of any length and alignment that follows what was added before.
+    /// Adds a piece of any length and alignment behind those already added.
     ///
-    /// Else like [`sum`].
+    /// Otherwise like [`sum`].
     #[inline]
     pub fn add(&mut self, piece: &[u8]) {
         self.append(sum(piece));
@@ -125,13 +125,13 @@ impl Sum {
         });
     }
 
-    /// Adds what another sum counted, as if its bytes followed. Either may be odd.
+    /// Adds another sum, as if its bytes followed. Either may be odd.
     #[inline]
     pub fn add_sum(&mut self, other: Self) {
         self.append(other);
     }
 
-    /// The sum folded to 16 bits, not complemented: what a partial checksum field holds. It is 0
+    /// The sum folded to 16 bits, not complemented: the value of a partial checksum field. It is 0
     /// only if every byte was 0.
     #[inline]
     #[must_use]
@@ -139,7 +139,7 @@ impl Sum {
         u16::from_be(fold_words(self.words))
     }
 
-    /// The sum folded and complemented: what a finished checksum field holds. A UDP field also
+    /// The sum folded and complemented: the value of a finished checksum field. A UDP field also
     /// needs [`udp_field`].
     #[inline]
     #[must_use]
@@ -147,15 +147,15 @@ impl Sum {
         !self.fold()
     }
 
-    /// True if the sum, taken over everything including the checksum field, is that of data whose
-    /// checksum is right.
+    /// True if the sum, taken over all data including the checksum field, is that of a correct
+    /// checksum.
     #[inline]
     #[must_use]
     pub fn is_valid(self) -> bool {
         self.fold() == 0xFFFF
     }
 
-    /// `words` as a kernel returns it for `bytes` bytes.
+    /// `words` as a kernel of this crate returns it for `bytes` bytes.
     #[inline]
     pub(crate) const fn of_words(words: u64, bytes: usize) -> Self {
         Self {
@@ -180,16 +180,15 @@ impl Sum {
 /// The residue modulo 0xFFFF in 16 bits; 0 for 0 alone.
 #[inline]
 const fn fold_words(words: u64) -> u16 {
-    // In a sum of a number and itself with the halves exchanged, the carry out of the low half is
-    // the one that has to be brought around to the sum of both halves in the high half.
+    // The sum of a number and itself with the halves exchanged: the carry out of the low half is
+    // the one to add around to the sum of both halves in the high half.
     let sum = (words.wrapping_add(words.rotate_left(32)) >> 32) as u32;
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// The sum of one contiguous piece.
-///
-/// Pieces of up to [`SHORT_BYTES_MAX`] are summed in place, longer ones by a function that is
-/// chosen for this processor at run time (see [`Level`]).
+/// Pieces of up to [`SHORT_BYTES_MAX`] are summed inline, longer ones by a function that is
+/// selected for this processor at run time (see [`Level`]).
 // Inlined always: a call would cost about as much as summing a header does.
 #[inline(always)]
 #[must_use]
@@ -210,13 +209,13 @@ pub fn sum_with(level: Level, bytes: &[u8]) -> Option<Sum> {
     Some(Sum::of_words(words, bytes.len()))
 }
 
-/// Copies the start of `src` to the start of `dst`, as many bytes as both have, and sums what was
-/// copied, reading it once.
+/// Copies the start of `src` to the start of `dst`, up to the shorter length, and sums the copied
+/// bytes, reading each once.
 ///
 /// At either end up to a vector is loaded again where that is faster than to load less than one.
 /// [`Level::Scalar`] copies 4 KiB, and sums them from the first-level cache.
 ///
-/// The rest of a longer `dst` is left as it is. Whoever needs all of `src` to arrive compares the
+/// The rest of a longer `dst` is unchanged. If `src` has to be copied completely, compare the
 /// lengths first.
 #[inline]
 #[must_use = "a copy without its sum is `copy_from_slice`"]
@@ -271,8 +270,8 @@ pub fn pseudo_header_v6(src: [u8; 16], dst: [u8; 16], protocol: u8, l4_bytes: u3
     sum
 }
 
-/// The checksum to store in an IPv4 header, whatever its field holds now. `header` is the header
-/// with its options and nothing after it.
+/// The checksum to store in an IPv4 header, for any value in its field. `header` is the header with
+/// its options and nothing after it.
 #[inline]
 #[must_use]
 pub fn ipv4_header(header: &[u8]) -> u16 {
@@ -314,17 +313,16 @@ pub fn update_bytes(check: u16, old: &[u8], new: &[u8]) -> u16 {
     update_sums(check, sum(old), sum(new))
 }
 
-/// The checksum after everything that `old` sums was replaced by what `new` sums, each begun at an
-/// even offset; else like [`update_bytes`]. For runs of which the sums are known.
+/// The checksum after the bytes of sum `old` were replaced by those of sum `new`, each begun at an
+/// even offset; else like [`update_bytes`]. For runs whose sums are known.
 #[inline]
 #[must_use]
 pub fn update_sums(check: u16, old: Sum, new: Sum) -> u16 {
     update_u16(check, old.fold(), new.fold())
 }
 
-/// The UDP checksum field after `update` was applied to its checksum: a field of 0 stays 0, since
-/// there is no checksum to keep right, and a checksum that comes out as 0 is stored as 0xFFFF
-/// (RFC 768).
+/// The UDP checksum field after `update` was applied to its checksum. A field of 0 stays 0, since
+/// there is no checksum to update; a computed checksum of 0 is stored as 0xFFFF (RFC 768).
 ///
 /// ```
 /// use packtrain_offload::checksum::{update_u32, update_udp};
@@ -344,13 +342,12 @@ pub fn update_udp(field: u16, update: impl FnOnce(u16) -> u16) -> u16 {
     }
 }
 
-/// Finishes the field of a packet whose checksum state is
-/// [`Partial`](crate::offload::ChecksumState::Partial) with these `start` and `offset`, and returns
-/// what it stored.
+/// Finishes the field of a packet in state [`Partial`](crate::offload::ChecksumState::Partial) with
+/// these `start` and `offset`, and returns the value stored.
 ///
-/// `headers` is the start of the packet and holds the field; `rest` is all of the packet behind
-/// it, in pieces of any lengths, without link padding. A 0 is stored as 0xFFFF where `offset` is
-/// that of UDP, 6.
+/// `headers` is the start of the packet and contains the field; `rest` is all of the packet behind
+/// it, in pieces of any lengths, without link padding. A 0 is stored as 0xFFFF if `offset` is that
+/// of UDP, 6.
 ///
 /// `None`, with nothing changed, if the field does not end within `headers`.
 pub fn complete_partial<'a>(
@@ -376,8 +373,8 @@ pub fn complete_partial<'a>(
     Some(field)
 }
 
-/// What a UDP checksum field holds for a finished checksum: 0 is sent as 0xFFFF, because 0 means
-/// that there is none (RFC 768; RFC 8200 §8.1).
+/// The value of a UDP checksum field for a finished checksum: 0 is sent as 0xFFFF, because 0 means
+/// "no checksum" (RFC 768; RFC 8200 §8.1).
 #[inline]
 #[must_use]
 pub const fn udp_field(finished: u16) -> u16 {

@@ -11,9 +11,9 @@
 //! # What a flow is
 //!
 //! TCP and UDP: addresses, ports and protocol. Any other IP protocol: addresses and protocol. IP
-//! fragments, the first one too: the addresses alone, because only the first fragment has ports
-//! and they must not part. So a flow of which some datagrams are fragmented is two flows here, as
-//! it is for Linux (`skb_flow_dissect` without `FLOW_DISSECTOR_F_PARSE_1ST_FRAG`). Other frames:
+//! fragments, the first one too: the addresses alone, because only the first fragment has ports and
+//! all fragments must stay together. So a flow of which some datagrams are fragmented is two flows
+//! here, as in Linux (`skb_flow_dissect` without `FLOW_DISSECTOR_F_PARSE_1ST_FRAG`). Other frames:
 //! the Ethernet addresses. VLAN identifiers always belong to it, priorities never.
 
 mod key;

@@ -1,9 +1,9 @@
 //! IPv4 fragmentation: one datagram in, fragments that fit an MTU out (RFC 791 §3.2).
 //!
-//! For what cannot be cut as datagrams of its own: one UDP datagram, or any other IPv4 payload,
-//! that is longer than the egress MTU and may be fragmented. As with [`segment`](crate::segment),
-//! nothing of the payload is moved: a [`Fragmenter`] says which bytes of the packet are the payload
-//! of each fragment, and writes the headers.
+//! For packets that cannot be cut into datagrams of their own: one UDP datagram, or any other IPv4
+//! payload, that is longer than the egress MTU and may be fragmented. As with
+//! [`segment`](crate::segment), the payload is not moved: a [`Fragmenter`] returns the range of the
+//! packet that is the payload of each fragment, and writes the headers.
 //!
 //! | field | rule |
 //! |---|---|
@@ -21,9 +21,9 @@
 //! 2. RFC 791 §3.1; zeros behind them fill the last word. Linux keeps the length of the header and
 //!    puts no-operations in the place of the others.
 //!
-//! IPv6 is never fragmented by who forwards it (RFC 8200 §5): the sender has to be told ("packet
-//! too big"). A GSO packet is cut by the [`Segmenter`](crate::segment::Segmenter) first; a segment
-//! that is still too long may be fragmented.
+//! A router never fragments IPv6 (RFC 8200 §5): the sender has to be notified ("packet too big"). A
+//! GSO packet is cut by the [`Segmenter`](crate::segment::Segmenter) first; a segment that is still
+//! too long may be fragmented.
 //!
 //! The rules are those of `ip_do_fragment()` in Linux and `ip_fragment()` in FreeBSD.
 
@@ -51,16 +51,16 @@ pub enum FragmentError {
     NotIp,
     /// The header bytes end early, or contradict the layout.
     Headers,
-    /// The MTU is below 68 bytes, which every link carries (RFC 791 §3.2).
+    /// The MTU is below 68 bytes, the minimum of every link (RFC 791 §3.2).
     Mtu,
     /// It is longer than the MTU, and DF is set.
     DontFragment,
     /// Its transport checksum is not finished; that of a GSO packet never is.
     Checksum,
-    /// The IP packet is longer than the packet; or it is a fragment whose payload would reach
-    /// beyond 65 535 bytes, or that is not the last one and has no multiple of 8 bytes.
+    /// The IP packet is longer than the packet. Or it is a fragment whose payload would exceed 65
+    /// 535 bytes, or a fragment other than the last whose payload is not a multiple of 8 bytes.
     Length,
-    /// An IPv4 option is malformed, so what to copy is not known.
+    /// An IPv4 option is malformed, so the options to copy are not known.
     Options,
     /// There is no fragment of this number.
     Index,
@@ -112,8 +112,8 @@ crate::error::error!(FragmentError, InvalidInput);
 
 /// Fragments one IPv4 packet. Small and `Copy`: it holds offsets, no bytes.
 ///
-/// The header bytes are given to each call, and must be the ones it was made from; if they are not,
-/// the fragments are wrong and nothing else happens.
+/// Each call takes the header bytes, which must be the ones the fragmenter was made from. Other
+/// bytes give wrong fragments, and have no other effect.
 ///
 /// ```
 /// use packtrain_offload::fragment::{FragmentError, Fragmenter};
@@ -161,7 +161,7 @@ impl Fragmenter {
     ///
     /// `headers` is the start of the packet as one piece, at least `layout.transport` bytes. `mtu`
     /// counts from the IP header. Link padding belongs to no fragment. A packet that fits is one
-    /// fragment, with its header as it is.
+    /// fragment, with its header unchanged.
     ///
     /// There are at most 8 185 fragments, for the smallest MTU and the longest options; with an
     /// MTU of 1500 at most 46.
@@ -228,7 +228,7 @@ impl Fragmenter {
         Ok(made)
     }
 
-    /// How many packets there are; at least 1.
+    /// Number of packets; at least 1.
     #[must_use]
     pub const fn fragments(&self) -> u32 {
         self.fragments
@@ -241,7 +241,7 @@ impl Fragmenter {
         self.header_bytes[(index > 0) as usize] as usize
     }
 
-    /// Which bytes of the packet are the payload of fragment `index`, counted from the packet's
+    /// The range of the packet that is the payload of fragment `index`, counted from the packet's
     /// first byte. Empty, at the end of the payload, if there is no such fragment.
     #[must_use]
     pub const fn payload(&self, index: u32) -> Range<u32> {
@@ -305,7 +305,7 @@ impl Fragmenter {
         }
         let payload = self.payload(index);
         let units = (payload.start - u32::from(self.header_bytes[0])) / 8;
-        // What the packet has of MF stays.
+        // The packet's own MF is kept.
         let more = if index + 1 < self.fragments {
             MORE_FRAGMENTS
         } else {
@@ -363,7 +363,7 @@ fn copied_option_bytes(header: Header<'_>) -> Result<usize, FragmentError> {
     Ok(bytes.next_multiple_of(4))
 }
 
-/// Writes the options that every fragment has; `out` has exactly the room for them.
+/// Writes the options that every fragment has; `out` has exactly their length.
 fn copy_options(header: Header<'_>, out: &mut [u8]) -> Result<(), FragmentError> {
     let mut rest = &mut *out;
     for option in header.options() {

@@ -1,6 +1,6 @@
-//! Where the headers of a packet are: found once, checked once, then only offsets.
+//! Offsets of the headers of a packet: found and checked once.
 //!
-//! [`Layout`] looks at one packet. [`TunnelLayout`] also looks into VXLAN, GENEVE and GRE.
+//! [`Layout`] covers one packet. [`TunnelLayout`] also parses VXLAN, GENEVE and GRE.
 
 use crate::limits::{
     ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, ICMP_HEADER_BYTES, IP_LENGTH_MAX, IPOIB_HEADER_BYTES,
@@ -15,7 +15,7 @@ mod tunnel;
 pub use self::tunnel::{Tunnel, TunnelLayout, TunnelPorts};
 pub use crate::wire::{EtherType, IpProtocol, ParseError};
 
-/// What the network header is.
+/// The type of the network header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Network {
     /// IPv4.
@@ -24,11 +24,11 @@ pub enum Network {
     Ipv6,
     /// ARP, for any address types.
     Arp,
-    /// Anything else, which is not looked into.
+    /// Anything else; not parsed.
     Other,
 }
 
-/// What the transport header is.
+/// The type of the transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// TCP.
@@ -39,41 +39,41 @@ pub enum Transport {
     Icmp,
     /// ICMPv6 over IPv6.
     Icmpv6,
-    /// An IP payload that is not looked into: SCTP, ESP, AH, a tunnel.
+    /// An IP payload that is not parsed: SCTP, ESP, AH, a tunnel.
     Other,
-    /// No transport header to use: not IP, an IP fragment (the first one too), or IPv6 that says
-    /// that nothing follows.
+    /// No transport header to use: not IP, an IP fragment (the first one too), or IPv6 with "no
+    /// next header".
     None,
 }
 
-/// Where the headers of one packet are.
+/// Offsets of the headers of one packet.
 ///
 /// Offsets count bytes from the first byte of the packet, as [`LinkType`] says. Always
 /// `network <= transport <= payload <= ip_end <= packet_bytes`, and the bytes below `payload` were
 /// contiguous when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// Just after the IP datagram (or ARP packet) by its own length; bytes beyond it are link
-    /// padding. The packet's end if the network header is not looked into.
+    /// End of the IP datagram (or ARP packet) by its own length; bytes beyond it are link padding.
+    /// The packet's end if the network header is not parsed.
     pub ip_end: u32,
     /// The network header: after the link header and its VLAN tags.
     pub network: u16,
-    /// The IP payload: after IPv4 options or IPv6 extension headers. Equal to `network` if it is
-    /// not IP.
+    /// The IP payload: after IPv4 options or IPv6 extension headers. Equal to `network` if the
+    /// packet is not IP.
     pub transport: u16,
-    /// The first byte after the transport header; equal to `transport` if there is none that is
-    /// looked into.
+    /// The first byte after the transport header; equal to `transport` if no transport header is
+    /// parsed.
     pub payload: u16,
     /// The innermost type, after VLAN tags. On a raw IP link, that of the IP version.
     pub ethertype: EtherType,
-    /// What `transport` is, from the IPv4 header or the last walked IPv6 extension header. Without
-    /// meaning (0) if it is not IP.
+    /// The protocol at `transport`, from the IPv4 header or the last walked IPv6 extension header.
+    /// Without meaning (0) if the packet is not IP.
     pub protocol: IpProtocol,
     /// In-band VLAN tags before the network header, 0 to 2.
     pub vlans: u8,
-    /// What the network header is.
+    /// The type of the network header.
     pub kind: Network,
-    /// What the transport header is.
+    /// The type of the transport header.
     pub transport_kind: Transport,
     /// Any IP fragment, the first one and an IPv6 atomic one (RFC 6946) too.
     pub fragment: bool,
@@ -89,25 +89,25 @@ impl Layout {
     /// Finds and checks the headers of a packet.
     ///
     /// `headers` is the contiguous start of the packet, `packet_bytes` the length of all of it;
-    /// bytes of `headers` beyond that are not looked at. With at least
-    /// `min(packet_bytes, limits::HEADER_BYTES_MAX)` bytes of `headers` the answer depends on the
-    /// packet alone. Fewer are enough if all the headers are in them; else the error is
+    /// bytes of `headers` beyond that are ignored. With at least `min(packet_bytes,
+    /// limits::HEADER_BYTES_MAX)` bytes of `headers` the result depends on the packet alone. Fewer
+    /// are enough if they contain all the headers; else the error is
     /// [`ParseError::HeadersNotContiguous`].
     ///
-    /// Checked: what [`ParseError`] lists but option contents. Not checked: any checksum,
-    /// addresses, flags. The length fields are believed only as far as the packet goes, and may
-    /// leave link padding after [`ip_end`](Self::ip_end).
+    /// Checked: the rules that [`ParseError`] lists except option contents. Not checked: any
+    /// checksum, addresses, flags. A length field must not exceed the packet; it may leave link
+    /// padding after [`ip_end`](Self::ip_end).
     ///
     /// A third VLAN tag is no error but [`Network::Other`] with that tag's type: the packet can be
-    /// forwarded, not offloaded. More extension headers than the limits are errors, because a
-    /// transport may hide behind them from whoever looks at ports.
+    /// forwarded, not offloaded. More extension headers than the limits are errors, because they
+    /// could hide a transport header from a port filter.
     pub fn parse(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<Self, ParseError> {
         let prefix = Prefix::new(headers, packet_bytes as usize);
         prefix.network(prefix.link(link)?)
     }
 
-    /// As [`parse`](Self::parse), but of the link header alone: where the network header would be,
-    /// and what type the link header says that it has.
+    /// Like [`parse`](Self::parse), but of the link header alone: the offset of the network header,
+    /// and its type according to the link header.
     pub(crate) fn parse_link(
         link: LinkType,
         headers: &[u8],
@@ -124,30 +124,30 @@ impl Layout {
         self.network
     }
 
-    /// IP header length with IPv4 options or IPv6 extension headers; 0 if it is not IP.
+    /// IP header length with IPv4 options or IPv6 extension headers; 0 if the packet is not IP.
     #[inline]
     #[must_use]
     pub const fn l3_header_len(&self) -> u16 {
         self.transport - self.network
     }
 
-    /// Transport header length with TCP options; 0 if there is none that is looked into.
+    /// Transport header length with TCP options; 0 if no transport header is parsed.
     #[inline]
     #[must_use]
     pub const fn l4_header_len(&self) -> u16 {
         self.payload - self.transport
     }
 
-    /// Transport header and payload, without link padding: the length in a pseudo-header. If it is
-    /// not IP, everything from the network header on.
+    /// Transport header and payload, without link padding: the length in a pseudo-header. If the
+    /// packet is not IP, everything from the network header on.
     #[inline]
     #[must_use]
     pub const fn l4_len(&self) -> u32 {
         self.ip_end - self.transport as u32
     }
 
-    /// Bytes after the transport header, without link padding. A UDP length field may say less
-    /// (RFC 9868), never more.
+    /// Bytes after the transport header, without link padding. A UDP length field may be smaller
+    /// (RFC 9868), never larger.
     #[inline]
     #[must_use]
     pub const fn payload_len(&self) -> u32 {
@@ -175,8 +175,8 @@ impl Layout {
         matches!(self.kind, Network::Ipv6) && self.l3_header_len() as usize > IPV6_HEADER_BYTES
     }
 
-    /// Whether the relations between the fields that this type promises hold; the error names the
-    /// first that does not. What [`parse`](Self::parse) gives always passes with the same
+    /// Checks the relations between the fields that this type guarantees; the error names the first
+    /// that does not hold. A result of [`parse`](Self::parse) always passes with the same
     /// `packet_bytes`: for fuzz targets and debug assertions, and for layouts made by hand.
     pub fn check(&self, packet_bytes: u32) -> Result<(), &'static str> {
         let l3 = usize::from(self.transport) - usize::from(self.network.min(self.transport));

@@ -1,5 +1,4 @@
-//! Network offloads, exact, without I/O or allocation: the piece that a VPN, a VMM or a user-space
-//! stack would otherwise write by hand.
+//! Network offloads, exact, without I/O or allocation: for VPNs, VMMs and user-space stacks.
 //!
 //! | module | what it is for |
 //! | --- | --- |
@@ -16,15 +15,15 @@
 //! | [`wire`] | the fields of Ethernet, ARP, IPv4, IPv6, TCP, UDP and ICMP, to read and to set |
 //! | [`offload`], [`limits`] | the words that all of these share, and every bound |
 //!
-//! All of it works on byte slices that the caller owns. Nothing panics on any bytes: what is
-//! truncated, lies or contradicts itself is a typed error whose `reason` can name a counter.
-//! `unsafe` is in six small files only: the vector instructions of [`checksum`], of header
-//! comparison and of [`sort`], a prefetch, and the one allocation of [`coalesce::Owned`].
+//! All modules work on byte slices that the caller owns. No input causes a panic: truncated or
+//! contradictory headers are a typed error whose `reason` can name a counter. `unsafe` is in six
+//! small files only: the vector instructions of [`checksum`], of header comparison and of [`sort`],
+//! a prefetch, and the one allocation of [`coalesce::Owned`].
 //!
 //! # A TUN device
 //!
-//! [`tun`] is the way in for programs with a TUN or TAP: a read becomes wire packets, and a batch
-//! of wire packets becomes a few large writes. This is a tunnel without its network side:
+//! [`tun`] is the entry point for programs with a TUN or TAP: a read becomes wire packets, and a
+//! batch of wire packets becomes a few large writes. This is a tunnel without its network side:
 //!
 //! ```
 //! use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};

@@ -9,9 +9,9 @@ pub const ETHERNET_HEADER_BYTES: usize = 14;
 pub const IPOIB_HEADER_BYTES: usize = 4;
 /// One 802.1Q or 802.1ad tag in band.
 pub const VLAN_TAG_BYTES: usize = 4;
-/// In-band tags that are looked through: a service tag and a customer tag.
+/// In-band tags that are parsed: a service tag and a customer tag.
 pub const VLAN_TAGS_MAX: usize = 2;
-/// Ethernet header and as many tags as are looked through.
+/// Ethernet header and the in-band tags that are parsed.
 pub const L2_HEADER_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + VLAN_TAGS_MAX * VLAN_TAG_BYTES;
 
 /// IPv4 header without options (RFC 791 §3.1).
@@ -44,8 +44,8 @@ pub const ARP_FIXED_BYTES: usize = 8;
 /// ARP for IPv4 over Ethernet, addresses included.
 pub const ARP_ETHERNET_IPV4_BYTES: usize = 28;
 
-/// From the first byte of a packet to its first transport payload byte, at most. Whoever makes
-/// this many bytes of a packet contiguous (or all of a shorter one) never meets a split header.
+/// Most bytes from the first byte of a packet to its first transport payload byte. If this many
+/// bytes of a packet (or all of a shorter one) are contiguous, its headers are never split.
 pub const HEADER_BYTES_MAX: usize = L2_HEADER_BYTES_MAX + L3_HEADER_BYTES_MAX + L4_HEADER_BYTES_MAX;
 
 /// GRE header with checksum, key and sequence number (RFC 2784, RFC 2890).
@@ -54,7 +54,7 @@ pub const GRE_HEADER_BYTES_MAX: usize = 16;
 pub const VXLAN_HEADER_BYTES: usize = 8;
 /// GENEVE header without options (RFC 8926 §3.4).
 pub const GENEVE_HEADER_BYTES_MIN: usize = 8;
-/// GENEVE header with the 252 bytes of options that its length field can say.
+/// GENEVE header with 252 bytes of options, the maximum of its length field.
 pub const GENEVE_HEADER_BYTES_MAX: usize = 260;
 
 /// [`HEADER_BYTES_MAX`] for a packet in a tunnel: from the first byte of the outer packet to the
@@ -65,19 +65,19 @@ pub const TUNNEL_HEADER_BYTES_MAX: usize = L2_HEADER_BYTES_MAX
     + GENEVE_HEADER_BYTES_MAX
     + HEADER_BYTES_MAX;
 
-/// What every IPv4 module forwards without fragmenting it further (RFC 791 §3.2): no MTU is
-/// smaller.
+/// The size that every IPv4 module forwards without fragmenting it further (RFC 791 §3.2): no MTU
+/// is smaller.
 pub const IPV4_MTU_MIN: usize = 68;
 
-/// An IPv4 datagram, header included, or an IPv6 payload, header excluded: what a 16-bit length
-/// field can say.
+/// An IPv4 datagram, header included, or an IPv6 payload, header excluded: the maximum of a 16-bit
+/// length field.
 pub const IP_LENGTH_MAX: usize = 65_535;
 /// The longest packet that is not a jumbogram: an IPv6 header, a full payload, and tags.
 pub const PACKET_BYTES_MAX: usize = L2_HEADER_BYTES_MAX + IPV6_HEADER_BYTES + IP_LENGTH_MAX;
 
 /// UDP datagrams that are merged into one GSO packet. `UDP_MAX_SEGMENTS` is 64 before Linux 6.9,
-/// and 128 since (and in stable series): 64 passes everywhere, and what comes with up to
-/// [`crate::segment::UDP_SEGMENTS_MAX`] is taken.
+/// and 128 since (and in stable series): every kernel accepts 64. On input, up to
+/// [`crate::segment::UDP_SEGMENTS_MAX`] are accepted.
 pub const UDP_GSO_SEGMENTS_MAX: usize = 64;
 
 const _: () = assert!(IPV4_HEADER_BYTES_MAX <= L3_HEADER_BYTES_MAX);

@@ -1,17 +1,16 @@
-//! The words shared by every offload: what is still to be done to a packet before it is a packet
-//! a cable would carry.
+//! The types shared by every offload: the work left before a packet can go on the wire.
 
 use core::num::NonZeroU16;
 
 use crate::limits::{ETHERNET_HEADER_BYTES, IPOIB_HEADER_BYTES};
 
-/// Who vouches for the transport checksum, and what is left to do.
+/// The state of the transport checksum, and the work left on it.
 ///
 /// Offsets count bytes from the first byte of the packet: from the Ethernet header on an Ethernet
 /// link (VLAN tags included), from the IP header on a raw IP link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ChecksumState {
-    /// Nobody verified it. The field holds whatever the sender stored there.
+    /// Not verified. The field holds the value that the sender stored.
     #[default]
     None,
     /// It was verified, and the field holds the final value.
@@ -23,12 +22,12 @@ pub enum ChecksumState {
     Partial {
         /// First byte that is summed: the start of the transport header.
         start: u16,
-        /// Where the 16-bit field is, counted from `start`: 16 in TCP, 6 in UDP.
+        /// Offset of the 16-bit field, counted from `start`: 16 in TCP, 6 in UDP.
         offset: u16,
     },
 }
 
-/// Which protocol a GSO packet is cut as.
+/// The protocols of a GSO packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GsoKind {
     /// TCP over IPv4 (TSO4).
@@ -55,19 +54,19 @@ impl GsoKind {
     }
 }
 
-/// What becomes of CWR when a TCP GSO packet is cut.
+/// How CWR is treated when a TCP GSO packet is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ecn {
-    /// CWR is not set. Should it be set all the same, it stays on the first wire packet alone, as
-    /// with [`Cwr`](Self::Cwr): `tcp_gso_segment()` in Linux does not ask either.
+    /// CWR is not set. If it is set all the same, it stays on the first wire packet alone, as with
+    /// [`Cwr`](Self::Cwr): `tcp_gso_segment()` in Linux does not check either.
     #[default]
     None,
     /// CWR is set; the first wire packet carries it and the others must not (RFC 3168 §6.1.2;
     /// `SKB_GSO_TCP_ECN` in Linux, `VIRTIO_NET_HDR_GSO_ECN`).
     Cwr,
-    /// The flow speaks Accurate ECN, where CWR is one bit of the ACE counter (RFC 9768 §3.2.2):
-    /// every wire packet keeps it as it is (`SKB_GSO_TCP_ACCECN`, Linux 6.15). A virtio-net header
-    /// of virtio 1.3 cannot say it, so such a packet is cut before it goes through one
+    /// The flow uses Accurate ECN, where CWR is one bit of the ACE counter (RFC 9768 §3.2.2): every
+    /// wire packet keeps it unchanged (`SKB_GSO_TCP_ACCECN`, Linux 6.15). A virtio-net header of
+    /// virtio 1.3 cannot express this, so such a packet is cut before it goes through one
     /// ([`Gso::fits_virtio`]).
     Accurate,
 }
@@ -75,12 +74,12 @@ pub enum Ecn {
 /// One packet in memory that stands for several wire packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gso {
-    /// How it is cut.
+    /// The protocols it is cut as.
     pub kind: GsoKind,
     /// Transport payload bytes of every wire packet but the last, which may be shorter. Headers
     /// are not counted.
     pub size: NonZeroU16,
-    /// The other choices, in one byte: a packet's metadata has no room for more.
+    /// The other settings, in one byte: a packet's metadata has no room for more.
     flags: GsoFlags,
 }
 
@@ -103,7 +102,7 @@ impl Gso {
         }
     }
 
-    /// The same with this rule for CWR. Without meaning on UDP.
+    /// The same with this rule for CWR. No effect on UDP.
     #[must_use]
     pub const fn with_ecn(mut self, ecn: Ecn) -> Self {
         let bits = match ecn {
@@ -115,10 +114,10 @@ impl Gso {
         self
     }
 
-    /// The same, but every wire packet has the IPv4 identification of this one, instead of
-    /// counting up from it (`SKB_GSO_TCP_FIXEDID` in Linux). Needs IPv4 with DF set (RFC 6864 §4).
-    /// A virtio-net header cannot say it: a peer behind one counts up. That changes the bytes, and
-    /// not what they mean.
+    /// The same, but every wire packet has the IPv4 identification of this one, instead of counting
+    /// up from it (`SKB_GSO_TCP_FIXEDID` in Linux). Needs IPv4 with DF set (RFC 6864 §4). A
+    /// virtio-net header cannot express this: a peer behind one counts up, which changes the bytes,
+    /// but not their meaning.
     #[must_use]
     pub const fn with_fixed_id(mut self) -> Self {
         self.flags.0 |= FIXED_ID;
@@ -143,14 +142,14 @@ impl Gso {
         self.flags.0 & FIXED_ID != 0
     }
 
-    /// Whether whoever gets this packet behind a virtio-net header would cut it right. Not if
-    /// every wire packet is to keep CWR: there is no bit for that, and the peer would clear it.
+    /// Whether a peer behind a virtio-net header would cut this packet correctly. False if every
+    /// wire packet has to keep CWR: there is no bit for that, and the peer would clear it.
     #[must_use]
     pub const fn fits_virtio(self) -> bool {
         !(self.kind.is_tcp() && matches!(self.ecn(), Ecn::Accurate))
     }
 
-    /// How many wire packets `payload_bytes` of transport payload become; at least 1.
+    /// Number of wire packets for `payload_bytes` of transport payload; at least 1.
     #[must_use]
     pub const fn segments(self, payload_bytes: u32) -> u32 {
         let n = payload_bytes.div_ceil(self.size.get() as u32);
@@ -160,7 +159,7 @@ impl Gso {
 
 const _: () = assert!(size_of::<Option<Gso>>() == 4);
 
-/// What the first byte of a packet is.
+/// The header at the first byte of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LinkType {
     /// An Ethernet header of 14 bytes, no FCS; VLAN tags in band.
@@ -169,7 +168,7 @@ pub enum LinkType {
     /// An IPv4 or IPv6 header: TUN without packet information (`IFF_TUN | IFF_NO_PI`).
     RawIp,
     /// The 4-byte header of IP over InfiniBand: an Ethernet type and two reserved bytes (RFC 4391
-    /// §6). What is in front of it on the wire (the InfiniBand headers) is not part of the packet.
+    /// §6). The InfiniBand headers in front of it on the wire are not part of the packet.
     Ipoib,
 }
 

@@ -1,8 +1,7 @@
-//! Software segmentation: one GSO packet in, the wire packets it stands for out (TSO4, TSO6, USO).
+//! Software segmentation: cuts one GSO packet into its wire packets (TSO4, TSO6, USO).
 //!
-//! Nothing of the payload is moved. A [`Segmenter`] says for each segment which bytes of the packet
-//! are its payload, and writes fresh headers for it; the owner joins the two, by copy or by
-//! reference.
+//! The payload is not moved. For each segment, a [`Segmenter`] returns the range of the packet that
+//! is its payload, and writes fresh headers; the caller joins the two, by copy or by reference.
 //!
 //! Per segment `i` of `n`, with `mss` payload bytes in all but the last:
 //!
@@ -22,13 +21,12 @@
 //!
 //! The rules are those of `tcp_gso_segment()`, `__udp_gso_segment()` and `inet_gso_segment()` in
 //! Linux, with one difference: Linux builds the checksums on the pseudo-header sum that the sender
-//! stored, so a wrong one makes every segment wrong. Here that value is not read. The addresses are
-//! those of the IP header, or the end of a source route. (A home address option, RFC 6275 §6.3, is
-//! not looked for: such a packet gets the checksum of its care-of address.)
+//! The addresses are those of the IP header, or the end of a source route. (A home address option,
+//! RFC 6275 §6.3, is not parsed: such a packet gets the checksum of its care-of address.)
 //!
 //! CWR is cleared after the first segment whether [`Ecn::Cwr`] says that it is set or not (RFC 3168
-//! §6.1.2). In Accurate ECN (RFC 9768) CWR is one bit of a counter, and belongs on every segment;
-//! nothing in the packet tells the two apart, so [`Ecn::Accurate`] has to be asked for.
+//! §6.1.2). In Accurate ECN (RFC 9768) CWR is one bit of a counter, and belongs on every segment.
+//! The packet does not show which of the two is in use, so the caller has to set [`Ecn::Accurate`].
 //!
 //! # Tunnels
 //!
@@ -49,22 +47,23 @@
 //! | ECN of either IP header | copied |
 //!
 //! These are the rules of `skb_udp_tunnel_segment()` and `gre_gso_segment()`. The outer checksum
-//! does not read the payload again: whoever finishes the inner checksum, segmenter or device, makes
-//! the inner packet from its transport header on sum up to the complement of its pseudo-header
+//! does not read the payload again. Once the segmenter or the device finishes the inner checksum,
+//! the inner packet from its transport header on sums up to the complement of its pseudo-header
 //! ("local checksum offload" in Linux). So outer checksums are final at once, even with
-//! [`Fill::Partial`]. A tunnel in a tunnel is not looked into.
+//! [`Fill::Partial`]. A tunnel in a tunnel is not parsed.
 //!
 //! # Identifications
 //!
-//! IPv4 fragments are put together by source, destination, protocol and identification, so those
-//! of datagrams that may be fragmented must not repeat while any of them is on its way (RFC 6864
-//! §4.3). A GSO packet of `n` segments uses `n` identifications, from its own on. Linux counts that
-//! way when it sends (`ip_select_ident_segs()`), and coalescing keeps to it, so cutting into the
-//! sizes that were merged never takes an identification twice. Who cuts into *more* segments than
-//! that takes those of the sender's next packets: harmless with DF set, where they mean nothing
-//! (RFC 6864 §4.1); without it, take them from an [`IdSource`](crate::fragment::IdSource), and
-//! write the first one into the IPv4 header before the [`Segmenter`] is made. Best for all packets
-//! of that source, destination and protocol, also those that are not cut: see there.
+//! Receivers reassemble IPv4 fragments by source, destination, protocol and identification. So the
+//! identification of a datagram that may be fragmented must not repeat while the datagram is in
+//! flight (RFC 6864 §4.3). A GSO packet of `n` segments uses `n` identifications, from its own on.
+//! Linux counts that way when it sends (`ip_select_ident_segs()`), and so does coalescing: cutting
+//! into the sizes that were merged never uses an identification twice. Cutting into *more* segments
+//! uses those of the sender's next packets. That is harmless with DF set, where they have no
+//! meaning (RFC 6864 §4.1). Without DF, take them from an [`IdSource`](crate::fragment::IdSource),
+//! and write the first one into the IPv4 header before the [`Segmenter`] is made. Preferably do so
+//! for all packets of that source, destination and protocol, also for those that are not cut: see
+//! there.
 
 use core::ops::Range;
 
@@ -99,8 +98,8 @@ pub enum Fill {
 
 /// Cuts one GSO packet. Small and `Copy`: it holds offsets and sums, no bytes.
 ///
-/// The header bytes are given to each call, and must be the ones it was made from; if they are not,
-/// the segments are wrong and nothing else happens.
+/// Each call takes the header bytes, which must be the ones the segmenter was made from. Other
+/// bytes give wrong segments, and have no other effect.
 ///
 /// ```
 /// use core::num::NonZeroU16;
@@ -229,7 +228,7 @@ impl Segmenter {
     }
 
     /// Prepares to cut the packet inside a tunnel; each segment gets the tunnel's headers too. See
-    /// the [module](self) for what becomes of them.
+    /// the [module](self) for the rules.
     ///
     /// `headers` is the start of the packet as one piece, at least `layout.inner.payload` bytes;
     /// [`Gso::kind`] names the inner protocols. Payload, checksum state and
@@ -275,7 +274,7 @@ impl Segmenter {
         Ok(self)
     }
 
-    /// How many wire packets there are; at least 1.
+    /// Number of wire packets; at least 1.
     #[must_use]
     pub const fn segments(&self) -> u32 {
         self.segments
@@ -288,7 +287,7 @@ impl Segmenter {
         self.header_bytes as usize
     }
 
-    /// Which bytes of the packet are the payload of segment `index`, counted from the packet's
+    /// The range of the packet that is the payload of segment `index`, counted from the packet's
     /// first byte. Empty, at the end of the payload, if there is no such segment.
     #[inline]
     #[must_use]
@@ -319,7 +318,7 @@ impl Segmenter {
 
     /// Bytes of the longest segment's IP packet, IP header included; in a tunnel, of the outer one.
     ///
-    /// This is what to compare with an MTU, and not the length of the GSO packet: see
+    /// Compare this with an MTU, not the length of the GSO packet: see
     /// [`fits_mtu`](Self::fits_mtu).
     #[must_use]
     pub const fn ip_bytes_max(&self) -> u32 {
@@ -334,8 +333,8 @@ impl Segmenter {
     /// Writes the headers of segment `index` to the first [`header_bytes`](Self::header_bytes)
     /// bytes of `out`.
     ///
-    /// Returns what is left to do to the segment's checksum: `Unnecessary` after
-    /// [`Fill::Complete`]. Outer checksums of a tunnel are final with either.
+    /// Returns the checksum state of the segment: `Unnecessary` after [`Fill::Complete`]. Outer
+    /// checksums of a tunnel are final with either.
     ///
     /// # Errors
     /// [`SegmentError::Index`] if there is no such segment, [`SegmentError::Buffer`] if `headers`
@@ -461,8 +460,8 @@ const fn protocol_of(kind: GsoKind) -> IpProtocol {
     }
 }
 
-/// Copies `src` to `dst`, which is as long. Headers are so short that a call would cost as much as
-/// the copy; two pieces that overlap need no loop.
+/// Copies `src` to `dst`, which has the same length. Headers are so short that a call would cost as
+/// much as the copy; two overlapping pieces need no loop.
 #[inline]
 fn copy_header(dst: &mut [u8], src: &[u8]) {
     fn ends<const N: usize>(dst: &mut [u8], src: &[u8]) {
@@ -482,17 +481,17 @@ fn copy_header(dst: &mut [u8], src: &[u8]) {
 
 /// The final value of an unfinished checksum field.
 ///
-/// Every packet that is [`ChecksumState::Partial`] and is not cut needs it before a cable may carry
-/// it. A GSO packet that fits one segment is among them:
-/// [`validate`](crate::virtio_net::validate) returns it with `gso: None`, still `Partial`.
+/// Every packet that is [`ChecksumState::Partial`] and is not cut needs it before transmission. A
+/// GSO packet that fits one segment is among them: [`validate`](crate::virtio_net::validate)
+/// returns it with `gso: None`, still `Partial`.
 ///
 /// `sum_from_start` is the sum over every byte from `start` of [`ChecksumState::Partial`] to the
 /// end of the packet, the field itself included as it stands. `is_udp` applies the rule that a
 /// computed 0 is stored as 0xFFFF, since 0 means "no checksum" (RFC 768, RFC 8200 §8.1).
 ///
-/// For `is_udp` pass whether `offset` of `Partial` is 6: that is where UDP has the field, and TCP
-/// has it at 16. It may be 6 in a protocol that is not known, too: both values are equally valid in
-/// every other protocol that uses this sum (`skb_checksum_help()` in Linux never stores 0).
+/// For `is_udp` pass whether `offset` of `Partial` is 6: UDP has the field there, and TCP at 16. An
+/// unknown protocol may have it at 6, too: both values are equally valid in every other protocol
+/// that uses this sum (`skb_checksum_help()` in Linux never stores 0).
 #[must_use]
 pub fn finish_partial(sum_from_start: Sum, is_udp: bool) -> u16 {
     let field = sum_from_start.finish();

@@ -1,23 +1,21 @@
-//! Grouping by key with arrival order kept: what brings the packets of one flow together before
-//! they are coalesced.
+//! Stable grouping by key: brings the packets of one flow together before they are coalesced.
 //!
 //! The aim is that of FreeBSD's `tcp_lro_sort()`: with the packets of a flow side by side, a
 //! handful of table entries serve any number of flows. Coalescing needs *groups*, not order, and
 //! this module uses that freedom. [`group`] finds the groups with a hash table, then moves every
-//! item once: groups come in the order of their first item, items within a group in arrival
-//! order. Arrivals that are grouped already are only read, and long runs are moved as runs. Where
-//! the first items have few keys, so few that all of them fit into the first-level cache and a
-//! packet of a new flow is rare, the table is a smaller one.
+//! item once: groups are in the order of their first item, items within a group in arrival order.
+//! Arrivals that are already grouped are only read, and long runs are moved as runs. If a sample of
+//! the first items has few keys, a smaller table is used: it fits into the first-level cache, and a
+//! packet of a new flow is rare.
 //!
 //! # Bounds
 //!
 //! For n items, whatever their keys:
 //!
 //! - at most [`PASSES_MAX`] passes over the items, each linear in n;
-//! - at most `4 * n + 128` slots are tried in vain. A caller that runs into this bound has keys
-//!   that were chosen against the hash function, and a radix sort of at most eight digits takes
-//!   over;
-//! - no recursion, and no storage but the caller's: the stack needed does not depend on n.
+//! - at most `4 * n + 128` probes hit a slot of another key. Only keys chosen against the hash
+//!   function reach this bound; then a radix sort of at most eight digits takes over;
+//! - no recursion, and only the caller's storage: the stack needed does not depend on n.
 //!
 //! So no choice of keys costs more than a constant factor, and there is no seed to keep secret.
 
@@ -33,17 +31,17 @@ mod tests;
 pub use tally::Keyed;
 use tally::{COUNT_SHIFT, EMPTY, LEADER_MASK, ONE, Steps, Tabled, hash, is_torn, lay_out, leader};
 
-/// Items in one call at most: positions are kept in 16 bits, so that they stay in cache.
+/// Most items in one call: positions have 16 bits, so that they stay in cache.
 pub const ITEMS_MAX: usize = 1 << 16;
 
-/// Passes over the items that [`group`] makes at most.
+/// Most passes over the items that [`group`] makes.
 ///
-/// One looks for runs, one notes them, or tallies few keys, one tallies any keys, one looks whether
-/// they are grouped, one lays out the groups, one moves. If the radix sort has to take over after
-/// the tally: one to see which digits differ, and two for each of eight digits.
+/// One finds runs, one stores them or tallies few keys, one tallies any keys, one checks whether
+/// the items are grouped, one lays out the groups, one moves. If the radix sort takes over after
+/// the tally: one to find the digits that differ, and two for each of eight digits.
 pub const PASSES_MAX: u32 = 3 + 1 + 2 * DIGITS;
 
-/// Storage for [`group`], the caller's. What it contains before does not matter.
+/// Storage for [`group`], owned by the caller. Its initial content does not matter.
 #[derive(Debug)]
 pub struct Scratch<'a> {
     /// As many as there are items, at least.
@@ -90,12 +88,12 @@ const fn words_suffice(len: usize, items: usize) -> bool {
     let Some(below) = items.checked_sub(1) else {
         return len >= WORDS_MIN;
     };
-    // A power of two is above the one and not above the other if they have not as many bits.
+    // A power of two lies between the two if their bit lengths differ.
     let table = len.saturating_sub(2 * items) / 4;
     len >= WORDS_MIN && table & !below > below
 }
 
-/// [`group`] was given too little storage, or more than [`ITEMS_MAX`] items. Nothing was moved.
+/// [`group`] got too little storage, or more than [`ITEMS_MAX`] items. Nothing was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScratchTooSmall {
     /// How many items there are.
@@ -126,9 +124,9 @@ crate::error::error!(ScratchTooSmall, InvalidInput);
 /// they were grouped already, else in `scratch.spare`.
 ///
 /// The items of each key are contiguous and in the order in which they were given (stable). The
-/// order of the groups among themselves is not promised; it depends on the keys alone.
-/// `chunk_by(|a, b| a.key == b.key)` walks over the groups. What `items` holds afterwards is
-/// unspecified unless it was returned. See the [module](self) for the bounds.
+/// order of the groups is unspecified; it depends on the keys alone. `chunk_by(|a, b| a.key ==
+/// b.key)` iterates over the groups. The content of `items` afterwards is unspecified unless it was
+/// returned. See the [module](self) for the bounds.
 ///
 /// ```
 /// use packtrain_offload::sort::{Keyed, Scratch, group, words};
@@ -162,7 +160,7 @@ pub fn group<'a>(
 const DIGITS: u32 = 8;
 /// Values of a digit.
 const RADIX: usize = 1 << (u64::BITS / DIGITS);
-/// The fewest words: the radix sort's counters, and room for what few items need.
+/// The fewest words: the radix sort's counters, and the words that few items need.
 const WORDS_MIN: usize = 2 * RADIX;
 /// Runs this long on average are moved as runs.
 const RUN: usize = 4;
@@ -197,7 +195,7 @@ fn group_counted<'a>(
         return Err(too_small);
     }
     steps.passes += 1;
-    // One flow alone is common, and nothing else is done with it.
+    // A single flow is common, and needs no more work.
     let equal = one::equal_at_first(items);
     if equal == n {
         return Ok(items);
@@ -238,8 +236,8 @@ fn group_keys<'a>(
     }
 }
 
-/// How often the key changes from one item to the next, where the first `equal` have one key;
-/// nothing, if so often that items are not worth moving in runs.
+/// How often the key changes from one item to the next, if the first `equal` have one key. `None`
+/// if it changes too often for items to be moved in runs.
 fn changes(items: &[Keyed], equal: usize) -> Option<usize> {
     /// Long enough to be worth vector instructions, short enough to stop early.
     const BLOCK: usize = 32;
@@ -250,7 +248,7 @@ fn changes(items: &[Keyed], equal: usize) -> Option<usize> {
             changes += usize::from(item.key != before);
             before = item.key;
         }
-        // The second says so earlier for what is mixed from the start.
+        // The second finds mixed arrivals sooner.
         if changes > items.len() / RUN || changes > (block + 4) * (BLOCK / 2) {
             return None;
         }
@@ -263,7 +261,7 @@ fn note_runs(items: &[Keyed], starts: &mut [u32]) {
     let mut runs = 0;
     let mut before = !items[0].key;
     for (at, item) in items.iter().enumerate() {
-        // Written at every item and kept at the first of a run: nothing to guess.
+        // Written at every item and kept at the first of a run: no branch to mispredict.
         starts[runs] = at as u32;
         runs += usize::from(item.key != before);
         before = item.key;
@@ -279,9 +277,9 @@ fn note_runs(items: &[Keyed], starts: &mut [u32]) {
 struct Work<'a> {
     /// By hash: the tally of a group so far, or [`EMPTY`].
     table: &'a mut [u32],
-    /// By unit: the tally of its group before it came. A leader has counted nothing.
+    /// By unit: the tally of its group before it. That of a leader is 0.
     tallies: &'a mut [u32],
-    /// By unit: how many items its group has, then where they go; of no use if it does not lead.
+    /// By unit: the size of its group, then the group's destination; unused if it does not lead.
     places: &'a mut [u32],
     /// Where the items of each unit start, and the end. Empty if units are items.
     starts: &'a mut [u32],
@@ -330,12 +328,12 @@ impl<'a> Work<'a> {
         Tabled::Moved
     }
 
-    /// Finds every unit's leader, and how many items of its group came before it, and how many
-    /// there are. Nothing, if that takes too many probes.
+    /// Finds every unit's leader, the number of items of its group before it, and their total.
+    /// `None` if that takes too many probes.
     ///
-    /// There is no branch here that depends on how many flows there are: whether a packet is the
-    /// first of its flow cannot be guessed. `SLOTS` is the length of the table, or 0 where that is
-    /// not known before: a constant saves a third of the time.
+    /// No branch here depends on the number of flows: whether a packet is the first of its flow is
+    /// unpredictable. `SLOTS` is the length of the table, or 0 if that is not known at compile
+    /// time: a constant saves a third of the time.
     fn tally<const RUNS: bool, const SLOTS: usize>(
         &mut self,
         items: &[Keyed],
@@ -397,7 +395,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Where the items of a unit start.
+/// Start of the items of a unit.
 #[inline(always)]
 fn start<const RUNS: bool>(starts: &[u32], unit: usize) -> usize {
     if RUNS { starts[unit] as usize } else { unit }
@@ -413,7 +411,7 @@ fn len<const RUNS: bool>(starts: &[u32], unit: usize) -> u32 {
     }
 }
 
-/// Tallies `unit`, whose first slot is another key's; nothing, if there were too many of these
+/// Tallies `unit`, whose first slot belongs to another key; `None` if there were too many of these
 /// already.
 #[cold]
 #[inline(never)]
@@ -441,13 +439,13 @@ fn probe<const RUNS: bool>(
     }
 }
 
-/// How many slots may be found to be another key's.
+/// Most probes that may hit a slot of another key.
 const fn probes_max(items: usize) -> usize {
     4 * items + 128
 }
 
-/// Sorts by key, least significant digit first: stable, and as long for any keys. Returns the half
-/// that has the result.
+/// Sorts by key, least significant digit first: stable, and in the same time for any keys. Returns
+/// the half that has the result.
 fn by_radix<'a>(
     items: &'a mut [Keyed],
     spare: &'a mut [Keyed],

@@ -1,9 +1,9 @@
-//! Is the checksum of a received packet right? Whatever merges packets has to know, because the
-//! merged packet gets a checksum of its own and nobody can tell afterwards.
+//! Verification of the checksums of received packets. Merging needs it, because the merged packet
+//! gets its own checksum, which hides a wrong one.
 //!
-//! What is verified is what lies in memory: a packet whose state is
-//! [`Partial`](crate::offload::ChecksumState::Partial) holds no finished checksum, counts as right
-//! by decree, and must not be asked about here.
+//! Verification covers the stored bytes: a packet in state
+//! [`Partial`](crate::offload::ChecksumState::Partial) has no finished checksum, counts as correct
+//! by definition, and must not be passed to this module.
 //!
 //! | packet | answer |
 //! |---|---|
@@ -15,10 +15,10 @@
 //! | a source route that is not used up | [`NotApplicable`](Verdict::NotApplicable) |
 //! | bytes missing | [`NotApplicable`](Verdict::NotApplicable) |
 //!
-//! The tunnels that RFC 6935 lets send a 0 over IPv6 are not known here. The pseudo-header of a
-//! packet with a source route holds another address than its IP header, which is not looked for.
-//! UDP is summed as far as its own length says, which is also the length in its pseudo-header; a
-//! surplus area behind it (RFC 9868) and link padding are not looked at.
+//! The module does not know the tunnels for which RFC 6935 permits a 0 over IPv6. The pseudo-header
+//! of a packet with a source route has an address other than those in the IP header; it is not
+//! searched for. UDP is summed up to its own length, which is also the length in its pseudo-header;
+//! a surplus area behind it (RFC 9868) and link padding are ignored.
 
 use core::ops::Range;
 
@@ -29,15 +29,15 @@ use crate::limits::{
 };
 use crate::wire::{ipv4, ipv6, udp};
 
-/// What is known about a checksum after looking at it.
+/// The result of verifying a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It is right.
+    /// It is correct.
     Valid,
-    /// It is wrong, or is missing where it must not be.
+    /// It is wrong, or absent although it is mandatory.
     Invalid,
-    /// The sender stored none, as UDP over IPv4 allows: nothing speaks for the bytes, and nothing
-    /// against them.
+    /// The sender stored none, as UDP over IPv4 allows: the bytes are neither confirmed nor
+    /// refuted.
     NoChecksum,
     /// There is no checksum that could be verified from these bytes alone.
     NotApplicable,
@@ -75,15 +75,15 @@ pub fn verify_ipv4_header(headers: &[u8], layout: &Layout) -> Verdict {
     }
 }
 
-/// Verifies the TCP or UDP checksum of a packet that lies in one piece. Every byte is read once.
+/// Verifies the TCP or UDP checksum of a packet in one piece. Every byte is read once.
 #[inline]
 #[must_use]
 pub fn verify_transport(packet: &[u8], layout: &Layout) -> Verdict {
     verify_transport_pieces(packet, [], layout)
 }
 
-/// Verifies the TCP or UDP checksum of a packet in pieces of any lengths. `headers` holds at least
-/// `layout.payload` bytes, `rest` all that follows.
+/// Verifies the TCP or UDP checksum of a packet in pieces of any lengths. `headers` has at least
+/// `layout.payload` bytes, `rest` all bytes after `headers`.
 #[inline]
 #[must_use]
 pub fn verify_transport_pieces<'a>(
@@ -131,23 +131,23 @@ pub fn verify_transport_sum(headers: &[u8], payload: Sum, layout: &Layout) -> Ve
     }
 }
 
-/// Which bytes of the packet, counted from its first, are the payload that the TCP or UDP checksum
-/// covers: all of the payload, but for a UDP datagram that is shorter than the IP packet. `None` if
-/// [`NotApplicable`](Verdict::NotApplicable) is the answer whatever they hold.
+/// The range of the packet, counted from its first byte, that is the payload covered by the TCP or
+/// UDP checksum: all of the payload, except for a UDP datagram that is shorter than the IP packet.
+/// `None` if the result is [`NotApplicable`](Verdict::NotApplicable) for any content.
 #[inline]
 #[must_use]
 pub fn summed_payload(headers: &[u8], layout: &Layout) -> Option<Range<u32>> {
     Summed::find(headers, layout).map(|summed| summed.payload)
 }
 
-/// What the transport checksum of a packet covers.
+/// The bytes that the transport checksum of a packet covers.
 struct Summed<'a> {
-    /// Everything before the payload.
+    /// The headers in front of the payload.
     headers: &'a [u8],
     payload: Range<u32>,
     /// Transport header and payload: the length in the pseudo-header.
     l4_bytes: u32,
-    /// The answer, if the payload need not be read for it.
+    /// The result, if it does not depend on the payload.
     without_payload: Option<Verdict>,
 }
 
@@ -184,7 +184,7 @@ impl<'a> Summed<'a> {
         })
     }
 
-    /// Pseudo-header, transport header, and the payload that was summed already.
+    /// The pseudo-header, the transport header, and the payload summed before.
     #[inline]
     fn verdict(&self, payload: Sum, layout: &Layout) -> Verdict {
         let network = usize::from(layout.network);

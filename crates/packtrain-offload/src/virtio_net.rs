@@ -1,8 +1,8 @@
-//! The virtio-net header: what a peer says about a packet, checked; and what we say to a peer.
+//! The virtio-net header: validation of a peer's header, and our own header for a peer.
 //!
 //! TUN, TAP, `AF_PACKET`, vhost-user and a virtio-net guest all put this header in front of a
-//! packet (virtio 1.2 §5.1.6; `struct virtio_net_hdr` in Linux). [`validate`] turns a received one
-//! into the words of [`crate::offload`]; [`describe`] is the way back.
+//! packet (virtio 1.2 §5.1.6; `struct virtio_net_hdr` in Linux). [`validate`] converts a received
+//! one into the types of [`crate::offload`]; [`describe`] converts back.
 //!
 //! | bytes | field | received | written |
 //! |---|---|---|---|
@@ -19,12 +19,11 @@
 //! 3. Refused if it is larger than the packet.
 //! 4. Compared with the packet's own headers.
 //!
-//! Byte order: every field is little endian. That is what virtio 1.x devices use, and what TUN/TAP,
-//! `AF_PACKET` and legacy virtio use on a little-endian host. Legacy big-endian headers are not
-//! supported.
+//! Byte order: every field is little endian, as in virtio 1.x devices, and in TUN/TAP, `AF_PACKET`
+//! and legacy virtio on a little-endian host. Legacy big-endian headers are not supported.
 //!
-//! The header of a shared ring must be copied out once before it is decoded and checked: the peer
-//! may change it in between.
+//! Copy the header out of a shared ring once, before it is decoded and checked: the peer may change
+//! it in between.
 
 use core::fmt;
 use core::num::NonZeroU16;
@@ -62,11 +61,11 @@ pub const GSO_UDP_TUNNEL_IPV6: u8 = 0x40;
 /// `gso_type`, a bit: CWR is set and belongs to the first segment alone.
 pub const GSO_ECN: u8 = 0x80;
 
-/// Which form of the header is in front of every packet of a queue.
+/// The form of the header in front of every packet of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderLen {
-    /// 10 bytes: what a TUN or TAP (with `IFF_VNET_HDR`) has unless `TUNSETVNETHDRSZ` was called;
-    /// `AF_PACKET` by default; legacy virtio without mergeable buffers.
+    /// 10 bytes: TUN or TAP (with `IFF_VNET_HDR`) unless `TUNSETVNETHDRSZ` was called; `AF_PACKET`
+    /// by default; legacy virtio without mergeable buffers.
     Legacy,
     /// 12 bytes, with `num_buffers`: `VIRTIO_F_VERSION_1` or `VIRTIO_NET_F_MRG_RXBUF`.
     V1,
@@ -95,7 +94,7 @@ impl HeaderLen {
     }
 }
 
-/// The header, decoded and not yet believed. See the [module](self) for what each field means.
+/// The header, decoded and not validated. For the meaning of each field see the [module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VnetHeader {
     /// `FLAG_*` bits.
@@ -279,7 +278,7 @@ vnet_errors! {
     GsoUfo => "vnet_gso_ufo_unsupported",
     /// A tunnel bit is set in the type; it was not negotiated.
     GsoTunnel => "vnet_gso_tunnel_unsupported",
-    /// The type has no meaning.
+    /// The type is unknown.
     GsoTypeUnknown => "vnet_gso_type_unknown",
     /// The ECN bit on a UDP type.
     EcnOnUdp => "vnet_ecn_on_udp",
@@ -308,11 +307,11 @@ vnet_errors! {
     GsoSourceRoute => "vnet_gso_source_route",
     /// The UDP length of a GSO packet is not that of the IP payload.
     GsoUdpLength => "vnet_gso_udp_length",
-    /// The checksum field, or the place where summing begins, is not inside the packet.
+    /// The checksum field, or the start of the sum, is not inside the packet.
     CsumBounds => "vnet_csum_bounds",
     /// Summing would begin inside or before the IP header.
     CsumInNetwork => "vnet_csum_in_network_header",
-    /// `NEEDS_CSUM` on an IP fragment: the sum covers bytes that are not here.
+    /// `NEEDS_CSUM` on an IP fragment: the sum covers bytes of other fragments.
     CsumFragment => "vnet_csum_fragment",
     /// `NEEDS_CSUM` on SCTP, whose checksum is a CRC (RFC 9260 §6.8).
     CsumSctp => "vnet_csum_sctp",
@@ -322,7 +321,7 @@ vnet_errors! {
     CsumOffset => "vnet_csum_offset",
     /// A GSO packet without transport payload.
     GsoNoPayload => "vnet_gso_no_payload",
-    /// SYN or RST on a packet that is to be cut: the copies would mean something else.
+    /// SYN or RST on a packet that has to be cut: the copies would mean something else.
     GsoTcpFlags => "vnet_gso_tcp_flags",
     /// `gso_size` is so small that one packet would become too many.
     GsoTooManySegments => "vnet_gso_too_many_segments",
@@ -339,46 +338,46 @@ impl fmt::Display for VnetError {
 
 crate::error::error!(VnetError, InvalidData);
 
-/// A received packet in our own words, after [`validate`].
+/// A received packet in the types of this crate, after [`validate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Where its headers are; `None` for what is not understood (a bridge forwards that too).
+    /// The layout; `None` if the headers are not understood (a bridge forwards such packets too).
     /// Always known for a GSO packet.
     pub layout: Option<Layout>,
-    /// Who vouches for the transport checksum.
+    /// The state of the transport checksum.
     pub checksum: ChecksumState,
     /// How it is cut; `None` for one wire packet. Always has more than one segment.
     pub gso: Option<Gso>,
-    /// Bytes of the packet, link header included. Less than what was received if an IP
-    /// packet with an unfinished checksum has padding behind it: neither the sum nor a segment may
-    /// contain that. The owner trims the packet to this length.
+    /// Bytes of the packet, link header included. Less than received if an IP packet with an
+    /// unfinished checksum has padding behind it: neither the sum nor a segment may contain
+    /// padding. The owner trims the packet to this length.
     pub packet_bytes: u32,
-    /// How many packets a cable would carry; at least 1.
+    /// Number of wire packets; at least 1.
     pub wire_packets: u32,
 }
 
-/// Checks everything a peer says about a packet against the packet itself.
+/// Checks the header that a peer sent against the packet itself.
 ///
 /// `headers` is the start of the packet as one piece: all of it, or at least
 /// [`HEADER_BYTES_MAX`](crate::limits::HEADER_BYTES_MAX) bytes. `packet_bytes` is the length of the
 /// whole packet, link header included, virtio-net header not. Neither may be in memory that the
 /// peer can still write.
 ///
-/// The peer is never trusted, not even a kernel: what passes can be finished, segmented and written
-/// to any other port without looking at it again. The rules are those of Linux
+/// No peer is trusted, not even a kernel: an accepted packet can be finished, segmented and written
+/// to any other port without another check. The rules are those of Linux
 /// (`virtio_net_hdr_to_skb()`, `tun_get_user()`), and stricter where Linux leaves a contradiction
 /// to later stages: `csum_start`, `csum_offset` and `gso_type` are compared with the real headers.
 /// A packet without `NEEDS_CSUM` and GSO need not be understood at all.
 ///
 /// `NEEDS_CSUM` may also point *inside* a UDP datagram, or behind the IP header of a protocol that
-/// is not understood: an encapsulated packet whose inner checksum is unfinished, which Linux sends
-/// for VXLAN and GRE over a device with a generic checksum offload. TCP has no such case.
+/// is not understood. This is an encapsulated packet whose inner checksum is unfinished; Linux
+/// sends it for VXLAN and GRE over a device with a generic checksum offload. TCP has no such case.
 ///
 /// A GSO packet that fits one segment is returned as an ordinary packet, as in Linux, and keeps its
 /// unfinished checksum.
 ///
 /// # Errors
-/// One [`VnetError`] variant per rule; the packet is to be dropped and counted under its
+/// One [`VnetError`] variant per rule; drop the packet and count it under its
 /// [`reason`](VnetError::reason).
 pub fn validate(
     header: &VnetHeader,
@@ -435,7 +434,7 @@ pub fn validate(
     })
 }
 
-/// What can be said of the packet without its virtio-net header.
+/// The result for the packet without its virtio-net header.
 fn check_packet(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(), VnetError> {
     let (min, max) = match link {
         LinkType::Ethernet => (ETHERNET_HEADER_BYTES, PACKET_BYTES_MAX),
@@ -475,7 +474,7 @@ fn check_flags(header: &VnetHeader, accept: Accept) -> Result<(), VnetError> {
     Ok(())
 }
 
-/// `gso_type`, of which only the packet tells the IP version of a UDP type.
+/// `gso_type`; the IP version of a UDP type is known only from the packet.
 #[derive(Clone, Copy)]
 enum GsoType {
     None,
@@ -484,7 +483,7 @@ enum GsoType {
 }
 
 impl GsoType {
-    /// Checks all that can be said of the GSO fields without looking at the packet.
+    /// The checks of the GSO fields that do not need the packet.
     fn decode(header: &VnetHeader, accept: Accept) -> Result<Self, VnetError> {
         let gso_type = header.gso_type;
         if gso_type & (GSO_UDP_TUNNEL_IPV4 | GSO_UDP_TUNNEL_IPV6) != 0 {
@@ -555,7 +554,7 @@ impl GsoType {
     }
 }
 
-/// Checks where the unfinished checksum is, and returns where the packet ends for it.
+/// Checks the offsets of the unfinished checksum, and returns the end of the bytes that it covers.
 fn check_partial(
     header: &VnetHeader,
     link: LinkType,
@@ -565,7 +564,7 @@ fn check_partial(
 ) -> Result<u32, VnetError> {
     let start = u32::from(header.csum_start);
     let field_end = start + u32::from(header.csum_offset) + 2;
-    // The network header when nothing was understood: what Linux assumes as well.
+    // The network header if nothing was understood, as Linux assumes too.
     let link_bytes = link.header_bytes() as u32;
     let Some(layout) = layout else {
         return if field_end > packet_bytes {
@@ -606,9 +605,9 @@ fn check_partial(
     Ok(end)
 }
 
-/// Where the checksum is in a TCP header (RFC 9293 §3.1).
+/// Offset of the checksum in a TCP header (RFC 9293 §3.1).
 const TCP_CSUM_OFFSET: u16 = 16;
-/// Where the checksum is in a UDP header (RFC 768).
+/// Offset of the checksum in a UDP header (RFC 768).
 const UDP_CSUM_OFFSET: u16 = 6;
 /// IANA protocol number of SCTP.
 const IPPROTO_SCTP: IpProtocol = IpProtocol(132);
@@ -635,7 +634,7 @@ fn check_segments(
     if payload == 0 {
         return Err(VnetError::GsoNoPayload);
     }
-    // The segmenter has the last word, so that what passes can be cut.
+    // The segmenter decides last, so that every accepted packet can be cut.
     let segmenter = Segmenter::new(headers, layout, gso, end).map_err(|error| match error {
         SegmentError::Fragment => VnetError::GsoFragment,
         SegmentError::SourceRoute => VnetError::GsoSourceRoute,
@@ -650,10 +649,10 @@ fn check_segments(
     }
 }
 
-/// The header for a packet that we give to a peer which negotiated what the packet needs.
+/// The header for a packet to a peer that negotiated the features the packet needs.
 ///
 /// `gso` needs `checksum` to be [`ChecksumState::Partial`] at the packet's own transport header and
-/// a `layout`; else the peer refuses the packet. It also has to be one that the header can describe
+/// a `layout`; else the peer refuses the packet. The header also has to be able to describe it
 /// ([`Gso::fits_virtio`]); else the peer cuts it wrong. The header's `num_buffers` is 1: one
 /// buffer, or a peer without mergeable buffers.
 ///
@@ -664,8 +663,8 @@ fn check_segments(
 /// recomputing it.
 ///
 /// [`ChecksumState::Unnecessary`] writes no flag: `DATA_VALID` is allowed only towards a guest that
-/// negotiated `VIRTIO_NET_F_GUEST_CSUM`. Who knows that it did, and that the packet is TCP or UDP,
-/// sets [`FLAG_DATA_VALID`] in the result.
+/// negotiated `VIRTIO_NET_F_GUEST_CSUM`. If the guest did, and the packet is TCP or UDP, the caller
+/// may set [`FLAG_DATA_VALID`] in the result.
 #[must_use]
 pub fn describe(checksum: ChecksumState, gso: Option<Gso>, layout: Option<&Layout>) -> VnetHeader {
     let mut header = VnetHeader {

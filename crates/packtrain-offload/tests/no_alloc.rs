@@ -1,4 +1,4 @@
-//! Coalescing allocates once, at set-up, as much as it says, and nothing after that.
+//! Coalescing allocates once, at set-up, the size that it reports, and never after that.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -18,7 +18,7 @@ use test_packets::wire::Wire;
 struct Counting;
 
 thread_local! {
-    /// Of this thread: what the test harness does beside is none of our business.
+    /// Of this thread only: the test harness allocates on others.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     static BYTES: Cell<u64> = const { Cell::new(0) };
     static FREED: Cell<u64> = const { Cell::new(0) };

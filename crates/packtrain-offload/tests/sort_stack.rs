@@ -1,4 +1,4 @@
-//! How much stack grouping needs, by painting it.
+//! The stack use of grouping, measured with painted memory.
 #![allow(
     unsafe_code,
     reason = "a function has to run on memory of the test's own"
@@ -11,7 +11,7 @@ const STACK_BYTES_MAX: usize = 4096;
 
 const PAINT: u8 = 0xA5;
 
-/// What runs on the painted stack.
+/// The function to run on the painted stack.
 struct Call<'a, 'b> {
     items: &'a mut [Keyed],
     scratch: &'a mut Scratch<'b>,
@@ -32,7 +32,7 @@ fn painted(of: &mut Call<'_, '_>) -> Option<usize> {
     // The ABIs want the stack pointer at a multiple of 16 where a function is called.
     let top = end.wrapping_sub(end as usize % 16);
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `top` is the aligned end of 256 KiB that nobody else uses meanwhile, much more than
+    // SAFETY: `top` is the aligned end of 256 KiB that no other code uses meanwhile, much more than
     // the call needs (the assertion below sees if not); r12 is kept by the callee, so that the
     // stack pointer comes back; a panic in an `extern "C"` function aborts and never unwinds here.
     unsafe {

@@ -1,4 +1,5 @@
-//! A coalescer and a train of packets that an input makes, with all that can be said of any train.
+//! A coalescer and a train of packets made from a fuzz input, with the checks that hold for any
+//! train.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -25,15 +26,15 @@ use test_packets::wire::Wire;
 const PACKETS_MAX: usize = 200;
 /// Packets given at once.
 const BURST_MAX: usize = 64;
-/// Flows that are held already, in a crowd: above what is looked for without fetching ahead
-/// (`IN_CACHE` in `coalesce/inner.rs`).
+/// Flows already held, in a crowd: above the limit for lookups without prefetch (`IN_CACHE` in
+/// `coalesce/inner.rs`).
 const CROWD: usize = 2048 + 300;
 /// Entries and places in the queue there.
 const CROWD_ROOM: u32 = 4096;
 /// Bytes of payload in its packets.
 const CROWD_BYTES: usize = 8;
 
-/// Runs the train of `data`, in a crowd or alone.
+/// Runs the train of `data`, with or without a crowd.
 pub fn run(data: &[u8], is_crowded: bool) {
     let mut input = Input(data);
     let settings = input.byte();
@@ -74,7 +75,7 @@ pub fn run(data: &[u8], is_crowded: bool) {
     while !input.0.is_empty() && sent.len() < packets_max {
         let mut sink = |wire: Wire, done: &Done| out.push((wire, *done));
         let kind = input.byte();
-        // One by one, or with those that follow.
+        // One by one, or with the next packets.
         let mut is_whole = true;
         match kind {
             254 | 255 => {}
@@ -125,14 +126,14 @@ pub fn run(data: &[u8], is_crowded: bool) {
     check(&config, &sent, &out);
 }
 
-/// One more packet of the train, which goes with the burst that is being gathered.
+/// One more packet of the train, added to the current burst.
 fn add(mut wire: Wire, sent: &mut Vec<Wire>, burst: &mut Vec<Wire>) {
     wire.ids = vec![sent.len()];
     sent.push(wire.clone());
     burst.push(wire);
 }
 
-/// What of the coalescer the next burst goes through.
+/// The method of the coalescer that takes the next burst.
 fn note_reached(config: &Config, coalescer: &Coalescer<Wire, Owned<Wire>>, burst: &[Wire]) {
     if burst.len() < 2 {
         return;
@@ -167,7 +168,7 @@ fn crowd_of(link: LinkType) -> &'static [Vec<u8>] {
     })
 }
 
-/// The next packet of one of the crowd's flows; `counts` has how many there were after the first.
+/// The next packet of one of the crowd's flows; `counts` has the number after the first.
 fn of_crowd(link: LinkType, number: usize, counts: &mut [u16]) -> Wire {
     counts[number] += 1;
     Wire::new(
@@ -192,7 +193,7 @@ fn crowd_frame(link: LinkType, number: usize, count: u16) -> Vec<u8> {
     frame.bytes()
 }
 
-/// What a flow goes on from.
+/// The state that a flow continues from.
 #[derive(Clone, Copy, Default)]
 struct Flow {
     sequence: u32,
@@ -200,7 +201,7 @@ struct Flow {
     id: u16,
 }
 
-/// One more packet: of a flow, one of those before with a byte changed, or any bytes.
+/// One more packet: of a flow, an earlier one with a byte changed, or any bytes.
 fn next(
     kind: u8,
     link: LinkType,
@@ -235,7 +236,7 @@ fn next(
     wire
 }
 
-/// A packet that continues its flow, unless the input has it otherwise.
+/// A packet that continues its flow, unless the input changes it.
 fn build(kind: u8, link: LinkType, flow: &mut Flow, input: &mut Input<'_>) -> Vec<u8> {
     let odd = input.byte();
     let payload_bytes = match input.byte() {
@@ -285,7 +286,7 @@ fn build(kind: u8, link: LinkType, flow: &mut Flow, input: &mut Input<'_>) -> Ve
     packet
 }
 
-/// Makes the checksums right, and says who vouches for them.
+/// Makes the checksums correct, and returns their state.
 fn finish(wire: &mut Wire, link: LinkType, state: u8) {
     let bytes = &mut wire.bytes;
     write_checksums(bytes, link);
@@ -373,7 +374,7 @@ fn check_merged(config: &Config, sent: &[Wire], wire: &Wire, merged: &Merged) {
     }
 }
 
-/// Cut again it is what came.
+/// Segmenting restores the original packets.
 fn check_cut(config: &Config, sent: &[Wire], wire: &Wire, merged: &Merged, layout: &Layout) {
     let gso = merged.gso.expect("more than one payload");
     let bytes = wire.bytes.len() as u32;

@@ -18,9 +18,9 @@ const PIECES: usize = 64;
 /// A full frame on Ethernet.
 const DATA_BYTES: usize = 1536;
 
-/// A packet in one frame, or in several: those that were merged into it are pieces of it, in order,
-/// as a vectored write takes them. What changes when one is added comes first, in one cache line
-/// with the first of them.
+/// A packet in one frame, or in several: merged packets become its pieces, in order, as for a
+/// vectored write. The fields that change when one is added are first, in one cache line with the
+/// first of the pieces.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Frame {
@@ -75,7 +75,7 @@ impl Packet for Gathered {
         self.0.checksum
     }
 
-    /// Of the first frame: no other is asked for, since what is merged is one frame.
+    /// Of the first frame: only unmerged packets are summed.
     #[inline]
     fn sum(&self, range: Range<u32>) -> Sum {
         checksum::sum(&self.head()[range.start as usize..range.end as usize])
@@ -89,7 +89,7 @@ impl Packet for Gathered {
     #[inline(always)]
     fn append(&mut self, mut tail: Self, payload: Range<u32>) -> Result<(), Self> {
         let frame = &mut *self.0;
-        // A place that is taken does not come up: there are as many as `count` says.
+        // A place in use does not come up: there are as many as `count` says.
         let Some(place @ None) = frame.pieces.get_mut(frame.count as usize) else {
             return Err(tail);
         };

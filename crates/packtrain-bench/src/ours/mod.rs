@@ -1,4 +1,4 @@
-//! What packtrain does for each kind of work.
+//! packtrain's side of each kind of work.
 
 mod checksum;
 mod coalesce;
@@ -13,7 +13,7 @@ use crate::work::{Mode, Work};
 ///
 /// # Errors
 ///
-/// What is missing here, in words.
+/// The missing requirement, in words.
 pub fn side(work: Work) -> Result<Box<dyn Side>, String> {
     match work {
         Work::Load { bytes } => Ok(Box::new(Chase::new(bytes))),
@@ -33,9 +33,9 @@ fn maker(work: Work) -> Maker {
     Box::new(move || side(work))
 }
 
-/// How the row is called in which our side is compared with the fastest peer.
+/// The name of the row in which our side is compared with the fastest peer.
 pub const BEST_PEER: &str = "the best of them";
-/// And the one in which the mode that picks itself is compared with the faster of the others.
+/// The name of the row in which the automatic mode is compared with the faster of the others.
 pub const BEST_MODE: &str = "the better mode";
 
 /// `work` with our side in it, and the bounds that we set ourselves.

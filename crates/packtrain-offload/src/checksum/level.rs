@@ -4,10 +4,10 @@ use core::fmt;
 
 /// An implementation of the sum over long pieces. All of them give the same sums.
 ///
-/// Which one runs is found out once, from the processor and the operating system together (vector
-/// registers that the system does not save are not used). Where the compiler was told to assume
-/// the features of the best one, nothing is asked at run time. On targets without an operating
-/// system, and under Miri, what the compiler assumes is all that is used.
+/// The level is detected once, from the processor and the operating system together (vector
+/// registers that the system does not save are not used). If the compiler may assume the features
+/// of the best level, there is no run-time detection. On targets without an operating system, and
+/// under Miri, only the features assumed by the compiler are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Level {

@@ -1,7 +1,7 @@
 //! AArch64 with NEON, which has an instruction that adds both halves of a lane to a wider one.
 //!
-//! The loop gets addresses, not slices, and is never inlined, for the reason that the x86-64 ones
-//! give: so that it stays one loop when it copies.
+//! The loop takes addresses, not slices, and is never inlined, for the reason given for x86-64: so
+//! that it stays one loop when it copies.
 
 #![allow(unsafe_code, reason = "vector loads and stores by address")]
 
@@ -16,14 +16,14 @@ use super::level::Level;
 use super::scalar::{self, add_around};
 use super::uninit;
 
-/// Sum of the words of at most `BLOCK_BYTES`; `None` if another level is asked for.
+/// Sum of the words of at most `BLOCK_BYTES`; `None` if another level is requested.
 #[inline]
 pub(super) fn sum(only: Option<Level>, bytes: &[u8]) -> Option<u64> {
     // SAFETY: a slice is valid, and without COPY nothing is stored.
     is_this(only).then(|| unsafe { run::<false>(ptr::null_mut(), bytes.as_ptr(), bytes.len()) })
 }
 
-/// Copies and sums at most `BLOCK_BYTES`, as many bytes as both have; else like `sum`.
+/// Copies and sums at most `BLOCK_BYTES`, up to the shorter length; else like `sum`.
 #[inline]
 pub(super) fn copy_and_sum(only: Option<Level>, dst: &mut [u8], src: &[u8]) -> Option<u64> {
     let src = src.get(..dst.len()).unwrap_or(src);
@@ -32,7 +32,7 @@ pub(super) fn copy_and_sum(only: Option<Level>, dst: &mut [u8], src: &[u8]) -> O
     is_this(only).then(|| unsafe { run::<true>(dst.as_mut_ptr(), src.as_ptr(), src.len()) })
 }
 
-/// `copy_and_sum` into memory that need not be initialised. The slice is what was written.
+/// `copy_and_sum` into memory that need not be initialised. Returns the written slice.
 #[inline]
 pub(super) fn copy_and_sum_uninit<'a>(
     dst: &'a mut [MaybeUninit<u8>],

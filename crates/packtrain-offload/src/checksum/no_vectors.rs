@@ -1,4 +1,4 @@
-//! Processors without an implementation of their own: the same functions, which do nothing.
+//! Stubs for processors without vector code here.
 
 use core::mem::MaybeUninit;
 
@@ -20,7 +20,7 @@ pub(super) const fn copy_and_sum(
     None
 }
 
-/// Always gives `dst` back.
+/// Always returns `dst`.
 #[inline]
 pub(super) const fn copy_and_sum_uninit<'a>(
     dst: &'a mut [MaybeUninit<u8>],

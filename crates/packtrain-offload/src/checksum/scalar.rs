@@ -21,10 +21,10 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
     sum_below_32(lanes.iter().sum(), rest, bytes)
 }
 
-/// Copies and sums at most `BLOCK_BYTES`, as many bytes as both have.
+/// Copies and sums at most `BLOCK_BYTES`, up to the shorter length.
 pub(super) fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> u64 {
     let bytes = dst.len().min(src.len());
-    // So few that they are still in the first-level cache when they are read again.
+    // Few enough to be still in the first-level cache for the sum.
     const PIECE_BYTES: usize = 4096;
     let dst = dst[..bytes].chunks_mut(PIECE_BYTES);
     let mut total = 0;
@@ -58,7 +58,8 @@ pub(super) fn sum_short(bytes: &[u8]) -> u64 {
     sum_below_32(total, rest, bytes)
 }
 
-/// Adds words with the carry brought around. Compilers make one addition with carry of a round.
+/// Adds words with the carry brought around. Compilers turn each round into one addition with
+/// carry.
 #[inline(always)]
 fn add_chain(total: u64, words: &[[u8; 8]]) -> u64 {
     let (mut sum, mut carry) = (total, false);
@@ -109,7 +110,7 @@ const fn leave_last(word: u64, bytes: usize) -> u64 {
 fn below_8(bytes: &[u8]) -> u64 {
     let word = match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
         (Some(first), Some(last)) => {
-            // What is in both is the same in both.
+            // Bytes in both are the same in both.
             let shift = 8 * (bytes.len() as u32 - 4);
             u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << shift
         }

@@ -1,4 +1,4 @@
-//! Which implementation sums long pieces.
+//! Selection of the implementation for long pieces.
 
 use core::mem::MaybeUninit;
 
@@ -22,15 +22,15 @@ impl Level {
             .filter(|level| level.is_available())
     }
 
-    /// The one that [`Sum::add`](super::Sum::add) uses.
+    /// The level that [`Sum::add`](super::Sum::add) uses.
     #[must_use]
     pub fn selected() -> Self {
         Self::available().last().unwrap_or(Self::Scalar)
     }
 }
 
-/// Most bytes that an implementation is given at once: few enough that none of their accumulators
-/// overflows; even, so that a block does not move the words of the next one.
+/// Most bytes passed to an implementation at once: few enough that none of its accumulators
+/// overflows; even, so that a block does not shift the words of the next one.
 const BLOCK_BYTES: usize = 1 << 24;
 
 /// Sum of the words of `bytes` as they lie in memory, the last one padded with a zero byte.
@@ -70,7 +70,7 @@ pub(super) fn sum_with(level: Level, bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// Copies and sums as many bytes as both have.
+/// Copies and sums up to the shorter length.
 pub(super) fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> u64 {
     if dst.len() <= BLOCK_BYTES {
         copy_and_sum_block(dst, src)
@@ -112,7 +112,7 @@ pub(super) fn copy_and_sum_with(level: Level, dst: &mut [u8], src: &[u8]) -> Opt
     })
 }
 
-/// `copy_and_sum` into memory that need not be initialised; the slice is what was written.
+/// `copy_and_sum` into memory that need not be initialised. Returns the written slice.
 pub(super) fn copy_and_sum_uninit<'a>(
     dst: &'a mut [MaybeUninit<u8>],
     src: &[u8],

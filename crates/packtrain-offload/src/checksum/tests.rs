@@ -44,7 +44,7 @@ fn rfc_1624_section_4_example() {
     let (old, new) = ([0x55, 0x55], [0x32, 0x85]);
     assert_eq!(update_bytes(0xDD2F, &old, &new), 0x0000);
     assert_eq!(update_sums(0xDD2F, sum(&old), sum(&new)), 0x0000);
-    // The other forms of zero are UDP's.
+    // 0xFFFF for zero is specific to UDP.
     let update = |check| update_u16(check, 0x5555, 0x3285);
     assert_eq!(update_udp(0xDD2F, update), 0xFFFF);
 }
@@ -170,7 +170,7 @@ fn random_bytes(bytes: usize, seed: u64) -> Vec<u8> {
     core::iter::repeat_with(step).take(bytes).collect()
 }
 
-/// What may not be read and may not be written.
+/// Bytes that must be neither read nor written.
 const GUARD: u8 = 0xA5;
 
 /// Sums `piece` in every way there is, at this distance from a vector's alignment and between
@@ -187,7 +187,7 @@ fn check_sums(piece: &[u8], align: usize) {
     for level in Level::available() {
         let sum = sum_with(level, there).expect("an available level");
         assert_eq!(sum.fold(), expected, "{level}, {}", at());
-        // An odd sum goes on in the middle of a word.
+        // An odd sum continues in the middle of a word.
         let mut more = sum;
         more.add(&[0x77]);
         let longer = [piece, &[0x77]].concat();
@@ -223,7 +223,7 @@ fn check_copies(piece: &[u8], align: usize) {
 }
 
 const LENGTHS: usize = 300;
-/// Miri takes a second for what a processor does in a millisecond.
+/// Miri takes a second for a millisecond of native code.
 const STEP: usize = if cfg!(miri) { 13 } else { 1 };
 const ALIGNMENT_STEP: usize = if cfg!(miri) { 33 } else { 1 };
 
@@ -306,12 +306,12 @@ fn levels_say_what_this_processor_has() {
     )) {
         assert_eq!(Level::selected(), Level::Neon);
     }
-    // CI looks for it where it expects NEON.
+    // CI checks for it where it expects NEON.
     let names: Vec<_> = available.iter().map(|level| level.name()).collect();
     std::println!("levels: {}", names.join(" "));
 }
 
-// What the standard library finds, which asks the processor by itself.
+// The result of the standard library's own detection.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn levels_are_those_that_std_finds() {
@@ -399,7 +399,7 @@ fn an_updated_udp_field_keeps_its_meaning() {
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 });
     if cfg!(miri) {
-        // It has no file system to keep failures in.
+        // Miri has no file system to store failures in.
         config.failure_persistence = None;
     }
     config

@@ -4,9 +4,9 @@
 //! high halves, which is exact. The exact sum of the low halves follows from the two at the end, so
 //! that no word has to be masked.
 //!
-//! The loops get addresses, not slices, and are never inlined: where the compiler can prove that
-//! `dst` and `src` do not overlap, it makes a `memcpy` and a loop that sums of each of them, and
-//! the bytes are read twice.
+//! The loops take addresses, not slices, and are never inlined. If the compiler can prove that
+//! `dst` and `src` do not overlap, it splits each into a `memcpy` and a summing loop, and the bytes
+//! are read twice.
 
 #![allow(
     unsafe_code,
@@ -35,7 +35,7 @@ cpufeatures::new!(avx512_found, "avx512f", "avx512bw");
 cpufeatures::new!(avx2_found, "avx2");
 cpufeatures::new!(sse41_found, "sse4.1");
 
-/// Sum of the words of at most `BLOCK_BYTES` by the best level, or by the one asked for; `None` if
+/// Sum of the words of at most `BLOCK_BYTES` by the best level, or by the one requested; `None` if
 /// the processor does not have that one.
 #[inline]
 pub(super) fn sum(only: Option<Level>, bytes: &[u8]) -> Option<u64> {
@@ -43,7 +43,7 @@ pub(super) fn sum(only: Option<Level>, bytes: &[u8]) -> Option<u64> {
     unsafe { run::<false>(only, ptr::null_mut(), bytes) }
 }
 
-/// Copies and sums at most `BLOCK_BYTES`, as many bytes as both have; else like `sum`.
+/// Copies and sums at most `BLOCK_BYTES`, up to the shorter length; else like `sum`.
 #[inline]
 pub(super) fn copy_and_sum(only: Option<Level>, dst: &mut [u8], src: &[u8]) -> Option<u64> {
     let src = src.get(..dst.len()).unwrap_or(src);
@@ -52,7 +52,7 @@ pub(super) fn copy_and_sum(only: Option<Level>, dst: &mut [u8], src: &[u8]) -> O
     unsafe { run::<true>(only, dst.as_mut_ptr(), src) }
 }
 
-/// `copy_and_sum` into memory that need not be initialised. The slice is what was written, or else
+/// `copy_and_sum` into memory that need not be initialised. Returns the written slice, or else
 /// `dst` untouched.
 #[inline]
 pub(super) fn copy_and_sum_uninit<'a>(
@@ -68,14 +68,14 @@ pub(super) fn copy_and_sum_uninit<'a>(
     }
 }
 
-/// The level that was chosen, as a number; another number before that, and if there is none.
+/// The selected level, as a number; another number before selection, and if there is none.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 const CHOSE_AVX512: u8 = 1;
 const CHOSE_AVX2: u8 = 2;
 const CHOSE_SSE41: u8 = 3;
 
-/// Sums all of `src`, and with `COPY` stores it to `dst`; by the best level, which is there, or by
-/// the one asked for.
+/// Sums all of `src`, and with `COPY` stores it to `dst`; by the best level, which is available, or
+/// by the one requested.
 ///
 /// # Safety
 /// With `COPY`, `dst` is valid for storing `src.len()` bytes, and they do not overlap `src`.
@@ -89,8 +89,7 @@ unsafe fn run<const COPY: bool>(only: Option<Level>, dst: *mut u8, src: &[u8]) -
     }
 }
 
-/// What runs nearly always needs one comparison, and calls in the end, so that there is no stack
-/// frame.
+/// The common path needs one comparison, and ends in tail calls, so that there is no stack frame.
 ///
 /// # Safety
 /// As for `run`.
@@ -140,7 +139,7 @@ unsafe fn choose<const COPY: bool>(dst: *mut u8, src: &[u8]) -> u64 {
     scalar::sum(src)
 }
 
-/// By this level, if the processor has it and it is one of these.
+/// By this level, if the processor has it and it is implemented here.
 ///
 /// # Safety
 /// As for `run`.
@@ -273,7 +272,7 @@ unsafe fn avx512<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) -
     }
     let mut sums = [Sums512::new(); 2];
     let (mut at, mut is_turned) = (0, false);
-    // What is short does without these sums.
+    // Short pieces do not use these sums.
     if bytes > 4 * VECTOR {
         // Stores that cross the middle of a cache line take twice as long, and loads hardly do; but
         // where nothing is stored, loads of whole lines are faster than loads across two.
@@ -448,7 +447,7 @@ unsafe fn sse41<const COPY: bool>(dst: *mut u8, src: *const u8, bytes: usize) ->
     })
 }
 
-/// What a loop left behind: the bytes from `at`, an even number, on.
+/// Sums the remainder of a loop: the bytes from `at`, an even number, on.
 ///
 /// # Safety
 /// As for `avx512`, on any processor; `at` is at most `bytes`.

@@ -1,9 +1,9 @@
-//! Memory that is fetched before it is needed: with thousands of flows, what a packet touches is in
-//! no near cache, and each of these loads gives the address of the next.
+//! Prefetching: with thousands of flows, the memory that a packet needs is in no near cache, and
+//! each load gives the address of the next.
 //!
-//! Packets wait in a short pipeline, in order, while the steps to their held packet are made one
-//! after the other, so that each step has as long as several packets take. Nothing but time depends
-//! on what the steps find.
+//! Packets pass through a short pipeline, in order. The loads that lead to a packet's held packet
+//! are issued one after the other, each several packets ahead of its use. The pipeline affects only
+//! timing, never a result.
 
 use super::done::Done;
 use super::flush::STEP;
@@ -16,7 +16,7 @@ use super::work::Work;
 const SLOTS: usize = 32;
 const _: () = assert!(SLOTS > 3 * STEP && SLOTS.is_power_of_two());
 
-/// A packet in the pipeline, and the way to its held packet as far as it is known.
+/// A packet in the pipeline, and the part of the path to its held packet found so far.
 struct Slot<P> {
     packet: Option<P>,
     shape: Shape,
@@ -34,20 +34,20 @@ impl<P> Slot<P> {
 }
 
 impl<P: Packet> Work<'_, P> {
-    /// Whether there is enough in the table to be worth it.
+    /// Whether the table holds enough packets for prefetching to pay.
     #[inline]
     pub(super) fn looks_ahead(&self) -> bool {
         self.core.ring.live() > self.core.near
     }
 
-    /// Takes packets; says how many there were.
+    /// Takes packets; returns how many there were.
     pub(super) fn take_ahead(
         &mut self,
         mut packets: impl Iterator<Item = P>,
         sink: &mut impl FnMut(P, &Done),
     ) -> u64 {
         let mut slots = [const { Slot::EMPTY }; SLOTS];
-        // A short burst has no time for long steps.
+        // A short burst is too short for long steps.
         let expected = packets.size_hint().1.unwrap_or(4 * STEP);
         let step = (expected / 4).clamp(1, STEP);
         let (mut at, mut count) = (0, usize::MAX);
@@ -79,8 +79,8 @@ impl<P: Packet> Work<'_, P> {
         }
     }
 
-    /// The set of its flow, if it is of the shape that was held last. For others nothing useful is
-    /// fetched.
+    /// The set of the packet's flow, if the packet has the shape of the packet held last. For other
+    /// shapes the prefetch is useless.
     #[inline(always)]
     fn first_step(&self, packet: P) -> Slot<P> {
         let shape = self.core.masks.recent().shape;

@@ -1,4 +1,4 @@
-//! How a coalescer is asked to work.
+//! Configuration of a coalescer.
 
 use super::storage::Needs;
 use super::table;
@@ -10,17 +10,17 @@ use crate::sort;
 /// What may be merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Semantics {
-    /// What segmentation restores byte for byte.
+    /// Packets that segmentation restores byte for byte.
     #[default]
     Reversible,
-    /// What leaves the byte stream, its acknowledgements and windows as they were.
+    /// Packets whose merging preserves the byte stream, its acknowledgements and its windows.
     Stream,
 }
 
 /// How flows are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// In a table, as packets come. Best while the flows fit it.
+    /// In a table, as packets arrive. Best while all flows fit into the table.
     Hash,
     /// Packets are queued, and grouped by flow when the queue is full or flushed: any number of
     /// flows merge as far as their packets are in one queue. Nothing is held after a flush.
@@ -30,18 +30,18 @@ pub enum Mode {
     Auto,
 }
 
-/// What the transport checksum of a merged packet is.
+/// The transport checksum of a merged packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Finish {
-    /// The pseudo-header sum: for a port that cuts the packet or a kernel that takes it as it is.
+    /// The pseudo-header sum: for a port that segments the packet, or a kernel that accepts it.
     #[default]
     Partial,
-    /// The right one over all of the payload: for a stack that verifies it. Made from the checksums
-    /// of the parts, without reading the payload.
+    /// The complete checksum over the payload: for a stack that verifies it. Computed from the
+    /// checksums of the pieces, without reading the payload.
     Complete,
 }
 
-/// How a coalescer works. Made with [`Config::new`], then changed field by field.
+/// Configuration of a coalescer. Made with [`Config::new`], then changed field by field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
@@ -51,14 +51,13 @@ pub struct Config {
     pub mode: Mode,
     /// What packets start with.
     pub link: LinkType,
-    /// Packets held at once: entries of the table, 1 to [`Config::FLOWS_MAX`]; less counts as 1,
-    /// and more as that.
+    /// Packets held at once: entries of the table, 1 to [`Config::FLOWS_MAX`]. Values outside this
+    /// range are clamped.
     pub flows: u32,
-    /// Packets queued at once in sorted mode, 1 to [`sort::ITEMS_MAX`]; none are needed for
-    /// [`Mode::Hash`].
+    /// Packets queued at once in sorted mode, 1 to [`sort::ITEMS_MAX`]. [`Mode::Hash`] needs none.
     pub queue: u32,
-    /// Longest IP datagram to make, in bytes, with the IP header. At most 65 535, for IPv6 too, of
-    /// which the length field does not count 40 bytes: it is the limit of Linux.
+    /// Longest IP datagram to make, in bytes, with the IP header. At most 65 535. For IPv6, whose
+    /// length field does not count the 40 bytes of the header, this is the limit of Linux.
     pub max_bytes: u32,
     /// Most packets in a merged one, for `Stream`: `lro_ackcnt_lim` of FreeBSD.
     pub ack_limit: u16,
@@ -66,19 +65,19 @@ pub struct Config {
     pub tcp: bool,
     /// UDP is merged.
     pub udp: bool,
-    /// UDP datagrams to or from these ports, which carry VXLAN and GENEVE, are not merged: Linux
-    /// before 6.9 (6.8.5, and later ones of older series) loses a merged one that comes for a
-    /// tunnel of its own (CVE-2024-35884, commit 3d010c8031e3; tailscale/tailscale#11026). `None`
-    /// merges them like any other datagrams: for who knows that no such kernel gets them, or that
-    /// these ports are something else.
+    /// UDP datagrams to or from these ports, which carry VXLAN and GENEVE, are not merged. Linux
+    /// before 6.9 (6.8.5, and later ones of older series) drops a merged datagram that is addressed
+    /// to one of its own tunnels (CVE-2024-35884, commit 3d010c8031e3; tailscale/tailscale#11026).
+    /// `None` merges them like any other datagram: safe if no such kernel receives them, or if
+    /// these ports carry another protocol.
     pub tunnels: Option<TunnelPorts>,
-    /// IPv4 packets that all have the same identification are merged, if they have DF. To restore
-    /// them, segmentation has to be told ([`Gso::fixed_id`](crate::offload::Gso::fixed_id)), and a
-    /// virtio-net header cannot say it.
+    /// Merges IPv4 packets that all have the same identification, if DF is set. To restore them,
+    /// segmentation needs [`Gso::fixed_id`](crate::offload::Gso::fixed_id); a virtio-net header
+    /// cannot express it.
     pub fixed_id: bool,
-    /// What the checksum of a merged packet is.
+    /// The checksum of a merged packet.
     pub finish: Finish,
-    /// Makes the table's hash another one, so that nobody outside can aim at a set of it.
+    /// Seeds the table's hash, so that an outside sender cannot aim at one set.
     pub seed: u64,
 }
 
@@ -137,7 +136,7 @@ const fn min(a: usize, b: usize) -> usize {
     if a < b { a } else { b }
 }
 
-/// Entries, or queued packets, of a configuration that asks for `n`.
+/// Entries, or queued packets, of a configuration that requests `n`.
 pub(super) const fn clamp(n: u32) -> usize {
     if n == 0 {
         1

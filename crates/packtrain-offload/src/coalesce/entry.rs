@@ -5,47 +5,47 @@ use super::parse::Parsed;
 use super::shape::{Shape, places};
 use crate::checksum::Sum;
 
-/// Header bytes that are kept in the entry, so that comparing does not touch the held packet.
-/// An entry is two cache lines so; headers that are longer are read from the packet itself.
+/// Header bytes copied into the entry, so that comparing does not touch the held packet. The size
+/// keeps an entry within two cache lines; longer headers are read from the packet itself.
 pub(super) const TEMPLATE_BYTES: usize = WIDE;
 
-/// How the IPv4 identification goes on from packet to packet.
+/// How the IPv4 identification changes from packet to packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ids {
-    /// One packet has none to compare with.
+    /// Only one packet so far: nothing to compare with.
     Undecided,
-    /// One more each time.
+    /// Increases by one each time.
     Counting,
-    /// Always the same.
+    /// Stays the same.
     Fixed,
-    /// A repeated acknowledgement of `stream`: whatever came next would make it vanish.
+    /// A repeated acknowledgement of `stream`: merging any later packet would make it vanish.
     Sealed,
 }
 
-/// What is known of a held packet besides the packet.
+/// The state of a held packet, apart from the packet itself.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct State {
     /// The first bytes of the first packet; `stream` keeps the acknowledgement, the window and the
-    /// timestamps up to date. What is in its transport checksum field, see `summed`.
+    /// timestamps up to date. For the content of its transport checksum field see `summed`.
     pub template: [u8; TEMPLATE_BYTES],
     pub shape: Shape,
     pub next_seq: u32,
     /// Transport payload so far; an IP length bounds it.
     pub payload_bytes: u16,
-    /// Largest payload for `stream`, first payload for `reversible`: what it is cut into.
+    /// Segment size: the largest payload for `stream`, the first payload for `reversible`.
     pub size: u16,
     /// Wire packets in it.
     pub count: u16,
-    /// Pure ACKs in it, of those.
+    /// Pure ACKs among them.
     pub absorbed: u16,
     pub ids: Ids,
     /// TCP flags to add: FIN and PSH of later packets.
     pub flags: u8,
-    /// The template's checksum field has the sum of the pseudo-header and of the transport header
-    /// without sequence number and checksum, which stays the same as long as lengths do.
+    /// The template's checksum field holds the sum of the pseudo-header and of the transport header
+    /// without sequence number and checksum. That sum is constant while lengths are.
     pub summed: bool,
-    /// When the first packet came, in units of [`TICK`].
+    /// When the first packet arrived, in units of [`TICK`].
     pub born: u32,
     pub aside: u32,
 }
@@ -53,7 +53,7 @@ pub(super) struct State {
 /// Nanoseconds of one unit of [`State::born`], as a shift: 1.024 µs, wrapping after 73 minutes.
 pub(super) const TICK: u32 = 10;
 
-/// What is known of a packet that is held.
+/// The parsed fields of a packet to hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct First {
     pub shape: Shape,
@@ -79,7 +79,7 @@ impl State {
         aside: 0,
     };
 
-    /// Begins with a first packet, with what is known of it and its headers.
+    /// Starts an entry with a first packet, its parsed fields and its headers.
     #[inline(always)]
     pub(super) fn begin(&mut self, first: &First, head: &[u8], now: u64, aside: u32) {
         if let Some(all) = head.first_chunk() {
@@ -102,8 +102,8 @@ impl State {
         self.aside = aside;
     }
 
-    /// Keeps the sum of those headers of the first packet, whose checksum is right, that stay the
-    /// same. `headers` is the sum of the pseudo-header and all of the transport header.
+    /// Stores the sum of the header fields that stay the same, for a first packet with a correct
+    /// checksum. `headers` is the sum of the pseudo-header and all of the transport header.
     #[inline]
     pub(super) fn keep_sum(&mut self, mut headers: Sum) {
         let (shape, template) = (self.shape, &mut self.template);
@@ -111,11 +111,11 @@ impl State {
         if shape.header_bytes() > TEMPLATE_BYTES
             || (tcp && template[shape.transport() + 13] & TCP_CWR != 0)
         {
-            // CWR is on no later packet, and so their sum would be another.
+            // Later packets have no CWR, so their sum would differ.
             return;
         }
         let at = shape.checksum_at();
-        // What is not to be in it is taken out by adding its complement.
+        // Adding the complement of a field removes it from the sum.
         headers.add_u16(!load16(template, at));
         if tcp {
             headers.add_u32(!load32(template, shape.transport() + 4));
@@ -124,7 +124,7 @@ impl State {
         self.summed = true;
     }
 
-    /// The headers to compare with, if all of them are kept here.
+    /// The headers to compare with, if the template contains all of them.
     #[inline]
     pub(super) fn headers(&self) -> Option<&[u8]> {
         self.template.get(..self.shape.header_bytes())
@@ -138,8 +138,8 @@ impl State {
             + more
     }
 
-    /// Whether a packet with `head` is probably the next one: what tells flows from each other
-    /// fastest. Nothing is decided by it.
+    /// Whether a packet with `head` is probably the next one: the cheapest test that tells flows
+    /// apart. It is only a hint.
     #[inline(always)]
     pub(super) fn awaits(&self, shape: Shape, head: &[u8; WIDE]) -> bool {
         let (kind, _, transport) = places(shape);
@@ -150,8 +150,8 @@ impl State {
         }
     }
 
-    /// The held packet has `new` in it now. Says whether one of them was a pure ACK that will never
-    /// come out again.
+    /// Accounts for `new`, which was merged into the held packet. Returns whether one of them was a
+    /// pure ACK that segmentation will not restore.
     #[inline(always)]
     pub(super) fn advance(&mut self, new: &Parsed) -> bool {
         let absorbed = new.payload_bytes == 0 || self.payload_bytes == 0;

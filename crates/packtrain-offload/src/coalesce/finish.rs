@@ -1,4 +1,4 @@
-//! The last thing that happens to a merged packet: its headers are made to say what it is.
+//! Finishing a merged packet: its headers are rewritten to describe the whole.
 
 use super::config::{Config, Finish, Semantics};
 use super::done::Merged;
@@ -15,8 +15,9 @@ use crate::offload::{ChecksumState, Ecn, Gso, GsoKind};
 use crate::segment::TCP_GSO_SIZE_MIN;
 use core::num::NonZeroU16;
 
-/// Rewrites the headers of `packet`, which has more than one packet in it, and says what it is now.
-/// `None` if its headers cannot be written to any more, which [`Packet::head_mut`] promised.
+/// Rewrites the headers of `packet`, which contains more than one packet, and returns its
+/// description. `None` if its headers are no longer writable, contrary to the promise of
+/// [`Packet::head_mut`].
 #[inline(always)]
 pub(super) fn finish<P: Packet>(
     config: &Config,
@@ -108,7 +109,7 @@ fn any<P: Packet>(
     Some(merged(state, shape, size, cwr, checksum, layout, reason))
 }
 
-/// What the headers have to say. Every length is below 65 536: `Config::max_bytes` is.
+/// The lengths to store in the headers. Each is below 65 536 because `Config::max_bytes` is.
 struct Lengths {
     transport: u32,
     ip: u32,
@@ -132,7 +133,7 @@ const fn offset_of(kind: GsoKind) -> usize {
 }
 
 /// Stores lengths, the IPv4 header checksum and flags. Returns the sum of the pseudo-header, and
-/// whether there is a CWR flag.
+/// whether the CWR flag is set.
 #[inline(always)]
 fn rewrite(
     shape: Shape,
@@ -188,11 +189,11 @@ fn merged(
     }
 }
 
-/// Stores the length, and gives the sum of the pseudo-header.
+/// Stores the length, and returns the sum of the pseudo-header.
 #[inline(always)]
 fn finish_ipv4(ip: &mut [u8; 20], tcp: bool, lengths: &Lengths) -> Sum {
-    // Only the length changes, and the checksum is right. RFC 1624, equation 3, gives what summing
-    // would give, since there is a length and so no sum is zero.
+    // Only the length changes, and the checksum is correct. RFC 1624, equation 3, gives the same as
+    // summing anew: the length is not zero, and so no sum is.
     let (before, checksum) = (load16(ip, 2), load16(ip, 10));
     let checksum = checksum::update_u16(checksum, before, lengths.ip as u16);
     store16(ip, 2, lengths.ip as u16);
@@ -205,7 +206,7 @@ fn finish_ipv4(ip: &mut [u8; 20], tcp: bool, lengths: &Lengths) -> Sum {
     checksum::pseudo_header_v4(array(ip, 12), array(ip, 16), protocol.0, lengths.transport)
 }
 
-/// The same.
+/// The same for IPv6.
 #[inline(always)]
 fn finish_ipv6(ip: &mut [u8; 40], tcp: bool, lengths: &Lengths) -> Sum {
     store16(ip, 4, (lengths.ip - 40) as u16);
@@ -217,10 +218,10 @@ fn finish_ipv6(ip: &mut [u8; 40], tcp: bool, lengths: &Lengths) -> Sum {
     checksum::pseudo_header_v6(array(ip, 8), array(ip, 24), protocol.0, lengths.transport)
 }
 
-/// What a merged packet is cut into, if that is more than one piece.
+/// The segment size of a merged packet, if it has more than one piece.
 ///
-/// `stream` merges payloads of any size: too small ones are cut into fewer pieces than they came
-/// in, so that segmentation takes them.
+/// `stream` merges payloads of any size. If they are too small for segmentation, the segment size
+/// is raised: it cuts fewer pieces than arrived.
 fn segment_size(state: &State) -> Option<NonZeroU16> {
     let payload = u32::from(state.payload_bytes);
     let size = if state.shape.kind().is_tcp() {
@@ -231,16 +232,16 @@ fn segment_size(state: &State) -> Option<NonZeroU16> {
     NonZeroU16::new(size).filter(|size| payload > u32::from(size.get()))
 }
 
-/// Sum of the payload of a packet whose checksum is right, from its headers alone.
+/// Sum of the payload of a packet whose checksum is correct, from its headers alone.
 ///
-/// `headers` is the sum over the pseudo-header and the transport header, field included: everything
-/// together sums to zero, so the payload is what is missing.
+/// `headers` is the sum over the pseudo-header and the transport header, checksum field included.
+/// Headers and payload together sum to zero, so the payload's sum is the complement.
 pub(super) fn payload_sum(headers: Sum) -> u16 {
     headers.finish()
 }
 
-/// The sum of `bytes` bytes and what follows them; `bytes` may be odd, and then the bytes that
-/// follow are in the other halves of their words (RFC 1071 §2(B)).
+/// The sum of `bytes` bytes and the bytes after them, whose sum is `next`. If `bytes` is odd, the
+/// following bytes are in the other halves of their words (RFC 1071 §2(B)).
 pub(super) fn join(sum: u16, bytes: u32, next: u16) -> u16 {
     let next = if bytes % 2 == 1 {
         next.swap_bytes()

@@ -1,4 +1,4 @@
-//! Held packets are handed on: one, or all of them, oldest first.
+//! Flushing: handing on held packets, one or all of them, oldest first.
 
 use super::done::Done;
 use super::entry::State;
@@ -13,7 +13,7 @@ use crate::prefetch;
 pub(super) const STEP: usize = 8;
 
 impl<P: Packet> Table<'_, P> {
-    /// Everything that is held, oldest first.
+    /// Flushes everything held, oldest first.
     #[inline(always)]
     pub(super) fn flush_all(
         &mut self,
@@ -64,7 +64,7 @@ impl<P: Packet> Table<'_, P> {
     }
 }
 
-/// Hands on what was held.
+/// Hands on a packet that was held.
 #[inline(always)]
 pub(super) fn emit<P: Packet>(
     core: &mut Core,

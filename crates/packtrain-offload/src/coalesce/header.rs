@@ -1,6 +1,6 @@
-//! The bytes of headers: flags, how many of them are looked at, and loads in network byte order.
+//! Header bytes: flags, how many bytes are compared, and loads in network byte order.
 
-/// Bytes that have to be there for a packet to be a common one. The entry of a held packet keeps as
+/// A packet of a common shape has at least this many bytes. The entry of a held packet copies as
 /// many.
 pub(super) const WIDE: usize = 88;
 

@@ -1,14 +1,14 @@
-//! What a coalescer knows besides what its storage holds.
+//! The state of a coalescer outside its storage.
 
 use super::config::{Config, Finish, Mode, Semantics};
 use super::mask::Masks;
 use super::stats::Stats;
 use super::table::Ring;
 
-/// Entries that are in the nearer caches anyway, with all that belongs to them.
+/// Entries that fit into the near caches, with everything that belongs to them.
 const IN_CACHE: u32 = 2048;
 
-/// What a coalescer knows besides what its storage holds.
+/// The state of a coalescer outside its storage.
 #[derive(Debug)]
 pub(super) struct Core {
     pub config: Config,
@@ -18,11 +18,11 @@ pub(super) struct Core {
     pub queued: usize,
     /// Sorted mode is on.
     pub sorting: bool,
-    /// Packets of a run are merged without looking at anything but what counts on.
+    /// Packets of a run are merged by checking only the fields that count up.
     pub runs: bool,
-    /// The entry that was found last, or any: packets of a flow come in trains.
+    /// The entry found last, or any: packets of a flow arrive in trains.
     pub last: u32,
-    /// With more packets held than this, what packets touch is fetched ahead.
+    /// If more packets are held than this, packets' memory is prefetched.
     pub near: u32,
     pub window: Window,
     pub stats: Stats,
@@ -46,14 +46,14 @@ impl Core {
         core
     }
 
-    /// Sorts from now on, or not.
+    /// Switches sorted mode on or off.
     pub(super) fn sort(&mut self, sorting: bool) {
         self.sorting = sorting;
         self.runs = self.merges_only() && !sorting;
     }
 
-    /// Merging is all that is done: nothing is taken over from later headers, and no checksum is
-    /// made.
+    /// Whether merging is the only work: no field is taken over from later headers, and no checksum
+    /// is computed.
     #[inline]
     pub(super) const fn merges_only(&self) -> bool {
         matches!(self.config.semantics, Semantics::Reversible)
@@ -61,13 +61,13 @@ impl Core {
     }
 }
 
-/// What [`Mode::Auto`] has seen since the last flush.
+/// The observations of [`Mode::Auto`] since the last flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
     pub packets: u32,
     pub evictions: u32,
     /// Groups that sorting found.
     pub groups: u32,
-    /// Windows in a row that hash mode would have had room for.
+    /// Consecutive windows whose flows would have fitted the table of hash mode.
     pub roomy: u32,
 }

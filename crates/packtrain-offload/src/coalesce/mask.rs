@@ -1,5 +1,5 @@
-//! Which bytes of two headers have to be equal for the packets to merge: everything but a few
-//! fields, whose places depend only on where the headers are.
+//! The bytes of two headers that have to be equal for the packets to merge: all but a few fields,
+//! whose offsets depend only on the shape.
 
 use super::config::{Config, Semantics};
 use super::header::{IPV4_NOT_DF, TCP_CWR, TCP_FIN, TCP_PSH, WIDE};
@@ -42,7 +42,7 @@ impl Mask {
         self.ignore(transport + 4, 4);
         self.bits[transport + 13] &= !(TCP_FIN | TCP_PSH | TCP_CWR);
         if semantics == Semantics::Stream {
-            // Acknowledgement, window, and the timestamps, which have rules of their own.
+            // Acknowledgement, window, and the timestamps, which have their own rules.
             self.ignore(transport + 8, 4);
             self.ignore(transport + 14, 2);
             if let Some(options) = shape.timestamps_at() {
@@ -55,7 +55,7 @@ impl Mask {
         self.bits[at..at + bytes].fill(0);
     }
 
-    /// Whether `a` and `b`, both at least as long as the headers, agree.
+    /// Whether `a` and `b`, both at least as long as the headers, agree under the mask.
     #[inline]
     fn agrees(&self, a: &[u8], b: &[u8]) -> bool {
         let bytes = self.shape.header_bytes();
@@ -69,7 +69,7 @@ impl Mask {
         for ((a, b), bits) in words.zip(bits.as_chunks::<8>().0) {
             difference |= differ(a, b, bits);
         }
-        // The last eight bytes once more, since the headers need not end with a word.
+        // The last eight bytes, overlapping: the headers need not end on a word.
         if let (Some(a), Some(b), Some(bits)) = (a.last_chunk(), b.last_chunk(), bits.last_chunk())
         {
             difference |= differ(a, b, bits);
@@ -83,34 +83,34 @@ const fn differ(a: &[u8; 8], b: &[u8; 8], bits: &[u8; 8]) -> u64 {
     (u64::from_ne_bytes(*a) ^ u64::from_ne_bytes(*b)) & u64::from_ne_bytes(*bits)
 }
 
-/// Bits of headers, at most `WIDE` bytes of them, as vectors like them.
+/// A mask of header bits, at most `WIDE` bytes, for vector compares.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct Bits([u8; WIDE]);
 
-/// The shape of the packet that was held last, and what tells that another one is like it without
-/// parsing it. For common shapes: all headers are within the first `WIDE` bytes, without IPv4
+/// The shape of the packet held last, and the masks that recognise a packet of that shape without
+/// parsing it. Only for common shapes: all headers are within the first `WIDE` bytes, without IPv4
 /// options or IPv6 extension headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent {
     pub shape: Shape,
-    /// Of all headers.
+    /// Length of all headers.
     pub header_bytes: u32,
     /// In the link header.
     pub vlans: u8,
-    /// Transport payload that fits into an IP datagram of the longest that may be made.
+    /// The longest transport payload that fits into the longest IP datagram allowed.
     payload_max: u32,
-    /// What has to be as in the first packet of a run for the next one, of the same length and with
-    /// other flags neither first nor last. That is more than has to be equal for merging, so it
-    /// implies that.
+    /// The bits in which the next packet of a run has to equal the first one. The next packet has
+    /// the same length, and no flags that start or end a run. This is stricter than the rule for
+    /// merging, and so implies it.
     next: Bits,
-    /// What makes a packet one of this shape that may be held, if it is as in `like`.
+    /// A packet that agrees with `like` in these bits has this shape and may be held.
     first: Bits,
     like: Bits,
 }
 
 impl Recent {
-    /// Nothing is like it: nothing is held with such a shape, and no IPv4 header begins with ones.
+    /// Matches no packet: no held packet has its shape, and no IPv4 header begins with ones.
     const NONE: Self = Self {
         shape: Shape::NONE,
         header_bytes: 0,
@@ -121,7 +121,7 @@ impl Recent {
         like: Bits([0xFF; WIDE]),
     };
 
-    /// For a packet that is held, with its mask.
+    /// For a held packet, with its mask.
     fn of(mask: &Mask, head: &[u8], config: &Config) -> Option<Self> {
         let (shape, network) = (mask.shape, mask.shape.network());
         let compared = if shape.kind().is_ipv6() {
@@ -167,7 +167,7 @@ impl Recent {
         Some(Bits(bits))
     }
 
-    /// What a parser goes by, and flags that no first packet has.
+    /// The fields that a parser reads, and the flags that a first packet may not have.
     fn first(shape: Shape, link: LinkType) -> Bits {
         let (network, transport) = (shape.network(), shape.transport());
         let mut bits = [0; WIDE];
@@ -193,13 +193,13 @@ impl Recent {
         Bits(bits)
     }
 
-    /// Whether a packet with `head` agrees with the first one of a run where the next one has to.
+    /// Whether a packet with `head` agrees with the first one of a run in the bits of `next`.
     #[inline(always)]
     pub(super) fn is_next<const KIND: u8>(&self, first: &[u8; WIDE], head: &[u8; WIDE]) -> bool {
         agree::<KIND>(first, head, &self.next)
     }
 
-    /// Whether `head` has this shape and the flags of a first packet.
+    /// Whether `head` has this shape and the flags allowed on a first packet.
     #[inline(always)]
     pub(super) fn is_first<const KIND: u8>(&self, head: &[u8; WIDE]) -> bool {
         agree::<KIND>(&self.like.0, head, &self.first)
@@ -212,7 +212,7 @@ impl Recent {
     }
 }
 
-/// What is compared of IPv4 packets: no common header is longer than four vectors and a bit.
+/// Bytes compared of IPv4 packets: no common header exceeds four vectors and a few bytes.
 const WIDE_V4: usize = 80;
 
 #[inline(always)]
@@ -226,14 +226,14 @@ fn agree<const KIND: u8>(a: &[u8; WIDE], b: &[u8; WIDE], bits: &Bits) -> bool {
     }
 }
 
-/// Masks of the shapes that were seen last. Most links carry four or so.
+/// Masks of the shapes seen last. Most links carry about four.
 #[derive(Clone, Debug)]
 pub(super) struct Masks {
     masks: [Mask; Self::KEPT],
     /// The one that is replaced next.
     next: usize,
     semantics: Semantics,
-    /// Of the packet that was held last, if its headers are short enough: most come next, too.
+    /// Shape of the packet held last, if its headers are short enough: most packets share it.
     recent: Recent,
 }
 
@@ -255,7 +255,7 @@ impl Masks {
         &self.recent
     }
 
-    /// A packet of `shape` is held.
+    /// Notes that a packet of `shape` is held.
     #[inline(always)]
     pub(super) fn note(&mut self, shape: Shape, head: &[u8], config: &Config) {
         if shape != self.recent.shape {

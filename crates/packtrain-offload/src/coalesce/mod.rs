@@ -2,12 +2,13 @@
 //!
 //! One engine with two semantics:
 //!
-//! - [`Semantics::Reversible`] merges only what [`segment`](crate::segment) restores byte for byte:
-//!   what goes on to another port may be treated like this. The rules are those of GRO in Linux
-//!   (`dev_gro_receive()`, `inet_gro_receive()`, `tcp_gro_receive()`, `udp_gro_receive_segment()`).
-//! - [`Semantics::Stream`] merges what leaves the byte stream, its acknowledgements and its windows
-//!   as they were: what ends here may be treated like this. The rules are those of `tcp_lro` in
-//!   FreeBSD. It also merges pure ACKs.
+//! - [`Semantics::Reversible`] merges only packets that [`segment`](crate::segment) restores byte
+//!   for byte, for traffic that may be forwarded to another port. The rules are those of GRO in
+//!   Linux (`dev_gro_receive()`, `inet_gro_receive()`, `tcp_gro_receive()`,
+//!   `udp_gro_receive_segment()`).
+//! - [`Semantics::Stream`] preserves the byte stream, its acknowledgements and its windows, for
+//!   traffic that ends at this host. The rules are those of `tcp_lro` in FreeBSD. It also merges
+//!   pure ACKs.
 //!
 //! | | `Reversible` | `Stream` |
 //! |---|---|---|
@@ -23,35 +24,35 @@
 //! | an older timestamp or ACK | passed on | passed on |
 //!
 //! Not compared: lengths, checksums, TCP sequence number (it has to continue exactly). UDP is
-//! merged by the rules of `Reversible` in either case, since datagrams have to come apart again:
-//! equal sizes, the last may be shorter, 64 at most, and a checksum is needed. Datagrams of VXLAN
-//! and GENEVE are passed on, see [`Config::tunnels`].
+//! merged by the rules of `Reversible` in either case, since datagrams have to be restored: equal
+//! sizes, the last may be shorter, 64 at most, and a checksum is needed. Datagrams of VXLAN and
+//! GENEVE are passed on, see [`Config::tunnels`].
 //!
 //! # Order
 //!
-//! Packets of a flow, which is addresses, ports and protocol, leave in the order in which they
-//! came: a packet that does not continue what is held of its flow pushes it out first. That
-//! includes those that Linux lets overtake (IPv4 options, wrong checksums). A packet whose ports
-//! cannot be read pushes out all flows with its addresses: a fragment, a packet whose headers are
-//! not in one piece ([`Packet::head`]), and one whose headers of IP, TCP or UDP contradict
-//! themselves, so that [`Layout::parse`] has an error for them. It pushes out all flows if its
-//! addresses are not in the first piece. Packets of different flows may change places.
+//! Packets of a flow (addresses, ports and protocol) leave in the order of arrival: a packet that
+//! does not continue the held packet of its flow flushes it first. That includes packets that Linux
+//! lets overtake (IPv4 options, wrong checksums). A packet whose ports cannot be read flushes all
+//! flows with its addresses: a fragment, a packet whose headers are not in one piece
+//! ([`Packet::head`]), and one whose headers of IP, TCP or UDP contradict themselves, so that
+//! [`Layout::parse`] returns an error. It flushes all flows if its addresses are not in the first
+//! piece. Packets of different flows may be reordered.
 //!
 //! # Checksums
 //!
-//! Nothing is merged whose checksum nobody vouches for: with [`ChecksumState::None`] it is verified
-//! here, and the payload read once. A wrong one is passed on as it came, and counted. The IPv4
-//! header checksum is always verified.
+//! No packet is merged with an unverified checksum: with [`ChecksumState::None`] the coalescer
+//! verifies it, and reads the payload once. A packet with a wrong checksum is passed on unchanged,
+//! and counted. The IPv4 header checksum is always verified.
 //!
 //! # Bounds
 //!
 //! Work per packet is bounded whatever the traffic: one set of 12 slots is searched, one entry
-//! compared, at most two evicted. What is done once for all entries, when they are linked or handed
-//! on, is no more than a step for each that was begun. A packet whose ports cannot be read is
-//! compared with 1024 entries at most; if more places of the table are in use, or more packets are
-//! queued, it pushes out all flows. Nothing is allocated. What is held is
-//! bounded by [`Config::flows`] and comes out with one [`Coalescer::flush`]. An entry is evicted
-//! only when all are in use, or all slots of its set.
+//! compared, at most two evicted. Work over all entries, for linking or flushing them, is at most
+//! one step for each entry begun. A packet whose ports cannot be read is compared with at most 1024
+//! entries. If more places of the table are in use, or more packets are queued, it flushes all
+//! flows. Nothing is allocated. The packets held are bounded by [`Config::flows`], and one
+//! [`Coalescer::flush`] hands all of them on. An entry is evicted only when all entries are in use,
+//! or all slots of its set.
 //!
 //! [`Layout::parse`]: crate::layout::Layout::parse
 //! [`ChecksumState::None`]: crate::offload::ChecksumState::None
@@ -130,16 +131,16 @@ pub struct Coalescer<P, S: Storage<P>> {
     packets: PhantomData<P>,
 }
 
-/// `Auto` sorts when more than one packet in so many was held in vain.
+/// `Auto` sorts if more than one in this many packets was evicted without a merge.
 const EVICTIONS_PER_PACKETS: u32 = 8;
-/// And stops when so many windows in a row had few enough flows.
+/// `Auto` stops sorting after this many consecutive windows with few enough flows.
 const ROOMY_WINDOWS: u32 = 16;
 
 impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
     /// A coalescer without packets.
     ///
     /// # Errors
-    /// If `storage` has less than [`Config::needs`] says, or packets in it.
+    /// If `storage` has fewer elements than [`Config::needs`] returns, or contains packets.
     pub fn new(config: Config, mut storage: S) -> Result<Self, StorageError> {
         let needs = config.needs();
         let parts = storage.parts();
@@ -164,7 +165,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         &self.core.config
     }
 
-    /// What happened so far.
+    /// The counters since the coalescer was made.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
         &self.core.stats
@@ -182,7 +183,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         self.core.sorting
     }
 
-    /// Takes one packet. Whatever is to be handed on because of it goes to `sink`, in order.
+    /// Takes one packet. The packets to hand on because of it go to `sink`, in order.
     ///
     /// `now` is the caller's clock, in nanoseconds; it is only compared with that of
     /// [`flush_inactive`](Self::flush_inactive).
@@ -190,8 +191,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         self.push_burst(now, core::iter::once(packet), sink);
     }
 
-    /// Takes packets one after the other, with the flows of the next ones already on their way into
-    /// the cache.
+    /// Takes packets one after the other, and prefetches the flows of the next ones.
     pub fn push_burst(
         &mut self,
         now: u64,
@@ -203,7 +203,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
             let mut work = Work {
                 core: &mut self.core,
                 table,
-                // It is empty, and nothing is added.
+                // The queue is empty, and nothing is added to it.
                 queue: &mut [],
                 keys: &mut [],
                 words: &mut [],
@@ -227,7 +227,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         self.core.window.packets += count as u32;
     }
 
-    /// Hands on everything that is held. Nothing is left behind.
+    /// Hands on every packet held or queued.
     pub fn flush(&mut self, sink: &mut impl FnMut(P, &Done)) {
         if self.core.queued > 0 {
             self.work(0).run_queue(sink);
@@ -237,11 +237,11 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         self.decide();
     }
 
-    /// Hands on what has been held for `age` nanoseconds or longer, counted from its first packet,
-    /// and everything that is queued. To be called also when a poll does not end, since what is
-    /// held then may be what the sender waits for.
+    /// Hands on packets held for `age` nanoseconds or longer, counted from the first packet of
+    /// each, and every queued packet. Call it also while a poll does not end: the sender may be
+    /// waiting for a reply to a packet that is held.
     ///
-    /// Ages above 36 minutes are not told from younger ones.
+    /// An age above 36 minutes cannot be distinguished from a lower one.
     pub fn flush_inactive(&mut self, now: u64, age: u64, sink: &mut impl FnMut(P, &Done)) {
         let mut work = self.work(now);
         work.run_queue(sink);
@@ -257,7 +257,7 @@ impl<P: Packet, S: Storage<P>> Coalescer<P, S> {
         self.decide();
     }
 
-    /// Frees what is held: the packets are dropped. Returns how many wire packets that were.
+    /// Drops all held packets. Returns the number of wire packets dropped.
     pub fn clear(&mut self) -> u64 {
         let mut lost = 0;
         let parts = self.storage.parts();

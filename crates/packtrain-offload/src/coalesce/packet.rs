@@ -1,4 +1,4 @@
-//! What a coalescer needs of a packet.
+//! The packet trait of a coalescer.
 
 use crate::checksum::Sum;
 use crate::layout::Layout;
@@ -8,9 +8,9 @@ use core::ops::Range;
 /// Why [`Packet::append_checked`] gave the packet back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
-    /// No room: this packet can take no more pieces, or bytes.
+    /// The packet cannot take more pieces, or more bytes.
     Full,
-    /// The payload does not have the sum that its header says.
+    /// The payload does not have the sum that its checksum implies.
     Checksum,
 }
 
@@ -18,53 +18,54 @@ pub enum AppendError {
 ///
 /// Offsets count from the first byte of the packet, link header included.
 pub trait Packet: Sized {
-    /// The packet's first bytes in one piece: all of its headers, or the packet is not merged.
+    /// The packet's first bytes in one piece. If they do not contain all headers, the packet is not
+    /// merged.
     fn head(&self) -> &[u8];
 
-    /// The first `bytes` bytes, to change; `None` if they are shared, or not in one piece. Then the
+    /// The first `bytes` bytes, writable; `None` if they are shared, or not in one piece. Then the
     /// packet is not merged.
     fn head_mut(&mut self, bytes: usize) -> Option<&mut [u8]>;
 
     /// Length in bytes, link header and padding included.
     fn bytes(&self) -> u32;
 
-    /// Who vouches for the transport checksum.
+    /// The state of the transport checksum.
     fn checksum(&self) -> ChecksumState;
 
-    /// Set for a GSO packet: such a packet is not merged.
+    /// `Some` for a GSO packet: such a packet is not merged.
     fn gso(&self) -> Option<Gso> {
         None
     }
 
-    /// The layout, if it is known already: then the packet is not parsed again.
+    /// The layout, if known: then the packet is not parsed again.
     fn layout(&self) -> Option<Layout> {
         None
     }
 
-    /// What else has to be equal for two packets to merge and is not in their bytes: a VLAN tag
-    /// beside them, the port they came from. Anything that fits.
+    /// A value outside the packet's bytes that has to be equal for two packets to merge: a VLAN tag
+    /// beside them, the receiving port, or a mix of these.
     fn aside(&self) -> u32 {
         0
     }
 
-    /// Sum over `range`, begun at its first byte. The range is inside the packet.
+    /// Sum over `range`, starting at the range's first byte. The range is inside the packet.
     fn sum(&self, range: Range<u32>) -> Sum;
 
-    /// Cuts link padding off: the packet is `bytes` long afterwards. Asked of `stream` only, for
+    /// Cuts link padding off: the packet is `bytes` long afterwards. Called only for `stream`, for
     /// every padded packet that is held.
     fn truncate(&mut self, bytes: u32);
 
-    /// Appends `payload` of `tail`, which is gone then; its headers are dropped.
+    /// Appends `payload` of `tail` and consumes `tail`; its headers are dropped.
     ///
     /// # Errors
-    /// `tail` comes back, and both packets are as they were.
+    /// Returns `tail`; both packets are unchanged.
     fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self>;
 
-    /// The same, if the payload's sum added to `headers` gives that of a right checksum. A type
-    /// that copies can sum while it does.
+    /// Appends like [`append`](Self::append), if the payload's sum added to `headers` gives the sum
+    /// of a correct checksum. A type that copies can sum during the copy.
     ///
     /// # Errors
-    /// As [`append`](Self::append), with the reason.
+    /// Like [`append`](Self::append), with the reason.
     fn append_checked(
         &mut self,
         tail: Self,
@@ -80,6 +81,6 @@ pub trait Packet: Sized {
             .map_err(|tail| (AppendError::Full, tail))
     }
 
-    /// Asks the processor to load what [`append`](Self::append) will touch.
+    /// Prefetches the memory that [`append`](Self::append) will access.
     fn prefetch(&self) {}
 }

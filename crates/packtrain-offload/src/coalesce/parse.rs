@@ -1,4 +1,4 @@
-//! From a packet to what the rules ask about: one parse, one verdict on whether it is a candidate.
+//! Parsing a packet for the rules: one parse, and a verdict whether it is a candidate.
 
 use super::header::{IPV4_NOT_DF, WIDE, array, load16, load32};
 use super::packet::Packet;
@@ -12,23 +12,24 @@ use crate::offload::{ChecksumState, GsoKind, LinkType};
 use crate::wire::ParseError;
 use core::ops::Range;
 
-/// What is to be done with a packet before its flow is even looked at.
+/// The verdict on a packet before its flow is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// It may be merged or held.
     Candidate,
-    /// It is handed on, after what is held of its flow.
+    /// It is handed on, after the held packet of its flow.
     OfFlow(NotTaken),
-    /// It is handed on, after what is held with its addresses: its ports cannot be read. Of its
-    /// shape only the IP version and the network header mean something.
+    /// It is handed on, after the held packets with its addresses: its ports cannot be read. Only
+    /// the IP version and the network header of its shape are valid.
     OfPair(NotTaken),
-    /// It is handed on, after everything: its addresses cannot be read here, but at its receiver.
+    /// It is handed on, after all held packets: its addresses cannot be read here, but its receiver
+    /// can read them.
     OfAnyFlow(NotTaken),
-    /// It is handed on: nothing of its kind is ever held.
+    /// It is handed on: the coalescer never holds packets of its kind.
     Stranger(NotTaken),
 }
 
-/// One packet, as the rules see it.
+/// One packet, as parsed for the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// Of addresses, ports and protocol; only for a `Candidate` and an `OfFlow`.
@@ -38,7 +39,7 @@ pub(super) struct Parsed {
     pub seq: u32,
     /// Transport payload, in bytes, without padding.
     pub payload_bytes: u32,
-    /// Just after the IP datagram, from the packet's first byte.
+    /// End of the IP datagram, as an offset from the packet's first byte.
     pub ip_end: u32,
     /// IPv4 identification.
     pub id: u16,
@@ -48,7 +49,7 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
-    /// A packet that nothing is done with.
+    /// A packet that the coalescer ignores.
     const fn stranger(why: NotTaken) -> Self {
         Self {
             hash: 0,
@@ -87,7 +88,7 @@ impl Parsed {
         })
     }
 
-    /// A packet that [`Layout::parse`] refuses.
+    /// A packet for which [`Layout::parse`] returns an error.
     fn of_refused(head: &[u8], link: LinkType, packet_bytes: u32, error: ParseError) -> Self {
         if is_of_no_flow(error) {
             return Self::stranger(NotTaken::Protocol);
@@ -103,13 +104,13 @@ impl Parsed {
             .and_then(|layout| Self::of_pair(head, &layout, why));
         match pair {
             Some(parsed) => parsed,
-            // It ends before its addresses do: no receiver takes it for one of a flow.
+            // It ends before its addresses do: no receiver assigns it to a flow.
             None if is_there => Self::stranger(why),
             None => Self::of_any_flow(why),
         }
     }
 
-    /// Looks at `packet`. `strict` also refuses what could not be restored byte for byte.
+    /// Parses `packet`. `strict` also refuses a packet that could not be restored byte for byte.
     #[inline]
     pub(super) fn of<P: Packet>(packet: &P, link: LinkType, strict: bool, seed: u64) -> Self {
         let head = packet.head();
@@ -149,7 +150,8 @@ impl Parsed {
             _ => return Self::stranger(NotTaken::Protocol),
         };
         if (layout.network | layout.transport | layout.payload) % 2 == 1 {
-            // No headers of these kinds, but a layout that came with the packet may say so.
+            // The headers are of other kinds, but a layout that came with the packet may describe
+            // them so.
             return Self::of_any_flow(NotTaken::Protocol);
         }
         let shape = Shape::new(kind, layout.network, layout.transport, layout.payload);
@@ -193,7 +195,7 @@ impl Parsed {
         parsed
     }
 
-    /// Why the kind of headers that a TCP or UDP packet has makes it no candidate.
+    /// The reason why the header structure of a TCP or UDP packet makes it no candidate, if any.
     fn structure(&self, head: &[u8], layout: &Layout, strict: bool) -> Option<NotTaken> {
         let (network, transport) = (self.shape.network(), self.shape.transport());
         let options = if self.shape.kind().is_ipv6() {
@@ -218,7 +220,7 @@ impl Parsed {
     }
 }
 
-/// Whether a packet with this error is plainly neither TCP nor UDP over IP.
+/// Whether a packet with this error is certainly neither TCP nor UDP over IP.
 const fn is_of_no_flow(error: ParseError) -> bool {
     matches!(
         error,
@@ -243,7 +245,7 @@ pub(super) fn transport_sum(head: &[u8], shape: Shape, ip_end: u32) -> Sum {
     sum
 }
 
-/// What a packet of the right kind may still be refused for. Headers only.
+/// The checks on a packet of the right kind that may still refuse it. Headers only.
 struct Contents<'a> {
     kind: GsoKind,
     transport: u16,
@@ -348,10 +350,11 @@ pub(super) fn ipv4_header_is_right(ip: &[u8; 20]) -> bool {
     sum == 0xFFFF
 }
 
-/// The headers that nearly all packets have, and that are short enough: no VLAN tag, no IPv4
-/// options, no IPv6 extension headers, no fragment. `None` for all others, and for whatever
-/// [`Layout::parse`] would refuse; for these it says the same (a property test compares them), in a
-/// third of the time, since every offset is known when compiling.
+/// Parses the headers of nearly all packets: short enough, no VLAN tag, no IPv4 options, no IPv6
+/// extension headers, no fragment. Returns `None` for all others, and for every packet that
+/// [`Layout::parse`] would refuse. Otherwise the result equals that of [`Layout::parse`] (a
+/// property test compares them), in a third of the time, since every offset is a compile-time
+/// constant.
 #[inline(always)]
 fn common<P: Packet>(
     packet: &P,
@@ -484,8 +487,8 @@ fn common_v6<P: Packet, const AT: usize>(
     })
 }
 
-/// Whether it is TCP, and the length of the transport header, for TCP or UDP whose lengths are
-/// plausible. `offset` is the byte at 12, `length` the two at 4.
+/// Whether it is TCP, and the length of the transport header, for TCP or UDP with plausible
+/// lengths. `offset` is the byte at 12, `length` the two bytes at 4.
 #[inline(always)]
 fn transport(protocol: u8, offset: u8, length: [u8; 2], bytes: u32) -> Option<(bool, u32)> {
     if protocol == IpProtocol::TCP.0 {

@@ -1,5 +1,5 @@
-//! The rules: whether a packet continues a held one, and what it ends. Nothing but decisions, on
-//! headers alone; what they are is written in the module's documentation.
+//! The rules: whether a packet continues a held one, and whether it ends it. They decide on headers
+//! alone; the module's documentation lists them.
 
 use super::config::{Config, Semantics};
 use super::entry::{Ids, State};
@@ -12,31 +12,31 @@ use super::stats::{FlushReason, NotTaken};
 use crate::limits::UDP_GSO_SEGMENTS_MAX;
 use crate::segment::TCP_GSO_SIZE_MIN;
 
-/// What becomes of a packet whose flow is held.
+/// The decision for a packet whose flow is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is merged.
     Merge {
-        /// With a reason, the result is handed on at once.
+        /// If there is a reason, the result is handed on at once.
         then: Option<FlushReason>,
-        /// How identifications go on.
+        /// How identifications change from here on.
         ids: Ids,
     },
-    /// The held one is handed on first.
+    /// The held packet is handed on first.
     Refuse(FlushReason),
 }
 
-/// What becomes of a packet whose flow is not held.
+/// The decision for a packet whose flow is not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// It is held.
     Hold,
-    /// It is handed on: it can be no first packet.
+    /// It is handed on: it cannot be a first packet.
     Pass(NotTaken),
 }
 
 const IPV4_DF: u8 = 0x40;
-/// Flags with which nothing begins that is to be restored.
+/// Flags that a first packet may not have if it is to be restored.
 pub(super) const NOT_FIRST: u8 = TCP_URG | TCP_PSH | TCP_RST | TCP_SYN | TCP_FIN;
 
 /// Whether `new` may be the first packet of a merged one.
@@ -74,7 +74,7 @@ pub(super) const fn is_of_tunnel(config: &Config, ports: [u8; 4]) -> bool {
 fn start_tcp(config: &Config, new: &Parsed, head: &[u8]) -> Start {
     match config.semantics {
         Semantics::Reversible => {
-            // `tcp_gro_receive()`: such a packet is flushed as soon as it was looked at.
+            // `tcp_gro_receive()` flushes such a packet immediately.
             if new.flags & NOT_FIRST != 0 {
                 return Start::Pass(NotTaken::Flags);
             }
@@ -131,8 +131,7 @@ pub(super) fn continues(
     }
 }
 
-/// The same for `Reversible`, which looks at nothing of the headers but what is in `held` and
-/// `new`.
+/// The same for `Reversible`, which needs no more of the headers than `held` and `new` contain.
 #[inline(always)]
 pub(super) fn continues_reversible(config: &Config, held: &State, new: &Parsed) -> Verdict {
     if new.shape.kind().is_tcp() {
@@ -142,7 +141,7 @@ pub(super) fn continues_reversible(config: &Config, held: &State, new: &Parsed) 
     }
 }
 
-/// Flags that push out what is held, whatever else differs.
+/// Flags that flush the held packet, whatever else differs.
 const fn ends(semantics: Semantics) -> u8 {
     match semantics {
         Semantics::Reversible => TCP_URG | TCP_RST | TCP_SYN | TCP_CWR,
@@ -150,7 +149,7 @@ const fn ends(semantics: Semantics) -> u8 {
     }
 }
 
-/// Why `new` does not continue a held packet whose header is another one.
+/// Why `new` does not continue a held packet with a different header.
 #[cold]
 pub(super) fn mismatch(config: &Config, new: &Parsed) -> FlushReason {
     if new.shape.kind().is_tcp() && new.flags & ends(config.semantics) != 0 {
@@ -215,8 +214,8 @@ fn udp(config: &Config, held: &State, new: &Parsed) -> Verdict {
     Verdict::Merge { then, ids }
 }
 
-/// How IPv4 identifications go on if `new` does, or `None` if it may not; the second packet
-/// decides. That they stay the same is only allowed with DF (RFC 6864 §4: then they have no
+/// How IPv4 identifications change if `new` is merged, or `None` if it may not be; the second
+/// packet decides. A constant identification is only allowed with DF (RFC 6864 §4: then it has no
 /// meaning).
 #[inline(always)]
 fn identification(config: &Config, held: &State, new: &Parsed) -> Option<Ids> {
@@ -234,7 +233,7 @@ fn identification(config: &Config, held: &State, new: &Parsed) -> Option<Ids> {
     }
 }
 
-/// `tcp_lro_condense()` in FreeBSD, without what it loses: an acknowledgement never goes back, a
+/// `tcp_lro_condense()` in FreeBSD, without its losses: an acknowledgement never goes back, a
 /// window never shrinks unseen, and no ECN mark vanishes.
 #[inline]
 fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &[u8]) -> Verdict {
@@ -274,8 +273,8 @@ fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &
     }
 }
 
-/// Whether `new`, which does not continue `held`, may be a repetition of its acknowledgement. If it
-/// is held in its turn, nothing may be merged into it: the sender counts such packets (RFC 5681
+/// Whether `new`, which does not continue `held`, may be a repetition of its acknowledgement. If
+/// `new` is held next, no packet may be merged into it: the sender counts such packets (RFC 5681
 /// §2).
 #[inline]
 pub(super) fn repeats(
@@ -300,7 +299,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Reads them before the packet is gone.
+    /// Reads them before the packet is consumed.
     pub(super) fn of(shape: Shape, head: &[u8]) -> Self {
         let transport = shape.transport();
         Self {

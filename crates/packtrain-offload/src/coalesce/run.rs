@@ -1,8 +1,8 @@
-//! The packet that most packets are: the next one of a run, exactly where the last one ended.
+//! The fast path for the most common packet: the next one of a run, exactly where the last ended.
 //!
-//! It need not be parsed. If every bit of its headers agrees with those of a packet that was, but
-//! for the fields that count on, then so does everything that a parser looks at; what is left to be
-//! checked are these fields. Anything else is left to the rules, which would have said the same.
+//! It is not parsed. If all its header bits agree with those of a parsed packet, except the fields
+//! that count up, then so do all fields that a parser reads. Only the fields that count up are
+//! checked. All other packets go to the rules, which would decide the same on a packet taken here.
 
 use super::done::Done;
 use super::entry::{First, Ids, State};
@@ -20,7 +20,7 @@ use crate::offload::{ChecksumState, GsoKind};
 use crate::segment::TCP_GSO_SIZE_MIN;
 
 impl<P: Packet> Work<'_, P> {
-    /// Takes packets of which most are expected to be parts of runs; says how many there were.
+    /// Takes packets, most of which are expected to be parts of runs; returns how many there were.
     #[inline(always)]
     pub(super) fn take_runs(
         &mut self,
@@ -29,7 +29,7 @@ impl<P: Packet> Work<'_, P> {
     ) -> u64 {
         let (mut count, mut left) = (0, true);
         while left {
-            // One loop for each kind, so that nothing about the kind has to be asked in it.
+            // One loop for each kind, so that the loop does not branch on the kind.
             let (packets, count) = (&mut packets, &mut count);
             left = match self.core.masks.recent().shape.kind() {
                 GsoKind::TcpV4 => self.run::<{ GsoKind::TcpV4 as u8 }>(packets, count, sink),
@@ -41,7 +41,7 @@ impl<P: Packet> Work<'_, P> {
         count
     }
 
-    /// Takes packets until another kind is held; says whether that was so.
+    /// Takes packets until another kind is held; returns whether that happened.
     #[inline(always)]
     fn run<const KIND: u8>(
         &mut self,
@@ -61,9 +61,8 @@ impl<P: Packet> Work<'_, P> {
         false
     }
 
-    /// Merges `packet` if it is the next one of a run, or holds it if it is the first, and of the
-    /// shape that was held last. It comes back if it is neither. `Reversible` with partial
-    /// checksums only.
+    /// Merges `packet` if it is the next one of a run, or holds it if it is a first packet of the
+    /// shape held last. Returns it if it is neither. `Reversible` with partial checksums only.
     #[inline(always)]
     fn next_of_kind<const KIND: u8>(
         &mut self,
@@ -88,8 +87,8 @@ impl<P: Packet> Work<'_, P> {
         }
     }
 
-    /// Takes a packet whose flow was looked for before: `hash` and `entry` are what was found, for
-    /// the shape that was the last one to be held then.
+    /// Takes a packet whose flow was looked up earlier: `hash` and `entry` are the result, for the
+    /// shape that was held last at that time.
     #[inline(never)]
     pub(super) fn take_found(
         &mut self,
@@ -128,8 +127,8 @@ impl<P: Packet> Work<'_, P> {
         entry: Option<u32>,
         sink: &mut impl FnMut(P, &Done),
     ) -> Result<(), P> {
-        // What was not there may be there now. What was there and is another flow's now does not
-        // agree with the packet.
+        // An entry not found then may exist now. An entry found then that has been reused for
+        // another flow does not agree with the packet.
         match entry.or_else(|| self.table.candidate(hash)) {
             Some(index) => self.next_of_entry::<KIND>(index, packet, sink),
             None => self.first_of_kind::<KIND>(hash, packet, sink),
@@ -197,15 +196,15 @@ impl<P: Packet> Work<'_, P> {
         Ok(())
     }
 
-    /// A packet that continues its flow but for its checksum.
+    /// A packet that would continue its flow, but has a wrong checksum.
     #[cold]
     fn wrong_checksum(&mut self, held: u32, packet: P, sink: &mut impl FnMut(P, &Done)) {
         self.flush_one(held, FlushReason::Refused, sink);
         self.pass(packet, NotTaken::BadChecksum, sink);
     }
 
-    /// Holds a packet whose flow is not, if it is of the shape that was held last and may be. It
-    /// comes back otherwise.
+    /// Holds a packet whose flow is not held, if it has the shape held last and may be a first
+    /// packet. Returns it otherwise.
     #[inline(always)]
     fn first_of_kind<const KIND: u8>(
         &mut self,
@@ -261,7 +260,8 @@ impl<P: Packet> Work<'_, P> {
             payload_bytes: ip_end - header_bytes,
             ids: Ids::Undecided,
         };
-        // Summed before the headers are asked for, as everywhere: whoever copies sums meanwhile.
+        // Computed before the headers are borrowed, as everywhere: a type that copies sums during
+        // the copy.
         let headers = self.sum_of_headers(&packet, shape, ip_end);
         if let Some(headers) = headers
             && !self.is_right(&packet, headers, header_bytes..ip_end)
@@ -278,7 +278,7 @@ impl<P: Packet> Work<'_, P> {
     }
 }
 
-/// Whether the headers in `head` are those that come next.
+/// Whether the headers in `head` are the next ones of the run.
 #[inline(always)]
 fn is_next<const KIND: u8>(
     recent: &Recent,
@@ -301,10 +301,10 @@ fn is_next<const KIND: u8>(
     if kind.is_ipv6() {
         return Some(Ids::Undecided);
     }
-    // From the identification to the checksum. If the one is `count` higher than in the first
-    // packet and the other `count` lower, the header's sum is the same, and right. That is so where
-    // neither wraps around: else a difference of one number says nothing about the bytes between
-    // them, and is left to the rules.
+    // From the identification to the checksum. If the identification is `count` higher than in the
+    // first packet and the checksum `count` lower, the header's sum is unchanged, and correct. This
+    // requires that neither wraps around: otherwise the difference says nothing about the bytes
+    // between them, and the rules decide.
     let fields = |bytes: &[u8; WIDE]| u64::from_be_bytes(array(bytes, network + 4));
     let (now, count) = (fields(head), u64::from(state.count));
     let step = now.wrapping_sub(fields(&state.template));
@@ -318,8 +318,8 @@ fn is_next<const KIND: u8>(
     }
 }
 
-/// Whether one more is the last that a packet of UDP may have. TCP has no limit but the length:
-/// [`TCP_GSO_SIZE_MIN`] leaves no more segments than anybody cuts into.
+/// Whether the next piece is the last that a UDP packet may have. TCP is bounded by the length
+/// only: [`TCP_GSO_SIZE_MIN`] keeps the number of segments below every segmenter's limit.
 const fn is_last_datagram(kind: GsoKind, count: u16) -> bool {
     !kind.is_tcp() && count as usize + 1 >= UDP_GSO_SEGMENTS_MAX
 }
@@ -344,8 +344,8 @@ fn is_of(shape: Shape, checksum: ChecksumState) -> bool {
     checksum == ChecksumState::Partial { start, offset }
 }
 
-/// Sum of the pseudo-header and the transport header, from what was kept of the first packet's and
-/// the fields that count on.
+/// Sum of the pseudo-header and the transport header, from the sum stored for the first packet and
+/// the fields that count up.
 #[inline(always)]
 fn headers_sum(shape: Shape, state: &State, head: &[u8; WIDE]) -> Sum {
     let (kind, _, transport) = places(shape);

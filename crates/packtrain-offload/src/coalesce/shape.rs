@@ -1,11 +1,11 @@
-//! Where the headers of a packet are.
+//! Offsets of the headers of a packet.
 
 use crate::layout::{EtherType, IpProtocol, Layout, Network, Transport};
 use crate::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, L2_HEADER_BYTES_MAX, VLAN_TAG_BYTES};
 use crate::offload::{GsoKind, LinkType};
 
-/// Where the headers of a TCP or UDP packet are, in one word: from the lowest bits the kind, and
-/// then a byte each for the network header, half of the transport header, and half of the payload.
+/// Offsets of the headers of a TCP or UDP packet, in one word: the kind in the lowest bits, then a
+/// byte each for the network header, half of the transport header, and half of the payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape(u32);
 
@@ -24,7 +24,7 @@ const _: () = assert!(L2_HEADER_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(HEADER_BYTES_MAX / 2 <= u8::MAX as usize);
 
 impl Shape {
-    /// Of no packet.
+    /// The shape of no packet.
     pub(super) const NONE: Self = Self(0);
 
     /// Headers are of even length, and at most [`HEADER_BYTES_MAX`] together.
@@ -34,7 +34,7 @@ impl Shape {
         Self(kind as u32 | (network as u32 & 0xFF) << 8 | transport << 16 | payload << 24)
     }
 
-    /// The same, said to be of the kind that it is of: the compiler knows it then.
+    /// The same shape, with its kind as a constant for the compiler.
     #[inline(always)]
     pub(super) const fn of_kind<const KIND: u8>(self) -> Self {
         const {
@@ -64,20 +64,19 @@ impl Shape {
         (self.0 >> 16 & 0xFF) as usize * 2
     }
 
-    /// Link, IP and transport header, in bytes.
+    /// Length of the link, IP and transport headers together, in bytes.
     #[inline]
     pub(super) const fn header_bytes(self) -> usize {
         (self.0 >> 24) as usize * 2
     }
 
-    /// Where the transport checksum field is.
+    /// Offset of the transport checksum field.
     #[inline]
     pub(super) const fn checksum_at(self) -> usize {
         self.transport() + if self.kind().is_tcp() { 16 } else { 6 }
     }
 
-    /// Where the 12 bytes of a lone timestamp option would be, if there is exactly that much room
-    /// for options.
+    /// Offset of the 12 bytes of a lone timestamp option, if the options have exactly that length.
     #[inline]
     pub(super) const fn timestamps_at(self) -> Option<usize> {
         if self.kind().is_tcp() && self.header_bytes() - self.transport() == 32 {
@@ -125,9 +124,8 @@ impl Shape {
     }
 }
 
-/// The kind of a shape, and where its network and its transport header are, as numbers that are
-/// plainly inside of `WIDE` bytes: no index needs a check. For shapes that are common they are the
-/// right ones.
+/// The kind of a shape, and the offsets of its network and transport headers, masked to within
+/// `WIDE` bytes so that no index needs a check. For common shapes the mask changes nothing.
 #[inline(always)]
 pub(super) const fn places(shape: Shape) -> (GsoKind, usize, usize) {
     let network = shape.network() & 30;

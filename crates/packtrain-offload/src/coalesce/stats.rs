@@ -1,4 +1,4 @@
-//! What a coalescer did and why: reasons, and one counter for each.
+//! Counters of a coalescer, and their reasons.
 
 use core::fmt;
 
@@ -39,7 +39,7 @@ macro_rules! reasons {
         #[derive(Clone, Copy, PartialEq, Eq)]
         pub struct $counts([u64; $enum::ALL.len()]);
 
-        /// The names of those that are not 0, each with its count.
+        /// The names of the counts that are not 0, each with its count.
         impl fmt::Debug for $counts {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let counted = self.iter().filter(|(_, count)| *count > 0);
@@ -66,7 +66,7 @@ macro_rules! reasons {
                 $enum::ALL.iter().map(|&reason| (reason, self.get(reason)))
             }
 
-            /// All reasons together.
+            /// The sum over all reasons.
             #[must_use]
             pub fn total(&self) -> u64 {
                 self.0.iter().sum()
@@ -93,7 +93,7 @@ reasons! {
     FlushReason,
     /// How often each [`FlushReason`] came up.
     FlushCounts {
-        /// No more fits: the length limit, 64 datagrams, the ACK limit, or the packet type's own
+        /// At a limit: the length limit, 64 datagrams, the ACK limit, or the packet type's own
         /// limit on pieces.
         Full = "full",
         /// The caller flushed: the end of a poll, or of a hold time.
@@ -105,14 +105,14 @@ reasons! {
         Order = "order",
         /// FIN, PSH, SYN, RST, URG, CWR or, for `stream`, any flag but ACK and PSH.
         Flags = "flags",
-        /// The table, or the set of it that the flow belongs to, was full, and this one the oldest.
+        /// The table, or the flow's set in it, was full, and this packet the oldest.
         Evict = "evict",
         /// The next packet of the flow has another header: TTL, TOS, ECN, DF, VLAN tag, options,
         /// link addresses; for `reversible` also window, acknowledgement, timestamps.
         Mismatch = "mismatch",
         /// A payload shorter than the first one, merged as the last, or a longer one.
         Size = "size",
-        /// A packet of the flow came that is not taken for another reason ([`NotTaken`]).
+        /// A packet of the flow arrived that is not taken for another reason ([`NotTaken`]).
         Refused = "refused",
     }
 }
@@ -132,32 +132,33 @@ reasons! {
         Gso = "gso",
         /// The IPv4 header checksum or the transport checksum is wrong. The bytes are untouched.
         BadChecksum = "bad_checksum",
-        /// Nobody vouches for the checksum and none can be verified: UDP without one, or a partial
+        /// The checksum is neither marked as verified nor verifiable: UDP without one, or a partial
         /// one that is not that of the transport header.
         NoChecksum = "no_checksum",
-        /// The checksum field holds the other of the two representations of zero, which no
-        /// segmenter would write: `reversible` could not restore it.
+        /// The checksum field has the representation of zero that segmenters do not write:
+        /// `reversible` could not restore it.
         ChecksumForm = "checksum_form",
         /// Bytes behind the IP datagram, which `reversible` could not restore.
         Padding = "padding",
         /// A UDP datagram to or from a port of a tunnel, see
         /// [`Config::tunnels`](super::Config::tunnels).
         Tunnel = "tunnel",
-        /// A UDP length that is not that of the IP payload.
+        /// A UDP length that differs from that of the IP payload.
         UdpLength = "udp_length",
-        /// No payload, or too little to start with ([`TCP_GSO_SIZE_MIN`]): a pure ACK, for
+        /// No payload, or too little for a first packet ([`TCP_GSO_SIZE_MIN`]): a pure ACK, for
+        /// `reversible`.
         /// `reversible`.
         ///
         /// [`TCP_GSO_SIZE_MIN`]: crate::segment::TCP_GSO_SIZE_MIN
         Payload = "payload",
-        /// TCP flags that do not start or continue anything.
+        /// TCP flags that neither start nor continue a merged packet.
         Flags = "flags",
-        /// An IP length that is already at the limit, or beyond what one packet can be.
+        /// An IP length that is already at the limit, or above the maximum of one packet.
         Length = "length",
         /// The headers are not contiguous or cannot be written to.
         Shared = "shared",
-        /// The protocol is switched off in the configuration, or there was nothing that it could
-        /// have been merged with: then nothing of it was looked at.
+        /// The protocol is switched off in the configuration, or no packet was held that it could
+        /// have merged with. Such a packet is not parsed.
         Off = "off",
     }
 }
@@ -192,7 +193,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// A packet is handed on that there was nothing to merge with.
+    /// Counts a packet that is handed on because there was none to merge with.
     pub(crate) fn alone(&mut self) {
         self.packets += 1;
         self.emitted += 1;
@@ -200,7 +201,7 @@ impl Stats {
     }
 }
 
-/// For the counts of several coalescers, or of one that was made anew for every batch.
+/// Adds up the counts of several coalescers, or of one that is made anew for every batch.
 impl core::ops::AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;

@@ -1,4 +1,4 @@
-//! Where a coalescer keeps its packets: memory of the caller's, or one block of its own.
+//! The storage of a coalescer: the caller's memory, or one block of its own.
 
 use super::parse::Parsed;
 use super::table::{Entry, Link, Set, Table};
@@ -10,12 +10,12 @@ mod owned;
 #[cfg(feature = "alloc")]
 pub use owned::Owned;
 
-/// Room for one packet of the queue of sorted mode.
+/// A slot for one packet of the queue of sorted mode.
 #[derive(Debug)]
 pub struct Queued<P>(Option<(P, Parsed)>);
 
 impl<P> Queued<P> {
-    /// Room that is free.
+    /// A free slot.
     pub const EMPTY: Self = Self(None);
 
     pub(super) fn put(&mut self, packet: P, parsed: Parsed) {
@@ -30,13 +30,13 @@ impl<P> Queued<P> {
         self.0.as_ref().map_or(0, |(_, parsed)| parsed.hash)
     }
 
-    /// Frees the packet, and says whether there was one.
+    /// Frees the packet, and returns whether there was one.
     pub(super) fn clear(&mut self) -> bool {
         self.0.take().is_some()
     }
 }
 
-/// How many elements of each kind a [`Storage`] has to have.
+/// The number of elements of each kind that a [`Storage`] needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// [`Entry`], one for each flow.
@@ -54,7 +54,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// All of it together, in bytes, for packets of type `P`.
+    /// Total size in bytes, for packets of type `P`.
     #[must_use]
     pub const fn bytes<P>(&self) -> usize {
         self.entries * size_of::<Entry<P>>()
@@ -71,20 +71,20 @@ impl Needs {
 pub struct Parts<'s, P> {
     /// Held packets.
     pub entries: &'s mut [Entry<P>],
-    /// What leads to them.
+    /// The hash sets that lead to the entries.
     pub sets: &'s mut [Set],
-    /// Their order, once it is not that of their places.
+    /// Their order, if it is not that of their places.
     pub links: &'s mut [Link],
     /// Queued packets.
     pub queue: &'s mut [Queued<P>],
-    /// Keys of queued packets, and as many to spare.
+    /// Keys of queued packets, and as many spare ones.
     pub keys: &'s mut [Keyed],
     /// Scratch for sorting.
     pub words: &'s mut [u32],
 }
 
 impl<'s, P> Parts<'s, P> {
-    /// Those that are a table.
+    /// The parts that make up the table.
     #[inline(always)]
     pub(super) fn table(self) -> Table<'s, P> {
         Table {
@@ -121,13 +121,13 @@ impl<'s, P> Parts<'s, P> {
     }
 }
 
-/// What holds the parts. They must be the same each time: the same memory, the same lengths.
+/// Owner of the parts. It must return the same parts each time: the same memory, the same lengths.
 pub trait Storage<P> {
     /// The parts.
     fn parts(&mut self) -> Parts<'_, P>;
 }
 
-/// A storage with another number of elements than [`Config::needs`](super::Config::needs) says.
+/// A storage whose numbers of elements differ from [`Config::needs`](super::Config::needs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageError {
     what: &'static str,
@@ -147,7 +147,7 @@ impl fmt::Display for StorageError {
 
 crate::error::error!(StorageError, InvalidInput);
 
-/// Memory of the caller's: arrays in a `static`, on the stack, or wherever.
+/// The caller's memory: arrays in a `static`, on the stack, or elsewhere.
 #[derive(Debug)]
 pub struct Borrowed<'s, P>(
     /// The parts, with as many elements as [`Config::needs`](super::Config::needs) says, all of

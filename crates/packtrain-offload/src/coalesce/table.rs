@@ -1,15 +1,14 @@
 //! The flow table: entries in a ring, in the order in which they were begun, and sets of slots that
-//! lead from a hash to an entry.
+//! map a hash to an entry.
 //!
-//! To find a flow costs two loads that depend on each other, its set and its entry, however many
-//! flows there are. Entries are used one after the other, so that their places say which is older:
-//! there is nothing to search when the table is full, and nothing to sort when it is flushed in
-//! order of arrival.
+//! A lookup costs two dependent loads, the set and the entry, for any number of flows. Entries are
+//! used one after the other, so their places give their age: eviction from a full table needs no
+//! search, and a flush in order of arrival needs no sort.
 //!
-//! That ends when the next place is still taken and others are free: packets of some flows were
-//! handed on before older ones. From then on entries are linked, oldest to newest, and free places
-//! are used whichever they are, until the table is empty again. Linking takes a step for each
-//! entry, once for at least as many that were begun since it was empty: they pay for it.
+//! That ends if the next place is in use and others are free: packets of some flows were handed on
+//! before older ones. From then on entries are linked, oldest to newest, and any free place is
+//! used, until the table is empty again. Linking takes one step per entry, once for at least as
+//! many entries begun since the table was empty: the cost is amortised.
 
 use super::entry::State;
 use super::wide;
@@ -20,19 +19,19 @@ use core::ops::Range;
 pub(super) const WAYS: usize = 12;
 /// Most entries of a table.
 pub(super) const FLOWS_MAX: usize = 1 << 19;
-/// Entries for each set, when the table is full and the hash is fair; a set takes [`WAYS`].
+/// Entries per set, if the table is full and the hash is uniform; a set has room for [`WAYS`].
 const ENTRIES_PER_SET: usize = 4;
-/// Places that are searched for what a packet without ports might overtake. With more in use,
-/// everything is handed on, which is a step for each that was begun.
+/// Places that are searched for packets which a packet without ports might overtake. If more are in
+/// use, everything is flushed, one step for each entry begun.
 pub(super) const SEARCH_MAX: usize = 1024;
-/// Of [`Entry::slot`], for the number within the set.
+/// Bits of [`Entry::slot`] for the number within the set.
 const WAY_BITS: u32 = 4;
 
-/// One cache line of slots: what leads from a hash to an entry.
+/// One cache line of slots, which map a hash to an entry.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Set {
-    /// A byte of the hash, never zero; zero in slots that are free, and behind the last.
+    /// A byte of the hash, never zero; zero in free slots, and behind the last.
     tags: [u8; 16],
     entries: [u32; WAYS],
 }
@@ -47,7 +46,7 @@ impl Set {
         entries: [0; WAYS],
     };
 
-    /// The first slot that is free.
+    /// The first free slot.
     #[inline(always)]
     fn free(&self) -> Option<usize> {
         let free = wide::positions(&self.tags, 0).trailing_zeros() as usize;
@@ -66,18 +65,18 @@ impl Set {
     }
 }
 
-/// Room for one held packet.
+/// A slot for one held packet.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Entry<P> {
     pub(super) state: State,
-    /// The slot that leads here: a set, and below it the number in the set.
+    /// The slot that refers to this entry: a set, and in the low bits the number within the set.
     slot: u32,
     pub(super) packet: Option<P>,
 }
 
 impl<P> Entry<P> {
-    /// Room that is free.
+    /// A free entry.
     pub const EMPTY: Self = Self {
         state: State::EMPTY,
         slot: 0,
@@ -87,7 +86,7 @@ impl<P> Entry<P> {
 
 const _: () = assert!(size_of::<Entry<core::num::NonZeroU64>>() == 128);
 
-/// Where an entry stands in the order of age, while places do not say it.
+/// The position of an entry in the order of age, while places do not give it.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     /// The entry begun before this one, of those in use.
@@ -115,19 +114,19 @@ pub(super) const fn sets_for(flows: usize) -> usize {
 /// Where the ring begins and ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ring {
-    /// The oldest entry, perhaps free already.
+    /// The oldest entry; it may be free already.
     tail: u32,
-    /// The next to be used. When all are in use, the oldest.
+    /// The next to be used. If all are in use, the oldest.
     head: u32,
     /// Entries in use.
     live: u32,
     /// The newest entry, while entries are linked.
     newest: u32,
-    /// Entries are linked: their places say nothing.
+    /// Entries are linked: their places do not give their age.
     linked: bool,
 }
 
-/// A view of the storage. The ring that goes with it is always the same.
+/// A view of the storage. It always belongs to the same ring.
 #[derive(Debug)]
 pub(super) struct Table<'t, P> {
     pub entries: &'t mut [Entry<P>],
@@ -135,15 +134,15 @@ pub(super) struct Table<'t, P> {
     pub links: &'t mut [Link],
 }
 
-/// The bits of a hash that differ most between flows whose addresses or ports count up, as those of
-/// one program do: two flows of one tag in a set go the long way.
+/// The tag: the bits of a hash that differ most between flows whose addresses or ports count up, as
+/// those of one program do. Two flows with one tag in a set take the slow path.
 #[inline(always)]
 fn tag(hash: u64) -> u8 {
     let tag = (hash >> 40) as u8;
     tag + u8::from(tag == 0)
 }
 
-/// Where a flow may be begun.
+/// The place where a flow may be begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     set: usize,
@@ -156,13 +155,13 @@ impl Ring {
         self.live
     }
 
-    /// The entry that is begun next.
+    /// The next entry to begin.
     #[inline(always)]
     pub(super) const fn next(&self) -> u32 {
         self.head
     }
 
-    /// Takes an entry, which is in use, out of the order of age. It is the next to be used.
+    /// Removes an entry, which is in use, from the order of age. It is the next to be used.
     #[cold]
     fn unlink(&mut self, links: &mut [Link], index: u32) {
         let Link { before, after, .. } = links[index as usize];
@@ -180,7 +179,7 @@ impl Ring {
         self.head = index;
     }
 
-    /// Makes the entry that is begun the newest one.
+    /// Makes the entry being begun the newest one.
     #[cold]
     fn append(&mut self, links: &mut [Link]) {
         let (index, newest) = (self.head, self.newest);
@@ -192,17 +191,17 @@ impl Ring {
             number: links[newest as usize].number.wrapping_add(1),
         };
         self.newest = index;
-        // The last of the free ones leads nowhere.
+        // The link of the last free entry is not used.
         let full = self.live as usize + 1 == links.len();
         self.head = if full { self.tail } else { free };
     }
 
-    /// One packet less.
+    /// Counts one packet less.
     #[inline]
     const fn leave(&mut self) {
         self.live -= 1;
         if self.live == 0 {
-            // The next ones use the entries that are in cache.
+            // The next packets use the entries that are in cache.
             self.tail = 0;
             self.head = 0;
             self.linked = false;
@@ -235,7 +234,7 @@ impl<P> Table<'_, P> {
         prefetch::read(&entry.state.shape);
     }
 
-    /// The way to this entry.
+    /// Prefetches the set that contains this entry's slot.
     #[inline]
     pub(super) fn prefetch_slot(&self, entry: &Entry<P>) {
         if let Some(set) = self.sets.get((entry.slot >> WAY_BITS) as usize) {
@@ -254,11 +253,11 @@ impl<P> Table<'_, P> {
         })
     }
 
-    /// Where an entry for `hash` may be begun.
+    /// The place where an entry for `hash` may be begun.
     ///
     /// # Errors
-    /// The entry that has to go before: the oldest of the set if that is full, or of all if all are
-    /// in use.
+    /// The entry to evict first: the oldest of the set if that is full, or of all if all are in
+    /// use.
     #[inline(always)]
     pub(super) fn room(&mut self, ring: &mut Ring, hash: u64) -> Result<Room, u32> {
         let at = self.set_of(hash);
@@ -279,7 +278,7 @@ impl<P> Table<'_, P> {
         })
     }
 
-    /// Links the entries, which stand in order of age from the ring's head on.
+    /// Links the entries, which are in order of age from the ring's head on.
     #[cold]
     fn link(&mut self, ring: &mut Ring) {
         let (capacity, start) = (self.entries.len() as u32, ring.head);
@@ -290,7 +289,7 @@ impl<P> Table<'_, P> {
                 free = at;
                 continue;
             }
-            // The first is its own neighbour, and nobody asks.
+            // The first is its own neighbour; that link is never read.
             self.links[newest as usize].after = at;
             self.links[at as usize] = Link {
                 before: newest,
@@ -313,7 +312,7 @@ impl<P> Table<'_, P> {
     #[cold]
     fn oldest_of(&self, ring: &Ring, set: &Set) -> u32 {
         let (capacity, head) = (self.entries.len() as u32, ring.head);
-        // How long ago, in entries begun since.
+        // Age, in entries begun since.
         let age = |index: u32| {
             if ring.linked {
                 let number = |index: u32| self.links[index as usize].number;
@@ -332,7 +331,7 @@ impl<P> Table<'_, P> {
             .unwrap_or(head)
     }
 
-    /// Begins an entry at the ring's head, where [`Table::room`] said that there is room.
+    /// Begins an entry at the ring's head, where [`Table::room`] found room.
     #[inline(always)]
     pub(super) fn begin(&mut self, ring: &mut Ring, room: Room, packet: P) -> &mut Entry<P> {
         let index = ring.head;
@@ -349,7 +348,7 @@ impl<P> Table<'_, P> {
                 index + 1
             };
             if index == ring.tail && ring.live > 0 {
-                // The oldest was here, and is gone.
+                // The oldest entry was here and is removed.
                 ring.tail = next;
             }
             ring.head = next;
@@ -361,7 +360,7 @@ impl<P> Table<'_, P> {
         entry
     }
 
-    /// Takes a packet out of the table.
+    /// Removes a packet from the table.
     #[inline]
     pub(super) fn take(&mut self, ring: &mut Ring, index: u32) -> Option<(&State, P)> {
         let entry = &mut self.entries[index as usize];
@@ -375,14 +374,14 @@ impl<P> Table<'_, P> {
         Some((&entry.state, packet))
     }
 
-    /// Takes the oldest packet out.
+    /// Removes the oldest packet.
     #[inline(always)]
     pub(super) fn take_oldest(&mut self, ring: &mut Ring) -> Option<(&State, P)> {
         let oldest = self.oldest(ring)?;
         self.take(ring, oldest)
     }
 
-    /// Places with all entries in use among them, unless that is more than [`SEARCH_MAX`].
+    /// A range of places that includes all entries in use, unless it exceeds [`SEARCH_MAX`].
     pub(super) fn places(&self, ring: &Ring) -> Option<Range<usize>> {
         let (tail, head) = (ring.tail as usize, ring.head as usize);
         let places = if ring.live == 0 {

@@ -1,7 +1,6 @@
-//! Many bytes at once: comparing under a mask, and finding a byte.
+//! Operations on many bytes: comparing under a mask, and finding a byte.
 //!
-//! With the vectors that every x86-64 has; byte by byte elsewhere, for compilers to make vectors
-//! of.
+//! Uses SSE2 on x86-64, and byte loops elsewhere, which compilers can vectorise.
 
 #![allow(
     unsafe_code,
@@ -34,7 +33,7 @@ pub(super) fn agree<const N: usize>(a: &[u8; N], b: &[u8; N], bits: &[u8; N]) ->
         for at in 0..N / 16 {
             all = or_difference(all, &a_pieces[at], &b_pieces[at], &pieces[at]);
         }
-        // The last sixteen once more, since they need not end with a piece.
+        // The last sixteen once more: the length need not be a multiple of sixteen.
         if let (false, Some(a), Some(b), Some(bits)) = (
             N.is_multiple_of(16),
             a.last_chunk(),
@@ -49,7 +48,7 @@ pub(super) fn agree<const N: usize>(a: &[u8; N], b: &[u8; N], bits: &[u8; N]) ->
     plain::agree(a, b, bits)
 }
 
-/// What processors do whose vectors are not named here.
+/// The code for processors without vector code here.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod plain {
     #[inline(always)]
@@ -116,7 +115,7 @@ mod tests {
         }
     }
 
-    /// With no rest, with one byte of it, half a vector, and all but one byte.
+    /// With no remainder, a remainder of one byte, of half a vector, and of all but one byte.
     #[test]
     fn plain_code_and_vectors_agree_on_every_bit() {
         plain_code_agrees::<16>();

@@ -1,4 +1,4 @@
-//! What happens to a packet: found, judged, merged, held, handed on.
+//! The path of a packet: looked up, judged, merged, held, handed on.
 
 use super::config::{Config, Finish, Semantics};
 use super::done::Done;
@@ -20,7 +20,7 @@ use crate::sort::{self, Keyed, Scratch};
 use core::mem;
 use core::ops::Range;
 
-/// A coalescer taken apart, so that its parts can be borrowed one by one.
+/// A coalescer split into parts, so that each can be borrowed separately.
 pub(super) struct Work<'w, P> {
     pub core: &'w mut Core,
     pub table: Table<'w, P>,
@@ -31,7 +31,7 @@ pub(super) struct Work<'w, P> {
 }
 
 impl<P: Packet> Work<'_, P> {
-    /// Takes a packet after a look at all of its headers.
+    /// Takes a packet and parses all of its headers.
     #[inline(never)]
     pub(super) fn take_parsed(&mut self, packet: P, sink: &mut impl FnMut(P, &Done)) {
         let Config {
@@ -86,8 +86,8 @@ impl<P: Packet> Work<'_, P> {
         }
         let given = items.as_ptr();
         let words = &mut *self.words;
-        // The storage was checked, so that this cannot fail. If it did, they would go on as they
-        // came.
+        // Cannot fail: the storage was checked. If it did, the packets would go on in order of
+        // arrival.
         let start = match sort::group(items, &mut Scratch { spare, words }) {
             Ok(grouped) if grouped.as_ptr() != given => capacity,
             Ok(_) | Err(_) => 0,
@@ -107,7 +107,7 @@ impl<P: Packet> Work<'_, P> {
         self.table.flush_all(self.core, FlushReason::Timeout, sink);
     }
 
-    /// Hands on what is held, or queued, with the addresses of a packet of this shape.
+    /// Flushes packets held or queued with the addresses of a packet of this shape.
     #[cold]
     fn flush_pair(&mut self, packet: &P, shape: Shape, sink: &mut impl FnMut(P, &Done)) {
         self.run_queue_of_pair(packet, shape, sink);
@@ -128,8 +128,8 @@ impl<P: Packet> Work<'_, P> {
         }
     }
 
-    /// Sorted mode: moves the packets with these addresses from the queue to the table, in which
-    /// only older packets are.
+    /// Sorted mode: moves the packets with these addresses from the queue to the table, which
+    /// contains only older packets.
     fn run_queue_of_pair(&mut self, packet: &P, shape: Shape, sink: &mut impl FnMut(P, &Done)) {
         if self.core.queued > SEARCH_MAX {
             return self.run_queue(sink);
@@ -207,7 +207,7 @@ impl<P: Packet> Work<'_, P> {
         }
     }
 
-    /// A packet that continues the held one, and could not be appended.
+    /// A packet that continues the held one, but could not be appended.
     #[cold]
     fn not_merged(
         &mut self,
@@ -245,7 +245,7 @@ impl<P: Packet> Work<'_, P> {
         rules::continues(&self.core.config, held, held_head, new, head)
     }
 
-    /// What a packet begins with that is held after `held`, which it does not continue.
+    /// The initial state for a packet that is held after `held`, which it does not continue.
     fn ids_after(&self, held: u32, packet: &P, new: &Parsed) -> Ids {
         let entry = &self.table.entries[held as usize];
         let Some(held_packet) = &entry.packet else {
@@ -265,7 +265,7 @@ impl<P: Packet> Work<'_, P> {
         }
     }
 
-    /// Merges a packet. It comes back if that was not possible, with the reason.
+    /// Merges a packet. Returns it with the reason if that was not possible.
     fn merge(&mut self, index: u32, packet: P, new: &Parsed, ids: Ids) -> Option<(AppendError, P)> {
         let payload = new.payload();
         let fields = (self.core.config.semantics == Semantics::Stream && new.shape.kind().is_tcp())
@@ -341,8 +341,8 @@ impl<P: Packet> Work<'_, P> {
         self.begin(room, &first, packet, headers);
     }
 
-    /// Holds a packet whose checksum is right; `headers` is the sum of its headers, if it was
-    /// verified.
+    /// Holds a packet whose checksum is correct; `headers` is the sum of its headers, if it was
+    /// verified here.
     #[inline(always)]
     pub(super) fn begin(&mut self, room: Room, first: &First, packet: P, headers: Option<Sum>) {
         let aside = packet.aside();
@@ -359,7 +359,7 @@ impl<P: Packet> Work<'_, P> {
         self.core.masks.note(first.shape, head, &self.core.config);
     }
 
-    /// For a packet that nobody vouches for.
+    /// Sum of the headers, for a packet whose checksum is not marked as verified.
     #[inline(always)]
     pub(super) fn sum_of_headers(&self, packet: &P, shape: Shape, ip_end: u32) -> Option<Sum> {
         (packet.checksum() == ChecksumState::None)
@@ -394,7 +394,7 @@ impl<P: Packet> Work<'_, P> {
     }
 }
 
-/// Sum of a packet's payload: from its checksum, which is right, unless that is partial.
+/// Sum of a packet's payload: from its checksum, which is correct, unless that is partial.
 fn payload_sum<P: Packet>(packet: &P, new: &Parsed) -> u16 {
     match packet.checksum() {
         ChecksumState::Partial { .. } => packet.sum(new.payload()).fold(),
@@ -404,7 +404,7 @@ fn payload_sum<P: Packet>(packet: &P, new: &Parsed) -> u16 {
     }
 }
 
-/// Sum of the payload of a held packet: kept where its checksum was once it has more than one.
+/// Sum of the payload of a held packet. From the second packet on, the checksum field holds it.
 fn sum_so_far<P: Packet>(state: &State, held: &P) -> u16 {
     let shape = state.shape;
     if state.count > 1 {
@@ -424,7 +424,7 @@ fn sum_so_far<P: Packet>(state: &State, held: &P) -> u16 {
     payload_sum(held, &first)
 }
 
-/// Where the headers of a held packet are kept up to date, if they are.
+/// The headers of a held packet that are kept up to date, if `wanted`.
 #[inline]
 fn kept_up_to_date<'a, P: Packet>(
     state: &'a mut State,

@@ -1,4 +1,4 @@
-//! What all packets of a flow have in common.
+//! The key of a flow.
 
 use super::rss::{HashType, RssInput};
 use crate::layout::{Layout, Network, Transport};
@@ -8,7 +8,7 @@ use crate::wire::{ether, ipv4, ipv6};
 /// 64-bit words of a [`FlowKey`].
 pub const FLOW_KEY_WORDS: usize = 6;
 
-/// What all packets of a flow have in common, as words to compare and to hash.
+/// The fields that all packets of a flow share, as words to compare and to hash.
 ///
 /// Two packets belong to one flow if and only if their keys are equal. The keys of IPv4 packets
 /// differ in the first three words only; the other three are 0.
@@ -41,10 +41,10 @@ impl FlowKey {
     /// The key of a packet.
     ///
     /// `layout` is the packet's, from [`Layout::parse`]; `headers` its contiguous start, at least
-    /// up to `layout.payload`. `extra` is whatever else keeps flows apart: a VLAN tag that the
-    /// device took off, a tunnel's network identifier, a port; 0 if there is nothing.
+    /// up to `layout.payload`. `extra` is any other value that separates flows: a VLAN tag that the
+    /// device removed, a tunnel's network identifier, a port; 0 if there is none.
     ///
-    /// Nothing, if `headers` is shorter than the layout says, or there is neither an IP nor an
+    /// `None` if `headers` is shorter than the layout says, or there is neither an IP nor an
     /// Ethernet header.
     #[inline]
     #[must_use]
@@ -96,7 +96,7 @@ impl FlowKey {
         &self.words
     }
 
-    /// The key of the packets that go the other way: addresses and ports exchanged.
+    /// The key of the opposite direction: addresses and ports exchanged.
     #[inline]
     #[must_use]
     pub const fn reversed(&self) -> Self {
@@ -111,7 +111,7 @@ impl FlowKey {
         Self { words }
     }
 
-    /// Of this key and the [reversed](Self::reversed) one always the same: both directions of a
+    /// The same for this key and the [reversed](Self::reversed) one: both directions of a
     /// connection have equal keys then.
     #[inline]
     #[must_use]
@@ -124,14 +124,13 @@ impl FlowKey {
         }
     }
 
-    /// A hash for tables of one's own.
+    /// A hash for the caller's own tables.
     ///
-    /// It depends on `seed` and the key alone, and not on the machine. All 64 bits are usable.
-    /// Each pair of words, mixed with the seed, is multiplied to 128 bits and folded (as wyhash
-    /// does). Who does not know the seed cannot choose keys that collide more often than by
-    /// chance, as far as is known; who knows it can. So take a seed that is not public where
-    /// strangers choose the addresses, and bound the work for colliding keys all the same: this
-    /// is no cryptographic hash.
+    /// It depends only on `seed` and the key, not on the machine. All 64 bits are usable. Each pair
+    /// of words, mixed with the seed, is multiplied to 128 bits and folded (as wyhash does).
+    /// Without the seed, no method is known to choose keys that collide more often than by chance;
+    /// with the seed it is easy. So use a secret seed if outside senders choose the addresses, and
+    /// still bound the work for colliding keys: this is no cryptographic hash.
     #[inline]
     #[must_use]
     pub const fn hash(&self, seed: u64) -> u64 {
@@ -162,11 +161,12 @@ impl FlowKey {
         self.undirected().hash(seed)
     }
 
-    /// What a device would feed to [`Toeplitz`](super::Toeplitz), and which type of hash it would
-    /// report.
+    /// The bytes that a device would pass to [`Toeplitz`](super::Toeplitz), and the hash type that
+    /// it would report.
     ///
     /// Source address, destination address, and for TCP and UDP that is not fragmented source and
-    /// destination port, all in network order. Empty for what is not IP: devices do not hash that.
+    /// destination port, all in network order. Empty if the packet is not IP: devices do not hash
+    /// that.
     #[inline]
     #[must_use]
     pub fn rss_input(&self) -> RssInput {

@@ -5,11 +5,11 @@ use core::fmt;
 /// The most entries a table can have.
 pub const RETA_ENTRIES_MAX: usize = 512;
 
-/// From a hash to a queue: the low bits of the hash select an entry, the entry names the queue.
+/// Maps a hash to a queue: the low bits of the hash select an entry, the entry names the queue.
 ///
-/// To change an entry moves every flow behind it to another queue. What moved is reported, because
-/// packets of a flow may still wait in the old queue: that must be drained before the new one
-/// takes any, or they are reordered. When to do so is the caller's to see to.
+/// Changing an entry moves all its flows to another queue. The change is reported, because packets
+/// of a flow may still wait in the old queue: the caller must drain it before the new queue takes
+/// any, or they are reordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reta {
     queues: [u16; RETA_ENTRIES_MAX],
@@ -60,7 +60,7 @@ impl Reta {
         self.queues[self.entry(hash)]
     }
 
-    /// Has an entry name another queue, any number; returns the queue it named before.
+    /// Sets the queue of an entry, to any number; returns the queue it named before.
     pub fn set(&mut self, entry: usize, queue: u16) -> Result<u16, RetaError> {
         match self.queues[..usize::from(self.entries)].get_mut(entry) {
             Some(place) => Ok(core::mem::replace(place, queue)),
@@ -68,8 +68,8 @@ impl Reta {
         }
     }
 
-    /// Spreads over the queues from 0 to `queues` - 1 evenly again, and moves as few entries as
-    /// that takes. The shares differ by one entry at most. Returns the entries that moved.
+    /// Redistributes the entries evenly over the queues from 0 to `queues` - 1, with the fewest
+    /// moves. The shares differ by one entry at most. Returns the entries that moved.
     pub fn spread(&mut self, queues: u16) -> Result<Moved, RetaError> {
         let entries = usize::from(self.entries);
         if queues == 0 || usize::from(queues) > entries {
@@ -80,7 +80,7 @@ impl Reta {
         let mut counts = [0_u16; RETA_ENTRIES_MAX];
         let counts = &mut counts[..usize::from(queues)];
         let mut moved = Moved::default();
-        // Whoever has a share keeps it, and the larger shares go to those who have one.
+        // A queue that has entries keeps its share, and the larger shares go to such queues.
         for (at, &queue) in self.queues[..entries].iter().enumerate() {
             match counts.get_mut(usize::from(queue)) {
                 Some(count) if *count < share => *count += 1,
@@ -155,17 +155,17 @@ impl Moved {
 pub enum RetaError {
     /// The number of entries is not a power of two up to [`RETA_ENTRIES_MAX`].
     Entries {
-        /// The number asked for.
+        /// The number requested.
         entries: usize,
     },
     /// There would be no queue, or more queues than entries to name them.
     Queues {
-        /// The number asked for.
+        /// The number requested.
         queues: u16,
     },
     /// There is no such entry.
     Entry {
-        /// The entry asked for.
+        /// The entry requested.
         entry: usize,
     },
 }

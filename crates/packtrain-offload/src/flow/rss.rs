@@ -1,9 +1,9 @@
-//! What devices hash of a packet, and what they say of it.
+//! The input of a device's hash, and the hash type that it reports.
 
 /// The longest input: two IPv6 addresses and two ports.
 pub const TOEPLITZ_INPUT_BYTES_MAX: usize = 36;
 
-/// What a device hashed, as it reports with the packet (FreeBSD's `M_HASHTYPE_*`; Linux knows
+/// The type of hash that a device reports with the packet (FreeBSD's `M_HASHTYPE_*`; Linux has
 /// `PKT_HASH_TYPE_L2`, `L3` and `L4`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -35,15 +35,15 @@ pub enum HashType {
     L3,
     /// A hash of addresses and ports, of unknown algorithm (`PKT_HASH_TYPE_L4`).
     L4,
-    /// A number of which nothing is known: a queue, a descriptor, a tag of a switch.
+    /// A number of unknown meaning: a queue, a descriptor, a tag of a switch.
     Opaque,
 }
 
 impl HashType {
-    /// Whether packets of one flow are sure to have one and the same hash.
+    /// Whether all packets of one flow are guaranteed to have the same hash.
     ///
-    /// Only then may packets be brought together or apart by it. An opaque number may change
-    /// within a connection: one driver reported such, and sorting by it reordered its segments
+    /// Only then may packets be grouped or separated by it. An opaque number may change within a
+    /// connection: one driver reported such numbers, and sorting by them reordered its segments
     /// (FreeBSD D52989).
     #[inline]
     #[must_use]
@@ -67,8 +67,8 @@ impl HashType {
         )
     }
 
-    /// A key for [`sort::group`](crate::sort::group): the type above the hash, as FreeBSD's
-    /// `tcp_lro_queue_mbuf` has it. Nothing, if the hash is not [trusted](Self::is_trusted): take
+    /// A key for [`sort::group`](crate::sort::group): the type above the hash, as in FreeBSD's
+    /// `tcp_lro_queue_mbuf`. `None` if the hash is not [trusted](Self::is_trusted): use
     /// [`FlowKey::hash`](super::FlowKey::hash) then.
     #[inline]
     #[must_use]
@@ -134,7 +134,7 @@ impl RssInput {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// What a device would say it hashed.
+    /// The hash type that a device would report.
     #[inline]
     #[must_use]
     pub const fn hash_type(&self) -> HashType {

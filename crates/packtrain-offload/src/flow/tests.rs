@@ -232,7 +232,7 @@ proptest! {
         }
     }
 
-    /// Against the definition: even shares, what had to move and no more, and told so.
+    /// Against the definition: even shares, the fewest moves, and all of them reported.
     #[test]
     fn spreading_is_even_and_moves_the_least(
         log in 0_u32..=9,
@@ -355,7 +355,7 @@ fn all_fragments_of_a_datagram_have_one_key_and_no_ports() {
     assert_ne!(first, whole);
     assert_eq!(first.rss_input().hash_type(), HashType::Ipv4);
 
-    // IPv6: what the fragment headers say comes next may differ (RFC 8200 §4.5).
+    // IPv6: the next header fields of the fragment headers may differ (RFC 8200 §4.5).
     let mut packet = ipv6_packet(44, ([0xfd; 16], 0), ([0xfc; 16], 0));
     packet[40..48].copy_from_slice(&[PROTOCOL_UDP, 0, 0, 1, 0, 0, 0, 7]);
     let first = key_of(LinkType::RawIp, &packet);
@@ -387,7 +387,7 @@ fn every_bit_of_a_key_changes_every_bit_of_the_hash() {
     for bit in 0..FLOW_KEY_WORDS * 64 {
         let mut flips = [0_u32; 64];
         for n in 0..KEYS {
-            // Much alike, as the keys of real flows are.
+            // Similar to each other, as the keys of real flows are.
             let mut words = [0xc612_0001_c612_0002 + n, 0x1000_0050_0406_0000, 0, 0, 0, 0];
             let key = FlowKey { words };
             words[bit / 64] ^= 1 << (bit % 64);

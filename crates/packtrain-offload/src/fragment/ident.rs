@@ -1,28 +1,28 @@
 //! Identifications for packets that get new ones.
 
-/// Gives out IPv4 identifications that are safe to reassemble by.
+/// Allocates IPv4 identifications that are safe for reassembly.
 ///
-/// A receiver puts fragments together by source, destination, protocol and identification, so none
-/// of these may be used again while a fragment of it can still arrive (RFC 6864 §4.3). Who makes
-/// packets that may be fragmented (an outer tunnel header without DF, a datagram cut into more
-/// pieces than it was merged from) takes their identifications from here. A packet that is merely
+/// A receiver reassembles fragments by source, destination, protocol and identification. So none of
+/// these may be reused while a fragment with it can still arrive (RFC 6864 §4.3). A host that makes
+/// packets that may be fragmented takes their identifications from here: an outer tunnel header
+/// without DF, or a datagram cut into more pieces than it was merged from. A packet that is merely
 /// forwarded keeps its own, and so do its fragments; with DF set the field means nothing (RFC 6864
 /// §4.1).
 ///
 /// The rule is the one of `ip_idents_reserve()` in Linux, without its clock: one counter for all
 /// flows that hash to the same place, plus a constant of the flow. So an identification of one
-/// source, destination and protocol comes again after exactly 65 536 were given out from its
-/// counter, never sooner. Whether that is late enough depends on the rate: at 64 Ki packets within
-/// the time a fragment may take (RFC 791 §3.2 suggests 15 seconds for reassembly) no 16-bit number
-/// is safe, and only the transport checksum tells wrong pieces (RFC 4963). More counters make it
-/// later.
+/// source, destination and protocol repeats after exactly 65 536 were allocated from its counter,
+/// never sooner. Whether that is late enough depends on the rate. At 64 Ki packets within the
+/// lifetime of a fragment (RFC 791 §3.2 suggests 15 seconds for reassembly) no 16-bit number is
+/// safe, and only the transport checksum detects wrong pieces (RFC 4963). More counters delay the
+/// repetition.
 ///
-/// That holds among identifications from here. Where some datagrams of a source, destination and
-/// protocol keep those of their sender, one of each kind may be the same: by chance, once in 65 536
-/// pairs that are on their way at the same time.
+/// That holds among identifications from here. If some datagrams of a source, destination and
+/// protocol keep those of their sender, one of each kind may coincide: by chance, once in 65 536
+/// pairs that are in flight at the same time.
 ///
-/// Identifications can be guessed by whoever knows the seed (RFC 7739 is about that), so it should
-/// be random. Equal seeds and calls give equal numbers.
+/// An attacker who knows the seed can guess identifications (RFC 7739), so it should be random.
+/// Equal seeds and calls give equal numbers.
 ///
 /// ```
 /// use packtrain_offload::fragment::IdSource;
@@ -40,8 +40,8 @@ pub struct IdSource<'a> {
 }
 
 impl<'a> IdSource<'a> {
-    /// Counts in `counters`, whatever they hold now; `None` if there are none. Linux has 2048 or
-    /// more.
+    /// Counts in `counters`, with any initial content; `None` if the slice is empty. Linux has 2048
+    /// or more.
     #[must_use]
     pub fn new(counters: &'a mut [u16], seed: u64) -> Option<Self> {
         (!counters.is_empty()).then_some(Self { counters, seed })

@@ -1,5 +1,5 @@
-//! Tests of fragmentation: the known cases, then random packets put together again by a reassembly
-//! that knows nothing of the code under test.
+//! Tests of fragmentation: the known cases, then random packets that an independent reassembly puts
+//! together again.
 
 use std::string::ToString;
 use std::vec;
@@ -69,7 +69,7 @@ fn reassemble(fragments: &[Vec<u8>], mtu: usize) -> Vec<u8> {
         let last = i + 1 == fragments.len();
         assert_eq!(word(fragment, 6) & MF != 0, !last);
         assert!(last || (fragment.len() - header).is_multiple_of(8));
-        // As much as fits.
+        // Filled to the last multiple of 8.
         assert!(last || fragment.len() + 8 > mtu);
         payload.extend_from_slice(&fragment[header..]);
     }
@@ -95,7 +95,7 @@ fn a_datagram_of_3000_bytes_in_1500() {
 fn pieces_are_multiples_of_8() {
     let packet = udp(100).build(Field::Final);
     let made = fragmenter(&udp(100), &packet, 75).unwrap();
-    // 55 bytes of room hold 48.
+    // 55 bytes of room take 48.
     let payloads: Vec<_> = (0..made.fragments()).map(|i| made.payload(i)).collect();
     assert_eq!(payloads, [20..68, 68..116, 116..128]);
     assert_eq!(made.payload(3), 128..128);
@@ -257,7 +257,7 @@ fn a_fragment_that_reaches_beyond_64_kib_is_refused() {
     assert_eq!(word(&fragments[2], 6), most + 370);
     packet[6..8].copy_from_slice(&beyond.to_be_bytes());
     assert_eq!(fragmenter(&spec, &packet, 1500), Err(FragmentError::Length));
-    // To the last byte that there can be.
+    // To the last byte that an IPv4 datagram can have.
     let spec = udp(2995);
     let mut packet = spec.build(Field::Final);
     packet[6..8].copy_from_slice(&((65_515_u16 - 3003) / 8).to_be_bytes());
@@ -323,7 +323,7 @@ fn lying_lengths_and_short_buffers_are_refused() {
     assert_eq!(out, [0xa5; 1500]);
 }
 
-/// A middle fragment of the longest options in the smallest MTU: as many as there can be.
+/// A middle fragment of the longest options in the smallest MTU: the most fragments possible.
 #[test]
 fn the_bound_on_fragments_holds() {
     let spec = Spec {
@@ -403,7 +403,7 @@ mod ids {
         assert_eq!(seen.len(), 179);
     }
 
-    /// With one counter, too, another flow's packets only make it count faster.
+    /// With one counter, too, packets of another flow only make it count faster.
     #[test]
     fn other_flows_cause_no_repetition() {
         for counters in [1, 2, 16] {

@@ -429,7 +429,7 @@ fn fragments_have_no_transport() {
         (1, true),
         (0x3FFF, true),
     ] {
-        // Too short for TCP, which must not matter in a fragment.
+        // Too short for TCP, which is irrelevant in a fragment.
         for body in [&tcp(0, 4)[..], &[1, 2, 3]] {
             let mut packet = ipv4(6, &[], body);
             packet[6..8].copy_from_slice(&word.to_be_bytes());

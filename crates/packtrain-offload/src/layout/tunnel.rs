@@ -1,11 +1,11 @@
-//! Two packets in one: where the headers of a tunnel and of what it carries are.
+//! Layout of a tunnelled packet: offsets of the outer, the tunnel and the inner headers.
 
 use super::{EtherType, IpProtocol, Layout, ParseError, Prefix, Transport};
 use crate::limits::{UDP_HEADER_BYTES, VXLAN_HEADER_BYTES};
 use crate::offload::LinkType;
 use crate::wire::{geneve, gre, udp, vxlan};
 
-/// Which encapsulation is between the two packets of a [`TunnelLayout`].
+/// The encapsulation between the two packets of a [`TunnelLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tunnel {
     /// GRE version 0 right behind an IP header (RFC 2784, RFC 2890; NVGRE, RFC 7637).
@@ -24,8 +24,8 @@ impl Tunnel {
     }
 }
 
-/// The UDP destination ports behind which a tunnel header is looked for. Nothing in a packet says
-/// what its port means here: another protocol on that port would be read as a tunnel.
+/// The UDP destination ports that indicate a tunnel header. A packet does not say what its port
+/// means: another protocol on that port would be parsed as a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TunnelPorts {
     /// VXLAN.
@@ -56,19 +56,19 @@ impl Default for TunnelPorts {
     }
 }
 
-/// Where the headers of a packet in a tunnel are. One level: a tunnel in the tunnel is payload.
+/// Offsets of the headers of a packet in a tunnel. One level: a tunnel in the tunnel is payload.
 ///
 /// Every offset of both layouts counts bytes from the first byte of the outer packet. Always
 /// `outer.payload <= inner_start <= inner.network`, and `inner.ip_end <= outer.ip_end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TunnelLayout {
-    /// The packet that carries. Its `transport` is the GRE or UDP header; its `payload` is the GRE
-    /// header too, or what follows the UDP header.
+    /// The outer packet. Its `transport` is the GRE or UDP header; its `payload` is the GRE header
+    /// too, or the first byte after the UDP header.
     pub outer: Layout,
-    /// The packet that is carried. Its [`l2_len`](Layout::l2_len) and its
-    /// [`check`](Layout::check) have no meaning, because they count from 0.
+    /// The inner packet. Its [`l2_len`](Layout::l2_len) and its [`check`](Layout::check) have no
+    /// meaning, because they count from 0.
     pub inner: Layout,
-    /// What is between the two.
+    /// The encapsulation between the two.
     pub tunnel: Tunnel,
     /// First byte of the inner packet: its Ethernet header, or its IP header if there is none.
     pub inner_start: u16,
@@ -76,9 +76,9 @@ pub struct TunnelLayout {
 
 impl TunnelLayout {
     /// Finds and checks the headers of a packet and of the one inside. `None` if it is not a
-    /// tunnel that is known here: another protocol or port, an IP fragment, GRE of another version
-    /// or with source routes, VXLAN without a network identifier or with VXLAN-GPE, GENEVE of
-    /// another version, a control message, or a payload that is neither Ethernet nor IP.
+    /// supported tunnel: another protocol or port, an IP fragment, GRE of another version or with
+    /// source routes, VXLAN without a network identifier or with VXLAN-GPE, GENEVE of another
+    /// version, a control message, or a payload that is neither Ethernet nor IP.
     ///
     /// The arguments are those of [`Layout::parse`];
     /// [`TUNNEL_HEADER_BYTES_MAX`](crate::limits::TUNNEL_HEADER_BYTES_MAX) bytes are always enough
@@ -97,7 +97,7 @@ impl TunnelLayout {
         Self::within(&outer, headers, ports)
     }
 
-    /// The same for a packet of which the outer layout is already known.
+    /// The same for a packet whose outer layout is already known.
     ///
     /// # Errors
     /// The tunnel header or the inner headers are truncated or contradict themselves.
@@ -143,7 +143,7 @@ impl TunnelLayout {
 }
 
 impl Prefix<'_> {
-    /// Length of a tunnel header and type of what follows it; `None` if it is not understood.
+    /// Length of a tunnel header and type of its payload; `None` if it is not supported.
     fn tunnel(&self, tunnel: Tunnel, at: usize) -> Result<Option<(usize, EtherType)>, ParseError> {
         let end = self.packet_bytes;
         Ok(match tunnel {

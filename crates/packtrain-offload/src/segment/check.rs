@@ -1,4 +1,4 @@
-//! What has to hold before a packet can be cut.
+//! Checks before a packet is cut.
 
 use super::error::SegmentError;
 use super::plan::{TCP_FLAGS, load};
@@ -13,7 +13,7 @@ use crate::offload::GsoKind;
 /// [`limits::UDP_GSO_SEGMENTS_MAX`].
 pub const UDP_SEGMENTS_MAX: u32 = 128;
 /// Most segments of one TCP GSO packet: 64 KiB in pieces of [`TCP_GSO_SIZE_MIN`]. It bounds the
-/// work that one packet can ask for.
+/// work per packet.
 pub const TCP_SEGMENTS_MAX: u32 = limits::IP_LENGTH_MAX as u32 / TCP_GSO_SIZE_MIN as u32;
 /// Smallest payload of a TCP segment, in bytes: an MSS of 48 less 40 bytes of options. Linux raises
 /// smaller values to this one.
@@ -39,7 +39,7 @@ pub(super) fn kind(kind: GsoKind, layout: &Layout) -> Result<(), SegmentError> {
     Ok(())
 }
 
-/// Makes sure that every fixed field is inside `headers`, whatever the layout says.
+/// Checks that every fixed field is inside `headers`, whatever the layout says.
 pub(super) fn headers(kind: GsoKind, headers: &[u8], layout: &Layout) -> Result<(), SegmentError> {
     network(headers, layout, kind.is_ipv6())?;
     let transport = usize::from(layout.transport);
@@ -104,7 +104,7 @@ pub(super) fn transport(
     Ok(())
 }
 
-/// Where the destination address of the pseudo-header is: in the IP header, or in a source route
+/// Offset of the destination address of the pseudo-header: in the IP header, or in a source route
 /// that is not used up yet.
 pub(super) fn destination(
     headers: &[u8],
@@ -119,7 +119,7 @@ pub(super) fn destination(
     }
 }
 
-/// Where the address is that the sender of a source-routed packet used in the pseudo-header: the
+/// Offset of the address that the sender of a source-routed packet used in the pseudo-header: the
 /// last one of the route (RFC 1122 §4.1.3.5, §4.2.3.8).
 fn final_destination_v4(headers: &[u8], layout: &Layout) -> Result<u16, SegmentError> {
     const LOOSE: u8 = 131;

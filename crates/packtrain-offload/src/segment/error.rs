@@ -13,14 +13,14 @@ pub enum SegmentError {
     Kind,
     /// The header bytes end early, or contradict the layout.
     Headers,
-    /// It has a source route that is not used up, and of which the final destination is not known:
-    /// other than IPv4 LSRR and SSRR and IPv6 routing types 0, 2 and 4, or malformed.
+    /// It has a source route that is not used up, and whose final destination is not known: other
+    /// than IPv4 LSRR and SSRR and IPv6 routing types 0, 2 and 4, or malformed.
     SourceRoute,
     /// The IP packet is longer than the packet, a segment would be longer than 65 535 bytes, or the
     /// two packets of a tunnel do not end together.
     Length,
-    /// The UDP length is not that of the IP payload: no datagram, or one with a surplus area (RFC
-    /// 9868), which has no meaning on segments.
+    /// The UDP length differs from that of the IP payload: no datagram, or one with a surplus area
+    /// (RFC 9868), which has no meaning on segments.
     UdpLength,
     /// More segments than [`TCP_SEGMENTS_MAX`](super::TCP_SEGMENTS_MAX) or
     /// [`UDP_SEGMENTS_MAX`](super::UDP_SEGMENTS_MAX).
@@ -29,8 +29,8 @@ pub enum SegmentError {
     TcpFlags,
     /// A fixed IPv4 identification without DF (RFC 6864 §4: it must be unique), or over IPv6.
     FixedId,
-    /// GRE with sequence numbers, which every packet of the tunnel would need a new one of. Linux
-    /// does not segment these either.
+    /// GRE with sequence numbers: every packet of the tunnel would need a new one. Linux does not
+    /// segment these either.
     TunnelSequence,
     /// There is no segment of this number.
     Index,

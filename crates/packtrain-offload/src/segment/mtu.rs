@@ -1,22 +1,22 @@
-//! Whether a packet may go where an MTU is, and what its sender is owed if it may not.
+//! Whether a packet fits an MTU, and how to answer its sender if it does not.
 
 use super::Segmenter;
 use crate::layout::{Layout, Network};
 use core::fmt;
 
-/// A packet, or a segment of a GSO packet, that is longer than an MTU: all that whoever forwards it
-/// needs to fragment it, or to drop it and tell its sender.
+/// A packet, or a segment of a GSO packet, that is longer than an MTU: the data that a forwarder
+/// needs to fragment it, or to drop it and notify its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TooBig {
-    /// The MTU: what a message to the sender has to say (RFC 1191 §4, RFC 8201 §4).
+    /// The MTU: the value to report to the sender (RFC 1191 §4, RFC 8201 §4).
     pub mtu: u32,
-    /// Bytes of the IP packet, header included, or of the longest segment's.
+    /// Bytes of the IP packet, header included, or of the longest segment's IP packet.
     pub ip_bytes: u32,
-    /// What is to be done.
+    /// The required action.
     pub remedy: Remedy,
 }
 
-/// What is to be done with a packet that is longer than an MTU.
+/// The required action for a packet that is longer than an MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Remedy {
@@ -26,10 +26,10 @@ pub enum Remedy {
     /// IPv4 with DF: dropped, and answered with ICMP "fragmentation needed", type 3, code 4, with
     /// the MTU (RFC 1191 §4).
     Icmp,
-    /// IPv6, which nobody fragments on the way: dropped, and answered with ICMPv6 "packet too big",
-    /// type 2, with the MTU (RFC 4443 §3.2, RFC 8200 §5).
+    /// IPv6, which no router fragments: dropped, and answered with ICMPv6 "packet too big", type 2,
+    /// with the MTU (RFC 4443 §3.2, RFC 8200 §5).
     Icmpv6,
-    /// Not IP: dropped, and there is nobody to tell.
+    /// Not IP: dropped without an answer.
     Drop,
 }
 
@@ -58,7 +58,7 @@ impl TooBig {
         }
         const DF: u8 = 0x40;
         let remedy = match kind {
-            // Where the flags cannot be read, nothing is fragmented.
+            // If the flags cannot be read, the packet is not fragmented.
             Network::Ipv4 => match headers.get(usize::from(network) + 6) {
                 Some(flags) if flags & DF == 0 => Remedy::Fragment,
                 _ => Remedy::Icmp,
@@ -87,10 +87,10 @@ crate::error::error!(TooBig, InvalidInput);
 /// Whether a packet that is not cut fits an MTU, which counts from the network header. `headers` is
 /// the start of the packet, at least its IP header; link padding does not count.
 ///
-/// For a GSO packet ask [`Segmenter::fits_mtu`]: it is its segments that have to fit.
+/// For a GSO packet use [`Segmenter::fits_mtu`]: its segments have to fit.
 ///
 /// # Errors
-/// [`TooBig`], with what is to be done.
+/// [`TooBig`], with the required action.
 pub fn fits_mtu(headers: &[u8], layout: &Layout, mtu: u32) -> Result<(), TooBig> {
     let ip_bytes = layout.ip_end.saturating_sub(u32::from(layout.network));
     TooBig::check(layout.kind, headers, layout.network, ip_bytes, mtu)
@@ -101,10 +101,10 @@ impl Segmenter {
     /// outer packets. `headers` is the start of the packet that it was made from.
     ///
     /// # Errors
-    /// [`TooBig`], with what is to be done with all of the packet, or, with [`Remedy::Fragment`],
-    /// with its segments. It is not to be cut into smaller ones in silence: that would take from
-    /// the sender what it has to learn (`skb_gso_validate_network_len()` and `ip_exceeds_mtu()` in
-    /// Linux, `ip_tryforward()` in FreeBSD).
+    /// [`TooBig`], with the required action for the whole packet, or, with [`Remedy::Fragment`],
+    /// for its segments. Do not silently cut the packet into smaller segments: the sender would not
+    /// learn the MTU (`skb_gso_validate_network_len()` and `ip_exceeds_mtu()` in Linux,
+    /// `ip_tryforward()` in FreeBSD).
     pub fn fits_mtu(&self, headers: &[u8], mtu: u32) -> Result<(), TooBig> {
         let ip = self.outer.as_ref().map_or(&self.ip, |outer| &outer.ip);
         let kind = if ip.ipv6 {

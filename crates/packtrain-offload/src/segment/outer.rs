@@ -1,4 +1,4 @@
-//! What a tunnel puts in front of every segment.
+//! The tunnel headers in front of every segment.
 
 use super::check;
 use super::error::SegmentError;
@@ -12,16 +12,16 @@ use crate::wire::gre;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outer {
     pub(super) ip: Ip,
-    /// Where the UDP or GRE header begins.
+    /// Offset of the UDP or GRE header.
     transport: u16,
     /// From there to the inner transport header.
     between: u16,
-    /// Sum of all that the checksum covers, as far as it is the same on every segment.
+    /// Sum of the checksummed bytes that are the same on every segment.
     sum: u16,
     fields: Fields,
 }
 
-/// What there is to write behind the outer IP header.
+/// The header to write behind the outer IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fields {
     None,
@@ -69,7 +69,7 @@ impl Outer {
             sum.add(&ip[..4]);
             sum.add(&ip[6..]);
         }
-        // An IPv4 header with its checksum sums up to nothing.
+        // An IPv4 header with its checksum sums to zero.
         Ok(Self {
             ip,
             transport: outer.transport,
@@ -85,15 +85,15 @@ impl Outer {
         self.ip.length(u32::from(self.between) + inner_l4_bytes)
     }
 
-    /// Sets every field of the outer headers that differs. `inner` is about the inner packet, which
-    /// is `inner_ipv6`.
+    /// Sets every field of the outer headers that differs between segments. `inner` describes the
+    /// inner packet; `inner_ipv6` is whether it is IPv6.
     pub(super) fn patch(&self, index: u32, out: &mut [u8], inner_ipv6: bool, inner: &Length) {
         let l4_bytes = u32::from(self.between) + u32::from(inner.l4_bytes);
         let (length, sum) = (self.ip.length(l4_bytes), self.ip.length_sum(l4_bytes));
         self.ip.patch(index, out, narrow(length), sum);
         let at = usize::from(self.transport);
-        // With its checksum finished, the inner packet from its transport header on sums up to the
-        // complement of its pseudo-header.
+        // Once its checksum is finished, the inner packet from its transport header on sums up to
+        // the complement of its pseudo-header.
         let mut sum = u32::from(self.sum) + u32::from(!inner.pseudo_sum);
         if inner_ipv6 {
             sum += u32::from(inner.ip_length);
@@ -111,8 +111,8 @@ impl Outer {
     }
 }
 
-/// `header` is the UDP header and all that follows it up to the inner IP header; `l4_bytes` what
-/// its length field must say.
+/// `header` is the UDP header and everything behind it up to the inner IP header; `l4_bytes` is the
+/// value of its length field.
 fn udp(
     header: &[u8],
     pseudo_sum: u16,
@@ -134,7 +134,7 @@ fn udp(
     Ok((fields, sum))
 }
 
-/// `header` is the GRE header and all that follows it up to the inner IP header.
+/// `header` is the GRE header and everything behind it up to the inner IP header.
 fn gre(header: &[u8]) -> Result<(Fields, checksum::Sum), SegmentError> {
     let gre = gre::Header::parse(header).map_err(|_| SegmentError::Headers)?;
     if !gre.is_plain() {

@@ -1,5 +1,5 @@
-//! What of the headers changes from segment to segment, and the sums of all that does not: each
-//! header checksum is then a few additions instead of a pass over the header.
+//! The header fields that change from segment to segment, and the sums of all others: each header
+//! checksum is then a few additions instead of a pass over the header.
 
 use super::error::SegmentError;
 use crate::checksum;
@@ -14,9 +14,9 @@ pub(super) struct Ip {
     pub(super) ipv6: bool,
     /// All ones if the identification counts up, else zero.
     counting: u16,
-    /// Where the header begins.
+    /// Offset of the header.
     at: u16,
-    /// What the length field counts besides the transport header and all that follows it.
+    /// Bytes that the length field counts before the transport header.
     counted: u16,
     /// IPv4 identification of the first segment.
     id: u16,
@@ -50,7 +50,7 @@ impl Ip {
         ip
     }
 
-    /// Where the header begins in the packet.
+    /// Offset of the header in the packet.
     pub(super) const fn begin(&self) -> u16 {
         self.at
     }
@@ -97,7 +97,7 @@ impl Ip {
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// Sum of the pseudo-header without its length; `destination` is where that address is.
+    /// Sum of the pseudo-header without its length; `destination` is the offset of that address.
     pub(super) fn pseudo_sum(&self, headers: &[u8], destination: u16, protocol: IpProtocol) -> u16 {
         let (at, destination) = (usize::from(self.at), usize::from(destination));
         let (source, bytes) = if self.ipv6 {
@@ -117,7 +117,7 @@ pub(super) const TCP_FLAGS: usize = 12;
 /// Offset of the checksum in the UDP header.
 pub(super) const UDP_CHECKSUM: u16 = 6;
 
-/// What is the same on all segments of one length.
+/// Values shared by all segments of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Length {
     /// Transport header and payload.
@@ -163,7 +163,7 @@ impl Length {
     }
 }
 
-/// Sum of a transport header as far as it is the same on all segments: without sequence number,
+/// Sum of the transport header fields that are the same on all segments: without sequence number,
 /// data offset with flags, and checksum; or without length and checksum.
 pub(super) fn transport_sum(kind: GsoKind, header: &[u8]) -> u16 {
     let mut sum = checksum::sum(&header[..4]);
@@ -182,7 +182,7 @@ pub(super) fn window<const N: usize>(bytes: &mut [u8], at: u16) -> Option<&mut [
     bytes.get_mut(at..at + N)?.first_chunk_mut()
 }
 
-/// A folded sum of 16-bit numbers; 0 only if all of them were.
+/// A folded sum of 16-bit numbers; 0 only if all of them were 0.
 #[inline]
 pub(super) const fn fold(sum: u32) -> u16 {
     let sum = (sum & 0xFFFF) + (sum >> 16);

@@ -50,7 +50,7 @@ fn segmenter(spec: &Spec, packet: &[u8], size: u16) -> Result<Segmenter, Segment
     Segmenter::new(packet, &layout, gso_of(spec, size), packet.len() as u32)
 }
 
-/// All segments, and what is left to do to each.
+/// All segments, and their checksum states.
 fn cut(segmenter: &Segmenter, packet: &[u8], complete: bool) -> Vec<(Vec<u8>, ChecksumState)> {
     (0..segmenter.segments())
         .map(|index| {
@@ -388,7 +388,8 @@ fn g12_a_tiny_mss_is_refused() {
         let made = segmenter(spec, packet, size);
         assert_eq!(made, Err(SegmentError::TooManySegments), "{size}");
     };
-    // 48 is the least that Linux sends with; 36 with timestamps in it, 8 with all other options.
+    // 48 is the lowest value that Linux sends with; 36 with timestamps in it, 8 with all other
+    // options.
     let spec = Spec::tcp4(65_495);
     let packet = spec.build(Field::Preload);
     refused(&spec, &packet, 1);
@@ -429,7 +430,7 @@ fn u8_three_datagrams_with_ids_in_order() {
 #[test]
 fn u9_a_udp_sum_of_zero_is_sent_as_ffff() {
     for mut spec in [Spec::udp4(2000), Spec::udp6(2000)] {
-        // The last word of each segment makes up what its sum lacks.
+        // The last word of each segment is the complement of the rest of its sum.
         for chunk in [0..1000, 1000..2000] {
             let end = chunk.end;
             spec.payload[end - 2..end].fill(0);
@@ -704,7 +705,7 @@ fn short_buffers_and_wrong_numbers_write_nothing() {
     let write = |index, packet: &[u8], out: &mut [u8]| segmenter.write_segment(index, packet, out);
     let mut out = [0xa5; 1040];
     assert_eq!(write(3, &packet, &mut out), Err(SegmentError::Index));
-    // What is wrong for any buffer is said first.
+    // Errors that do not depend on the buffers are reported first.
     assert_eq!(write(3, &packet, &mut []), Err(SegmentError::Index));
     assert_eq!(
         write(2, &packet[..3039], &mut out),
@@ -859,7 +860,7 @@ proptest! {
         assert_reference(&spec, size);
     }
 
-    /// Whatever the bytes and the layout, which need not belong to each other.
+    /// For any bytes and any layout, which need not belong together.
     #[test]
     fn no_bytes_and_no_layout_panic(
         spec in any_spec(),

@@ -1,18 +1,19 @@
-//! Grouping by few keys, of which most items have one that came before.
+//! Grouping by few keys, if most items repeat an earlier key.
 //!
-//! Where that can be guessed, a branch on it costs nothing, and what is known of the keys fits into
-//! arrays of fixed size, of which no index has to be checked.
+//! Then a branch on a repeated key is well predicted, and the data about the keys fits into arrays
+//! of fixed size, whose indices need no checks.
 
 use super::tally::{
     COUNT_SHIFT, EMPTY, Keyed, LEADER_MASK, ONE, Steps, Tabled, hash, is_torn, lay_out,
 };
 
-/// The fewest items for which this is tried: with less, the first of each key weighs too much.
+/// The fewest items for this path: with fewer, the first item of each key weighs too much.
 pub(super) const ITEMS_MIN: usize = 256;
 /// Numbers of keys, and slots of the table, for that many items.
 const NUMBERS: usize = 64;
 const SLOTS: usize = 1024;
-/// The first items, by which the number of keys is guessed, and the keys among them that are few.
+/// The sample from which the number of keys is estimated, and the number of keys in it that counts
+/// as few.
 const SAMPLE: usize = 16;
 const SAMPLE_KEYS_MAX: u32 = 10;
 /// The fewest items for which more keys are few; all else for that many.
@@ -67,16 +68,16 @@ fn keys_seen<const U64S: usize>(sample: &[Keyed]) -> u32 {
     seen.iter().map(|bits| bits.count_ones()).sum()
 }
 
-/// What is known of the keys.
+/// The table of keys.
 struct Keys<'a, const NUMBERS: usize> {
-    /// By number. Those not given yet are that of the first item: it is in the slot where it is
-    /// looked for first, so that nobody takes an empty slot for it.
+    /// By number. Unused entries contain the key of the first item: that key is in the first slot
+    /// of its probe sequence, so an empty slot is never taken for it.
     keys: &'a mut [u64; NUMBERS],
-    /// By number: where the table has it.
+    /// By number: its slot in the table.
     slots: &'a mut [u32; NUMBERS],
-    /// Numbers given.
+    /// Numbers assigned.
     given: usize,
-    /// Slots that may still be found to be another key's.
+    /// Probes left that may hit a slot of another key.
     probes_left: usize,
 }
 
@@ -129,8 +130,8 @@ fn group_by<const SLOTS: usize, const NUMBERS: usize>(
     Tabled::Moved
 }
 
-/// Finds the number of every item's key, and how many items of that key came before it. Nothing,
-/// if there are not few keys or too many share a slot.
+/// Finds the number of every item's key, and the number of items of that key before it. `None` if
+/// there are too many keys or too many share a slot.
 fn tally<const SLOTS: usize, const NUMBERS: usize>(
     items: &[Keyed],
     table: &mut [u32; SLOTS],
@@ -163,7 +164,7 @@ const fn number<const NUMBERS: usize>(tally: u32) -> usize {
 }
 
 impl<const NUMBERS: usize> Keys<'_, NUMBERS> {
-    /// Tallies an item whose first slot is empty or another key's.
+    /// Tallies an item whose first slot is empty or belongs to another key.
     #[cold]
     #[inline(never)]
     fn probe<const SLOTS: usize>(

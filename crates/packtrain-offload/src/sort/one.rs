@@ -1,7 +1,7 @@
 //! Whether all items have one key, at the speed of reading them.
 //!
-//! One flow alone is common: then this is all that grouping does, and all that takes time is to
-//! read memory. Longer loads read more of it at a time.
+//! A single flow is common: then grouping does only this, and reading memory takes all the time.
+//! Longer loads read more of it at a time.
 
 #![allow(
     unsafe_code,
@@ -11,8 +11,8 @@
 use super::tally::Keyed;
 use crate::prefetch;
 
-/// How many items at least have the key of the first one: all of them, or a number that is short
-/// by less than a block.
+/// A lower bound of the number of leading items with the key of the first one: all of them, or
+/// short of the exact number by less than a block.
 #[inline]
 pub(super) fn equal_at_first(items: &[Keyed]) -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -28,7 +28,7 @@ pub(super) fn equal_at_first(items: &[Keyed]) -> usize {
 fn equal_one_by_one(items: &[Keyed]) -> usize {
     /// Compared without a loop.
     const BLOCK: usize = 8;
-    /// How far ahead memory is asked for.
+    /// Prefetch distance.
     const FETCHED_BYTES: usize = 1024;
     let Some(&Keyed { key: first, .. }) = items.first() else {
         return 0;
@@ -58,16 +58,16 @@ mod x86 {
 
     cpufeatures::new!(avx2_found, "avx2");
 
-    /// With fewer, asking the processor and a call cost more than long loads save.
+    /// With fewer items, detecting the processor and a call cost more than long loads save.
     pub(super) const ITEMS_MIN: usize = 256;
     /// Compared without a branch in between: four cache lines.
     const BLOCK: usize = 16;
     const FETCHED_BYTES: usize = 2048;
 
-    /// Like [`super::equal_at_first`]; nothing without AVX2.
+    /// Like [`super::equal_at_first`]; `None` without AVX2.
     #[inline]
     pub(super) fn equal_at_first(items: &[Keyed]) -> Option<usize> {
-        // SAFETY: the processor was asked for AVX2.
+        // SAFETY: AVX2 was detected.
         avx2_found::get().then(|| unsafe { equal_at_first_avx2(items) })
     }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Items in a row; the caller's numbers, which nobody compares, are all different.
+    /// Consecutive items; the caller's numbers, which are never compared, are all different.
     fn row(key: u64, items: usize) -> Vec<Keyed> {
         let numbers = 0..items as u64;
         numbers.map(|index| Keyed { key, index }).collect()
@@ -128,7 +128,7 @@ mod tests {
             equal < found + block,
             "{at}: {found} of {items}, with {equal} equal"
         );
-        // "All" is said of all, and of nothing less.
+        // "All" is returned only if all are equal.
         assert_eq!(
             found == items,
             equal == items,

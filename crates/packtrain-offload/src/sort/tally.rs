@@ -1,13 +1,13 @@
-//! Items, and the tallies by which they are grouped, whichever table finds their keys.
+//! Items, and the tallies by which they are grouped, for either table.
 
-/// A key, and what it belongs to.
+/// A key, and the caller's index for it.
 ///
-/// Items with equal keys belong together. `index` is the caller's: a position in an array of
-/// packets, usually. It is moved with its key and never looked at.
+/// Items with equal keys belong together. `index` is the caller's, usually a position in an array
+/// of packets. It is moved with its key and never read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Keyed {
-    /// What is grouped by: a flow hash with its type, usually. Any value is allowed.
+    /// The key to group by, usually a flow hash with its type. Any value is allowed.
     pub key: u64,
     /// The caller's, as given.
     pub index: u64,
@@ -20,26 +20,26 @@ pub(super) const COUNT_SHIFT: u32 = 16;
 pub(super) const ONE: u32 = 1 << COUNT_SHIFT;
 /// The part of a tally that says which unit leads.
 pub(super) const LEADER_MASK: u32 = ONE - 1;
-/// A slot that is not taken. As a tally it would be all items of a group that the last item leads.
+/// A free slot. As a tally it would be all items of a group that the last item leads.
 pub(super) const EMPTY: u32 = u32::MAX;
 
-/// What was done, for tests: work that does not depend on the machine.
+/// Work counters for tests; they do not depend on the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steps {
     /// Passes over the items, or over less.
     pub passes: u32,
-    /// Slots that were found to belong to another key.
+    /// Probes that hit a slot of another key.
     pub probes: usize,
-    /// There are few keys, and they were grouped as such.
+    /// There are few keys, and the small table grouped them.
     pub few: bool,
     /// The radix sort took over.
     pub radix: bool,
 }
 
-/// How a table left the items.
+/// The result of a table for the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tabled {
-    /// They were grouped when they came.
+    /// They were grouped on arrival.
     Already,
     /// They are grouped, in the spare items.
     Moved,
@@ -55,8 +55,7 @@ pub(super) const fn leader(tally: u32) -> usize {
 /// Turns the counts of groups into places, of which the first is 0.
 #[inline(always)]
 pub(super) fn lay_out(counts: &mut [u32]) {
-    /// Units that are asked at once whether one of them leads a group: with few groups, most
-    /// blocks have none.
+    /// Units checked at once for leaders: with few groups, most blocks have none.
     const BLOCK: usize = 16;
     let mut next = 0;
     let mut lay_out = |counts: &mut [u32]| {
@@ -75,8 +74,8 @@ pub(super) fn lay_out(counts: &mut [u32]) {
     lay_out(rest);
 }
 
-/// Whether a group is not all in one piece: whether a unit that does not lead is behind one of
-/// another group. Where arrivals are mixed, that is seen early.
+/// Whether a group is not contiguous: whether a unit that does not lead is behind one of another
+/// group. Mixed arrivals show that early.
 pub(super) fn is_torn(tallies: &[u32]) -> bool {
     tallies
         .windows(2)

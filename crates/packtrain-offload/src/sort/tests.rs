@@ -33,11 +33,11 @@ fn keyed(keys: &[u64]) -> Vec<Keyed> {
     keys.iter().enumerate().map(item).collect()
 }
 
-/// How one call went.
+/// The result of one call.
 struct Outcome {
     items: Vec<Keyed>,
     steps: Steps,
-    /// The result is where the items were.
+    /// Whether the result is in the input slice.
     in_place: bool,
 }
 
@@ -212,7 +212,7 @@ fn the_worst_keys_that_the_table_takes_are_grouped() {
     }
 }
 
-/// Few groups are looked up in the table again, past each other.
+/// Lookups of few groups, past each other's slots.
 #[test]
 fn few_keys_that_share_a_slot_are_grouped() {
     let inverse = inverse();
@@ -344,7 +344,7 @@ fn capacity_is_exact() {
     }
 }
 
-/// Keys that come one after the other in turn.
+/// Keys that alternate.
 fn turns(n: usize, distinct: usize) -> Vec<u64> {
     let keys: Vec<u64> = numbers(10).take(distinct).collect();
     (0..n).map(|i| keys[i % distinct]).collect()
@@ -395,7 +395,7 @@ fn keys_that_only_seemed_few_are_grouped() {
     }
 }
 
-/// The first key's value stands for those not given yet; nobody takes an empty slot for it.
+/// The first key's value stands for unused entries; an empty slot is never taken for it.
 #[test]
 fn few_keys_that_are_zero_or_all_ones_or_the_first_are_told_apart() {
     for special in [0, 1, u64::MAX, 1 << 63] {

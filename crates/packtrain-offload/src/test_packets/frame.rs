@@ -1,4 +1,4 @@
-//! Packets described field by field, and checksums done the slow way.
+//! Packets described field by field, with slow reference checksums.
 
 use std::vec;
 use std::vec::Vec;
@@ -8,7 +8,7 @@ use super::{ACK, Ipv4, Ipv6, final_checksum, link_bytes, link_header, pseudo_hea
 use crate::layout::{Layout, Network, Transport};
 use crate::offload::{ChecksumState, LinkType};
 
-/// What the transport checksum field holds.
+/// The content of the transport checksum field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     Right,
@@ -17,7 +17,7 @@ pub enum Field {
     Value(u16),
 }
 
-/// A packet in words. Every field can differ from the next packet's.
+/// The description of a packet. Every field can differ from the next packet's.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub link: LinkType,
@@ -137,7 +137,7 @@ pub fn train(first: &Frame, sizes: &[usize]) -> Vec<Frame> {
     frames
 }
 
-/// Both IP versions of a train: what is true of one has to be true of the other.
+/// Both IP versions of a train: every test has to hold for both.
 pub fn both(sizes: &[usize]) -> [Vec<Frame>; 2] {
     [train(&tcp4(0), sizes), train(&tcp6(0), sizes)]
 }
@@ -258,17 +258,17 @@ impl Frame {
         self.build(false)
     }
 
-    /// Nobody vouches for the checksum.
+    /// The checksum is not verified.
     pub fn unverified(&self) -> Wire {
         Wire::new(self.bytes(), ChecksumState::None)
     }
 
-    /// A device does.
+    /// A device verified the checksum.
     pub fn verified(&self) -> Wire {
         Wire::new(self.bytes(), ChecksumState::Unnecessary)
     }
 
-    /// It is still to be made.
+    /// The checksum is partial.
     pub fn partial(&self) -> Wire {
         let state = ChecksumState::Partial {
             start: self.transport() as u16,
@@ -278,7 +278,7 @@ impl Frame {
     }
 }
 
-/// The packet with its partial checksum made.
+/// The packet with its partial checksum finished.
 pub fn finish(bytes: &[u8], start: u16, offset: u16) -> Vec<u8> {
     let (start, at) = (usize::from(start), usize::from(start + offset));
     let mut out = bytes.to_vec();

@@ -1,8 +1,9 @@
 //! Packets for tests, built field by field from a description, with sums of their own: nothing here
 //! uses the code under test.
 //!
-//! [`Spec`] has what matters to who cuts, [`frame::Frame`] every field that can keep two packets
-//! from merging, [`tunnel::Carried`] a packet around another; [`wire::Wire`] can be merged.
+//! [`Spec`] has the fields that matter for segmentation, [`frame::Frame`] every field that can keep
+//! two packets from merging, [`tunnel::Carried`] a packet around another; [`wire::Wire`] can be
+//! merged.
 //!
 //! Tests beside the library and fuzz targets include this folder by its path, and import the
 //! modules of the library that it names.
@@ -25,7 +26,7 @@ pub const URG: u8 = 0x20;
 pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 
-/// What the transport checksum field holds.
+/// The content of the transport checksum field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The pseudo-header sum, not complemented.
@@ -50,7 +51,7 @@ pub enum Ext {
     SegmentRoutingDone,
 }
 
-/// A packet in words.
+/// The description of a packet.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub link: LinkType,
@@ -123,7 +124,7 @@ const fn link_bytes(link: LinkType, tags: usize) -> usize {
     }
 }
 
-/// The fields of an IPv4 header that are not the same on all packets of tests.
+/// The fields of an IPv4 header that differ between test packets.
 struct Ipv4<'a> {
     tos: u8,
     id: u16,
@@ -137,7 +138,7 @@ struct Ipv4<'a> {
 }
 
 impl Ipv4<'_> {
-    /// The header in front of so many bytes, with its checksum.
+    /// The header in front of this many bytes, with its checksum.
     fn build(&self, datagram: usize) -> Vec<u8> {
         let bytes = 20 + self.options.len();
         let mut ip = vec![0x40 | (bytes / 4) as u8, self.tos];
@@ -153,7 +154,7 @@ impl Ipv4<'_> {
     }
 }
 
-/// The fields of an IPv6 header that are not the same on all packets of tests.
+/// The fields of an IPv6 header that differ between test packets.
 struct Ipv6<'a> {
     tos: u8,
     flow_label: u32,

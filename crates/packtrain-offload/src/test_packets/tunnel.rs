@@ -8,7 +8,7 @@ use super::{bytes, final_checksum, link_bytes, link_header, pseudo_header, slow_
 use crate::layout::{TunnelLayout, TunnelPorts};
 use crate::offload::LinkType;
 
-/// What is between the outer IP header and the inner packet.
+/// The tunnel between the outer IP header and the inner packet.
 #[derive(Clone, Debug)]
 pub enum Between {
     Gre {
@@ -26,7 +26,7 @@ pub enum Between {
     },
 }
 
-/// A packet in a tunnel, in words.
+/// The description of a packet in a tunnel.
 #[derive(Clone, Debug)]
 pub struct Carried {
     pub link: LinkType,

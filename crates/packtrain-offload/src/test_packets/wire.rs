@@ -10,7 +10,7 @@ use crate::coalesce::Packet;
 use crate::layout::Layout;
 use crate::offload::{ChecksumState, Gso};
 
-/// A packet in one piece of memory, that knows which packets of the input are in it.
+/// A packet in one piece of memory that records which packets of the input it contains.
 #[derive(Clone, Debug)]
 pub struct Wire {
     pub bytes: Vec<u8>,
@@ -19,13 +19,13 @@ pub struct Wire {
     pub aside: u32,
     /// The layout is given with the packet.
     pub parsed: Option<Layout>,
-    /// Only so many bytes are in the first piece.
+    /// Only this many bytes are in the first piece.
     pub head: usize,
     /// The headers cannot be written to.
     pub shared: bool,
     /// Pieces it can take.
     pub room: usize,
-    /// It grows only as far as its memory goes.
+    /// It grows only to the capacity of its memory.
     pub fixed: bool,
     /// Numbers of the packets in it.
     pub ids: Vec<usize>,
@@ -103,7 +103,7 @@ impl Packet for Wire {
 }
 
 impl Wire {
-    /// The bytes with a checksum that is not partial any more.
+    /// The bytes with a finished checksum.
     pub fn finished(&self) -> Vec<u8> {
         match self.checksum {
             ChecksumState::Partial { start, offset } => frame::finish(&self.bytes, start, offset),

@@ -9,7 +9,7 @@ fn layout(spec: &Spec, packet: &[u8]) -> Layout {
     Layout::parse(spec.link, packet, packet.len() as u32).expect("a packet of the tests")
 }
 
-/// The answer for the whole packet, after making sure that every other way to ask agrees.
+/// The result for the whole packet, after checking that all other functions agree.
 fn ask(spec: &Spec, packet: &[u8]) -> Verdict {
     let layout = layout(spec, packet);
     let whole = verify_transport(packet, &layout);
@@ -67,7 +67,7 @@ fn right_is_valid_and_one_bit_is_not() {
         let source = spec.network() + if spec.ipv6 { 23 } else { 15 };
         for at in [last, ports, field, source] {
             packet[at] ^= 1;
-            // A flip of the UDP field may make it 0, which says something else.
+            // A flip may make the UDP field 0, which means "no checksum".
             if packet[field..field + 2] != [0, 0] {
                 assert_eq!(ask(&spec, &packet), Verdict::Invalid, "{spec:?} {at}");
             }
@@ -242,7 +242,7 @@ proptest! {
             layout.payload = offsets[2];
             layout.ip_end = offsets[3].into();
         }
-        // Whatever the answer is, it must not depend on where the bytes are cut.
+        // The result must not depend on where the bytes are cut.
         let whole = verify_transport(&bytes, &layout);
         let (front, back) = bytes.split_at(bytes.len().min(layout.payload.into()));
         prop_assert_eq!(verify_transport_pieces(front, [back], &layout), whole);

@@ -16,7 +16,7 @@ mod matrix;
 use super::*;
 use crate::test_packets::{ACK, CWR, Ext, Field, RST, SYN, Spec};
 
-/// What one call of [`validate`] is given.
+/// The arguments of one call of [`validate`].
 struct Case {
     header: VnetHeader,
     link: LinkType,
@@ -498,7 +498,7 @@ fn no_length_does_more_than_fail() {
                 assert_eq!(received.packet_bytes as usize, whole.len());
                 passed += 1;
             }
-            // The same length with length fields that say nothing.
+            // The same length with length fields of 0.
             let at = spec.network() + if spec.ipv6 { 4 } else { 2 };
             if let Some(field) = case.packet.get_mut(at..at + 2) {
                 field.fill(0);
@@ -579,7 +579,7 @@ fn an_error_says_its_rule_and_the_name_it_is_counted_under() {
         );
         assert!(rule.ends_with('.') && !rule.contains("  "), "{text}");
     }
-    // What is set up wrongly shows there first.
+    // An incorrect set-up shows there first.
     let text = VnetError::RawIpVersion.to_string();
     assert!(text.contains("`IFF_NO_PI`"), "{text}");
 }

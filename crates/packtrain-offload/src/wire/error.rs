@@ -1,4 +1,4 @@
-//! Why bytes are not the packet they claim to be.
+//! Errors for malformed headers.
 
 use core::fmt;
 
@@ -9,8 +9,8 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// The caller's contiguous prefix ends inside a header that the packet goes on with. Not the
-    /// packet's fault: make [`HEADER_BYTES_MAX`](crate::limits::HEADER_BYTES_MAX) bytes contiguous.
+    /// The caller's contiguous prefix ends inside a header that continues in the packet. The packet
+    /// may be valid: make [`HEADER_BYTES_MAX`](crate::limits::HEADER_BYTES_MAX) bytes contiguous.
     HeadersNotContiguous,
     /// Fewer than 14 bytes.
     EthernetTruncated,

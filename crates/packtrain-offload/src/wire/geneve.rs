@@ -20,7 +20,7 @@ pub mod field {
 
 /// Flag: a control message (O bit), which an end point does not forward.
 pub const FLAG_CONTROL: u8 = 0x80;
-/// Flag: some option must be understood by whoever takes the packet out (C bit).
+/// Flag: the tunnel end point must understand some option (C bit).
 pub const FLAG_CRITICAL: u8 = 0x40;
 
 /// A GENEVE header with its options.
@@ -33,7 +33,7 @@ pub struct Header<'a> {
 impl<'a> Header<'a> {
     /// Fails with [`ParseError::GeneveTruncated`] below 8 bytes, and with
     /// [`ParseError::GeneveOptionsTruncated`] if the options go beyond `bytes`. The version is not
-    /// judged.
+    /// checked.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (fixed, rest) = bytes
@@ -46,7 +46,7 @@ impl<'a> Header<'a> {
         Ok(Self { fixed, options })
     }
 
-    /// Version; 0 is the only one there is.
+    /// Version; 0 is the only defined one.
     #[inline]
     #[must_use]
     pub const fn version(self) -> u8 {
@@ -74,7 +74,7 @@ impl<'a> Header<'a> {
         get_u32(self.fixed, field::VNI) >> 8
     }
 
-    /// The options, 0 to 252 bytes, not looked into.
+    /// The options, 0 to 252 bytes, not parsed.
     #[inline]
     #[must_use]
     pub const fn option_bytes(self) -> &'a [u8] {

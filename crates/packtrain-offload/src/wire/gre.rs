@@ -19,7 +19,7 @@ pub const WORD_BYTES: usize = 4;
 
 /// Flag: a checksum over the GRE header and its payload is present.
 pub const FLAG_CHECKSUM: u16 = 0x8000;
-/// Flag: source routes follow (RFC 1701); nobody sends it any more.
+/// Flag: source routes follow (RFC 1701); obsolete.
 pub const FLAG_ROUTING: u16 = 0x4000;
 /// Flag: a key is present.
 pub const FLAG_KEY: u16 = 0x2000;
@@ -35,7 +35,7 @@ pub struct Header<'a> {
 
 impl<'a> Header<'a> {
     /// Fails with [`ParseError::GreTruncated`] if fewer bytes are there than
-    /// [`header_len`](Self::header_len). Version and flags are not judged: see
+    /// [`header_len`](Self::header_len). Version and flags are not checked: see
     /// [`is_plain`](Self::is_plain).
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
@@ -52,15 +52,15 @@ impl<'a> Header<'a> {
         u16::from_be_bytes([self.fixed[0], self.fixed[1]])
     }
 
-    /// Version, 0 to 7; 1 is the one of PPTP (RFC 2637), whose header is another.
+    /// Version, 0 to 7; 1 is that of PPTP (RFC 2637), which has a different header.
     #[inline]
     #[must_use]
     pub const fn version(self) -> u8 {
         self.fixed[1] & 7
     }
 
-    /// Whether it is version 0 and has no fields but checksum, key and sequence number: then the
-    /// other getters are right. A receiver must discard a packet with other bits set (RFC 2784
+    /// Whether it is version 0 and has no fields except checksum, key and sequence number: then the
+    /// other getters are valid. A receiver must discard a packet with other bits set (RFC 2784
     /// §2.3).
     #[inline]
     #[must_use]

@@ -1,4 +1,4 @@
-//! ICMP (RFC 792) and ICMPv6 (RFC 4443): one shape for both.
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443): one header format for both.
 
 use super::{ParseError, get_u16, get_u32, put_u16, put_u32};
 use crate::limits::ICMP_HEADER_BYTES;

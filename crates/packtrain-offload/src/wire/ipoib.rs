@@ -16,8 +16,7 @@ pub mod field {
 pub struct Header<'a>(&'a [u8; IPOIB_HEADER_BYTES]);
 
 impl<'a> Header<'a> {
-    /// Fails with [`ParseError::IpoibTruncated`] below 4 bytes. The reserved bytes are not looked
-    /// at.
+    /// Fails with [`ParseError::IpoibTruncated`] below 4 bytes. The reserved bytes are ignored.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         bytes

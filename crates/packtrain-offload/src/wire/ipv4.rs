@@ -132,7 +132,7 @@ impl<'a> Header<'a> {
         self.fragment_word() & MORE_FRAGMENTS != 0
     }
 
-    /// Where the fragment's payload belongs, in bytes: 0 to 65528.
+    /// Offset of the fragment's payload in the datagram, in bytes: 0 to 65528.
     #[inline]
     #[must_use]
     pub const fn fragment_offset(self) -> u16 {

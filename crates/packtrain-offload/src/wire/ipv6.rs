@@ -139,11 +139,11 @@ impl<'a> HeaderMut<'a> {
     }
 }
 
-/// What the walk over extension headers found.
+/// The result of the walk over extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions {
-    /// What follows the last walked header. After a fragment header it may be any number, that of
-    /// an extension header too.
+    /// The next header of the last walked header. After a fragment header it may be any number,
+    /// that of an extension header too.
     pub protocol: IpProtocol,
     /// Length of the walked headers together, at most
     /// [`IPV6_EXTENSION_BYTES_MAX`]. The transport, or the fragment's payload, starts after them.

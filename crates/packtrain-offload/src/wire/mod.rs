@@ -1,10 +1,10 @@
 //! Wire formats: checked views of header bytes, read in place and edited in place.
 //!
 //! Each protocol has a `Header` that borrows bytes and a `HeaderMut` that may change them. `parse`
-//! takes a slice that starts at the header and may go on after it; it checks what the header says
-//! of its own shape (version, header length) and nothing about what follows. Length fields that
-//! speak of the rest of the packet are checked by [`Layout::parse`](crate::layout::Layout::parse).
-//! After `parse` no getter and no setter can fail. Numbers are in host order.
+//! takes a slice that starts at the header and may extend beyond it. It checks the header's own
+//! format (version, header length) and nothing after it. Length fields about the rest of the packet
+//! are checked by [`Layout::parse`](crate::layout::Layout::parse). After `parse` no getter and no
+//! setter can fail. Numbers are in host order.
 //!
 //! The `field` modules give the offset of each field from the start of its header.
 

@@ -22,7 +22,7 @@ pub const FLAG_VNI: u8 = 0x08;
 pub struct Header<'a>(&'a [u8; VXLAN_HEADER_BYTES]);
 
 impl<'a> Header<'a> {
-    /// Fails with [`ParseError::VxlanTruncated`] below 8 bytes. The flags are not judged.
+    /// Fails with [`ParseError::VxlanTruncated`] below 8 bytes. The flags are not checked.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         bytes

@@ -1,5 +1,5 @@
-//! The offloads beside those of DPDK, packet by packet. Where the two differ on purpose, a test
-//! says so: then it is seen when either side changes its mind.
+//! The offloads compared with those of DPDK, packet by packet. Each deliberate difference has a
+//! test, which fails if either side changes.
 //!
 //! DPDK is found through pkg-config, and its functions are compiled into a library when the test
 //! starts. Without it the tests are skipped.
@@ -18,7 +18,7 @@ mod sums;
 // What `test_packets` names.
 use packtrain_offload::{checksum, coalesce, layout, offload};
 
-/// How often a random comparison is made; each has the number as its seed.
+/// Repetitions of a random comparison; each uses its number as seed.
 fn rounds() -> u64 {
     if std::env::var_os("PACKTRAIN_FULL").is_some() {
         50_000

@@ -10,7 +10,7 @@ use packtrain_offload::coalesce::{Coalescer, Config, Done, Owned, Semantics};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::LinkType;
 
-/// What came out: Ethernet frames.
+/// The output: Ethernet frames.
 fn ours(burst: &[Wire]) -> Vec<Vec<u8>> {
     let config = Config::new(Semantics::Reversible, LinkType::Ethernet, 128);
     let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
@@ -21,8 +21,8 @@ fn ours(burst: &[Wire]) -> Vec<Vec<u8>> {
     out
 }
 
-/// What is compared of a packet that came out: ports, sequence number and acknowledgement, IP
-/// length, payload. Checksums and flags of merged packets DPDK leaves to others.
+/// The compared fields of an output packet: ports, sequence number and acknowledgement, IP length,
+/// payload. DPDK does not compute checksums and flags of merged packets.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Merged {
     words: Vec<u8>,
@@ -41,7 +41,7 @@ fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
         }
     };
     let mut all: Vec<_> = frames.iter().map(one).collect();
-    // DPDK gives out merged packets first, and keeps no order between flows.
+    // DPDK returns merged packets first, and keeps no order between flows.
     all.sort();
     all
 }
@@ -55,8 +55,8 @@ fn theirs(dpdk: &Shim, frames: &[Frame]) -> Vec<Merged> {
     merged(&dpdk.merge(&burst, frames[0].transport() - 20))
 }
 
-/// Flows in turn of which both sides have the same idea: sizes that are equal, or shorter where
-/// something is lost afterwards; ACK alone; no packet overtakes.
+/// Alternating flows that both sides treat alike: sizes that are equal, or shorter before a loss;
+/// ACK alone; no packet overtakes.
 fn random_burst(random: &mut Random) -> Vec<Frame> {
     let flows = 1 + random.below(8);
     let vlan = random.one_in(4);
@@ -69,7 +69,7 @@ fn random_burst(random: &mut Random) -> Vec<Frame> {
             }
             frame.id = random.next() as u16;
             if random.one_in(2) {
-                // Where DPDK looks at it, it does not wrap.
+                // If DPDK reads it, it does not wrap.
                 frame.fragment = 0;
                 frame.id %= 0x8000;
             }
@@ -139,7 +139,7 @@ fn a_full_packet_is_as_full_as_that_of_rte_gro() {
     });
 }
 
-/// What the second of two packets has that the first has not.
+/// The difference of the second of two packets from the first.
 type Change = (&'static str, fn(&mut Frame));
 
 /// They merge all the same.
@@ -169,8 +169,8 @@ const OURS: &[Change] = &[
     ("PSH", |frame| frame.flags |= PSH),
 ];
 
-/// They merge in DPDK alone. It loses what it does not compare, and `segment` could not bring it
-/// back.
+/// They merge in DPDK alone. DPDK loses the fields that it does not compare, and `segment` could
+/// not restore them.
 const THEIRS: &[Change] = &[
     ("longer", |frame| frame.payload.push(1)),
     ("identification with DF", |frame| frame.id += 5),

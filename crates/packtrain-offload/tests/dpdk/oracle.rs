@@ -1,4 +1,4 @@
-//! DPDK, called with bytes.
+//! Calls into DPDK with plain byte slices.
 #![allow(unsafe_code, reason = "C functions are called")]
 
 use crate::loader::{flags, load, shim};
@@ -7,8 +7,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
 
-/// Lengths of headers in bytes, as DPDK has them: what is between an outer IP header and an inner
-/// one is all `l2`.
+/// Lengths of headers in bytes, as DPDK counts them: everything between an outer IP header and an
+/// inner one is `l2`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Headers {
@@ -19,7 +19,7 @@ pub struct Headers {
     pub l4: u32,
 }
 
-/// What a packet is cut as, all over IPv4.
+/// The protocols a packet is cut as, all over IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     Tcp,
@@ -33,7 +33,7 @@ pub enum Cut {
 pub const BURST_MAX: usize = 128;
 /// The longest packet that it has a buffer for.
 pub const PACKET_MAX: usize = 65_520;
-/// Room for what comes out.
+/// Room for the output.
 const OUT_BYTES: usize = 512 << 10;
 const SEGMENTS_MAX: usize = 2048;
 
@@ -56,7 +56,7 @@ shim! {
     }
 }
 
-/// DPDK is one for a process.
+/// A process has one DPDK.
 static DPDK: LazyLock<Result<Mutex<Shim>, String>> = LazyLock::new(|| start().map(Mutex::new));
 
 fn start() -> Result<Shim, String> {
@@ -80,10 +80,10 @@ fn start() -> Result<Shim, String> {
     Ok(shim)
 }
 
-/// Runs `test` with DPDK, or says why it cannot.
+/// Runs `test` with DPDK, or prints why it cannot.
 pub fn with_dpdk(name: &str, test: impl FnOnce(&Shim)) {
     match &*DPDK {
-        // After a test that failed it is as good as before.
+        // A failed test leaves it usable.
         Ok(shim) => test(
             &shim
                 .lock()
@@ -93,7 +93,7 @@ pub fn with_dpdk(name: &str, test: impl FnOnce(&Shim)) {
     }
 }
 
-/// Cuts what stands one after the other.
+/// Splits contiguous packets.
 fn pieces(mut bytes: &[u8], lengths: &[u32]) -> Vec<Vec<u8>> {
     let next = |length: &u32| {
         let (piece, rest) = bytes.split_at(*length as usize);
@@ -111,9 +111,9 @@ impl Shim {
     }
 
     /// `rte_ipv4_udptcp_cksum()` or `rte_ipv6_udptcp_cksum()` of a packet that begins with an IP
-    /// header without options, and of which the lengths are right.
+    /// header without options, and has correct lengths.
     pub fn l4_cksum(&self, ip: &[u8]) -> u16 {
-        // SAFETY: it reads what the IP length says, which the caller has right.
+        // SAFETY: it reads as many bytes as the IP length, which the caller has checked.
         u16::from_be(unsafe { (self.l4_cksum)(ip.as_ptr(), c_int::from(ip[0] >> 4 == 6)) })
     }
 
@@ -136,7 +136,7 @@ impl Shim {
         assert!(packet.len() <= PACKET_MAX);
         let mut out = vec![0; OUT_BYTES];
         let mut lengths = vec![0; SEGMENTS_MAX];
-        // SAFETY: it reads the packet, and writes what it has room for, and says so.
+        // SAFETY: it reads the packet, and writes at most the given room, and returns how much.
         let count = unsafe {
             (self.segment)(
                 packet.as_ptr(),
@@ -167,8 +167,8 @@ impl Shim {
         let lengths: Vec<u32> = burst.iter().map(|frame| frame.len() as u32).collect();
         let mut out = vec![0; OUT_BYTES];
         let mut out_lengths = vec![0; BURST_MAX];
-        // SAFETY: it reads that many packets of these lengths, and writes what it has room for; at
-        // most as many packets come out as went in.
+        // SAFETY: it reads that many packets of these lengths, and writes at most the given room;
+        // the output has at most as many packets as the input.
         let count = unsafe {
             (self.merge)(
                 bytes.as_ptr(),

@@ -95,7 +95,7 @@ fn random_tcp(random: &mut Random) -> (Frame, usize) {
     (frame, size)
 }
 
-/// DPDK knows nothing of CWR: it is on every segment, as with [`Ecn::Accurate`].
+/// DPDK does not treat CWR: it is on every segment, as with [`Ecn::Accurate`].
 #[test]
 fn tcp_segments_are_those_of_rte_gso() {
     with_dpdk("TCP segments", |dpdk| {
@@ -210,7 +210,7 @@ fn tcp_segments_in_tunnels_are_those_of_rte_gso() {
             let case = format!("seed {round}: VXLAN {vxlan}, in {size}");
             let ours = ours(&packet, &segmenter.unwrap());
             if ours.len() == 1 {
-                // It is not cut, and DPDK leaves it as it came.
+                // It is not cut, and DPDK leaves it unchanged.
                 assert_eq!(theirs, [packet], "{case}");
             } else {
                 assert_same(&ours, &theirs, &case);

@@ -58,14 +58,14 @@ fn checksums_of_packets_are_those_of_rte_udptcp_cksum() {
             let right = verify::verify_transport(&packet, &layout).is_valid();
             assert!(right && dpdk.l4_is_right(&packet), "seed {round}");
 
-            // The reference of these tests made the field; DPDK makes the same.
+            // The reference of these tests computed the field; DPDK gives the same.
             let at = usize::from(layout.transport) + if frame.tcp { 16 } else { 6 };
             let field = [packet[at], packet[at + 1]];
             packet[at..at + 2].fill(0);
             assert_eq!(dpdk.l4_cksum(&packet).to_be_bytes(), field, "seed {round}");
             packet[at..at + 2].copy_from_slice(&field);
 
-            // A byte of what is summed is wrong, but not a length or the offset of the data.
+            // A byte of the covered data is wrong, but not a length or the offset of the data.
             let from = usize::from(layout.transport);
             let place = random.below(packet.len() - from);
             if (!frame.tcp && (4..6).contains(&place)) || (frame.tcp && place == 12) {
@@ -73,7 +73,7 @@ fn checksums_of_packets_are_those_of_rte_udptcp_cksum() {
             }
             packet[from + place] ^= 1 << random.below(8);
             let ours = verify::verify_transport(&packet, &layout).is_valid();
-            // UDP over IPv4 may have none; a bit alone does not make that of it.
+            // UDP over IPv4 may have none; one changed bit does not make the field 0.
             assert_eq!(
                 ours,
                 dpdk.l4_is_right(&packet),

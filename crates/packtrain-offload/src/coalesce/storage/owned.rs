@@ -32,7 +32,7 @@ unsafe impl<P: Send> Send for Owned<P> {}
 unsafe impl<P> Sync for Owned<P> {}
 
 impl<P> Owned<P> {
-    /// Allocates what `config` needs.
+    /// Allocates the storage for `config`.
     #[must_use]
     pub fn for_config(config: &Config) -> Self {
         let needs = config.needs();
@@ -41,7 +41,7 @@ impl<P> Owned<P> {
         let Some(block) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        // SAFETY: every part is inside the block, aligned, and written before anybody reads it.
+        // SAFETY: every part is inside the block, aligned, and written before it is read.
         unsafe {
             fill(block.add(at[0]), needs.entries, || Entry::<P>::EMPTY);
             fill(block.add(at[1]), needs.sets, || Set::EMPTY);
@@ -96,8 +96,8 @@ impl<P> Owned<P> {
     /// `T` and `len` are those that part `index` was filled with, and no other slice of that part
     /// is in use.
     unsafe fn part<'s, T>(&self, index: usize, len: usize) -> &'s mut [T] {
-        // SAFETY: the part is inside the block, aligned and initialised, and the caller says that
-        // nobody else has it.
+        // SAFETY: the part is inside the block, aligned and initialised, and the caller guarantees
+        // that no other slice of it is in use.
         unsafe {
             let start = self.block.add(self.at[index]).cast::<T>();
             slice::from_raw_parts_mut(start.as_ptr(), len)
@@ -113,7 +113,7 @@ impl<P> Owned<P> {
 unsafe fn fill<T>(at: NonNull<u8>, len: usize, value: impl Fn() -> T) {
     let at = at.cast::<T>();
     for index in 0..len {
-        // SAFETY: the caller says that there is room.
+        // SAFETY: the caller guarantees the room.
         unsafe { at.add(index).write(value()) };
     }
 }
@@ -139,8 +139,8 @@ impl<P> Storage<P> for Owned<P> {
 impl<P> Drop for Owned<P> {
     fn drop(&mut self) {
         let needs = self.needs;
-        // SAFETY: nobody uses the parts any more. Entries and queued packets are the only ones that
-        // own anything; the block was allocated with this layout.
+        // SAFETY: the parts are no longer in use. Only entries and queued packets own anything; the
+        // block was allocated with this layout.
         unsafe {
             core::ptr::drop_in_place(self.part::<Entry<P>>(0, needs.entries));
             core::ptr::drop_in_place(self.part::<Queued<P>>(3, needs.queue));

@@ -1,4 +1,4 @@
-//! Bugs that offload code of others had, a test each, named after the bug.
+//! Bugs of other offload code, one test each, named after the bug.
 
 use std::vec;
 use std::vec::Vec;
@@ -9,7 +9,7 @@ use crate::offload::GsoKind;
 use crate::test_packets::frame::{Field, Frame, tcp4, tcp6, timestamps, train, udp4, udp6};
 use crate::test_packets::{CWR, ECE, FIN, PSH, RST, URG};
 
-/// tailscale#19820, wireguard-go#145: what a packet was to become stays on it when it does not.
+/// tailscale#19820, wireguard-go#145: a packet keeps the result of a merge that failed.
 #[test]
 fn stale_header_bytes_stay_on_a_packet_that_left_alone() {
     for first in [tcp4(0), tcp6(0), udp4(0), udp6(0)] {
@@ -18,7 +18,7 @@ fn stale_header_bytes_stay_on_a_packet_that_left_alone() {
             frames[2].checksum = Field::Wrong;
             let config = config(semantics, LinkType::RawIp);
             let mut input: Vec<Wire> = frames.iter().map(Frame::unverified).collect();
-            // The one behind it is alone too.
+            // The packet behind it is alone too.
             input.remove(3);
             let (output, _) = run(config, vec![Step::Burst(input.clone())]);
             assert_eq!(output.len(), 3);
@@ -31,7 +31,7 @@ fn stale_header_bytes_stay_on_a_packet_that_left_alone() {
     }
 }
 
-/// tailscale#13041, #13052: a header that the kernel rejects. `run` puts every one of them through
+/// tailscale#13041, #13052: a header that the kernel rejects. `run` passes every header to
 /// `virtio_net::validate`.
 #[test]
 fn every_header_is_one_that_the_kernel_takes() {
@@ -46,7 +46,7 @@ fn every_header_is_one_that_the_kernel_takes() {
     }
 }
 
-/// tailscale/wireguard-go#6, rust-tun#45: packets are merged whose headers differ.
+/// tailscale/wireguard-go#6, rust-tun#45: packets with different headers are merged.
 #[test]
 fn one_header_field_differs() {
     for link in [LinkType::RawIp, LinkType::Ethernet, LinkType::Ipoib] {
@@ -61,7 +61,7 @@ fn one_header_field_differs() {
                 let mut frames = train(&first, &[100, 100]);
                 change(&mut frames[1]);
                 reversible(&frames, &[100, 100]);
-                // Nor the other way round.
+                // Nor in the other order.
                 let mut frames = train(&first, &[100, 100]);
                 change(&mut frames[0]);
                 reversible(&frames, &[100, 100]);
@@ -123,8 +123,8 @@ fn changes(first: &Frame) -> Vec<fn(&mut Frame)> {
     all
 }
 
-/// The same, bit by bit: whichever bit of the second header differs, what comes out can be cut into
-/// what came in, and merged it is only if the bit is one of those that may differ.
+/// The same, bit by bit: whichever bit of the second header differs, segmenting the output restores
+/// the input, and the packets are merged only if the bit may differ.
 #[test]
 fn one_header_bit_differs() {
     for base in [tcp4(0), tcp6(0), udp4(0), udp6(0)] {
@@ -141,7 +141,7 @@ fn one_header_bit_differs() {
             let (output, _) = run(config, vec![Step::Burst(input.clone())]);
             check_restored(&config, &input, &output);
             let same = input[1].bytes == frames[1].bytes();
-            // The identification that is the first one's.
+            // The identification equal to the first one's.
             let fixed = !base.ipv6 && input[1].bytes[18..20] == [0, 8];
             // FIN and PSH.
             let flags = frames[0].transport() + 13;
@@ -151,15 +151,15 @@ fn one_header_bit_differs() {
     }
 }
 
-/// The packet with right checksums; `None` if it is TCP or UDP no more.
+/// The packet with correct checksums; `None` if it is no longer TCP or UDP.
 fn fix(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = bytes.to_vec();
     let layout = Layout::parse(LinkType::Ethernet, &bytes, bytes.len() as u32).ok()?;
     properties::fix_checksums(&mut bytes, &layout).then_some(bytes)
 }
 
-/// libpnet#585, smoltcp#632: a UDP checksum of zero; wireguard-go#70: one that is absent is taken
-/// for a wrong one.
+/// libpnet#585, smoltcp#632: a UDP checksum of zero; wireguard-go#70: an absent one is treated as
+/// wrong.
 #[test]
 fn a_udp_checksum_of_zero() {
     for first in [udp4(0), udp6(0)] {
@@ -187,7 +187,7 @@ fn a_udp_checksum_of_zero() {
     assert_eq!(stats.bad_checksums, 0);
 }
 
-/// The other zero, which `Reversible` could not restore, and which is right.
+/// The other zero: correct, but `Reversible` could not restore it.
 #[test]
 fn the_other_representation_of_zero() {
     for first in [tcp4(100), tcp6(100)] {
@@ -219,7 +219,7 @@ fn the_other_representation_of_zero() {
 /// cloud-hypervisor#4949, tun-rs#149, gotatun#145: lengths that wrap, narrow or go negative.
 #[test]
 fn lengths_that_wrap() {
-    // All around the end of 16 bits; beyond it some, with every remainder of 3 and of 4.
+    // All values around the end of 16 bits; some beyond it, with every remainder of 3 and of 4.
     let lengths = (0..128)
         .chain([1000])
         .chain(65_500..65_560)
@@ -227,7 +227,7 @@ fn lengths_that_wrap() {
         .chain(69_990..=70_000);
     let all = [LinkType::RawIp, LinkType::Ethernet, LinkType::Ipoib];
     for bytes in lengths.step_by(if cfg!(miri) { 41 } else { 1 }) {
-        // Long ones take turns: all that takes time is to copy them.
+        // Long ones alternate: copying them takes all the time.
         let links = if bytes > 1000 {
             &all[bytes % 3..][..1]
         } else {
@@ -247,7 +247,7 @@ fn lengths_that_wrap() {
     }
 }
 
-/// Every length field says something else than the truth, and once the truth.
+/// Every length field with wrong values, and once with the correct one.
 fn lying_lengths(link: LinkType, frame: &Frame, wire: &Wire) {
     let ip_header = if frame.ipv6 { 40 } else { 20 };
     let network = frame.transport() - ip_header;
@@ -262,7 +262,7 @@ fn lying_lengths(link: LinkType, frame: &Frame, wire: &Wire) {
         if let Some(field) = wire.bytes.get_mut(length_at..length_at + 2) {
             field.copy_from_slice(&u16::to_be_bytes(said));
         }
-        // And the header checksum right, so that more of it is looked at.
+        // With a correct header checksum, so that parsing gets further.
         if let Ok(layout) = Layout::parse(link, &wire.bytes, wire.bytes.len() as u32) {
             properties::fix_checksums(&mut wire.bytes, &layout);
         }
@@ -274,7 +274,8 @@ fn lying_lengths(link: LinkType, frame: &Frame, wire: &Wire) {
                 ..Config::new(semantics, link, 2)
             };
             let (output, _) = run(config, vec![Step::Burst(twice.clone())]);
-            // Segments do not repeat themselves, datagrams may; padding is passed on, or cut off.
+            // Repeated segments are not merged, repeated datagrams may be; padding is passed on, or
+            // cut off.
             let all_there = if semantics == Semantics::Stream {
                 bytes >= end
             } else {
@@ -294,8 +295,8 @@ fn lying_lengths(link: LinkType, frame: &Frame, wire: &Wire) {
     }
 }
 
-/// FreeBSD rGca1a7e1021a9, FDio/vpp#2438: data that nobody verified is merged, and thereby vouched
-/// for; an unfinished checksum is taken for a wrong one.
+/// FreeBSD rGca1a7e1021a9, FDio/vpp#2438: unverified data is merged, and thereby marked as
+/// verified; an unfinished checksum is treated as wrong.
 #[test]
 fn unverified_data_is_not_blessed() {
     let states: [fn(&Frame) -> Wire; 4] = [
@@ -331,7 +332,7 @@ fn unverified_data_is_not_blessed() {
                         let read =
                             u64::from(a == 0 || a == WRONG) + u64::from(b == 0 || b == WRONG);
                         if b == WRONG {
-                            // Perhaps once more, to be sure.
+                            // Perhaps once more, to verify.
                             assert!(stats.summed_bytes >= read * 100);
                         } else {
                             assert_eq!(stats.summed_bytes, read * 100);
@@ -343,7 +344,7 @@ fn unverified_data_is_not_blessed() {
     }
 }
 
-/// A partial checksum of something else than this header says nothing about it.
+/// A partial checksum at another offset does not cover this header.
 #[test]
 fn a_partial_checksum_of_something_inside() {
     for first in [tcp4(0), udp4(0)] {
@@ -369,7 +370,7 @@ fn a_partial_checksum_of_something_inside() {
     }
 }
 
-/// gVisor: what is held when the last packet of a poll is not TCP stays behind for ever.
+/// gVisor: if the last packet of a poll is not TCP, held packets are never flushed.
 #[test]
 fn nothing_is_left_behind() {
     for mode in MODES {
@@ -398,9 +399,9 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// FreeBSD D52989: a device hash that is not constant within a flow. There is no place for one in
-/// what is asked of a packet here, so this only says that packets of one flow stay in order
-/// whatever lies beside them. With hashes of a device: `packtrain/src/engine/tests/coalesce.rs`.
+/// FreeBSD D52989: a device hash that is not constant within a flow. The packet trait here has no
+/// device hash, so this only tests that packets of one flow stay in order for any `aside`. With
+/// hashes of a device: `packtrain/src/engine/tests/coalesce.rs`.
 #[test]
 fn an_opaque_hash_reorders_nothing() {
     for mode in MODES {
@@ -470,7 +471,7 @@ fn an_older_acknowledgement_does_not_overwrite_a_newer_one() {
     }
 }
 
-/// FreeBSD: the first packet of a chain is not tested.
+/// FreeBSD: the first packet of a chain is not checked.
 #[test]
 fn the_first_packet_is_tested_like_any_other() {
     let changes: [fn(&mut Frame); 5] = [
@@ -493,13 +494,13 @@ fn the_first_packet_is_tested_like_any_other() {
     }
 }
 
-/// FreeBSD refuses a packet without flushing what is held of its flow: it overtakes.
+/// FreeBSD refuses a packet without flushing the held packet of its flow: it overtakes.
 #[test]
 fn a_packet_that_is_not_taken_does_not_overtake() {
     let changes: [fn(&mut Wire); 5] = [
         |wire| wire.shared = true,
         |wire| wire.gso = Some(Gso::new(GsoKind::TcpV4, 8.try_into().unwrap())),
-        // Headers in pieces: which flow it is cannot be seen.
+        // Headers in pieces: the flow cannot be read.
         |wire| wire.head = 10,
         |wire| wire.head = 30,
         |wire| wire.bytes[10] ^= 1,
@@ -514,7 +515,7 @@ fn a_packet_that_is_not_taken_does_not_overtake() {
                     };
                     let mut frames = train(&tcp4(0), &[100, 100, 100]);
                     frames[1].flags |= PSH;
-                    // A gap, so that it is not merged as it is.
+                    // A gap, so that the fast path does not merge it.
                     frames[1].sequence += 5;
                     let mut input: Vec<Wire> = frames.iter().map(Frame::verified).collect();
                     if parsed {
@@ -531,7 +532,7 @@ fn a_packet_that_is_not_taken_does_not_overtake() {
     }
 }
 
-/// A packet type that can take no more hands the next one back.
+/// A packet type that is full returns the next one.
 #[test]
 fn a_packet_that_can_take_no_more() {
     for semantics in [Semantics::Reversible, Semantics::Stream] {
@@ -549,10 +550,10 @@ fn a_packet_that_can_take_no_more() {
     }
 }
 
-/// Two packets that are the same, but for the acknowledgement, and say so at offsets that are those
-/// of a packet with a VLAN tag, all of which fits: the identification counts, the sequence number
-/// goes on, the IPv4 checksum is right, and even the hash is the same. What was held last has a
-/// tag.
+/// Two packets that are the same, except for the acknowledgement, and have it at the offsets of a
+/// packet with a VLAN tag, whose other fields all match: the identification counts, the sequence
+/// number continues, the IPv4 checksum is correct, and even the hash is the same. The packet held
+/// last has a tag.
 #[test]
 fn headers_are_not_read_at_the_offsets_of_another_packet() {
     const ADDRESS: [u8; 4] = [198, 18, 0xBE, 0xF1];
@@ -597,7 +598,7 @@ fn headers_are_not_read_at_the_offsets_of_another_packet() {
     check_restored(&config, &input, &output);
 }
 
-/// The sum over what was merged may come to zero, too, when those of its parts do not.
+/// The sum over the merged payload may be zero, too, when those of its parts are not.
 #[test]
 fn a_udp_checksum_of_zero_after_merging() {
     for first in [udp4(0), udp6(0)] {
@@ -614,7 +615,7 @@ fn a_udp_checksum_of_zero_after_merging() {
             assert_eq!(lengths(&config, &output), [200]);
             let field = [output[0].0.bytes[at], output[0].0.bytes[at + 1]];
             assert!(expected.is_none_or(|expected| field == expected));
-            // What is missing to all ones is the checksum itself.
+            // The checksum itself is the complement of the rest.
             frames[0].payload[..2].copy_from_slice(&field);
         }
     }

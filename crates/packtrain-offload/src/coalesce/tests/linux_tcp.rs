@@ -1,5 +1,5 @@
 //! TCP as Linux merges it (`dev_gro_receive()`, `inet_gro_receive()`, `tcp_gro_receive()`), case by
-//! case. Where we choose otherwise the test says so.
+//! case. Tests of a deliberate difference say so.
 
 use std::vec;
 use std::vec::Vec;
@@ -90,7 +90,7 @@ fn t7_control_packets_with_payload_are_not_merged_either() {
     }
 }
 
-/// The rule before Accurate ECN: a new packet with CWR is not merged, a held one goes on.
+/// The rule before Accurate ECN: a new packet with CWR is not merged, a held one is continued.
 #[test]
 fn t8_cwr_is_on_the_first_alone() {
     for mut frames in both(&[100; 5]) {
@@ -114,7 +114,7 @@ fn t9_a_wrong_checksum_passes_untouched() {
             let input = frames.iter().map(|f| Step::Push(f.unverified())).collect();
             let (output, stats) = run(config, input);
             assert_eq!(lengths(&config, &output), [100, 100, 100]);
-            // Linux lets it overtake; here it pushes out what is held.
+            // Linux lets it overtake; here it flushes the held packet.
             check_order(&output);
             assert_eq!(output[0].1, Done::Alone(FlushReason::Refused));
             assert_eq!(output[1].1, Done::Passed(NotTaken::BadChecksum));
@@ -170,7 +170,8 @@ fn t13_ecn_of_ip() {
     }
 }
 
-/// Linux delivers the one with options at once, ahead of what is held; here it pushes that out.
+/// Linux delivers the one with options at once, ahead of the held packet; here it flushes that
+/// first.
 #[test]
 fn t14_ip_options() {
     let mut frames = train(&tcp4(0), &[100; 3]);
@@ -283,7 +284,7 @@ fn t17_identifications_count_or_stay() {
     reversible(&with_ids(DF, &[0, 0, 0]), &[300]);
 }
 
-/// Linux merges these since 6.18; RFC 6864 lets nobody send them.
+/// Linux merges these since 6.18; RFC 6864 forbids sending them.
 #[test]
 fn t18_identifications_that_stay_need_df() {
     reversible(&with_ids(0, &[8, 8]), &[100, 100]);
@@ -366,8 +367,8 @@ fn t22_window() {
     }
 }
 
-/// In Linux nine flows in one bucket of eight merge nothing. Here the table has as many entries as
-/// it is told to have, and then it is the same: the oldest goes.
+/// In Linux nine flows in one bucket of eight merge nothing. Here the table has the configured
+/// number of entries, and is then the same: the oldest is evicted.
 #[test]
 fn t23_a_table_that_is_too_small_thrashes_and_one_that_is_not_does_not() {
     for (flows, packets, evicted) in [(8, 18, 10), (9, 9, 0)] {
@@ -500,14 +501,14 @@ fn fewer_bytes_than_a_segment_may_have_are_not_held() {
     }
 }
 
-/// A merged packet of more pieces than anybody segments into would be lost. The least payloads fill
-/// a packet before.
+/// A merged packet with more pieces than any segmenter accepts would be lost. The smallest payloads
+/// fill a packet earlier.
 #[test]
 fn no_more_pieces_than_can_be_cut() {
     for frames in both(&vec![8; 8192]) {
         let headers = if frames[0].ipv6 { 60 } else { 40 };
         let fit = (65_535 - headers) / 8;
-        // Sorting ends a batch before.
+        // Sorting ends a batch earlier.
         let config = Config {
             mode: Mode::Hash,
             ..config(Semantics::Reversible, LinkType::RawIp)

@@ -12,7 +12,7 @@ fn both(sizes: &[usize]) -> [Vec<Frame>; 2] {
     [train(&udp4(0), sizes), train(&udp6(0), sizes)]
 }
 
-/// In either semantics, since datagrams have to come apart again.
+/// In either semantics, since datagrams have to be restored.
 #[track_caller]
 fn udp(frames: &[Frame], expected: &[u32]) -> (Output, Stats) {
     streamed(frames, expected);
@@ -95,7 +95,7 @@ fn u5_64_datagrams_at_most() {
     }
 }
 
-/// Linux lets it overtake what is held; here that goes first.
+/// Linux lets it overtake the held packet; here that goes first.
 #[test]
 fn u6_an_empty_datagram_keeps_its_place() {
     for frames in both(&[500, 500, 0, 500, 500]) {
@@ -132,7 +132,7 @@ pub(super) fn with_zero_sum(frame: &mut Frame) {
     let at = frame.transport() + 6;
     let bytes = frame.bytes();
     let sum = [bytes[at], bytes[at + 1]];
-    // What is missing to all ones is the checksum itself.
+    // The checksum itself is the complement of the rest.
     frame.payload[..2].copy_from_slice(&sum);
     assert_eq!(frame.bytes()[at..at + 2], [0xFF, 0xFF]);
 }

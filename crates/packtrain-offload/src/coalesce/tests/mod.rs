@@ -1,6 +1,6 @@
-//! Tests of the coalescer, against its public API alone. What a packet is made of is described by
-//! [`Frame`], field by field, and summed by a sum of its own: nothing here builds or checks a
-//! packet with the code under test, but the segmenter, which `Reversible` promises to fit.
+//! Tests of the coalescer, against its public API alone. [`Frame`] describes a packet field by
+//! field, with its own checksum code: nothing here builds or checks a packet with the code under
+//! test, except the segmenter, for which `Reversible` guarantees its output.
 
 mod bugs;
 mod linux_tcp;
@@ -31,10 +31,10 @@ use crate::test_packets::frame::{self, Frame};
 use crate::test_packets::wire::Wire;
 use crate::virtio_net::{self, Accept};
 
-/// What came out, in order.
+/// The output, in order.
 type Output = Vec<(Wire, Done)>;
 
-/// What is done with a coalescer.
+/// An operation on a coalescer.
 #[derive(Clone, Debug)]
 enum Step {
     Push(Wire),
@@ -43,7 +43,7 @@ enum Step {
     Flush,
     /// `flush_inactive(now, age)`.
     Age(u64, u64),
-    /// The time of what is pushed next.
+    /// The time of the next packets.
     Clock(u64),
 }
 
@@ -117,8 +117,8 @@ fn run_on<S: Storage<Wire>>(
     (output, stats)
 }
 
-/// Every packet of the input is in exactly one of the output; what was not merged is unchanged; the
-/// counters say what happened.
+/// Every packet of the input is in exactly one of the output; an unmerged packet is unchanged; the
+/// counters match.
 fn check_conservation(config: &Config, input: &[Wire], output: &Output, stats: &Stats) {
     let mut seen = vec![false; input.len()];
     let (mut pieces, mut absorbed, mut single, mut supers, mut wrong) = (0, 0, 0, 0, 0);
@@ -171,7 +171,7 @@ fn check_conservation(config: &Config, input: &[Wire], output: &Output, stats: &
     );
 }
 
-/// What is said of a merged packet is true.
+/// The description of a merged packet is correct.
 fn check_merged(config: &Config, wire: &Wire, merged: &Merged) {
     let bytes = wire.bytes.len() as u32;
     let layout = Layout::parse(config.link, &wire.bytes, bytes).unwrap();
@@ -195,7 +195,7 @@ fn check_merged(config: &Config, wire: &Wire, merged: &Merged) {
     let flags = usize::from(layout.transport) + 13;
     let cwr = gso.kind.is_tcp() && wire.bytes[flags] & CWR != 0;
     assert_eq!(gso.ecn() == Ecn::Cwr, cwr, "{gso:?}");
-    // What the kernel, and our own side of it, asks of such a packet.
+    // The requirements of the kernel, and of our own input check, on such a packet.
     let partial = ChecksumState::Partial {
         start: layout.transport,
         offset: if gso.kind.is_tcp() { 16 } else { 6 },
@@ -234,7 +234,7 @@ fn restore(config: &Config, wire: &Wire, done: &Done) -> Vec<Vec<u8>> {
     (0..segmenter.segments()).map(segment).collect()
 }
 
-/// Every output cut again gives the input, byte for byte, in order.
+/// Segmenting every output restores the input, byte for byte, in order.
 fn check_restored(config: &Config, input: &[Wire], output: &Output) {
     for (wire, done) in output {
         let pieces = restore(config, wire, done);
@@ -245,7 +245,7 @@ fn check_restored(config: &Config, input: &[Wire], output: &Output) {
     }
 }
 
-/// The transport payload of what came out, in bytes.
+/// The transport payload lengths of the output, in bytes.
 fn lengths(config: &Config, output: &Output) -> Vec<u32> {
     let payload = |wire: &Wire| {
         let layout = Layout::parse(config.link, &wire.bytes, wire.bytes.len() as u32);
@@ -254,7 +254,7 @@ fn lengths(config: &Config, output: &Output) -> Vec<u32> {
     output.iter().map(|(wire, _)| payload(wire)).collect()
 }
 
-/// The three states in which a packet with a right checksum can come.
+/// The three states of a packet with a correct checksum.
 const STATES: [fn(&Frame) -> Wire; 3] = [Frame::unverified, Frame::verified, Frame::partial];
 
 /// Runs one flow through `Reversible` in every mode, with every checksum state and either finish,
@@ -308,7 +308,7 @@ fn streamed(frames: &[Frame], expected: &[u32]) -> (Output, Stats) {
     last.unwrap()
 }
 
-/// Packets of the one flow left in the order in which they came.
+/// Packets of the one flow left in the order of arrival.
 #[track_caller]
 fn check_order(output: &Output) {
     let ids: Vec<usize> = output

@@ -1,4 +1,4 @@
-//! What holds for any train of packets.
+//! Properties of any train of packets.
 
 use std::collections::BTreeMap;
 use std::vec;
@@ -18,7 +18,8 @@ const CASES: u32 = if cfg!(miri) { 2 } else { 256 };
 /// Packets of one train.
 const PACKETS: usize = if cfg!(miri) { 12 } else { 120 };
 
-/// Makes the checksums of a packet right, in place. Says whether it is TCP or UDP with a final one.
+/// Stores correct checksums in a packet, in place. Returns whether it is TCP or UDP with a final
+/// one.
 pub(super) fn fix_checksums(bytes: &mut [u8], layout: &Layout) -> bool {
     let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
     if layout.kind == Network::Ipv4 {
@@ -62,7 +63,7 @@ struct Flow {
     size: usize,
 }
 
-/// One packet of it: which flow, what is odd about it, how large it is, who vouches for it.
+/// One packet of it: its flow, its anomaly, its size, its checksum state.
 #[derive(Clone, Debug)]
 struct Event {
     flow: usize,
@@ -78,7 +79,7 @@ pub(super) struct Train {
     tags: usize,
     flows: Vec<Flow>,
     events: Vec<Event>,
-    /// After so many packets: a flush, or one of what is old.
+    /// After this many packets: a flush, or a flush by age.
     breaks: Vec<(usize, bool)>,
 }
 
@@ -166,7 +167,7 @@ impl Train {
         }
     }
 
-    /// The packets, each with its flow. Their checksums are right, unless nobody vouches for them.
+    /// The packets, each with its flow. Their checksums are correct, unless they are not verified.
     pub(super) fn build(&self) -> Vec<(usize, Frame, Wire)> {
         let mut next: Vec<Frame> = (0..self.flows.len())
             .map(|index| self.first(index))
@@ -238,7 +239,7 @@ fn length(size: usize, event: &Event) -> usize {
     }
 }
 
-/// Does something odd to `this`, or, for good, to the flow's `next`.
+/// Applies an anomaly to `this`, or, permanently, to the flow's `next`.
 fn twist(this: &mut Frame, next: &mut Frame, event: &Event, last: Option<&Frame>) {
     match event.twist {
         10 => this.flags |= PSH,
@@ -327,7 +328,7 @@ fn check_flows(packets: &[(usize, Frame, Wire)], output: &Output) {
     }
 }
 
-/// What came out of each flow, whatever happened between.
+/// The output of each flow, whatever came between.
 fn per_flow(packets: &[(usize, Frame, Wire)], output: &Output) -> BTreeMap<usize, Vec<Wire>> {
     let mut flows: BTreeMap<usize, Vec<Wire>> = BTreeMap::new();
     for (wire, _) in output {
@@ -369,7 +370,7 @@ fn in_every_way(
             check(&config, &packets, &output);
             let (one_by_one, _) = run(config, train.steps(&wires, false));
             if train.breaks.iter().all(|(_, all)| *all) {
-                // The clock of a burst is that of its first packet.
+                // All packets of a burst have the time of its first packet.
                 assert_same(&output, &one_by_one);
             }
             let (borrowed, again) = run_borrowed(config, train.steps(&wires, true));
@@ -377,7 +378,7 @@ fn in_every_way(
             assert_eq!(stats, again);
             results.push(per_flow(&packets, &output));
         }
-        // With room for all, how flows are found makes no difference to any of them.
+        // If all flows fit, the mode makes no difference to any of them.
         if flows == 64 && train.breaks.iter().all(|(_, all)| *all) {
             for other in &results[1..] {
                 for (flow, list) in &results[0] {
@@ -404,7 +405,7 @@ fn runs<'a>(packets: impl Iterator<Item = (u32, &'a [u8])>) -> Vec<(u32, Vec<u8>
     runs
 }
 
-/// What the receiver of a TCP packet looks at.
+/// The fields that the receiver of a TCP packet reads.
 struct Seen<'a> {
     sequence: u32,
     acknowledgement: u32,
@@ -485,7 +486,7 @@ fn check_stream(config: &Config, packets: &[(usize, Frame, Wire)], output: &Outp
     }
 }
 
-/// A merged packet says what the last of those in it said, and nothing in between is lost that the
+/// A merged packet has the fields of the last packet in it; nothing in between is lost that the
 /// last did not supersede.
 fn check_superseded(
     config: &Config,
@@ -591,8 +592,8 @@ proptest! {
         });
     }
 
-    /// Packets with bytes changed, cut off or added at any place. Where checksums can be made right
-    /// they are, so that more of it is looked at.
+    /// Packets with bytes changed, cut off or added at any place. Checksums are corrected if
+    /// possible, so that parsing gets further.
     #[test]
     fn hostile_bytes(
         train in any_train(),
@@ -629,7 +630,7 @@ proptest! {
         }
     }
 
-    /// What is said beside a packet is a lie: nothing panics, nothing is lost.
+    /// The metadata of a packet is wrong: no panic, no packet lost.
     #[test]
     fn hostile_states(
         train in any_train(),

@@ -1,10 +1,10 @@
-//! What is not merged and rarely seen: mostly in headers that are no common ones.
+//! Packets that are refused and rare: mostly with uncommon headers.
 
 use super::*;
 use crate::test_packets::frame::{Field, tcp4, tcp6, train, udp4, udp6};
 use crate::wire::ParseError;
 
-/// Runs two packets through either semantics; neither is taken, and for this reason.
+/// Runs two packets through either semantics; neither is taken, for this reason.
 #[track_caller]
 fn refused(frames: &[Frame], change: impl Fn(&mut Wire), why: NotTaken) {
     for semantics in [Semantics::Reversible, Semantics::Stream] {
@@ -27,7 +27,7 @@ fn tagged() -> Frame {
     }
 }
 
-/// RFC 791 §3.1: it must be zero, so nobody knows what it would mean to lose it.
+/// RFC 791 §3.1: it must be zero, so its meaning if set is undefined.
 #[test]
 fn the_reserved_flag_of_ipv4() {
     let first = Frame {
@@ -37,7 +37,7 @@ fn the_reserved_flag_of_ipv4() {
     refused(&train(&first, &[100, 100]), |_| (), NotTaken::Options);
 }
 
-/// With a segment left the destination is not the one that the checksum is made with.
+/// With a segment left the destination is not the one in the pseudo-header.
 #[test]
 fn a_source_route_of_ipv6() {
     let mut route = vec![2, 2, 1, 0, 0, 0, 0, 0xfd];
@@ -70,8 +70,8 @@ fn a_layout_with_odd_offsets() {
     }
 }
 
-/// A header whose sum is 0 has a checksum of 0xFFFF as well as one of 0. No segmenter would write
-/// it; where nothing is to be restored it does not matter.
+/// A header whose sum is 0 has a valid checksum of 0xFFFF as well as of 0. No segmenter would write
+/// 0xFFFF; without the need to restore it, either is accepted.
 #[test]
 fn the_other_form_of_zero_in_an_ip_header() {
     let bytes = tcp4(100).bytes();
@@ -97,7 +97,7 @@ fn the_other_form_of_zero_in_an_ip_header() {
     }
 }
 
-/// What is wrong with a packet, and what makes it so: always a field that tells no flow.
+/// The fault of a packet, and how to make it: always in a field that does not identify the flow.
 type Fault = (ParseError, fn(&Frame, &mut Vec<u8>));
 
 /// The faults that there are in this kind of packet.
@@ -136,8 +136,8 @@ fn faults(frame: &Frame) -> Vec<Fault> {
     all
 }
 
-/// Its ports are not believed, since its transport header may be anywhere; but it may be of any
-/// flow with its addresses. So it goes after all that is held of these, and waits for nothing.
+/// Its ports are not trusted, since its transport header may be anywhere; it may belong to any flow
+/// with its addresses. So it is passed on after all held packets of these, without waiting.
 #[test]
 fn a_packet_whose_headers_contradict_themselves_goes_after_what_is_held() {
     for first in [tcp4(0), tcp6(0), udp4(0), udp6(0)] {
@@ -175,7 +175,7 @@ fn a_packet_whose_headers_contradict_themselves_goes_after_what_is_held() {
     }
 }
 
-/// The third packet is handed on by the call that it came with, after what is held.
+/// The third packet is handed on by the call that took it, after the held packets.
 fn is_passed_at_once(config: Config, input: &[Wire]) {
     let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
     let mut output = vec![];
@@ -187,7 +187,7 @@ fn is_passed_at_once(config: Config, input: &[Wire]) {
     assert_eq!(coalescer.held(), 0);
 }
 
-/// What is plainly neither TCP nor UDP is of no flow that is held, however malformed.
+/// A packet that is certainly neither TCP nor UDP belongs to no held flow, however malformed.
 #[test]
 fn a_malformed_packet_of_another_protocol_ends_no_run() {
     let others: [(ParseError, Vec<u8>); 4] = [
@@ -221,8 +221,8 @@ fn a_malformed_packet_of_another_protocol_ends_no_run() {
     }
 }
 
-/// Runs two packets of each of `flows` with `odd` between the first and the second ones, and says
-/// which flows were merged.
+/// Runs two packets of each of `flows` with `odd` between the first and the second ones, and
+/// returns which flows were merged.
 fn merged_around(config: Config, flows: &[Frame], odd: &Wire) -> Vec<bool> {
     let pairs: Vec<_> = flows.iter().map(|first| train(first, &[30; 2])).collect();
     let of = |nth: usize| pairs.iter().map(move |pair| pair[nth].verified());
@@ -234,7 +234,7 @@ fn merged_around(config: Config, flows: &[Frame], odd: &Wire) -> Vec<bool> {
         let ids = [*flow, flows.len() + 1 + flow];
         output.iter().any(|(wire, _)| wire.ids == ids)
     };
-    // It is in its place among all that were not merged around it.
+    // It is in its place among all unmerged packets around it.
     let place = |id| output.iter().position(|(wire, _)| wire.ids.contains(&id));
     for flow in (0..flows.len()).filter(|flow| !is_merged(flow)) {
         assert!(place(flow) < place(flows.len()));
@@ -314,7 +314,7 @@ fn a_packet_that_ends_before_its_addresses_ends_no_run() {
     }
 }
 
-/// With too much to search, everything is handed on: work per packet is bounded.
+/// With too many places to search, everything is flushed: work per packet is bounded.
 #[test]
 fn a_packet_without_ports_searches_a_bounded_number_of_places() {
     for mode in [Mode::Hash, Mode::Sorted] {

@@ -1,5 +1,5 @@
-//! The short way for packets of a run, and the one that fetches ahead: they do what the long way
-//! does, for any input.
+//! The fast path for packets of a run, and the one with prefetch: they do the same as the slow
+//! path, for any input.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,8 @@ use super::*;
 use crate::offload::GsoKind;
 use crate::test_packets::frame::timestamps;
 
-/// Runs the same steps the long way, the short way, and the short way with everything ahead.
+/// Runs the same steps on the slow path, the fast path, and the fast path with prefetch of
+/// everything.
 fn in_three_ways(config: Config, steps: &[Step]) {
     let run = |runs: bool, near: u32| {
         let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
@@ -26,8 +27,8 @@ fn in_three_ways(config: Config, steps: &[Step]) {
     }
 }
 
-/// A packet that is copied when its headers are to be written, and summed while it is copied: a sum
-/// that is asked for later reads it again.
+/// A packet that is copied when its headers are to be written, and summed during the copy: a later
+/// sum reads it again.
 #[derive(Debug)]
 struct Copying {
     bytes: Vec<u8>,
@@ -74,7 +75,7 @@ fn a_packet_is_summed_before_its_headers_are_asked_for() {
         let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
         let mut packets = 0;
         let mut sink = |_packet, _done: &Done| packets += 1;
-        // The first of its kind takes the long way, the others the short one.
+        // The first of its kind takes the slow path, the others the fast one.
         for port in 1000..1005 {
             let mut frame = frame::tcp4(1400);
             frame.ports.0 = port;
@@ -231,11 +232,11 @@ fn datagrams_are_counted_in_a_run() {
     }
 }
 
-/// An empty datagram is not held, also not the short way: nothing is cut into pieces of no bytes
-/// (`udp_gro_receive_segment` lets it through as well).
+/// An empty datagram is not held, not on the fast path either: segments of no bytes do not exist
+/// (`udp_gro_receive_segment` passes it on as well).
 #[test]
 fn an_empty_datagram_is_not_the_first_of_a_run() {
-    // With options of 40 bytes there are 88 bytes of headers, as many as the short way reads.
+    // With options of 40 bytes there are 88 bytes of headers, the limit of the fast path.
     let mut padding = vec![4, 1, 36];
     padding.resize(39, 0);
     for (ipv6, extensions) in [(false, vec![]), (true, vec![]), (true, vec![(60, padding)])] {
@@ -259,8 +260,8 @@ fn an_empty_datagram_is_not_the_first_of_a_run() {
     }
 }
 
-/// Nor is a segment that is smaller than any that segmentation makes ([`TCP_GSO_SIZE_MIN`]). Its
-/// headers are long enough here for the short way to look at it.
+/// Nor is a segment below the minimum of segmentation ([`TCP_GSO_SIZE_MIN`]). Its headers are long
+/// enough here for the fast path.
 #[test]
 fn a_segment_that_is_too_small_is_not_the_first_of_a_run() {
     for (bytes, held) in [(1, false), (7, false), (8, true)] {
@@ -321,8 +322,8 @@ fn the_other_form_of_zero_ends_a_run() {
     }
 }
 
-/// A run, with a packet in it of which one header bit is another: one that would be the next of the
-/// run, or the first of another flow. Every checksum is right.
+/// A run, with a packet in it that differs in one header bit: one that would be the next of the
+/// run, or the first of another flow. Every checksum is correct.
 #[test]
 fn no_bit_of_a_header_is_overlooked() {
     for (link, tags) in [
@@ -359,7 +360,7 @@ fn no_bit_of_a_header_is_overlooked() {
     }
 }
 
-/// Headers that are longer than what is compared at once, with the last bytes in question.
+/// Headers that are longer than one vector compare, with a difference in the last bytes.
 #[test]
 fn long_headers_are_compared_to_their_end() {
     for (ipv6, tags, options) in [
@@ -388,10 +389,10 @@ fn long_headers_are_compared_to_their_end() {
     }
 }
 
-/// What is done to a packet.
+/// A change to a packet.
 type Change<'a> = &'a dyn Fn(&mut Wire);
 
-/// What is no candidate, though its headers look like those of a run.
+/// Packets that are no candidates, though their headers look like those of a run.
 #[test]
 fn what_is_not_in_the_headers_is_asked_as_well() {
     let size = NonZeroU16::new(50).unwrap();
@@ -438,7 +439,7 @@ fn what_is_not_in_the_headers_is_asked_as_well() {
             change(&mut burst[2]);
             for config in configs(LinkType::RawIp, 65_535) {
                 in_three_ways(config, &[Step::Burst(burst.clone())]);
-                // The headers of one that is merged into another are not written to.
+                // The headers of a packet merged into another are not written.
                 if other || why != NotTaken::Shared {
                     let (output, _) = run(config, vec![Step::Burst(burst.clone())]);
                     let (_, done) = output.iter().find(|(wire, _)| wire.ids == [2]).unwrap();

@@ -1,5 +1,5 @@
-//! GSO packets that were cut and are merged again: what comes out is what was cut, byte for byte
-//! with the checksum field, and what is said of it is what was said then.
+//! GSO packets that were cut and are merged again: the result is the original, byte for byte with
+//! the checksum field, and with the same description.
 
 use super::*;
 use crate::offload::{Gso, GsoKind};
@@ -27,8 +27,8 @@ fn gso_of(spec: &Spec, size: u16) -> Gso {
     }
 }
 
-/// What `Segmenter` makes of the packet, whose checksum field holds this, in one of the three
-/// states in which a port hands it on.
+/// The segments that `Segmenter` makes of the packet with this checksum field, in one of the three
+/// states in which a port passes them on.
 fn segments(spec: &Spec, field: Field, size: u16, state: ChecksumState) -> Vec<Wire> {
     let packet = spec.build(field);
     let bytes = packet.len() as u32;
@@ -51,7 +51,7 @@ fn segments(spec: &Spec, field: Field, size: u16, state: ChecksumState) -> Vec<W
     (0..segmenter.segments()).map(segment).collect()
 }
 
-/// Cuts a packet, merges what it became, in every mode and with either finish, and compares.
+/// Cuts a packet, merges the segments, in every mode and with either finish, and compares.
 #[track_caller]
 fn comes_back(spec: &Spec, field: Field, size: u16) {
     let partial = ChecksumState::Partial {
@@ -82,7 +82,7 @@ fn comes_back(spec: &Spec, field: Field, size: u16) {
             let merged = merged(done);
             assert_eq!(merged.gso, Some(gso_of(spec, size)), "{}", at());
             assert_eq!(usize::from(merged.pieces), input.len());
-            // `check_merged` compared what is said of the checksum with the rest.
+            // `check_merged` compared the checksum state with the rest.
             let expected = match finish {
                 Finish::Partial => spec.build(Field::Preload),
                 Finish::Complete => spec.build(Field::Final),
@@ -92,7 +92,7 @@ fn comes_back(spec: &Spec, field: Field, size: u16) {
     }
 }
 
-/// Every kind of packet, with and without what may be in its headers.
+/// Every kind of packet, with and without each optional header.
 fn kinds() -> Vec<Spec> {
     let plain = [Spec::tcp4(0), Spec::tcp6(0), Spec::udp4(0), Spec::udp6(0)];
     let mut all = plain.to_vec();
@@ -163,7 +163,7 @@ fn g9_flags_go_back_to_where_they_were() {
     }
 }
 
-/// Identifications and sequence numbers that go around, and the longest packets that there are.
+/// Identifications and sequence numbers that wrap, and the longest packets possible.
 #[test]
 fn g9_up_to_the_limits() {
     for first in [Spec::tcp4(0), Spec::tcp6(0), Spec::udp4(0), Spec::udp6(0)] {
@@ -183,7 +183,7 @@ fn g9_up_to_the_limits() {
     }
 }
 
-/// The sum in the packet that is cut is not believed, so that it does not come back wrong.
+/// The sum in the packet to cut is not trusted, so a wrong one does not come back.
 #[test]
 fn g9_a_wrong_preload_comes_back_right() {
     for spec in [Spec::tcp4(0), Spec::tcp6(0), Spec::udp4(0), Spec::udp6(0)] {
@@ -219,8 +219,8 @@ fn g9_cwr_on_every_segment_is_not_merged() {
 }
 
 /// LRO of FreeBSD, and then forwarding: five segments of 1448 bytes that were merged are the same
-/// five on a link with their MTU, and too big for one with less, which their sender learns. They
-/// are not cut smaller in silence.
+/// five on a link with their MTU, and too big for one with less, of which their sender is notified.
+/// They are not silently cut smaller.
 #[test]
 fn what_was_merged_is_too_big_for_a_smaller_mtu_and_not_cut_to_it() {
     for first in [frame::tcp4(0), frame::tcp6(0)] {

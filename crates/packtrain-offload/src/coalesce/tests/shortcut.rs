@@ -1,4 +1,4 @@
-//! The shortcut for common headers says what the parser says.
+//! The fast parser for common headers gives the same result as the full parser.
 
 use proptest::prelude::*;
 

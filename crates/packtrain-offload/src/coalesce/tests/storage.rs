@@ -8,7 +8,7 @@ use std::vec::Vec;
 use super::*;
 use crate::test_packets::frame::{Frame, tcp4, train};
 
-/// A packet that says when it is dropped.
+/// A packet that records its drop.
 struct Counted(Wire, Rc<Cell<u32>>);
 
 impl Drop for Counted {

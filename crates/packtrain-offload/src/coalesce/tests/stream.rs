@@ -1,4 +1,4 @@
-//! TCP as `tcp_lro` in FreeBSD merges it, case by case. Where we choose otherwise the test says so.
+//! TCP as `tcp_lro` in FreeBSD merges it, case by case. Tests of a deliberate difference say so.
 
 use std::vec;
 use std::vec::Vec;
@@ -126,7 +126,7 @@ fn b4_a_repeated_ack_does_not_vanish_in_what_follows() {
         .map(|(wire, _)| acknowledgement(wire, &tcp4(0)))
         .collect();
     assert_eq!(numbers, [300, 300, 300, 500]);
-    // Nor in data that says the same.
+    // Nor in data with the same acknowledgement.
     let mut frames = acks(&[300, 300, 300, 300]);
     frames[2].payload = vec![1; 100];
     frames[3].payload = vec![2; 100];
@@ -205,8 +205,8 @@ fn b7_timestamps_do_not_go_back() {
     }
 }
 
-/// FreeBSD refuses the flows that find no entry; here the oldest makes room, in hash mode, and the
-/// sorted mode is the same.
+/// FreeBSD refuses the flows that find no entry; here the oldest is evicted, in hash mode, and the
+/// sorted mode has the same result.
 #[test]
 fn b8_more_flows_than_entries() {
     for (mode, packets) in [(Mode::Hash, 48), (Mode::Sorted, 12)] {
@@ -227,7 +227,7 @@ fn b8_more_flows_than_entries() {
     }
 }
 
-/// FreeBSD does not look at it, so that all marks but the first one's vanish.
+/// FreeBSD ignores it, so that all marks but the first one's vanish.
 #[test]
 fn b10_a_congestion_mark_is_not_lost() {
     for mut frames in both(&[MSS; 3]) {
@@ -342,7 +342,7 @@ fn b15_what_is_held_too_long_is_handed_on() {
     assert_eq!(stats.flushes.get(FlushReason::Inactive), 1);
 }
 
-/// Counted from the first packet: a flow that never pauses is not held for ever.
+/// Counted from the first packet: a flow that never pauses is not held forever.
 #[test]
 fn b15_the_age_is_that_of_the_first_packet() {
     let config = Config {
@@ -464,7 +464,7 @@ fn without_options_as_well() {
     streamed(&frames, &[4344]);
 }
 
-/// FreeBSD forgets it, so that the receiver waits.
+/// FreeBSD loses it, so that the receiver waits.
 #[test]
 fn psh_is_carried_and_ends_nothing() {
     for at in 0..3 {
@@ -483,7 +483,7 @@ fn sizes_need_not_be_equal() {
     assert_eq!(merged(&output[0].1).gso.unwrap().size.get(), 1448);
 }
 
-/// What is merged of them can be cut by anybody all the same.
+/// Every segmenter can cut the merged packet.
 #[test]
 fn payloads_too_small_to_be_segments() {
     let (output, _) = streamed(&data(&tcp4(0), &[1; 8]), &[8]);

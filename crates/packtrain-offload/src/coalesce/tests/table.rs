@@ -29,7 +29,7 @@ fn colliding_seed() -> u64 {
     u64::from_ne_bytes(bytes[12..20].try_into().unwrap())
 }
 
-/// What came out of each flow, in order.
+/// The output of each flow, in order.
 fn by_port(output: &Output) -> std::collections::BTreeMap<u16, Vec<Vec<usize>>> {
     let mut flows = std::collections::BTreeMap::new();
     for (wire, _) in output {
@@ -83,7 +83,7 @@ fn more_flows_with_one_hash_than_a_set_has_room_for() {
             seed: colliding_seed(),
             ..hash_mode(flows)
         };
-        // 12 of them are told apart.
+        // 12 of them are distinguished.
         let rounds =
             |ports: u16| (0..4).flat_map(move |round| (0..ports).map(move |p| packet(p, round)));
         let (output, stats) = run(config, vec![Step::Burst(rounds(12).collect())]);
@@ -120,7 +120,7 @@ fn sorted_mode_tells_flows_of_one_hash_apart() {
     }
 }
 
-/// Entries that are free again in the middle are found again; the ring goes round many times.
+/// Free entries in the middle are reused; the ring wraps many times.
 #[test]
 fn holes_in_the_ring() {
     for flows in [1, 2, 3, 7, 16] {
@@ -165,7 +165,7 @@ fn nothing_is_evicted_while_there_is_room() {
     }
 }
 
-/// A set that is full gives up its oldest also when places do not say which that is.
+/// A full set evicts its oldest also when places do not give the age.
 #[test]
 fn the_oldest_of_a_full_set_goes_after_the_places_went_round() {
     let config = Config {
@@ -277,7 +277,7 @@ fn a_queue_that_is_full_is_run() {
     }
 }
 
-/// Queued packets are handed on however young they are.
+/// Queued packets are handed on at any age.
 #[test]
 fn a_look_at_ages_runs_the_queue() {
     let config = Config {
@@ -301,7 +301,7 @@ fn every_hash_finds_its_entry() {
     assert_eq!(output.len(), usize::from(FLOWS));
 }
 
-/// What is dropped leaves its slots.
+/// Dropped packets free their slots.
 #[test]
 fn a_cleared_table_is_empty() {
     let config = Config {
@@ -374,7 +374,7 @@ fn auto_sorts_while_the_table_overflows() {
     assert_eq!(window(&mut coalescer, 64), 256);
     assert!(coalescer.is_sorting());
     assert_eq!(window(&mut coalescer, 64), 64);
-    // Few flows for a while, and it hashes again.
+    // With few flows for a while, it returns to hash mode.
     let mut windows = 0;
     while coalescer.is_sorting() {
         assert_eq!(window(&mut coalescer, 2), 2);
@@ -452,7 +452,7 @@ fn tcp_and_udp_of_the_same_ports_are_two_flows() {
     }
 }
 
-/// Also what was not asked for in a possible number, and what is printed of it.
+/// Also the debug output of counts, which lists only those that are not 0.
 #[test]
 fn a_table_of_no_flows_has_one() {
     let config = hash_mode(0);

@@ -1,4 +1,4 @@
-//! Packets in tunnels: what carries them is looked at, and never what is carried.
+//! Packets in tunnels: the outer headers are read, the inner ones never.
 
 use super::*;
 use crate::layout::TunnelPorts;
@@ -83,8 +83,8 @@ fn built(train: &[Carried], field: Field) -> Vec<Vec<u8>> {
 
 const BY_DEFAULT: Option<TunnelPorts> = Some(TunnelPorts::ASSIGNED);
 
-/// tailscale/tailscale#11026, CVE-2024-35884: what wireguard-go merges by the outer header, and a
-/// kernel without 3d010c8031e3 receives for a tunnel of its own, is lost.
+/// tailscale/tailscale#11026, CVE-2024-35884: wireguard-go merges by the outer header, and a kernel
+/// without 3d010c8031e3 that receives the result for one of its own tunnels loses it.
 #[test]
 fn tailscale_11026_datagrams_of_a_tunnel_are_not_merged() {
     for between in over_udp(true) {
@@ -172,8 +172,8 @@ fn datagrams_of_a_tunnel_that_have_a_checksum_are_merged_as_datagrams() {
     }
 }
 
-/// Usual for VXLAN. What comes out of segmentation has a checksum, so it would not be the same; in
-/// IPv6 it counts as a wrong one.
+/// Usual for VXLAN. Segmentation writes a checksum, so the result would not be the same; in IPv6 it
+/// counts as wrong.
 #[test]
 fn datagrams_of_a_tunnel_without_a_checksum_are_never_merged() {
     for between in over_udp(false) {
@@ -200,7 +200,7 @@ fn datagrams_of_a_tunnel_with_a_wrong_checksum_are_never_merged() {
     }
 }
 
-/// What is left to do is in the inner packet: joined, nobody would do it for all but the first.
+/// The partial checksum is in the inner packet: merging would leave all but the first unfinished.
 #[test]
 fn datagrams_of_a_tunnel_whose_inner_checksum_is_partial_are_never_merged() {
     for between in over_udp(true) {

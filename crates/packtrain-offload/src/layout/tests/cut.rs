@@ -90,7 +90,7 @@ fn cut_at_every_length_with_the_old_length_fields() {
                 Err(expected),
                 "{n} of {packet:02X?}"
             );
-            // What lies in memory after the packet must make no difference.
+            // Memory behind the packet must make no difference.
             let got = Layout::parse(ETHERNET, &packet, n as u32);
             assert_eq!(got, Err(expected), "{n} of {packet:02X?}");
         }
@@ -130,7 +130,7 @@ fn a_split_header_is_not_the_packets_fault() {
     for Cut { packet, .. } in cuts() {
         let expected = whole(ETHERNET, &packet).unwrap();
         let needed = match expected.kind {
-            // The lengths of its addresses are all that is read.
+            // Only the lengths of its addresses are read.
             Network::Arp => 22,
             _ => usize::from(expected.payload),
         };

@@ -1,4 +1,4 @@
-//! Packets that another library builds, and what it finds in them.
+//! Packets built by another library, and parsed by it for comparison.
 
 use super::*;
 use etherparse::{
@@ -152,7 +152,7 @@ proptest! {
         prop_assert_eq!(ours.protocol.0, ip.ip_number.0);
         prop_assert_eq!(ours.ip_end as usize, packet.len() - spec.padding);
 
-        // An atomic IPv6 fragment is whole to them, a fragment to us.
+        // An atomic IPv6 fragment is unfragmented for that library, a fragment here.
         let atomic = ours.fragment && !ip.fragmented;
         if atomic {
             let IpHeaders::Ipv6(_, extensions) = &spec.ip else { unreachable!("IPv4 has none") };

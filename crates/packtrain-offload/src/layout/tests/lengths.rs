@@ -103,7 +103,7 @@ fn lengths_around_64_kib() {
     assert_eq!(packet.len(), crate::limits::PACKET_BYTES_MAX);
     assert_eq!(offsets(ETHERNET, &packet).3 as usize, packet.len());
 
-    // Longer ones say 0: Linux calls that BIG TCP, and it is none of ours.
+    // Longer ones have a length of 0 (BIG TCP in Linux), which is not supported here.
     set_ip_length(&mut datagram, 0, 0);
     let parse = |bytes: &[u8], n| Layout::parse(LinkType::RawIp, bytes, n);
     assert_eq!(
@@ -123,7 +123,7 @@ fn lengths_around_64_kib() {
     for n in [65_576, 70_000, u32::MAX] {
         assert_eq!(parse(&jumbo, n), Err(ParseError::Ipv6Jumbogram));
     }
-    // Any other length is believed however much follows.
+    // Any other length is accepted however many bytes follow.
     set_ip_length(&mut jumbo, 0, 40 + 28);
     assert_eq!(parse(&jumbo, u32::MAX).unwrap().ip_end, 68);
 }

@@ -4,8 +4,8 @@ use super::*;
 use proptest::collection::vec as bytes_of;
 use proptest::prelude::*;
 
-/// What must hold for every input: no panic, consistent offsets, and an answer that does not
-/// depend on how much beyond the needed prefix is given.
+/// Invariants for every input: no panic, consistent offsets, and a result that does not depend on
+/// bytes beyond the needed prefix.
 fn holds(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(), TestCaseError> {
     let got = Layout::parse(link, headers, packet_bytes);
     if let Ok(layout) = got {
@@ -32,7 +32,7 @@ fn link() -> impl Strategy<Value = LinkType> {
     ]
 }
 
-/// Lengths that meet the 16-bit fields at their seams.
+/// Lengths around the boundaries of the 16-bit fields.
 fn packet_bytes(headers: usize) -> impl Strategy<Value = u32> {
     let headers = headers as u32;
     prop_oneof![
@@ -90,7 +90,7 @@ proptest! {
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         for (at, byte) in edits {
-            // Most bytes that matter are in the first hundred.
+            // Most relevant bytes are in the first hundred.
             let at = at.index(headers.len().min(100));
             headers[at] = byte;
         }

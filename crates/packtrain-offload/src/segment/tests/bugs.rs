@@ -1,4 +1,4 @@
-//! Bugs of other segmentation code, each once: what went wrong gives the test its name.
+//! Bugs of other segmentation code, one test each, named after the bug.
 
 use super::*;
 use crate::fragment::Fragmenter;
@@ -76,7 +76,7 @@ fn fin_and_psh_are_not_repeated_on_every_segment() {
     }
 }
 
-/// libpnet/libpnet#585, smoltcp-rs/smoltcp#632, wireguard-go: 0 says that there is no checksum.
+/// libpnet/libpnet#585, smoltcp-rs/smoltcp#632, wireguard-go: 0 means "no checksum".
 #[test]
 fn a_udp_sum_of_zero_is_not_sent_as_zero() {
     for mut spec in shapes(500).into_iter().filter(|spec| !spec.tcp) {
@@ -117,8 +117,9 @@ fn hdr_len_is_not_believed() {
     }
 }
 
-/// Linux sends up to 128 datagrams in one since 6.9; who stops at 64 loses them. (That kernels
-/// before refuse what wireguard-go and tun-rs merge, up to 128, is for who merges.)
+/// Linux sends up to 128 datagrams in one since 6.9; a receiver with a limit of 64 loses them.
+/// (Older kernels refuse merged packets of wireguard-go and tun-rs, up to 128; that concerns
+/// merging.)
 #[test]
 fn up_to_128_datagrams_are_cut() {
     for spec in shapes(129 * 100).into_iter().filter(|spec| !spec.tcp) {
@@ -300,8 +301,8 @@ fn soft_tso_of_14600_bytes() {
     assert_reference(&spec, 1460);
 }
 
-/// RFC 3168 ECN offload clears CWR, which Accurate ECN counts with: a packet that needs it does not
-/// go behind a header that cannot say so.
+/// RFC 3168 ECN offload clears CWR, which Accurate ECN counts with: a packet that needs it is not
+/// sent behind a header that cannot express this.
 #[test]
 fn accurate_ecn_is_not_described_as_cwr() {
     let size = NonZeroU16::new(1000).unwrap();
@@ -323,12 +324,12 @@ fn accurate_ecn_is_not_described_as_cwr() {
 
 /// google/gvisor#14011 and FDio/vpp#3184: forwarding compared the length of the GSO packet with the
 /// MTU. Nearly 64 KiB in segments of 1 less than the MTU, the MTU, and 1 more: the first two pass,
-/// and the last is dropped with what its sender has to be told; or it may be fragmented.
+/// and the last is dropped with the MTU for its sender; or it may be fragmented.
 #[test]
 fn the_mtu_is_compared_with_segments_and_not_with_the_whole() {
     const MTU: u32 = 1500;
     for (spec, df) in both_ways(60_000) {
-        // UDP has so many datagrams at most.
+        // Most datagrams that UDP can have.
         let payload = if spec.tcp { 60_000 } else { 64 * 1400 / 2 };
         let spec = Spec {
             payload: vec![7; payload],

@@ -1,5 +1,5 @@
-//! Layouts that contradict the bytes, as no parser makes them but a caller may, and source routes:
-//! what is refused, and which address counts.
+//! Layouts that contradict the bytes, which no parser makes but a caller may, and source routes:
+//! which are refused, and which address is used.
 
 use super::*;
 

@@ -36,7 +36,7 @@ impl Carried {
         assert_eq!(longest, segmenter.ip_bytes_max());
         assert_eq!(segmenter.fits_mtu(&packet, longest), Ok(()));
         let too_big = segmenter.fits_mtu(&packet, longest - 1).unwrap_err();
-        // The outer packet's sender is told.
+        // The outer packet's sender is notified.
         assert_eq!(too_big.remedy == Remedy::Icmpv6, self.ipv6);
         let complete = cut(&segmenter, &packet, true);
         let partial = cut(&segmenter, &packet, false);
@@ -395,7 +395,7 @@ proptest! {
         carried.assert_reference(size);
     }
 
-    /// Whatever the bytes and the layout, which need not belong to each other.
+    /// For any bytes and any layout, which need not belong together.
     #[test]
     fn no_tunnel_bytes_panic(
         carried in any_carried(),

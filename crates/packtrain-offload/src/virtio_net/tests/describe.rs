@@ -1,4 +1,5 @@
-//! What is written, also for any header: it passes again, and passes a model of the kernel's check.
+//! Headers that `describe` writes, also for any input: they validate, and pass a model of the
+//! kernel's check.
 
 use super::*;
 
@@ -139,7 +140,7 @@ proptest! {
         }
     }
 
-    /// Nothing panics, and what passes keeps the promises of [`Received`].
+    /// No panic, and every accepted packet keeps the guarantees of [`Received`].
     #[test]
     fn what_passes_can_be_relied_on(case in any_case()) {
         let Ok(received) = case.validate() else { return Ok(()) };

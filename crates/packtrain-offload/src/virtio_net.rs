@@ -156,9 +156,9 @@ impl VnetHeader {
     }
 }
 
-/// What the peer may ask for: the offloads negotiated for what it sends to us.
+/// The offloads negotiated for packets that the peer sends to us.
 ///
-/// For TUN/TAP this is what was given to `TUNSETOFFLOAD`; for a guest, its `CSUM` and `HOST_*`
+/// For TUN/TAP this is the argument of `TUNSETOFFLOAD`; for a guest, its `CSUM` and `HOST_*`
 /// features.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Accept(u8);
@@ -178,10 +178,9 @@ impl Accept {
     pub const USO4: Self = Self(16);
     /// UDP over IPv6 GSO packets (`TUN_F_USO6`; `VIRTIO_NET_F_HOST_USO` is both versions).
     pub const USO6: Self = Self(32);
-    /// The peer is believed when it says that it verified a checksum. Right for the host's kernel,
-    /// wrong for a guest: a virtio driver must not set `DATA_VALID` (virtio 1.2 §5.1.6.2.1), and
-    /// passing its word on would bless data that nobody checked. It is not negotiated:
-    /// there is no `TUN_F_*` bit for it.
+    /// Accept the peer's `DATA_VALID`. Right for the host's kernel, wrong for a guest: a virtio
+    /// driver must not set `DATA_VALID` (virtio 1.2 §5.1.6.2.1), and passing it on would mark
+    /// unverified data as verified. It is not negotiated: there is no `TUN_F_*` bit for it.
     pub const DATA_VALID: Self = Self(64);
     /// Everything: right for a TUN, a TAP or a packet socket, whose header the host's own kernel
     /// writes.

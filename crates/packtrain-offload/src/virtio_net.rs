@@ -156,9 +156,9 @@ impl VnetHeader {
     }
 }
 
-/// What the peer may ask for: the offloads negotiated for what it sends to us.
+/// The offloads negotiated for packets that the peer sends to us.
 ///
-/// For TUN/TAP this is what was given to `TUNSETOFFLOAD`; for a guest, its `CSUM` and `HOST_*`
+/// For TUN/TAP this is the argument of `TUNSETOFFLOAD`; for a guest, its `CSUM` and `HOST_*`
 /// features.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Accept(u8);
@@ -178,10 +178,9 @@ impl Accept {
     pub const USO4: Self = Self(16);
     /// UDP over IPv6 GSO packets (`TUN_F_USO6`; `VIRTIO_NET_F_HOST_USO` is both versions).
     pub const USO6: Self = Self(32);
-    /// The peer is believed when it says that it verified a checksum. Right for the host's kernel,
-    /// wrong for a guest: a virtio driver must not set `DATA_VALID` (virtio 1.2 §5.1.6.2.1), and
-    /// passing its word on would bless data that nobody checked. It is not negotiated:
-    /// there is no `TUN_F_*` bit for it.
+    /// Accept the peer's `DATA_VALID`. Right for the host's kernel, wrong for a guest: a virtio
+    /// driver must not set `DATA_VALID` (virtio 1.2 §5.1.6.2.1), and passing it on would mark
+    /// unverified data as verified. It is not negotiated: there is no `TUN_F_*` bit for it.
     pub const DATA_VALID: Self = Self(64);
     /// Everything: right for a TUN, a TAP or a packet socket, whose header the host's own kernel
     /// writes.
@@ -278,7 +277,7 @@ vnet_errors! {
     GsoUfo => "vnet_gso_ufo_unsupported",
     /// A tunnel bit is set in the type; it was not negotiated.
     GsoTunnel => "vnet_gso_tunnel_unsupported",
-    /// The type is unknown.
+    /// The type has no meaning.
     GsoTypeUnknown => "vnet_gso_type_unknown",
     /// The ECN bit on a UDP type.
     EcnOnUdp => "vnet_ecn_on_udp",
@@ -307,11 +306,11 @@ vnet_errors! {
     GsoSourceRoute => "vnet_gso_source_route",
     /// The UDP length of a GSO packet is not that of the IP payload.
     GsoUdpLength => "vnet_gso_udp_length",
-    /// The checksum field, or the start of the sum, is not inside the packet.
+    /// The checksum field, or the place where summing begins, is not inside the packet.
     CsumBounds => "vnet_csum_bounds",
     /// Summing would begin inside or before the IP header.
     CsumInNetwork => "vnet_csum_in_network_header",
-    /// `NEEDS_CSUM` on an IP fragment: the sum covers bytes of other fragments.
+    /// `NEEDS_CSUM` on an IP fragment: the sum covers bytes that are not here.
     CsumFragment => "vnet_csum_fragment",
     /// `NEEDS_CSUM` on SCTP, whose checksum is a CRC (RFC 9260 §6.8).
     CsumSctp => "vnet_csum_sctp",
@@ -321,7 +320,7 @@ vnet_errors! {
     CsumOffset => "vnet_csum_offset",
     /// A GSO packet without transport payload.
     GsoNoPayload => "vnet_gso_no_payload",
-    /// SYN or RST on a packet that has to be cut: the copies would mean something else.
+    /// SYN or RST on a packet that is to be cut: the copies would mean something else.
     GsoTcpFlags => "vnet_gso_tcp_flags",
     /// `gso_size` is so small that one packet would become too many.
     GsoTooManySegments => "vnet_gso_too_many_segments",

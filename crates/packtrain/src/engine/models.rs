@@ -303,7 +303,7 @@ impl World {
         }];
         let over = Arc::new(Bell::default());
         let intake = Arc::new(Intake::new(None, 0, vec![Arc::clone(&wakeup)], over));
-        let shell = Shell::new(Idler::new(Idle::Halt, false));
+        let shell = Shell::new(Idler::new(Idle::Halt));
         Self {
             worker: Worker::new(
                 parts,

@@ -150,7 +150,7 @@ const ALL: &[Bench] = &[
 /// What to run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arguments<'a> {
-    /// A quick run is a look: it goes to `target/figures`, from whatever is in the tree.
+    /// A quick run goes to `target/figures`, from a tree with or without changes.
     quick: bool,
     runs: usize,
     /// Of benches; all if there is none.

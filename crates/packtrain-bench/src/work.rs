@@ -233,7 +233,7 @@ impl Work {
         }
     }
 
-    /// Required wire packets for each packet out, whatever the time.
+    /// Required wire packets for each packet out, at any time.
     pub const fn merge_goal(self) -> Option<f64> {
         match self {
             Self::Held { .. } => Some(3.9),

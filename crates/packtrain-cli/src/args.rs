@@ -61,7 +61,7 @@ Examples:
   packtrain forward tap:tap0 pcap:out.pcapng,write --user nobody
 
 Once the ports and files are open, all capabilities are dropped but CAP_NET_ADMIN, if a port is a \
-TAP or TUN interface (reads its link state and counters in whatever network namespace it is), and \
+TAP or TUN interface (reads its link state and counters in any network namespace), and \
 CAP_SYS_NICE, if --priority raises the workers' threads. No program that is executed gains \
 privileges (no_new_privs). Without --user the user stays the same.
 

@@ -17,7 +17,7 @@ const RUNS: &str = "Ctrl-C ends it";
 /// A user that each system has, and its number on most.
 const USER: &str = "nobody";
 
-/// Who a thread is and what it may do: lines of its `status` (proc_pid_status(5)).
+/// User and capabilities of a thread: lines of its `status` (proc_pid_status(5)).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct May {
     /// Real, effective, saved and file system, each.

@@ -348,7 +348,7 @@ fn ports_of_unlike_links_are_not_joined() {
     assert!(ran.error_line().contains("cannot join"), "{ran:?}");
 }
 
-/// Runs packtrain as a user who may do nothing: as root the test becomes another one.
+/// Runs packtrain as an unprivileged user; as root, the child changes its user first.
 fn unprivileged(args: &[&str]) -> Ran {
     let script = "exec prlimit --nice=0:0 \
                   setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
@@ -426,7 +426,7 @@ fn a_user_that_a_run_cannot_become_is_refused_before_a_port_is_opened() {
     );
     let mut ran = unprivileged(&args("root"));
     if !ran.err.starts_with("packtrain:") {
-        // Where the test is no root, it is the user who may do nothing.
+        // Without root, the test is run by an unprivileged user already.
         ran = packtrain(&args("root"));
     }
     assert_eq!(ran.code, Some(3), "{ran:?}");

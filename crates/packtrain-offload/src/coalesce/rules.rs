@@ -141,7 +141,7 @@ pub(super) fn continues_reversible(config: &Config, held: &State, new: &Parsed) 
     }
 }
 
-/// Flags that flush the held packet, whatever else differs.
+/// Flags that flush the held packet, also if other fields differ.
 const fn ends(semantics: Semantics) -> u8 {
     match semantics {
         Semantics::Reversible => TCP_URG | TCP_RST | TCP_SYN | TCP_CWR,

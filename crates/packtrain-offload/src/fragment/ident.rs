@@ -21,7 +21,7 @@
 /// protocol keep those of their sender, one of each kind may coincide: by chance, once in 65 536
 /// pairs that are in flight at the same time.
 ///
-/// An attacker who knows the seed can guess identifications (RFC 7739), so it should be random.
+/// A known seed makes identifications predictable (RFC 7739), so it should be random.
 /// Equal seeds and calls give equal numbers.
 ///
 /// ```

@@ -39,7 +39,7 @@ pub(super) fn kind(kind: GsoKind, layout: &Layout) -> Result<(), SegmentError> {
     Ok(())
 }
 
-/// Checks that every fixed field is inside `headers`, whatever the layout says.
+/// Checks that every fixed field is inside `headers`, for any layout.
 pub(super) fn headers(kind: GsoKind, headers: &[u8], layout: &Layout) -> Result<(), SegmentError> {
     network(headers, layout, kind.is_ipv6())?;
     let transport = usize::from(layout.transport);

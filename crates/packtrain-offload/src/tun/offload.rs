@@ -29,7 +29,7 @@ pub struct TunOffload {
     /// TCP segments are merged.
     pub merge_tcp: bool,
     /// UDP datagrams are merged. Linux takes such writes since 6.2, and refuses them with `EINVAL`
-    /// before. Without a virtio-net header they are not merged, whatever this says: nothing could
+    /// before. Without a virtio-net header they are never merged: nothing could
     /// separate the datagrams again.
     pub merge_udp: bool,
     /// UDP datagrams to or from these ports are not merged: a kernel before 6.9 loses them

@@ -84,7 +84,7 @@ fn device(rings: usize, rate: u64) -> SimConfig {
     }
 }
 
-/// At whatever time the stop comes: no worker sleeps on, though TX workers would for a second.
+/// A stop at any time wakes all workers, though TX workers would sleep for a second.
 #[test]
 fn a_stop_ends_the_sleep_of_each_worker() {
     let costs = Costs::default();

@@ -2,7 +2,7 @@
 //!
 //! [`Reader`] takes any [`std::io::Read`] (a file, a pipe, a `&[u8]`) and yields [`Record`]s that
 //! borrow its buffer; [`Writer`] takes any [`std::io::Write`]. Both allocate only in `new`,
-//! whatever the input, so that a port may call them for each packet.
+//! for any input, so that a port may call them for each packet.
 //!
 //! Formats follow the IETF drafts `draft-ietf-opsawg-pcap` (classic pcap) and
 //! `draft-ietf-opsawg-pcapng`, and where those are silent the behaviour of libpcap.

@@ -62,7 +62,7 @@ pub fn receives_in_order<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     Outcome::Passed
 }
 
-/// Packets are sent whole, once, and in order, whatever their segments.
+/// Packets are sent whole, once, and in order, with any number of segments.
 pub fn transmits_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
     if rig.traits().observes == Observes::Never {
         return NEVER_OBSERVES;

@@ -181,7 +181,7 @@ impl Splitter {
 
     /// Splits a captured packet that is longer than the MTU, if possible: TCP without a wrong
     /// checksum into segments, and a packet that may be fragmented into fragments, as a router does
-    /// whatever its transport checksum.
+    /// with any transport checksum.
     fn split_single(
         &mut self,
         packet: &[u8],

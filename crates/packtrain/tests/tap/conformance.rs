@@ -51,7 +51,7 @@ impl<D: Driver> Line<D> {
         world::set_up(NAME, true);
         let wire = PacketSocket::open(NAME);
         let capabilities = port.capabilities();
-        // Whatever the port supports, the kernel accepts every offload that it knows, and finishes
+        // The kernel accepts every offload that it knows, on any port, and finishes
         // it.
         let probe = Tap::open(&TapConfig::new(TapKind::Tun, "probe0")).expect("a second one");
         let traits = Traits {

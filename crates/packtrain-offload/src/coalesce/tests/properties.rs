@@ -328,7 +328,7 @@ fn check_flows(packets: &[(usize, Frame, Wire)], output: &Output) {
     }
 }
 
-/// The output of each flow, whatever came between.
+/// The output of each flow, in order; packets of other flows may be between.
 fn per_flow(packets: &[(usize, Frame, Wire)], output: &Output) -> BTreeMap<usize, Vec<Wire>> {
     let mut flows: BTreeMap<usize, Vec<Wire>> = BTreeMap::new();
     for (wire, _) in output {

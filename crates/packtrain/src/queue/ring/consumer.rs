@@ -63,7 +63,7 @@ pub enum Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the TX worker and the waiters have to be notified"]
 pub struct Released {
-    /// The new state. If ATTENTION is set, it is abdicated, whatever was requested.
+    /// The new state. If ATTENTION is set, it is abdicated, not as requested.
     pub state: RingState,
     /// ATTENTION was and is set: the TX worker needs the role.
     pub attention: bool,

@@ -17,7 +17,7 @@ use std::num::NonZeroU16;
 #[derive(Debug, Default)]
 pub struct Scripted {
     pub script: VecDeque<Result<Accepted, Refused>>,
-    /// Features for which it refuses every packet, whatever the script.
+    /// Features for which it refuses every packet, before the script.
     pub without: Features,
     /// The most packets that it keeps; further ones get `NoDescriptor`. For `Pending` answers.
     pub ring: Option<usize>,

@@ -51,7 +51,7 @@ fn two_threads_send_through_one_queue() {
     }
 }
 
-/// Cut in software for a capture, which etherparse reads, and by the device.
+/// Segmented in software for a capture, which etherparse reads, and by the device.
 #[test]
 fn a_large_packet_arrives_as_datagrams() {
     let folder = std::env::temp_dir().join(format!("packtrain-large-{}", std::process::id()));
@@ -147,7 +147,7 @@ fn one_port_in_a_loop_takes_packets_and_broadcasts_one() {
         let mut buffer = [0; FRAME_BYTES_MAX];
         let bytes = far.recv(&mut buffer).unwrap();
         assert_eq!(buffer[..bytes], [0xff; 60]);
-        // At times the loop has to wait.
+        // The pauses make the loop wait.
         for n in 0..100 {
             thread::sleep(Duration::from_millis(u64::from(n % 10 / 9)));
             far.send(&frame(n)).unwrap();
@@ -161,7 +161,7 @@ fn one_port_in_a_loop_takes_packets_and_broadcasts_one() {
     assert_eq!(sums, (100, 100, 1));
 }
 
-/// Not only a cable: also ports that never wait, and one whose input ends first.
+/// Ports other than a cable: some that never wait, and one whose input ends first.
 #[test]
 fn one_port_takes_any_port() {
     for spec in [
@@ -216,7 +216,7 @@ fn the_loop_forwards_until_a_finite_input_ends() {
 
 #[test]
 fn the_loop_ends_in_time() {
-    // One that is always busy, and one that always sleeps.
+    // One loop that is always busy, and one that always sleeps.
     for (line, busy) in [
         ("null:source null: --seconds 1", true),
         ("null: null: --seconds 1", false),
@@ -231,7 +231,8 @@ fn the_loop_ends_in_time() {
     }
 }
 
-/// The device is full nearly all the time: the loop has to sleep until it has room, to the end.
+/// The device is full nearly all the time, so until the end the loop has to sleep until there is
+/// room.
 #[test]
 fn the_loop_waits_for_a_slow_device() {
     const FRAMES: u64 = 20_000;
@@ -257,13 +258,13 @@ fn the_loop_waits_for_a_slow_device() {
     assert_eq!(ledger.transmitted, FRAMES, "{ledger:?}");
     let stalls = snapshot.ports[1].tx_total().stalls;
     assert!(stalls > 10, "the device was full {stalls} times only");
-    // It continues when a part of the buffer is free, which is room for some frames.
+    // The loop continues when a part of the buffer is free, which is room for some frames.
     let steps: u64 = snapshot.workers.iter().map(|worker| worker.steps).sum();
     assert!(steps < FRAMES / 4, "the loop does not sleep: {steps} steps");
 }
 
 #[test]
-fn the_loop_explains_what_is_wrong() {
+fn the_loop_explains_errors() {
     for (line, expected) in [
         ("null:", "usage"),
         ("null: null: --minutes 1", "usage"),
@@ -363,10 +364,10 @@ fn source_to_cable() -> (Session, Vec<Worker>, UnixDatagram) {
 }
 
 #[test]
-fn a_full_cable_asks_to_be_woken_when_it_has_room() {
+fn a_full_cable_wakes_its_worker_when_it_has_room() {
     let (session, mut workers, far) = source_to_cable();
     let [worker] = &mut workers[..] else {
-        panic!("the plan is another: {:?}", session.plan().workers);
+        panic!("another plan than expected: {:?}", session.plan().workers);
     };
     // The source never ends, so only the cable can make the worker pause.
     let mut sleeps = || matches!(worker.run(Instant::default()), Ok(Action::Sleep { .. }));

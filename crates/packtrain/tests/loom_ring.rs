@@ -86,7 +86,7 @@ fn notifies(released: Released) -> bool {
     released.attention || matches!(released.state, RingState::Abdicated | RingState::Gap)
 }
 
-/// Puts all items, which fit, and drains if `decide` says so; true if the TX worker must be
+/// Puts all items, which fit, and drains if `decide` says so. Returns true if the TX worker must be
 /// notified.
 fn put(ring: &TestRing, items: &[u32], decide: fn(RingState) -> Decision, budget: usize) -> bool {
     let mut batch = items;
@@ -113,7 +113,7 @@ fn drain_all(ring: &TestRing) {
     }
 }
 
-/// Each item once, and those of each producer (its tens) in order.
+/// Checks that each item came out once, and those of each producer (its tens) in order.
 fn assert_complete(items: &[u32], expected: &[u32]) {
     let mut sorted = items.to_vec();
     // Stable: the order of each producer is kept.
@@ -121,7 +121,7 @@ fn assert_complete(items: &[u32], expected: &[u32]) {
     assert_eq!(sorted, expected, "{items:?}");
 }
 
-/// The ring is idle, and all items came out.
+/// Checks that the ring is idle, and that all items came out.
 fn assert_drained(ring: Arc<TestRing>, expected: &[u32]) {
     assert_eq!(ring.state(), RingState::Idle);
     assert!(ring.is_empty());
@@ -139,7 +139,7 @@ fn of_two_producers_one_drains_for_both_or_each_for_itself() {
         };
         let mine = put(&ring, &[20], direct, 64);
         let others = other.join().unwrap();
-        // Only at a gap.
+        // The TX worker must be notified only at a gap.
         assert_eq!(mine || others, ring.state() != RingState::Idle);
         drain_all(&ring);
         assert_drained(ring, &[10, 11, 20]);
@@ -225,7 +225,7 @@ fn a_budget_that_is_used_up_leaves_a_notification() {
     });
 }
 
-/// The TX worker meets each moment of a deferred producer.
+/// The TX worker runs at each moment of a deferred producer.
 #[test]
 fn an_unpublished_slot_is_a_gap_and_never_taken() {
     model(None, || {
@@ -245,7 +245,7 @@ fn an_unpublished_slot_is_a_gap_and_never_taken() {
         match ring.state() {
             RingState::Idle => assert_eq!(left, RingState::Idle),
             RingState::Gap => assert_eq!(left, RingState::Gap),
-            // The worker came before the producer.
+            // The worker ran before the producer.
             RingState::Abdicated => assert_eq!(left, RingState::Idle),
             state => panic!("{state:?}"),
         }
@@ -552,7 +552,7 @@ fn items_that_are_left_are_dropped_once() {
         };
         let mine = produce(&ring, 1, &dropped);
         if let Some(mut guard) = ring.claim(|_| true) {
-            // One of them, if it is published.
+            // One of the items, if it is published.
             let drained = guard.drain(1, |(), drained| {
                 drained.take(1, drop);
                 Turn::Stalled

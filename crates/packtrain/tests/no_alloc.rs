@@ -37,7 +37,7 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: passes everything on to the system's allocator. Growing is counted too: the provided
+// SAFETY: forwards every call to the system's allocator. Growing is counted too: the provided
 // `realloc` and `alloc_zeroed` call `alloc`.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -129,7 +129,7 @@ impl RxDescriptors for Source {
     }
 }
 
-/// A ring of 32 that refuses when it is full, and completes in reverse.
+/// A ring of 32 descriptors that refuses packets when it is full, and completes in reverse.
 struct Sink {
     ring: VecDeque<Token>,
     flushes: u64,
@@ -142,7 +142,7 @@ impl TxDescriptors for Sink {
         if self.ring.len() == 32 {
             return Err(Refused::NoDescriptor);
         }
-        // At times it refuses to map a packet that its limits permit.
+        // At times the device refuses to map a packet that its limits permit.
         if self.calls.is_multiple_of(97) {
             return Err(Refused::TooManySegments);
         }
@@ -158,7 +158,7 @@ impl TxDescriptors for Sink {
     }
 
     fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
-        // At times it has not completed the packet yet.
+        // At times the device has completed no packet yet.
         if self.calls.is_multiple_of(5) {
             self.calls += 1;
             return;
@@ -253,7 +253,7 @@ fn a_million_packets_allocate_nothing() {
         queues.0.counters().snapshot(),
         queues.1.counters().snapshot(),
     );
-    // Every stage did work, or the number would prove nothing.
+    // Each stage must have done work; otherwise the count proves nothing.
     for (name, count) in [
         ("pullups", rx.pullups),
         ("gso_sw_packets", tx.gso_sw_packets),
@@ -325,7 +325,7 @@ impl RxDescriptors for Trains {
     }
 }
 
-/// Accepts everything at once.
+/// A device that accepts and completes everything at once.
 struct Hole;
 
 impl TxDescriptors for Hole {

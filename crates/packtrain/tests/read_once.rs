@@ -117,7 +117,7 @@ impl Watched {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: mapped until `self` is gone, and borrowed with it.
+        // SAFETY: mapped until `self` is dropped, and borrowed with it.
         unsafe { std::slice::from_raw_parts_mut(self.pages, PAGES_BYTES) }
     }
 
@@ -173,7 +173,7 @@ fn again(loads: &[usize], piece: std::ops::Range<usize>) -> (usize, usize) {
 const LENGTHS: [usize; 4] = [200, 536, 1448, 8948];
 
 #[test]
-fn a_second_reading_is_seen() {
+fn a_second_read_is_detected() {
     let watched = Watched::new();
     for bytes in LENGTHS {
         let loads = watched.loads(|pages| {
@@ -241,7 +241,10 @@ fn segments_are_cut_reading_payload_once() {
                 assert_eq!(written, Ok(out.len()));
             });
             let read: Vec<_> = loads.iter().filter(|at| **at >= HEADERS).collect();
-            assert!(read.iter().all(|at| range.contains(at)), "nobody else's");
+            assert!(
+                read.iter().all(|at| range.contains(at)),
+                "loads of the segment alone"
+            );
             let (back, repeated) = again(&loads, range.clone());
             let most = if Level::selected() == Level::Scalar {
                 SCALAR_BYTES

@@ -1,4 +1,4 @@
-//! From the plan to queues, parts and workers.
+//! Assembles queues, parts and workers from the plan.
 
 use super::control::{Control, Half};
 use super::drain::TxDrain;
@@ -31,28 +31,30 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Small frames for each queue: at most 128 posted, a burst or what of it waits in front of a
-/// device (128 KiB in pieces are 74, cut packets 64 headers), and 256 in the thread's cache.
+/// Small frames for each queue: at most 128 posted, 256 in the thread's cache, and those of a burst
+/// or of its part that waits for the device. 128 KiB in pieces take 74 frames; segmented packets
+/// take 64 for their headers.
 const SMALL_FRAMES_PER_QUEUE: usize = 1024;
-/// Large frames for each queue: those posted, as many in a burst, 16 in the thread's cache. Those
-/// that are never used take no memory.
+/// Large frames for each queue: those posted, those of a burst, and 16 in the thread's cache.
+/// Frames that are never used take no memory.
 const LARGE_FRAMES_PER_QUEUE: usize = RX_LARGE_POSTED + BURST_PACKETS_MAX + 16;
-/// More descriptors in a ring than this are not counted on to be in use at once.
+/// The most descriptors of a ring for which the arena has frames.
 const RING_COUNTED_MAX: usize = 16_384;
 
-/// Memory for the queues that `plan` opens: bounded, decided here once. For a device that holds
-/// packets back ([`Capabilities::rx_held_max`]) that many frames more.
+/// The size of the arena for the queues that `plan` opens. A device that holds received packets
+/// ([`Capabilities::rx_held_max`]) gets as many frames in addition.
 ///
-/// Queues that need more at some moment wait for the others, or count drops (`drop.no_buffer`).
+/// A queue that needs more frames waits until other queues free some, or drops packets
+/// (`drop.no_buffer`).
 #[must_use]
 pub fn arena_config(plan: &Plan) -> ArenaConfig {
     let (mut small, mut large) = (0, 0);
     for (port, attach) in plan.attach.iter().enumerate() {
-        // What goes to a port is planned by the direction that ends there.
+        // The TX ring of a port is in the plan of the direction that ends there.
         let ring = plan.directions[plan.egress(port)].ring.unwrap_or(0);
         let ring = ring.min(RING_COUNTED_MAX);
-        // As many receive buffers are posted as there are packets in flight; of GSO packets, which
-        // take at least four descriptors, fewer.
+        // As many receive buffers are posted as packets are in flight. A GSO packet takes at least
+        // four descriptors, so fewer of these are in flight.
         small += attach.queues * (SMALL_FRAMES_PER_QUEUE + 2 * ring);
         large += attach.queues * (LARGE_FRAMES_PER_QUEUE + ring / 4);
         let held = plan.directions[port].held.min(RING_COUNTED_MAX);
@@ -72,11 +74,11 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
     }
 }
 
-/// The arena for `plan`, or an error that says how much memory it would take.
+/// The arena for `plan`, or an error with the memory that it would take.
 pub(super) fn memory(plan: &Plan, available: Option<u64>) -> Result<Arena, StartError> {
     let config = arena_config(plan);
     let queues: usize = plan.attach.iter().map(|attach| attach.queues).sum();
-    // Frames take memory when they are used. All small ones may be, under load.
+    // Frames take memory when they are used. Under load, all small frames may be in use.
     let least = (config.small_frames as usize * SMALL_FRAME_BYTES) as u64;
     let mib = least >> 20;
     let failed = |kind, why: String| {
@@ -93,7 +95,7 @@ pub(super) fn memory(plan: &Plan, available: Option<u64>) -> Result<Arena, Start
         return Err(failed(io::ErrorKind::OutOfMemory, why));
     }
     Arena::new(config).map_err(|error| {
-        // Not for lack of memory: the error says itself what to do.
+        // If descriptors are exhausted, the error has its own advice.
         match advice::on_descriptors(error.raw_os_error()) {
             "" => failed(error.kind(), error.to_string()),
             _ => StartError::system("make a descriptor for the memory of packets")(error),
@@ -101,7 +103,7 @@ pub(super) fn memory(plan: &Plan, available: Option<u64>) -> Result<Arena, Start
     })
 }
 
-/// A run that is put together.
+/// An assembled run.
 pub(super) struct Assembled {
     pub(super) workers: Vec<Worker>,
     pub(super) intake: Arc<Intake>,
@@ -111,7 +113,7 @@ pub(super) struct Assembled {
     pub(super) handles: Vec<Vec<Arc<dyn Submit>>>,
 }
 
-/// A worker that is put together.
+/// A worker under assembly.
 struct Site {
     wakeup: Arc<Wakeup>,
     counters: Arc<WorkerCounters>,
@@ -121,7 +123,7 @@ struct Site {
 /// The RX halves and the TX halves of a port's queues.
 type Halves<D> = (Vec<<D as Driver>::Rx>, Vec<<D as Driver>::Tx>);
 
-/// Puts a run together, direction by direction.
+/// Assembles a run, direction by direction.
 pub struct Assembly<'a> {
     plan: &'a Plan,
     settings: &'a Settings,
@@ -136,8 +138,8 @@ pub struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// For ports with these names. `finite` RX queues come to an end; `packets` limits what is
-    /// taken in.
+    /// Starts the assembly for ports with these names. `packets` limits intake; `finite` is the
+    /// number of RX queues whose input ends.
     pub(super) fn new(
         plan: &'a Plan,
         settings: &'a Settings,
@@ -214,7 +216,7 @@ impl<'a> Assembly<'a> {
         });
     }
 
-    /// Everything of one direction: from the RX halves of its ingress port to the TX halves of its
+    /// Assembles one direction: from the RX halves of its ingress port to the TX halves of its
     /// egress port.
     pub(super) fn direction<R, T, H>(
         &mut self,
@@ -254,7 +256,7 @@ impl<'a> Assembly<'a> {
             let (pair, id) = (queue % pairs, queue_id(egress, queue));
             match path {
                 TxPath::Owned(_) => ids[pair].push((Half::Tx, id)),
-                // Without a lane that sends there, it is its TX worker's and the applications'.
+                // No lane sends to this queue: only its TX worker and applications use it.
                 TxPath::Shared(_) if queue >= rx.len() => continue,
                 TxPath::Shared(_) => {}
             }
@@ -275,8 +277,8 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    /// A TX queue of the direction's egress port, and the path of the lanes of `pair` to it. The
-    /// TX worker of a shared one gets its part.
+    /// Assembles a TX queue of the direction's egress port. Returns the path of the lanes of `pair`
+    /// to it. The TX worker of a shared queue gets a part.
     fn tx_queue<T: TxDescriptors + 'static>(
         &mut self,
         direction: usize,
@@ -303,7 +305,7 @@ impl<'a> Assembly<'a> {
             counters,
             Arc::clone(&drops),
         );
-        // A device with a ring has packets in it for a while.
+        // A device with a ring is asynchronous.
         let asynchronous = capabilities.tx_ring.is_some();
         let path = &plan.paths[port];
         if path.kind == PathKind::Owned {
@@ -322,8 +324,7 @@ impl<'a> Assembly<'a> {
         } = &self.sites[site];
         let interrupt = Interrupt::new(wakeup);
         tx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
-        // Duplicated now, and not at the first stall: a run that has started does not end for lack
-        // of a descriptor.
+        // Duplicated at the start, so no running session ends at a stall for lack of a descriptor.
         let device = tx
             .device_mut()
             .wake()
@@ -411,7 +412,8 @@ impl<'a> Assembly<'a> {
         let workers = self.sites.into_iter().zip(&plan.workers);
         let workers: Vec<_> = workers
             .map(|(site, parts)| {
-                // A worker that only helps producers out does not take cache lines from them.
+                // A worker that drains only after producers have abdicated or stalled must not take
+                // cache lines from them by polling.
                 let idle = match idle {
                     _ if receives(&parts) || drains(&parts) => idle,
                     Idle::Halt => Idle::Halt,

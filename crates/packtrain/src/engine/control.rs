@@ -1,8 +1,8 @@
-//! What is done to queues while a session runs: pause, resume, reset.
+//! Commands to queues while a session runs: pause, resume, reset.
 //!
-//! A command is carried out by the worker that has the queue, in its next step. It is put into the
-//! worker's mailbox, and the worker is notified. A worker reads one flag a step for it, so no
-//! packet pays for commands.
+//! The worker that has the queue carries a command out in its next step. The sender puts the
+//! command into the worker's mailbox and notifies the worker. A worker without commands reads one
+//! flag in each step, so no packet pays for commands.
 
 use crate::driver::{DeviceError, TxDescriptors};
 use crate::queue::TxQueue;
@@ -14,35 +14,36 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-/// What can be done to a queue while it runs. Each may come at any moment: with packets in the
-/// device, in a stall, with the link down.
+/// A command to a queue while it runs. It is valid at any time: with packets in the device, in a
+/// stall, with the link down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Stops the queue until [`Command::Resume`]. A queue that is paused stays paused.
     ///
-    /// A TX queue gives nothing more to its device. What the device has, it goes on to send, and is
-    /// collected. What is submitted to a shared queue waits in the ring; when that is full,
-    /// `try_send` returns `Full` and other sends wait. RX queues that send there are not polled.
-    /// It is one stall for `flush`.
+    /// A paused TX queue gives no more packets to its device. The device still sends the packets
+    /// that it has, and the queue collects them. Packets submitted to a shared queue wait in the
+    /// ring. If the ring is full, `try_send` returns `Full` and other sends wait. RX queues that
+    /// send there are not polled. The pause counts as one stall (`stall_flush`).
     ///
-    /// An RX queue is not polled and wakes no worker. Packets wait in its device, which drops what
-    /// it has no space for. Packets that were received before have been given to their TX queue
-    /// when the command returns, also those that the coalescer held; those that the TX queue does
-    /// not accept follow when it does.
+    /// A paused RX queue is not polled and wakes no worker. Packets wait in its device, which drops
+    /// those for which it has no space. Packets received before the pause, including those held by
+    /// the coalescer, go to their TX queue before the command returns. If the TX queue does not
+    /// accept them, they follow later.
     ///
-    /// The end of the run overrides a pause: what waits in a TX queue is sent then, and an RX queue
+    /// The end of the run overrides a pause: a TX queue sends its waiting packets, and an RX queue
     /// receives nothing more.
     Pause,
-    /// Goes on after [`Command::Pause`], with what has waited first. A queue that is not paused
-    /// goes on as it is.
+    /// Ends a [`Command::Pause`]. Packets that waited go first. A queue that is not paused does not
+    /// change.
     Resume,
-    /// Stops a TX queue in its device and starts it again, empty
-    /// ([`TxQueue::reset`](crate::queue::TxQueue::reset)): what the device had not sent goes out
-    /// again, first and in order. A queue that is paused stays paused. RX queues cannot be reset.
+    /// Stops a TX queue in its device and restarts it empty
+    /// ([`TxQueue::reset`](crate::queue::TxQueue::reset)). Packets that the device had not sent go
+    /// out again, first and in order. A queue that is paused stays paused. RX queues cannot be
+    /// reset.
     Reset,
 }
 
-/// The half of a queue pair.
+/// One half of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Half {
     Rx,
@@ -80,7 +81,7 @@ impl Queues {
         }
     }
 
-    /// Only this one of them.
+    /// Restricts them to one queue.
     #[must_use]
     pub const fn only(self, queue: usize) -> Self {
         Self {
@@ -89,7 +90,7 @@ impl Queues {
         }
     }
 
-    /// Whether a queue is one of these.
+    /// Whether these include a queue.
     pub(super) fn has(self, half: Half, id: QueueId) -> bool {
         let of_port = half == self.half && usize::from(id.port) == self.port;
         of_port
@@ -100,7 +101,7 @@ impl Queues {
 }
 
 impl Command {
-    /// Does this to one TX queue, which goes on with the next step.
+    /// Carries out the command on one TX queue, which moves packets in the next step.
     pub(super) fn apply<T: TxDescriptors>(
         self,
         queue: &mut TxQueue<T>,
@@ -109,7 +110,7 @@ impl Command {
         let done = match self {
             Self::Pause => {
                 queue.stop();
-                // What the device was given before goes on.
+                // The device sends the packets that it was given before.
                 queue.ring_if_pending()?;
                 true
             }
@@ -123,17 +124,17 @@ impl Command {
     }
 }
 
-/// What a [`Command`] came to.
+/// The result of a [`Command`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Commanded {
-    /// Queues where it was done.
+    /// Queues that carried it out.
     pub(super) done: usize,
-    /// Queues whose device cannot do it. Nothing has changed there.
+    /// Queues whose device does not support it. They are unchanged.
     pub(super) unsupported: usize,
 }
 
 impl Commanded {
-    /// Of one queue: whether it was done.
+    /// The result for one queue: carried out, or not supported.
     pub(super) fn of(done: bool) -> Self {
         Self {
             done: done.into(),
@@ -147,22 +148,21 @@ impl Commanded {
     }
 }
 
-/// Why a [`Command`] was not carried out, or not everywhere.
+/// Why a [`Command`] was not carried out on all of its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommandError {
     /// The port has no such queue.
     NoSuchQueue,
-    /// A queue cannot be reset: an RX queue, or a TX queue whose device cannot do it. Nothing has
-    /// changed there.
+    /// A queue cannot be reset: an RX queue, or a TX queue whose device does not support it. It is
+    /// unchanged.
     Unsupported {
-        /// Queues where it was done.
+        /// Queues that were reset.
         done: usize,
     },
-    /// A worker has ended, or ended meanwhile, perhaps since a device failed at just this: the
-    /// error of the run says so.
+    /// A worker has ended. If the command made its device fail, the error of the run says so.
     Ended {
-        /// Queues of other workers where it was done.
+        /// Queues of other workers that carried it out.
         done: usize,
     },
 }
@@ -194,12 +194,12 @@ pub struct Control {
     workers: Arc<[Desk]>,
 }
 
-/// A worker, as its commands reach it.
+/// The address of a worker for commands.
 #[derive(Debug)]
 pub(super) struct Desk {
     mailbox: Arc<Mailbox>,
     wakeup: Arc<Wakeup>,
-    /// The queues that it has.
+    /// The queues of the worker.
     queues: Vec<(Half, QueueId)>,
 }
 
@@ -210,11 +210,11 @@ impl Control {
         }
     }
 
-    /// Does `command` to `queues`, and says how many they are. A port is not one moment: each
-    /// worker does it in its own next step.
+    /// Carries out `command` on `queues`, and returns their number. Each worker does so in its own
+    /// next step, so the queues of a port do not change at the same moment.
     ///
-    /// Waits for a step of each worker that has any of them. A step never blocks, so that is soon;
-    /// but a worker's own thread, a handler's that is, would wait for itself.
+    /// Waits for a step of each worker that has any of them. A step never blocks, so the wait is
+    /// short. A handler must not call this: its worker's thread would wait for itself.
     ///
     /// # Errors
     ///
@@ -225,7 +225,7 @@ impl Control {
             .wait()
     }
 
-    /// Posts it to the workers; `None` if none has any of `queues`.
+    /// Posts `command` to the workers that have any of `queues`; `None` if there is no such worker.
     pub(super) fn send(&self, queues: Queues, command: Command) -> Option<Arc<Ticket>> {
         let owns = |desk: &&Desk| desk.queues.iter().any(|&(half, id)| queues.has(half, id));
         let desks = self.workers.iter().filter(owns);
@@ -243,7 +243,7 @@ impl Control {
     }
 }
 
-/// What has become of a command.
+/// The progress of a command.
 #[derive(Debug)]
 pub(super) struct Ticket {
     progress: Mutex<Progress>,
@@ -255,7 +255,7 @@ struct Progress {
     /// Workers that have not answered.
     left: usize,
     sum: Commanded,
-    /// A worker ended and did not answer.
+    /// A worker ended without an answer.
     ended: bool,
 }
 
@@ -271,7 +271,7 @@ impl Ticket {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        // Numbers only: there is nothing that a panic could leave half done.
+        // The data consists of numbers only, so a panic cannot leave it inconsistent.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -307,7 +307,8 @@ impl Ticket {
     }
 }
 
-/// A command on its way. One that is dropped without an answer says that the worker has ended.
+/// A command in a mailbox. If it is dropped without an answer, it reports that the worker has
+/// ended.
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) queues: Queues,
@@ -331,7 +332,7 @@ impl Drop for Letter {
 /// The commands for one worker.
 #[derive(Debug, Default)]
 struct Mailbox {
-    /// There may be letters. A worker without any reads only this.
+    /// There may be letters. A worker without letters reads only this.
     news: AtomicBool,
     letters: Mutex<Letters>,
 }
@@ -345,7 +346,7 @@ struct Letters {
 
 impl Mailbox {
     fn letters(&self) -> MutexGuard<'_, Letters> {
-        // The list is whole after every step, also after a panic.
+        // A panic cannot leave the list inconsistent.
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -353,13 +354,13 @@ impl Mailbox {
         let mut letters = self.letters();
         if letters.closed {
             drop(letters);
-            // Which says so.
+            // The drop reports that the worker has ended.
             drop(letter);
             return;
         }
         letters.list.push_back(letter);
         drop(letters);
-        // After the letter is there: the worker that clears this finds it.
+        // Set after the letter is in the list: the worker that clears the flag finds the letter.
         self.news.store(true, Ordering::Release);
     }
 }
@@ -370,7 +371,7 @@ impl Mailbox {
 pub(super) struct Inbox(Arc<Mailbox>);
 
 impl Inbox {
-    /// How commands for these queues reach the worker.
+    /// The address of the worker for commands to these queues.
     pub(super) fn desk(&self, wakeup: &Arc<Wakeup>, queues: Vec<(Half, QueueId)>) -> Desk {
         Desk {
             mailbox: Arc::clone(&self.0),
@@ -387,10 +388,10 @@ impl Inbox {
 
     /// The next letter.
     pub(super) fn next(&self) -> Option<Letter> {
-        // Before the list is read: a letter that comes after that is news again.
+        // Cleared before the list is read: a later letter sets the flag again.
         self.0.news.store(false, Ordering::Relaxed);
         let letter = self.0.letters().list.pop_front()?;
-        // Until the list is empty.
+        // The flag stays set until the list is empty.
         self.0.news.store(true, Ordering::Relaxed);
         Some(letter)
     }

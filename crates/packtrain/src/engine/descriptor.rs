@@ -1,4 +1,5 @@
-//! One descriptor for all that a worker waits for, for an event loop that polls one for each task.
+//! One descriptor for everything that a worker waits for, for event loops that poll one descriptor
+//! for each task.
 
 use super::worker::Worker;
 use crate::driver::Interest;
@@ -23,19 +24,19 @@ const EVENTS: usize = 16;
 /// descriptor is readable. Then call [`WorkerFd::clear`] and [`Worker::run`].
 ///
 /// A loop that can wait for several descriptors needs no epoll set: it uses [`Worker::interests`].
-/// That is cheaper, since the kernel calls back for a descriptor in an epoll set with each packet,
-/// also while the worker is awake.
+/// That is cheaper, since the kernel runs a callback for each packet of a descriptor in an epoll
+/// set, even while the worker is awake.
 #[derive(Debug)]
 pub struct WorkerFd {
     epoll: OwnedFd,
     timer: OwnedFd,
     timer_set: bool,
-    /// What the worker waits for since it was armed last.
+    /// The interests of the worker when it was last armed.
     armed: Vec<(RawFd, EventFlags)>,
 }
 
-/// Adds an interest of the worker to the set. Each is for one event, so that what the worker does
-/// not wait for any more makes the descriptor readable once at most.
+/// Adds an interest of the worker to the set. Each is one-shot, so an interest that the worker has
+/// no more makes the descriptor readable at most once.
 fn watch(
     epoll: &OwnedFd,
     armed: &mut Vec<(RawFd, EventFlags)>,
@@ -72,7 +73,7 @@ impl WorkerFd {
     ///
     /// # Errors
     ///
-    /// The system's, when it has no descriptor left.
+    /// If the system has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -87,12 +88,12 @@ impl WorkerFd {
         })
     }
 
-    /// The worker sleeps: the descriptor is readable once one of its interests is ready, or at
-    /// `until`.
+    /// Arms the descriptor for a sleeping worker: it becomes readable when one of the worker's
+    /// interests is ready, or at `until`.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// If a system call fails.
     pub fn arm(&mut self, worker: &Worker, until: Option<Instant>, now: Instant) -> io::Result<()> {
         let (epoll, armed) = (&self.epoll, &mut self.armed);
         armed.clear();
@@ -130,11 +131,12 @@ impl WorkerFd {
         Ok(())
     }
 
-    /// The descriptor was readable: the worker learns which of its devices woke it.
+    /// Clears the descriptor after it was readable, and records in the worker which of its
+    /// descriptors woke it.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// If a system call fails.
     pub fn clear(&mut self, worker: &mut Worker) -> io::Result<()> {
         let nothing = Event {
             flags: EventFlags::empty(),
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn one_descriptor_says_when_a_worker_has_something_to_do() {
+    fn the_descriptor_is_readable_when_the_worker_has_work() {
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
         let settings = Settings {
             dispatch: Dispatch::Deferred,
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_until_which_a_worker_sleeps_makes_it_readable() {
+    fn the_end_of_a_sleep_makes_the_descriptor_readable() {
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
         let session = Session::on(port::open("null:").unwrap());
         let (_session, workers) = session.assemble(Arc::clone(&runtime)).unwrap();

@@ -1,5 +1,5 @@
-//! The TX worker's part of a shared TX queue: it drains what producers leave in the ring, restarts
-//! a stalled device, and collects completions.
+//! The TX worker's part of a shared TX queue: it drains packets that producers defer to it,
+//! restarts a stalled device, and collects completions.
 
 use super::control::{Command, Commanded, Half, Queues};
 use super::error::RunError;
@@ -17,12 +17,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How soon the TX worker rechecks a slot that is reserved and not published: its producer was
-/// preempted.
+/// The time after which the TX worker rechecks a slot that is reserved and not published. Its
+/// producer was probably preempted.
 const GAP_RETRY: Duration = Duration::from_micros(50);
 
-/// The longest sleep: completions wake the TX worker only if packets wait for them, so a hung
-/// device is found by this clock.
+/// The longest sleep. Completions wake the TX worker only if packets wait for them, so the watchdog
+/// needs a step at this interval to find a hung device.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// One shared TX queue of a TX worker.
@@ -35,19 +35,20 @@ pub(super) struct TxDrain<T: TxDescriptors> {
     /// The descriptor of the device, duplicated: another thread may have the queue while the worker
     /// sleeps.
     device: Option<OwnedFd>,
-    /// What the device is to become for the worker to wake up.
+    /// The readiness of the device's descriptor that ends the worker's sleep.
     interest: Option<Interest>,
-    /// The worker was woken or notified since it last had the role, or it left the ring stalled and
-    /// has not armed the device: it needs the role before it sleeps.
+    /// The worker needs the role before it sleeps: it was woken or notified since it last had the
+    /// role, or it left the ring stalled and has not armed the device.
     attends: bool,
-    /// Intake has stopped, and the last step did not get the role: another one is needed before the
-    /// worker sleeps.
+    /// Intake has stopped, and the last step did not get the role: the worker takes another step
+    /// before it sleeps.
     missed: bool,
     /// The device woke the worker since it last had the role.
     interrupted: bool,
-    /// The next step needs the role, whatever the state of the ring is.
+    /// The next step needs the role in any state of the ring.
     recheck: bool,
-    /// When to step though nothing wakes the worker, as of the last time that it had the role.
+    /// When the queue needs a step without a wake-up, as of the last time that the worker had the
+    /// role.
     retry_at: Option<Instant>,
     gap_until: Option<Instant>,
     stepped_at: Instant,
@@ -58,9 +59,7 @@ pub(super) struct TxDrain<T: TxDescriptors> {
 }
 
 impl<T: TxDescriptors> TxDrain<T> {
-    /// # Errors
-    ///
-    /// The system's, if the device's descriptor cannot be duplicated.
+    /// `device` is a duplicate of the device's descriptor, if it has one.
     pub(super) fn new(
         shared: Arc<SharedTx<T>>,
         interrupt: Arc<Interrupt>,
@@ -86,7 +85,7 @@ impl<T: TxDescriptors> TxDrain<T> {
         }
     }
 
-    /// The role, for a step that begins at `now`.
+    /// Resumes the kept role, or claims it if `needs` accepts the state of the ring.
     fn claim<'a>(
         shared: &'a SharedTx<T>,
         kept: &mut Option<Kept>,
@@ -101,7 +100,8 @@ impl<T: TxDescriptors> TxDrain<T> {
         }
     }
 
-    /// Notes when and for what the worker has to come back, while it has the role.
+    /// Stores when the worker needs its next step, and which readiness of the device wakes it.
+    /// Requires the role.
     fn note(&mut self, role: &mut Role<'_, T>) {
         let consumer = role.state();
         let ready = consumer.is_ready();
@@ -122,13 +122,13 @@ impl<T: TxDescriptors> TxDrain<T> {
     }
 
     fn release(&mut self, role: Role<'_, T>, to: Release) {
-        // Of its own release the worker need not be notified.
+        // The releasing worker need not notify itself.
         if role.release(to).wake_waiters {
             self.shared.waiters.wake_all(&self.shared.ring);
         }
     }
 
-    /// Releases the ring as idle. If a slot was reserved meanwhile the role is kept, and this is
+    /// Releases the ring as idle. If a slot was reserved meanwhile, keeps the role and returns
     /// false.
     fn release_idle(&mut self, role: Role<'_, T>) -> bool {
         match role.release_idle() {
@@ -172,7 +172,8 @@ impl<T: TxDescriptors> TxDrain<T> {
                 queue.service(now)?;
             }
             if queue.counters().reclaimed.get() != before {
-                // The completions that it was armed for were found without the wake-up.
+                // This poll found the completions for which the device was armed, without its
+                // wake-up.
                 queue.note_wakeup();
             }
         }
@@ -188,8 +189,8 @@ impl<T: TxDescriptors> TxDrain<T> {
         self.note(&mut role);
         Ok(match ended {
             Drain::Empty if self.stopped && lanes == 0 && in_flight == 0 => {
-                // Applications are shut out and the lanes have ended. A slot that was reserved
-                // before that is found by the next step.
+                // The ring is closed to applications and the lanes have ended. If a slot was
+                // reserved before that, the next step drains it.
                 self.over = self.shared.ring.is_empty();
                 self.keep(role);
                 !self.over
@@ -224,8 +225,8 @@ impl<T: TxDescriptors> TxDrain<T> {
         RunError::of(self.shared.id().port.into(), error)
     }
 
-    /// The worker is about to sleep, and has the role: asks the device for a wake-up if packets
-    /// wait for it, and releases the ring.
+    /// Before a sleep, with the role: arms the device if packets wait for it, and releases the
+    /// ring.
     fn arm_and_release(&mut self, mut role: Role<'_, T>) -> Armed {
         let consumer = role.state();
         let ready = consumer.is_ready();
@@ -272,10 +273,10 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         if self.over {
             return Ok(false);
         }
-        // Before the ring: a lane deregisters after its last packet.
+        // Read before the state of the ring, since a lane deregisters after its last packet.
         let lanes = self.shared.lanes();
-        // If the device raised its interrupt or its time has come, what was noted with the role is
-        // out of date.
+        // If the device raised its interrupt or `retry_at` has come, the values that `note` stored
+        // are out of date.
         let news = self.interrupted || due;
         let looks = self.stopped || self.recheck || news || (in_flight && self.attends);
         let gap = self.gap_until;
@@ -308,8 +309,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
             RingState::Stalled => true,
             RingState::Busy | RingState::Abdicated | RingState::Gap => false,
         };
-        // A consumer that releases the ring notifies the worker if ATTENTION is set. It is not set
-        // without a reason, since no producer claims the ring then.
+        // A consumer that releases the ring notifies the worker if ATTENTION is set. The worker
+        // sets it only with a reason, since no producer claims the ring then.
         match shared.ring.attend(needs, self.stopped || self.attends) {
             Attended::Claimed(role) if self.missed => {
                 self.recheck = true;
@@ -363,7 +364,7 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
             None => Ok(Commanded::default()),
         };
         consumer.end();
-        // The step that follows goes on from here.
+        // The next step continues with the role.
         self.keep(role);
         done.map(Some).map_err(|error| self.failed(error))
     }
@@ -382,12 +383,12 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
                 Attended::Busy | Attended::NotNeeded(_) => return false,
             },
         };
-        // One more than there are slots: a turn that takes nothing counts as an item.
+        // One more than the ring has slots: a turn that takes nothing counts as an item.
         let drained = role.drain(shared.ring.capacity() + 1, |consumer, items| {
             consumer.abandon(items, reason);
             Turn::More
         });
-        // Slots that were reserved before the ring was closed are still published.
+        // Producers still publish slots that they reserved before the ring was closed.
         let ended = drained == Drain::Empty;
         if ended {
             drop(role.state().take_queue());
@@ -411,7 +412,8 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
             .is_some_and(|device| device.as_raw_fd() == fd)
         {
             self.interrupted = true;
-            // Until the worker has the role again: another thread may have it for a while.
+            // No interest until the worker has the role again: the descriptor may stay ready while
+            // another thread has the role.
             self.interest = None;
             self.shared.counters.wakeups.add(1);
         }

@@ -1,4 +1,4 @@
-//! Why a run ended early or did not start, and because of which port.
+//! The errors of a run that ended early or did not start. They name the port.
 
 use crate::driver::DeviceError;
 use crate::plan::Incompatible;
@@ -6,20 +6,20 @@ use crate::policy::SettingError;
 use std::fmt;
 use std::io;
 
-/// A device, or the thread that drives it, failed: the run cannot go on.
+/// A device failed, or the thread that drives it: the run ends.
 #[derive(Debug)]
 pub struct RunError {
-    /// The port whose device failed; `None` when it was the engine's own thread that could not go
-    /// on.
+    /// The port whose device failed; `None` if a worker's thread failed.
     pub port: Option<usize>,
-    /// That port's name. A worker does not know it; a [`Session`](super::Session) puts it in.
+    /// The name of that port. A worker does not know it; the [`Session`](super::Session) fills it
+    /// in.
     pub name: Option<String>,
     /// What failed.
     pub error: DeviceError,
 }
 
 impl RunError {
-    /// `port` failed.
+    /// A failure of `port`.
     pub(super) const fn of(port: usize, error: DeviceError) -> Self {
         Self {
             port: Some(port),
@@ -30,7 +30,7 @@ impl RunError {
 }
 
 impl From<DeviceError> for RunError {
-    /// A failure that is no port's.
+    /// A failure of a worker's thread, and of no port.
     fn from(error: DeviceError) -> Self {
         Self {
             port: None,
@@ -53,7 +53,7 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The device's own words are part of this one's.
+        // The message of the inner error is part of this error's message.
         self.error.source()
     }
 }
@@ -64,16 +64,16 @@ impl std::error::Error for RunError {
 pub enum StartError {
     /// The ports cannot be joined.
     Incompatible(Incompatible),
-    /// A setting asks for what this machine does not have.
+    /// A setting requests something that this machine does not have.
     Setting(SettingError),
     /// A port could not be attached as planned.
     Port(RunError),
-    /// The system gave no memory, descriptor, thread, CPU or priority.
+    /// The system refused memory, a descriptor, a thread, a CPU or a priority.
     System(DeviceError),
 }
 
 impl StartError {
-    /// For an action that the system refused, in words that follow "cannot".
+    /// The system refused an action. The message is "cannot" and `action`.
     pub(super) fn system(action: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System(DeviceError::Failed { action, source })
     }

@@ -9,11 +9,12 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-/// Sends to all TX queues of a port: packets of one flow always to the same one, so that they keep
+/// Sends to all TX queues of a port. Packets of one flow always go to the same queue, so they keep
 /// their order.
 #[derive(Debug)]
 pub struct TxFlows {
-    /// The handles, and what of a burst is for each; empty between calls.
+    /// Each handle, and the packets of a burst that are for its queue. The bursts are empty between
+    /// calls.
     queues: Vec<(TxHandle, Burst)>,
 }
 
@@ -30,8 +31,8 @@ impl TxFlows {
         }
     }
 
-    /// The queue that the flow of `packet` has. Always the same for packets of one flow
-    /// ([`FlowKey`]), also for other senders. Packets whose flow cannot be told have queue 0.
+    /// The queue of the flow of `packet`: the same for all packets of a flow ([`FlowKey`]) and for
+    /// all senders. A packet without a recognizable flow goes to queue 0.
     #[must_use]
     pub fn queue_of(&self, packet: &Packet) -> usize {
         let first = packet.first();
@@ -40,13 +41,13 @@ impl TxFlows {
         if first.len() >= headers.min(packet.bytes()) {
             return self.queue_by(packet, first);
         }
-        // They go on in the next segment, or may.
+        // The headers may continue in the next segment.
         let mut copy = [0; HEADER_BYTES_MAX];
         let bytes = packet.copy_to(&mut copy);
         self.queue_by(packet, &copy[..bytes])
     }
 
-    /// As [`TxFlows::queue_of`], of a packet with these headers.
+    /// As [`TxFlows::queue_of`], with the headers of the packet in one piece.
     fn queue_by(&self, packet: &Packet, headers: &[u8]) -> usize {
         let meta = packet.meta();
         let tag = meta.vlan.map_or(0, |tag| u32::from(tag.control & 0xfff));
@@ -55,22 +56,22 @@ impl TxFlows {
             .or_else(|| Layout::parse(meta.link, headers, packet.bytes() as u32).ok());
         let key = layout.and_then(|layout| FlowKey::new(&layout, headers, tag));
         let count = self.queues.len().max(1) as u64;
-        // The upper bits: those of a multiplicative hash are the better ones.
+        // The upper bits of a multiplicative hash are distributed better than the lower ones.
         key.map_or(0, |key| (((key.hash(0) >> 32) * count) >> 32) as usize)
     }
 
-    /// Where packets come from.
+    /// The arena of the packets. Only packets of this arena may be sent.
     #[must_use]
     pub fn arena(&self) -> Option<&Arena> {
         self.queues.first().map(|(handle, _)| handle.arena())
     }
 
-    /// Takes packets from `burst`, all for which there is space, and never waits. What is left
-    /// is in the burst, by queue; packets of one flow are in order.
+    /// Takes all packets from `burst` for which there is space, and never waits. The others remain
+    /// in the burst, grouped by queue; packets of one flow keep their order.
     ///
     /// # Errors
     ///
-    /// When some could not be taken: they are still in the burst.
+    /// If packets remain in the burst: see [`TrySendError`].
     pub fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
         let before = burst.len();
         while let Some(packet) = burst.pop() {
@@ -94,11 +95,11 @@ impl TxFlows {
         }
     }
 
-    /// As [`TxFlows::try_send`], and waits for space without blocking the thread.
+    /// Sends as [`TxFlows::try_send`] does, and waits for space without blocking the thread.
     ///
     /// # Errors
     ///
-    /// When the run ends.
+    /// If the run ends.
     pub async fn send(&mut self, burst: &mut Burst) -> Result<usize, Closed> {
         let all = burst.len();
         loop {
@@ -121,30 +122,31 @@ impl TxFlows {
         }
     }
 
-    /// As [`TxHandle::reclaim`], of all queues.
+    /// Calls [`TxHandle::reclaim`] for all queues.
     pub fn reclaim(&mut self) {
         for (handle, _) in &mut self.queues {
             handle.reclaim();
         }
     }
 
-    /// The queues of a burst which is by queue.
+    /// The queues of a burst that is grouped by queue.
     fn queues_of(&self, burst: &Burst) -> impl Iterator<Item = usize> {
         let mut last = None;
         let queues = burst.iter().map(|packet| self.queue_of(packet));
         queues.filter(move |&queue| last.replace(queue) != Some(queue))
     }
 
-    /// Whether a queue has space for any of `burst`, which is by queue, as
+    /// Whether a queue has space for any packet of `burst`, which is grouped by queue, as
     /// [`TxFlows::try_send`] leaves it.
     pub(super) fn has_space(&self, burst: &Burst) -> bool {
         let mut queues = self.queues_of(burst);
         queues.any(|queue| self.queues[queue].0.has_space())
     }
 
-    /// True if a queue has space for any of `burst`; else `waker` is woken when one has.
+    /// Returns true if a queue has space for any packet of `burst`; else `waker` is woken when one
+    /// has.
     pub(super) fn wait(&self, burst: &Burst, waker: &Waker) -> bool {
-        // All queues that packets wait for, also after one that has space.
+        // Registers with all queues of the burst, even after one that has space.
         let ready = self
             .queues_of(burst)
             .map(|queue| self.queues[queue].0.wait(waker));
@@ -156,10 +158,10 @@ impl TxFlows {
     }
 }
 
-/// Moves a packet between bursts that together never have more than one of them holds.
+/// Moves a packet to another burst. All bursts together have no more packets than one can hold.
 fn put(burst: &mut Burst, packet: Packet) {
     if let Err(packet) = burst.push(packet) {
         drop(packet);
-        unreachable!("they came from one burst");
+        unreachable!("the packets came from one burst");
     }
 }

@@ -1,4 +1,4 @@
-//! How an application's threads send: a handle to one shared TX queue.
+//! Handles with which application threads send to one shared TX queue.
 
 use super::shared::{Closed, Producer, Submit};
 use crate::packet::{Arena, Burst};
@@ -9,13 +9,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Why not all packets of a burst were taken. Those that were not are still in it.
+/// Why a queue did not accept all packets of a burst. Packets that were not accepted remain in the
+/// burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrySendError {
-    /// There was no space for all of them: the device is slower than its producers. Wait for
-    /// space, or give packets up.
+    /// There was not enough space: the device is slower than its producers. Wait for space, or drop
+    /// packets.
     Full {
-        /// Packets that were taken, from the front.
+        /// Packets that were accepted, from the front.
         accepted: usize,
     },
     /// The run ends, or has ended.
@@ -36,12 +37,12 @@ impl fmt::Display for TrySendError {
 
 impl std::error::Error for TrySendError {}
 
-/// Why a blocking send gave up. Packets that were not taken are still in the burst.
+/// Why a blocking send ended early. Packets that were not accepted remain in the burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// There was not enough space in the given time.
+    /// There was not enough space before the timeout.
     TimedOut {
-        /// Packets that were taken, from the front.
+        /// Packets that were accepted, from the front.
         accepted: usize,
     },
     /// The run ends, or has ended.
@@ -65,12 +66,12 @@ impl std::error::Error for SendError {}
 
 /// Sends to one TX queue, from any thread, beside lanes and other handles.
 ///
-/// A handle is for one thread at a time; a clone is another producer, for another thread. What one
-/// handle sends keeps its order. Under `dispatch=direct` and `adaptive`, the calling thread gives
-/// the packets to the device itself if the ring has no consumer: also packets of other producers,
-/// up to 256. It waits only in [`TxHandle::send_blocking`].
+/// A handle is for one thread at a time; a clone is another producer, for another thread. Packets
+/// of one handle keep their order. Under `dispatch=direct` and `adaptive`, if the ring has no
+/// consumer, the calling thread gives the packets to the device itself, and up to 256 packets of
+/// other producers, too. Only [`TxHandle::send_blocking`] blocks the thread.
 ///
-/// Handles may outlive the run. They return [`TrySendError::Closed`] then.
+/// A handle may outlive the run. It returns [`TrySendError::Closed`] then.
 pub struct TxHandle {
     to: Arc<dyn Submit>,
     own: Producer,
@@ -108,21 +109,21 @@ impl TxHandle {
         }
     }
 
-    /// Where packets come from. Only packets of this arena may be sent.
+    /// The arena of the packets. Only packets of this arena may be sent.
     #[must_use]
     pub const fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// Takes packets from the front of `burst`, all if there is space for them, and never waits.
-    /// Returns how many: all.
+    /// Takes packets from the front of `burst`, as many as there is space for, and never waits.
+    /// Returns their number if all were accepted.
     ///
-    /// Packets that were taken count as generated; each is transmitted or counted as dropped, also
-    /// when the run ends.
+    /// Accepted packets count as generated. Each is transmitted or counted as dropped, even if the
+    /// run ends.
     ///
     /// # Errors
     ///
-    /// When some could not be taken; they are still in the burst.
+    /// If packets remain in the burst: see [`TrySendError`].
     pub fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
         let before = burst.len();
         let clock: &dyn Fn() -> Instant = &|| self.runtime.now();
@@ -136,9 +137,9 @@ impl TxHandle {
         }
     }
 
-    /// Whether there is space for at least one packet, or else has the task of `cx` woken when
-    /// there is. The queue may be full again when another producer was faster. After the end of the
-    /// run it is ready: sending returns `Closed`.
+    /// Ready if there is space for at least one packet; else the task of `cx` is woken when there
+    /// is. Another producer may take the space first. After the end of the run it is ready, and
+    /// sending returns `Closed`.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.has_space() || self.wait(cx.waker()) {
             self.forget();
@@ -148,12 +149,13 @@ impl TxHandle {
         }
     }
 
-    /// As [`TxHandle::try_send`], and waits for space without blocking the thread. It needs no
-    /// particular async runtime. A future that is dropped leaves what was not taken in the burst.
+    /// Sends as [`TxHandle::try_send`] does, and waits for space without blocking the thread, in
+    /// any async runtime. If the future is dropped, packets that were not accepted remain in the
+    /// burst.
     ///
     /// # Errors
     ///
-    /// When the run ends.
+    /// If the run ends.
     pub async fn send(&mut self, burst: &mut Burst) -> Result<usize, Closed> {
         let all = burst.len();
         loop {
@@ -166,8 +168,8 @@ impl TxHandle {
     }
 
     /// Frees packets that the device has completed, if no other thread uses the queue now and the
-    /// dispatch mode lets producers drain. Sending does so too: this is for a thread that waits for
-    /// buffers of the [`arena`](TxHandle::arena).
+    /// dispatch mode lets producers drain. Sending does so, too: this is for a thread that waits
+    /// for buffers of the [`arena`](TxHandle::arena).
     pub fn reclaim(&mut self) {
         self.to.reclaim(&self.own, &|| self.runtime.now());
     }
@@ -176,7 +178,7 @@ impl TxHandle {
         self.to.has_space(&self.own)
     }
 
-    /// True if there is space; else `waker` is woken when there is.
+    /// Returns true if there is space; else `waker` is woken when there is.
     pub(super) fn wait(&self, waker: &Waker) -> bool {
         self.to.wait(&self.own, waker)
     }

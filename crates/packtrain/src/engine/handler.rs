@@ -1,4 +1,4 @@
-//! The user's code in the middle of a packet's trip.
+//! Handlers: the user's code between RX and TX.
 
 use crate::packet::Burst;
 use crate::time::Instant;
@@ -12,21 +12,21 @@ pub struct RxId {
     pub queue: usize,
 }
 
-/// What happens to packets between RX and TX. Each RX queue has a handler of its own.
+/// The user's code for packets between RX and TX. Each RX queue has a handler of its own.
 ///
-/// It may change packets, take packets out (they count as delivered) and put packets in (they count
-/// as generated). The packets that remain in the burst are transmitted: by the other port, or, in a
-/// session on one port, by the same one. A handler never blocks.
+/// A handler may change packets, take packets out (they count as delivered) and put packets in
+/// (they count as generated). The packets that remain in the burst are transmitted: by the other
+/// port, or, in a session on one port, by the same one. A handler never blocks.
 pub trait Handler: Send {
-    /// Handles what arrived at `from`, in arrival order.
+    /// Handles packets received by `from`, in arrival order.
     fn handle(&mut self, now: Instant, from: RxId, burst: &mut Burst);
 
-    /// False for a handler that neither takes packets out nor puts any in: then nothing has to be
-    /// counted around it.
+    /// False for a handler that neither takes packets out nor puts any in: the engine then counts
+    /// nothing around its calls.
     const COUNTED: bool = true;
 }
 
-/// Passes everything on.
+/// Forwards all packets unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forward;
 

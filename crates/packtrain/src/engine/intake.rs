@@ -1,5 +1,5 @@
-//! How much more the workers of a run may take in: until it is stopped, until a count is reached,
-//! or until the input ends.
+//! The intake of a run. Workers receive until a stop, until the packet limit is reached, or until
+//! the input ends.
 
 use crate::runtime::{Notifier, Wakeup};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 #[derive(Debug)]
 pub(super) struct Intake {
     stopped: AtomicBool,
-    /// All workers of the run, which a stop notifies.
+    /// All workers of the run. A stop notifies them.
     workers: Vec<Arc<Wakeup>>,
-    /// Packets that may be received in all; `u64::MAX` for no limit.
+    /// The packet limit of the run; `u64::MAX` for none.
     limit: u64,
     /// Packets of the limit that no worker has claimed.
     left: AtomicU64,
@@ -21,13 +21,13 @@ pub(super) struct Intake {
     finite: AtomicUsize,
     /// A worker has ended.
     ended: AtomicBool,
-    /// Notified then.
+    /// Notified when the first worker has ended.
     over: Arc<dyn Notifier>,
 }
 
 impl Intake {
-    /// Takes in at most `packets` packets (as devices hand them over; a GSO packet is one), and
-    /// ends when `finite_queues` RX queues have come to their end, if there are any.
+    /// The intake of at most `packets` packets (a GSO packet is one). If `finite_queues` is not 0,
+    /// it also stops after so many RX queues have reached the end of their input.
     pub(super) fn new(
         packets: Option<u64>,
         finite_queues: usize,
@@ -46,7 +46,7 @@ impl Intake {
         }
     }
 
-    /// Takes nothing in any more, and notifies all workers: they send what they hold and end.
+    /// Stops intake and notifies all workers. They send the packets that they hold, and end.
     pub(super) fn stop(&self) {
         if !self.stopped.swap(true, Ordering::AcqRel) {
             for worker in &self.workers {
@@ -55,12 +55,12 @@ impl Intake {
         }
     }
 
-    /// Whether intake is over.
+    /// Whether intake has stopped.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Asks for up to `wanted` packets; returns how many may be received.
+    /// Claims up to `wanted` packets of the limit. Returns how many the worker may receive.
     pub(super) fn claim(&self, wanted: usize) -> usize {
         if self.is_stopped() {
             return 0;
@@ -74,8 +74,8 @@ impl Intake {
         before.min(wanted) as usize
     }
 
-    /// Says that of `claimed` packets `used` were received, and gives back the others; stops when
-    /// the count is reached.
+    /// Ends a claim of which `used` packets were received, and returns the others. Stops intake
+    /// when the limit is reached.
     pub(super) fn refund(&self, claimed: usize, used: u64) {
         if self.limit == u64::MAX {
             return;
@@ -84,14 +84,14 @@ impl Intake {
         if unused > 0 {
             self.left.fetch_add(unused, Ordering::AcqRel);
         }
-        // That nothing is left to claim is not the end: other workers may still hold claims, and
-        // give them back.
+        // If no packet is left to claim, intake goes on: other workers may return a part of their
+        // claims.
         if used > 0 && self.used.fetch_add(used, Ordering::AcqRel) + used >= self.limit {
             self.stop();
         }
     }
 
-    /// A worker has ended: so does the run.
+    /// Records that a worker has ended, which ends the run.
     pub(super) fn worker_ended(&self) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.over.notify();
@@ -99,7 +99,7 @@ impl Intake {
         self.stop();
     }
 
-    /// Notified once a worker has ended.
+    /// The notifier of the end of the first worker.
     pub(super) fn over(&self) -> &dyn Notifier {
         &*self.over
     }
@@ -109,7 +109,7 @@ impl Intake {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// One RX queue's input is at its end.
+    /// Records that the input of one RX queue has ended.
     pub(super) fn one_finished(&self) {
         let before = self
             .finite

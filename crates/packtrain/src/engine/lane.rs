@@ -19,11 +19,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Bursts of one turn of an RX queue. A burst ends with a super-packet, so that it stays in cache;
-/// polling all the other queues after each of them would cost as much again.
+/// Bursts of one turn of an RX queue. A burst ends with a large packet, so that it stays in the
+/// cache. Polling all other queues after each such burst would double the cost.
 const TURN_BURSTS_MAX: usize = 8;
 
-/// An RX queue, what its packets pass through, and the packets that its TX path has not taken yet.
+/// An RX queue with its coalescer and handler, and the packets that its TX path has not accepted
+/// yet.
 #[derive(Debug)]
 pub(super) struct Lane<R, H> {
     pub(super) id: RxId,
@@ -58,15 +59,16 @@ pub(super) struct Lanes<R, T: TxDescriptors, H> {
 }
 
 impl<R: RxDescriptors, H: Handler> Lane<R, H> {
-    /// Whether packets have to go before more may be received: its own, or any in front of `tx`.
-    /// Packets that the coalescer holds may stay. A paused queue waits only for its own packets.
+    /// Whether packets have to leave before the lane may receive more: its own, or those that wait
+    /// in `tx`. Packets held by the coalescer may stay. A paused queue waits only for its own
+    /// packets.
     fn has_to_wait<T: TxDescriptors>(&self, tx: &TxPath<T>) -> bool {
         let output = self.coalesce.as_ref().is_some_and(Coalesce::has_output);
         output || !self.burst.is_empty() || (!self.paused && !tx.accepts())
     }
 
-    /// Does `command` to the RX queue. Of a paused one, the coalescer hands out what it holds:
-    /// nothing continues it.
+    /// Carries out `command` on the RX queue. At a pause the coalescer flushes its packets, since
+    /// no packet will continue them.
     fn command(&mut self, command: Command) -> Commanded {
         match command {
             Command::Pause if self.paused => {}
@@ -87,8 +89,8 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         self.burst.wire_packets() + self.coalesce.as_ref().map_or(0, Coalesce::held)
     }
 
-    /// One turn. Returns whether anything was received: then the worker polls once more before it
-    /// sleeps, since a sleep and a wake-up cost more than a poll that finds nothing.
+    /// Takes one turn. Returns whether packets were received. If so, the worker polls once more
+    /// before it sleeps, since a sleep and a wake-up cost more than an empty poll.
     fn turn<T: TxDescriptors>(
         &mut self,
         now: Instant,
@@ -109,11 +111,11 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         let found = self.queue.received() > before;
         if let Some(stage) = &mut self.coalesce {
             if found && !self.queue.is_short() {
-                // While packets come, what is held stays for the next turn, since they may continue
-                // it. What this turn could have continued and did not has waited long enough.
+                // While packets arrive, held packets stay for the next turn, which may continue
+                // them. Old packets that this turn did not continue are flushed.
                 stage.flush_old(now, last_turn);
             } else {
-                // Nothing wakes the worker for held packets.
+                // No event wakes the worker for held packets.
                 stage.flush();
             }
             self.transmit(now, tx, counters)?;
@@ -122,7 +124,8 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         Ok(found)
     }
 
-    /// One burst of at most `budget` packets. Returns whether a bound ended it, and not the device.
+    /// Receives one burst of at most `budget` packets. Returns true if a bound ended the burst,
+    /// false if the device did.
     fn receive<T: TxDescriptors>(
         &mut self,
         now: Instant,
@@ -141,7 +144,7 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         let before = self.queue.received();
         let polled = self.queue.poll(now, &mut self.burst, claimed);
         intake.refund(claimed, self.queue.received() - before);
-        // What came before a failure is sent on all the same.
+        // Packets received before a failure are still sent.
         if let Some(stage) = &mut self.coalesce {
             if !self.burst.is_empty() {
                 stage.take(now, &mut self.burst, tx.features());
@@ -163,7 +166,7 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         }
     }
 
-    /// Passes on the burst, whose packets were handled already, and what the coalescer hands out.
+    /// Sends the burst, whose packets the handler has seen, and the output of the coalescer.
     fn transmit<T: TxDescriptors>(
         &mut self,
         now: Instant,
@@ -200,7 +203,7 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         self.handler.handle(now, self.id, handling.burst);
     }
 
-    /// Counts everything in it as lost for `reason`.
+    /// Drops all packets of the lane, counted under `reason`.
     fn abandon(&mut self, reason: DropReason) {
         self.queue.abandon(&mut self.burst, reason);
         if let Some(stage) = &mut self.coalesce {
@@ -209,7 +212,7 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
     }
 }
 
-/// Counts what a handler took and made, also if it panics.
+/// Counts the packets that a handler took out and put in, even if it panics.
 struct Handling<'a> {
     before: u64,
     burst: &'a mut Burst,
@@ -225,14 +228,14 @@ impl Drop for Handling<'_> {
     }
 }
 
-/// A device failed: the one that packets come from, or the one that they go to.
+/// The failure of a device: of the ingress or of the egress.
 enum Failed {
     Ingress(DeviceError),
     Egress(DeviceError),
 }
 
 impl Failed {
-    /// Between these ports.
+    /// The error of the failed one of these ports.
     fn at(self, [ingress, egress]: [usize; 2]) -> RunError {
         match self {
             Self::Ingress(error) => RunError::of(ingress, error),
@@ -242,8 +245,8 @@ impl Failed {
 }
 
 impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
-    /// The turn of each lane. When several lanes share a TX path that stalls, the first that had to
-    /// wait is the next to start: else one busy RX queue would take every free place.
+    /// Gives each lane its turn. If lanes share a TX path that stalls, the first lane that had to
+    /// wait starts the next step. Otherwise one busy RX queue would take all free space.
     fn turns(&mut self, now: Instant, slept: bool) -> Result<bool, Failed> {
         let (mut more, mut waits, mut stalled) = (false, None, None);
         let start = self.turn;
@@ -263,13 +266,13 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
         for index in (start..rx.len()).chain(0..start.min(rx.len())) {
             let lane = &mut rx[index];
             let path = &mut tx[lane.tx];
-            // A path that has just stalled is not tried again in the same step.
+            // A path that has stalled gets no more packets in this step.
             if stalled == Some(lane.tx) {
                 waits = waits.or(Some(index));
                 continue;
             }
-            // What the path has not taken yet goes first; until then nothing new is received, so a
-            // slow egress pushes back on the ingress instead of filling memory.
+            // Packets that the path has not accepted yet go first. Until then the lane receives
+            // nothing, so a slow egress pushes back on the ingress instead of filling memory.
             if lane.has_to_wait(path) {
                 lane.transmit(now, path, counters)?;
                 if lane.has_to_wait(path) {
@@ -294,9 +297,9 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
         self.rx.iter().map(Lane::held).sum()
     }
 
-    /// The lanes that the next step would receive from: those whose input has not ended and is not
-    /// paused, and whose TX path accepts packets. For another one the worker need not be woken: its
-    /// packets stay where they are until the path has space or the queue is resumed.
+    /// The lanes from which the next step would receive: their input has not ended and is not
+    /// paused, and their TX path accepts packets. Other lanes need not wake the worker: their
+    /// packets stay in the device until the path has space or the queue is resumed.
     fn receiving(&self) -> impl Iterator<Item = &Lane<R, H>> {
         let stopped = self.intake.is_stopped();
         self.rx.iter().filter(move |lane| {
@@ -312,14 +315,13 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         let begun = (self.tx.iter_mut()).try_for_each(|path| path.begin(now, slept, stopped));
         begun.map_err(|error| RunError::of(egress, error))?;
         let more = self.turns(now, slept);
-        // One doorbell for all that the step has sent. Also after a failure: the device is notified
-        // of the packets that it has taken.
+        // Rings the doorbell once for all packets that the step has sent, even after a failure.
         let mut ended = Ok(());
         for path in &mut self.tx {
             ended = ended.and(path.end());
         }
         for lane in &mut self.rx {
-            // A TX worker that has ended takes nothing more. Its error ends the run.
+            // A TX worker that has ended accepts no packets. Its error ends the run.
             if let Some(reason) = self.tx[lane.tx].closed() {
                 lane.abandon(reason);
             }
@@ -336,7 +338,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
 
     fn arm(&mut self) -> Armed {
         let stopped = self.intake.is_stopped();
-        // Every queue must be armed, also after another one has said that it has work.
+        // Arms every queue, even after another one has reported pending work.
         let mut pending = false;
         for path in &mut self.tx {
             pending |= path.arm() == Armed::WorkPending;
@@ -380,7 +382,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
         for lane in &mut self.rx {
             if queues.has(Half::Rx, lane.queue.counters().id) {
                 sum.add(lane.command(command));
-                // At once: the TX queue may be paused next.
+                // Sent at once, since the TX queue may be paused next.
                 let sent = lane.transmit(now, &mut self.tx[lane.tx], &self.counters);
                 sent.map_err(|failed| failed.at(self.ports))?;
             }

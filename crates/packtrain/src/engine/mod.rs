@@ -1,5 +1,5 @@
-//! Runs ports: puts workers together as the plan says, drives them on threads or in the caller's
-//! event loop, and keeps the ledger.
+//! Runs ports: assembles workers from the plan, drives them on threads or in the caller's event
+//! loop, and keeps the ledger.
 
 mod assemble;
 mod control;

@@ -1,16 +1,16 @@
-//! Models of a shared TX queue and its worker: every order of events that the memory model allows,
-//! between the TX worker, producers, the device, a command and the end of the run.
+//! Models of a shared TX queue and its worker. loom runs every order of events that the memory
+//! model allows between the TX worker, producers, the device, a command and the end of the run.
 //!
 //! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --release --lib engine::models`
 //!
 //! The code is the engine's: [`Worker`], [`TxDrain`], [`SharedTx`], the ring, the TX queue,
-//! [`Wakeup`] and [`Interrupt`]. Only the device and the notifier are replaced. Time stands still
-//! (but for the 50 us of a gap), so nothing is found by a later poll: a lost wake-up is a deadlock,
-//! which loom reports. Counters are those of `std`, which loom does not see; no wake-up depends on
-//! one.
+//! [`Wakeup`] and [`Interrupt`]. Only the device and the notifier are replaced. Time does not
+//! advance (except by the 50 us of a gap), so no later poll finds missed work: a lost wake-up is a
+//! deadlock, which loom reports. The counters use the atomics of `std`, which loom does not see; no
+//! wake-up depends on a counter.
 //!
-//! A run has at most so many preemptions as its model says. Without that bound the models take
-//! hours; two or three find nearly everything (CHESS, CDSChecker).
+//! Each model bounds the preemptions of a run. Without the bound the models take hours; two or
+//! three preemptions find nearly all errors (CHESS, CDSChecker).
 
 #![cfg(test)]
 
@@ -48,7 +48,7 @@ const NOW: Instant = Instant::from_nanos(1_000_000);
 /// The only timer of a model: the TX worker retries an unpublished slot.
 const GAP_RETRY: Duration = Duration::from_micros(50);
 
-/// What a thread sleeps on: the notifier of the worker, the waker of a producer.
+/// A thread sleeps on this: the notifier of the worker, the waker of a producer.
 #[derive(Debug, Default)]
 struct Bell {
     rung: Mutex<Rung>,
@@ -110,22 +110,22 @@ struct Hardware {
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Packets that it accepts now.
+    /// Packets that the device accepts now.
     room: usize,
-    /// It refused the last packet.
+    /// The device refused the last packet.
     refused: bool,
-    /// It keeps what it accepts until [`Hardware::complete`].
+    /// An asynchronous device: accepted packets stay there until [`Hardware::complete`].
     keeps: bool,
     kept: VecDeque<Token>,
     done: VecDeque<Token>,
     armed: bool,
     interrupt: Option<Waker>,
     sent: Vec<u8>,
-    /// The worker's thread runs again once it has sent so many.
+    /// The number of sent packets after which the worker's thread runs again.
     goal: usize,
-    /// It panics with this packet.
+    /// The driver panics at this packet.
     panics_at: Option<u8>,
-    /// It is gone with this packet.
+    /// The device is removed at this packet.
     removed_at: Option<u8>,
 }
 
@@ -146,12 +146,12 @@ impl Hardware {
         }
     }
 
-    /// Descriptors become free.
+    /// Frees descriptors.
     fn make_room(&self, packets: usize) {
         self.change(|state| state.room += packets);
     }
 
-    /// All packets that it has are sent.
+    /// Completes all packets that the device has.
     fn complete(&self) {
         self.change(|state| {
             let kept = std::mem::take(&mut state.kept);
@@ -164,7 +164,7 @@ impl Hardware {
     }
 }
 
-/// Its driver.
+/// The driver of the [`Hardware`].
 #[derive(Debug)]
 struct Device(Arc<Hardware>);
 
@@ -174,7 +174,7 @@ impl TxDescriptors for Device {
         let mut state = self.0.state();
         if state.panics_at == Some(number) {
             drop(state);
-            // Without the message, which would be printed for each run.
+            // Without a message, which `panic!` would print in each run.
             resume_unwind(Box::new("the model's device"));
         }
         if state.removed_at == Some(number) {
@@ -225,7 +225,7 @@ impl TxDescriptors for Device {
     }
 }
 
-/// One for all runs of all models: to make it takes longer than a run.
+/// One arena for all runs of all models: making one takes longer than a run.
 fn arena() -> &'static Arena {
     static ARENA: OnceLock<Arena> = OnceLock::new();
     ARENA.get_or_init(|| Arena::new(ArenaConfig::small()).expect("a small arena"))
@@ -253,10 +253,10 @@ struct World {
     drops: Arc<DropCounters>,
 }
 
-/// What a producer sends, one burst after the other.
+/// The bursts of a producer, in order.
 type Bursts = &'static [&'static [u8]];
 
-/// What a producer's thread leaves behind.
+/// The result of a producer's thread.
 struct Sender {
     own: Producer,
     /// Packets that the queue accepted.
@@ -321,7 +321,7 @@ impl World {
         }
     }
 
-    /// A thread of an application that sends bursts, and waits for space.
+    /// Starts an application thread that sends bursts and waits for space.
     fn producer(&self, bursts: Bursts) -> JoinHandle<Sender> {
         self.send(Submit::enter(&*self.shared), bursts)
     }
@@ -330,18 +330,18 @@ impl World {
         let shared = Arc::clone(&self.shared);
         thread::spawn(move || {
             let accepted = send(&shared, &own, bursts);
-            // It deregisters later: a lane's would notify the worker.
+            // The caller deregisters it later, since deregistering a lane notifies the worker.
             Sender { own, accepted }
         })
     }
 
-    /// A thread of the hardware.
+    /// Starts a thread of the hardware.
     fn hardware(&self, act: impl FnOnce(&Hardware) + 'static) -> JoinHandle<()> {
         let hardware = Arc::clone(&self.hardware);
         thread::spawn(move || act(&hardware))
     }
 
-    /// A thread that stops the run.
+    /// Starts a thread that stops the run.
     fn stop(&self) -> JoinHandle<()> {
         let intake = Arc::clone(&self.intake);
         thread::spawn(move || intake.stop())
@@ -351,8 +351,8 @@ impl World {
         Control::new(std::iter::once(self.worker.desk()))
     }
 
-    /// The thread of the worker, until `ended`. A sleep ends by a notification, or by the last
-    /// packet that the model expects, which is not the engine's wake-up.
+    /// Runs the worker until `ended`. A notification ends a sleep. The last packet that the model
+    /// expects ends it, too, but is no wake-up of the engine.
     fn run_until(&mut self, ended: impl Fn(&Self, Action) -> bool) -> Result<(), RunError> {
         let mut fruitless = 0;
         loop {
@@ -362,7 +362,7 @@ impl World {
                 return Ok(());
             }
             match action {
-                // A worker that steps until another thread goes on lets it run.
+                // A worker whose steps wait for another thread lets that thread run.
                 Action::Step if self.hardware.sent().len() == before => {
                     fruitless += 1;
                     if fruitless > 1 {
@@ -383,7 +383,7 @@ impl World {
         }
     }
 
-    /// Runs until the device has sent what the model expects.
+    /// Runs until the device has sent as many packets as the model expects.
     fn run_to_goal(&mut self) {
         let reached = |world: &Self, _| {
             let state = world.hardware.state();
@@ -403,7 +403,7 @@ impl World {
             .expect("no device fails");
     }
 
-    /// The run ends: what the device has sent is what producers gave, and nothing else.
+    /// Ends the run. Checks that the device has sent exactly the packets of the producers.
     fn finish<const N: usize>(mut self, senders: [JoinHandle<Sender>; N], sent: &[u8]) {
         let senders = senders.map(|sender| sender.join().expect("no producer panics"));
         for sender in senders {
@@ -419,7 +419,7 @@ impl World {
         );
     }
 
-    /// Each packet once, and those of each producer (its tens) in order.
+    /// Checks that each packet was sent once, and those of each producer (its tens) in order.
     fn assert_sent(&self, expected: &[u8]) {
         let sent = self.hardware.sent();
         let mut sorted = sent.clone();
@@ -430,8 +430,8 @@ impl World {
     }
 }
 
-/// Sends bursts, and waits for space where there is none. Returns how many packets were accepted
-/// before the queue was closed.
+/// Sends bursts, and waits if there is no space. Returns how many packets were accepted before the
+/// queue was closed.
 fn send(shared: &SharedTx<Device>, own: &Producer, bursts: &[&[u8]]) -> usize {
     let mut accepted = 0;
     for numbers in bursts {
@@ -456,7 +456,7 @@ fn send(shared: &SharedTx<Device>, own: &Producer, bursts: &[&[u8]]) -> usize {
     accepted
 }
 
-/// Runs a model with at most so many preemptions.
+/// Runs a model with at most `preemptions` preemptions in each run.
 fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     arena();
     let mut builder = loom::model::Builder::new();

@@ -1,5 +1,5 @@
-//! How the packets of a lane reach a TX queue: directly, or through the ring in front of a shared
-//! one.
+//! The path of a lane's packets to a TX queue: direct, or through the ring in front of a shared
+//! queue.
 
 use super::control::{Command, Commanded, Half, Queues};
 use super::shared::{Closed, Producer, SharedTx};
@@ -16,21 +16,21 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A TX queue as a lane sees it. A path never changes while a run goes on.
+/// A lane's access to a TX queue. A path does not change during a run.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "a lane has few paths, and the owned one is reached without a pointer"
 )]
 pub(super) enum TxPath<T: TxDescriptors> {
-    /// The RX worker has the queue: no ring, no atomic operation.
+    /// The RX worker owns the queue: no ring, no atomic operation.
     Owned(OwnedTx<T>),
     /// The queue is behind a ring, with a TX worker and any number of producers.
     Shared(RingProducer<T>),
 }
 
 impl<T: TxDescriptors> TxPath<T> {
-    /// A step begins: the queue goes on with what waits in front of its device.
+    /// Begins a step: the queue continues with packets that wait for its device.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -47,7 +47,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// A step ends: one doorbell for all that it has sent.
+    /// Ends a step: rings the doorbell once for all packets that the step has sent.
     #[inline]
     pub(super) fn end(&mut self) -> Result<(), DeviceError> {
         match self {
@@ -56,7 +56,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// Whether it takes packets, as far as is known without trying.
+    /// Whether the path accepts packets, as far as it is known without a send.
     #[inline]
     pub(super) fn accepts(&self) -> bool {
         match self {
@@ -77,7 +77,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// Offloads that the device is still trusted with.
+    /// Offloads that the device does and has not refused.
     pub(super) fn features(&self) -> Features {
         match self {
             Self::Owned(path) => path.queue.features(),
@@ -85,7 +85,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// The worker is about to sleep: asks the device of an owned queue for a wake-up.
+    /// Before a sleep: arms the device of an owned queue.
     pub(super) fn arm(&mut self) -> Armed {
         match self {
             Self::Owned(path) => path.arm(),
@@ -93,16 +93,16 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// A lane waits for space. True if there is some already; else `waker` is woken when there is.
+    /// Waits for space: returns true if there is some already; else `waker` is woken when there is.
     pub(super) fn wait(&mut self, waker: &Waker) -> bool {
         match self {
-            // Its device was armed.
+            // `arm` has armed its device.
             Self::Owned(path) => path.accepts(),
             Self::Shared(path) => path.wait(waker),
         }
     }
 
-    /// When there is something to do though no device wakes the worker.
+    /// The time of the next work for which no device wakes the worker.
     pub(super) fn next_at(&self, now: Instant) -> Option<Instant> {
         match self {
             Self::Owned(path) => path.next_at(now),
@@ -110,14 +110,15 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// The lanes of this worker send nothing more.
+    /// Deregisters from a shared queue: the lanes of this worker send nothing more.
     pub(super) fn deregister(&mut self) {
         if let Self::Shared(path) = self {
             path.deregister();
         }
     }
 
-    /// Why packets for it are lost, if it takes nothing any more: the TX worker has ended.
+    /// The reason for which packets are dropped, if the TX worker has ended and the path accepts
+    /// none.
     pub(super) const fn closed(&self) -> Option<DropReason> {
         match self {
             Self::Owned(_) => None,
@@ -125,7 +126,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// Whether nothing waits here, once its lanes send nothing more.
+    /// Whether no packets wait here, after the lanes have sent their last packet.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Owned(path) => path.queue.is_ready() && path.queue.in_flight() == 0,
@@ -133,7 +134,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// Wire packets that wait here. What is in a ring is its TX worker's.
+    /// Wire packets that wait here. The TX worker counts those in a ring.
     pub(super) fn held(&self) -> u64 {
         match self {
             Self::Owned(path) => path.queue.held(),
@@ -141,7 +142,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// The descriptor that becomes ready when the device can go on, if packets wait for that.
+    /// The descriptor that becomes ready when the device can continue, if packets wait for it.
     pub(super) fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         match self {
             Self::Owned(path) if path.waits() => path.queue.wake(),
@@ -149,14 +150,14 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// The worker was woken for the queue.
+    /// Counts a wake-up of the worker for the queue.
     pub(super) fn count_wakeup(&mut self) {
         if let Self::Owned(path) = self {
             path.queue.count_wakeup();
         }
     }
 
-    /// Does `command`, if the queue is one of `queues` and owned.
+    /// Carries out `command`, if the queue is owned and one of `queues`.
     pub(super) fn command(
         &mut self,
         command: Command,
@@ -172,7 +173,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// Counts what waits here as lost for `reason`.
+    /// Drops the packets that wait here, counted under `reason`.
     pub(super) fn abandon(&mut self, reason: DropReason) {
         match self {
             Self::Owned(path) => {
@@ -184,19 +185,19 @@ impl<T: TxDescriptors> TxPath<T> {
     }
 }
 
-/// A TX queue that one RX worker has.
+/// A TX queue that one RX worker owns.
 #[derive(Debug)]
 pub(super) struct OwnedTx<T> {
     queue: TxQueue<T>,
     stats: Arc<PathStats>,
     interrupt: Arc<Interrupt>,
-    /// Without packets: what waits in the queue is sent by submitting none.
+    /// An empty burst: submitting it sends the packets that wait in the queue.
     none: Burst,
-    /// The next step services the queue, whatever its state is.
+    /// The next step services the queue in any state.
     recheck: bool,
     /// The run ends: completions of the last packets wake the worker.
     ending: bool,
-    /// The device completes packets later, and needs the time with each step.
+    /// The device is asynchronous: it completes packets later, and each step services it.
     asynchronous: bool,
 }
 
@@ -239,7 +240,7 @@ impl<T: TxDescriptors> OwnedTx<T> {
             self.queue.resume();
         }
         let pending = self.queue.in_flight() > 0 || !self.queue.is_ready();
-        // A device that completes at once, and has taken everything, needs no care.
+        // A synchronous device without pending packets needs no service.
         if self.asynchronous || pending || self.recheck {
             self.go_on(now)?;
         }
@@ -251,7 +252,7 @@ impl<T: TxDescriptors> OwnedTx<T> {
         let before = self.queue.counters().reclaimed.get();
         self.queue.service(now)?;
         if self.queue.counters().reclaimed.get() != before {
-            // The completions that it was armed for were found without the wake-up.
+            // This poll found the completions for which the device was armed, without its wake-up.
             self.queue.note_wakeup();
         }
         if !self.queue.is_ready() && !self.queue.is_stopped() {
@@ -278,13 +279,13 @@ impl<T: TxDescriptors> OwnedTx<T> {
         self.queue.transmit_more(burst).map(|_sent| ())
     }
 
-    /// Whether packets wait for the device, or the end of the run does.
+    /// Whether packets wait for the device, or the end of the run waits for completions.
     fn waits(&self) -> bool {
         !self.queue.is_ready() || (self.ending && self.queue.in_flight() > 0)
     }
 
     fn arm(&mut self) -> Armed {
-        // Completions wake the worker only if something waits for them.
+        // Completions wake the worker only if packets or the end of the run wait for them.
         if !self.waits() {
             return Armed::Idle;
         }
@@ -297,7 +298,7 @@ impl<T: TxDescriptors> OwnedTx<T> {
         self.queue.retry_at(now)
     }
 
-    /// Shows what other threads can know of the queue.
+    /// Publishes the state of the queue for other threads.
     #[inline]
     fn show(&mut self) {
         let shown = &self.stats.shown;
@@ -324,14 +325,14 @@ impl<T> Drop for OwnedTx<T> {
 pub(super) struct RingProducer<T: TxDescriptors> {
     shared: Arc<SharedTx<T>>,
     own: Producer,
-    /// It is in the list of those that wait for space.
+    /// The lane is in the list of producers that wait for space.
     waits: bool,
     closed: Option<DropReason>,
     deregistered: bool,
 }
 
 impl<T: TxDescriptors> RingProducer<T> {
-    /// Registers with the queue: the TX worker does not end before this is deregistered.
+    /// Registers with the queue: the TX worker does not end before the lane deregisters.
     pub(super) fn new(shared: Arc<SharedTx<T>>) -> Self {
         Self {
             own: shared.enter_lane(),

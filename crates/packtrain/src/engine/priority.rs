@@ -7,11 +7,11 @@ use crate::policy::priority::{NICE, Priority};
 use std::io;
 use std::thread;
 
-/// Gives the calling thread, which is to be a worker's, its priority. Returns its nice value.
+/// Gives the calling thread the priority of a worker. Returns its nice value.
 ///
 /// # Errors
 ///
-/// [`StartError::System`] if the system does not permit a value that was asked for by number.
+/// [`StartError::System`] if the system refuses a value that the user set by number.
 pub(super) fn take_priority(priority: Priority, idle: Idle) -> Result<i8, StartError> {
     if let Priority::Nice(asked) = priority {
         let asked = asked.clamp(*NICE.start(), *NICE.end());
@@ -25,20 +25,20 @@ pub(super) fn take_priority(priority: Priority, idle: Idle) -> Result<i8, StartE
         };
     }
     let Ok(now) = nice() else {
-        // It takes a filter of system calls to refuse the question: the thread stays as it is.
+        // Only a filter of system calls refuses this call: the thread keeps its value.
         return Ok(0);
     };
     let wanted = priority.nice(idle, now).unwrap_or(now);
-    // As far as the system allows it.
+    // The lowest value that the system permits.
     let taken = (wanted..now).find(|&nice| set_nice(nice).is_ok());
     Ok(taken.unwrap_or(now))
 }
 
-/// Whether a worker's thread could have its priority: a thread tries it and ends.
+/// Probes whether a worker's thread could have its priority, on a thread that ends afterwards.
 ///
 /// # Errors
 ///
-/// As [`take_priority`], and if the system gives no thread.
+/// As [`take_priority`], and if the system refuses a thread.
 pub(super) fn try_priority(priority: Priority, idle: Idle) -> Result<(), StartError> {
     thread::scope(|scope| {
         let trial = thread::Builder::new().spawn_scoped(scope, || take_priority(priority, idle));

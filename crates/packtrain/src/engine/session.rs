@@ -23,8 +23,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The handler of a session on one port that has none of its own: takes all packets. They count as
-/// delivered.
+/// The default handler of a session on one port: takes all packets, which count as delivered.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deliver;
 
@@ -54,7 +53,7 @@ mod sealed {
     pub trait Ports {
         fn sides(&self) -> Vec<Side>;
         fn plan(&self) -> Result<Plan, Incompatible>;
-        /// Attaches the ports and puts their queues together.
+        /// Attaches the ports and assembles their queues.
         fn assemble<H: Handler + 'static>(
             self,
             assembly: &mut Assembly<'_>,
@@ -63,7 +62,7 @@ mod sealed {
     }
 }
 
-/// What a session needs of a port beside its queues.
+/// The part of a port that a session uses, besides its queues.
 pub trait DynPort: Send {
     /// See [`Driver::link`].
     fn link(&mut self) -> Link;
@@ -131,10 +130,10 @@ impl<A: Driver + 'static, B: Driver + 'static> sealed::Ports for Two<A, B> {
     }
 }
 
-/// The makers of a session's handlers, one for each RX queue.
+/// Makes a session's handlers, one for each RX queue.
 type Each<H> = Box<dyn FnMut(RxId) -> H>;
 
-/// A session that is being described. Everything but the ports has a default.
+/// The description of a session, which starts it. Everything but the ports has a default.
 pub struct Builder<P, H> {
     ports: P,
     each: Each<H>,
@@ -165,8 +164,8 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         }
     }
 
-    /// What happens to packets between RX and TX: `each` is called once for each RX queue. Two
-    /// queues can share state if their handlers do.
+    /// Sets the handlers: `each` is called once for each RX queue, and returns its handler. Two
+    /// queues share state if their handlers do.
     pub fn handler<G: Handler + 'static>(
         self,
         each: impl FnMut(RxId) -> G + 'static,
@@ -181,14 +180,14 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         }
     }
 
-    /// Dispatch, moderation, and what the workers' threads do without work and where they run.
+    /// Sets dispatch, moderation, and the idle mode, placement and priority of the workers.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Ends the run once so many packets were received (as devices hand them over: a GSO packet is
+    /// Ends the run after `limit` received packets (as devices hand them over: a GSO packet is
     /// one).
     #[must_use]
     pub fn packets(mut self, limit: u64) -> Self {
@@ -196,8 +195,8 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         self
     }
 
-    /// So many application threads will send to a port, each with a [`TxHandle`]. Its TX queues are
-    /// shared then. A thread with several handles is one.
+    /// Announces that `threads` application threads will send to a port, each with a [`TxHandle`].
+    /// The TX queues of the port are then shared. A thread with several handles counts once.
     ///
     /// # Panics
     ///
@@ -212,15 +211,15 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         self
     }
 
-    /// Memory for packets that was made before, for a caller that has packets already. By default
-    /// it is made as [`arena_config`](super::arena_config) says.
+    /// Uses an existing arena, for a caller that has packets already. By default the session makes
+    /// one with [`arena_config`](super::arena_config).
     #[must_use]
     pub fn arena(mut self, arena: Arena) -> Self {
         self.arena = Some(arena);
         self
     }
 
-    /// What will be done, on this machine.
+    /// The plan of the session on this machine.
     ///
     /// # Errors
     ///
@@ -256,8 +255,9 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         Ok(session)
     }
 
-    /// The same for a caller with an event loop of its own: it drives the workers
-    /// ([`Worker::run`]). The session can be asked and ended as one that was started.
+    /// Starts without threads, for a caller with an event loop of its own: it drives the workers
+    /// ([`Worker::run`]). The session has the same queries and the same end as one that was
+    /// started.
     ///
     /// # Errors
     ///
@@ -292,7 +292,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
             control,
             handles,
         } = assembly.finish();
-        // Where a caller's workers run is the caller's.
+        // The caller decides where its workers run.
         let placed = Placed {
             cpus: vec![None; workers.len()],
             why: Why::Unbound,
@@ -318,10 +318,10 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     }
 }
 
-/// One port, or two ports that are joined, at work.
+/// A running session on one port, or between two ports.
 pub struct Session {
-    // First, also when a panic drops it: workers end before what they work with does, and the arena
-    // is then given back at once.
+    // The first field, so it is dropped first, even after a panic. The workers then end before the
+    // ports and the arena that they use, and the arena is freed at once.
     threads: Threads,
     ports: Vec<Box<dyn DynPort>>,
     arena: Arena,
@@ -348,22 +348,22 @@ impl fmt::Debug for Session {
 /// The final report of a session.
 #[derive(Debug)]
 pub struct Report {
-    /// All counters; nothing moves any more, so the ledger is exact.
+    /// All counters. No packet moves any more, so the ledger is exact.
     pub snapshot: Snapshot,
-    /// What each port's other side counted during the session, where it counts.
+    /// The counters of each device during the session; `None` for a device that has none.
     pub devices: Vec<Option<DeviceCounters>>,
-    /// When it started, on the clock of its runtime.
+    /// The time of the start, on the clock of the session's runtime.
     pub began: Instant,
     /// Time from start to end.
     pub elapsed: Duration,
-    /// Where the threads of the workers ran, and why.
+    /// The CPUs of the workers' threads, and the reason.
     pub placed: Placed,
-    /// Why it ended early, if a device failed, and which.
+    /// The error that ended the session early, if a device failed. It names the port.
     pub error: Option<RunError>,
 }
 
 impl Report {
-    /// The final counters, or why the session ended early.
+    /// The final counters, or the error that ended the session early.
     ///
     /// # Errors
     ///
@@ -377,8 +377,8 @@ impl Report {
 }
 
 impl Session {
-    /// A session on one port. Its handler's packets go back out of the port; without a handler all
-    /// packets are taken ([`Deliver`]).
+    /// A session on one port. Packets that its handler leaves in the burst go out of the same port;
+    /// the default handler takes all packets ([`Deliver`]).
     pub fn on<P: IntoPort<Driver: 'static>>(port: P) -> Builder<One<P::Driver>, Deliver> {
         Builder::new(One(port.into_port()), Box::new(|_| Deliver))
     }
@@ -400,7 +400,7 @@ impl Session {
         Some(TxHandle::new(to, &self.arena, &self.runtime))
     }
 
-    /// Handles to all TX queues of a port, each flow to one of them; `None` as
+    /// A handle to all TX queues of a port, which sends each flow to one of them; `None` as for
     /// [`Session::handle`].
     #[must_use]
     pub fn flows(&self, port: usize) -> Option<TxFlows> {
@@ -409,8 +409,8 @@ impl Session {
         Some(TxFlows::new(queues.iter().map(handle)))
     }
 
-    /// Pauses, resumes or resets queues, and returns how many they are. As
-    /// [`Control::command`]: returns when their workers have done it, and is not for handlers.
+    /// Pauses, resumes or resets queues, and returns their number. As [`Control::command`], it
+    /// returns after their workers have carried it out, and a handler must not call it.
     ///
     /// # Errors
     ///
@@ -419,37 +419,38 @@ impl Session {
         self.control.command(queues, command)
     }
 
-    /// The same for other threads: to be cloned.
+    /// The same for other threads, which take a clone.
     #[must_use]
     pub const fn control(&self) -> &Control {
         &self.control
     }
 
-    /// The counters as of now.
+    /// The current counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.stats.snapshot()
     }
 
-    /// Reads the counters as [`Session::snapshot`] does, also on other threads and after the end.
+    /// A function that reads the counters as [`Session::snapshot`] does, on any thread and even
+    /// after the end.
     pub fn counters(&self) -> impl Fn() -> Snapshot + Send + Sync + use<> {
         let stats = Arc::clone(&self.stats);
         move || stats.snapshot()
     }
 
-    /// Which side does each offload, which worker has what, and why.
+    /// The plan: which side does each offload, which parts each worker has, and the reasons.
     #[must_use]
     pub const fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Where the threads of the workers run, and why.
+    /// The CPUs of the workers' threads, and the reason.
     #[must_use]
     pub const fn placed(&self) -> &Placed {
         &self.placed
     }
 
-    /// The memory of the packets.
+    /// The arena of the packets.
     #[must_use]
     pub const fn arena(&self) -> &Arena {
         &self.arena
@@ -466,27 +467,27 @@ impl Session {
         self.ports.iter_mut().map(|port| port.link()).collect()
     }
 
-    /// Whether a worker has ended: the input or the count came to its end, or a device failed. The
-    /// others end too, once they have sent what they hold.
+    /// Whether a worker has ended: the input ended, the packet limit was reached, or a device
+    /// failed. The other workers end after they have sent the packets that they hold.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.intake.any_ended()
     }
 
-    /// Readable once a worker has ended, for a thread that waits for other things as well. `None`
-    /// in virtual time.
+    /// A descriptor that becomes readable when a worker has ended, for a thread that also waits for
+    /// other events. `None` in virtual time.
     #[must_use]
     pub fn over_fd(&self) -> Option<BorrowedFd<'_>> {
         self.intake.over().fd()
     }
 
-    /// Stops intake. The workers send what they hold, and end.
+    /// Stops intake. The workers send the packets that they hold, and end.
     pub fn stop(&self) {
         self.intake.stop();
     }
 
-    /// Stops intake, waits until the workers have ended, and draws up the report. Of a session that
-    /// was assembled, drop the workers before, or use [`Session::finish_with`].
+    /// Stops intake, waits until the workers have ended, and returns the report. After
+    /// [`Builder::assemble`], drop the workers first, or use [`Session::finish_with`].
     #[must_use]
     pub fn finish(mut self) -> Report {
         self.intake.stop();

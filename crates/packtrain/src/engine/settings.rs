@@ -1,4 +1,4 @@
-//! What users choose about queues and threads.
+//! The settings of a run: of its queues and its threads.
 
 use super::error::StartError;
 use super::priority::try_priority;
@@ -11,25 +11,24 @@ use crate::policy::priority::Priority;
 use crate::policy::topology::Topology;
 use std::path::Path;
 
-/// How the queues of a run are worked, and how its threads wait and where they run. The defaults
-/// adapt themselves. The settings of a port's own queues come first.
+/// The settings of the queues and threads of a run. The defaults are adaptive. The settings of a
+/// port's own queues override these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Which thread drains the ring in front of a shared TX queue.
     pub dispatch: Dispatch,
     /// How long an RX queue may delay the next wake-up of its worker.
     pub moderation: Moderation,
-    /// What a worker does with nothing to do.
+    /// What a worker without work does.
     pub idle: Idle,
-    /// On which CPU each worker runs. Not for workers that a caller drives.
+    /// On which CPU each worker runs. It does not apply to workers that a caller drives.
     pub placement: Placement,
-    /// How a worker's thread stands among the others that want its CPU. Not for workers that a
-    /// caller drives.
+    /// The nice value of a worker's thread. It does not apply to workers that a caller drives.
     pub priority: Priority,
 }
 
 impl Settings {
-    /// How the queues of a port with these settings are worked.
+    /// The dispatch and moderation of a port with the settings `config`.
     #[must_use]
     pub fn of_port(&self, config: &QueueConfig) -> (Dispatch, Moderation) {
         (
@@ -38,14 +37,15 @@ impl Settings {
         )
     }
 
-    /// Refuses what this machine cannot do: a list with a CPU that may not be used, a nice value
-    /// that the system does not permit.
+    /// Refuses settings that this machine does not permit: a list with a CPU that the process may
+    /// not use, a nice value that the system refuses.
     ///
     /// # Errors
     ///
-    /// What it is, and what there is instead: [`StartError::Setting`] or [`StartError::System`].
+    /// [`StartError::Setting`] or [`StartError::System`], which name the setting and an
+    /// alternative.
     pub fn check(&self) -> Result<(), StartError> {
-        // If the topology is hidden, a list is tried as it is, and the session does not start if
+        // If the topology cannot be read, a list is not checked here. The session does not start if
         // the system refuses it.
         if let Ok(topology) = Topology::read(Path::new("/")) {
             let checked = self.placement.check(&topology);
@@ -57,7 +57,8 @@ impl Settings {
         }
     }
 
-    /// Where the threads of `workers` workers run beside `senders` application threads, and why.
+    /// The CPUs of the threads of `workers` workers beside `senders` application threads, with the
+    /// reason.
     #[must_use]
     pub fn place(&self, workers: usize, senders: usize) -> Placed {
         match Topology::read(Path::new("/")) {

@@ -1,9 +1,9 @@
 //! A shared TX queue: the ring in front of it, and what a producer does there.
 //!
 //! The dispatch mode decides in each state of the ring ([`Dispatch::decide`]). A producer that
-//! finds the ring idle may become its consumer, and gives its burst to the queue past the ring's
-//! slots. Else it puts the burst into the ring, and notifies the TX worker where the mode says so.
-//! The rules by which no wake-up is lost are numbered in ARCHITECTURE.md.
+//! finds the ring idle may become its consumer; its burst then bypasses the slots. Otherwise it
+//! puts the burst into the ring, and notifies the TX worker if the mode says so. ARCHITECTURE.md
+//! numbers the rules that prevent lost wake-ups.
 
 use super::space::SpaceWaiters;
 use super::stats::PathStats;
@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 /// How often a producer that abdicates under `dispatch=direct` checks whether another producer has
-/// claimed the ring, before it notifies the TX worker: about a microsecond, and a wake-up takes
-/// five or more.
+/// claimed the ring, before it notifies the TX worker. The checks take about a microsecond; a
+/// wake-up takes five or more.
 const TAKEOVER_POLLS: u32 = if cfg!(any(packtrain_loom, miri)) {
     1
 } else {
@@ -43,7 +43,7 @@ const SLOTS_PER_LANE: usize = if cfg!(packtrain_loom) {
     RING_SLOTS_PER_LANE
 };
 
-/// The queue takes no more packets: the run ends, or has ended.
+/// The queue accepts no more packets: the run ends, or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -62,7 +62,7 @@ impl std::error::Error for Closed {}
 #[derive(Debug)]
 pub(super) struct Producer {
     counters: Arc<SubmitCounters>,
-    /// How many packets it submitted at once.
+    /// The sizes of its batches.
     batches: Arc<Histogram>,
     id: u64,
     source: Source,
@@ -92,10 +92,10 @@ pub(super) struct SharedTx<T> {
     pub(super) dispatch: Dispatch,
     tx_worker: Arc<Wakeup>,
     pub(super) waiters: SpaceWaiters,
-    /// Producers that are lanes. The TX worker ends after the last one.
+    /// Registered lanes. The TX worker ends after the last one has deregistered.
     lanes: AtomicU32,
     ids: AtomicU64,
-    /// The device failed: packets that find the queue closed are lost for that.
+    /// The device failed, so packets that find the queue closed are counted as `drop.device_reset`.
     pub(super) broken: AtomicBool,
     pub(super) stats: Arc<PathStats>,
     pub(super) counters: Arc<TxCounters>,
@@ -111,15 +111,16 @@ impl<T> fmt::Debug for SharedTx<T> {
     }
 }
 
-/// What the consumer of the ring has: the TX queue, and what was taken out of the ring for it.
+/// The state that only the consumer of the ring uses: the TX queue, and packets taken out of the
+/// ring.
 #[derive(Debug)]
 pub(super) struct TxConsumer<T> {
-    /// `None` once the run is over: the device is given back while handles may still exist.
+    /// `None` after the run: the device is dropped, though handles may still exist.
     pub(super) queue: Option<TxQueue<T>>,
     stage: Burst,
     /// The device failed while a producer drained. The TX worker ends the run.
     failed: Option<DeviceError>,
-    /// The device completes packets later, and needs the time with each drain.
+    /// The device is asynchronous: it completes packets later, and each drain services it.
     asynchronous: bool,
     drops: Arc<DropCounters>,
     stats: Arc<PathStats>,
@@ -129,8 +130,8 @@ pub(super) struct TxConsumer<T> {
 pub(super) type Role<'a, T> = ConsumerGuard<'a, Packet, TxConsumer<T>>;
 
 impl<T> SharedTx<T> {
-    /// Whether a producer may send: space is free for it, or the queue is closed and sending says
-    /// so.
+    /// Whether a producer may send: there is space for it, or the queue is closed and a send
+    /// returns [`Closed`].
     pub(super) fn has_space(&self, own: &Producer) -> bool {
         self.ring.has_space(own.source)
     }
@@ -148,19 +149,19 @@ impl<T> SharedTx<T> {
         self.lanes.load(Ordering::Acquire)
     }
 
-    /// A lane registers. Slots are reserved for it: applications cannot fill the ring.
+    /// Registers a lane. Slots are reserved for it, so applications cannot fill the ring.
     pub(super) fn enter_lane(&self) -> Producer {
         let lanes = self.lanes.fetch_add(1, Ordering::AcqRel) + 1;
         self.ring.set_withheld(SLOTS_PER_LANE * lanes as usize);
         self.enter(Source::Lane)
     }
 
-    /// A lane sends nothing more.
+    /// Deregisters a lane.
     pub(super) fn leave_lane(&self, own: &Producer) {
         self.leave(own);
         let left = self.lanes.fetch_sub(1, Ordering::AcqRel) - 1;
         self.ring.set_withheld(SLOTS_PER_LANE * left as usize);
-        // Its slots are free for applications.
+        // Applications may use its slots now.
         self.waiters.wake_all(&self.ring);
         self.tx_worker.notify();
     }
@@ -181,16 +182,16 @@ impl<T> SharedTx<T> {
         self.stats.leave(&own.counters);
     }
 
-    /// A producer waits for space. True if it may send after all; else `waker` is woken when it
-    /// may.
+    /// Waits for space: returns true if the producer may send already; else `waker` is woken when
+    /// it may.
     pub(super) fn wait(&self, own: &Producer, waker: &Waker) -> bool {
         let is_new = self.waiters.add(own.id, waker);
         if self.ring.wait_for_space(own.source) {
             return true;
         }
-        // The producer that released the ring notifies the TX worker, and may have been preempted
-        // before that. Once for each wait: two workers whose lanes wait for each other's TX queues
-        // would else wake each other without end.
+        // The producer that released the ring notifies the TX worker, but may have been preempted
+        // before that. This producer notifies only once for each wait: otherwise two workers whose
+        // lanes wait for each other's TX queues would wake each other without end.
         let waits_for_worker = matches!(
             self.ring.state(),
             RingState::Abdicated | RingState::Gap | RingState::Stalled
@@ -201,12 +202,12 @@ impl<T> SharedTx<T> {
         false
     }
 
-    /// A producer waits no more, whether it was woken or not.
+    /// Ends the wait of a producer, whether it was woken or not.
     pub(super) fn forget(&self, own: &Producer) {
         self.waiters.remove(own.id);
     }
 
-    /// Closes the queue to a source, and wakes the producers that wait.
+    /// Closes the queue to a source, and wakes waiting producers.
     pub(super) fn close(&self, to: Source) {
         self.ring.close(to);
         self.waiters.wake_all(&self.ring);
@@ -332,8 +333,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         }
     }
 
-    /// The ring is empty, and this producer is its consumer: the burst goes to the queue past the
-    /// slots.
+    /// The ring is empty, and this producer is its consumer: the burst bypasses the slots.
     #[inline]
     fn bypass(
         &self,
@@ -350,7 +350,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         drop(bypassing);
         if !burst.is_empty() {
             let count = |batch: &VecDeque<Packet>, accepted| own.count(batch, accepted);
-            // What finds no slot stays in the burst.
+            // Packets without a free slot stay in the burst.
             drain.role().put_rest(burst.batch(), own.source, count);
             turn = Turn::Stalled;
         }
@@ -364,8 +364,8 @@ impl<T: TxDescriptors> SharedTx<T> {
         drain.finish(Turn::More, BUDGET);
     }
 
-    /// Frees what the device has completed, if the mode lets producers drain and no other thread
-    /// does.
+    /// Frees packets that the device has completed, if the mode lets producers drain and no other
+    /// thread drains.
     fn reclaim(&self, own: &Producer, now: &impl Fn() -> Instant) {
         if self.stats.shown.in_flight.get() == 0 {
             return;
@@ -374,7 +374,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         if let Some(role) = self.ring.claim(may) {
             let mut drain = Draining::new(self, own, role);
             let consumer = drain.consumer();
-            // At once: the queue itself waits for more packets to be complete.
+            // Reclaims at once: `service` waits until more packets are complete.
             if let Some(queue) = &mut consumer.queue {
                 queue.reclaim(now());
             }
@@ -406,7 +406,7 @@ impl<T: TxDescriptors> SharedTx<T> {
                 self.dispatch != Dispatch::Direct || !self.is_taken_over()
             }
             RingState::Gap => true,
-            // A full device that is still full is no news to the TX worker.
+            // The TX worker was already notified of a stall in which nothing has moved.
             RingState::Stalled => news,
             RingState::Idle | RingState::Busy => false,
         };
@@ -416,8 +416,7 @@ impl<T: TxDescriptors> SharedTx<T> {
     }
 }
 
-/// Counts what of an application's burst went to the queue past the ring, also if the device
-/// panics.
+/// Counts the packets of an application's burst that bypassed the ring, even if the driver panics.
 struct Bypassing<'a> {
     own: &'a Producer,
     burst: &'a mut Burst,
@@ -448,15 +447,15 @@ impl Drop for Bypassing<'_> {
     }
 }
 
-/// A producer that drains. If the device panics, the queue is marked as failed and the TX worker
+/// A producer that drains. If the driver panics, the queue is marked as failed and the TX worker
 /// takes over.
 struct Draining<'a, T: TxDescriptors> {
     shared: &'a SharedTx<T>,
     own: &'a Producer,
-    /// `None` once it is released.
+    /// `None` after its release.
     role: Option<Role<'a, T>>,
     from: RingState,
-    /// Packets given to the device and given back by it, before.
+    /// Packets given to the device and reclaimed from it, before the drain.
     moved: [u64; 2],
 }
 
@@ -474,7 +473,9 @@ impl<'a, T: TxDescriptors> Draining<'a, T> {
 
     #[inline]
     fn role(&mut self) -> &mut Role<'a, T> {
-        self.role.as_mut().expect("it is released at the end only")
+        self.role
+            .as_mut()
+            .expect("the role is released at the end only")
     }
 
     #[inline]
@@ -495,9 +496,10 @@ impl<'a, T: TxDescriptors> Draining<'a, T> {
             };
             self.consumer().end();
             failed = self.consumer().failed.is_some();
-            // The TX worker ends the run: a ring that is idle notifies no thread.
+            // A failed queue is released as stalled, since an idle ring notifies no thread. The TX
+            // worker then ends the run.
             let ended = if failed { Drain::Stalled } else { ended };
-            let role = self.role.take().expect("it is put back below");
+            let role = self.role.take().expect("the loop puts the role back");
             let to = match ended {
                 Drain::Empty => match role.release_idle() {
                     Ok(released) => break released,
@@ -533,7 +535,8 @@ impl<T: TxDescriptors> Drop for Draining<'_, T> {
     }
 }
 
-/// Drains at most `left` packets, and lowers it by as many. The role stays with the caller.
+/// Drains at most `left` packets, and subtracts their number from it. The role stays with the
+/// caller.
 #[inline]
 pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) -> Drain {
     let budget = *left;
@@ -546,7 +549,7 @@ pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) 
 }
 
 impl<T> SharedTx<T> {
-    /// Packets given to the device, and given back by it.
+    /// Packets given to the device, and reclaimed from it.
     #[inline]
     fn moved(&self) -> [u64; 2] {
         [&self.counters.packets, &self.counters.reclaimed].map(Counter::get)
@@ -554,8 +557,7 @@ impl<T> SharedTx<T> {
 }
 
 impl<T: TxDescriptors> TxConsumer<T> {
-    /// The consumer begins. A device that completes at once, and has taken everything, needs no
-    /// care and no clock.
+    /// Begins a drain. A synchronous device without pending packets needs no service and no clock.
     #[inline]
     pub(super) fn begin(&mut self, now: &impl Fn() -> Instant) {
         if let Some(queue) = &mut self.queue
@@ -566,7 +568,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
         }
     }
 
-    /// Gives the queue a burst that is not in the ring, or none.
+    /// Gives the queue a burst that bypasses the slots; it may be empty.
     #[inline]
     pub(super) fn transmit(&mut self, burst: &mut Burst) -> Turn {
         match &mut self.queue {
@@ -576,14 +578,15 @@ impl<T: TxDescriptors> TxConsumer<T> {
         }
     }
 
-    /// One turn: what waits here, then what is in the ring, as much as the device takes.
+    /// One turn of a drain: gives the packets of the stage to the device. An empty stage is filled
+    /// from the ring first.
     #[inline]
     fn turn(&mut self, items: &mut Drained<'_, Packet, Self>) -> Turn {
         let Some(queue) = &mut self.queue else {
             return Turn::More;
         };
         if self.failed.is_some() || queue.is_stopped() {
-            // What is in the ring stays there, also while the queue is paused.
+            // Packets stay in the ring after a failure, and while the queue is paused.
             return Turn::Stalled;
         }
         if self.stage.is_empty() && queue.is_ready() {
@@ -602,8 +605,8 @@ impl<T: TxDescriptors> TxConsumer<T> {
         give(queue, &mut self.stage, &mut self.failed)
     }
 
-    /// The consumer is about to release the ring, or to poll again: one doorbell for all that it
-    /// has sent.
+    /// Ends a drain, before the consumer releases the ring or polls again: rings the doorbell once
+    /// for all packets that it has sent.
     #[inline]
     pub(super) fn end(&mut self) {
         if let Some(queue) = &mut self.queue
@@ -614,7 +617,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
         self.show();
     }
 
-    /// The first error is the one to report.
+    /// Records an error. Only the first one is reported.
     pub(super) fn fail(&mut self, error: DeviceError) {
         self.failed.get_or_insert(error);
     }
@@ -624,13 +627,13 @@ impl<T: TxDescriptors> TxConsumer<T> {
         self.failed.take()
     }
 
-    /// Whether nothing waits behind the ring, and packets may go.
+    /// Whether no packet waits behind the ring, and the queue accepts packets.
     pub(super) fn is_ready(&self) -> bool {
         let ready = |queue: &TxQueue<T>| queue.is_ready() && !queue.is_stopped();
         self.failed.is_none() && self.stage.is_empty() && self.queue.as_ref().is_none_or(ready)
     }
 
-    /// Shows what other threads can know of the queue.
+    /// Publishes the state of the queue for other threads.
     #[inline]
     fn show(&mut self) {
         let shown = &self.stats.shown;
@@ -652,7 +655,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
         }
     }
 
-    /// Counts what is here and in `items` as lost for `reason`.
+    /// Drops the packets of the stage, of the queue and of `items`, counted under `reason`.
     pub(super) fn abandon(&mut self, items: &mut Drained<'_, Packet, Self>, reason: DropReason) {
         let mut lost = self.stage.wire_packets();
         self.stage.clear();
@@ -671,7 +674,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
         self.show();
     }
 
-    /// Gives the device back.
+    /// Takes the queue with its device out of the consumer's state.
     pub(super) fn take_queue(&mut self) -> Option<TxQueue<T>> {
         let queue = self.queue.take();
         self.show();
@@ -679,7 +682,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
     }
 }
 
-/// Gives a burst to the queue, which keeps what the device does not take.
+/// Gives a burst to the queue, which keeps the packets that the device does not accept.
 #[inline]
 fn give<T: TxDescriptors>(
     queue: &mut TxQueue<T>,

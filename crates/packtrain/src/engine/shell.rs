@@ -4,8 +4,8 @@ use crate::policy::idle::{Idler, Wait};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// How long packets may wait for a device after intake has stopped. What is left then is dropped,
-/// and counted as `drop.shutdown`.
+/// The longest time that packets wait for a device after intake has stopped. After that the worker
+/// drops them, counted as `drop.shutdown`.
 pub(super) const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What the driver of a worker does next.
@@ -21,23 +21,23 @@ pub enum Action {
     /// Sleep until one of [`Worker::interests`](super::Worker::interests) is ready, or until this
     /// time at the latest. Then call again.
     Sleep {
-        /// `None`: there is nothing to do by time.
+        /// `None`: no time limit.
         until: Option<Instant>,
     },
     /// The run is over for this worker. Drop it.
     Done,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Observation {
     /// There may be more to do now.
     pub more: bool,
-    /// Nothing is held, in flight, or about to come.
+    /// No packet is held or in flight, and none can arrive.
     pub over: bool,
     /// Intake has stopped.
     pub stopped: bool,
-    /// When there is something to do though no device and no thread wakes the worker.
+    /// The time of the next work for which no device and no thread wakes the worker.
     pub next_at: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Observation {
 #[derive(Debug)]
 pub(super) struct Shell {
     idler: Idler,
-    /// The end of the run at the latest, once intake has stopped.
+    /// The latest end of the run; set when intake has stopped.
     drain_until: Option<Instant>,
 }
 
@@ -57,7 +57,7 @@ impl Shell {
         }
     }
 
-    /// What to do after a step that began at `now`.
+    /// Decides after a step that began at `now`.
     pub(super) fn next(&mut self, now: Instant, seen: &Observation) -> Action {
         if seen.stopped {
             let end = *self.drain_until.get_or_insert(now.after(DRAIN_TIME_MAX));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table() {
+    fn each_observation_has_its_action() {
         let later = NOW.after(Duration::from_millis(1));
         let end = NOW.after(DRAIN_TIME_MAX);
         let sleep = |until| Action::Sleep { until };
@@ -141,10 +141,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it sees: it never sleeps on work, nor beyond what is due, nor for ever once
-        /// intake has stopped.
+        /// For any observations, the shell never sleeps while there is work, nor past the next due
+        /// time, nor past the drain limit after a stop.
         #[test]
-        fn it_never_sleeps_on_work(
+        fn the_shell_never_sleeps_while_there_is_work(
             steps in prop::collection::vec(
                 (
                     0u64..3_000_000_000,

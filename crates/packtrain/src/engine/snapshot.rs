@@ -22,7 +22,7 @@ pub(super) struct PortStats {
     pub(super) tx: Vec<Arc<TxCounters>>,
     /// By TX queue: the path that leads there.
     pub(super) paths: Vec<Arc<PathStats>>,
-    /// By TX queue: what was lost there.
+    /// By TX queue: the drops there.
     pub(super) drops: Vec<Arc<DropCounters>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Stats {
     pub(super) ports: Vec<PortStats>,
     pub(super) workers: Vec<Arc<WorkerCounters>>,
     pub(super) lanes: Vec<Arc<LaneCounters>>,
-    /// What was lost before it came to a TX path.
+    /// Drops before packets reached a TX path.
     pub(super) drops: Vec<Arc<DropCounters>>,
 }
 
@@ -61,9 +61,9 @@ pub struct PortSnapshot {
     pub rx_batches: Vec<RxBatchesSnapshot>,
     /// The sizes of batches, by TX queue.
     pub tx_batches: Vec<TxBatchesSnapshot>,
-    /// Offloads that the device refused on legal packets; packtrain does them instead.
+    /// Offloads that the device refused for legal packets; software does them instead.
     pub refused: Features,
-    /// What was wrong with the device when it did not go on, by TX queue.
+    /// The causes of the device's stalls that the watchdog found, by TX queue.
     pub troubles: Vec<TroubleLog>,
 }
 
@@ -96,21 +96,21 @@ impl PortSnapshot {
 pub struct Snapshot {
     /// The ports: one, or two.
     pub ports: Vec<PortSnapshot>,
-    /// Losses by reason.
+    /// Drops by reason.
     pub drops: DropSnapshot,
-    /// The ledger; closed for certain only once the workers have ended.
+    /// The ledger. It is guaranteed to be closed only after the workers have ended.
     pub ledger: Ledger,
     /// CPU time of all workers, in nanoseconds; up to 10 ms old while they run.
     pub cpu_ns: u64,
-    /// System calls of the workers, those of the ports included.
+    /// System calls of the workers, including those of the ports.
     pub syscalls: u64,
     /// Times workers went to sleep.
     pub sleeps: u64,
-    /// What each worker did and cost.
+    /// The counters of each worker.
     pub workers: Vec<WorkerSnapshot>,
 }
 
-/// What one worker did and cost: switches and CPU time up to 10 ms ago, while it runs.
+/// The counters of one worker. Context switches and CPU time are up to 10 ms old while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerSnapshot {
     /// Steps taken.
@@ -119,18 +119,17 @@ pub struct WorkerSnapshot {
     pub sleeps: u64,
     /// Sleeps that a device or another thread ended.
     pub wakeups: u64,
-    /// Packets that it took out of the rings of shared TX queues.
+    /// Packets that the worker took out of the rings of shared TX queues.
     pub drained: u64,
-    /// Context switches since it gave the CPU away.
+    /// Voluntary context switches: the thread gave the CPU away.
     pub voluntary_switches: u64,
-    /// Context switches since the CPU was taken from it.
+    /// Involuntary context switches: the scheduler took the CPU away.
     pub involuntary_switches: u64,
     /// CPU time in nanoseconds.
     pub cpu_ns: u64,
-    /// System calls to wait and to ask, without those of the ports.
+    /// System calls to wait, to be woken, and to read these counters; without those of the ports.
     pub syscalls: u64,
-    /// Nice value of its thread, as it was given at the start; 0 until then, and where no thread
-    /// was started for it.
+    /// Nice value of the worker's thread, as set at the start; 0 before that, and without a thread.
     pub nice: i8,
 }
 

@@ -8,7 +8,7 @@ use std::task::Waker;
 /// The list of waiting producers, each at most once.
 ///
 /// A producer adds itself, then sets WAITERS in the head of the ring and checks the space once
-/// more. A consumer that took something changes the same word after it has given the space back. So
+/// more. A consumer that took packets changes the same word after it has freed their slots. So
 /// either the producer sees the space, or the consumer sees WAITERS.
 #[derive(Debug, Default)]
 pub(super) struct SpaceWaiters {
@@ -17,19 +17,19 @@ pub(super) struct SpaceWaiters {
 
 impl SpaceWaiters {
     fn list(&self) -> MutexGuard<'_, Vec<(u64, Waker)>> {
-        // The list is whole after every step of those below, also after a panic.
+        // A panic cannot leave the list inconsistent.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There are now so many producers: each can wait without an allocation.
+    /// Reserves memory for `producers` producers, so each can wait without an allocation.
     pub(super) fn reserve(&self, producers: usize) {
         let mut list = self.list();
         let more = producers.saturating_sub(list.len());
         list.reserve(more);
     }
 
-    /// Adds producer `id`. It sets WAITERS and rechecks the space after this. False if it waits
-    /// already, and was not woken since.
+    /// Adds producer `id`, which then sets WAITERS and rechecks the space. Returns false if the
+    /// producer is still in the list from an earlier call.
     pub(super) fn add(&self, id: u64, waker: &Waker) -> bool {
         let mut list = self.list();
         let known = list.iter_mut().find(|(other, _)| *other == id);
@@ -41,7 +41,7 @@ impl SpaceWaiters {
         true
     }
 
-    /// Producer `id` waits no more.
+    /// Removes producer `id`.
     pub(super) fn remove(&self, id: u64) {
         self.list().retain(|(other, _)| *other != id);
     }
@@ -54,8 +54,8 @@ impl SpaceWaiters {
             ring.clear_waiters();
             list.len()
         };
-        // One at a time, without the lock: a waker is the caller's code, and may add itself again
-        // at the end.
+        // Wakes one at a time, without the lock: a waker is the caller's code, and may add its
+        // producer again at the end of the list.
         while left > 0 {
             let mut list = self.list();
             if list.is_empty() {

@@ -1,28 +1,29 @@
-//! What other threads can know of a TX queue and of a lane.
+//! The state of TX queues and lanes that other threads read.
 
 use crate::driver::Features;
 use crate::stats::{Counter, SubmitCounters, SubmitSnapshot, TroubleLog, TxSnapshot};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the lanes of one direction count besides their queues. One writer: their worker.
+/// The counters of the lanes of one direction, without those of their queues. Only their worker
+/// writes them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct LaneCounters {
-    /// Wire packets that handlers took.
+    /// Wire packets that handlers took out of bursts.
     pub(super) delivered: Counter,
-    /// Wire packets that handlers made.
+    /// Wire packets that handlers put into bursts.
     pub(super) generated: Counter,
-    /// Wire packets received and not passed to a TX path yet, as of the end of the last step.
+    /// At the end of the last step: wire packets received that no TX path has accepted yet.
     pub(super) held: Counter,
 }
 
-/// What one TX path shows to other threads: the queue, and the ring in front of a shared one.
+/// The published state of one TX path: of the queue, and of the ring in front of a shared queue.
 #[derive(Debug, Default)]
 pub(super) struct PathStats {
     /// Written by the owner of the queue: the RX worker, or the consumer of the ring.
     pub(super) shown: Shown,
     producers: Mutex<Producers>,
-    /// Written when the watchdog of the queue finds something.
+    /// The findings of the queue's watchdog.
     troubles: Mutex<TroubleLog>,
 }
 
@@ -31,21 +32,21 @@ pub(super) struct PathStats {
 pub(super) struct Shown {
     /// Wire packets taken out of the ring's slots.
     pub(super) taken: Counter,
-    /// Wire packets behind the ring that the device did not accept yet.
+    /// Wire packets behind the ring that the device has not accepted yet.
     pub(super) held: Counter,
-    /// Packets that the device still reads from.
+    /// Packets in flight: the device has not completed them.
     pub(super) in_flight: Counter,
-    /// Offloads that the device is still trusted with, as [`Features::bits`].
+    /// Offloads that the device does and has not refused, as [`Features::bits`].
     pub(super) features: Counter,
-    /// Offloads that it refused on legal packets.
+    /// Offloads that the device refused for legal packets, as [`Features::bits`].
     pub(super) refused: Counter,
 }
 
-/// The producers of a shared queue, with a block of counters each.
+/// The producers of a shared queue. Each has a block of counters.
 #[derive(Debug, Default)]
 struct Producers {
     here: Vec<Arc<SubmitCounters>>,
-    /// The sum of those that have ended.
+    /// The sum of the blocks of producers that have ended.
     gone: SubmitSnapshot,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct PathSnapshot {
 }
 
 impl PathSnapshot {
-    /// Adds what the producers counted to what the queue did.
+    /// Adds the counts of the producers to the counters of the queue.
     pub(super) const fn add_to(&self, tx: &mut TxSnapshot) {
         tx.ring_full += self.producers.ring_full;
         tx.abdications += self.producers.abdications;
@@ -73,18 +74,18 @@ impl PathSnapshot {
 
 impl PathStats {
     fn producers(&self) -> MutexGuard<'_, Producers> {
-        // Numbers only: a panic leaves nothing half done.
+        // The data consists of numbers only, so a panic cannot leave it inconsistent.
         self.producers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the watchdog of the queue has found.
+    /// The findings of the queue's watchdog.
     pub(super) fn troubles(&self) -> MutexGuard<'_, TroubleLog> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block for one more producer, and how many there are now.
+    /// Registers a producer. Returns its block of counters, and the number of producers.
     pub(super) fn enter(&self) -> (Arc<SubmitCounters>, usize) {
         let counters = Arc::new(SubmitCounters::default());
         let mut producers = self.producers();
@@ -92,7 +93,7 @@ impl PathStats {
         (counters, producers.here.len())
     }
 
-    /// The producer of this block has ended.
+    /// Deregisters the producer of this block.
     pub(super) fn leave(&self, counters: &Arc<SubmitCounters>) {
         let mut producers = self.producers();
         producers.here.retain(|other| !Arc::ptr_eq(other, counters));
@@ -101,7 +102,8 @@ impl PathStats {
 
     /// A copy of everything.
     pub(super) fn snapshot(&self) -> PathSnapshot {
-        // In this order a packet that moves meanwhile is not counted twice as taken.
+        // In this order the packets taken never exceed those submitted, though packets move
+        // meanwhile.
         let (taken, held) = (self.shown.taken.get(), self.shown.held.get());
         let producers = self.producers();
         let mut sum = producers.gone;
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_producer_counted_outlives_it() {
+    fn the_counts_of_a_producer_outlive_it() {
         let stats = PathStats::default();
         let (first, _) = stats.enter();
         let (second, producers) = stats.enter();

@@ -1,4 +1,5 @@
-//! The system calls of the outer shell: ppoll, eventfd, what a thread has used, CPU masks.
+//! The system calls of the workers' threads: ppoll, CPU time and context switches, CPU masks, nice
+//! values, timer slack.
 
 #![allow(unsafe_code, reason = "calls the kernel")]
 
@@ -10,15 +11,15 @@ use std::time::Duration;
 
 /// Descriptors to wait for.
 ///
-/// With `ppoll` and not with `epoll`: a descriptor in an epoll set has a callback on its wait queue
-/// for as long as it is registered, and a TAP or a packet socket then runs it, with two locks, for
-/// every packet that it queues, whether the worker sleeps or not (`sock_def_readable`,
-/// `ep_poll_callback`). `ppoll` is on the queues only while it sleeps.
+/// Uses `ppoll`, not `epoll`. A descriptor in an epoll set has a callback on its wait queue while
+/// it is registered. A TAP or a packet socket runs it, with two locks, for every packet that it
+/// queues, even while the worker is awake (`sock_def_readable`, `ep_poll_callback`). `ppoll` is on
+/// the wait queues only while it sleeps.
 #[derive(Debug)]
 pub(super) struct Poll {
-    /// What the last wait was for; kept for its memory.
+    /// The descriptors of the last wait; reused to avoid allocations.
     watched: Vec<libc::pollfd>,
-    /// By descriptor number, which the kernel keeps small: its place in `watched`.
+    /// By descriptor number, which the kernel keeps small: the index in `watched`.
     places: Vec<usize>,
 }
 
@@ -30,9 +31,9 @@ impl Poll {
         }
     }
 
-    /// Waits until one of `interests` is ready, or `timeout` (`None`: for ever), and calls `ready`
-    /// for each, an error or a hang-up included. Returns the number of system calls made: none
-    /// less than 1.
+    /// Waits until one of `interests` is ready or `timeout` is over (`None`: no timeout). Calls
+    /// `ready` for each ready descriptor, including those with an error or a hang-up. Returns the
+    /// number of system calls, at least 1.
     pub(super) fn wait(
         &mut self,
         interests: impl FnOnce(&mut dyn FnMut(BorrowedFd<'_>, Interest)),
@@ -46,21 +47,22 @@ impl Poll {
         });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let count = self.watched.len() as libc::nfds_t;
-        // SAFETY: `watched` is valid for `count` entries, `time` for the call or null, and without
-        // a mask none is read.
+        // SAFETY: `watched` is valid for `count` entries, `time` is valid for the call or null, and
+        // a null mask is not read.
         let found =
             unsafe { libc::ppoll(self.watched.as_mut_ptr(), count, time, std::ptr::null()) };
         if found < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
-                // The kernel has marked none.
+                // The kernel has marked no descriptor as ready.
                 io::ErrorKind::Interrupted => Ok(1),
                 _ => Err(error),
             };
         }
         for watched in self.watched.iter().filter(|watched| watched.revents != 0) {
             if watched.revents & libc::POLLNVAL != 0 {
-                // Of a device that closed it before its half was gone; waiting would never end.
+                // A device closed the descriptor before its half was dropped. Each further wait
+                // would return at once.
                 return Err(io::Error::from_raw_os_error(libc::EBADF));
             }
             ready(watched.fd);
@@ -68,7 +70,7 @@ impl Poll {
         Ok(1)
     }
 
-    /// Makes the list of descriptors, each once, with all that is wanted of it.
+    /// Builds the list of descriptors: each once, with all of its interests.
     fn watch(&mut self, interests: impl FnOnce(&mut dyn FnMut(BorrowedFd<'_>, Interest))) {
         let Self { watched, places } = self;
         watched.clear();
@@ -83,7 +85,7 @@ impl Poll {
             if number >= places.len() {
                 places.resize(number + 1, 0);
             }
-            // Places are of any wait before this one, so what is there is looked at.
+            // A place may be from an earlier wait, so the entry is compared.
             match watched
                 .get_mut(places[number])
                 .filter(|known| known.fd == fd)
@@ -102,7 +104,7 @@ impl Poll {
     }
 }
 
-/// The words of a CPU mask: for 65 536 CPUs, more than any kernel is built for.
+/// Words of a CPU mask: for 65 536 CPUs, more than any kernel supports.
 const MASK_WORDS: usize = 1024;
 const WORD_BITS: usize = 64;
 
@@ -114,7 +116,7 @@ pub(super) fn bind_to(cpus: &[CpuId]) -> io::Result<()> {
         mask[cpu / WORD_BITS] |= 1 << (cpu % WORD_BITS);
         bytes = bytes.max((cpu / WORD_BITS + 1) * size_of::<u64>());
     }
-    // SAFETY: `mask` is valid for at least as many bytes as are said.
+    // SAFETY: `mask` is valid for at least `bytes` bytes.
     let failed = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, mask.as_ptr()) };
     if failed == 0 {
         Ok(())
@@ -125,40 +127,40 @@ pub(super) fn bind_to(cpus: &[CpuId]) -> io::Result<()> {
 
 /// The nice value of this thread (getpriority(2): in Linux each thread has its own).
 pub(super) fn nice() -> io::Result<i8> {
-    // The kernel has none that are not in an `i8`.
+    // All nice values of the kernel fit into an `i8`.
     Ok(rustix::process::getpriority_process(None)? as i8)
 }
 
-/// Gives this thread another nice value (setpriority(2)).
+/// Sets the nice value of this thread (setpriority(2)).
 pub(super) fn set_nice(nice: i8) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice.into())?)
 }
 
-/// The kernel ends this thread's sleeps within a microsecond of their time, and not within the 50
-/// that it usually adds (`timer_slack_ns`, prctl(2)): interrupt moderation delays wake-ups by less.
-/// Where it refuses, sleeps are as long as they were.
+/// Sets the timer slack of this thread to a microsecond, from the usual 50 (`timer_slack_ns`,
+/// prctl(2)): interrupt moderation delays wake-ups by less. If the kernel refuses, the slack stays
+/// as it is.
 pub(super) fn wake_in_time() {
     // SAFETY: no pointers are passed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
 }
 
-/// What the calling thread has cost since it was made.
+/// The CPU time and context switches of a thread since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ThreadUsage {
     /// CPU time in nanoseconds.
     pub cpu_ns: u64,
-    /// Times it gave the CPU away itself: it waited for something.
+    /// Voluntary context switches: the thread waited for something.
     pub voluntary_switches: u64,
-    /// Times the CPU was taken from it.
+    /// Involuntary context switches: the scheduler took the CPU away.
     pub involuntary_switches: u64,
 }
 
 /// System calls that [`thread_usage`] makes.
 pub(super) const THREAD_USAGE_SYSCALLS: u64 = 2;
 
-/// What this thread has used; zeros for what the kernel does not say.
+/// The usage of the calling thread; 0 for each value that the kernel does not report.
 pub(super) fn thread_usage() -> ThreadUsage {
-    // SAFETY: all of its fields are integers, for which zero is a value.
+    // SAFETY: all of its fields are integers, so zero is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is valid for the call.
     let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
@@ -167,7 +169,7 @@ pub(super) fn thread_usage() -> ThreadUsage {
         known.unwrap_or(0)
     };
     ThreadUsage {
-        // Of a clock, since the times in `usage` are in microseconds, on some systems in ticks.
+        // From a clock, since the times in `usage` are in microseconds, on some systems in ticks.
         cpu_ns: thread_cpu_ns(),
         voluntary_switches: switches(usage.ru_nvcsw),
         involuntary_switches: switches(usage.ru_nivcsw),
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn times_below_a_millisecond_are_slept_and_not_much_more() {
+    fn short_sleeps_last_their_time_and_little_more() {
         let mut poll = Poll::new();
         let time = Duration::from_micros(50);
         let slept = (0..200).map(|_| {
@@ -213,12 +215,12 @@ mod tests {
         });
         let slept: Vec<_> = slept.collect();
         assert!(slept.iter().all(|slept| *slept >= time));
-        // How soon it wakes up is the machine's affair; over many times the best is no accident.
+        // A busy machine may wake the thread late, so only the shortest of many sleeps is checked.
         let least = slept.iter().min().unwrap();
         assert!(*least < Duration::from_millis(1), "{least:?}");
     }
 
-    /// What /proc says of the calling thread.
+    /// The context switches of the calling thread in /proc.
     fn switches_in_proc() -> (u64, u64) {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let count = |key: &str| {
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_is_counted_as_proc_counts_it() {
+    fn context_switches_agree_with_proc() {
         const SLEEPS: u64 = 40;
         let thread = std::thread::spawn(|| {
             let mut poll = Poll::new();
@@ -242,7 +244,8 @@ mod tests {
                 let slept = poll.wait(|_| {}, Some(Duration::from_millis(1)), |_| {});
                 slept.unwrap();
             }
-            // Counts only grow: ours lies between one look of /proc before it and one after it.
+            // The counts only grow: ours lies between two reads of /proc, one before it and one
+            // after.
             let before = switches_in_proc();
             let usage = thread_usage();
             let after = switches_in_proc();
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_descriptor_is_watched_for_what_was_asked_last() {
+    fn each_wait_watches_its_own_descriptors() {
         let mut poll = Poll::new();
         let wakers: Vec<_> = (0..40).map(|_| notifier()).collect();
         for waker in &wakers {
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_wanted_for_two_things_is_told_of_once() {
+    fn a_descriptor_with_two_interests_is_reported_once() {
         let waker = notifier();
         let (mut poll, mut ready) = (Poll::new(), 0);
         let both = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
@@ -298,13 +301,15 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_not_open_is_an_error_and_no_wakeup_for_ever() {
-        // SAFETY: no descriptor has this number, and it is used for nothing but asking that.
+    fn a_closed_descriptor_is_an_error_and_not_an_endless_wake_up() {
+        // SAFETY: no open descriptor has this number, and the test only waits for it.
         let gone = unsafe { BorrowedFd::borrow_raw(99_999) };
         let interests = |visit: &mut dyn FnMut(BorrowedFd<'_>, Interest)| {
             visit(gone, Interest::Read);
         };
-        let result = Poll::new().wait(interests, None, |_| panic!("it is not ready"));
+        let result = Poll::new().wait(interests, None, |_| {
+            panic!("a closed descriptor is not ready")
+        });
         assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 

@@ -1,4 +1,4 @@
-//! The engine over devices in memory: steps by hand in virtual time, and threads.
+//! The engine with fake devices in memory: single steps in virtual time, and threads.
 
 mod builder;
 mod coalesce;

@@ -1,4 +1,4 @@
-//! The threads of a run: each drives one worker, and is the only place that blocks.
+//! The threads of a run. Each drives one worker, and blocks when the worker sleeps.
 
 use super::error::{RunError, StartError};
 use super::flows::TxFlows;
@@ -27,8 +27,8 @@ use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{self, Duration};
 
-/// How much a worker's CPU time and context switches may be out of date while it runs: to read them
-/// takes system calls.
+/// The greatest age of a worker's CPU time and context switches while it runs. Reading them takes
+/// system calls.
 const USAGE_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// The threads of a run; none for workers that a caller drives.
@@ -46,8 +46,8 @@ impl Threads {
         }
     }
 
-    /// Starts a thread for each worker, and returns after each has its CPU and its priority. If one
-    /// is refused, all end.
+    /// Starts a thread for each worker, and returns after each has its CPU and its priority. If the
+    /// system refuses one of these, all threads end.
     pub(super) fn start(
         &mut self,
         workers: Vec<Worker>,
@@ -81,8 +81,8 @@ impl Threads {
         told.iter().collect()
     }
 
-    /// Waits until all workers have ended. The first error is returned; a panic of a worker goes on
-    /// here.
+    /// Waits until all workers have ended. Returns the first error. A panic of a worker resumes on
+    /// the calling thread.
     pub(super) fn join(&mut self) -> Result<(), RunError> {
         let mut first = Ok(());
         let mut panicked = None;
@@ -101,10 +101,11 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Also of workers that a caller drives.
+        // Stops workers that a caller drives, too.
         self.intake.stop();
         for thread in self.threads.drain(..) {
-            // The caller that wants the result calls `join`; a panic was printed by its thread.
+            // A caller that needs the result calls `join`. A thread that panicked has printed its
+            // panic.
             if let Ok(Err(error)) = thread.join() {
                 drop(error);
             }
@@ -112,10 +113,10 @@ impl Drop for Threads {
     }
 }
 
-/// Runs workers that a caller has driven until they have ended.
+/// Runs workers to their end, after a caller has driven them.
 pub(super) fn run_to_end(mut workers: Vec<Worker>, runtime: &dyn Runtime) -> Result<(), RunError> {
     let mut first = Ok(());
-    // The time of a runtime may stand still, and the wait for a device is bounded all the same.
+    // The clock of the runtime may not advance, so real time bounds the wait for a device.
     let (from, began) = (runtime.now(), time::Instant::now());
     while !workers.is_empty() {
         let mut sleeps = true;
@@ -141,14 +142,14 @@ pub(super) fn run_to_end(mut workers: Vec<Worker>, runtime: &dyn Runtime) -> Res
 }
 
 fn tell(ready: &Sender<Result<(), StartError>>, result: Result<(), StartError>) {
-    // The starting thread gives up at the first error.
+    // After the first error the starting thread receives no more results.
     if let Err(unheard) = ready.send(result) {
         drop(unheard);
     }
 }
 
-/// Readies the calling thread for a worker: its CPU, its priority, how exactly it sleeps. Returns
-/// its nice value.
+/// Prepares the calling thread for a worker: its CPU, its priority and its timer slack. Returns its
+/// nice value.
 fn settle(cpu: Option<CpuId>, priority: Priority, idle: Idle) -> Result<i8, StartError> {
     if let Some(cpu) = cpu {
         bind_to(&[cpu]).map_err(StartError::system("bind a worker's thread to its CPU"))?;
@@ -157,7 +158,7 @@ fn settle(cpu: Option<CpuId>, priority: Priority, idle: Idle) -> Result<i8, Star
     take_priority(priority, idle)
 }
 
-/// Must be called by the worker's own thread.
+/// Publishes the CPU time and context switches of the calling thread, which is the worker's.
 fn publish_usage(counters: &WorkerCounters) {
     let usage = thread_usage();
     counters.cpu_ns.set(usage.cpu_ns);
@@ -202,8 +203,8 @@ fn drive(mut worker: Worker, runtime: &dyn Runtime) -> Result<(), RunError> {
     result
 }
 
-/// Blocks until a descriptor of the worker is ready, or the time is over. `woken` is kept for its
-/// memory.
+/// Blocks until a descriptor of the worker is ready, or `timeout` is over. `woken` is an empty
+/// list, reused to avoid allocations.
 fn sleep(
     worker: &mut Worker,
     poll: &mut Poll,
@@ -221,7 +222,7 @@ fn sleep(
     Ok(())
 }
 
-/// How often workers that wait for their devices at the end of a run are polled.
+/// The interval between steps of workers that wait for their devices at the end of a run.
 const END_POLL: Duration = Duration::from_micros(100);
 
 /// Wakes a thread that waits for space.
@@ -234,19 +235,19 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// Of the thread: made once, so that it can wait without an allocation.
+    /// The waker of this thread: made once, so a wait allocates nothing.
     static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// A thread that waits for space polls so many times for so long, and lets others run in between,
-/// before it sleeps: a consumer that is at work makes space sooner than a sleeping thread wakes up.
+/// Before a thread that waits for space parks, it polls `SPINS` times for `SPIN_TIME` each, and
+/// yields in between. A running consumer makes space sooner than a parked thread wakes up.
 const SPINS: u32 = 4;
 const SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// [`spin_loop`]s between two polls: each poll takes a cache line from the consumer.
 const PAUSES: u32 = 30;
 
-/// What can wait for space: a handle to one queue, or to all of a port.
+/// A sender that can wait for space: a handle to one queue, or to all queues of a port.
 trait Waits {
     fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError>;
     fn has_space(&self, burst: &Burst) -> bool;
@@ -291,11 +292,11 @@ impl Waits for TxFlows {
 }
 
 impl TxHandle {
-    /// As [`TxHandle::try_send`], and waits for space at most as long as `timeout`.
+    /// Sends as [`TxHandle::try_send`] does, and waits for space for at most `timeout`.
     ///
     /// # Errors
     ///
-    /// When the time is over or the run ends; packets that were not taken are still in the burst.
+    /// If the timeout is over or the run ends. Packets that were not accepted remain in the burst.
     pub fn send_blocking(
         &mut self,
         burst: &mut Burst,
@@ -306,11 +307,11 @@ impl TxHandle {
 }
 
 impl TxFlows {
-    /// As [`TxFlows::try_send`], and waits for space at most as long as `timeout`.
+    /// Sends as [`TxFlows::try_send`] does, and waits for space for at most `timeout`.
     ///
     /// # Errors
     ///
-    /// When the time is over or the run ends; packets that were not taken are still in the burst.
+    /// If the timeout is over or the run ends. Packets that were not accepted remain in the burst.
     pub fn send_blocking(
         &mut self,
         burst: &mut Burst,
@@ -320,8 +321,8 @@ impl TxFlows {
     }
 }
 
-/// Sends all of `burst` and returns how many packets that was, or waits for space until the time is
-/// over: first polling, then asleep.
+/// Sends all packets of `burst` and returns their number. Waits for space until the timeout is
+/// over: first polling, then parked.
 fn send_blocking(
     sender: &mut impl Waits,
     burst: &mut Burst,
@@ -356,7 +357,8 @@ fn send_blocking(
     }
     let waker = UNPARK.with(Waker::clone);
     let done = loop {
-        // In this order: space that is made after `wait` has returned false wakes the thread.
+        // The thread registers before it parks: space that is freed after `wait` returned false
+        // wakes it.
         if sender.wait(burst, &waker)
             && let Some(done) = send(sender, burst)
         {

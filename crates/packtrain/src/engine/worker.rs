@@ -1,4 +1,4 @@
-//! A worker: a list of parts that one thread steps, and what that thread does next.
+//! A worker: a list of parts. One thread steps them, and does what each step returns.
 
 use super::control::{Command, Commanded, Desk, Half, Inbox, Letter, Queues};
 use super::error::RunError;
@@ -14,7 +14,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI8;
 
-/// What a worker counts besides its queues. One writer: the worker.
+/// The counters of a worker, without those of its queues. Only the worker writes them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct WorkerCounters {
@@ -22,20 +22,19 @@ pub(super) struct WorkerCounters {
     pub(super) steps: Counter,
     /// Times it went to sleep.
     pub(super) sleeps: Counter,
-    /// Sleeps that a device or another thread ended. The others lasted as long as they were meant
-    /// to.
+    /// Sleeps that a device or another thread ended. Other sleeps lasted until their time.
     pub(super) wakeups: Counter,
-    /// Packets that it took out of the rings of shared TX queues.
+    /// Packets that the worker took out of the rings of shared TX queues.
     pub(super) drained: Arc<Counter>,
-    /// Context switches since it gave the CPU away; these two and `cpu_ns` are up to 10 ms old.
+    /// Voluntary context switches. These two and `cpu_ns` are up to 10 ms old.
     pub(super) voluntary_switches: Counter,
-    /// Context switches since the CPU was taken from it.
+    /// Involuntary context switches.
     pub(super) involuntary_switches: Counter,
     /// Nanoseconds of CPU time.
     pub(super) cpu_ns: Counter,
     /// System calls to wait, to be woken, and to read these counters.
     pub(super) syscalls: Counter,
-    /// Nice value of its thread, as it was given at the start. 0 without a thread.
+    /// Nice value of the worker's thread, as set at the start. 0 without a thread.
     pub(super) nice: AtomicI8,
 }
 
@@ -44,20 +43,20 @@ pub(super) trait Part: Send {
     /// Moves packets. Returns whether there may be more to do now.
     fn step(&mut self, now: Instant, began: Began, stopped: bool) -> Result<bool, RunError>;
 
-    /// The worker is about to sleep: asks every device that can go on for a wake-up.
+    /// Before a sleep: arms every device whose event can continue the work.
     fn arm(&mut self) -> Armed;
 
-    /// When there is something to do though nothing wakes the worker.
+    /// The time of the next work for which nothing wakes the worker.
     fn next_at(&self, now: Instant) -> Option<Instant>;
 
-    /// Once intake has stopped: whether nothing is held, in flight, or about to come.
+    /// After intake has stopped: whether no packet is held or in flight, and none can arrive.
     fn is_over(&self) -> bool;
 
-    /// Wire packets in it.
+    /// Wire packets in the part.
     fn held(&self) -> u64;
 
-    /// Does `command` to those of `queues` that it has. `None`: a producer drains one of them at
-    /// this moment; try again.
+    /// Carries out `command` on those of `queues` that the part has. Returns `None` if a producer
+    /// is draining one of them: call again.
     fn command(
         &mut self,
         command: Command,
@@ -65,14 +64,14 @@ pub(super) trait Part: Send {
         now: Instant,
     ) -> Result<Option<Commanded>, RunError>;
 
-    /// Counts everything that it holds as lost for `reason`, and takes nothing more. False while a
-    /// producer is still writing into a ring: try again.
+    /// Drops all packets that the part holds, counted under `reason`, and accepts no more. Returns
+    /// false while a producer is still writing into a ring: call again.
     fn abandon(&mut self, reason: DropReason) -> bool;
 
     /// Descriptors that end the worker's sleep.
     fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest));
 
-    /// This descriptor ended the worker's sleep.
+    /// Records that this descriptor ended the worker's sleep.
     fn woken_by(&mut self, fd: RawFd);
 }
 
@@ -88,26 +87,26 @@ pub(super) struct Placed {
 /// and does what it returns:
 ///
 /// - [`Action::Step`], [`Action::Spin`], [`Action::Yield`]: call `run` again, at once or soon;
-/// - [`Action::Sleep`]: wait until one of [`Worker::interests`] is ready, call
-///   [`Worker::woken_by`] for each, then `run`; not longer than until the time given;
+/// - [`Action::Sleep`]: wait until one of [`Worker::interests`] is ready, but no longer than until
+///   the given time. Call [`Worker::woken_by`] for each ready one, then `run`;
 /// - [`Action::Done`]: the worker has ended.
 ///
-/// A worker that is dropped stops the run.
+/// Dropping a worker stops the run.
 pub struct Worker {
     parts: Vec<Placed>,
     sleeper: Sleeper,
     shell: Shell,
     intake: Arc<Intake>,
     inbox: Inbox,
-    /// A command that a part could not do yet.
+    /// A command that a part could not carry out yet.
     pending: Option<Pending>,
     counters: Arc<WorkerCounters>,
-    /// The worker ends: with this error, or since time is up.
+    /// The worker is ending: with this error, or without one at the end of the run.
     ending: Option<Result<(), RunError>>,
     over: bool,
 }
 
-/// A command, and the next part to do it.
+/// A command, and the next part to carry it out.
 struct Pending {
     letter: Letter,
     next: usize,
@@ -148,20 +147,20 @@ impl Worker {
         &self.counters
     }
 
-    /// How commands reach it.
+    /// The address of the worker for commands.
     pub(super) fn desk(&self) -> Desk {
         let parts = self.parts.iter();
         let queues = parts.flat_map(|part| part.queues.iter().copied());
         self.inbox.desk(self.sleeper.wakeup(), queues.collect())
     }
 
-    /// One step: moves at most 64 packets of each RX queue, and drains at most 256 of each ring.
-    /// Then says what to do next.
+    /// Takes one step: moves at most 64 packets of each RX queue, and drains at most 256 packets of
+    /// each ring. Returns what to do next.
     ///
     /// # Errors
     ///
-    /// When a device is gone or failed, and which. Intake has stopped then, and what the worker
-    /// held is counted as lost (`drop.device_reset`). The worker has ended.
+    /// If a device was removed or failed; the error names the port. Intake has stopped then, the
+    /// worker has dropped the packets that it held (`drop.device_reset`), and it has ended.
     pub fn run(&mut self, now: Instant) -> Result<Action, RunError> {
         if self.over {
             return Ok(Action::Done);
@@ -184,7 +183,8 @@ impl Worker {
                 Armed::WorkPending => Action::Step,
                 Armed::Idle => {
                     self.counters.sleeps.add(1);
-                    // Once more: a device that knows when it completes what it was armed for.
+                    // Read again after arming: the device may now know when it completes the
+                    // packets.
                     let until = until.into_iter().chain(self.next_at(now)).min();
                     Action::Sleep { until }
                 }
@@ -217,8 +217,7 @@ impl Worker {
         parts.filter_map(|placed| placed.part.next_at(now)).min()
     }
 
-    /// Carries out what other threads have asked for. Returns whether a command has to be tried
-    /// again.
+    /// Carries out the commands of other threads. Returns whether one has to be retried.
     fn obey(&mut self, now: Instant) -> Result<bool, RunError> {
         if self.pending.is_none() && !self.inbox.has_news() {
             return Ok(false);
@@ -249,8 +248,8 @@ impl Worker {
         }
     }
 
-    /// Arms every part, also after one has said that it has work. If none has, the worker may
-    /// sleep: a device makes a descriptor ready or raises an interrupt, and a thread notifies.
+    /// Arms every part, even after one has reported pending work. If none has, the worker may
+    /// sleep: a ready descriptor, an interrupt or a notification wakes it.
     fn arm(&mut self) -> Armed {
         let mut pending = self.pending.is_some();
         for Placed { part, .. } in &mut self.parts {
@@ -263,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// Drops what is left, and ends once no producer is in the middle of a submission.
+    /// Drops the remaining packets, and ends when no producer is in the middle of a submission.
     fn end(&mut self) -> Result<Action, RunError> {
         self.intake.stop();
         let reason = match self.ending {
@@ -278,13 +277,13 @@ impl Worker {
             return Ok(Action::Yield);
         }
         self.over = true;
-        // Threads that wait for an answer to a command get it.
+        // The drop answers threads that wait for a command.
         (self.pending, self.inbox) = (None, Inbox::default());
         self.intake.worker_ended();
         self.ending.take().unwrap_or(Ok(())).map(|()| Action::Done)
     }
 
-    /// Ends the worker's sleep: the one that the [`Runtime`](crate::runtime::Runtime) made for it.
+    /// The notifier that ends the worker's sleep; the [`Runtime`](crate::runtime::Runtime) made it.
     #[must_use]
     pub fn notifier(&self) -> &dyn Notifier {
         self.sleeper.wakeup().notifier()
@@ -296,9 +295,9 @@ impl Worker {
         self.parts.iter().map(|placed| placed.part.held()).sum()
     }
 
-    /// What to wait for before the next step: the worker's own descriptor, RX queues that may
-    /// receive, TX queues that packets wait for. The set may change with each step; the
-    /// descriptors stay open as long as the worker exists.
+    /// The descriptors to wait for before the next step: the worker's own, those of RX queues that
+    /// may receive, and those of TX queues for which packets wait. The set may change with each
+    /// step; the descriptors stay open as long as the worker exists.
     pub fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest)) {
         if let Some(fd) = self.sleeper.wakeup().notifier().fd() {
             visit(fd, Interest::Read);
@@ -308,7 +307,7 @@ impl Worker {
         }
     }
 
-    /// A descriptor ended the sleep: the wake-up of its queue is counted.
+    /// Records that a descriptor ended the sleep: counts a wake-up of its queue.
     pub fn woken_by(&mut self, fd: RawFd) {
         for placed in &mut self.parts {
             placed.part.woken_by(fd);

@@ -8,8 +8,8 @@
 //! `if_txmit` of `n`. `deferred` notifies the TX worker only when the ring was empty. `adaptive`
 //! drains directly, and defers to the TX worker under contention.
 //!
-//! No mode lets a producer drain a stalled ring, where `mp_ring` does: it would collect the few
-//! packets that the device has completed, and the TX worker would have to arm the device again.
+//! Unlike `mp_ring`, no mode lets a producer drain a stalled ring. The producer would collect the
+//! few packets that the device has completed, and the TX worker would have to arm the device again.
 
 #[cfg(test)]
 mod tests;

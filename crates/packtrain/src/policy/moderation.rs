@@ -1,8 +1,8 @@
 //! Interrupt moderation: how long an RX queue may delay the next wake-up of its worker, and how
 //! many packets end the delay.
 //!
-//! `adaptive` is net DIM of Linux (`lib/dim/net_dim.c`, `lib/dim/dim.c`): after each 64 wake-ups it
-//! compares bytes, packets and wake-ups per second with those before, and steps from one profile to
+//! `adaptive` is net DIM of Linux (`lib/dim/net_dim.c`, `lib/dim/dim.c`). After each 64 wake-ups it
+//! compares bytes, packets and wake-ups per second with those before. It steps from one profile to
 //! a neighbour while that is better. There are three departures:
 //!
 //! - The first sample is the reference. DIM starts with a reference of zero, so each start begins a
@@ -129,7 +129,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Nothing.
+    /// No packets and no wake-ups.
     pub const NONE: Self = Self {
         packets: 0,
         bytes: 0,
@@ -237,7 +237,7 @@ impl Rates {
     }
 }
 
-/// Beside a zero, whatever is more is significant.
+/// Compared with zero, any greater value is significant.
 const fn is_significant(value: u64, before: u64) -> bool {
     if before == 0 {
         return value > 0;

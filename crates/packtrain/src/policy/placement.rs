@@ -1,9 +1,9 @@
 //! On which CPU each worker runs, decided once at start.
 //!
 //! A bound thread stays where it is even if the scheduler would move it. Two busy threads on the
-//! hardware threads of one core lose a third of their speed each, and a bound thread displaces any
-//! other thread that wants its CPU. So `auto` binds each worker to a core of its own, or binds
-//! nothing if there are too few cores for the workers and the application's senders.
+//! hardware threads of one core slow each other down, and a bound thread displaces any other thread
+//! that wants its CPU. So `auto` binds each worker to a core of its own, or binds nothing if there
+//! are too few cores for the workers and the application's senders.
 
 #[cfg(test)]
 mod tests;
@@ -93,7 +93,7 @@ pub enum Why {
     Unbound,
     /// The workers are bound as the list states.
     Listed,
-    /// The same, but the list could not be checked.
+    /// The workers are bound as the list states, but the list could not be checked.
     ListedUnchecked(TopologyError),
     /// Nothing is bound: the CPUs are not known.
     Unknown(TopologyError),

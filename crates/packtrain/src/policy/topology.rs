@@ -184,7 +184,7 @@ impl fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 impl Topology {
-    /// From data. Of two CPUs with one number the first stays.
+    /// A topology of the given CPUs. If two have one number, the first counts.
     #[must_use]
     pub fn new(mut cpus: Vec<Cpu>) -> Self {
         cpus.sort_by_key(|cpu| cpu.id);
@@ -192,7 +192,7 @@ impl Topology {
         Self { cpus }
     }
 
-    /// All of them.
+    /// All CPUs.
     #[must_use]
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus

@@ -1,4 +1,4 @@
-//! TAP and TUN keep the promises of the driver contract, with the kernel on the other side: a
+//! TAP and TUN keep the promises of the driver contract, with the kernel on the other side. A
 //! packet socket sends the packets that the port receives, and reads those that it transmits.
 
 use crate::traffic::payload;

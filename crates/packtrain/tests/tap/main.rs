@@ -46,7 +46,7 @@ fn send_udp_train() -> UdpSocket {
     socket
 }
 
-/// The packets that a train from the kernel arrives as: all that offloads allow.
+/// Checks that a train from the kernel arrives in as few packets as the offloads allow.
 fn assert_udp_train(port: &mut Port, features: Features, context: &str) {
     let _socket = send_udp_train();
     let whole = features.contains(Features::USO);
@@ -113,7 +113,7 @@ fn a_created_interface_is_down_without_addresses_and_goes_with_its_port() {
             assert_eq!(port.tap.link(), Link::Down);
             assert!(
                 port.poll().is_empty(),
-                "an interface that is down has nothing to read"
+                "an interface that is down has no packets to read"
             );
             assert_eq!(world::queue_length("pt0"), 1000);
             let capabilities = port.tap.capabilities();
@@ -205,7 +205,8 @@ fn offloads_are_what_was_requested() {
     });
 }
 
-/// Towards us, the kernel has one switch for both IP versions; from us, it accepts either version.
+/// For packets to the port, the kernel has one switch for both IP versions. From the port, it
+/// accepts either version.
 #[test]
 fn offloads_of_one_ip_version_are_used_towards_the_kernel() {
     in_namespace(
@@ -278,7 +279,7 @@ fn the_kernels_tcp_syn_says_what_is_left_to_do() {
         );
         let result = connecting.join().expect("no panic");
         assert_eq!(
-            result.expect_err("nobody answers").kind(),
+            result.expect_err("no peer answers").kind(),
             ErrorKind::TimedOut
         );
     });
@@ -374,7 +375,8 @@ fn a_descriptor_without_header_works_without_offloads() {
             }
             assert_udp_train(&mut port, Features::NONE, name);
             for segment in [20_000, 500] {
-                // The framework cuts and sums before the port sees it.
+                // The TX queue segments the packet and completes its checksums before the port sees
+                // it.
                 assert_delivered(&mut port, &Train::udp(3000, 1000), segment);
             }
             drop(port);
@@ -707,7 +709,7 @@ fn a_moved_and_renamed_interface_stays_the_ports() {
         world::move_to("pt0", &elsewhere);
         assert_eq!(world::interface_index("pt0"), None);
         assert_eq!(port.tap.link(), Link::Down);
-        // Another one of the same name here must not be mistaken for it.
+        // Another interface of the same name here must not be mistaken for the port's.
         let decoy = open(TapKind::Tun, "pt0");
         set_up("pt0", true);
         assert_eq!(port.tap.link(), Link::Down);
@@ -733,8 +735,8 @@ fn a_moved_and_renamed_interface_stays_the_ports() {
         assert_eq!(counted.tx_bytes, now.bytes - seen.bytes);
         port.assert_clean("moved");
 
-        // Removed in its present namespace. (It would be removed with the namespace too, but the
-        // kernel decides when that ends: after seconds or minutes.)
+        // The interface is removed in its present namespace. (It would be removed with the
+        // namespace too, but the kernel decides when that ends: after seconds or minutes.)
         elsewhere.run(|| world::delete("moved0"));
         assert_removed(&mut port);
     });
@@ -777,7 +779,7 @@ fn arming_says_whether_packets_are_waiting() {
         use packtrain::driver::Armed;
         let mut port = open(TapKind::Tun, "pt0");
         configure("pt0", 1, 1);
-        assert_eq!(port.rx[0].arm(), Armed::WorkPending, "never looked");
+        assert_eq!(port.rx[0].arm(), Armed::WorkPending, "not polled yet");
         while !port.poll().is_empty() {}
         assert_eq!(port.rx[0].arm(), Armed::Idle);
         let _socket = send_udp_train();
@@ -889,7 +891,7 @@ fn kernel_tcp_passes_between_two_namespaces_with_any_offloads() {
     );
 }
 
-/// Our counters and the kernel's agree, packet by packet and byte by byte.
+/// Checks that our counters and the kernel's agree, packet by packet and byte by byte.
 fn assert_accounts(port: &mut Port, context: &str) {
     drop::<Vec<Packet>>(port.poll());
     let (rx, tx) = (

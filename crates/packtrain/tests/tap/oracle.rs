@@ -385,7 +385,7 @@ fn kernels(
     best.unwrap_or_default()
 }
 
-/// The packet; if the kernel cut it again, it may still need its checksum.
+/// The packet with a complete checksum: the kernel may cut it again and leave the checksum partial.
 fn finished((header, mut packet): (VnetHeader, Vec<u8>)) -> Piece {
     if header.gso_size == 0 && header.flags & FLAG_NEEDS_CSUM != 0 {
         packet = finish(&packet, header.csum_start, header.csum_offset);
@@ -490,7 +490,8 @@ fn cases_v4() -> Vec<Case> {
         ids("t17 counting", DF, &[8, 9]),
         ids("t17 counting without DF", 0, &[8, 9]),
         ids("t19 counting, then the same", DF, &[8, 9, 9]),
-        // Merged since 6.18, and cut again in front of a TUN: it looks like our choice.
+        // The kernel merges these since 6.18, and cuts them again in front of a TUN: the result
+        // looks like ours.
         ids(SAME_WITHOUT_DF, 0, &[8, 8]),
         ids("wrapping", DF, &[0xFFFF, 0, 1]),
         ids("backwards", DF, &[9, 8]),
@@ -512,8 +513,8 @@ fn cases_v6() -> Vec<Case> {
     ]
 }
 
-/// Where we differ from the kernel, and why. Its result is checked too, so that the list stays
-/// true.
+/// The differences from the kernel, and their reasons. The kernel's result is checked too, so that
+/// the list stays true.
 fn documented(version: (u32, u32)) -> Vec<Case> {
     let mut all = vec![];
     for ipv6 in [false, true] {
@@ -530,14 +531,14 @@ fn documented(version: (u32, u32)) -> Vec<Case> {
             &[100, 100, 300]
         });
         all.push(cwr);
-        // Here the packets held of its flow go first; in the kernel the wrong one overtakes them.
-        // The packets behind it do not continue those held: there is a gap.
+        // Here the packets held of its flow go first; in the kernel the wrong packet overtakes
+        // them. The packets behind it do not continue those held: there is a gap.
         let mut wrong = changed("t9 wrong checksum", ipv6, &[100, 140, 100], |f| {
             f[1].checksum = Field::Wrong;
         });
         wrong.kernel = Some(&[140, 100, 100]);
         all.push(wrong);
-        // Fewer bytes than a GSO packet may have (8): not held here.
+        // Fewer bytes than a GSO packet may have (8): the coalescer does not hold them.
         let mut tiny = changed("tiny payloads", ipv6, &[4, 4], |_| ());
         tiny.kernel = Some(&[8]);
         all.push(tiny);
@@ -700,7 +701,7 @@ fn udp_cases(ipv6: bool) -> Vec<Datagrams> {
             }
         }),
     ];
-    // These two overtake the packets held in the kernel. Here they flush them.
+    // These two kinds overtake the packets held in the kernel. Here they flush them.
     let same_id = |f: &mut [Frame]| f.iter_mut().for_each(|f| f.id = 8);
     let mut empty = case("empty", &[100, 0, 100], &same_id);
     empty.case.kernel = Some(&[0, 200]);

@@ -103,7 +103,7 @@ impl Port {
         }
     }
 
-    /// All packets that are there now.
+    /// All packets that have arrived.
     pub fn poll(&mut self) -> Vec<Packet> {
         let (mut burst, mut packets) = (Burst::new(), Vec::new());
         for queue in &mut self.rx {
@@ -143,7 +143,7 @@ impl Port {
         );
     }
 
-    /// Sends one packet through queue 0; it must be accepted, dropped, or the device be gone.
+    /// Sends one packet through queue 0. The device must accept or drop it, or be removed.
     pub fn send(&mut self, packet: Packet) {
         let mut burst = Burst::new();
         burst.push(packet).expect("an empty burst");
@@ -157,7 +157,7 @@ impl Port {
         self.drops.snapshot().get(reason)
     }
 
-    /// No packet was dropped, and no feature refused.
+    /// Checks that no packet was dropped, and no feature refused.
     pub fn assert_clean(&self, context: &str) {
         let drops: Vec<_> = self.drops.snapshot().nonzero().collect();
         assert!(drops.is_empty(), "{context}: {drops:?}");

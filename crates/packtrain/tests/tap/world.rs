@@ -143,12 +143,12 @@ fn rerun(name: &str) {
 pub struct Namespace(File);
 
 impl Namespace {
-    /// This thread's.
+    /// The namespace of this thread.
     pub fn current() -> Self {
         Self(File::open("/proc/thread-self/ns/net").expect("this thread's namespace"))
     }
 
-    /// A fresh one; this thread stays where it is.
+    /// A fresh namespace; this thread stays in its own.
     pub fn fresh() -> Self {
         std::thread::spawn(|| {
             enter_fresh_namespace().expect("a further network namespace");
@@ -158,7 +158,7 @@ impl Namespace {
         .expect("no panic")
     }
 
-    /// Runs `act` in it.
+    /// Runs `act` in the namespace.
     pub fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -178,7 +178,7 @@ impl Namespace {
 fn socket(family: c_int) -> OwnedFd {
     // SAFETY: takes no memory.
     let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    // SAFETY: the descriptor was just made for us.
+    // SAFETY: the kernel has just made the descriptor for this process.
     unsafe { OwnedFd::from_raw_fd(expect(fd, "socket")) }
 }
 
@@ -424,7 +424,7 @@ pub fn rename(name: &str, new: &str) {
 fn netlink(kind: u16, flags: u16, body: &[u8]) {
     // SAFETY: takes no memory.
     let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE) };
-    // SAFETY: the descriptor was just made for us.
+    // SAFETY: the kernel has just made the descriptor for this process.
     let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(expect(fd, "netlink socket")) });
     let flags = flags | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
     let mut message = Vec::new();
@@ -555,7 +555,7 @@ impl PacketSocket {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: takes no memory. Protocol 0: nothing arrives before it is bound.
         let fd = expect(unsafe { libc::socket(libc::AF_PACKET, kind, 0) }, "socket");
-        // SAFETY: the descriptor was just made for us.
+        // SAFETY: the kernel has just made the descriptor for this process.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let index = interface_index(name).expect("the interface exists") as c_int;
         let socket = Self { fd, index };

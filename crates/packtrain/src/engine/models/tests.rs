@@ -12,7 +12,7 @@ const MODES: [Dispatch; 5] = [
     Dispatch::Adaptive,
 ];
 
-/// A device with room for `goal` packets, all of which it gets.
+/// A device with room for all `goal` packets that it gets.
 fn roomy(goal: usize) -> State {
     State {
         room: goal,
@@ -21,7 +21,7 @@ fn roomy(goal: usize) -> State {
     }
 }
 
-/// A full device, which gets `goal` packets.
+/// A full device, to which `goal` packets are sent.
 fn full(goal: usize) -> State {
     State {
         goal,
@@ -30,7 +30,7 @@ fn full(goal: usize) -> State {
 }
 
 #[test]
-fn a_worker_that_falls_asleep_sees_what_a_producer_enqueues() {
+fn a_worker_that_falls_asleep_sees_enqueued_packets() {
     for dispatch in MODES {
         model(2, move || {
             let mut world = World::new(dispatch, 4, roomy(2));
@@ -41,7 +41,7 @@ fn a_worker_that_falls_asleep_sees_what_a_producer_enqueues() {
     }
 }
 
-/// The worker was notified, and finds a producer draining: it sleeps only with ATTENTION set.
+/// If a notified worker finds a producer draining, it sleeps only with ATTENTION set.
 #[test]
 fn a_worker_that_was_notified_gets_the_role_after_a_producer() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
@@ -62,10 +62,10 @@ fn a_worker_that_was_notified_gets_the_role_after_a_producer() {
     }
 }
 
-/// A producer whose budget is used up leaves the ring to the next producer, or to the worker, which
-/// sleeps until it is notified.
+/// A producer whose budget is used up abdicates. The next producer drains the rest, or the worker,
+/// which sleeps until it is notified.
 #[test]
-fn what_a_producer_abdicates_is_drained() {
+fn an_abdicated_ring_is_drained() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
         model(2, move || {
             let mut world = World::new(dispatch, 4, roomy(4));
@@ -80,7 +80,7 @@ fn what_a_producer_abdicates_is_drained() {
 }
 
 #[test]
-fn a_worker_that_sleeps_is_notified_of_what_no_producer_drains() {
+fn a_sleeping_worker_is_notified_of_packets_that_no_producer_drains() {
     for dispatch in MODES {
         model(2, move || {
             let mut world = World::new(dispatch, 4, roomy(4));
@@ -108,8 +108,8 @@ fn a_device_with_room_wakes_a_worker_that_falls_asleep() {
     }
 }
 
-/// One slot: the producer waits for space while others drain. The consumer releases the role in
-/// mode `direct`, and the worker keeps it in the others.
+/// One slot: the producer waits for space while others drain. In mode `direct` the consumer
+/// releases the role; in the others the worker keeps it.
 #[test]
 fn a_producer_that_waits_for_space_is_woken() {
     for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
@@ -125,7 +125,7 @@ fn a_producer_that_waits_for_space_is_woken() {
     }
 }
 
-/// The same behind a device that is full: only the worker makes space.
+/// The same with a full device: only the worker makes space.
 #[test]
 fn a_producer_that_waits_behind_a_full_device_is_woken() {
     for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
@@ -140,9 +140,9 @@ fn a_producer_that_waits_behind_a_full_device_is_woken() {
     }
 }
 
-/// Of two that wait one gives up, as a send does when its time is over.
+/// Of two waiting producers one gives up, as a send does after its timeout.
 #[test]
-fn a_producer_that_gives_up_takes_no_wake_up_with_it() {
+fn a_producer_that_gives_up_takes_no_wake_up_from_another() {
     model(2, || {
         let mut world = World::new(Dispatch::Deferred, 1, roomy(2));
         let [other, own] = [(); 2].map(|()| Submit::enter(&*world.shared));
@@ -160,10 +160,10 @@ fn a_producer_that_gives_up_takes_no_wake_up_with_it() {
     });
 }
 
-/// What was reserved before the queue was closed is sent. Nothing else is, and the producers are
-/// told so.
+/// The device sends the packets whose slots were reserved before the queue was closed, and no
+/// others. The producer gets `Closed` for the others.
 #[test]
-fn what_is_accepted_before_the_end_is_sent() {
+fn packets_accepted_before_the_end_are_sent() {
     for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
         model(2, move || {
             let mut world = World::new(dispatch, 1, State { room: 2, ..full(0) });
@@ -179,7 +179,7 @@ fn what_is_accepted_before_the_end_is_sent() {
     }
 }
 
-/// The device is full until the producer has been told of the end.
+/// The device is full until the producer has got `Closed`.
 #[test]
 fn the_end_of_a_run_wakes_a_producer_that_waits_for_space() {
     for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
@@ -203,8 +203,8 @@ fn the_end_of_a_run_wakes_a_producer_that_waits_for_space() {
     }
 }
 
-/// A stop while packets are in flight: the worker sleeps until the last lane has left and the
-/// device has completed.
+/// A stop while packets are in flight: the worker sleeps until the last lane has deregistered and
+/// the device has completed.
 #[test]
 fn the_last_lane_and_the_last_completion_end_the_run() {
     for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
@@ -220,7 +220,7 @@ fn the_last_lane_and_the_last_completion_end_the_run() {
                 thread::spawn(move || {
                     let accepted = send(&shared, &own, &[&[10], &[11]]);
                     shared.leave_lane(&own);
-                    // Each of the two is a wake-up of its own, or finds the worker awake.
+                    // Deregistering and completing each wake the worker, or find it awake.
                     while hardware.sent().len() < accepted {
                         thread::yield_now();
                     }
@@ -237,8 +237,8 @@ fn the_last_lane_and_the_last_completion_end_the_run() {
     }
 }
 
-/// A command while a producer drains, and as the worker falls asleep. What a pause has left in the
-/// queue is sent after the resume, though no producer sends anything more.
+/// A command while a producer drains, and as the worker falls asleep. After the resume, the worker
+/// sends the packets that the pause left in the queue, though no producer sends more.
 #[test]
 fn a_command_reaches_a_worker_that_falls_asleep() {
     for dispatch in MODES {
@@ -254,14 +254,14 @@ fn a_command_reaches_a_worker_that_falls_asleep() {
             let tickets = commands.join().unwrap();
             world.finish([sender], &[10, 11]);
             for ticket in tickets {
-                // Not `Ok` if the run was at its end before.
+                // An error if the run had ended before.
                 assert!(matches!(ticket.wait(), Ok(1) | Err(_)));
             }
         });
     }
 }
 
-/// A queue is paused, and the run ends.
+/// The run ends while its queue is paused.
 #[test]
 fn a_stop_wakes_a_worker_whose_queue_is_paused() {
     for dispatch in MODES {
@@ -293,7 +293,7 @@ fn a_slot_that_is_published_late_is_drained_beside_a_producer() {
     });
 }
 
-/// The same for the worker that drains.
+/// The same with the worker as the consumer.
 #[test]
 fn a_worker_retries_an_unpublished_slot() {
     for dispatch in [Dispatch::Deferred, Dispatch::Abdicate] {
@@ -307,8 +307,8 @@ fn a_worker_retries_an_unpublished_slot() {
     }
 }
 
-/// A device panics or is gone, while a producer or the worker drains: the run ends, and each packet
-/// that was accepted is counted.
+/// A driver panics, or a device is removed, while a producer or the worker drains. The run ends,
+/// and each accepted packet is counted as sent or dropped.
 fn fails(dispatch: Dispatch, device: State) {
     model(2, move || {
         let mut world = World::new(dispatch, 4, device.clone());
@@ -321,7 +321,7 @@ fn fails(dispatch: Dispatch, device: State) {
                 sent.is_err()
             })
         });
-        // The worker panics itself if it drains: its thread drops it.
+        // If the worker drains, it panics, and its thread drops it.
         let ran = catch_unwind(AssertUnwindSafe(|| world.run_until(|_, _| false)));
         assert!(!matches!(ran, Ok(Ok(()))));
         let World {
@@ -355,7 +355,7 @@ fn a_panic_in_a_drain_ends_the_run() {
 }
 
 #[test]
-fn a_device_that_is_gone_ends_the_run() {
+fn a_removed_device_ends_the_run() {
     for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
         fails(
             dispatch,

@@ -1,4 +1,4 @@
-//! Sessions as their callers describe them: one port or two, handlers, senders, the plan, the end.
+//! Sessions from their builder: one port or two, handlers, senders, the plan, the end.
 
 use super::fake::Fake;
 use super::rig::{Rig, Setup, Virtual, arena, closed};
@@ -22,7 +22,7 @@ fn fake(queues: usize) -> (crate::driver::Port<Fake>, Vec<super::fake::Queue>) {
 }
 
 #[test]
-fn one_port_with_a_handler_sends_back_what_the_handler_leaves() {
+fn one_port_with_a_handler_sends_the_packets_that_the_handler_leaves() {
     for senders in [0, 1] {
         for dispatch in super::rig::POLICIES {
             let (port, queues) = fake(2);
@@ -67,7 +67,7 @@ fn one_port_without_a_handler_delivers() {
     let mut rig = Rig::new(session, workers, runtime, [queues, Vec::new()]);
     rig.a[0].arrive(0..100);
     rig.settle();
-    assert!(rig.is_done(), "after so many packets");
+    assert!(rig.is_done(), "at the packet limit");
     let ledger = rig.finish().ledger;
     assert_eq!(
         (ledger.received, ledger.delivered, ledger.transmitted),
@@ -75,7 +75,7 @@ fn one_port_without_a_handler_delivers() {
     );
 }
 
-/// Notes where its packets come from.
+/// A handler that records where its packets come from.
 struct Notes(RxId, Arc<Mutex<Vec<(RxId, RxId, usize)>>>);
 
 impl Handler for Notes {
@@ -203,7 +203,7 @@ fn finish_with_runs_driven_workers_to_their_end() {
     }
 }
 
-/// Also where the time of the runtime stands still and the device takes nothing more.
+/// Even if the clock of the runtime does not advance and the device accepts no more packets.
 #[test]
 fn finish_with_ends_after_two_seconds_at_the_latest() {
     for (path, setup) in Setup::new([1, 1]).on_every_path().into_iter().step_by(5) {
@@ -218,9 +218,9 @@ fn finish_with_ends_after_two_seconds_at_the_latest() {
     }
 }
 
-/// A worker that is dropped ends the run, and its packets are counted.
+/// Dropping a worker ends the run, and its packets are counted.
 #[test]
-fn workers_that_are_dropped_end_the_run() {
+fn dropped_workers_end_the_run() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.b[0].tx().room = 5;

@@ -1,4 +1,5 @@
-//! A worker that merges what it receives: nothing is stranded, whatever happens around it.
+//! A worker that merges received packets: no packet stays behind in a stall, a failure or the end
+//! of a run.
 
 use super::fake::{End, Queue};
 use super::rig::{Rig, Setup, closed};
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 const PAYLOAD: usize = 1000;
 
-/// Packets from a are merged, and b takes them large.
+/// Packets from port a are merged, and port b accepts GSO packets.
 pub fn merging(queues: [usize; 2]) -> Setup {
     let mut setup = Setup::new(queues);
     setup.offloads[1][1] = Features::CSUM | Features::TSO;
@@ -39,7 +40,7 @@ fn sizes(queue: &Queue) -> Vec<u16> {
     queue.tx().tcp.iter().map(|packet| packet.3).collect()
 }
 
-/// What was sent is the stream `0..segments` of `port`, in order and complete.
+/// Checks that the stream `0..segments` of `port` was sent, in order and complete.
 fn assert_stream(queue: &Queue, port: u16, segments: u32) {
     let expected: Vec<u8> = flow(port, 0..segments)
         .flat_map(|segment| tcp4(&segment).split_off(54))
@@ -53,10 +54,10 @@ fn assert_stream(queue: &Queue, port: u16, segments: u32) {
     assert!(got == expected, "the bytes of the stream");
 }
 
-/// A burst is not the end of a train: what is held stays while packets come, and goes before the
+/// The end of a burst flushes nothing: held packets stay while packets arrive, and leave before the
 /// worker sleeps.
 #[test]
-fn trains_are_merged_across_bursts_and_never_slept_on() {
+fn trains_are_merged_across_bursts_and_sent_before_a_sleep() {
     let mut rig = merging([1, 1]).forward();
     rig.a[0].arrive_tcp(flow(7, 0..100));
     assert_eq!(rig.run(0), Action::Step);
@@ -71,15 +72,15 @@ fn trains_are_merged_across_bursts_and_never_slept_on() {
     );
 }
 
-/// While the queue is never found empty, a packet goes on once it is old and was not continued
-/// since the last turn.
+/// If no poll finds the queue empty, a packet leaves when it is old and the last turn did not
+/// continue it.
 #[test]
-fn a_poll_that_never_ends_does_not_hold_packets_for_ever() {
+fn packets_are_not_held_for_ever_if_no_poll_is_empty() {
     let mut rig = merging([1, 1]).forward();
     rig.a[0].arrive_tcp(flow(1, 0..1));
     let (begin, mut steps) = (rig.now(), 0);
     while sizes(&rig.b[0]).is_empty() {
-        // Never an empty poll, and nothing of the first flow. None of these are merged.
+        // No poll is empty, and none of these packets is of the first flow or merged.
         rig.a[0].arrive(0..BURST_PACKETS_MAX as u32);
         assert_eq!(rig.run(0), Action::Step);
         rig.advance(COALESCE_HOLD_MAX / 4);
@@ -91,13 +92,13 @@ fn a_poll_that_never_ends_does_not_hold_packets_for_ever() {
     assert_stream(&rig.b[0], 1, 1);
 }
 
-/// Turns that take longer than packets are held, as with jumbo frames or a busy CPU: what the last
-/// turn received could not be continued before this one, so nothing is flushed for its age while
-/// its queue was not found empty since.
+/// Turns may take longer than the hold time, as with jumbo frames or on a busy CPU. Packets of the
+/// last turn could not be continued before this one, so none is flushed for its age, unless a poll
+/// has found the queue empty.
 #[test]
-fn nothing_is_flushed_for_its_age_while_its_queue_was_not_found_empty_since() {
+fn slow_turns_flush_no_packet_for_its_age() {
     let mut rig = merging([1, 1]).forward();
-    // A turn receives 64 of them, and 63 are a whole packet; each next turn is late.
+    // A turn receives 64 segments, and 63 fill a packet. Each next turn is late.
     rig.a[0].arrive_tcp(flow(1, 0..640));
     for _ in 0..10 {
         assert_eq!(rig.run(0), Action::Step);
@@ -111,7 +112,7 @@ fn nothing_is_flushed_for_its_age_while_its_queue_was_not_found_empty_since() {
 }
 
 #[test]
-fn the_end_of_a_run_sends_on_what_is_held() {
+fn held_packets_are_sent_at_the_end_of_a_run() {
     for (path, setup) in merging([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.a[0].arrive_tcp(flow(1, 0..30));
@@ -141,9 +142,10 @@ fn the_end_of_a_run_sends_on_what_is_held() {
     }
 }
 
-/// What came before a failure is sent on; what the failure of the egress leaves is counted.
+/// Packets received before a failure are sent. Packets that a failed egress leaves are counted as
+/// dropped.
 #[test]
-fn failures_strand_nothing() {
+fn failures_leave_no_packet_uncounted() {
     for (path, setup) in merging([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.a[0].arrive_tcp(flow(1, 0..30));
@@ -163,10 +165,10 @@ fn failures_strand_nothing() {
     }
 }
 
-/// Held packets wait with the others, and the worker sleeps until the egress goes on; also if two
+/// Held packets wait with the others, and the worker sleeps until the egress continues, even if two
 /// RX queues share it.
 #[test]
-fn a_stalled_egress_holds_and_lets_go_in_order() {
+fn packets_pass_a_stalled_egress_in_order() {
     for (path, setup) in merging([2, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.b[0].tx().room = 1;
@@ -183,10 +185,10 @@ fn a_stalled_egress_holds_and_lets_go_in_order() {
     }
 }
 
-/// Some kernels refuse large packets that they said they take: those are cut again, and no more
+/// Some kernels refuse GSO packets of a type that they advertise. These are segmented, and no more
 /// are made.
 #[test]
-fn a_refused_kind_is_cut_again_and_not_merged_any_more() {
+fn a_refused_gso_type_is_segmented_and_no_longer_merged() {
     for (path, setup) in merging([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.b[0].tx().refuses = Features::TSO4;
@@ -204,9 +206,9 @@ fn a_refused_kind_is_cut_again_and_not_merged_any_more() {
     }
 }
 
-/// What is held is memory: none is kept while the device lacks it.
+/// Held packets use buffers: none is held while the device lacks them.
 #[test]
-fn a_device_without_buffers_ends_the_wait() {
+fn a_device_without_buffers_flushes_held_packets() {
     let mut rig: Rig = merging([1, 1]).forward();
     rig.a[0].rx().short = true;
     rig.a[0].arrive_tcp(flow(1, 0..30));
@@ -217,9 +219,8 @@ fn a_device_without_buffers_ends_the_wait() {
     rig.finish();
 }
 
-/// FreeBSD D52989: a device whose hash is not constant within a flow, as the opaque types of RSS
-/// allow, and software that told flows apart by it. Flows here are told apart by their headers:
-/// the hash of a device changes nothing, whatever it is.
+/// FreeBSD D52989: the hash of a device may vary within a flow, as the opaque types of RSS allow.
+/// Coalescing tells flows apart by their headers and ignores the hash of a device.
 #[test]
 fn the_hash_of_a_device_neither_splits_a_flow_nor_reorders_it() {
     type Hash = fn(&Segment) -> u32;
@@ -253,7 +254,7 @@ fn the_hash_of_a_device_neither_splits_a_flow_nor_reorders_it() {
     }
 }
 
-/// What is counted when all of a source, 2000 packets, has gone to `egress`.
+/// Sends all of a source, 2000 packets, to `egress`. Returns the counters.
 fn all_of(source: &str, egress: &str) -> Snapshot {
     let [a, b] = [source, egress].map(|text| port::open(text).expect("a port"));
     let builder = Session::between(a, b);
@@ -271,16 +272,16 @@ fn all_of(source: &str, egress: &str) -> Snapshot {
     end
 }
 
-/// What is counted of a source, and the packets that a simulated NIC was given.
+/// The RX counters of a source, and the number of packets given to a simulated NIC.
 fn to_sim(source: &str) -> (RxSnapshot, u64) {
     let end = all_of(source, "sim:");
     (end.ports[0].rx_total(), end.ports[1].tx_total().packets)
 }
 
-/// A source shows how TCP is merged, and what ends a merged packet: nothing but its length while
-/// packets are in order, a timestamp that goes up, or packets out of order.
+/// TCP in order is merged up to the length limit. A newer timestamp or a packet out of order ends a
+/// merged packet sooner.
 #[test]
-fn a_source_of_tcp_is_merged_and_shows_what_ends_a_merged_packet() {
+fn a_timestamp_or_disorder_ends_a_merged_packet() {
     for flows in [1, 4] {
         let source = format!("null:source,proto=tcp,count=2000,flows={flows}");
         let (rx, sent) = to_sim(&source);
@@ -294,17 +295,17 @@ fn a_source_of_tcp_is_merged_and_shows_what_ends_a_merged_packet() {
         assert_eq!(rx.gro_flush_order, 0);
 
         let (rx, more) = to_sim(&format!("{source},out-of-order=5"));
-        // Of a hundred late ones, each ends what is held, as the early one before and the one after
-        // it do if something is.
+        // Each of a hundred late packets ends the held packet. The early packet before it and the
+        // packet after it end one, too, if there is one.
         let ended = rx.gro_flush_order;
         assert!((100..=300).contains(&ended), "{flows} flows: {ended}");
         assert!(more > sent);
     }
 }
 
-/// ACKs are aggregated as a stream, and passed on where bytes are to be restored.
+/// `coalesce=stream` aggregates ACKs. Reversible coalescing passes them on.
 #[test]
-fn a_source_of_acks_is_aggregated() {
+fn acks_are_aggregated_in_a_stream_only() {
     for timestamps in ["", ",timestamps"] {
         let source = format!("null:source,proto=ack,count=2000{timestamps}");
         let (rx, sent) = to_sim(&format!("{source},coalesce=stream"));
@@ -318,9 +319,10 @@ fn a_source_of_acks_is_aggregated() {
     }
 }
 
-/// A limit on the egress makes a source receive into pieces, and they are made to fit.
+/// A segment limit of the egress makes a source receive into pieces, which the TX queue collapses
+/// or defragments.
 #[test]
-fn what_a_source_makes_in_pieces_is_fitted() {
+fn packets_in_pieces_are_fitted() {
     for (buffers, fitted) in [("", true), (",rx=whole", false), (",rx=pieces", true)] {
         let source = format!("null:source,bytes=9000,count=2000{buffers}");
         let end = all_of(&source, "null:segs=2");

@@ -1,5 +1,5 @@
-//! Queues that are paused, resumed and reset while they run, on both paths. At random:
-//! [`resets`](super::resets).
+//! Queues that are paused, resumed and reset while they run, on both paths. The tests in
+//! [`resets`](super::resets) do so at random.
 
 use super::coalesce::{flow, merging};
 use super::rig::{Rig, Setup};
@@ -17,7 +17,7 @@ fn is_owned(path: &str) -> bool {
 }
 
 #[test]
-fn what_a_pause_holds_back_goes_out_when_it_is_over() {
+fn packets_that_wait_for_a_pause_go_out_after_it() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
@@ -58,7 +58,7 @@ fn what_a_pause_holds_back_goes_out_when_it_is_over() {
 }
 
 #[test]
-fn what_the_device_has_at_a_pause_is_collected_and_wakes_no_worker() {
+fn packets_in_the_device_at_a_pause_are_collected_without_a_wake_up() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
@@ -79,10 +79,10 @@ fn what_the_device_has_at_a_pause_is_collected_and_wakes_no_worker() {
     }
 }
 
-/// A reset, a stall, and a link that is down, all of it behind a pause: nothing goes out before it
-/// is resumed, and then all of it does, in order.
+/// A reset, a stall and a link that is down during a pause. No packet goes out before the resume,
+/// and then all do, in order.
 #[test]
-fn a_pause_outlives_what_else_happens_to_the_queue() {
+fn a_pause_outlasts_a_stall_a_reset_and_a_link_that_is_down() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
@@ -111,7 +111,7 @@ fn a_pause_outlives_what_else_happens_to_the_queue() {
     }
 }
 
-/// What waits is sent, and the run ends at once.
+/// Waiting packets are sent, and the run ends at once.
 #[test]
 fn a_stop_overrides_a_pause() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
@@ -173,7 +173,7 @@ fn a_command_is_carried_out_while_a_producer_drains() {
 }
 
 #[test]
-fn a_command_is_answered_with_what_came_of_it() {
+fn a_command_returns_its_number_of_queues_or_an_error() {
     for (path, setup) in Setup::new([3, 3]).on_every_path() {
         let mut rig = setup.forward();
         for (queue, forgets) in rig.b.iter().zip([true, false, true]) {
@@ -212,7 +212,7 @@ fn a_command_is_answered_with_what_came_of_it() {
     }
 }
 
-/// A device that does not come back from a reset ends the run.
+/// A device that is removed at a reset ends the run.
 #[test]
 fn a_reset_that_fails_ends_the_run() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
@@ -233,9 +233,9 @@ fn a_reset_that_fails_ends_the_run() {
     }
 }
 
-/// A worker that is dropped answers the commands that it has not carried out.
+/// A dropped worker answers the commands that it has not carried out.
 #[test]
-fn a_worker_that_is_dropped_answers() {
+fn a_dropped_worker_answers_its_commands() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig: Rig = setup.forward();
         let sent = rig.session.control().send(TO_B, Command::Pause).unwrap();
@@ -253,7 +253,8 @@ fn steps(rig: &Rig) -> u64 {
     workers.iter().map(|worker| worker.steps).sum()
 }
 
-/// Whether its device raises an interrupt, has a descriptor that stays readable, or names a time.
+/// The device raises an interrupt, has a descriptor that stays readable, or names a time: each
+/// would wake the worker of a running queue.
 #[test]
 fn a_paused_rx_queue_is_not_polled_and_wakes_no_worker() {
     for (path, setup) in Setup::new([2, 2]).on_every_path() {
@@ -269,7 +270,7 @@ fn a_paused_rx_queue_is_not_polled_and_wakes_no_worker() {
             let only = FROM_A.only(0);
             assert_eq!(rig.command(only, Command::Pause), Ok(1), "{path}");
             assert_eq!(rig.command(only, Command::Pause), Ok(1), "{path}");
-            // The interrupt that it was armed for before ends one sleep.
+            // The queue was armed before the pause, so one interrupt ends a sleep.
             first.arrive(10..20);
             first.rx().next_at = Some(Instant::from_nanos(0));
             rig.settle();
@@ -283,7 +284,7 @@ fn a_paused_rx_queue_is_not_polled_and_wakes_no_worker() {
                 rig.settle();
             }
             assert_eq!(steps(&rig), steps_before, "{path}");
-            // The others go on.
+            // The other queues continue.
             second.arrive(5000..5010);
             rig.b[0].arrive(6000..6010);
             rig.settle();
@@ -294,7 +295,7 @@ fn a_paused_rx_queue_is_not_polled_and_wakes_no_worker() {
             assert_eq!(rig.b[1].sent(), (5000..5010).collect::<Vec<_>>(), "{path}");
             assert_eq!(rig.a[0].sent(), (6000..6010).collect::<Vec<_>>(), "{path}");
             assert_eq!(rig.closed().ledger.held, 0, "{path}");
-            // What has arrived is received at once, and what arrives later wakes the worker.
+            // Packets that have arrived are received at once, and later ones wake the worker.
             first.rx().next_at = None;
             assert_eq!(rig.command(only, Command::Resume), Ok(1), "{path}");
             rig.settle();
@@ -310,8 +311,8 @@ fn a_paused_rx_queue_is_not_polled_and_wakes_no_worker() {
     }
 }
 
-/// The whole port is paused before a packet has ever come, and a packet comes before it is resumed:
-/// no step polls the queues between.
+/// The port is paused before its first packet, which arrives during the pause. No step polls the
+/// queues before the resume.
 #[test]
 fn a_packet_that_arrives_during_a_pause_is_not_missed() {
     for (path, setup) in Setup::new([2, 2]).on_every_path() {
@@ -329,9 +330,10 @@ fn a_packet_that_arrives_during_a_pause_is_not_missed() {
     }
 }
 
-/// What a coalescer holds goes on with the command, also if the TX queue is paused right after.
+/// The command flushes the packets held by the coalescer, even if the TX queue is paused right
+/// after.
 #[test]
-fn a_pause_sends_on_what_a_coalescer_holds() {
+fn a_pause_flushes_the_coalescer() {
     for (path, setup) in merging([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.a[0].arrive_tcp(flow(7, 0..30));
@@ -349,11 +351,7 @@ fn a_pause_sends_on_what_a_coalescer_holds() {
             assert_eq!(reached(&rig), 1, "{path}");
         } else {
             let tx = rig.tx();
-            assert_eq!(
-                tx.direct + tx.deferred,
-                1,
-                "{path}: it is in the ring or sent"
-            );
+            assert_eq!(tx.direct + tx.deferred, 1, "{path}: in the ring or sent");
         }
         rig.command(TO_B, Command::Resume).unwrap();
         rig.settle();
@@ -362,9 +360,9 @@ fn a_pause_sends_on_what_a_coalescer_holds() {
     }
 }
 
-/// Packets that were received before the pause, and wait for a device: they go when there is room.
+/// Packets received before the pause that wait for a device leave when it has room.
 #[test]
-fn a_paused_rx_queue_behind_a_stalled_device_sends_what_it_has() {
+fn a_paused_rx_queue_sends_its_packets_after_a_stall() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
@@ -391,7 +389,7 @@ fn a_paused_rx_queue_behind_a_stalled_device_sends_what_it_has() {
     }
 }
 
-/// What waits in its device stays there.
+/// Packets that wait in the queue's device stay there.
 #[test]
 fn a_stop_overrides_the_pause_of_an_rx_queue() {
     for (path, setup) in merging([1, 1]).on_every_path() {

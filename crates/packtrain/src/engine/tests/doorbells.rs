@@ -1,11 +1,10 @@
-//! When a device is told of packets: once for all of a step on an owned path, once for each drain
-//! on a shared one.
+//! Doorbells: one for each step on an owned path, one for each drain on a shared path.
 
 use super::fake::Queue;
 use super::rig::{POLICIES, Setup, drains};
 use crate::limits::TX_DOORBELL_DESCRIPTORS_MAX;
 
-/// Of how many packets each ring told the device, and those that it does not know of.
+/// The number of packets of each doorbell, and the number of packets after the last one.
 fn rings(queue: &Queue) -> (Vec<usize>, usize) {
     let tx = queue.tx();
     (tx.rings.clone(), tx.untold)
@@ -54,7 +53,7 @@ fn a_step_rings_once_for_all_its_bursts() {
 }
 
 #[test]
-fn a_stall_in_the_middle_of_a_step_rings_too() {
+fn a_stall_in_the_middle_of_a_step_rings_the_doorbell() {
     for (path, setup) in Setup::new([4, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.settle();
@@ -73,7 +72,7 @@ fn a_stall_in_the_middle_of_a_step_rings_too() {
 }
 
 #[test]
-fn what_a_handle_sends_itself_is_told_at_once() {
+fn a_handle_rings_the_doorbell_for_all_packets_that_it_drains() {
     for dispatch in POLICIES {
         let mut rig = Setup::new([1, 1]).dispatch(dispatch).senders(1).forward();
         rig.settle();

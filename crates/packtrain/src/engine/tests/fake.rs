@@ -1,4 +1,4 @@
-//! Devices in memory whose every answer a test decides.
+//! Fake devices in memory: the test decides each of their answers.
 
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
@@ -38,12 +38,12 @@ pub enum End {
     Panic,
 }
 
-/// How a half wakes its worker: by a descriptor, or by the interrupt that it was given.
+/// How a half wakes its worker: by a descriptor, or by its interrupt.
 #[derive(Debug, Default)]
 struct Wakes {
     fd: Option<Arc<OwnedFd>>,
     interrupt: Option<Waker>,
-    /// For how many packets it was armed.
+    /// The number of packets for which the half was armed.
     armed: Option<usize>,
 }
 
@@ -56,41 +56,41 @@ impl Wakes {
         }
     }
 
-    /// Whether the descriptor was readable; it is not any more.
+    /// Clears the descriptor. Returns whether it was readable.
     fn clear(&self) -> bool {
         (self.fd.as_ref()).is_some_and(|fd| rustix::io::read(fd, &mut [0u8; 8]).is_ok())
     }
 }
 
-/// What a fake RX queue is about to say, and what it was asked.
+/// The next answers of a fake RX queue, and counts of its calls.
 #[derive(Debug, Default)]
 pub struct RxState {
     pub items: VecDeque<Item>,
-    /// Said once all items are taken.
+    /// Reported after all items have been received.
     pub end: Option<End>,
     pub next_at: Option<Instant>,
-    /// It lacks buffers.
+    /// The device lacks buffers.
     pub short: bool,
     pub polls: u64,
     pub arms: u64,
-    /// It can tell how many packets wait.
+    /// The device can count waiting packets.
     pub counts: bool,
-    /// How many packets it was last asked to wait for.
+    /// The number of packets of the last `arm_for`.
     pub armed_for: Option<usize>,
-    /// The flow hash that it gives a segment; none else.
+    /// The flow hash that the device gives to a segment; `None` for no hash.
     pub hash: Option<fn(&Segment) -> u32>,
     wakes: Wakes,
 }
 
-/// What a fake TX queue takes, and what it took.
+/// The next answers of a fake TX queue, and the packets that it accepted.
 #[derive(Default)]
 pub struct TxState {
-    /// Packets that it takes before it has no descriptor.
+    /// Packets that the device accepts before it has no free descriptor.
     pub room: usize,
-    /// Accepted packets stay with the device until `complete` allows it to report them.
+    /// An asynchronous device: accepted packets stay there until `complete` lets it report them.
     pub keeps: bool,
     pub complete: usize,
-    /// It can raise its interrupt after a number of completions.
+    /// The device can raise its interrupt after a number of completions.
     pub counts: bool,
     pub armed_for: Option<usize>,
     pub kept: VecDeque<Token>,
@@ -102,25 +102,26 @@ pub struct TxState {
     pub sent: Vec<u32>,
     /// TCP packets, in order: source port, sequence number, payload, wire packets.
     pub tcp: Vec<(u16, u32, Vec<u8>, u16)>,
-    /// A feature that it refuses though it was promised.
+    /// Features that the device refuses although it advertises them.
     pub refuses: Features,
     pub asked: u64,
-    /// A reset finds that it has sent nothing of what it keeps; else it cannot be reset.
+    /// A reset finds that the device has sent none of the packets that it keeps. If false, the
+    /// device cannot be reset.
     pub forgets: bool,
     pub resets: u64,
-    /// It reports nothing and raises no interrupt until it is reset.
+    /// The device reports no completion and raises no interrupt until it is reset.
     pub hung: bool,
     pub link_down: bool,
     /// Packets refused while the link was down.
     pub refused: Vec<u32>,
-    /// Packets that it took and was not told of: those since its doorbell was rung.
+    /// Packets accepted since the last doorbell.
     pub untold: usize,
-    /// Of how many packets each ring of its doorbell told it.
+    /// The number of packets of each doorbell.
     pub rings: Vec<usize>,
     pub arms: u64,
-    /// Runs while it takes its next packet: its worker, or a producer, is in the middle of a drain.
+    /// Runs while the device accepts its next packet, in the middle of a drain.
     pub meanwhile: Option<Box<dyn FnOnce() + Send>>,
-    /// It has said that there is room, and was not armed.
+    /// The device reported room while it was not armed.
     said: bool,
     wakes: Wakes,
 }
@@ -162,7 +163,7 @@ impl Queue {
         self.tx().sent.clone()
     }
 
-    /// Items arrive, and the device says so.
+    /// Items arrive, and the device wakes its worker if it is armed for them.
     pub fn arrive_items(&self, items: impl IntoIterator<Item = Item>) {
         let mut rx = self.rx();
         rx.items.extend(items);
@@ -181,13 +182,13 @@ impl Queue {
         self.arrive_items(segments.into_iter().map(Item::Tcp));
     }
 
-    /// The RX queue ends, and the device says so.
+    /// Ends the RX queue, and wakes its worker.
     pub fn end(&self, end: End) {
         self.rx().end = Some(end);
         self.arrive([]);
     }
 
-    /// There is room for so many more packets, and the device says so.
+    /// Makes room for `packets` more packets, and wakes the worker.
     pub fn make_room(&self, packets: usize) {
         let mut tx = self.tx();
         tx.room = tx.room.saturating_add(packets);
@@ -197,7 +198,7 @@ impl Queue {
         }
     }
 
-    /// The device is done with so many more packets, and says so if enough are done.
+    /// Completes `packets` more packets, and wakes the worker if it is armed for as many.
     pub fn complete(&self, packets: usize) {
         let mut tx = self.tx();
         tx.complete = tx.complete.saturating_add(packets);
@@ -212,7 +213,7 @@ impl Queue {
         Arc::strong_count(&self.rx)
     }
 
-    /// The transmitting half, for a test that needs no port.
+    /// The TX half, for a test that needs no port.
     pub fn half(&self) -> FakeTx {
         FakeTx {
             state: Arc::clone(&self.tx),
@@ -228,8 +229,8 @@ pub struct FakeRx {
     arena: Option<Arena>,
 }
 
-/// A packet of the flow that the number's upper 12 bits say: no IP packet, so its addresses make
-/// the flow.
+/// A packet of the flow in the upper 12 bits of the number. It has no IP header, so its addresses
+/// are its flow.
 pub fn numbered(arena: &Arena, number: u32) -> Option<Packet> {
     let mut bytes = [0u8; 60];
     bytes[8..12].copy_from_slice(&(number >> 20).to_be_bytes());
@@ -258,7 +259,7 @@ impl RxDescriptors for FakeRx {
                 Some(Item::Packet(number)) => match numbered(arena, number) {
                     Some(packet) => burst.push(packet, &RxInfo::default()),
                     None => {
-                        // Producers have all the buffers: it waits in the device.
+                        // Producers have all the buffers: the packet waits in the device.
                         state.items.push_front(Item::Packet(number));
                         break;
                     }
@@ -484,7 +485,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// With so many queues, which wake their workers by descriptors, or by interrupts.
+    /// A device with `queues` queues, which wake their workers by descriptors or by interrupts.
     pub fn new(
         name: &'static str,
         (input, rx, tx): (Input, Features, Features),

@@ -1,4 +1,4 @@
-//! Handles to all queues of a port: each flow has one queue, and full queues stop no others.
+//! Handles to all queues of a port: each flow has one queue, and a full queue stops no other.
 
 use super::fake::numbered;
 use super::rig::{PATIENCE, Rig, Setup, Woken, burst, numbers, wait_for};
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// What the queues are filled with, before the packets that count.
+/// The number of the packets that only fill the queues.
 const FILLER: u32 = u32::MAX;
 /// Slots for applications.
 const SLOTS: usize = TX_RING_PACKETS - RING_SLOTS_PER_LANE;
@@ -46,14 +46,14 @@ fn flows_keep_their_queue_and_their_order() {
                 ..Segment::default()
             };
             let mut packet = world.arena().packet_from(&tcp4(&segment)).unwrap();
-            // A device that hashes as it likes moves no flow to another queue.
+            // The hash of a device does not decide the queue.
             packet.meta_mut().flow_hash = seq * 41 + u32::from(port);
             let queue = flows.queue_of(&packet);
             assert_eq!(queue, clone.queue_of(&packet));
             used[queue] = true;
             burst.push(packet).unwrap();
         }
-        // One flow may be sent by any of them, by one at a time.
+        // Either handle may send a flow, one at a time.
         let who = if seq % 2 == 0 { &mut flows } else { &mut clone };
         if seq % 3 == 0 {
             assert_eq!(who.try_send(&mut burst), Ok(40));
@@ -81,16 +81,16 @@ fn flows_keep_their_queue_and_their_order() {
     }
     assert_eq!(places.len(), 40);
 
-    // What belongs to no flow that can be told has the first queue.
+    // A packet without a recognizable flow goes to the first queue.
     let torso = world.arena().packet_from(&[0xee; 10]).unwrap();
     assert_eq!(flows.queue_of(&torso), 0);
 
     world.closed();
 }
 
-/// Wherever a packet's headers are cut into segments, and whether they were parsed before.
+/// The headers are split into segments at any byte, with and without a parsed layout.
 #[test]
-fn headers_in_pieces_change_no_flows_queue() {
+fn split_headers_do_not_change_the_queue_of_a_flow() {
     let world = Setup::new([4, 4]).senders(1).forward();
     let flows = world.session.flows(1).unwrap();
     let mut used = [false; 4];
@@ -117,14 +117,14 @@ fn headers_in_pieces_change_no_flows_queue() {
     assert!(used.iter().filter(|used| **used).count() > 1, "{used:?}");
 }
 
-/// Sends so many fillers, for which there is space.
+/// Sends `total` fillers, for which there is space.
 fn fill(world: &Rig, handle: &mut TxHandle, total: usize) {
     let mut total = total;
     while total > 0 {
         let some = total.min(BURST_PACKETS_MAX);
         let mut filler = burst(&world.arena(), [FILLER]);
         while filler.len() < some {
-            // All of them are in one buffer: there are not enough of those.
+            // All fillers share one buffer, since the arena has too few.
             let more = filler.front().unwrap().try_clone().unwrap();
             filler.push(more).unwrap();
         }
@@ -133,14 +133,14 @@ fn fill(world: &Rig, handle: &mut TxHandle, total: usize) {
     }
 }
 
-/// Two queues whose devices take nothing, with so many free slots in the rings in front of them.
+/// Two queues whose devices accept nothing, with `free` free slots in their rings.
 fn full(free: [usize; 2]) -> (Rig, TxFlows) {
     let mut world = Setup::new([2, 2]).senders(1).forward();
     world.settle();
     for (queue, free) in free.into_iter().enumerate() {
         world.b[queue].tx().room = 0;
         let mut handle = world.handle(queue);
-        // The first one finds the ring idle and waits behind it.
+        // The first packet finds the ring idle and waits behind it.
         fill(&world, &mut handle, 1);
         fill(&world, &mut handle, SLOTS - free);
     }
@@ -148,7 +148,7 @@ fn full(free: [usize; 2]) -> (Rig, TxFlows) {
     (world, flows)
 }
 
-/// Packets of two flows of each queue, in turns, and the numbers that each queue gets of them.
+/// Alternating packets of two flows of each queue, and the numbers of each queue's packets.
 fn mixed(world: &Rig, flows: &TxFlows) -> (Burst, [Vec<u32>; 2]) {
     let mut of_queue = [const { Vec::new() }; 2];
     for flow in 1..100 {
@@ -172,22 +172,22 @@ fn mixed(world: &Rig, flows: &TxFlows) -> (Burst, [Vec<u32>; 2]) {
     (packets, [of(first), of(second)])
 }
 
-/// What a queue sent, but for what filled it.
+/// The packets that a queue sent, without fillers.
 fn sent(world: &Rig, queue: usize) -> Vec<u32> {
     let tx = world.b[queue].tx();
     tx.sent.iter().copied().filter(|&n| n != FILLER).collect()
 }
 
-/// The device of `queue` takes everything from now on, and its worker finds out.
+/// The device of `queue` accepts everything from now on. The workers run until they sleep.
 fn open(world: &mut Rig, queue: usize) {
     world.b[queue].make_room(usize::MAX);
     world.settle();
 }
 
-/// Queue 0 is full but for five packets, and queue 1 goes on: it gets all of its packets, and what
-/// did not fit comes back as it was, whichever way it is sent, and goes out behind the rest.
+/// Queue 0 has five free slots, and queue 1 accepts all of its packets. For each kind of send,
+/// packets that did not fit remain in the burst in order, and are sent later.
 #[test]
-fn a_full_queue_hands_back_its_own_packets_in_order_and_stops_no_other() {
+fn a_full_queue_leaves_its_packets_in_the_burst_and_stops_no_other() {
     for form in ["try", "blocking", "async"] {
         let (mut world, mut flows) = full([5, 0]);
         open(&mut world, 1);
@@ -199,7 +199,7 @@ fn a_full_queue_hands_back_its_own_packets_in_order_and_stops_no_other() {
                 assert_eq!(flows.try_send(&mut packets), Err(error));
                 assert_eq!(numbers(&packets), first[5..]);
                 assert_eq!(sent(&world, 1), second, "{form}");
-                // Still full: the same once more.
+                // The queue is still full.
                 let error = TrySendError::Full { accepted: 0 };
                 assert_eq!(flows.try_send(&mut packets), Err(error));
                 assert_eq!(numbers(&packets), first[5..]);
@@ -226,12 +226,12 @@ fn a_full_queue_hands_back_its_own_packets_in_order_and_stops_no_other() {
                     assert_eq!(sent(&world, 1), second, "{form}");
                     assert!(poll(sending.as_mut(), &waker).is_pending());
                 }
-                // The future is gone, and the packets are not.
+                // The future was dropped; the packets remain in the burst.
                 assert_eq!(numbers(&packets), first[5..]);
                 let mut sending = pin!(flows.send(&mut packets));
                 assert!(poll(sending.as_mut(), &waker).is_pending());
                 open(&mut world, 0);
-                assert!(woken.count() > 0, "it was not woken");
+                assert!(woken.count() > 0, "the sender was not woken");
                 assert_eq!(poll(sending.as_mut(), &waker), Poll::Ready(Ok(25)));
             }
         }
@@ -242,10 +242,10 @@ fn a_full_queue_hands_back_its_own_packets_in_order_and_stops_no_other() {
     }
 }
 
-/// Of two full queues the second goes on: its packets do not wait for the first queue, though the
-/// first queue's packets are in front of them.
+/// The second of two full queues continues. Its packets do not wait for those of the first queue,
+/// which are in front of them in the burst.
 #[test]
-fn who_waits_for_several_queues_goes_on_with_the_one_that_does() {
+fn a_sender_that_waits_for_two_queues_continues_with_the_one_that_has_space() {
     let (mut world, mut flows) = full([0, 0]);
     let (mut packets, [first, second]) = mixed(&world, &flows);
     let (woken, waker) = Woken::new();
@@ -253,13 +253,13 @@ fn who_waits_for_several_queues_goes_on_with_the_one_that_does() {
         let mut sending = pin!(flows.send(&mut packets));
         assert!(poll(sending.as_mut(), &waker).is_pending());
         open(&mut world, 1);
-        assert!(woken.count() > 0, "it was not woken");
+        assert!(woken.count() > 0, "the sender was not woken");
         assert!(poll(sending.as_mut(), &waker).is_pending());
         assert_eq!(sent(&world, 1), second);
         assert_eq!(sent(&world, 0), []);
         let before = woken.count();
         open(&mut world, 0);
-        assert!(woken.count() > before, "it was not woken");
+        assert!(woken.count() > before, "the sender was not woken");
         assert_eq!(poll(sending.as_mut(), &waker), Poll::Ready(Ok(60)));
     }
     assert_eq!(sent(&world, 0), first);
@@ -284,9 +284,9 @@ fn who_waits_for_several_queues_goes_on_with_the_one_that_does() {
     assert_eq!(world.closed().ledger.held, 0);
 }
 
-/// Those that wait for space are told that there will be none, and keep what was not taken.
+/// Waiting senders get `Closed`. Packets that were not accepted remain in their bursts.
 #[test]
-fn the_end_of_the_run_releases_flows_that_wait() {
+fn the_end_of_the_run_wakes_waiting_senders() {
     let (mut world, mut flows) = full([0, 3]);
     let (mut packets, [first, second]) = mixed(&world, &flows);
     let left = [&first[..], &second[3..]].concat();
@@ -300,15 +300,15 @@ fn the_end_of_the_run_releases_flows_that_wait() {
         {
             let mut sending = pin!(flows.send(&mut packets));
             assert!(poll(sending.as_mut(), &waker).is_pending());
-            // Most likely it waits by now; if not, it is told all the same.
+            // The blocking sender most likely waits by now. If not, it gets `Closed` all the same.
             thread::sleep(Duration::from_millis(2));
             world.session.stop();
             world.settle();
-            assert!(woken.count() > 0, "it was not woken");
+            assert!(woken.count() > 0, "the sender was not woken");
             let closed = Poll::Ready(Err(Closed));
             assert_eq!(poll(sending.as_mut(), &waker), closed);
         }
-        // The slots of a lane that has ended are free until the queue is closed.
+        // After a lane has ended, its slots are free until the queue is closed.
         match blocking.join().unwrap() {
             Ok(all) => accepted = all,
             Err(error) => assert_eq!(error, SendError::Closed),
@@ -328,10 +328,10 @@ fn the_end_of_the_run_releases_flows_that_wait() {
     assert_eq!(end.drops.get(DropReason::Shutdown), taken);
 }
 
-/// Where one of two queues has space by now, the other one has to know the waiter all the same: the
-/// sender sends to the first what that takes, and then sleeps.
+/// One of two queues has space when a sender registers. The sender registers with the other one,
+/// too, since it sleeps after it has sent to the first.
 #[test]
-fn who_waits_is_known_to_every_queue_also_where_one_has_space() {
+fn a_waiting_sender_registers_with_every_queue() {
     let (mut world, mut flows) = full([0, 0]);
     let (mut packets, [_, second]) = mixed(&world, &flows);
     let (woken, waker) = Woken::new();
@@ -343,7 +343,7 @@ fn who_waits_is_known_to_every_queue_also_where_one_has_space() {
     assert!(flows.wait(&packets, &waker), "the first has space");
     let before = woken.count();
     open(&mut world, 1);
-    assert!(woken.count() > before, "it was not woken");
+    assert!(woken.count() > before, "the sender was not woken");
     assert_eq!(flows.try_send(&mut packets), Ok(60));
     world.settle();
     assert_eq!(sent(&world, 1), second);

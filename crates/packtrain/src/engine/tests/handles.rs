@@ -11,7 +11,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Slots for applications: those of a ring with one lane.
+/// Slots for applications in a ring with one lane.
 const SLOTS: usize = TX_RING_PACKETS - RING_SLOTS_PER_LANE;
 
 fn with(dispatch: Dispatch, senders: usize) -> Rig {
@@ -34,7 +34,7 @@ fn fill(rig: &Rig, handle: &mut TxHandle, mut next: u32) -> u32 {
     }
 }
 
-/// Fills the ring and what is behind it.
+/// Fills the ring, the stage and the TX queue.
 fn fill_all(rig: &mut Rig, handle: &mut TxHandle, mut next: u32) -> u32 {
     loop {
         rig.settle();
@@ -50,8 +50,8 @@ fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// One packet at a time, with nothing else to do: one wake-up for each under `deferred`, and none
-/// where producers drain.
+/// One packet at a time, without other work. Under `deferred` each packet costs a wake-up, and none
+/// if producers drain.
 #[test]
 fn direct_dispatch_wakes_no_worker_and_deferred_dispatch_one_for_each_packet() {
     for dispatch in POLICIES {
@@ -96,8 +96,8 @@ fn many_batches_before_the_tx_worker_runs_cost_one_wake_up() {
     }
 }
 
-/// A device that takes nothing for as long as producers send: the TX worker is woken once for the
-/// stall, and not for each batch.
+/// While a full device accepts nothing, producers wake the TX worker once for the stall, and not
+/// for each batch.
 #[test]
 fn a_full_device_costs_no_wake_up_for_each_packet() {
     for dispatch in POLICIES {
@@ -120,7 +120,7 @@ fn a_full_device_costs_no_wake_up_for_each_packet() {
 
 /// `if_txmit` of OpenBSD, with the ring and its worker.
 #[test]
-fn a_threshold_drains_once_there_are_enough() {
+fn a_producer_drains_when_the_ring_reaches_the_threshold() {
     let rig = with(Dispatch::Threshold(16), 1);
     let mut handle = rig.handle(0);
     for number in 0..15 {
@@ -141,7 +141,7 @@ fn a_threshold_drains_once_there_are_enough() {
 }
 
 #[test]
-fn a_full_ring_pushes_back_in_all_three_forms() {
+fn a_full_ring_pushes_back_on_every_kind_of_send() {
     for dispatch in POLICIES {
         let mut rig = with(dispatch, 1);
         let mut handle = rig.handle(0);
@@ -184,7 +184,7 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
             "{dispatch}"
         );
 
-        // A future that is dropped leaves the packets where they were.
+        // A dropped future leaves its packets in the burst.
         rig.b[0].tx().room = 0;
         fill_all(&mut rig, &mut handle, count);
         let mut more = rig.burst(0..2);
@@ -200,14 +200,14 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
         assert!(poll(sending.as_mut(), &waker).is_pending());
         rig.session.stop();
         rig.settle();
-        // The end of the run wakes what waits, and handles outlive it.
+        // The end of the run wakes waiting senders, and handles outlive it.
         assert!(woken.count() > before, "{dispatch}");
         assert_eq!(poll(sending.as_mut(), &waker), Poll::Ready(Err(Closed)));
         assert_eq!(handle.try_send(&mut more), Err(TrySendError::Closed));
         assert!(handle.poll_ready(&mut cx).is_ready());
         let blocking = handle.send_blocking(&mut more, Duration::from_secs(60));
         assert_eq!((blocking, more.len()), (Err(SendError::Closed), 2));
-        // What was taken before the end is sent, or counted.
+        // Packets accepted before the end are sent, or counted as dropped.
         rig.stop();
         let end = rig.closed();
         assert!(end.drops.get(DropReason::Shutdown) > 0 && end.ledger.held == 0);
@@ -219,7 +219,7 @@ fn a_full_ring_pushes_back_in_all_three_forms() {
     }
 }
 
-/// An empty burst is no submission, and takes the consumer role from no thread.
+/// An empty burst counts as no submission, and does not claim the ring.
 #[test]
 fn an_empty_burst_is_not_counted() {
     for dispatch in POLICIES {
@@ -237,10 +237,10 @@ fn an_empty_burst_is_not_counted() {
     }
 }
 
-/// The producers are gone, and the device goes on: the TX worker was notified of the stall, and the
-/// device wakes it.
+/// The producers have ended when the device continues. The TX worker was notified of the stall, and
+/// the device wakes it.
 #[test]
-fn a_stalled_ring_goes_on_without_its_producers() {
+fn a_stalled_ring_restarts_without_its_producers() {
     for dispatch in POLICIES {
         let mut rig = with(dispatch, 1);
         rig.b[0].tx().room = 3;
@@ -268,7 +268,7 @@ fn no_producer_restarts_a_stalled_ring() {
         rig.b[0].tx().room = 3;
         handles[0].try_send(&mut rig.burst(0..10)).unwrap();
         rig.settle();
-        // Room of which the device says nothing.
+        // The device has room, but raises no interrupt.
         rig.b[0].tx().room = usize::MAX;
         let asked = rig.b[0].tx().asked;
         for (index, next) in [10, 15, 20, 25].into_iter().enumerate() {
@@ -285,7 +285,7 @@ fn no_producer_restarts_a_stalled_ring() {
     }
 }
 
-/// A lane waits for space in the ring like an application: its worker is woken.
+/// A lane waits for space in the ring as an application does: its worker is woken.
 #[test]
 fn a_lane_waits_for_space_like_any_producer() {
     for dispatch in POLICIES {
@@ -298,7 +298,7 @@ fn a_lane_waits_for_space_like_any_producer() {
             rig.b[0].sent().is_empty() && !rig.a[0].rx().items.is_empty(),
             "{dispatch}"
         );
-        // The device says nothing of its room: the TX worker finds it after a while.
+        // The device raises no interrupt for its room: a timed poll of the TX worker finds it.
         rig.b[0].tx().room = usize::MAX;
         rig.pass_until(|rig| rig.a[0].rx().items.is_empty());
         assert!(rig.a[0].rx().polls > polls, "{dispatch}");
@@ -308,9 +308,9 @@ fn a_lane_waits_for_space_like_any_producer() {
     }
 }
 
-/// Every policy, one to four producers, a lane to the same queue, and a device that stalls and goes
-/// on all the time, in any order of steps: all arrives, each producer's packets in order, and each
-/// batch is recorded as its producer submitted it.
+/// Every dispatch mode, one to four producers, a lane to the same queue, and a device that stalls
+/// and restarts, in random order of steps. All packets arrive, those of each producer in order, and
+/// each batch is recorded as submitted.
 #[test]
 fn order_and_conservation_under_every_policy() {
     const EACH: u32 = 700;
@@ -371,7 +371,7 @@ fn order_and_conservation_under_every_policy() {
             );
             let tx = end.ports[1].tx[0];
             assert_eq!(tx.missed_wakeups, 0, "{name}");
-            // The lane's batches are there, too.
+            // The lane's batches are recorded, too.
             let enqueue = &end.ports[1].tx_batches[0].enqueue;
             assert_eq!(enqueue.sum(), end.ledger.transmitted, "{name}");
             let found: std::collections::BTreeMap<_, _> = enqueue.buckets().collect();

@@ -1,4 +1,4 @@
-//! The count is exact over all workers; and the sums of the ledger.
+//! The packet limit, which is exact over all workers, and the sums of the ledger.
 
 use super::rig::Bell;
 use crate::engine::Ledger;
@@ -12,7 +12,7 @@ fn intake(packets: Option<u64>, finite: usize) -> Intake {
 }
 
 #[test]
-fn without_limit_everything_is_granted_until_stopped() {
+fn without_a_limit_every_claim_is_granted_until_a_stop() {
     let intake = intake(None, 0);
     assert_eq!(intake.claim(64), 64);
     intake.refund(64, 64);
@@ -22,19 +22,19 @@ fn without_limit_everything_is_granted_until_stopped() {
 }
 
 #[test]
-fn a_count_of_zero_is_over_before_it_begins() {
+fn a_limit_of_zero_stops_intake_at_once() {
     let intake = intake(Some(0), 0);
     assert!(intake.is_stopped());
     assert_eq!(intake.claim(1), 0);
 }
 
 #[test]
-fn what_is_given_back_can_be_claimed_again() {
+fn returned_packets_can_be_claimed_again() {
     let intake = intake(Some(100), 0);
     assert_eq!(intake.claim(64), 64);
     assert_eq!(intake.claim(64), 36);
     assert_eq!(intake.claim(64), 0);
-    // All of the first claim is used and nothing is left to claim, but the second is still out.
+    // The first claim is used and no packet is left to claim, but the second claim is still open.
     intake.refund(64, 64);
     assert!(!intake.is_stopped());
     intake.refund(36, 10);
@@ -45,7 +45,7 @@ fn what_is_given_back_can_be_claimed_again() {
 }
 
 #[test]
-fn giving_everything_back_is_not_the_end() {
+fn returning_a_whole_claim_does_not_stop_intake() {
     let intake = intake(Some(5), 0);
     for _ in 0..3 {
         assert_eq!(intake.claim(64), 5);
@@ -55,22 +55,22 @@ fn giving_everything_back_is_not_the_end() {
 }
 
 #[test]
-fn finite_inputs_end_it_when_all_of_them_have_ended() {
+fn intake_stops_when_all_finite_inputs_have_ended() {
     let two = intake(None, 2);
     two.one_finished();
     assert!(!two.is_stopped());
     two.one_finished();
     assert!(two.is_stopped());
-    // An end where none was announced is no end.
+    // The end of an input that was not announced is ignored.
     let endless = intake(None, 0);
     endless.one_finished();
     assert!(!endless.is_stopped());
 }
 
-/// Several threads that use a part of what they claim: together exactly the limit, and the end
-/// comes no sooner.
+/// Several threads use a part of each claim. Together they use exactly the limit, and intake stops
+/// no sooner.
 #[test]
-fn the_count_is_exact_over_several_threads() {
+fn the_limit_is_exact_over_several_threads() {
     for limit in [1, 63, 64, 65, 10_007] {
         let intake = intake(Some(limit), 0);
         let used = AtomicU64::new(0);

@@ -1,12 +1,12 @@
-//! Packets that a device keeps: they come back, wake no worker without a reason, and a hung device
-//! is found, on both paths.
+//! Packets in asynchronous devices, on both paths: they are completed without needless wake-ups,
+//! and a hung device is found.
 
 use super::rig::Setup;
 use crate::driver::DeviceError;
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use std::time::Duration;
 
-/// From a lane, or from a handle.
+/// Sends from a handle, or from a lane.
 fn send(rig: &mut super::rig::Rig, by_handle: bool, numbers: std::ops::Range<u32>) {
     if by_handle {
         let mut handle = rig.handle(0);
@@ -44,9 +44,10 @@ fn packets_in_a_hung_device_are_found_within_two_seconds_and_sent_again() {
     }
 }
 
-/// By the clock, since nothing waits for them: a TX worker sleeps for a second at most.
+/// No packets wait for the completions, so a timed poll finds them: a TX worker sleeps for a second
+/// at most.
 #[test]
-fn what_a_device_has_completed_is_collected_without_a_wake_up() {
+fn completions_are_collected_without_a_wake_up() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.settle();
@@ -67,7 +68,7 @@ fn what_a_device_has_completed_is_collected_without_a_wake_up() {
     }
 }
 
-/// A producer that drains collects what is complete with the next packet, and with `reclaim`.
+/// A producer that drains collects completed packets with its next packet, and with `reclaim`.
 #[test]
 fn an_application_that_sends_wakes_no_worker_for_completions() {
     for dispatch in super::rig::POLICIES {
@@ -101,7 +102,7 @@ fn an_application_that_sends_wakes_no_worker_for_completions() {
     }
 }
 
-/// An application that reclaims does not restart a stalled ring, and notifies no worker of it.
+/// `reclaim` does not restart a stalled ring, and notifies no worker of it.
 #[test]
 fn reclaim_restarts_no_stalled_ring() {
     for dispatch in super::rig::POLICIES {
@@ -116,7 +117,7 @@ fn reclaim_restarts_no_stalled_ring() {
         let before = rig.tx().wakeups;
         (0..10).for_each(|_| handle.reclaim());
         assert_eq!(rig.tx().wakeups, before, "{dispatch}: nothing has moved");
-        // Room of which the device says nothing.
+        // The device has room, but raises no interrupt.
         device.tx().room = usize::MAX;
         (0..3).for_each(|_| handle.reclaim());
         assert_eq!(device.sent().len(), 10, "{dispatch}");

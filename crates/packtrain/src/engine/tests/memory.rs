@@ -1,4 +1,4 @@
-//! How much memory a run asks for.
+//! The memory that a run requests.
 
 use crate::driver::{Capabilities, PortConfig};
 use crate::engine::arena_config;
@@ -24,7 +24,7 @@ fn plan_of(queues: [usize; 2]) -> Plan {
     plan(&side(queues[0]), &side(queues[1])).unwrap()
 }
 
-/// Frames take memory when they are used: the small ones, under load, fit a container of 64 MiB.
+/// Frames take memory when they are used. Under load, the small ones fit a container of 64 MiB.
 #[test]
 fn one_queue_or_four_need_no_more_small_frames_than_an_arena_has_by_default() {
     for queues in [[1, 1], [4, 4]] {
@@ -36,7 +36,7 @@ fn one_queue_or_four_need_no_more_small_frames_than_an_arena_has_by_default() {
 }
 
 #[test]
-fn memory_grows_with_the_queues_and_stays_sensible() {
+fn memory_grows_with_the_queues_and_stays_bounded() {
     let bytes = |queues: usize| {
         let mut plan = plan_of([1, 1]);
         plan.attach.iter_mut().for_each(|how| how.queues = queues);
@@ -65,9 +65,10 @@ fn the_largest_rings_leave_frames_for_packets() {
     assert!(arena_config(&plan).small_frames >= 2 * posted);
 }
 
-/// What a line of a network holds back must not be what the queues receive into.
+/// A device that holds received packets has frames for them, besides those into which the queues
+/// receive.
 #[test]
-fn packets_that_are_held_back_have_frames_of_their_own() {
+fn packets_held_by_a_device_have_frames_of_their_own() {
     let mut plan = plan_of([1, 1]);
     plan.attach.iter_mut().for_each(|how| how.queues = 16);
     let without = arena_config(&plan);

@@ -1,4 +1,4 @@
-//! RX queues whose wake-ups are delayed, in virtual time.
+//! Interrupt moderation of RX queues, in virtual time.
 
 use super::coalesce;
 use super::fake::{End, Item, Queue};
@@ -30,7 +30,7 @@ fn world(moderation: Moderation) -> Rig {
     moderated(Setup::new([1, 1]), moderation)
 }
 
-/// What a worker sleeps for.
+/// The sleep of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sleep {
     until: Option<Instant>,
@@ -46,7 +46,7 @@ fn run(world: &mut Rig, now: Instant) -> Option<Sleep> {
             Action::Step => {}
             Action::Sleep { until } => {
                 let waits = world.watched(0);
-                // Port B never has a packet in these tests, and is always waited for.
+                // The worker always waits for port B, which never has a packet in these tests.
                 assert!((1..=2).contains(&waits), "{waits}");
                 let waits_for_a = waits == 2;
                 return Some(Sleep { until, waits_for_a });
@@ -55,7 +55,7 @@ fn run(world: &mut Rig, now: Instant) -> Option<Sleep> {
             other => panic!("{other:?}"),
         }
     }
-    panic!("no end")
+    panic!("the worker does not sleep")
 }
 
 const AT_ONCE: Sleep = Sleep {
@@ -74,8 +74,8 @@ fn sent(queue: &Queue) -> usize {
     queue.tx().sent.len()
 }
 
-/// Packets and the times at which they are sent on, in microseconds, by a shell that wakes up for
-/// what it is told to.
+/// The times in microseconds at which packets are sent on, if the worker runs exactly when it
+/// requests.
 fn passed(world: &mut Rig, arrivals: &[u64]) -> Vec<u64> {
     let mut sleep = run(world, us(0)).unwrap();
     let mut times = Vec::new();
@@ -87,7 +87,7 @@ fn passed(world: &mut Rig, arrivals: &[u64]) -> Vec<u64> {
             .map(|until| until.since(us(0)).as_micros() as u64);
         let wakes = sleep.waits_for_a.then_some(arrival).flatten();
         let Some(now) = timer.into_iter().chain(wakes).min() else {
-            assert_eq!(arrival, None, "nothing is waited for");
+            assert_eq!(arrival, None, "the worker waits for nothing");
             return times;
         };
         while let Some((number, _)) = arrivals.next_if(|&(_, at)| at <= now) {
@@ -107,7 +107,7 @@ fn passed(world: &mut Rig, arrivals: &[u64]) -> Vec<u64> {
 }
 
 #[test]
-fn the_first_packet_after_a_while_is_never_delayed_and_later_ones_until_the_time_is_over() {
+fn packets_are_delayed_only_for_a_time_after_a_wake_up() {
     type Row = (
         &'static str,
         Moderation,
@@ -137,9 +137,9 @@ fn the_first_packet_after_a_while_is_never_delayed_and_later_ones_until_the_time
             &[10, 10, 100],
             2,
         ),
-        // A second within the time waits for its end, which is a signal of its own.
+        // A second packet within the time waits for its end, which is a wake-up of its own.
         (
-            "a second",
+            "a second packet",
             fixed(50, 64),
             &[10, 30, 61, 200],
             &[10, 60, 110, 200],
@@ -152,29 +152,23 @@ fn the_first_packet_after_a_while_is_never_delayed_and_later_ones_until_the_time
             &[10, 60, 60, 60, 60, 60, 110, 110, 110, 110, 110],
             3,
         ),
+        ("no delay", fixed(0, 64), &[10, 11, 12], &[10, 11, 12], 3),
         (
-            "none of the time",
-            fixed(0, 64),
-            &[10, 11, 12],
-            &[10, 11, 12],
-            3,
-        ),
-        (
-            "the first of all ends it",
+            "one packet ends the delay",
             fixed(50, 1),
             &[10, 11, 12],
             &[10, 11, 12],
             3,
         ),
         (
-            "adaptive, and little to do",
+            "adaptive, light load",
             Moderation::Adaptive,
             &[10, 11, 12],
             &[10, 11, 12],
             3,
         ),
         (
-            "the longest",
+            "the longest delay",
             fixed(10_000, 4096),
             &[1, 2, 10_002],
             &[1, 10_001, 20_001],
@@ -201,7 +195,7 @@ fn the_first_packet_after_a_while_is_never_delayed_and_later_ones_until_the_time
 }
 
 #[test]
-fn enough_packets_end_the_wait_of_a_device_that_counts_them() {
+fn enough_packets_end_the_delay_of_a_device_that_counts_them() {
     for (counts, frames) in [(true, 4), (true, 64), (false, 4)] {
         let mut world = world(fixed(50, frames));
         world.a[0].rx().counts = counts;
@@ -214,10 +208,10 @@ fn enough_packets_end_the_wait_of_a_device_that_counts_them() {
     }
 }
 
-/// The device says nothing of a packet: it is found when the time is over, and at once where the
-/// worker looks for another reason.
+/// The device raises no interrupt for a packet. The worker finds it after the delay, or when it
+/// polls for another reason.
 #[test]
-fn a_signal_that_is_lost_while_it_was_held_back_costs_no_more_than_the_time() {
+fn an_interrupt_lost_during_the_delay_costs_no_more_than_the_delay() {
     let mut world = world(fixed(50, 64));
     run(&mut world, us(0)).unwrap();
     world.a[0].arrive([1]);
@@ -226,15 +220,15 @@ fn a_signal_that_is_lost_while_it_was_held_back_costs_no_more_than_the_time() {
     assert_eq!(sent(&world.b[0]), 1);
     assert_eq!(run(&mut world, us(55)), Some(held(us(105))));
     assert_eq!(sent(&world.b[0]), 2);
-    // Nothing was there: from now on the first one is not delayed.
+    // The queue was empty: from now on the first packet is not delayed.
     assert_eq!(run(&mut world, us(105)), Some(AT_ONCE));
     assert_eq!(run(&mut world, us(106)), Some(AT_ONCE));
 }
 
-/// Woken for something else it looks at everything; that is no signal of this queue, and the time
-/// does not begin anew.
+/// A worker that is woken for another reason polls all queues. That is no wake-up of this queue,
+/// and does not restart the delay.
 #[test]
-fn a_worker_that_is_awake_takes_what_is_there() {
+fn a_worker_that_is_awake_receives_during_the_delay() {
     let mut world = world(fixed(50, 64));
     run(&mut world, us(0)).unwrap();
     world.a[0].arrive([1]);
@@ -257,7 +251,8 @@ fn a_stop_and_the_end_of_the_input_are_never_delayed() {
     assert_eq!(run(&mut world, us(5)), Some(held(us(10_005))));
     world.a[0].arrive([2]);
     world.session.stop();
-    // The stop wakes it by its own descriptor. What is in the device was not received yet.
+    // The stop wakes the worker by its own descriptor. The packet in the device was not received
+    // yet.
     assert_eq!(run(&mut world, us(6)), None);
 
     let mut setup = Setup::new([1, 1]);
@@ -266,13 +261,13 @@ fn a_stop_and_the_end_of_the_input_are_never_delayed() {
     run(&mut world, us(0)).unwrap();
     world.a[0].arrive(0..100);
     world.a[0].rx().end = Some(End::Finished);
-    assert_eq!(run(&mut world, us(5)), None, "in the same look");
+    assert_eq!(run(&mut world, us(5)), None, "in the same poll");
     assert_eq!(sent(&world.b[0]), 100);
 }
 
-/// A device that is out of buffers is tried again when it would be anyway.
+/// Moderation does not delay the next poll of a device without buffers.
 #[test]
-fn a_device_without_buffers_is_not_tried_later() {
+fn a_device_without_buffers_is_polled_no_later() {
     let mut world = world(fixed(10_000, 64));
     run(&mut world, us(0)).unwrap();
     world.a[0].rx().short = true;
@@ -281,10 +276,10 @@ fn a_device_without_buffers_is_not_tried_later() {
     assert_eq!(slept.until, Some(us(1005)));
 }
 
-/// A stalled egress is the reason to sleep, and not the time: when it goes on without the worker
-/// the queue must be waited for.
+/// The worker sleeps for a stalled egress, not for the delay. When the egress continues by itself,
+/// the worker must wait for the RX queue again.
 #[test]
-fn what_was_held_back_before_a_stall_is_not_forgotten_after_it() {
+fn a_delay_before_a_stall_continues_after_it() {
     let mut world = world(fixed(50, 64));
     run(&mut world, us(0)).unwrap();
     world.a[0].arrive([1]);
@@ -296,11 +291,11 @@ fn what_was_held_back_before_a_stall_is_not_forgotten_after_it() {
     world.b[0].tx().room = usize::MAX;
     let slept = run(&mut world, us(60)).unwrap();
     assert_eq!(sent(&world.b[0]), 3);
-    assert_eq!(slept, held(us(105)), "the signal was at 55");
+    assert_eq!(slept, held(us(105)), "the last wake-up was at 55");
 }
 
 #[test]
-fn packets_that_are_held_to_be_merged_never_wait_for_a_signal() {
+fn packets_held_by_the_coalescer_never_wait_for_an_interrupt() {
     let hold = u32::try_from(COALESCE_HOLD_MAX.as_micros()).unwrap() * 10;
     let mut world = moderated(coalesce::merging([1, 1]), fixed(hold, 4096));
     run(&mut world, us(0)).unwrap();
@@ -308,15 +303,15 @@ fn packets_that_are_held_to_be_merged_never_wait_for_a_signal() {
     let slept = run(&mut world, us(5)).unwrap();
     assert_eq!(slept, held(us(5 + u64::from(hold))));
     let merged: Vec<_> = world.b[0].tx().tcp.iter().map(|packet| packet.3).collect();
-    assert_eq!(merged, [3], "nothing is left when it goes to sleep");
+    assert_eq!(merged, [3], "no packet is left before the sleep");
     assert_eq!(world.closed().ledger.held, 0);
 }
 
 proptest! {
-    /// Whatever arrives and whatever the setting: every packet goes on, none later than the time
-    /// allows, and there is at most one wake-up for each time.
+    /// For any arrivals and any setting, every packet is sent within the delay, and there is at
+    /// most one wake-up for each delay.
     #[test]
-    fn no_packet_waits_longer_than_the_time_and_no_signal_comes_sooner(
+    fn no_packet_waits_longer_than_the_delay_and_no_wake_up_comes_sooner(
         usecs in 1..200_u32,
         gaps in prop::collection::vec(0..300_u64, 1..60),
     ) {

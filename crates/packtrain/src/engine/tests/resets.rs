@@ -1,5 +1,5 @@
-//! Queues that stop, restart and are reset, devices that hang, links that come and go, while lanes
-//! and applications send: each flow keeps its order, and nothing is lost uncounted or sent twice.
+//! Random pauses, resets, hung devices and link changes while lanes and applications send. Each
+//! flow keeps its order, and each packet is sent once or counted as dropped.
 
 use super::fake::Queue;
 use super::rig::{Random, Rig, Setup, burst};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 const QUEUES: usize = 2;
 const EACH: u32 = 600;
-/// The flows of the lanes; those of producers are smaller.
+/// The first flow of the lanes; those of producers are smaller.
 const LANES_FLOW: u32 = 100;
 
 /// An application thread that sends one flow to each queue.
@@ -77,8 +77,8 @@ fn command(rig: &mut Rig, random: &mut Random) -> usize {
     if to_reset { count } else { 0 }
 }
 
-/// The flows of one queue, each in order, and each packet once: sent, or refused by a link that was
-/// down.
+/// Checks the flows of one queue: each is in order, and each packet was sent once, or refused once
+/// while the link was down.
 fn check(queue: &Queue, name: &str) {
     let tx = queue.tx();
     let mut all: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
@@ -95,7 +95,7 @@ fn check(queue: &Queue, name: &str) {
         let numbers = packets.iter().map(|(number, _)| *number);
         assert!(
             numbers.eq(0..EACH),
-            "{name}: flow {flow}: twice or not at all"
+            "{name}: flow {flow}: a packet twice or not at all"
         );
     }
 }
@@ -155,7 +155,7 @@ fn run(name: &str, setup: &Setup, producers: u32, seed: u64) {
     let mut rounds = 0;
     while !(senders.iter().all(Sender::is_done) && devices.iter().all(complete)) {
         rounds += 1;
-        assert!(rounds < 20_000, "{name}: it does not come to an end");
+        assert!(rounds < 20_000, "{name}: the run does not end");
         for _ in 0..random.below(30) {
             match random.below(4) {
                 0 => devices.iter().for_each(|queue| disturb(queue, &mut random)),

@@ -1,5 +1,5 @@
-//! A session over fake devices, of which the test drives the workers in virtual time: a worker that
-//! sleeps runs only if it was notified, its device woke it, or the time that it named has come.
+//! A session between fake devices, whose workers the test drives in virtual time. A worker that
+//! sleeps runs only if it was notified, if its device woke it, or if its sleep is over.
 
 use super::fake::{Fake, Queue, number_of, numbered};
 use crate::driver::{Features, Input, Port, PortConfig};
@@ -25,7 +25,7 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// Longest wait for what must happen, on a busy machine.
+/// The longest wait for an expected event, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const POLICIES: [Dispatch; 5] = [
     Dispatch::Direct,
@@ -108,10 +108,10 @@ impl Runtime for Virtual {
     }
 }
 
-/// A session between two fake devices, described and not started.
+/// The builder of a session between two fake devices.
 pub type BetweenFakes<H> = Builder<Two<Fake, Fake>, H>;
 
-/// What a test assembles: two ports, a and b, with a session between them.
+/// The description of a rig: two ports, a and b, with a session between them.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub queues: [usize; 2],
@@ -132,7 +132,8 @@ impl Setup {
             queues,
             input: [Input::Endless; 2],
             packets: None,
-            // Time stands still in a rig, so a worker that polls for a time would never sleep.
+            // The clock of a rig does not advance by itself, so a worker that polls for a time
+            // would never sleep.
             settings: Settings {
                 idle: Idle::Halt,
                 ..Settings::default()
@@ -150,7 +151,7 @@ impl Setup {
         self
     }
 
-    /// A ring in front of each TX queue.
+    /// Puts a ring in front of each TX queue.
     pub fn shared(mut self, dispatch: Dispatch) -> Self {
         self.config
             .iter_mut()
@@ -158,13 +159,13 @@ impl Setup {
         self.dispatch(dispatch)
     }
 
-    /// So many application threads send to port b.
+    /// Announces `senders` application threads that send to port b.
     pub fn senders(mut self, senders: usize) -> Self {
         self.senders = senders;
         self
     }
 
-    /// On both paths: an owned one, and a shared one with each dispatch mode, with and without
+    /// The setup on both paths: owned, and shared with each dispatch mode, with and without
     /// application senders.
     pub fn on_every_path(&self) -> Vec<(String, Self)> {
         let owned = [Dispatch::Direct, Dispatch::Adaptive].map(|dispatch| {
@@ -240,7 +241,7 @@ impl Setup {
     }
 }
 
-/// Memory for all that two full rings and devices hold.
+/// An arena for all packets of two full rings and devices.
 pub fn arena() -> Arena {
     Arena::new(ArenaConfig {
         small_frames: 4096,
@@ -259,7 +260,7 @@ pub struct Rig {
     pub runtime: Arc<Virtual>,
     /// No other thread moves packets: the ledger is exact after each step.
     pub alone: bool,
-    /// What each worker said last.
+    /// The last action of each worker.
     said: Vec<Action>,
     error: Option<RunError>,
 }
@@ -309,12 +310,12 @@ impl Rig {
         self.closed().ports[1].tx[0]
     }
 
-    /// All counters, and the ledger is closed.
+    /// All counters; checks that the ledger is closed.
     pub fn closed(&self) -> Snapshot {
         closed(self.session.snapshot())
     }
 
-    /// One step of a worker, whether there is a reason or not.
+    /// Takes one step of a worker, with or without a reason.
     pub fn run(&mut self, index: usize) -> Action {
         let action = match self.workers[index].run(self.runtime.now()) {
             Ok(action) => action,
@@ -380,7 +381,7 @@ impl Rig {
                 return self.until();
             }
         }
-        panic!("the workers do not come to rest: {:?}", self.said)
+        panic!("the workers do not all sleep or end: {:?}", self.said)
     }
 
     pub fn settle(&mut self) -> Option<Instant> {
@@ -397,7 +398,7 @@ impl Rig {
         self.said.iter().filter_map(until).min()
     }
 
-    /// What a worker said last.
+    /// The last action of a worker.
     pub fn said(&self, index: usize) -> Action {
         self.said[index]
     }
@@ -411,7 +412,7 @@ impl Rig {
         self.error.take().expect("a worker has ended with an error")
     }
 
-    /// Lets time pass as the workers name it, until it is so. Returns how long that took.
+    /// Advances the time from sleep to sleep until `is_so`. Returns the time that passed.
     pub fn pass_until(&mut self, is_so: impl Fn(&Self) -> bool) -> Duration {
         let begin = self.now();
         for _ in 0..100_000 {
@@ -420,10 +421,10 @@ impl Rig {
                 return self.now().since(begin);
             }
             let until = until.expect("a worker sleeps for ever");
-            assert!(until > self.now(), "a worker that does not sleep");
+            assert!(until > self.now(), "a worker does not sleep");
             self.advance(until.since(self.now()));
         }
-        panic!("it never happens")
+        panic!("the condition never holds")
     }
 
     /// Stops the run and drives the workers to their end.
@@ -432,7 +433,7 @@ impl Rig {
         self.pass_until(Self::is_done)
     }
 
-    /// The end of the run, by which nothing is left.
+    /// Ends the run, and checks that no packet is held.
     pub fn finish(mut self) -> Snapshot {
         self.stop();
         drop(self.workers);
@@ -442,12 +443,12 @@ impl Rig {
         closed(report.snapshot)
     }
 
-    /// A command that the workers carry out now.
+    /// Sends a command, which the workers carry out at once.
     pub fn command(&mut self, queues: Queues, what: Command) -> Result<usize, CommandError> {
         let sent = self.session.control().send(queues, what);
         let ticket = sent.ok_or(CommandError::NoSuchQueue)?;
         self.try_settle();
-        // From another thread: a command that is never carried out ends the test.
+        // Waits on another thread: a command that is never carried out fails the test.
         let (tell, told) = channel();
         thread::spawn(move || tell.send(ticket.wait()));
         told.recv_timeout(PATIENCE)
@@ -455,7 +456,7 @@ impl Rig {
     }
 }
 
-/// Batches have exactly the packets that the counters have.
+/// Checks that the ledger is closed, and that the batches have exactly the packets of the counters.
 pub fn closed(snapshot: Snapshot) -> Snapshot {
     assert!(snapshot.ledger.closed(), "{:?}", snapshot.ledger);
     snapshot.ports.iter().for_each(assert_batches);
@@ -528,11 +529,11 @@ impl Wake for Woken {
     }
 }
 
-/// xorshift64*: the tests name the seed of what failed.
+/// xorshift64*. A test that fails prints its seed.
 pub struct Random(u64);
 
 impl Random {
-    /// Of a seed that is not 0.
+    /// `seed` must not be 0.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -1,5 +1,5 @@
-//! A shared TX queue over a real ring: what a producer does in each state, and what its TX worker
-//! does then.
+//! A shared TX queue with a real ring: what the producer does in each state, and what the TX worker
+//! then does.
 
 use super::fake::Queue;
 use super::rig::{POLICIES, Setup, Virtual, burst};
@@ -97,7 +97,7 @@ impl Bench {
                 return;
             }
         }
-        panic!("it does not sleep");
+        panic!("the worker does not sleep");
     }
 
     fn put(&self, numbers: Range<u32>) {
@@ -107,7 +107,7 @@ impl Bench {
         assert!(packets.is_empty());
     }
 
-    /// Puts a packet into the ring, whatever the mode is, and notifies no thread.
+    /// Puts a packet into the ring in any mode, and notifies no thread.
     fn enqueue(&self, number: u32) {
         let mut packets = burst(&self.arena, [number]);
         let decide = |_| Decision::Enqueue;
@@ -135,7 +135,7 @@ const STATES: [RingState; 5] = [
     RingState::Gap,
 ];
 
-/// The dispatch table, as it is carried out: who drains, and whether the TX worker is notified.
+/// The dispatch table in effect: which thread drains, and whether the TX worker is notified.
 #[test]
 fn a_producer_does_in_each_state_what_the_table_says() {
     for dispatch in POLICIES {
@@ -185,7 +185,7 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                 let all = (waiting + batch) as usize;
                 let sent = if decision == Decision::Drain { all } else { 0 };
                 assert_eq!(bench.device.sent().len(), sent, "{name}");
-                // Nothing is left behind, and the order is kept.
+                // No packet is left in the ring, and the order is kept.
                 if let Some(slots) = reserved {
                     let mut packets = burst(&bench.arena, [0]);
                     assert!(matches!(
@@ -225,7 +225,7 @@ fn the_tx_worker_keeps_the_role_until_it_sleeps_but_not_under_direct() {
             RingState::Idle
         };
         assert_eq!(bench.state(), state, "{dispatch}");
-        // A producer leaves its packets to a TX worker that is awake, and it finds them.
+        // A producer defers its packets to a TX worker that is awake, which finds them.
         let before = bench.counts().wakeups;
         bench.put(1..3);
         assert_eq!(bench.counts().wakeups, before, "{dispatch}");
@@ -235,8 +235,8 @@ fn the_tx_worker_keeps_the_role_until_it_sleeps_but_not_under_direct() {
     }
 }
 
-/// A producer was preempted between reservation and publication: the TX worker retries by time, and
-/// packets behind the gap keep their place.
+/// A producer was preempted between reservation and publication. The TX worker retries after a
+/// time, and packets behind the gap keep their order.
 #[test]
 fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
     for dispatch in POLICIES {
@@ -254,7 +254,7 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
         );
         for retry in 0..3 {
             let Action::Sleep { until: Some(until) } = bench.run() else {
-                panic!("{dispatch}: it sleeps until it retries");
+                panic!("{dispatch}: the worker does not sleep until its retry");
             };
             assert_eq!(bench.state(), RingState::Gap, "{dispatch}");
             let wait = until.since(bench.runtime.now());
@@ -276,7 +276,7 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
     }
 }
 
-/// 64 slots for each lane are reserved.
+/// Each lane has 64 reserved slots.
 #[test]
 fn applications_that_fill_the_ring_cannot_stop_a_lane() {
     for lanes in 1..=3 {
@@ -307,24 +307,24 @@ fn applications_that_fill_the_ring_cannot_stop_a_lane() {
             );
         }
         assert!(!bench.shared.has_space(&of_lanes[0]));
-        // Without lanes the ring is the applications'.
+        // Without lanes, applications may use the whole ring.
         of_lanes
             .iter()
             .for_each(|lane| bench.shared.leave_lane(lane));
-        assert!(!bench.shared.has_space(&bench.own), "it is full");
+        assert!(!bench.shared.has_space(&bench.own), "the ring is full");
     }
 }
 
-/// Without a wake-up of the TX worker.
+/// The TX worker is not notified.
 #[test]
-fn a_producer_that_drains_takes_what_others_enqueue_meanwhile() {
+fn a_producer_that_drains_takes_packets_that_others_enqueue_meanwhile() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
         let setup = Setup::new([1, 1]).dispatch(dispatch).senders(2);
         let mut rig = setup.forward();
         rig.settle();
         let (mut handle, mut other) = (rig.handle(0), rig.handle(0));
         let arena = rig.arena();
-        // Another producer comes in the middle of the drain: its packets are drained, too.
+        // Another producer sends in the middle of the drain: its packets are drained, too.
         rig.b[0].tx().meanwhile = Some(Box::new(move || {
             assert_eq!(other.try_send(&mut burst(&arena, 10..20)), Ok(10));
         }));
@@ -342,8 +342,8 @@ fn a_producer_that_drains_takes_what_others_enqueue_meanwhile() {
     }
 }
 
-/// More than its budget comes in the middle of a drain: the producer abdicates, and the TX worker
-/// goes on.
+/// Others enqueue more than the budget in the middle of a drain. The producer abdicates, and the TX
+/// worker drains the rest.
 #[test]
 fn a_producer_abdicates_after_its_budget() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {

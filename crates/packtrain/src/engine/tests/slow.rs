@@ -1,5 +1,4 @@
-//! A device that is slower than its source, and keeps packets: it wakes its worker seldom, on both
-//! paths.
+//! An asynchronous device that is slower than its source wakes its worker rarely, on both paths.
 
 use super::fake::Queue;
 use super::rig::{Rig, Setup};
@@ -8,18 +7,18 @@ use crate::limits::{TX_RECLAIM_PACKETS, TX_REST_MAX};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// At saturation one context switch for 50 frames of the device is allowed; on a shared path, where
-/// the lane and the TX worker wait for each other, one of either for 20.
+/// The least number of frames for each sleep at saturation, by the number of workers. On a shared
+/// path the lane and the TX worker wait for each other.
 const FRAMES_PER_SLEEP: [u64; 2] = [50, 20];
 
-/// A device with 256 slots that needs as long for each packet, from port a to port b.
+/// A device that needs the same time for each packet, from port a to port b.
 struct Slow {
     rig: Rig,
     device: Queue,
     each: Duration,
-    /// When the packet in front is done.
+    /// When the device completes its next packet.
     due: Option<Instant>,
-    /// Times that the device had nothing to do.
+    /// Times that the device ran empty.
     dry: usize,
     done: usize,
 }
@@ -44,8 +43,8 @@ impl Slow {
         tx.kept.len() - tx.complete
     }
 
-    /// Time passes to the next event: a worker's time, or a completion of the device. Returns false
-    /// if there is none.
+    /// Advances the time to the next event: the end of a worker's sleep, or a completion of the
+    /// device. Returns false if there is none.
     fn pass(&mut self) -> bool {
         let until = self.rig.settle();
         if self.due.is_none() && self.in_device() > 0 {
@@ -95,7 +94,7 @@ fn a_full_device_wakes_its_worker_once_for_many_packets() {
     }
 }
 
-/// Each packet finds the device idle, and is done before the next one comes.
+/// Each packet finds the device idle, and is complete before the next one arrives.
 #[test]
 fn one_packet_at_a_time_wakes_no_worker_for_its_completion() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
@@ -105,7 +104,7 @@ fn one_packet_at_a_time_wakes_no_worker_for_its_completion() {
             slow.rig.a[0].arrive([number]);
             let end = slow.rig.now().after(Duration::from_millis(1));
             slow.rig.settle();
-            // Those before came back; a producer that drains collects them in batches.
+            // Earlier packets were reclaimed; a producer that drains reclaims them in batches.
             let most = if path.ends_with("owned") {
                 2
             } else {
@@ -125,9 +124,9 @@ fn one_packet_at_a_time_wakes_no_worker_for_its_completion() {
     }
 }
 
-/// The memory of many packets is needed sooner.
+/// Many completed packets are collected sooner, since they use buffers.
 #[test]
-fn many_packets_for_which_nothing_waits_are_collected_soon() {
+fn many_completed_packets_are_collected_soon() {
     let mut slow = Slow::new(&Setup::new([1, 1]), false, 1000);
     slow.rig.a[0].arrive(0..200);
     slow.rig.settle();

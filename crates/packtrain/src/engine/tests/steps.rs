@@ -20,7 +20,8 @@ fn a_busy_queue_gets_one_turn_and_is_polled_once_more_before_the_sleep() {
     rig.a[0].arrive(0..100);
     rig.b[0].arrive(1000..1001);
     assert_eq!(rig.run(0), Action::Step);
-    // As many as a burst holds, and the other direction in the same step.
+    // A turn receives as many packets as a burst holds. The other direction has its turn in the
+    // same step.
     assert_eq!(rig.b[0].sent().len(), BURST_PACKETS_MAX);
     assert_eq!(rig.a[0].sent(), [1000]);
     assert_eq!(rig.run(0), Action::Step);
@@ -57,8 +58,8 @@ fn both_directions_keep_their_order_and_bad_packets_are_counted() {
     }
 }
 
-/// A device that takes nothing: what was received is held, nothing more is received, and the worker
-/// sleeps, whatever waits at the ingress.
+/// If a device accepts nothing, received packets are held and no more are received. The worker
+/// sleeps even if packets wait at the ingress.
 #[test]
 fn a_stalled_egress_pushes_back_and_lets_the_workers_sleep() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
@@ -84,7 +85,7 @@ fn a_stalled_egress_pushes_back_and_lets_the_workers_sleep() {
         }
         assert_eq!(rig.a[0].rx().polls, polls, "{path}");
         assert_eq!(rig.b[0].sent().len(), 10, "{path}");
-        // The other direction goes on.
+        // The other direction continues.
         rig.b[0].arrive([5]);
         rig.settle();
         assert_eq!(rig.a[0].sent(), [5], "{path}");
@@ -97,7 +98,7 @@ fn a_stalled_egress_pushes_back_and_lets_the_workers_sleep() {
 }
 
 #[test]
-fn without_room_no_more_is_received_than_there_are_places_and_nothing_is_dropped() {
+fn a_full_device_bounds_the_received_packets_and_none_is_dropped() {
     const OFFERED: usize = 12_000;
     for queues in [1, 4] {
         for (path, setup) in Setup::new([queues, 1]).on_every_path() {
@@ -120,7 +121,7 @@ fn without_room_no_more_is_received_than_there_are_places_and_nothing_is_dropped
             let received = rig.closed().ledger.received as usize;
             assert!((1..=most).contains(&received), "{name}: {received}");
             rig.settle();
-            // What goes out makes room for as much.
+            // Each packet sent makes room for another one.
             device.make_room(200);
             rig.settle();
             let ledger = rig.closed().ledger;
@@ -144,8 +145,8 @@ fn without_room_no_more_is_received_than_there_are_places_and_nothing_is_dropped
     }
 }
 
-/// Two workers, each with the lanes that send to the other's TX queues, and devices that take
-/// nothing: they do not wake each other.
+/// Each of two workers has the lanes that send to the other's TX queues, and the devices accept
+/// nothing. The workers do not wake each other.
 #[test]
 fn workers_that_wait_for_each_others_queues_sleep() {
     for (path, setup) in Setup::new([2, 2]).on_every_path() {
@@ -165,7 +166,7 @@ fn workers_that_wait_for_each_others_queues_sleep() {
     }
 }
 
-/// A TAP stays writable while the kernel has no memory: only time can be waited for.
+/// A TAP stays writable while the kernel has no memory, so the worker can only wait for a time.
 #[test]
 fn without_memory_in_the_system_a_worker_waits_by_time() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
@@ -198,7 +199,7 @@ fn without_memory_in_the_system_a_worker_waits_by_time() {
 }
 
 #[test]
-fn a_stalled_device_is_asked_once_a_step() {
+fn a_stalled_device_is_offered_packets_once_a_step() {
     let mut rig = Setup::new([4, 1]).forward();
     rig.b[0].tx().room = 0;
     for queue in &rig.a {
@@ -214,7 +215,7 @@ fn a_stalled_device_is_asked_once_a_step() {
 
 /// RX queues that share a TX queue with too little room each get a share of it.
 #[test]
-fn queues_that_share_an_egress_take_turns() {
+fn queues_that_share_an_egress_alternate() {
     for (path, setup) in Setup::new([4, 1]).on_every_path() {
         for room in [1, 64, 100] {
             let mut rig = setup.forward();
@@ -311,7 +312,7 @@ fn a_port_without_queues_does_not_start() {
                 assert!(why.starts_with(name) && why.contains("with 0 of "), "{why}");
             }
             Err(other) => panic!("{other}"),
-            Ok(_) => panic!("it starts"),
+            Ok(_) => panic!("the session starts"),
         }
     }
 }
@@ -331,7 +332,7 @@ fn finite_inputs_end_the_run_when_all_of_them_have_ended() {
         assert_eq!(
             rig.a[0].rx().polls,
             polls,
-            "{path}: an ended queue is left alone"
+            "{path}: an ended queue is not polled"
         );
         rig.a[1].end(End::Finished);
         rig.settle();
@@ -341,7 +342,7 @@ fn finite_inputs_end_the_run_when_all_of_them_have_ended() {
 }
 
 #[test]
-fn the_count_ends_the_run_to_the_packet() {
+fn the_packet_limit_is_exact() {
     for (path, setup) in Setup::new([2, 2]).on_every_path() {
         for count in [1, 63, 64, 65, 300] {
             let mut setup = setup.clone();
@@ -357,7 +358,7 @@ fn the_count_ends_the_run_to_the_packet() {
 }
 
 #[test]
-fn a_stop_drains_what_is_held_and_waits_for_what_is_in_flight() {
+fn a_stop_drains_held_packets_and_waits_for_those_in_flight() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         let device = rig.b[0].clone();
@@ -376,19 +377,20 @@ fn a_stop_drains_what_is_held_and_waits_for_what_is_in_flight() {
         assert!(!rig.is_done() && device.tx().kept.len() <= 50, "{path}");
         device.complete(1);
         rig.settle();
-        assert!(rig.is_done(), "{path}: the completion wakes it");
+        assert!(rig.is_done(), "{path}: the completion wakes the worker");
         assert_eq!(
             rig.a[0].rx().items.len(),
             40,
-            "{path}: not taken in after the stop"
+            "{path}: not received after the stop"
         );
         rig.finish();
     }
 }
 
-/// Packets that a device never takes or never gives back are given up two seconds after the stop.
+/// Two seconds after the stop, packets that the device has not accepted or not completed are
+/// dropped.
 #[test]
-fn a_stop_ends_after_two_seconds_at_the_latest_and_counts_what_is_lost() {
+fn a_stop_ends_after_two_seconds_at_the_latest_and_counts_the_drops() {
     for (path, setup) in Setup::new([2, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.b[0].tx().room = 5;
@@ -412,7 +414,7 @@ fn a_stop_ends_after_two_seconds_at_the_latest_and_counts_what_is_lost() {
 }
 
 #[test]
-fn a_receive_error_comes_after_the_packets_before_it() {
+fn packets_before_a_receive_error_are_sent() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.forward();
         rig.a[0].arrive(0..10);
@@ -433,7 +435,7 @@ fn a_receive_error_comes_after_the_packets_before_it() {
     }
 }
 
-/// An RX queue, or the device that packets go to.
+/// The device of an RX queue, and then that of a TX queue.
 #[test]
 fn a_removed_device_ends_the_run_with_the_ledger_closed() {
     for (path, setup) in Setup::new([3, 3]).on_every_path() {
@@ -473,7 +475,7 @@ fn the_next_due_packet_of_any_queue_bounds_the_sleep() {
     rig.run(0);
     assert_eq!(rig.settle(), at(300));
     rig.a[0].rx().next_at = at(400);
-    // A lane that waits for its TX path is not waited for.
+    // The time of a lane that waits for its TX path does not count.
     rig.a[0].tx().room = 0;
     rig.b[0].arrive([1]);
     assert_eq!(rig.settle(), Some(rig.now().after(TX_POLL_AFTER)));
@@ -481,7 +483,7 @@ fn the_next_due_packet_of_any_queue_bounds_the_sleep() {
     assert_eq!(rig.settle(), at(300));
 }
 
-/// Takes every third packet out, and doubles every fifth.
+/// A handler that takes every third packet out, and duplicates every fifth.
 #[derive(Default)]
 struct Meddle {
     seen: u32,
@@ -505,7 +507,7 @@ impl Handler for Meddle {
 }
 
 #[test]
-fn what_a_handler_takes_out_or_puts_in_is_counted() {
+fn packets_that_a_handler_takes_out_or_puts_in_are_counted() {
     for (path, setup) in Setup::new([1, 1]).on_every_path() {
         let mut rig = setup.rig(|_| Meddle::default());
         rig.a[0].arrive(1..=300);
@@ -518,7 +520,7 @@ fn what_a_handler_takes_out_or_puts_in_is_counted() {
     }
 }
 
-/// By descriptor and by interrupt, for the queue that it came from.
+/// Devices wake the worker by descriptors or by interrupts.
 #[test]
 fn a_wake_up_is_counted_for_its_queue() {
     for with_fds in [false, true] {
@@ -550,9 +552,10 @@ fn a_wake_up_is_counted_for_its_queue() {
     }
 }
 
-/// The descriptors of queues that are received from, and of a TX queue that packets wait for.
+/// A worker waits for the RX queues from which it receives, and for a TX queue for which packets
+/// wait.
 #[test]
-fn a_worker_waits_for_the_devices_that_can_make_it_go_on() {
+fn a_worker_waits_for_devices_that_can_continue_its_work() {
     let mut setup = Setup::new([1, 1]);
     setup.with_fds = true;
     let mut rig = setup.forward();
@@ -602,8 +605,8 @@ fn at(rig: &Rig, side: bool, queue: usize) -> (super::fake::Queue, u32) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever arrives, stalls and completes when, on either path: the ledger is closed after
-    /// every step, nothing is lost, order holds, and no wake-up is lost.
+    /// For any order of arrivals, stalls and completions, on every path: the ledger is closed after
+    /// each step, packets keep their order, and no packet and no wake-up is lost.
     #[test]
     fn conservation_and_order_at_every_step(
         queues in (1..4usize, 1..4usize), keeps in any::<bool>(), acts in acts(),
@@ -640,7 +643,8 @@ proptest! {
             queue.complete(usize::MAX);
             queue.make_room(usize::MAX);
         }
-        // A full device that cannot count rests for a while. A lost wake-up takes longer.
+        // A full device that cannot count completions is left alone for a while. A lost wake-up
+        // would take longer.
         let all_sent = |rig: &Rig| rig.closed().ledger.transmitted == u64::from(arrived);
         let took = rig.pass_until(all_sent);
         prop_assert!(took < TX_POLL_AFTER, "{:?}", took);

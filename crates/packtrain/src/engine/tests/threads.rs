@@ -21,7 +21,7 @@ fn setup(idle: Idle) -> Setup {
     setup
 }
 
-/// Each packet finds its worker asleep or about to sleep: none is slept over.
+/// Each packet finds its worker asleep or about to sleep, and wakes it.
 #[test]
 fn packets_wake_a_sleeping_worker_and_a_stop_ends_it() {
     for with_fds in [false, true] {
@@ -56,7 +56,7 @@ fn packets_wake_a_sleeping_worker_and_a_stop_ends_it() {
     }
 }
 
-/// Threads that send by all three forms, while queues are paused and reset.
+/// Threads and a lane send to one queue while it is paused and reset.
 #[test]
 fn producers_and_lanes_share_a_queue_in_order() {
     const EACH: u32 = 3000;
@@ -121,7 +121,7 @@ fn producers_and_lanes_share_a_queue_in_order() {
 }
 
 #[test]
-fn a_thread_with_nothing_to_do_waits_as_it_was_told() {
+fn a_thread_without_work_waits_by_its_idle_mode() {
     for idle in [Idle::Halt, Idle::Adaptive, Idle::Poll] {
         let mut setup = setup(idle);
         setup.queues = [1, 1];
@@ -145,9 +145,9 @@ fn a_thread_with_nothing_to_do_waits_as_it_was_told() {
     }
 }
 
-/// A stop at any moment, also between a step and the sleep after it, is seen at once.
+/// A stop at any moment ends the workers at once, even between a step and the sleep after it.
 #[test]
-fn a_stop_is_never_slept_over() {
+fn no_sleep_misses_a_stop() {
     let mut late = 0;
     for round in 0..100 {
         let setup = match round % 2 {
@@ -159,7 +159,7 @@ fn a_stop_is_never_slept_over() {
         thread::sleep(Duration::from_micros(u64::from(round) * 3));
         let stopped = std::time::Instant::now();
         closed(session.finish().snapshot);
-        // A busy machine makes a few rounds late; slept over, it would be all of a kind.
+        // A busy machine delays a few rounds. A missed stop would delay all rounds of its kind.
         late += u32::from(stopped.elapsed() >= Duration::from_secs(1));
     }
     assert!(late < 10, "{late}");
@@ -182,9 +182,9 @@ fn a_failure_is_reported_and_ends_the_other_workers() {
     }
 }
 
-/// Of a driver and of a handler: it goes on in the caller, after the other workers have ended.
+/// The panic of a driver or of a handler resumes in the caller, after the other workers have ended.
 #[test]
-fn a_panic_comes_through_finish_after_the_other_workers_have_ended() {
+fn a_panic_resumes_in_finish_after_the_other_workers_have_ended() {
     for (path, setup) in setup(Idle::Halt).on_every_path().into_iter().step_by(4) {
         for in_handler in [false, true] {
             let (session, [a, _b]) = setup.start(move |id: RxId| {
@@ -218,7 +218,7 @@ fn dropping_a_session_stops_it_and_waits() {
     assert_eq!(a[0].owners(), 1);
 }
 
-/// Says what nice value its thread has.
+/// A handler that reports the nice value of its thread.
 struct Nice(mpsc::Sender<i32>);
 
 impl Handler for Nice {
@@ -233,13 +233,13 @@ fn may_have(nice: i32) -> bool {
     trial.join().unwrap()
 }
 
-/// The handler asks the kernel, and the snapshot says the same. A number that the system does not
-/// allow is refused.
+/// The handler reads the value from the kernel, and the snapshot has the same. A number that the
+/// system refuses is an error.
 #[test]
-fn a_thread_has_the_priority_that_it_was_given() {
+fn a_thread_has_its_configured_priority() {
     let own = getpriority_process(None).unwrap();
     let ahead = (own - i32::from(AHEAD)).max(-20);
-    // As many levels as are allowed (`RLIMIT_NICE`), which may be none.
+    // As many levels as the system permits (`RLIMIT_NICE`), which may be none.
     let ahead = (ahead..own).find(|&nice| may_have(nice)).unwrap_or(own);
     for (priority, idle, expected) in [
         (Priority::Auto, Idle::Halt, ahead),
@@ -271,10 +271,14 @@ fn a_thread_has_the_priority_that_it_was_given() {
             "{priority} {idle}"
         );
     }
-    assert_eq!(getpriority_process(None).unwrap(), own, "of the starter");
+    assert_eq!(
+        getpriority_process(None).unwrap(),
+        own,
+        "the starting thread keeps its own"
+    );
 }
 
-/// Also a worker that never sleeps publishes what it costs.
+/// A worker that never sleeps publishes its CPU time, too.
 #[test]
 fn a_busy_worker_publishes_its_cpu_time() {
     let [a, b] = ["null:source", "null:"].map(|spec| port::open(spec).unwrap());
@@ -283,9 +287,9 @@ fn a_busy_worker_publishes_its_cpu_time() {
         .start()
         .unwrap();
     let worker = || session.snapshot().workers[0];
-    wait_for("its CPU time", || worker().cpu_ns > 0);
+    wait_for("CPU time", || worker().cpu_ns > 0);
     let before = worker().cpu_ns;
-    wait_for("more of it", || worker().cpu_ns > before);
-    assert_eq!(worker().sleeps, 0, "it was busy all the time");
+    wait_for("more CPU time", || worker().cpu_ns > before);
+    assert_eq!(worker().sleeps, 0, "the worker was busy all the time");
     assert!(session.finish().snapshot.ledger.closed());
 }

@@ -77,8 +77,8 @@ fn check(rows: &[Row]) {
 }
 
 /// `ifmp_ring_enqueue` with `abdicate` 0: the producer becomes the consumer in every state but
-/// BUSY, where the present consumer will find the items. A stalled queue is the exception here:
-/// only its completions help it.
+/// BUSY, in which the present consumer will find the items. A stalled queue is the exception here:
+/// only its completions restart it.
 #[test]
 fn direct_is_mp_ring_with_abdicate_0() {
     let row = [Drain, Drain, Enqueue, Enqueue, Enqueue];
@@ -89,7 +89,7 @@ fn direct_is_mp_ring_with_abdicate_0() {
 }
 
 /// `ifmp_ring_enqueue` with `abdicate` 1 never drains, and iflib schedules the task of the queue
-/// after each call. A stalled queue is the exception here: only its completions help it.
+/// after each call. A stalled queue is the exception here: only its completions restart it.
 #[test]
 fn abdicate_is_mp_ring_with_abdicate_1() {
     let row = [Notify, Notify, Enqueue, Notify, Notify];
@@ -99,10 +99,10 @@ fn abdicate_is_mp_ring_with_abdicate_1() {
     ]);
 }
 
-/// `ifq_start`: below `if_txmit` it puts the bundle task on its queue, which changes nothing if it
-/// is there; from `if_txmit` it cancels the task and starts the driver in this thread. The
-/// serializer leaves the start to a thread that is in there, and `ifq_start_task` skips a queue
-/// that is `oactive`.
+/// `ifq_start`: below `if_txmit` it puts the bundle task on its queue, which has no effect if the
+/// task is there already. From `if_txmit` on it cancels the task and starts the driver in this
+/// thread. If another thread is in the serializer, that thread does the start, and `ifq_start_task`
+/// skips a queue that is `oactive`.
 #[test]
 fn threshold_is_ifq_start() {
     let below = [Notify, Enqueue, Enqueue, Enqueue, Enqueue];

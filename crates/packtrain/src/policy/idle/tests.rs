@@ -9,7 +9,7 @@ fn adaptive() -> Idler {
     Idler::new(Idle::Adaptive)
 }
 
-/// One gap from `start`, polled every microsecond: what ends it is work after `gap` microseconds.
+/// Runs one gap from `start`, polled every microsecond. Work ends it after `gap` microseconds.
 /// Returns how many microseconds the worker polled.
 fn gap(idler: &mut Idler, start: u64, gap: u64) -> u64 {
     let mut polled = 0;
@@ -100,7 +100,7 @@ fn a_wake_up_without_work_does_not_start_another_polling() {
     assert_eq!(idler.idle(us(0)), Wait::Yield);
     assert_eq!(idler.idle(us(50)), Wait::Halt);
     assert_eq!(idler.idle(us(51)), Wait::Halt);
-    // A clock that goes back changes nothing about it.
+    // A clock that goes back does not start it either.
     assert_eq!(idler.idle(us(1)), Wait::Halt);
     idler.busy(us(120));
     assert_eq!(idler.limit(), Duration::from_micros(100));

@@ -58,7 +58,7 @@ fn observation(bytes: u64, packets: u64, events: u64) -> Observation {
 }
 
 #[test]
-fn fixed_settings_stay_whatever_is_observed() {
+fn fixed_settings_ignore_observations() {
     let fixed = Moderation::Fixed {
         usecs: 50,
         frames: 7,
@@ -329,7 +329,7 @@ fn a_sample_needs_64_wake_ups_and_some_time() {
             Profile::IMMEDIATE
         );
     }
-    // It went back, and runs on from there.
+    // The clock goes back, and runs on from there.
     observe(&mut moderator, 10, 9000, 64);
     assert_eq!(observe(&mut moderator, 1010, 9000, 64), PROFILES[1]);
     assert_eq!(moderator.changes(), 1);
@@ -352,7 +352,7 @@ fn number() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn no_observation_and_no_clock_breaks_it(
+    fn no_observation_and_no_clock_breaks_a_bound(
         steps in prop::collection::vec(
             (number(), number(), number(), any::<u64>(), any::<bool>()),
             1..200,
@@ -392,8 +392,8 @@ proptest! {
         prop_assert_eq!(moderator.changes(), 0);
     }
 
-    /// Whatever the profiles do to a load that is otherwise constant: from any sample on, a search
-    /// ends after ten steps, and the next one needs another difference.
+    /// From any sample on, and for any effect of the profiles on the load, a search ends after ten
+    /// steps, and the next one needs another difference.
     #[test]
     fn a_search_has_ten_steps_at_most(
         samples in prop::collection::vec((number(), number(), number()), 1..300),

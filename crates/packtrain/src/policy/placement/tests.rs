@@ -6,9 +6,9 @@ fn list(text: &str) -> CpuList {
     text.parse().unwrap()
 }
 
-/// A machine of cores with as many threads each, of which the process may use `allowed`. `pairs`
-/// numbers the threads of a core one after the other (0 and 1), as FreeBSD does; Linux mostly
-/// numbers all first threads first (0 and 4).
+/// A machine of `cores` cores with `threads` threads each, of which the process may use `allowed`.
+/// `pairs` numbers the threads of a core one after the other (0 and 1), as FreeBSD does; Linux
+/// mostly numbers all first threads first (0 and 4).
 fn machine(cores: u16, threads: u16, pairs: bool, allowed: &str) -> Topology {
     let allowed = list(allowed);
     let id = |core: u16, thread: u16| {
@@ -83,7 +83,7 @@ fn a_list_starts_again_after_its_last_cpu() {
         ("", 2, vec![-1, -1]),
     ] {
         let setting = Placement::List(list(text));
-        // Senders are no concern of a list.
+        // A list ignores the senders.
         let placed = place(&setting, &haswell("0-7"), workers, 9);
         assert_eq!(
             (ids(&placed), placed.why),
@@ -216,8 +216,8 @@ fn any_topology() -> impl Strategy<Value = Topology> {
 }
 
 proptest! {
-    /// On any machine, even an impossible one: each worker is bound, on a core of its own that the
-    /// process may use, with a core left for each sender; or none is bound.
+    /// On any machine, even an impossible one, either no worker is bound, or each is bound to a
+    /// core of its own. The process may use these cores, and a core is left for each sender.
     #[test]
     fn workers_are_never_stacked(
         topology in any_topology(), workers in 0..8_usize, senders in 0..4_usize,

@@ -29,7 +29,7 @@ pub(super) fn create() -> bool {
     true
 }
 
-/// Makes them the ports of the bridge.
+/// Makes the interfaces ports of the bridge.
 pub(super) fn join(names: [&str; 2]) {
     for name in names {
         add_to_bridge(BRIDGE, name);

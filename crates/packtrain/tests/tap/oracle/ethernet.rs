@@ -2,10 +2,11 @@
 //!
 //! GSO packets leave by a veth without offloads, so that the kernel cuts them in software
 //! (`validate_xmit_skb()`). A packet socket on its other end, which merges nothing, receives the
-//! frames. Packets reach the veth by one of two paths, neither of which changes a byte: written
-//! into a TAP that is in a bridge with the veth, or from a packet socket on the veth itself. On the
-//! first the kernel takes the outermost tag off (`skb_vlan_untag()`), and puts it back before it
-//! cuts; on the second all tags stay in the frame. Neither needs a VLAN device.
+//! frames. Packets reach the veth by one of two paths, neither of which changes a byte. Either the
+//! test writes them into a TAP that is in a bridge with the veth, or it sends them from a packet
+//! socket on the veth itself. On the first path the kernel takes the outermost tag off
+//! (`skb_vlan_untag()`), and puts it back before it cuts; on the second all tags stay in the frame.
+//! Neither needs a VLAN device.
 //!
 //! A virtio-net header cannot ask for segments that share one identification, nor for CWR on all of
 //! them; those are compared with independent builders only (`packtrain-offload/src/segment/tests`).
@@ -115,7 +116,7 @@ impl Cable {
                     assert_eq!(
                         (header.gso_type, left),
                         (0, 0),
-                        "nothing is left to be done"
+                        "no offload is left to be done"
                     );
                     Some(frame)
                 }),
@@ -221,7 +222,7 @@ const SIZES: [(usize, u16); 8] = [
     (90, 17),
     (60, 1),
     (1429, 1428),
-    // One segment, which needs its checksum only.
+    // One segment, which needs only its checksum.
     (999, 1400),
 ];
 
@@ -290,8 +291,8 @@ fn with_extensions(tags: &[u16]) -> Vec<Whole> {
     all
 }
 
-/// With a payload that makes the checksum of the first segment, or of the last, come out as zero:
-/// TCP stores it, UDP does not.
+/// The frame with a payload that makes the checksum of the first segment, or of the last, come out
+/// as zero: TCP stores it, UDP does not.
 fn with_zero(frame: &Frame) -> [Whole; 2] {
     const SIZE: u16 = 1000;
     [0, 2].map(|index| {

@@ -104,7 +104,7 @@ impl Live {
         for index in 0..2 {
             let now = snapshot.ports[index].refused;
             let name = &self.names[index];
-            let news: String = now
+            let lines: String = now
                 .without(self.refused[index])
                 .names()
                 .map(|feature| {
@@ -115,7 +115,7 @@ impl Live {
                 })
                 .collect();
             self.refused[index] |= now;
-            self.event(&news);
+            self.event(&lines);
         }
     }
 
@@ -165,14 +165,14 @@ impl Live {
                 continue;
             }
             let name = &self.names[index];
-            let news = match link {
+            let lines = match link {
                 Link::Up => format!("{name}: link is up\n"),
                 Link::Down => {
                     format!("{name}: link is down: packets for it are dropped until it is up\n")
                 }
                 Link::Removed => String::new(),
             };
-            self.event(&news);
+            self.event(&lines);
         }
     }
 

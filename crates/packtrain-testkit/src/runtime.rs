@@ -24,7 +24,7 @@ struct Notifiers {
     /// Whether each was notified and not cleared since.
     notified: Vec<bool>,
     /// Notifications that the world has not seen, in order.
-    news: Vec<NotifierId>,
+    recent: Vec<NotifierId>,
 }
 
 /// The notifier of a worker or an actor.
@@ -62,8 +62,8 @@ impl VirtualRuntime {
     }
 
     /// The notifications since the last call, in order.
-    pub(crate) fn take_news(&self) -> Vec<NotifierId> {
-        std::mem::take(&mut lock(&self.state).news)
+    pub(crate) fn take_notified(&self) -> Vec<NotifierId> {
+        std::mem::take(&mut lock(&self.state).recent)
     }
 
     pub(crate) fn is_notified(&self, id: NotifierId) -> bool {
@@ -101,7 +101,7 @@ impl Notifier for VirtualNotifier {
     fn notify(&self) {
         let mut state = lock(&self.state);
         state.notified[self.id] = true;
-        state.news.push(self.id);
+        state.recent.push(self.id);
     }
 
     fn clear(&self) -> bool {

@@ -203,9 +203,9 @@ impl World {
     /// If the world has no such CPU, or the worker has another runtime.
     pub fn worker(&mut self, worker: Worker, cpu: Option<CpuId>) -> usize {
         // The number of the worker's notifier is what a notification names.
-        let before = self.runtime.take_news();
+        let before = self.runtime.take_notified();
         worker.notifier().notify();
-        let notifier = self.runtime.take_news().first().copied();
+        let notifier = self.runtime.take_notified().first().copied();
         let notifier = notifier.expect("the worker has the runtime of this world");
         worker.notifier().clear();
         self.notify(&before, self.now);
@@ -359,8 +359,8 @@ impl World {
     }
 
     fn take_notifications(&mut self, at: Instant) {
-        let news = self.runtime.take_news();
-        self.notify(&news, at);
+        let notified = self.runtime.take_notified();
+        self.notify(&notified, at);
     }
 
     fn notify(&mut self, notifiers: &[NotifierId], at: Instant) {
@@ -792,10 +792,10 @@ mod tests {
     fn a_notification_ends_a_sleep_once() {
         let mut world = world(2, 0);
         let waker = Rc::new(RefCell::new(None::<Waker>));
-        let told = Rc::clone(&waker);
+        let stored = Rc::clone(&waker);
         world.actor(
             move |_, own| {
-                told.replace(Some(own.clone()));
+                stored.replace(Some(own.clone()));
                 Action::Sleep { until: None }
             },
             None,
@@ -820,10 +820,10 @@ mod tests {
         };
         let mut world = World::new(machine(2), costs, 0);
         let waker = Rc::new(RefCell::new(None::<Waker>));
-        let (told, ran) = (Rc::clone(&waker), Rc::new(RefCell::new(Vec::new())));
+        let (stored, ran) = (Rc::clone(&waker), Rc::new(RefCell::new(Vec::new())));
         let times = Rc::clone(&ran);
         let sleeper = move |now, own: &Waker| {
-            told.replace(Some(own.clone()));
+            stored.replace(Some(own.clone()));
             times.borrow_mut().push(now);
             Action::Sleep { until: None }
         };

@@ -176,11 +176,11 @@ impl fmt::Display for CommandError {
             Self::Unsupported { done } => write!(
                 f,
                 "a queue cannot be reset ({done} others were): go on without it, or attach the \
-                 port anew"
+                 port again"
             ),
             Self::Ended { done } => write!(
                 f,
-                "a worker has ended, after {done} queues: look at what the run ended with"
+                "a worker has ended, after {done} queues: the result of the run has the reason"
             ),
         }
     }
@@ -333,7 +333,7 @@ impl Drop for Letter {
 #[derive(Debug, Default)]
 struct Mailbox {
     /// There may be letters. A worker without letters reads only this.
-    news: AtomicBool,
+    pending: AtomicBool,
     letters: Mutex<Letters>,
 }
 
@@ -361,7 +361,7 @@ impl Mailbox {
         letters.list.push_back(letter);
         drop(letters);
         // Set after the letter is in the list: the worker that clears the flag finds the letter.
-        self.news.store(true, Ordering::Release);
+        self.pending.store(true, Ordering::Release);
     }
 }
 
@@ -382,17 +382,17 @@ impl Inbox {
 
     /// Whether there may be letters: one load.
     #[inline]
-    pub(super) fn has_news(&self) -> bool {
-        self.0.news.load(Ordering::Acquire)
+    pub(super) fn has_letters(&self) -> bool {
+        self.0.pending.load(Ordering::Acquire)
     }
 
     /// The next letter.
     pub(super) fn next(&self) -> Option<Letter> {
         // Cleared before the list is read: a later letter sets the flag again.
-        self.0.news.store(false, Ordering::Relaxed);
+        self.0.pending.store(false, Ordering::Relaxed);
         let letter = self.0.letters().list.pop_front()?;
         // The flag stays set until the list is empty.
-        self.0.news.store(true, Ordering::Relaxed);
+        self.0.pending.store(true, Ordering::Relaxed);
         Some(letter)
     }
 }

@@ -277,11 +277,11 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         let lanes = self.shared.lanes();
         // If the device raised its interrupt or `retry_at` has come, the values that `note` stored
         // are out of date.
-        let news = self.interrupted || due;
-        let looks = self.stopped || self.recheck || news || (in_flight && self.attends);
+        let signalled = self.interrupted || due;
+        let polls = self.stopped || self.recheck || signalled || (in_flight && self.attends);
         let gap = self.gap_until;
         let needs = |state| match state {
-            RingState::Idle => looks,
+            RingState::Idle => polls,
             RingState::Busy => false,
             RingState::Gap => gap.is_none_or(|until| now >= until),
             RingState::Abdicated | RingState::Stalled => true,

@@ -50,7 +50,7 @@ const GAP_RETRY: Duration = Duration::from_micros(50);
 
 /// A thread sleeps on this: the notifier of the worker, the waker of a producer.
 #[derive(Debug, Default)]
-struct Bell {
+struct ModelNotifier {
     rung: Mutex<Rung>,
     changed: Condvar,
 }
@@ -62,7 +62,7 @@ struct Rung {
     complete: bool,
 }
 
-impl Bell {
+impl ModelNotifier {
     fn rung(&self) -> MutexGuard<'_, Rung> {
         self.rung.lock().expect("no panic with the lock")
     }
@@ -80,7 +80,7 @@ impl Bell {
     }
 }
 
-impl Notifier for Bell {
+impl Notifier for ModelNotifier {
     fn notify(&self) {
         self.rung().notified = true;
         self.changed.notify_all();
@@ -95,7 +95,7 @@ impl Notifier for Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for ModelNotifier {
     fn wake(self: Arc<Self>) {
         self.notify();
     }
@@ -105,7 +105,7 @@ impl Wake for Bell {
 #[derive(Debug)]
 struct Hardware {
     state: Mutex<State>,
-    worker: Arc<Bell>,
+    worker: Arc<ModelNotifier>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -248,7 +248,7 @@ struct World {
     now: Instant,
     shared: Arc<SharedTx<Device>>,
     hardware: Arc<Hardware>,
-    bell: Arc<Bell>,
+    notifier: Arc<ModelNotifier>,
     intake: Arc<Intake>,
     drops: Arc<DropCounters>,
 }
@@ -265,12 +265,12 @@ struct Sender {
 
 impl World {
     fn new(dispatch: Dispatch, slots: usize, device: State) -> Self {
-        let bell = Arc::new(Bell::default());
-        let wakeup = Arc::new(Wakeup::new(Arc::clone(&bell) as Arc<dyn Notifier>));
+        let notifier = Arc::new(ModelNotifier::default());
+        let wakeup = Arc::new(Wakeup::new(Arc::clone(&notifier) as Arc<dyn Notifier>));
         let asynchronous = device.keeps;
         let hardware = Arc::new(Hardware {
             state: Mutex::new(device),
-            worker: Arc::clone(&bell),
+            worker: Arc::clone(&notifier),
         });
         let id = QueueId { port: 0, queue: 0 };
         let (capabilities, drops) = (Capabilities::default(), Arc::default());
@@ -301,7 +301,7 @@ impl World {
             part: Box::new(part),
             queues: vec![(Half::Tx, id)],
         }];
-        let over = Arc::new(Bell::default());
+        let over = Arc::new(ModelNotifier::default());
         let intake = Arc::new(Intake::new(None, 0, vec![Arc::clone(&wakeup)], over));
         let shell = Shell::new(Idler::new(Idle::Halt));
         Self {
@@ -315,7 +315,7 @@ impl World {
             now: NOW,
             shared,
             hardware,
-            bell,
+            notifier,
             intake,
             drops,
         }
@@ -375,7 +375,7 @@ impl World {
                     self.now = at;
                     thread::yield_now();
                 }
-                Action::Sleep { .. } => self.bell.sleep(),
+                Action::Sleep { .. } => self.notifier.sleep(),
                 Action::Yield => thread::yield_now(),
                 Action::Spin | Action::Done => panic!("{action:?}"),
             }
@@ -446,9 +446,9 @@ fn send(shared: &SharedTx<Device>, own: &Producer, bursts: &[&[u8]]) -> usize {
             if burst.is_empty() {
                 break;
             }
-            let bell = Arc::new(Bell::default());
-            if !shared.wait(own, &Waker::from(Arc::clone(&bell))) {
-                bell.sleep();
+            let notifier = Arc::new(ModelNotifier::default());
+            if !shared.wait(own, &Waker::from(Arc::clone(&notifier))) {
+                notifier.sleep();
             }
             shared.forget(own);
         }

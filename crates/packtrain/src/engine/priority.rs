@@ -41,9 +41,9 @@ pub(super) fn take_priority(priority: Priority, idle: Idle) -> Result<i8, StartE
 /// As [`take_priority`], and if the system refuses a thread.
 pub(super) fn try_priority(priority: Priority, idle: Idle) -> Result<(), StartError> {
     thread::scope(|scope| {
-        let trial = thread::Builder::new().spawn_scoped(scope, || take_priority(priority, idle));
-        let trial = trial.map_err(StartError::system("start a thread"))?;
-        let taken = trial.join();
+        let probe = thread::Builder::new().spawn_scoped(scope, || take_priority(priority, idle));
+        let probe = probe.map_err(StartError::system("start a thread"))?;
+        let taken = probe.join();
         taken.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(())
     })

@@ -55,7 +55,7 @@ impl Threads {
         placed: &Placed,
         runtime: &Arc<dyn Runtime>,
     ) -> Result<(), StartError> {
-        let (ready, told) = channel();
+        let (ready, started) = channel();
         let cpus = placed.cpus.iter().copied().chain(std::iter::repeat(None));
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
             let (priority, idle) = (settings.priority, settings.idle);
@@ -65,12 +65,12 @@ impl Threads {
                 .spawn(move || match settle(cpu, priority, idle) {
                     Ok(nice) => {
                         worker.counters().nice.store(nice, Ordering::Relaxed);
-                        tell(&ready, Ok(()));
+                        report(&ready, Ok(()));
                         drop(ready);
                         drive(worker, &*runtime)
                     }
                     Err(error) => {
-                        tell(&ready, Err(error));
+                        report(&ready, Err(error));
                         Ok(())
                     }
                 });
@@ -78,7 +78,7 @@ impl Threads {
             self.threads.push(thread);
         }
         drop(ready);
-        told.iter().collect()
+        started.iter().collect()
     }
 
     /// Waits until all workers have ended. Returns the first error. A panic of a worker resumes on
@@ -141,7 +141,7 @@ pub(super) fn run_to_end(mut workers: Vec<Worker>, runtime: &dyn Runtime) -> Res
     first
 }
 
-fn tell(ready: &Sender<Result<(), StartError>>, result: Result<(), StartError>) {
+fn report(ready: &Sender<Result<(), StartError>>, result: Result<(), StartError>) {
     // After the first error the starting thread receives no more results.
     if let Err(unheard) = ready.send(result) {
         drop(unheard);

@@ -219,7 +219,7 @@ impl Worker {
 
     /// Carries out the commands of other threads. Returns whether one has to be retried.
     fn obey(&mut self, now: Instant) -> Result<bool, RunError> {
-        if self.pending.is_none() && !self.inbox.has_news() {
+        if self.pending.is_none() && !self.inbox.has_letters() {
             return Ok(false);
         }
         loop {

@@ -72,7 +72,7 @@ fn an_abdicated_ring_is_drained() {
             world.run_to_sleep();
             let bursts: [Bursts; 2] = [&[&[10]], &[&[20, 21], &[22]]];
             let senders = bursts.map(|bursts| world.producer(bursts));
-            world.bell.sleep();
+            world.notifier.sleep();
             world.run_to_goal();
             world.finish(senders, &[10, 20, 21, 22]);
         });
@@ -87,7 +87,7 @@ fn a_sleeping_worker_is_notified_of_packets_that_no_producer_drains() {
             world.run_to_sleep();
             let bursts: [Bursts; 2] = [&[&[10, 11]], &[&[20, 21]]];
             let senders = bursts.map(|bursts| world.producer(bursts));
-            world.bell.sleep();
+            world.notifier.sleep();
             world.run_to_goal();
             world.finish(senders, &[10, 11, 20, 21]);
         });
@@ -118,7 +118,7 @@ fn a_producer_that_waits_for_space_is_woken() {
             world.run_to_sleep();
             let bursts: [Bursts; 2] = [&[&[10, 11]], &[&[20]]];
             let senders = bursts.map(|bursts| world.producer(bursts));
-            world.bell.sleep();
+            world.notifier.sleep();
             world.run_to_goal();
             world.finish(senders, &[10, 11, 20]);
         });

@@ -7,7 +7,7 @@ use crate::limits::TX_DOORBELL_DESCRIPTORS_MAX;
 /// The number of packets of each doorbell, and the number of packets after the last one.
 fn rings(queue: &Queue) -> (Vec<usize>, usize) {
     let tx = queue.tx();
-    (tx.rings.clone(), tx.untold)
+    (tx.rings.clone(), tx.pending)
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn a_step_rings_once_for_all_its_bursts() {
             queue.arrive((10..58).map(|n| index << 20 | n));
         }
         rig.settle();
-        let (all, untold) = rings(&rig.b[0]);
+        let (all, pending) = rings(&rig.b[0]);
         assert_eq!(
-            (all[before..].iter().sum::<usize>(), untold),
+            (all[before..].iter().sum::<usize>(), pending),
             (4 * 48, 0),
             "{path}"
         );
         assert!(
-            all.iter().all(|&told| told <= TX_DOORBELL_DESCRIPTORS_MAX),
+            all.iter().all(|&rung| rung <= TX_DOORBELL_DESCRIPTORS_MAX),
             "{path}: {all:?}"
         );
         assert_eq!(rig.tx().doorbells, all.len() as u64, "{path}");
@@ -60,13 +60,13 @@ fn a_stall_in_the_middle_of_a_step_rings_the_doorbell() {
         rig.b[0].tx().room = 25;
         rig.a.iter().for_each(|queue| queue.arrive(0..10));
         rig.settle();
-        let (told, untold) = rings(&rig.b[0]);
-        assert_eq!((told.iter().sum::<usize>(), untold), (25, 0), "{path}");
+        let (rung, pending) = rings(&rig.b[0]);
+        assert_eq!((rung.iter().sum::<usize>(), pending), (25, 0), "{path}");
         rig.b[0].make_room(usize::MAX);
         rig.settle();
-        let (told, untold) = rings(&rig.b[0]);
-        assert_eq!((told.iter().sum::<usize>(), untold), (40, 0), "{path}");
-        assert!(told.len() <= 7, "{path}: not for each packet: {told:?}");
+        let (rung, pending) = rings(&rig.b[0]);
+        assert_eq!((rung.iter().sum::<usize>(), pending), (40, 0), "{path}");
+        assert!(rung.len() <= 7, "{path}: not for each packet: {rung:?}");
         rig.finish();
     }
 }
@@ -79,7 +79,7 @@ fn a_handle_rings_the_doorbell_for_all_packets_that_it_drains() {
         let mut handle = rig.handle(0);
         for count in [5, 2, 64] {
             handle.try_send(&mut rig.burst(0..count)).unwrap();
-            assert_eq!(rig.b[0].tx().untold, 0, "{dispatch}");
+            assert_eq!(rig.b[0].tx().pending, 0, "{dispatch}");
         }
         if drains(dispatch) {
             assert_eq!(rings(&rig.b[0]).0, [5, 2, 64], "{dispatch}");

@@ -115,7 +115,7 @@ pub struct TxState {
     /// Packets refused while the link was down.
     pub refused: Vec<u32>,
     /// Packets accepted since the last doorbell.
-    pub untold: usize,
+    pub pending: usize,
     /// The number of packets of each doorbell.
     pub rings: Vec<usize>,
     pub arms: u64,
@@ -371,7 +371,7 @@ impl TxDescriptors for FakeTx {
             return Err(Refused::Feature(refused));
         }
         state.room -= 1;
-        state.untold += 1;
+        state.pending += 1;
         let bytes = packet.first();
         if bytes[12..14] == [8, 0] {
             let port = u16::from_be_bytes(bytes[34..36].try_into().unwrap());
@@ -394,9 +394,9 @@ impl TxDescriptors for FakeTx {
 
     fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
         let mut state = self.state.lock().unwrap();
-        let told = std::mem::take(&mut state.untold);
-        if told > 0 {
-            state.rings.push(told);
+        let rung = std::mem::take(&mut state.pending);
+        if rung > 0 {
+            state.rings.push(rung);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Handles to all queues of a port: each flow has one queue, and a full queue stops no other.
 
 use super::fake::numbered;
-use super::rig::{PATIENCE, Rig, Setup, Woken, burst, numbers, wait_for};
+use super::rig::{Rig, Setup, TIMEOUT, Woken, burst, numbers, wait_for};
 use crate::engine::{Closed, SendError, TrySendError, TxFlows, TxHandle};
 use crate::limits::{BURST_PACKETS_MAX, RING_SLOTS_PER_LANE, TX_RING_PACKETS};
 use crate::packet::Burst;
@@ -58,7 +58,7 @@ fn flows_keep_their_queue_and_their_order() {
         if seq % 3 == 0 {
             assert_eq!(who.try_send(&mut burst), Ok(40));
         } else if seq % 3 == 1 {
-            assert_eq!(who.send_blocking(&mut burst, PATIENCE), Ok(40));
+            assert_eq!(who.send_blocking(&mut burst, TIMEOUT), Ok(40));
         } else {
             assert_eq!(ready(who.send(&mut burst)), Ok(40));
         }
@@ -213,7 +213,7 @@ fn a_full_queue_leaves_its_packets_in_the_burst_and_stops_no_other() {
                 assert_eq!(sent(&world, 1), second, "{form}");
                 world.alone = false;
                 thread::scope(|scope| {
-                    let send = || flows.send_blocking(&mut packets, PATIENCE);
+                    let send = || flows.send_blocking(&mut packets, TIMEOUT);
                     let sending = scope.spawn(send);
                     open(&mut world, 0);
                     assert_eq!(sending.join().unwrap(), Ok(25));
@@ -269,7 +269,7 @@ fn a_sender_that_waits_for_two_queues_continues_with_the_one_that_has_space() {
     let (mut packets, [first, second]) = mixed(&world, &flows);
     world.alone = false;
     thread::scope(|scope| {
-        let sending = scope.spawn(|| flows.send_blocking(&mut packets, PATIENCE));
+        let sending = scope.spawn(|| flows.send_blocking(&mut packets, TIMEOUT));
         open(&mut world, 1);
         wait_for("the second queue's packets", || {
             world.settle();
@@ -296,7 +296,7 @@ fn the_end_of_the_run_wakes_waiting_senders() {
     world.alone = false;
     let mut accepted = 0;
     thread::scope(|scope| {
-        let blocking = scope.spawn(|| others.send_blocking(&mut blocked, PATIENCE));
+        let blocking = scope.spawn(|| others.send_blocking(&mut blocked, TIMEOUT));
         {
             let mut sending = pin!(flows.send(&mut packets));
             assert!(poll(sending.as_mut(), &waker).is_pending());
@@ -319,7 +319,7 @@ fn the_end_of_the_run_wakes_waiting_senders() {
     assert_eq!(numbers(&packets), left);
     assert_eq!(flows.try_send(&mut packets), Err(TrySendError::Closed));
     assert_eq!(ready(flows.send(&mut packets)), Err(Closed));
-    let blocking = flows.send_blocking(&mut packets, PATIENCE);
+    let blocking = flows.send_blocking(&mut packets, TIMEOUT);
     assert_eq!(blocking, Err(SendError::Closed));
     assert_eq!(numbers(&packets), left);
     let end = world.finish();

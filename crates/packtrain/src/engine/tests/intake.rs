@@ -1,6 +1,6 @@
 //! The packet limit, which is exact over all workers, and the sums of the ledger.
 
-use super::rig::Bell;
+use super::rig::TestNotifier;
 use crate::engine::Ledger;
 use crate::engine::intake::Intake;
 use crate::stats::{DropCounters, DropReason, RxSnapshot, TxSnapshot};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn intake(packets: Option<u64>, finite: usize) -> Intake {
-    Intake::new(packets, finite, Vec::new(), Arc::<Bell>::default())
+    Intake::new(packets, finite, Vec::new(), Arc::<TestNotifier>::default())
 }
 
 #[test]

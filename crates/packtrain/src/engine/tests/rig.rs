@@ -26,7 +26,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The longest wait for an expected event, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 pub const POLICIES: [Dispatch; 5] = [
     Dispatch::Direct,
     Dispatch::Deferred,
@@ -44,16 +44,16 @@ pub fn drains(dispatch: Dispatch) -> bool {
 #[derive(Debug)]
 pub struct Virtual {
     clock: ManualClock,
-    notifiers: Mutex<Vec<Arc<Bell>>>,
+    notifiers: Mutex<Vec<Arc<TestNotifier>>>,
     machine: Machine,
 }
 
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct TestNotifier {
     rung: AtomicBool,
 }
 
-impl Notifier for Bell {
+impl Notifier for TestNotifier {
     fn notify(&self) {
         self.rung.store(true, Ordering::Release);
     }
@@ -98,9 +98,9 @@ impl Clock for Virtual {
 
 impl Runtime for Virtual {
     fn notifier(&self) -> io::Result<Arc<dyn Notifier>> {
-        let bell = Arc::<Bell>::default();
-        self.notifiers.lock().unwrap().push(Arc::clone(&bell));
-        Ok(bell)
+        let notifier = Arc::<TestNotifier>::default();
+        self.notifiers.lock().unwrap().push(Arc::clone(&notifier));
+        Ok(notifier)
     }
 
     fn machine(&self) -> Machine {
@@ -449,9 +449,10 @@ impl Rig {
         let ticket = sent.ok_or(CommandError::NoSuchQueue)?;
         self.try_settle();
         // Waits on another thread: a command that is never carried out fails the test.
-        let (tell, told) = channel();
-        thread::spawn(move || tell.send(ticket.wait()));
-        told.recv_timeout(PATIENCE)
+        let (sender, receiver) = channel();
+        thread::spawn(move || sender.send(ticket.wait()));
+        receiver
+            .recv_timeout(TIMEOUT)
             .expect("the command is carried out")
     }
 }
@@ -503,7 +504,7 @@ pub fn numbers(burst: &Burst) -> Vec<u32> {
 pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < TIMEOUT, "{what}");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -427,7 +427,7 @@ fn packets_before_a_receive_error_are_sent() {
         );
         assert!(rig.is_done() && rig.session.is_over(), "{path}");
         assert_eq!(
-            (rig.b[0].sent().len(), rig.b[0].tx().untold),
+            (rig.b[0].sent().len(), rig.b[0].tx().pending),
             (10, 0),
             "{path}"
         );

@@ -1,7 +1,7 @@
 //! Workers on threads, in real time.
 
 use super::fake::End;
-use super::rig::{PATIENCE, POLICIES, Setup, burst, closed, wait_for};
+use super::rig::{POLICIES, Setup, TIMEOUT, burst, closed, wait_for};
 use crate::engine::control::{Command, Queues};
 use crate::engine::{Forward, Handler, RxId, Session, Settings, TxHandle};
 use crate::packet::Burst;
@@ -71,7 +71,7 @@ fn producers_and_lanes_share_a_queue_in_order() {
                     thread::yield_now();
                 }
                 next += packets.len() as u32;
-                handle.send_blocking(&mut packets, PATIENCE).unwrap();
+                handle.send_blocking(&mut packets, TIMEOUT).unwrap();
             }
         }
     };
@@ -229,8 +229,8 @@ impl Handler for Nice {
 
 /// Whether a thread may have this nice value.
 fn may_have(nice: i32) -> bool {
-    let trial = thread::spawn(move || setpriority_process(None, nice).is_ok());
-    trial.join().unwrap()
+    let probe = thread::spawn(move || setpriority_process(None, nice).is_ok());
+    probe.join().unwrap()
 }
 
 /// The handler reads the value from the kernel, and the snapshot has the same. A number that the
@@ -250,8 +250,8 @@ fn a_thread_has_its_configured_priority() {
     ] {
         let mut setup = setup(idle);
         setup.settings.priority = priority;
-        let (tell, told) = mpsc::channel();
-        let (builder, [a, _b]) = setup.builder(move |_| Nice(tell.clone()));
+        let (sender, receiver) = mpsc::channel();
+        let (builder, [a, _b]) = setup.builder(move |_| Nice(sender.clone()));
         if !may_have(expected) {
             let refused = builder.start().unwrap_err().to_string();
             assert!(refused.contains("CAP_SYS_NICE"), "{refused}");
@@ -260,7 +260,7 @@ fn a_thread_has_its_configured_priority() {
         let session = builder.start().unwrap();
         a[0].arrive([1]);
         assert_eq!(
-            told.recv_timeout(PATIENCE),
+            receiver.recv_timeout(TIMEOUT),
             Ok(expected),
             "{priority} {idle}"
         );

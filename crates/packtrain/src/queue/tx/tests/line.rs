@@ -13,7 +13,7 @@ pub struct Line {
     /// Packets before the last doorbell, and segments after it.
     pub announced: usize,
     pub pending_segments: usize,
-    pub untold_most: usize,
+    pub pending_most: usize,
     /// Packets sent over the wire.
     pub wire: Vec<Vec<u8>>,
     /// Packets sent and not yet reported.
@@ -88,7 +88,7 @@ impl TxDescriptors for Line {
         }
         self.ring.push_back((token, to_wire(packet)));
         self.pending_segments += packet.segments().count();
-        self.untold_most = self.untold_most.max(self.pending_segments);
+        self.pending_most = self.pending_most.max(self.pending_segments);
         Ok(Accepted::Pending)
     }
 

@@ -32,7 +32,7 @@ fn the_doorbell_is_rung_before_too_many_descriptors_are_pending() {
     assert_eq!(bench.line().flushes, 128 / each - 1, "not of the last");
     bench.queue.ring().unwrap();
     assert_eq!(bench.line().flushes, 128 / each);
-    let most = bench.line().untold_most;
+    let most = bench.line().pending_most;
     assert!(most < TX_DOORBELL_DESCRIPTORS_MAX + SEGMENTS_MAX);
     assert_eq!(most, TX_DOORBELL_DESCRIPTORS_MAX);
     assert_eq!(bench.queue.counters().snapshot().doorbells, 128 / each);
@@ -81,7 +81,7 @@ fn the_number_of_doorbells_does_not_depend_on_packets_in_flight() {
                 assert_eq!(rung(&bench), expected, "{packets} behind {in_flight}");
             }
         }
-        assert_eq!(bench.line().untold_most, full);
+        assert_eq!(bench.line().pending_most, full);
         let sent = 12 + 5 + 3 * full + 1;
         assert_eq!(bench.queue.in_flight(), in_flight + sent);
         let counted = bench.queue.counters().snapshot().doorbells;

@@ -6,8 +6,8 @@ use super::pcap::{Pcap, PcapRx, PcapTx};
 use super::sim::{Sim, SimRx, SimTx};
 use super::tap::{Tap, TapRx, TapTx};
 use super::wrap::{
-    Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, FaultTx, Trace,
-    TraceRx, TraceTx, Vlan, VlanRx, VlanTx,
+    Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, Trace, TraceRx,
+    TraceTx, Vlan, VlanRx, VlanTx,
 };
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
@@ -185,7 +185,7 @@ any_port! {
     Pcap: Pcap, PcapRx, PcapTx;
     Null: Null, NullRx, NullTx;
     Sim: Sim, SimRx, SimTx;
-    Fault: Box<Fault<AnyPort>>, Box<FaultRx<AnyRx>>, Box<FaultTx<AnyTx>>;
+    Fault: Box<Fault<AnyPort>>, Box<FaultRx<AnyRx>>, Box<AnyTx>;
     Capture: Box<Capture<AnyPort>>, Box<CaptureRx<AnyRx>>, Box<CaptureTx<AnyTx>>;
     Trace: Box<Trace<AnyPort>>, Box<TraceRx<AnyRx>>, Box<TraceTx<AnyTx>>;
     Vlan: Box<Vlan<AnyPort>>, Box<VlanRx<AnyRx>>, Box<VlanTx<AnyTx>>;

@@ -224,10 +224,6 @@ pub struct CaptureRx<R> {
 }
 
 impl<R: RxDescriptors> RxDescriptors for CaptureRx<R> {
-    fn refill(&mut self, arena: &Arena) -> bool {
-        self.inner.refill(arena)
-    }
-
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         let budget = burst.budget();
         let mut bad = PassBad(burst);
@@ -247,33 +243,7 @@ impl<R: RxDescriptors> RxDescriptors for CaptureRx<R> {
         result
     }
 
-    fn set_interrupt(&mut self, interrupt: Waker) {
-        self.inner.set_interrupt(interrupt);
-    }
-
-    fn arm(&mut self) -> Armed {
-        self.inner.arm()
-    }
-
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        self.inner.arm_for(packets)
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.inner.wake()
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        self.inner.next_at()
-    }
-
-    fn held(&self) -> u64 {
-        self.inner.held()
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.inner.syscalls()
-    }
+    pass_on_rx! { refill set_interrupt arm arm_for wake next_at held syscalls }
 }
 
 /// The transmitting half of a [`Capture`].
@@ -301,47 +271,7 @@ impl<T: TxDescriptors> TxDescriptors for CaptureTx<T> {
         result
     }
 
-    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
-        self.inner.reclaim(now, completed);
-    }
-
-    fn set_interrupt(&mut self, interrupt: Waker) {
-        self.inner.set_interrupt(interrupt);
-    }
-
-    fn arm(&mut self) -> Option<Armed> {
-        self.inner.arm()
-    }
-
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        self.inner.arm_for(packets)
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.inner.is_blocked()
-    }
-
-    fn reset(
-        &mut self,
-        sent: &mut Completed,
-        unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
-        self.inner.reset(sent, unsent)
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.inner.wake()
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        self.inner.next_at()
-    }
-
-    fn doorbells(&self) -> u64 {
-        self.inner.doorbells()
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.inner.syscalls()
+    pass_on_tx! {
+        reclaim set_interrupt arm arm_for is_blocked reset wake next_at doorbells syscalls
     }
 }

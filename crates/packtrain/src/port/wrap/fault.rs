@@ -3,9 +3,8 @@
 use super::wire::{self, Scratch};
 use super::{PassBad, info_of, layout_of};
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver, Input,
-    Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxBatch,
-    TxDescriptors, TxPacket,
+    Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Input, Interest, Link,
+    QueuePair, RxBurst, RxDescriptors,
 };
 use crate::limits::{BURST_PACKETS_MAX, RX_HELD_LARGE_MAX};
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError};
@@ -161,7 +160,7 @@ impl<D: Driver> Fault<D> {
 
 impl<D: Driver> Driver for Fault<D> {
     type Rx = FaultRx<D::Rx>;
-    type Tx = FaultTx<D::Tx>;
+    type Tx = D::Tx;
 
     fn name(&self) -> &str {
         self.inner.name()
@@ -194,7 +193,7 @@ impl<D: Driver> Driver for Fault<D> {
                 arena: arena.clone(),
                 scratch: Box::default(),
             };
-            (rx, FaultTx { inner: tx })
+            (rx, tx)
         };
         Ok(pairs.map(wrap).collect())
     }
@@ -464,10 +463,6 @@ impl<R: RxDescriptors> FaultRx<R> {
 }
 
 impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
-    fn refill(&mut self, arena: &Arena) -> bool {
-        self.inner.refill(arena)
-    }
-
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         self.at = now;
         let room = self.line.room();
@@ -490,10 +485,6 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
             return Err(DeviceError::Finished);
         }
         result
-    }
-
-    fn set_interrupt(&mut self, interrupt: Waker) {
-        self.inner.set_interrupt(interrupt);
     }
 
     fn arm(&mut self) -> Armed {
@@ -527,9 +518,7 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
         self.line.len() as u64 + self.inner.held()
     }
 
-    fn syscalls(&self) -> u64 {
-        self.inner.syscalls()
-    }
+    pass_on_rx! { refill set_interrupt syscalls }
 }
 
 /// Flips bits.
@@ -642,68 +631,4 @@ fn copy_with(packet: &Packet, at: usize, flip: u8, arena: &Arena) -> Result<Pack
     // The metadata of the original bytes does not hold for these.
     copy.meta_mut().layout = None;
     Ok(copy)
-}
-
-/// The transmitting half of a [`Fault`]: the wrapped driver's.
-#[derive(Debug)]
-pub struct FaultTx<T> {
-    inner: T,
-}
-
-impl<T: TxDescriptors> TxDescriptors for FaultTx<T> {
-    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
-        self.inner.encap(packet, token)
-    }
-
-    fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused> {
-        self.inner.encap_batch(batch)
-    }
-
-    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
-        self.inner.flush(now)
-    }
-
-    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
-        self.inner.reclaim(now, completed);
-    }
-
-    fn set_interrupt(&mut self, interrupt: Waker) {
-        self.inner.set_interrupt(interrupt);
-    }
-
-    fn arm(&mut self) -> Option<Armed> {
-        self.inner.arm()
-    }
-
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        self.inner.arm_for(packets)
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.inner.is_blocked()
-    }
-
-    fn reset(
-        &mut self,
-        sent: &mut Completed,
-        unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
-        self.inner.reset(sent, unsent)
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.inner.wake()
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        self.inner.next_at()
-    }
-
-    fn doorbells(&self) -> u64 {
-        self.inner.doorbells()
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.inner.syscalls()
-    }
 }

@@ -4,6 +4,117 @@
 //! a pcapng file; [`Trace`] writes a line for each packet; [`Vlan`] tags received packets and
 //! untags transmitted ones. They nest: `Trace<Fault<D>>`.
 
+/// Defines methods of [`RxDescriptors`](crate::driver::RxDescriptors) that call the wrapped half,
+/// the field `inner`.
+macro_rules! pass_on_rx {
+    ($($method:ident)*) => { $(pass_on_rx!(@$method);)* };
+    (@refill) => {
+        fn refill(&mut self, arena: &Arena) -> bool {
+            self.inner.refill(arena)
+        }
+    };
+    (@set_interrupt) => {
+        fn set_interrupt(&mut self, interrupt: Waker) {
+            self.inner.set_interrupt(interrupt);
+        }
+    };
+    (@arm) => {
+        fn arm(&mut self) -> Armed {
+            self.inner.arm()
+        }
+    };
+    (@arm_for) => {
+        fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+            self.inner.arm_for(packets)
+        }
+    };
+    (@wake) => {
+        fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+            self.inner.wake()
+        }
+    };
+    (@next_at) => {
+        fn next_at(&self) -> Option<Instant> {
+            self.inner.next_at()
+        }
+    };
+    (@held) => {
+        fn held(&self) -> u64 {
+            self.inner.held()
+        }
+    };
+    (@syscalls) => {
+        fn syscalls(&self) -> u64 {
+            self.inner.syscalls()
+        }
+    };
+}
+
+/// Defines methods of [`TxDescriptors`](crate::driver::TxDescriptors) that call the wrapped half,
+/// the field `inner`.
+macro_rules! pass_on_tx {
+    ($($method:ident)*) => { $(pass_on_tx!(@$method);)* };
+    (@flush) => {
+        fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+            self.inner.flush(now)
+        }
+    };
+    (@reclaim) => {
+        fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+            self.inner.reclaim(now, completed);
+        }
+    };
+    (@set_interrupt) => {
+        fn set_interrupt(&mut self, interrupt: Waker) {
+            self.inner.set_interrupt(interrupt);
+        }
+    };
+    (@arm) => {
+        fn arm(&mut self) -> Option<Armed> {
+            self.inner.arm()
+        }
+    };
+    (@arm_for) => {
+        fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+            self.inner.arm_for(packets)
+        }
+    };
+    (@is_blocked) => {
+        fn is_blocked(&self) -> bool {
+            self.inner.is_blocked()
+        }
+    };
+    (@reset) => {
+        fn reset(
+            &mut self,
+            sent: &mut Completed,
+            unsent: &mut Completed,
+        ) -> Result<Reset, DeviceError> {
+            self.inner.reset(sent, unsent)
+        }
+    };
+    (@wake) => {
+        fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+            self.inner.wake()
+        }
+    };
+    (@next_at) => {
+        fn next_at(&self) -> Option<Instant> {
+            self.inner.next_at()
+        }
+    };
+    (@doorbells) => {
+        fn doorbells(&self) -> u64 {
+            self.inner.doorbells()
+        }
+    };
+    (@syscalls) => {
+        fn syscalls(&self) -> u64 {
+            self.inner.syscalls()
+        }
+    };
+}
+
 mod capture;
 mod fault;
 mod trace;
@@ -14,7 +125,7 @@ mod wire;
 mod tests;
 
 pub use capture::{Capture, CaptureOptions, CaptureRx, CaptureStatus, CaptureTx};
-pub use fault::{Fault, FaultCounters, FaultOptions, FaultRx, FaultTx, Faults};
+pub use fault::{Fault, FaultCounters, FaultOptions, FaultRx, Faults};
 pub use trace::{Trace, TraceRx, TraceStatus, TraceTx};
 pub use vlan::{Vlan, VlanRx, VlanTx};
 

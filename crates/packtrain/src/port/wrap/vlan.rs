@@ -215,10 +215,6 @@ fn make_room(packet: &mut Packet, more: usize, arena: &Arena) -> Result<(), Pack
 }
 
 impl<R: RxDescriptors> RxDescriptors for VlanRx<R> {
-    fn refill(&mut self, arena: &Arena) -> bool {
-        self.inner.refill(arena)
-    }
-
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         let Some(tags) = &self.tags else {
             return self.inner.receive(now, burst);
@@ -239,33 +235,7 @@ impl<R: RxDescriptors> RxDescriptors for VlanRx<R> {
         result
     }
 
-    fn set_interrupt(&mut self, interrupt: Waker) {
-        self.inner.set_interrupt(interrupt);
-    }
-
-    fn arm(&mut self) -> Armed {
-        self.inner.arm()
-    }
-
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        self.inner.arm_for(packets)
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.inner.wake()
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        self.inner.next_at()
-    }
-
-    fn held(&self) -> u64 {
-        self.inner.held()
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.inner.syscalls()
-    }
+    pass_on_rx! { refill set_interrupt arm arm_for wake next_at held syscalls }
 }
 
 /// The transmitting half of a [`Vlan`].
@@ -341,30 +311,6 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
         result
     }
 
-    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
-        self.inner.flush(now)
-    }
-
-    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
-        self.inner.reclaim(now, completed);
-    }
-
-    fn set_interrupt(&mut self, interrupt: Waker) {
-        self.inner.set_interrupt(interrupt);
-    }
-
-    fn arm(&mut self) -> Option<Armed> {
-        self.inner.arm()
-    }
-
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        self.inner.arm_for(packets)
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.inner.is_blocked()
-    }
-
     fn reset(
         &mut self,
         sent: &mut Completed,
@@ -376,19 +322,7 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
         result
     }
 
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.inner.wake()
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        self.inner.next_at()
-    }
-
-    fn doorbells(&self) -> u64 {
-        self.inner.doorbells()
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.inner.syscalls()
+    pass_on_tx! {
+        flush reclaim set_interrupt arm arm_for is_blocked wake next_at doorbells syscalls
     }
 }

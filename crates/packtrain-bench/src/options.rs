@@ -1,4 +1,44 @@
-//! Values of command-line options.
+//! The command line of a bench, and its exit status.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// The arguments of the bench `name`.
+///
+/// # Errors
+///
+/// The status to exit with, `usage` printed: 0 if only help is wanted (`None`), 2 if an option is
+/// wrong.
+pub fn parsed<A>(
+    name: &str,
+    usage: &str,
+    arguments: Result<Option<A>, String>,
+) -> Result<A, ExitCode> {
+    match arguments {
+        Ok(Some(arguments)) => Ok(arguments),
+        Ok(None) => {
+            println!("{usage}");
+            Err(ExitCode::SUCCESS)
+        }
+        Err(wrong) => {
+            eprintln!("{name}: {wrong}\n{usage}");
+            Err(ExitCode::from(2))
+        }
+    }
+}
+
+/// The exit status after `result` of the bench `name`: 1 if a goal that decides is missed (`false`),
+/// 4 after an error, which is printed.
+pub fn status<E: Display>(name: &str, result: Result<bool, E>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::from(4)
+        }
+    }
+}
 
 /// The number in `text`, the value of `option`.
 ///

@@ -15,7 +15,7 @@ mod report;
 use arguments::{Arguments, USAGE};
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
-use packtrain_bench::Claim;
+use packtrain_bench::{Claim, options};
 use packtrain_lab::{baseline, rootless, tap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,16 +36,10 @@ const ORDERS: [[usize; 3]; 6] = [
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Some(arguments)) => arguments,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(wrong) => {
-            eprintln!("tap_forward: {wrong}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let arguments = Arguments::parse(std::env::args().skip(1));
+    let arguments = match options::parsed("tap_forward", USAGE, arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
     };
     if let Err(missing) = entered {
         eprintln!("tap_forward: {missing}");
@@ -55,14 +49,8 @@ fn main() -> ExitCode {
         eprintln!("tap_forward: {missing}");
         return ExitCode::from(3);
     }
-    match run(&arguments) {
-        Ok(met) if met || !arguments.check => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("tap_forward: {error}");
-            ExitCode::from(4)
-        }
-    }
+    let met = run(&arguments).map(|met| met || !arguments.check);
+    options::status("tap_forward", met)
 }
 
 /// Runs everything; says whether all goals were reproduced.

@@ -20,7 +20,7 @@ mod with_tun_rs;
 
 use endpoint::Endpoint;
 use measure::{Error, Row};
-use packtrain_bench::options::number;
+use packtrain_bench::options::{self, number};
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::{Claim, Expected, statistics};
 use packtrain_lab::topology::Settings;
@@ -83,28 +83,16 @@ impl Arguments {
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Some(arguments)) => arguments,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(wrong) => {
-            eprintln!("vpn: {wrong}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let arguments = Arguments::parse(std::env::args().skip(1));
+    let arguments = match options::parsed("vpn", USAGE, arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
     };
     if let Err(missing) = entered.and_then(|_| tap::available()) {
         println!("SKIP: vpn: {missing}");
         return ExitCode::SUCCESS;
     }
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("vpn: {error}");
-            ExitCode::from(4)
-        }
-    }
+    options::status("vpn", run(&arguments).map(|()| true))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {

@@ -20,7 +20,7 @@ mod peers;
 use arguments::{Arguments, USAGE};
 use packtrain_bench::contest::{self, Contest, Row, Settings};
 use packtrain_bench::report::{self, Conditions};
-use packtrain_bench::{Work, clock, native, ours, plot};
+use packtrain_bench::{Work, clock, native, options, ours, plot};
 use packtrain_offload::checksum::Level;
 use std::error::Error;
 use std::fs;
@@ -31,16 +31,10 @@ use std::process::ExitCode;
 const QUICK_BYTES_MAX: usize = 256 << 20;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Some(arguments)) => arguments,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(wrong) => {
-            eprintln!("offload: {wrong}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let arguments = Arguments::parse(std::env::args().skip(1));
+    let arguments = match options::parsed("offload", USAGE, arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
     };
     #[cfg(feature = "peers")]
     if !arguments.as_built {
@@ -53,14 +47,7 @@ fn main() -> ExitCode {
         Some(rows) => redraw(&arguments, rows),
         None => run(&arguments),
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("offload: {error}");
-            ExitCode::from(4)
-        }
-    }
+    options::status("offload", done)
 }
 
 #[cfg(feature = "peers")]

@@ -21,7 +21,7 @@ mod sides;
 use packtrain::queue::ring::Ring;
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::statistics::{self, Estimate};
-use packtrain_bench::{Expected, Verdict, clock, native};
+use packtrain_bench::{Expected, Verdict, clock, native, options};
 use serde_json::{Value, json};
 use sides::{Direct, Polled, Queue, Wait};
 use std::error::Error;
@@ -94,16 +94,10 @@ impl Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Some(arguments)) => arguments,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(wrong) => {
-            eprintln!("ring: {wrong}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let arguments = Arguments::parse(std::env::args().skip(1));
+    let arguments = match options::parsed("ring", USAGE, arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
     };
     #[cfg(feature = "peers")]
     if !arguments.as_built {
@@ -112,14 +106,7 @@ fn main() -> ExitCode {
             Err(error) => eprintln!("ring: {error}; this build runs instead"),
         }
     }
-    match run(&arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("ring: {error}");
-            ExitCode::from(4)
-        }
-    }
+    options::status("ring", run(&arguments))
 }
 
 #[cfg(feature = "peers")]

@@ -25,7 +25,7 @@ mod sides;
 
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::statistics::{self, Estimate};
-use packtrain_bench::{Expected, Verdict, clock};
+use packtrain_bench::{Expected, Verdict, clock, options};
 use serde_json::{Value, json};
 use sides::{ByHand, FRAME_BYTES, Lane, Make, Sender, Shared};
 use std::error::Error;
@@ -107,29 +107,16 @@ impl Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Some(arguments)) => arguments,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(wrong) => {
-            eprintln!("tax: {wrong}\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let arguments = Arguments::parse(std::env::args().skip(1));
+    let arguments = match options::parsed("tax", USAGE, arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
     };
     let reached = match &arguments.only {
         Some((batch, path)) => alone(*batch, path, arguments.rounds),
         None => run(&arguments),
     };
-    match reached {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("tax: {error}");
-            ExitCode::from(4)
-        }
-    }
+    options::status("tax", reached)
 }
 
 /// Nanoseconds for a packet.

@@ -7,7 +7,7 @@
 //!
 //! It ends after so many seconds, 60 if none are given, or on SIGINT, and prints what it did.
 
-use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{Pieces, TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use std::fs::File;
 use std::future::Future;
@@ -120,12 +120,15 @@ async fn device_to_network(
         let Ok(mut packets) = tun.packets(&mut buffer[..bytes]) else {
             continue; // A header that lies: dropped, as a device does.
         };
-        while let Some(size) = packets.next_bytes() {
-            // A cipher asks for headroom and tailroom here.
-            let most = (size * offloads.max_gso_segments()).min(UDP_BYTES_MAX);
-            let Ok(Some(run)) = packets.fill_run(&mut out[..most], 0, 0) else {
-                packets.skip_packet(); // Longer than a datagram.
-                continue;
+        loop {
+            let run = match packets.fill_run(&mut out, 0, 0, offloads.max_gso_segments()) {
+                Ok(Some(run)) => run,
+                Ok(None) => break,
+                // Longer than a datagram.
+                Err(TooShort { .. }) => {
+                    packets.skip_packet();
+                    continue;
+                }
             };
             counts
                 .sent

@@ -2,7 +2,7 @@
 //! another, come back with their addresses swapped, and a run of one size is one system call either
 //! way. As root: `tun_echo tun9`, then `ip addr add 198.18.0.1/24 dev tun9`, and `ping 198.18.0.9`.
 
-use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use std::{io::IoSliceMut, io::Result, net::UdpSocket};
 
@@ -43,11 +43,15 @@ fn main() -> Result<()> {
             let Ok(mut packets) = tun.packets(&mut read[..bytes]) else {
                 continue; // A header that lies: dropped, as a device does.
             };
-            while let Some(size) = packets.next_bytes() {
-                let most = (size * offloads.max_gso_segments()).min(UDP_BYTES_MAX);
-                let Ok(Some(run)) = packets.fill_run(&mut out[..most], 0, 0) else {
-                    packets.skip_packet(); // Longer than a datagram.
-                    continue;
+            loop {
+                let run = match packets.fill_run(&mut out, 0, 0, offloads.max_gso_segments()) {
+                    Ok(Some(run)) => run,
+                    Ok(None) => break,
+                    // Longer than a datagram.
+                    Err(TooShort { .. }) => {
+                        packets.skip_packet();
+                        continue;
+                    }
                 };
                 let (ecn, src_ip, segment_size) = (None, None, Some(run.stride));
                 let contents = &out[..run.bytes];

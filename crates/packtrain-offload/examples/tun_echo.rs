@@ -17,6 +17,8 @@ fn main() -> Result<()> {
     let (a, b) = (bind()?, bind()?);
     let (offloads, destination) = (UdpSocketState::new((&a).into())?, b.local_addr()?);
     let receiver = UdpSocketState::new((&b).into())?;
+    // `UdpSocketState::new` made them non-blocking; a thread waits in the call.
+    a.set_nonblocking(false)?;
     b.set_nonblocking(false)?;
     std::thread::scope(|scope| {
         // UDP to TUN: the datagrams of one `recvmsg` (`UDP_GRO`) are one batch.

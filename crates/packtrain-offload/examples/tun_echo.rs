@@ -34,9 +34,8 @@ fn run(name: &str) -> Result<Infallible, String> {
     };
     let socket = || socket().map_err(failed("open", "a UDP socket"));
     let (a, b) = (socket()?, socket()?);
-    let destination =
-        b.0.local_addr()
-            .map_err(failed("look up", "a UDP socket"))?;
+    let destination = b.0.local_addr();
+    let destination = destination.map_err(failed("look up", "a UDP socket"))?;
     std::thread::scope(|scope| {
         scope.spawn(|| end(udp_to_tun(&b, &device, name)));
         end(tun_to_udp(&device, name, &a, destination))
@@ -102,7 +101,8 @@ fn tun_to_udp(
             // `send` would not return the error.
             if let Err(error) = offloads.try_send(socket.into(), &transmit) {
                 let packets = run.bytes.div_ceil(run.stride);
-                lose(&mut unsent, packets, &failed("send to", "UDP")(error));
+                let why = format!("send {} bytes to {destination}: {error}", run.stride);
+                lose(&mut unsent, packets, &why);
             }
         }
     }
@@ -124,7 +124,7 @@ fn udp_to_tun(
             &mut [IoSliceMut::new(&mut buffer)],
             &mut meta,
         );
-        received.map_err(failed("receive from", "UDP"))?;
+        received.map_err(failed("receive from", "a UDP socket"))?;
         let (run, size) = (&mut buffer[..meta[0].len], meta[0].stride.max(1));
         for packet in run.chunks_mut(size) {
             let (at, bytes) = [(12, 4), (8, 16)][usize::from(packet[0] >> 4 == 6)];

@@ -9,9 +9,8 @@
 //! It ends after so many seconds, 60 if none are given, or on SIGINT, and prints what it did. The
 //! device gets an MTU for a path of 1500 bytes: set a smaller one if the path takes less.
 
-use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{Pieces, TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
-use std::fmt::Display;
 use std::fs::File;
 use std::future::Future;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Result, Write};
@@ -29,8 +28,8 @@ const UDP_BYTES_MAX: usize = 65_507;
 /// What the path takes in one IP packet: Ethernet's MTU.
 const PATH_MTU: u16 = 1500;
 
-/// Bytes in front of each packet for a cipher, such as a counter: as many as WireGuard has. Where
-/// the packet is received, the virtio-net header takes their place.
+/// Bytes in front of each packet for a cipher's header, as many as WireGuard has. The receiver puts
+/// the virtio-net header into their place, so that it is no slice of its own.
 const HEADROOM: usize = 16;
 
 /// Bytes behind each packet for a cipher's tag.
@@ -132,8 +131,8 @@ fn register(device: File) -> Result<AsyncFd<File>> {
     AsyncFd::new(device)
 }
 
-/// One read is one `sendmsg` with `UDP_SEGMENT`, or two if it is 64 KiB: then its packets, with a
-/// header each, are more than a datagram may have.
+/// The packets of one read are one `sendmsg` (`UDP_SEGMENT`). A full read, 64 KiB, is two: with
+/// headers in front of each packet it is more than the 65 507 bytes of one.
 async fn device_to_network(
     device: &AsyncFd<File>,
     tun: TunOffload,
@@ -143,30 +142,27 @@ async fn device_to_network(
     counts: &Counts,
 ) -> Result<()> {
     let (mut buffer, mut out) = (vec![0; WRITE_BYTES_MAX], vec![0; UDP_BYTES_MAX]);
-    let unsent = |packets, error: &dyn Display| {
+    let unsent = |packets, why: &str| {
         if counts.unsent.fetch_add(packets, Relaxed) == 0 {
-            eprintln!("unsent: {error} (others are counted)");
+            eprintln!("unsent: {why} (the following are only counted)");
         }
     };
     loop {
         let read = device.async_io(Interest::READABLE, |mut file| file.read(&mut buffer));
         let bytes = read.await.map_err(failed("read from the device"))?;
         counts.reads.fetch_add(1, Relaxed);
-        let mut packets = match tun.packets(&mut buffer[..bytes]) {
-            Ok(packets) => packets,
-            Err(error) => {
-                unsent(1, &error);
-                continue;
-            }
+        let Ok(mut packets) = tun.packets(&mut buffer[..bytes]) else {
+            unsent(1, "a virtio-net header that lies");
+            continue;
         };
         loop {
             let segments_max = offloads.max_gso_segments();
             let run = match packets.fill_run(&mut out, HEADROOM, TAILROOM, segments_max) {
                 Ok(Some(run)) => run,
                 Ok(None) => break,
-                Err(error) => {
+                Err(TooShort { needs, .. }) => {
                     packets.skip_packet();
-                    unsent(1, &error);
+                    unsent(1, &format!("a packet of {needs} bytes fits no datagram"));
                     continue;
                 }
             };
@@ -184,8 +180,8 @@ async fn device_to_network(
             match socket.async_io(Interest::WRITABLE, send).await {
                 Ok(()) => drop(counts.sent.fetch_add(packets, Relaxed)),
                 Err(error) => {
-                    let bytes = run.stride;
-                    unsent(packets, &format!("{bytes} bytes to {destination}: {error}"));
+                    let why = format!("send {} bytes to {destination}: {error}", run.stride);
+                    unsent(packets, &why);
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! Packets that are dropped are counted on stderr. An error of the device or of a socket ends the
 //! program.
 
-use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use std::convert::Infallible;
 use std::io::{Error, IoSliceMut};
@@ -62,8 +62,8 @@ fn lose(count: &mut u64, more: usize, why: &str) {
     }
 }
 
-/// The packets of one read are one `sendmsg` (`UDP_SEGMENT`). A full read is two: 64 KiB and the
-/// headers of each packet are more than a datagram may have.
+/// The packets of one read are one `sendmsg` (`UDP_SEGMENT`). A full read, 64 KiB, is two: with
+/// headers in front of each packet it is more than the 65 507 bytes of one.
 fn tun_to_udp(
     device: &SyncDevice,
     name: &str,
@@ -74,30 +74,28 @@ fn tun_to_udp(
     let mut unsent = 0;
     loop {
         let bytes = device.recv(&mut read).map_err(failed("read", name))?;
-        let mut packets = match TunOffload::tun().packets(&mut read[..bytes]) {
-            Ok(packets) => packets,
-            Err(error) => {
-                lose(&mut unsent, 1, &format!("read {name}: {error}"));
-                continue;
-            }
+        let Ok(mut packets) = TunOffload::tun().packets(&mut read[..bytes]) else {
+            lose(&mut unsent, 1, "a virtio-net header that lies");
+            continue;
         };
         loop {
             let run = match packets.fill_run(&mut out, 0, 0, offloads.max_gso_segments()) {
                 Ok(Some(run)) => run,
                 Ok(None) => break,
-                Err(error) => {
+                Err(TooShort { needs, .. }) => {
                     packets.skip_packet();
-                    lose(&mut unsent, 1, &format!("read {name}: {error}"));
+                    lose(
+                        &mut unsent,
+                        1,
+                        &format!("a packet of {needs} bytes fits no datagram"),
+                    );
                     continue;
                 }
             };
-            let transmit = Transmit {
-                destination,
-                ecn: None,
-                contents: &out[..run.bytes],
-                segment_size: Some(run.stride),
-                src_ip: None,
-            };
+            let (contents, segment_size) = (&out[..run.bytes], Some(run.stride));
+            let (ecn, src_ip) = (None, None);
+            #[rustfmt::skip]
+            let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
             // `send` would not return the error.
             if let Err(error) = offloads.try_send(socket.into(), &transmit) {
                 let packets = run.bytes.div_ceil(run.stride);
@@ -108,9 +106,10 @@ fn tun_to_udp(
     }
 }
 
-/// The datagrams of one `recvmsg` (`UDP_GRO`) are one batch: what arrives together is merged
-/// together. There is one buffer since quinn-udp fills all of several before it returns, if the
-/// socket blocks. `tokio_tunnel` has several: more packets are one write.
+/// The datagrams of one receive (`UDP_GRO`) are one batch: packets that arrive together are merged
+/// together. The two `sendmsg` of a full read are two writes. Several buffers would merge them, but
+/// quinn-udp returns from a blocking socket only when all of them have datagrams: `tokio_tunnel`,
+/// whose socket does not block, uses several.
 fn udp_to_tun(
     (socket, offloads): &(UdpSocket, UdpSocketState),
     device: &SyncDevice,
@@ -119,11 +118,8 @@ fn udp_to_tun(
     let (mut buffer, mut buffers) = (vec![0; 1 << 16], vec![[0; WRITE_BYTES_MAX]; 9]);
     let (mut meta, mut refused) = ([RecvMeta::default()], 0);
     loop {
-        let received = offloads.recv(
-            socket.into(),
-            &mut [IoSliceMut::new(&mut buffer)],
-            &mut meta,
-        );
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let received = offloads.recv(socket.into(), &mut slices, &mut meta);
         received.map_err(failed("receive from", "a UDP socket"))?;
         let (run, size) = (&mut buffer[..meta[0].len], meta[0].stride.max(1));
         for packet in run.chunks_mut(size) {

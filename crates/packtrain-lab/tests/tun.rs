@@ -269,8 +269,8 @@ fn tunnel() -> Outcome {
     };
     assert!(many(&near.sent, &near.reads), "large reads: {near:?}");
     assert!(many(&far.received, &far.writes), "large writes: {far:?}");
-    for refused in [&near.refused, &far.refused] {
-        assert_eq!(refused.load(Ordering::Relaxed), 0, "{counts:?}");
+    for lost in [&near.unsent, &near.refused, &far.unsent, &far.refused] {
+        assert_eq!(lost.load(Ordering::Relaxed), 0, "{counts:?}");
     }
     Outcome::Done
 }

@@ -1,13 +1,15 @@
-//! A tunnel with tokio: a TUN on one side, UDP on the other. Nothing is encrypted. As root, on two
-//! machines or in two network namespaces, with addresses of one network on the two devices:
+//! A tunnel with tokio: a TUN on one side, UDP on the other. Nothing is encrypted, but each packet
+//! has room for a cipher. As root, on two machines or in two network namespaces, with addresses of
+//! one network on the two devices:
 //!
 //! ```text
 //! tokio_tunnel tun9 192.0.2.1:5000 192.0.2.2:5000 [SECONDS]
 //! ```
 //!
-//! It ends after so many seconds, 60 if none are given, or on SIGINT, and prints what it did.
+//! It ends after so many seconds, 60 if none are given, or on SIGINT, and prints what it did. The
+//! device gets an MTU for a path of 1500 bytes: set a smaller one if the path takes less.
 
-use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{Pieces, TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use std::fs::File;
 use std::future::Future;
@@ -23,6 +25,16 @@ use tokio::net::UdpSocket;
 /// The longest UDP payload over IPv4.
 const UDP_BYTES_MAX: usize = 65_507;
 
+/// What the path takes in one IP packet: Ethernet's MTU.
+const PATH_MTU: u16 = 1500;
+
+/// Bytes in front of each packet for a cipher's header, as many as WireGuard has. The receiver puts
+/// the virtio-net header into their place, so that it is no slice of its own.
+const HEADROOM: usize = 16;
+
+/// Bytes behind each packet for a cipher's tag.
+const TAILROOM: usize = 16;
+
 /// What a tunnel did so far.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -30,11 +42,15 @@ pub struct Counts {
     pub reads: AtomicU64,
     /// Datagrams sent, a packet each.
     pub sent: AtomicU64,
+    /// Packets that were read and not sent, because they are longer than the path takes, or the
+    /// network is down. The first error is printed.
+    pub unsent: AtomicU64,
     /// Datagrams received.
     pub received: AtomicU64,
     /// Writes to the device.
     pub writes: AtomicU64,
-    /// Writes that the kernel refused: a packet of the peer is none, or Linux is older than 6.2.
+    /// Writes that the kernel refused: a packet of the peer is none, the device is down, or Linux
+    /// is older than 6.2.
     pub refused: AtomicU64,
 }
 
@@ -59,13 +75,20 @@ async fn run(args: &[String]) -> Result<()> {
     let wrong = |error| Error::new(ErrorKind::InvalidInput, error);
     let seconds = seconds.first().map_or(Ok(60), |text| text.parse());
     let limit = tokio::time::sleep(Duration::from_secs(seconds.map_err(wrong)?));
-    let device = tun_rs::DeviceBuilder::new().name(name).offload(true);
-    let device = device.build_sync()?;
-    device.set_nonblocking(true)?;
-    let device = File::from(device.as_fd().try_clone_to_owned()?);
-    let socket = UdpSocket::bind(local).await?;
-    let peer = tokio::net::lookup_host(peer).await?.next();
+    let socket = UdpSocket::bind(local).await;
+    let socket = socket.map_err(failed(&format!("bind {local}")))?;
+    let found = tokio::net::lookup_host(peer).await;
+    let peer = found.map_err(failed(&format!("look up {peer}")))?.next();
     let peer = peer.ok_or(ErrorKind::InvalidInput)?;
+    // Of IP and UDP.
+    let headers = if peer.is_ipv4() { 28 } else { 48 };
+    let mtu = PATH_MTU - headers - (HEADROOM + TAILROOM) as u16;
+    let device = tun_rs::DeviceBuilder::new().name(name).mtu(mtu);
+    let device = device.offload(true).build_sync();
+    let device = device.map_err(failed(&format!("open {name}")))?;
+    device.set_nonblocking(true)?;
+    // Not tun-rs' `AsyncDevice`: `tunnel` takes the TUN of any crate, as a `File`.
+    let device = File::from(device.as_fd().try_clone_to_owned()?);
     let (counts, ended) = (Counts::default(), async {
         tokio::select! {
             () = limit => Ok(()),
@@ -74,7 +97,12 @@ async fn run(args: &[String]) -> Result<()> {
     });
     let result = tunnel(device, TunOffload::tun(), socket, peer, &counts, ended).await;
     println!("{counts:?}");
-    result
+    result.map_err(failed(name))
+}
+
+/// Says which operation failed.
+fn failed(operation: &str) -> impl Fn(Error) -> Error {
+    move |error| Error::new(error.kind(), format!("{operation}: {error}"))
 }
 
 /// Runs a tunnel between `device`, which is non-blocking, and `peer` until `ended`.
@@ -103,7 +131,8 @@ fn register(device: File) -> Result<AsyncFd<File>> {
     AsyncFd::new(device)
 }
 
-/// One read is one `sendmsg`, with `UDP_SEGMENT`, as far as the kernel takes it.
+/// The packets of one read are one `sendmsg` (`UDP_SEGMENT`). A full read, 64 KiB, is two: with
+/// headers in front of each packet it is more than the 65 507 bytes of one.
 async fn device_to_network(
     device: &AsyncFd<File>,
     tun: TunOffload,
@@ -113,23 +142,31 @@ async fn device_to_network(
     counts: &Counts,
 ) -> Result<()> {
     let (mut buffer, mut out) = (vec![0; WRITE_BYTES_MAX], vec![0; UDP_BYTES_MAX]);
+    let unsent = |packets, why: &str| {
+        if counts.unsent.fetch_add(packets, Relaxed) == 0 {
+            eprintln!("unsent: {why} (the following are only counted)");
+        }
+    };
     loop {
         let read = device.async_io(Interest::READABLE, |mut file| file.read(&mut buffer));
-        let bytes = read.await?;
+        let bytes = read.await.map_err(failed("read from the device"))?;
         counts.reads.fetch_add(1, Relaxed);
         let Ok(mut packets) = tun.packets(&mut buffer[..bytes]) else {
-            continue; // A header that lies: dropped, as a device does.
+            unsent(1, "a virtio-net header that lies");
+            continue;
         };
-        while let Some(size) = packets.next_bytes() {
-            // A cipher asks for headroom and tailroom here.
-            let most = (size * offloads.max_gso_segments()).min(UDP_BYTES_MAX);
-            let Ok(Some(run)) = packets.fill_run(&mut out[..most], 0, 0) else {
-                packets.skip_packet(); // Longer than a datagram.
-                continue;
+        loop {
+            let segments_max = offloads.max_gso_segments();
+            let run = match packets.fill_run(&mut out, HEADROOM, TAILROOM, segments_max) {
+                Ok(Some(run)) => run,
+                Ok(None) => break,
+                Err(TooShort { needs, .. }) => {
+                    packets.skip_packet();
+                    unsent(1, &format!("a packet of {needs} bytes fits no datagram"));
+                    continue;
+                }
             };
-            counts
-                .sent
-                .fetch_add(run.bytes.div_ceil(run.stride) as u64, Relaxed);
+            // Packets are encrypted in place here.
             let transmit = Transmit {
                 destination,
                 ecn: None,
@@ -137,8 +174,16 @@ async fn device_to_network(
                 segment_size: Some(run.stride),
                 src_ip: None,
             };
-            let send = || offloads.send(socket.into(), &transmit);
-            socket.async_io(Interest::WRITABLE, send).await?;
+            // `send` would return no other error than `WouldBlock`.
+            let send = || offloads.try_send(socket.into(), &transmit);
+            let packets = run.bytes.div_ceil(run.stride) as u64;
+            match socket.async_io(Interest::WRITABLE, send).await {
+                Ok(()) => drop(counts.sent.fetch_add(packets, Relaxed)),
+                Err(error) => {
+                    let why = format!("send {} bytes to {destination}: {error}", run.stride);
+                    unsent(packets, &why);
+                }
+            }
         }
     }
 }
@@ -156,25 +201,30 @@ async fn network_to_device(
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
         let mut slices: Vec<_> = buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
         let receive = || offloads.recv(socket.into(), &mut slices, &mut metas);
-        let messages = socket.async_io(Interest::READABLE, receive).await?;
-        // Packets are decrypted in place here.
+        let messages = socket.async_io(Interest::READABLE, receive).await;
+        let messages = messages.map_err(failed("receive"))?;
         let received = buffers.iter_mut().zip(&metas).take(messages);
-        let packets = received.flat_map(|(b, meta)| b[..meta.len].chunks_mut(meta.stride.max(1)));
+        let datagrams = received.flat_map(|(b, meta)| b[..meta.len].chunks_mut(meta.stride.max(1)));
+        // Packets are decrypted in place here.
+        let packets = datagrams.map(|datagram| {
+            let end = datagram.len().saturating_sub(TAILROOM);
+            &mut datagram[..end]
+        });
         let mut batch: Vec<&mut [u8]> = packets.collect();
         counts.received.fetch_add(batch.len() as u64, Relaxed);
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
-        for write in tun.gather_batch(&mut pieces, &mut batch, 0) {
+        for write in tun.gather_batch(&mut pieces, &mut batch, HEADROOM) {
             slices.clear();
             slices.extend(write.io_slices());
             let written =
                 device.async_io(Interest::WRITABLE, |mut file| file.write_vectored(&slices));
             counts.writes.fetch_add(1, Relaxed);
             match written.await {
-                // The peer sent something else than a packet.
-                Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                // EIO: the device is down. EINVAL: it is no packet, or UDP GSO before Linux 6.2.
+                Err(error) if matches!(error.raw_os_error(), Some(5 | 22)) => {
                     counts.refused.fetch_add(1, Relaxed);
                 }
-                result => drop(result?),
+                result => drop(result.map_err(failed("write to the device"))?),
             }
         }
     }

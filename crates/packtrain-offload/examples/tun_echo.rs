@@ -1,60 +1,142 @@
 //! A TUN behind which every address answers, with threads: packets go from one UDP socket to
-//! another, come back with their addresses swapped, and a run of one size is one system call either
-//! way. As root: `tun_echo tun9`, then `ip addr add 198.18.0.1/24 dev tun9`, and `ping 198.18.0.9`.
+//! another, and come back with their addresses swapped. As root: `tun_echo tun9`, then
+//! `ip addr add 198.18.0.1/24 dev tun9`, and `ping 198.18.0.9`.
+//!
+//! Packets that are dropped are counted on stderr. An error of the device or of a socket ends the
+//! program.
 
-use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
-use std::{io::IoSliceMut, io::Result, net::UdpSocket};
+use std::convert::Infallible;
+use std::io::{Error, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use tun_rs::{DeviceBuilder, SyncDevice};
 
 /// The longest UDP payload over IPv4.
 const UDP_BYTES_MAX: usize = 65_507;
+/// For a path of 1500 bytes: less 28 for IPv4 and UDP (48 for IPv6), and 32 for a cipher. A longer
+/// packet is not sent.
+const MTU: u16 = 1440;
 
-fn main() -> Result<()> {
+fn main() {
     let name = std::env::args().nth(1).unwrap_or("tun9".into());
-    let device = tun_rs::DeviceBuilder::new().name(name).offload(true);
-    let (device, tun) = (device.build_sync()?, TunOffload::tun());
-    let bind = || UdpSocket::bind("127.0.0.1:0");
-    let (a, b) = (bind()?, bind()?);
-    let (offloads, destination) = (UdpSocketState::new((&a).into())?, b.local_addr()?);
-    let receiver = UdpSocketState::new((&b).into())?;
-    b.set_nonblocking(false)?;
+    end(run(&name))
+}
+
+fn run(name: &str) -> Result<Infallible, String> {
+    let device = DeviceBuilder::new().name(name).mtu(MTU).offload(true);
+    let device = device.build_sync().map_err(failed("open", name))?;
+    let socket = || -> Result<_, Error> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        let offloads = UdpSocketState::new((&socket).into())?;
+        socket.set_nonblocking(false)?; // `UdpSocketState::new` changed it.
+        Ok((socket, offloads))
+    };
+    let socket = || socket().map_err(failed("open", "a UDP socket"));
+    let (a, b) = (socket()?, socket()?);
+    let destination = b.0.local_addr();
+    let destination = destination.map_err(failed("look up", "a UDP socket"))?;
     std::thread::scope(|scope| {
-        // UDP to TUN: the datagrams of one `recvmsg` (`UDP_GRO`) are one batch.
-        scope.spawn(|| -> Result<()> {
-            let (mut buffer, mut writes) = (vec![0; 1 << 16], vec![[0; WRITE_BYTES_MAX]; 9]);
-            let mut meta = [RecvMeta::default()];
-            loop {
-                let mut slices = [IoSliceMut::new(&mut buffer)];
-                receiver.recv((&b).into(), &mut slices, &mut meta)?;
-                let (run, size) = (&mut buffer[..meta[0].len], meta[0].stride.max(1));
-                for packet in run.chunks_mut(size) {
-                    let (at, bytes) = [(12, 4), (8, 16)][usize::from(packet[0] >> 4 == 6)];
-                    if let Some(addresses) = packet.get_mut(at..at + 2 * bytes) {
-                        addresses.rotate_left(bytes);
-                    }
-                }
-                tun.write_batch(&mut writes, run.chunks(size), |write| device.send(write))?;
-            }
-        });
-        // TUN to UDP: the packets of one read are one `sendmsg` (`UDP_SEGMENT`).
-        let (mut read, mut out) = (vec![0; WRITE_BYTES_MAX], vec![0; UDP_BYTES_MAX]);
+        scope.spawn(|| end(udp_to_tun(&b, &device, name)));
+        end(tun_to_udp(&device, name, &a, destination))
+    })
+}
+
+/// Ends the program: the other thread waits in a system call.
+fn end(result: Result<Infallible, String>) -> ! {
+    let Err(error) = result;
+    eprintln!("error: {error}");
+    std::process::exit(1)
+}
+
+fn failed(operation: &str, on: &str) -> impl Fn(Error) -> String {
+    move |error| format!("{operation} {on}: {error}")
+}
+
+/// Adds to a count of lost packets or writes, and prints it each time that it doubles.
+fn lose(count: &mut u64, more: usize, why: &str) {
+    let before = count.checked_ilog2();
+    *count += more as u64;
+    if count.checked_ilog2() != before {
+        eprintln!("dropped: {why} ({count} so far)");
+    }
+}
+
+/// The packets of one read are one `sendmsg` (`UDP_SEGMENT`). A full read, 64 KiB, is two: with
+/// headers in front of each packet it is more than the 65 507 bytes of one.
+fn tun_to_udp(
+    device: &SyncDevice,
+    name: &str,
+    (socket, offloads): &(UdpSocket, UdpSocketState),
+    destination: SocketAddr,
+) -> Result<Infallible, String> {
+    let (mut read, mut out) = (vec![0; WRITE_BYTES_MAX], vec![0; UDP_BYTES_MAX]);
+    let mut unsent = 0;
+    loop {
+        let bytes = device.recv(&mut read).map_err(failed("read", name))?;
+        let Ok(mut packets) = TunOffload::tun().packets(&mut read[..bytes]) else {
+            lose(&mut unsent, 1, "a virtio-net header that lies");
+            continue;
+        };
         loop {
-            let bytes = device.recv(&mut read)?;
-            let Ok(mut packets) = tun.packets(&mut read[..bytes]) else {
-                continue; // A header that lies: dropped, as a device does.
-            };
-            while let Some(size) = packets.next_bytes() {
-                let most = (size * offloads.max_gso_segments()).min(UDP_BYTES_MAX);
-                let Ok(Some(run)) = packets.fill_run(&mut out[..most], 0, 0) else {
-                    packets.skip_packet(); // Longer than a datagram.
+            let run = match packets.fill_run(&mut out, 0, 0, offloads.max_gso_segments()) {
+                Ok(Some(run)) => run,
+                Ok(None) => break,
+                Err(TooShort { needs, .. }) => {
+                    packets.skip_packet();
+                    lose(
+                        &mut unsent,
+                        1,
+                        &format!("a packet of {needs} bytes fits no datagram"),
+                    );
                     continue;
-                };
-                let (ecn, src_ip, segment_size) = (None, None, Some(run.stride));
-                let contents = &out[..run.bytes];
-                #[rustfmt::skip]
-                let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
-                offloads.send((&a).into(), &transmit)?;
+                }
+            };
+            let (contents, segment_size) = (&out[..run.bytes], Some(run.stride));
+            let (ecn, src_ip) = (None, None);
+            #[rustfmt::skip]
+            let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
+            // `send` would not return the error.
+            if let Err(error) = offloads.try_send(socket.into(), &transmit) {
+                let packets = run.bytes.div_ceil(run.stride);
+                let why = format!("send {} bytes to {destination}: {error}", run.stride);
+                lose(&mut unsent, packets, &why);
             }
         }
-    })
+    }
+}
+
+/// The datagrams of one receive (`UDP_GRO`) are one batch: packets that arrive together are merged
+/// together. The two `sendmsg` of a full read are two writes. Several buffers would merge them, but
+/// quinn-udp returns from a blocking socket only when all of them have datagrams: `tokio_tunnel`,
+/// whose socket does not block, uses several.
+fn udp_to_tun(
+    (socket, offloads): &(UdpSocket, UdpSocketState),
+    device: &SyncDevice,
+    name: &str,
+) -> Result<Infallible, String> {
+    let (mut buffer, mut buffers) = (vec![0; 1 << 16], vec![[0; WRITE_BYTES_MAX]; 9]);
+    let (mut meta, mut refused) = ([RecvMeta::default()], 0);
+    loop {
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let received = offloads.recv(socket.into(), &mut slices, &mut meta);
+        received.map_err(failed("receive from", "a UDP socket"))?;
+        let (run, size) = (&mut buffer[..meta[0].len], meta[0].stride.max(1));
+        for packet in run.chunks_mut(size) {
+            let (at, bytes) = [(12, 4), (8, 16)][usize::from(packet[0] >> 4 == 6)];
+            if let Some(addresses) = packet.get_mut(at..at + 2 * bytes) {
+                addresses.rotate_left(bytes);
+            }
+        }
+        let write = |write: &mut [u8]| match device.send(write).map(drop) {
+            // EIO: the device is down. EINVAL: it is no packet, or UDP GSO before Linux 6.2.
+            Err(error) if matches!(error.raw_os_error(), Some(5 | 22)) => {
+                lose(&mut refused, 1, &failed("write to", name)(error));
+                Ok(())
+            }
+            result => result,
+        };
+        let written = TunOffload::tun().write_batch(&mut buffers, run.chunks(size), write);
+        written.map_err(failed("write to", name))?;
+    }
 }

@@ -203,29 +203,35 @@ impl<'r> Packets<'r> {
         Ok(count)
     }
 
-    /// Writes packets into `out`, one behind the other, each with `headroom` bytes before it and
-    /// `tailroom` bytes after it, which stay as they are. All packets of a read have the same
-    /// length but the last, which may be shorter: so do the pieces of
+    /// Writes up to `segments_max` packets into `out`, one behind the other, each with `headroom`
+    /// bytes before it and `tailroom` bytes after it, which stay as they are. All packets of a read
+    /// have the same length but the last, which may be shorter: so do the pieces of
     /// `out[..run.bytes].chunks_mut(run.stride)`. Encrypted in place, the run is one `sendmsg` with
-    /// `UDP_SEGMENT`.
+    /// `UDP_SEGMENT`. Further packets come with the next call. `None` if there are no packets.
     ///
-    /// Packets that do not fit come with the next call. Linux takes 64 segments and 65 507 bytes in
-    /// one call, so `out` has to end after as many: [`next_bytes`](Self::next_bytes) says the
-    /// length of a packet. `None` if there are no packets.
+    /// Linux takes 64 segments and 65 507 bytes in one `sendmsg`, so `out` must not be longer, and
+    /// one segment where it cannot segment: `max_gso_segments` of quinn-udp says which. The stride
+    /// plus the UDP and IP headers (28 bytes for IPv4, 48 for IPv6) must fit the MTU of the path:
+    /// otherwise `sendmsg` fails with `EMSGSIZE`, or a router drops the datagrams. So the MTU of
+    /// the device is that of the path less these headers, `headroom` and `tailroom`.
     ///
     /// # Errors
-    /// [`TooShort`] if the first packet does not fit; then it is still the next one.
+    /// [`TooShort`] if the first packet does not fit, or `segments_max` is 0; then it is still the
+    /// next one.
     pub fn fill_run(
         &mut self,
         out: &mut [u8],
         headroom: usize,
         tailroom: usize,
+        segments_max: usize,
     ) -> Result<Option<PacketRun>, TooShort> {
         let Some(needs) = self.next_bytes() else {
             return Ok(None);
         };
         let around = headroom.saturating_add(tailroom);
         let stride = around.saturating_add(needs);
+        let end = stride.saturating_mul(segments_max).min(out.len());
+        let out = &mut out[..end];
         let mut bytes = 0_usize;
         while let Some(next) = self.next_bytes() {
             let Some(place) = out.get_mut(bytes..bytes.saturating_add(around.saturating_add(next)))

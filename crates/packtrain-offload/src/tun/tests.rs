@@ -630,7 +630,7 @@ fn a_run_has_one_stride() {
         let mut out = vec![STALE; (stride * per_run).min(3000)];
         let mut got = Vec::new();
         let mut runs = 0;
-        while let Some(run) = packets.fill_run(&mut out, 32, 16).expect("room") {
+        while let Some(run) = packets.fill_run(&mut out, 32, 16, 64).expect("room") {
             let is_last = run.bytes == run.stride;
             assert!(run.stride == stride || is_last, "{run:?}");
             let (used, rest) = out.split_at(run.bytes);
@@ -645,7 +645,7 @@ fn a_run_has_one_stride() {
         }
         assert_eq!(got, batch);
         assert_eq!(runs, batch.len().div_ceil(per_run));
-        assert_eq!(packets.fill_run(&mut [], 0, 0), Ok(None));
+        assert_eq!(packets.fill_run(&mut [], 0, 0, 1), Ok(None));
     }
     let batch = train(&Spec::udp4(0), &[100; 2]);
     let (mut writes, _) = copied(&tun, 2, &batch);
@@ -654,10 +654,42 @@ fn a_run_has_one_stride() {
         has: 127,
         needs: 128,
     };
-    assert_eq!(packets.fill_run(&mut [0; 137], 8, 2), Err(error));
-    let far = packets.fill_run(&mut [0; 137], usize::MAX, 2);
+    assert_eq!(packets.fill_run(&mut [0; 137], 8, 2, 1), Err(error));
+    let far = packets.fill_run(&mut [0; 137], usize::MAX, 2, 1);
     assert_eq!(far, Err(TooShort { has: 0, needs: 128 }));
     assert_eq!(packets.remaining(), 2, "nothing is lost");
+}
+
+#[test]
+fn a_run_has_at_most_as_many_segments_as_asked_for() {
+    let tun = TunOffload::tun();
+    let batch = train(&Spec::udp4(0), &[300, 300, 300, 300, 120]);
+    let (mut writes, _) = copied(&tun, 2, &batch);
+    for (segments_max, runs) in [
+        (1, &[1, 1, 1, 1, 1][..]),
+        (2, &[2, 2, 1]),
+        (3, &[3, 2]),
+        (5, &[5]),
+        (usize::MAX, &[5]),
+    ] {
+        let mut read = writes[0].clone();
+        let mut packets = tun.packets(&mut read).expect("a good header");
+        let (mut out, mut got, mut segments) = (vec![STALE; 65_507], Vec::new(), Vec::new());
+        while let Some(run) = packets
+            .fill_run(&mut out, 16, 16, segments_max)
+            .expect("room")
+        {
+            let pieces = out[..run.bytes].chunks(run.stride);
+            segments.push(pieces.len());
+            got.extend(pieces.map(|piece| piece[16..piece.len() - 16].to_vec()));
+        }
+        assert_eq!(got, batch, "{segments_max}");
+        assert_eq!(segments, runs, "{segments_max}");
+    }
+    let mut packets = tun.packets(&mut writes[0]).expect("a good header");
+    let none = packets.fill_run(&mut [0; 1000], 16, 16, 0);
+    assert_eq!(none, Err(TooShort { has: 0, needs: 328 }));
+    assert_eq!(packets.remaining(), 5, "nothing is lost");
 }
 
 /// What a device without a virtio-net header is given: packets that a receiver verifies.

@@ -146,7 +146,7 @@ pub const KEYS: &[Key] = &[
     common(
         "delay",
         "TIME (200us, 5ms, at most 60s)",
-        "delay of each received packet; packets in the delay at the end are lost",
+        "delay of each received packet; packets in the delay at the end do not arrive",
     ),
     common(
         "seed",

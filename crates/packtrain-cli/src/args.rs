@@ -33,7 +33,7 @@ Examples:
   packtrain demo
       two kernels talk TCP and UDP through packtrain, with and without offloads
   packtrain plan tap:tap0 tap:tap1,offload=off
-      which side would do each offload between the two, and why
+      where each offload between the two would be done, and why
   packtrain forward tap:tap0,queues=4 tap:tap1,queues=4 --stats-interval 1s
       joins two TAP interfaces until Ctrl-C
   packtrain forward pcap:in.pcapng pcap:out.pcapng,write --json
@@ -65,8 +65,8 @@ TAP or TUN interface (reads its link state and counters in any network namespace
 CAP_SYS_NICE, if --priority raises the workers' threads. No program that is executed gains \
 privileges (no_new_privs). Without --user the user stays the same.
 
-At the start a line for each direction says what packtrain does in software, and why. At the end \
-the totals follow: packets, bytes, rates, losses with their reasons, and the packet ledger. \
+At the start packtrain prints a line for each direction: what it does in software, and why. At the \
+end it prints totals: packets, bytes, rates, losses with their reasons, and the packet ledger. \
 `packtrain plan`, --verbose and --json have everything else.
 
 SIGINT (Ctrl-C) and SIGTERM end a run: packtrain receives no more, sends what it holds, and prints \
@@ -78,16 +78,16 @@ Examples:
   packtrain plan tap:tap0,offload=csum sim:segs=8 --json
 
 The ports are opened, because the devices are asked what they can do. A TAP interface that did not
-exist is removed again. No file is written.";
+exist is removed at the end. No file is written.";
 
 /// Every key of every kind of port.
 fn ports(then: &str) -> String {
     let mut text = "\
 Ports: KIND:NAME[,key=value...]
-  tap:NAME   a TAP interface; if it does not exist, it is made, and stays down until you set it up
+  tap:NAME   a TAP interface; created if it does not exist, and then down until you set it up
   tun:NAME   the same without Ethernet headers
   pcap:FILE  a capture file (pcap or pcapng), read or written
-  null:      takes everything; with `source`, UDP, TCP or ACK packets come from it
+  null:      a sink; with `source` also a generator of UDP, TCP or ACK packets
   sim:       a NIC in memory
 
 "
@@ -153,7 +153,7 @@ fn key_lines(written: &str, about: &str) -> String {
 pub enum Command {
     /// Joins two ports until Ctrl-C, or until the input ends
     Forward(ForwardArgs),
-    /// Prints which side does each offload between two ports, and why; moves no packet
+    /// Prints where each offload between two ports is done, and why; moves no packet
     Plan(PlanArgs),
     /// Measures TCP and UDP of two kernels through packtrain, with and without offloads
     Demo(DemoArgs),
@@ -168,14 +168,15 @@ Examples:
   packtrain replay in.pcapng merged.pcapng --coalesce stream --flows 64
       what a receiver with LRO and a table of 64 flows would have seen
   packtrain replay in.pcapng same.pcapng --segment original && cmp in.pcapng same.pcapng
-      merges, takes apart again, and checks every packet
+      merges, segments again, and compares every packet
   tcpdump -w - | packtrain replay - - --segment 1500 | tcpdump -n -r -
-      large packets of this host's own, cut as its NIC would
+      large packets that this host sends, segmented as its NIC would
 
 Packets of an interface that arrive within --hold of the first one are one batch, of at most 4096
 packets: as if a NIC delayed its interrupt for that time, and its driver flushed after each poll.
 A merged packet has the time of its first packet and finished checksums. Records stay in order.
-Packets that are cut off, malformed, or have a wrong checksum are passed through and counted.";
+Packets that were not captured whole, that are malformed, or whose checksum is wrong are passed
+through and counted.";
 
 /// `packtrain replay`.
 #[derive(Debug, Args)]
@@ -197,8 +198,9 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = flows)]
     pub flows: u32,
-    /// What is cut after merging: `off`: nothing; `original`: merged packets, into those that they
-    /// were made of; MTU: IP packets of more than MTU bytes, TCP and IPv4 without DF [default: off]
+    /// What is segmented after merging: `off`: nothing; `original`: merged packets, into those that
+    /// they were made of; MTU: IP packets of more than MTU bytes: TCP, and IPv4 without DF
+    /// [default: off]
     #[arg(long, value_name = "off|original|MTU", default_value = "off",
           value_parser = segment, hide_default_value = true)]
     pub segment: Segment,
@@ -289,10 +291,11 @@ pub struct ForwardArgs {
     /// Ends the run after N packets were received, of both ports together; a GSO packet counts once
     #[arg(long, value_name = "N", value_parser = count)]
     pub count: Option<u64>,
-    /// Prints statistics on standard error this often [default: 1s on a terminal, else never]
+    /// Prints statistics on standard error this often, at least 50ms apart [default: 1s on a
+    /// terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub stats_interval: Option<Duration>,
-    /// Runs as this user once the ports and files are open; only root may ask for that
+    /// Runs as this user once the ports and files are open; requires root
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
     /// Policies of queues and workers.
@@ -409,7 +412,7 @@ fn time(text: &str) -> Result<Duration, String> {
         }
         _ => {
             return Err(
-                "write a number and a unit: 10s, 500ms, 2m, 1h; a bare number is seconds"
+                "write a number and a unit: 10s, 500ms, 50us, 2m, 1h; a bare number is seconds"
                     .to_owned(),
             );
         }

@@ -174,7 +174,7 @@ fn check_twice(specs: &[PortSpec; 2]) -> Result<(), Failure> {
     };
     match [interface(&specs[0]), interface(&specs[1])] {
         [Some(a), Some(b)] if a == b => refuse(format!(
-            "{a} is on both sides; name another interface on one of them"
+            "both ports are the interface {a}; name two different interfaces"
         )),
         _ => Ok(()),
     }

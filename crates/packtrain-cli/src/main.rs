@@ -116,7 +116,7 @@ fn what_is_wrong(error: &clap::Error) -> String {
     let value = text(ContextKind::InvalidValue);
     match error.kind() {
         ErrorKind::InvalidValue if value.is_empty() => {
-            format!("{option} wants a value: write {argument}")
+            format!("{option} needs a value: write {argument}")
         }
         ErrorKind::InvalidValue => {
             let values = text(ContextKind::ValidValue);

@@ -140,7 +140,7 @@ fn workers(joint: &Joint) -> String {
         .map(|(index, parts)| format!("{index}: {}", has(parts)))
         .collect();
     let why = if plan.worker_per_direction() {
-        " (a port receives large packets, so each direction has its own RX)"
+        " (a port delivers large packets, so each direction can have its own worker)"
     } else {
         ""
     };

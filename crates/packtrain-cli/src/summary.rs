@@ -23,7 +23,7 @@ fn direction_line(direction: &Direction) -> String {
     }
     if let Some(how) = &direction.coalesce {
         let kinds = listed(how.kinds, &MERGED);
-        parts.push(format!("merging of {kinds} ({to} takes large packets)"));
+        parts.push(format!("merging of {kinds} ({to} accepts large packets)"));
     }
     let software = if parts.is_empty() {
         "nothing".to_owned()
@@ -34,7 +34,7 @@ fn direction_line(direction: &Direction) -> String {
     let device = if device.is_empty() {
         String::new()
     } else {
-        format!("; left to {to}: {}", offloads(device))
+        format!("; offloaded to {to}: {}", offloads(device))
     };
     format!("{from} -> {to}: in software: {software}{device}\n")
 }

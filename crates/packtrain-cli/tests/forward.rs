@@ -319,11 +319,11 @@ fn a_direction_says_what_is_done_in_software_and_why() {
     };
     assert_eq!(
         first_line("null:source", "sim:"),
-        "null0 -> sim0: in software: merging of TCP, UDP (sim0 takes large packets)"
+        "null0 -> sim0: in software: merging of TCP, UDP (sim0 accepts large packets)"
     );
     assert_eq!(
         first_line("null:source", "sim:offload=tso4"),
-        "null0 -> sim0: in software: merging of TCP/IPv4 (sim0 takes large packets)"
+        "null0 -> sim0: in software: merging of TCP/IPv4 (sim0 accepts large packets)"
     );
 }
 

@@ -54,7 +54,7 @@ fn a_run_of_two_taps_is_one_screen() {
         } else {
             let there = "pta -> ptb: in software: checksums, TSO, USO \
                          (ptb: switched off by offload=)\n";
-            let back = "ptb -> pta: in software: merging of TCP, UDP (pta takes large packets)\n";
+            let back = "ptb -> pta: in software: merging of TCP, UDP (pta accepts large packets)\n";
             assert!(ran.err.starts_with(&format!("{there}{back}")), "{said}");
         }
     }

@@ -37,7 +37,7 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (&["forward"], "missing: <A>, <B>; write"),
         (
             &["forward", "null:", "null:", "--duration"],
-            "--duration wants a value: write --duration <TIME>",
+            "--duration needs a value: write --duration <TIME>",
         ),
         (
             &["forward", "null:", "null:", "null:"],
@@ -65,7 +65,7 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (
             &["forward", "null:", "null:", "--duration", "soon"],
-            "--duration cannot be 'soon': write a number and a unit: 10s, 500ms, 2m, 1h",
+            "--duration cannot be 'soon': write a number and a unit: 10s, 500ms, 50us, 2m, 1h",
         ),
         (
             &["forward", "null:", "null:", "--duration", "0"],
@@ -111,7 +111,7 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ("eth0", 2, "KIND:NAME"),
         ("tapp:a", 2, "did you mean 'tap'?"),
         ("xdp:eth0", 2, "not built into this version"),
-        ("tap:", 2, "wants an interface name"),
+        ("tap:", 2, "needs an interface name"),
         ("tap:a-name-that-is-too-long", 2, "at most 15"),
         ("null:colour=red", 2, "unknown key 'colour'"),
         ("null:queues=0", 2, "it takes 1..256"),
@@ -310,7 +310,7 @@ fn a_file_is_not_written_over_itself() {
 fn an_interface_is_not_joined_to_itself() {
     let ran = packtrain(&["forward", "tap:same0", "tap:same0,queues=2", "-q"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.error_line().contains("on both sides"), "{ran:?}");
+    assert!(ran.error_line().contains("both ports"), "{ran:?}");
 }
 
 #[test]

@@ -385,18 +385,18 @@ fn transmit_offload(
         let cause = missing(feature, from.capabilities.rx, &from.config);
         (
             Who::NotNeeded,
-            format!("{ingress} hands over no {what}: {cause}"),
+            format!("{ingress} delivers no {what}: {cause}"),
         )
     } else if tx.contains(feature) {
         (
             Who::Device,
-            format!("{ingress} hands over {what}, and {egress} takes them as they are"),
+            format!("{ingress} delivers {what}, and {egress} accepts them"),
         )
     } else {
         let cause = missing(feature, to.capabilities.tx, &to.config);
         (
             Who::Software,
-            format!("{ingress} hands over {what}, and {egress} takes none: {cause}"),
+            format!("{ingress} delivers {what}, and {egress} accepts none: {cause}"),
         )
     };
     Decision { feature, who, why }
@@ -421,13 +421,13 @@ fn large_receive(
         match coalescing(from, to, rx, tx, limits) {
             Ok(how) => {
                 let why = format!(
-                    "packtrain merges {} from {ingress}, and {egress} takes the result as it is",
+                    "packtrain merges {} from {ingress}, and {egress} accepts large packets",
                     listed(how.kinds)
                 );
                 (Some(how), Who::Software, why)
             }
             Err(cause) => {
-                let why = format!("packets from {ingress} go on as large as they arrive: {cause}");
+                let why = format!("packets from {ingress} are not merged: {cause}");
                 (None, Who::NotNeeded, why)
             }
         }
@@ -454,26 +454,27 @@ fn coalescing(
         return Err("switched off by coalesce=".to_owned());
     }
     if from.capabilities.input == Input::None {
-        return Err("none ever come".to_owned());
+        return Err("the port has no input".to_owned());
     }
     let large = Features::TSO4 | Features::TSO6 | Features::USO;
     let taken = tx.intersection(large);
     if taken.is_empty() {
-        return Err(format!("{egress} takes no large ones"));
+        return Err(format!("{egress} accepts no large packets"));
     }
     if limits.advertised() < 2 {
-        return Err(format!("{egress} takes none of several segments"));
+        return Err(format!("{egress} accepts no packets of several segments"));
     }
     let auto = coalesce == Coalesce::Auto;
     if auto && !to.capabilities.gso_pays {
         return Err(format!(
-            "{egress} would gain nothing by merging (coalesce=on does it anyway)"
+            "{egress} gains nothing from large packets (coalesce=on of {} merges anyway)",
+            from.name
         ));
     }
     // A packet that arrives large was one packet at its sender: little more can be merged.
     let kinds = if auto { taken.without(rx) } else { taken };
     if kinds.is_empty() {
-        return Err("they are large already (coalesce=on merges the others)".to_owned());
+        return Err("they arrive large (coalesce=on merges the others)".to_owned());
     }
     Ok(Coalescing {
         semantics: match coalesce {
@@ -529,7 +530,7 @@ fn described(feature: Features) -> &'static str {
         Features::TSO_ECN => "large TCP packets with CWR",
         Features::USO4 => "large UDP/IPv4 packets",
         Features::USO6 => "large UDP/IPv6 packets",
-        Features::VLAN => "VLAN tags beside the bytes",
+        Features::VLAN => "VLAN tags outside of the packet bytes",
         _ => "merged packets",
     }
 }

@@ -131,7 +131,7 @@ impl fmt::Display for CaptureError {
             Self::Truncated { offset, record } => {
                 write!(
                     f,
-                    "the file ends inside record {record}, which begins at byte {offset}"
+                    "truncated: it ends inside record {record}, which begins at byte {offset}"
                 )
             }
             Self::Structure {

@@ -75,20 +75,20 @@ fn who_does_each_feature_and_why() {
             let (who, why) = if !has(rx, rx_wanted) {
                 (
                     Who::NotNeeded,
-                    format!("in0 hands over no {what}: {}", cause(rx_wanted)),
+                    format!("in0 delivers no {what}: {}", cause(rx_wanted)),
                 )
             } else if !has(tx, tx_wanted) {
                 (
                     Who::Software,
                     format!(
-                        "in0 hands over {what}, and out0 takes none: {}",
+                        "in0 delivers {what}, and out0 accepts none: {}",
                         cause(tx_wanted)
                     ),
                 )
             } else {
                 (
                     Who::Device,
-                    format!("in0 hands over {what}, and out0 takes them as they are"),
+                    format!("in0 delivers {what}, and out0 accepts them"),
                 )
             };
             assert_eq!((got.who, &got.why), (who, &why), "{feature:?}, case {case}");
@@ -126,8 +126,8 @@ fn who_merges_in_software_and_why_not() {
     let (how, why) = decide(&from(), &to());
     assert_eq!(
         why,
-        "packtrain merges TCP/IPv4, TCP/IPv6, UDP/IPv4, UDP/IPv6 from in0, and out0 takes the \
-         result as it is"
+        "packtrain merges TCP/IPv4, TCP/IPv6, UDP/IPv4, UDP/IPv6 from in0, and out0 accepts large \
+         packets"
     );
     let usual = Coalescing {
         semantics: Semantics::Reversible,
@@ -162,28 +162,36 @@ fn who_merges_in_software_and_why_not() {
     let against = |from: &Side, to: &Side, cause: &str| {
         let (how, why) = decide(from, to);
         assert_eq!(how, None, "{why}");
-        let lead = "packets from in0 go on as large as they arrive: ";
+        let lead = "packets from in0 are not merged: ";
         assert_eq!(why, format!("{lead}{cause}"));
     };
     against(&wanted(Coalesce::Off), &to(), "switched off by coalesce=");
     let mut none = from();
     none.capabilities.input = Input::None;
-    against(&none, &to(), "none ever come");
+    against(&none, &to(), "the port has no input");
     let small = side("out0", F::NONE, F::CSUM, F::ALL);
-    against(&wanted(Coalesce::On), &small, "out0 takes no large ones");
+    against(
+        &wanted(Coalesce::On),
+        &small,
+        "out0 accepts no large packets",
+    );
     let mut unwanted = to();
     unwanted.config.offload = F::CSUM;
-    against(&from(), &unwanted, "out0 takes no large ones");
+    against(&from(), &unwanted, "out0 accepts no large packets");
     let mut single = to();
     single.config.segments = Some(2);
-    against(&from(), &single, "out0 takes none of several segments");
+    against(
+        &from(),
+        &single,
+        "out0 accepts no packets of several segments",
+    );
     let mut file = to();
     file.capabilities.gso_pays = false;
-    let cause = "out0 would gain nothing by merging (coalesce=on does it anyway)";
+    let cause = "out0 gains nothing from large packets (coalesce=on of in0 merges anyway)";
     against(&from(), &file, cause);
     assert_eq!(decide(&wanted(Coalesce::On), &file).0, Some(usual));
     let large = side("in0", all, F::NONE, F::ALL);
-    let cause = "they are large already (coalesce=on merges the others)";
+    let cause = "they arrive large (coalesce=on merges the others)";
     against(&large, &to(), cause);
 
     // Kinds that arrive large are left out, and those that the egress would not take.

@@ -298,7 +298,10 @@ impl Driver for Pcap {
             Input::Finite | Input::Endless => (
                 // Discarded packets need no preparation.
                 Features::ALL.without(Features::LARGE_RECEIVE),
-                vec!["packets sent to it are dropped: it is read (`write` writes it)".into()],
+                vec![
+                    "packets sent to it are dropped: the file is only read (`write` writes it)"
+                        .into(),
+                ],
             ),
         };
         Capabilities {

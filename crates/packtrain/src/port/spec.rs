@@ -133,7 +133,7 @@ impl PortSpec {
             && !matches!(self.kind, PortKind::Pcap(_))
         {
             return Err(SpecError(format!(
-                "{kind}: wants the interface's name in front of {}, as in {kind}:{kind}0,{key}=...",
+                "{kind}: needs the interface's name in front of {}, as in {kind}:{kind}0,{key}=...",
                 Quoted(text)
             )));
         }
@@ -155,7 +155,7 @@ impl PortSpec {
         }
         let Some(value) = value.filter(|value| !value.is_empty()) else {
             return Err(SpecError(format!(
-                "key '{0}' wants a value: write {0}={1}",
+                "key '{0}' needs a value: write {0}={1}",
                 key.name, key.takes
             )));
         };

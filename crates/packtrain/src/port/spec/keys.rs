@@ -146,7 +146,7 @@ pub const KEYS: &[Key] = &[
     common(
         "delay",
         "TIME (200us, 5ms, at most 60s)",
-        "delay of each received packet; packets in the delay at the end are lost",
+        "delay of each received packet; packets in the delay at the end do not arrive",
     ),
     common(
         "seed",
@@ -189,7 +189,7 @@ pub const KEYS: &[Key] = &[
         "ethernet|ip",
         "link type of its packets",
     ),
-    only(NULL, "source", "", "send packets, not only take them"),
+    only(NULL, "source", "", "also generate packets"),
     only(
         NULL,
         "proto",
@@ -206,7 +206,7 @@ pub const KEYS: &[Key] = &[
         NULL,
         "count",
         "1..18446744073709551615",
-        "packets until the source ends",
+        "packets to generate; without it the source never ends",
     ),
     only(
         NULL,
@@ -224,7 +224,7 @@ pub const KEYS: &[Key] = &[
         NULL,
         "out-of-order",
         "1..50",
-        "percent of a flow's packets that come after the one that follows them",
+        "percent of each flow's packets that are swapped with the next one of the flow",
     ),
     only(SIM, "rings", "8..4096", "descriptors of each ring"),
     only(
@@ -237,7 +237,7 @@ pub const KEYS: &[Key] = &[
         SIM,
         "completion-delay",
         "Nflushes|Nreclaims|Npackets (N from 1 to 4096)",
-        "complete sent packets that much later",
+        "how much later sent packets are completed",
     ),
     only(
         SIM,

@@ -169,7 +169,7 @@ fn a_setting_that_is_wrong_says_so_itself() {
         ),
         (
             "sim:moderation=",
-            "key 'moderation' wants a value: write moderation=off|fixed(usecs,frames)|adaptive",
+            "key 'moderation' needs a value: write moderation=off|fixed(usecs,frames)|adaptive",
         ),
         (
             "sim:moderation=off,moderation=off",
@@ -454,8 +454,8 @@ fn what_is_wrong_is_said_in_one_line() {
             "tap:t,trace=",
             "key 'trace' takes no value, not even ''; write it alone",
         ),
-        ("tap:t,segs", "key 'segs' wants a value: write segs=1..128"),
-        ("tap:t,segs=", "key 'segs' wants a value: write segs=1..128"),
+        ("tap:t,segs", "key 'segs' needs a value: write segs=1..128"),
+        ("tap:t,segs=", "key 'segs' needs a value: write segs=1..128"),
         (
             "tap:t,rx=some",
             "rx= cannot be 'some'; it takes auto|whole|pieces",
@@ -510,15 +510,15 @@ fn what_is_wrong_is_said_in_one_line() {
             "null:source,proto=tcp,bytes=66,timestamps",
             "bytes=66 is too short for TCP data behind timestamps; with them it takes 67..65549",
         ),
-        ("tap:", "tap: wants an interface name, as in tap:tap0"),
+        ("tap:", "tap: needs an interface name, as in tap:tap0"),
         (
             "tun:queues=4",
-            "tun: wants the interface's name in front of 'queues=4', as in tun:tun0,queues=...",
+            "tun: needs the interface's name in front of 'queues=4', as in tun:tun0,queues=...",
         ),
         (
             "tap:abcdefghijklmnop",
-            "interface name 'abcdefghijklmnop' is too long: it has 16 bytes, and Linux takes at \
-             most 15",
+            "interface name 'abcdefghijklmnop' is too long: it has 16 bytes, and Linux accepts \
+             at most 15",
         ),
         (
             "tap:..",
@@ -527,11 +527,11 @@ fn what_is_wrong_is_said_in_one_line() {
         (
             "tap:a b",
             "interface name 'a b' has a slash, colon, space or control character, which Linux \
-             does not take; leave it out",
+             does not accept; leave it out",
         ),
         (
             "pcap:",
-            "pcap: wants a file, as in pcap:in.pcapng or pcap:out.pcapng,write",
+            "pcap: needs a file, as in pcap:in.pcapng or pcap:out.pcapng,write",
         ),
     ] {
         assert_eq!(error(text), line, "{text}");

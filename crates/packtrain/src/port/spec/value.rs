@@ -209,10 +209,10 @@ pub(super) fn offload_text(features: Features) -> String {
 /// The names that `dev_valid_name()` of Linux accepts.
 pub(super) fn interface_name(name: &str, kind: &str) -> Result<(), SpecError> {
     let why = if name.is_empty() {
-        format!("{kind}: wants an interface name, as in {kind}:{kind}0")
+        format!("{kind}: needs an interface name, as in {kind}:{kind}0")
     } else if name.len() > INTERFACE_NAME_BYTES_MAX {
         format!(
-            "interface name {} is too long: it has {} bytes, and Linux takes at most \
+            "interface name {} is too long: it has {} bytes, and Linux accepts at most \
              {INTERFACE_NAME_BYTES_MAX}",
             Quoted(name),
             name.len()
@@ -222,7 +222,7 @@ pub(super) fn interface_name(name: &str, kind: &str) -> Result<(), SpecError> {
     } else if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
         format!(
             "interface name {} has a slash, colon, space or control character, which Linux does \
-             not take; leave it out",
+             not accept; leave it out",
             Quoted(name)
         )
     } else {
@@ -234,7 +234,7 @@ pub(super) fn interface_name(name: &str, kind: &str) -> Result<(), SpecError> {
 pub(super) fn file_name(name: &str) -> Result<(), SpecError> {
     if name.is_empty() {
         return Err(SpecError(
-            "pcap: wants a file, as in pcap:in.pcapng or pcap:out.pcapng,write".to_owned(),
+            "pcap: needs a file, as in pcap:in.pcapng or pcap:out.pcapng,write".to_owned(),
         ));
     }
     if name.contains('\0') {
@@ -315,8 +315,8 @@ pub(super) fn unescape(text: &str) -> Result<String, SpecError> {
             Some(c @ (',' | '\\')) => plain.push(c),
             _ => {
                 return Err(SpecError(format!(
-                    "{} has a backslash that stands for nothing; write \\\\ for a backslash and \
-                     \\, for a comma",
+                    "{} has a backslash that escapes neither a backslash nor a comma; write \\\\ \
+                     for a backslash and \\, for a comma",
                     Quoted(text)
                 )));
             }

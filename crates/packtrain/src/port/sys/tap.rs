@@ -251,7 +251,7 @@ fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
     };
     if tun::is_mismatch(&error) {
         return unsupported(format!(
-            "{name} exists and is no {kind} interface: use another name"
+            "{name} exists and is not a {kind} interface: use another name"
         ));
     }
     if tun::is_taken(&error) {

@@ -321,9 +321,16 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
     let queues = port.config.queues.unwrap_or(1);
     let most = port.capabilities.queues_max.min(QUEUES_MAX);
     if queues == 0 || queues > most {
-        let name = &port.name;
+        let (name, range) = (
+            &port.name,
+            if most == 1 {
+                "1".into()
+            } else {
+                format!("1 to {most}")
+            },
+        );
         return Err(Incompatible(format!(
-            "{name}: queues={queues} is out of range: the port can have 1 to {most}"
+            "{name}: queues={queues} is out of range: the port can have {range}"
         )));
     }
     // A limit on the egress that no packet reaches would have no effect. So `segs=` also makes the

@@ -263,6 +263,7 @@ fn queues_are_one_or_what_is_requested_and_possible() {
         );
     }
     for (wanted, max, line) in [
+        (2, 1, "p0: queues=2 is out of range: the port can have 1"),
         (
             0,
             8,

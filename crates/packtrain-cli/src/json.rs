@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use crate::in_force::{InForce, PortSettings};
 use crate::joint::Joint;
 use crate::print;
-use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
+use packtrain::driver::{DeviceCounters, Features, Fit, RxBuffers, TxMemory};
 use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot, arena_config};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
@@ -291,6 +291,8 @@ pub fn plan(joint: &Joint) -> Value {
                 "gso_device": device.gso_segments_max,
                 "gso_effective": limits.gso_segments_max,
                 "advertised": limits.advertised(),
+                "headroom": limits.headroom,
+                "fit": fit(limits.fit),
                 "bytes_max": (limits.segment_bytes_max != usize::MAX)
                     .then_some(limits.segment_bytes_max),
                 "memory": tx_memory(limits.memory),
@@ -399,6 +401,13 @@ pub const fn mode(mode: Mode) -> &'static str {
 }
 
 /// The word for the buffers of a queue.
+const fn fit(fit: Fit) -> &'static str {
+    match fit {
+        Fit::Collapse => "collapse",
+        Fit::Defrag => "defrag",
+    }
+}
+
 pub const fn rx_buffers(buffers: RxBuffers) -> &'static str {
     match buffers {
         RxBuffers::Whole => "whole",

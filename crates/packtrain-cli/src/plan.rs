@@ -8,6 +8,7 @@ use crate::json;
 use crate::print::{self, Style};
 use crate::summary;
 use crate::table::{Align, Table};
+use packtrain::driver::Fit;
 use packtrain::engine::{Settings, arena_config};
 use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
 use packtrain::plan::{Coalescing, FitLimits, PlannedPart};
@@ -188,7 +189,7 @@ fn attachments(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
 }
 
 /// How one port is attached: names and values.
-fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 9] {
+fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 10] {
     let (side, attach) = (&joint.sides[index], &joint.plan.attach[index]);
     let limits = &joint.plan.directions[1 - index].limits;
     let device = FitLimits::new(&side.capabilities, None);
@@ -208,6 +209,10 @@ fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 9] {
         "in the first segment"
     } else {
         "anywhere"
+    };
+    let unfit = match limits.fit {
+        Fit::Collapse => "merged, else dropped",
+        Fit::Defrag => "merged, else copied",
     };
     let padding = match limits.min_packet_bytes {
         0 => "none".to_owned(),
@@ -233,6 +238,7 @@ fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 9] {
             "transmit segments, advertised",
             limits.advertised().to_string(),
         ),
+        ("too many segments", unfit.to_owned()),
         ("bytes of a segment", bytes),
         ("headers", headers.to_owned()),
         ("padding", padding),

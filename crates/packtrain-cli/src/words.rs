@@ -12,7 +12,9 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::TooLong => "longer than a packet may be, or than the buffers posted for it",
         DropReason::BadDescriptor => "the device marked it as received in error",
         DropReason::BadChecksumPlace => "its unfinished checksum is outside of the packet",
-        DropReason::TooManySegments => "in more pieces than the device takes, even after copying",
+        DropReason::TooManySegments => {
+            "in more pieces than the device accepts, also after what fit= permits"
+        }
         DropReason::HeadersTooLong => "its headers do not fit the one segment that must have them",
         DropReason::DeviceRefused => "the device refused it, for no offload that it uses",
         DropReason::DeviceReset => "in the device when it was reset, failed or was removed",

@@ -100,6 +100,35 @@ fn drops_are_named() {
     assert_eq!(without.get("faults"), Some(&Value::Null));
 }
 
+/// S0: 9000 bytes in small frames are six segments, which do not collapse into four.
+#[test]
+fn fit_and_headroom_decide_what_a_short_list_costs() {
+    let run = |keys: &str| {
+        let sink = format!("sim:segs=4{keys}");
+        let source = "null:source,bytes=9000,count=1000";
+        let ran = packtrain(&["forward", source, &sink, "--json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.json()
+    };
+    let dropped = run(",fit=collapse");
+    assert_eq!(dropped["drops"]["too_many_segments"], 1000);
+    assert_eq!(dropped["conservation"]["closed"], true);
+    let queue = &dropped["ports"]["sim0"]["txq00"];
+    assert_eq!(
+        (&queue["collapse_failed"], &queue["defrag_failed"]),
+        (&1000.into(), &0.into())
+    );
+    let copied = run(",headroom=0");
+    assert_eq!(copied["drops"], serde_json::json!({}));
+    assert_eq!(copied["ports"]["sim0"]["txq00"]["defrag"], 1000);
+    let segments = &copied["plan"]["ports"]["sim0"]["tx_segments"];
+    assert_eq!(
+        (&segments["advertised"], &segments["headroom"]),
+        (&4.into(), &0.into())
+    );
+    assert_eq!(segments["fit"], "defrag");
+}
+
 /// The counts are compared with those of the other port's queue.
 #[test]
 fn faults_are_counted_also_within_other_wrappers() {

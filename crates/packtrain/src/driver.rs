@@ -19,7 +19,7 @@
 mod config;
 mod features;
 
-pub use config::{Coalesce, IntoPort, Port, PortConfig, QueueConfig};
+pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
 // For ports, which parse settings and use no policy.
 pub use crate::policy::SettingError;

@@ -90,8 +90,11 @@ pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
 /// Segments that the framework itself may add to a packet (one header segment in front). The
-/// advertised limits are lower by it.
+/// advertised limits are lower by it, unless a port is configured otherwise.
 pub const SEGMENTS_FRAMEWORK_MAY_ADD: usize = 1;
+/// The most segments by which a user may lower the advertised limit: more would only merge packets
+/// of fewer pieces.
+pub const SEGMENT_HEADROOM_MAX: usize = 16;
 /// One packet may use at most this fraction of a descriptor ring (iflib's
 /// `MAX_SINGLE_PACKET_FRACTION`), so that no ring is too small for a packet.
 pub const RING_FRACTION_PER_PACKET: usize = 12;

@@ -3,8 +3,8 @@
 //! the ports can do and of the requested settings.
 
 use crate::driver::{
-    Attach, Capabilities, Coalesce, Driver, Features, Input, PortConfig, QueueConfig, RxBuffers,
-    TxMemory,
+    Attach, Capabilities, Coalesce, Driver, Features, Fit, Input, PortConfig, QueueConfig,
+    RxBuffers, TxMemory,
 };
 use crate::limits::{
     COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD,
@@ -94,11 +94,16 @@ pub struct FitLimits {
     pub contiguous_headers: bool,
     /// Shorter packets are padded with zeros to this many bytes.
     pub min_packet_bytes: usize,
+    /// Segments by which the advertised limit is lower.
+    pub headroom: usize,
+    /// What is done with a packet that still has too many segments after a collapse.
+    pub fit: Fit,
 }
 
 impl FitLimits {
     /// The limits of a device, lowered by `segments` if the user asked for fewer, and clipped so
-    /// that one packet takes at most a twelfth of a descriptor ring.
+    /// that one packet takes at most a twelfth of a descriptor ring. Headroom and fit are the
+    /// defaults.
     #[must_use]
     pub fn new(capabilities: &Capabilities, segments: Option<usize>) -> Self {
         let share = capabilities
@@ -114,12 +119,14 @@ impl FitLimits {
             memory: capabilities.tx_memory,
             contiguous_headers: capabilities.contiguous_headers,
             min_packet_bytes: capabilities.min_packet_bytes,
+            headroom: SEGMENTS_FRAMEWORK_MAY_ADD,
+            fit: Fit::Defrag,
         }
     }
 
-    /// The number of segments to build packets with: the smaller limit less what the framework may
-    /// add after that (a header segment in front). Without this slack nearly every packet built to
-    /// the limit would have to be copied. At least 1.
+    /// The number of segments to build packets with: the smaller limit less the headroom, for what
+    /// the framework may add after that (a header segment in front). Without it nearly every packet
+    /// built to the limit would have to be copied. At least 1.
     #[must_use]
     pub const fn advertised(&self) -> usize {
         let limit = if self.segments_max < self.gso_segments_max {
@@ -127,7 +134,7 @@ impl FitLimits {
         } else {
             self.gso_segments_max
         };
-        let left = limit.saturating_sub(SEGMENTS_FRAMEWORK_MAY_ADD);
+        let left = limit.saturating_sub(self.headroom);
         if left == 0 { 1 } else { left }
     }
 }
@@ -355,7 +362,11 @@ fn usable(device: Features, config: &PortConfig) -> Features {
 fn direction(from: &Side, to: &Side) -> Direction {
     let rx = usable(from.capabilities.rx, &from.config);
     let tx = usable(to.capabilities.tx, &to.config);
-    let limits = FitLimits::new(&to.capabilities, to.config.segments);
+    let limits = FitLimits {
+        headroom: to.config.segment_headroom,
+        fit: to.config.fit,
+        ..FitLimits::new(&to.capabilities, to.config.segments)
+    };
     let (coalesce, merging) = large_receive(from, to, rx, tx, &limits);
     let decisions = Features::NAMED
         .iter()

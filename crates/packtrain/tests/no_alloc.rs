@@ -4,8 +4,8 @@
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use packtrain::driver::{
-    Accepted, Armed, Completed, DeviceError, Features, Refused, RxBurst, RxDescriptors, RxInfo,
-    Token, TxDescriptors, TxMemory, TxPacket,
+    Accepted, Armed, Completed, DeviceError, Features, Fit, Refused, RxBurst, RxDescriptors,
+    RxInfo, Token, TxDescriptors, TxMemory, TxPacket,
 };
 use packtrain::engine::{Action, SendError, Session, Settings, TrySendError, Worker};
 use packtrain::limits::BURST_PACKETS_MAX;
@@ -204,6 +204,8 @@ fn queues(arena: &Arena) -> Queues {
         memory: TxMemory::Any,
         contiguous_headers: true,
         min_packet_bytes: 60,
+        headroom: 1,
+        fit: Fit::Defrag,
     };
     let drops = Arc::default();
     let rx = RxQueue::new(
@@ -407,6 +409,8 @@ fn a_million_packets_are_merged_without_allocating() {
             memory: TxMemory::Any,
             contiguous_headers: false,
             min_packet_bytes: 0,
+            headroom: 1,
+            fit: Fit::Defrag,
         };
         let features = Features::CSUM | Features::TSO;
         let mut tx = TxQueue::new(

@@ -1,6 +1,7 @@
 //! Ports: a driver and its requested settings.
 
 use super::{Driver, Features, RxBuffers};
+use crate::limits::SEGMENTS_FRAMEWORK_MAY_ADD;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::moderation::Moderation;
 
@@ -23,6 +24,18 @@ pub enum Coalesce {
     Stream,
 }
 
+/// What is done with a packet of too many segments for the device after neighbouring segments were
+/// merged in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fit {
+    /// It is dropped (`too_many_segments`), as iflib did before it called `m_defrag` (S0). For
+    /// experiments.
+    Collapse,
+    /// It is copied into fresh frames, and dropped only if that fails.
+    #[default]
+    Defrag,
+}
+
 /// Settings of a port's queues. `None` is the setting of the session (`engine::Settings`). Settings
 /// of a thread are not among them, since one thread has queues of both ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +56,12 @@ pub struct PortConfig {
     pub offload: Features,
     /// A scatter-gather limit lower than the device's.
     pub segments: Option<usize>,
+    /// The segments by which the advertised limit is lower than the effective one: what the
+    /// framework may add to a packet that was built to the limit. 1 by default, at most
+    /// [`SEGMENT_HEADROOM_MAX`](crate::limits::SEGMENT_HEADROOM_MAX).
+    pub segment_headroom: usize,
+    /// How packets with too many segments are made to fit.
+    pub fit: Fit,
     /// Queues; 1 by default.
     pub queues: Option<usize>,
     /// Buffers to receive into; by default the plan chooses them by the other port.
@@ -102,6 +121,8 @@ impl Default for PortConfig {
         Self {
             offload: Features::ALL,
             segments: None,
+            segment_headroom: SEGMENTS_FRAMEWORK_MAY_ADD,
+            fit: Fit::Defrag,
             queues: None,
             rx_buffers: None,
             coalesce: Coalesce::Auto,

@@ -316,6 +316,13 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
     assert_eq!(buffers(&both), [RxBuffers::Pieces, RxBuffers::Whole]);
     // Never above the device's own.
     assert_eq!(both.directions[0].limits.segments_max, 17);
+    b.config.segment_headroom = 0;
+    b.config.fit = Fit::Collapse;
+    let limits = plan(&a, &b).unwrap().directions[0].limits;
+    assert_eq!(
+        (limits.advertised(), limits.fit),
+        (limits.segments_max, Fit::Collapse)
+    );
     a.config.segments = Some(1);
     assert_eq!(plan(&a, &b).unwrap().directions[1].limits.advertised(), 1);
     let none = plan(&able("a"), &able("b")).unwrap();

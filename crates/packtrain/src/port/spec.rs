@@ -218,6 +218,8 @@ impl PortSpec {
             "queues" => self.config.queues = Some(number(value, keys::QUEUES)?),
             "offload" => self.config.offload = value::offload(value)?,
             "segs" => self.config.segments = Some(number(value, keys::SEGMENTS)?),
+            "headroom" => self.config.segment_headroom = number(value, keys::HEADROOM)?,
+            "fit" => self.config.fit = *one_of(value, value::FIT)?,
             "rx" => self.config.rx_buffers = *one_of(value, value::RX)?,
             "tx" => self.config.work.shared = *one_of(value, value::TX)?,
             "coalesce" => self.config.coalesce = *one_of(value, value::COALESCE)?,
@@ -363,6 +365,7 @@ impl fmt::Display for PortSpec {
         write!(f, "{}:{}", self.kind.name(), Escaped(&self.name))?;
         let first = self.name.is_empty() && !self.kind.is_named();
         let mut keys = Printer { f, first };
+        let defaults = PortConfig::default();
         if !matches!(&self.kind, PortKind::Tap(o) | PortKind::Tun(o) if !o.fds.is_empty()) {
             keys.some("queues", self.config.queues)?;
         }
@@ -370,6 +373,12 @@ impl fmt::Display for PortSpec {
             keys.some("offload", Some(value::offload_text(self.config.offload)))?;
         }
         keys.some("segs", self.config.segments)?;
+        if self.config.segment_headroom != defaults.segment_headroom {
+            keys.some("headroom", Some(self.config.segment_headroom))?;
+        }
+        if self.config.fit != defaults.fit {
+            keys.some("fit", value::name_of(&self.config.fit, value::FIT))?;
+        }
         if self.config.rx_buffers.is_some() {
             keys.some("rx", value::name_of(&self.config.rx_buffers, value::RX))?;
         }

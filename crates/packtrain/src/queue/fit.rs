@@ -1,7 +1,7 @@
 //! Makes packets fit the limits of a device: unchanged, else collapsed in place, else copied into
 //! fresh frames, else dropped with a reason.
 
-use crate::driver::{Features, TxMemory};
+use crate::driver::{Features, Fit, TxMemory};
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::plan::FitLimits;
 use crate::stats::DropReason;
@@ -78,7 +78,8 @@ pub struct Unfit {
 ///
 /// # Errors
 ///
-/// [`Unfit`], if the packet has too many bytes for the limits, if its headers are too long for the
+/// [`Unfit`], if the packet has too many segments and is not to be copied ([`Fit::Collapse`]), if
+/// it has too many bytes for the limits, if its headers are too long for the
 /// first segment, or if no frame is free to copy to.
 pub fn fit(
     mut packet: Packet,
@@ -96,6 +97,11 @@ pub fn fit(
     let collapsed = packet.collapse_counted(limits.limit(&packet));
     if limits.is_fit(&packet) {
         return Ok((packet, Fitted::Collapsed { copied: collapsed }));
+    }
+    let limit = limits.limit(&packet);
+    if limits.fit == Fit::Collapse && packet.segments().count() > limit {
+        let reason = DropReason::TooManySegments;
+        return Err(Unfit { packet, reason });
     }
     let copied = collapsed + packet.bytes();
     defrag(packet, limits, arena).map(|packet| (packet, Fitted::Defragged { copied }))

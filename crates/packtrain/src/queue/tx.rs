@@ -17,7 +17,8 @@ mod watchdog;
 use super::fit::defrag;
 use super::segment::check;
 use crate::driver::{
-    Accepted, Completed, DeviceError, Features, Refused, Token, TxBatch, TxDescriptors, TxPacket,
+    Accepted, Completed, DeviceError, Features, Fit, Refused, Token, TxBatch, TxDescriptors,
+    TxPacket,
 };
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
@@ -499,6 +500,9 @@ impl<T: TxDescriptors> TxQueue<T> {
         let Some(packet) = self.fitted.pop_front() else {
             return;
         };
+        if self.limits.fit == Fit::Collapse {
+            return self.drop_packet(DropReason::TooManySegments, &packet);
+        }
         let bytes = packet.bytes() as u64;
         match defrag(packet, &self.limits, &self.arena) {
             Ok(packet) => {

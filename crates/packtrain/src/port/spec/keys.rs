@@ -3,7 +3,7 @@
 use super::error::SpecError;
 use super::options::PortKind;
 use super::value::{Quoted, SETTINGS};
-use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
+use crate::limits::{QUEUES_MAX, SEGMENT_HEADROOM_MAX, SEGMENTS_MAX};
 use crate::port::{null, sim};
 use std::ops::RangeInclusive;
 
@@ -14,6 +14,7 @@ pub(super) const NOT_BUILT: &[&str] = &["packet", "xdp", "vhost-user"];
 
 pub(super) const QUEUES: RangeInclusive<usize> = 1..=QUEUES_MAX;
 pub(super) const SEGMENTS: RangeInclusive<usize> = 1..=SEGMENTS_MAX;
+pub(super) const HEADROOM: RangeInclusive<usize> = 0..=SEGMENT_HEADROOM_MAX;
 pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FRAME_BYTES_MAX;
 pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
 pub(super) const OUT_OF_ORDER: RangeInclusive<u8> = 1..=null::OUT_OF_ORDER_MAX;
@@ -95,6 +96,16 @@ pub const KEYS: &[Key] = &[
         "segs",
         "1..128",
         "segments of a packet at most (scatter-gather limit)",
+    ),
+    common(
+        "headroom",
+        "0..16",
+        "segments that packets for this port are built below its limit, for headers added later",
+    ),
+    common(
+        "fit",
+        "defrag|collapse",
+        "a packet of too many segments has neighbours merged, then is copied whole, or dropped",
     ),
     common(
         "rx",

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::capture::Format;
-use crate::driver::{Coalesce, QueueConfig, RxBuffers};
+use crate::driver::{Coalesce, Fit, QueueConfig, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::moderation::Moderation;
@@ -64,13 +64,16 @@ fn a_bare_port_requests_nothing() {
 fn common_keys_on_every_kind() {
     for port in ["tap:t", "tun:t", "pcap:f", "null:", "sim:"] {
         let spec = parse(&format!(
-            "{port},queues=4,offload=csum,segs=8,rx=pieces,coalesce=hash,capture=a.pcapng,trace,\
+            "{port},queues=4,offload=csum,segs=8,headroom=2,fit=collapse,rx=pieces,\
+             coalesce=hash,capture=a.pcapng,trace,\
              dispatch=threshold(8),moderation=fixed(50,32),tx=shared,drop=0.25,duplicate=1,\
              corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
         assert_eq!(spec.config.queues, Some(4));
         assert_eq!(spec.config.offload, Features::CSUM);
         assert_eq!(spec.config.segments, Some(8));
+        assert_eq!(spec.config.segment_headroom, 2);
+        assert_eq!(spec.config.fit, Fit::Collapse);
         assert_eq!(spec.config.rx_buffers, Some(RxBuffers::Pieces));
         assert_eq!(spec.config.coalesce, Coalesce::Hash);
         let (usecs, frames) = (50, 32);
@@ -95,6 +98,7 @@ fn common_keys_on_every_kind() {
         assert!(spec.wrappers.has_faults());
     }
     assert_eq!(parse("tap:t,tx=auto"), parse("tap:t"));
+    assert_eq!(parse("tap:t,headroom=1,fit=defrag"), parse("tap:t"));
     assert_eq!(parse("tap:t,rx=auto").config.rx_buffers, None);
     assert_eq!(
         parse("tap:t,rx=whole").config.rx_buffers,
@@ -325,6 +329,7 @@ fn ranges_end_where_help_says() {
     let cases: &[(&str, &str, &str, &str, &str)] = &[
         ("tap:t", "queues", "1", "256", "257"),
         ("tap:t", "segs", "1", "128", "129"),
+        ("tap:t", "headroom", "0", "16", "17"),
         ("tap:t", "vlan", "1", "4094", "4095"),
         ("tap:t", "seed", "0", &max, "18446744073709551616"),
         ("null:source", "bytes", "60", "65549", "65550"),
@@ -434,8 +439,8 @@ fn what_is_wrong_is_said_in_one_line() {
         ),
         (
             "tap:t,colour=red",
-            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, rx, \
-             coalesce, dispatch, moderation, tx, capture, trace, drop, duplicate, corrupt, \
+            "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, \
+             headroom, fit, rx, coalesce, dispatch, moderation, tx, capture, trace, drop, duplicate, corrupt, \
              reorder, delay, seed, vlan, fd",
         ),
         (

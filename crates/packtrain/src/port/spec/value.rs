@@ -3,7 +3,7 @@
 use super::error::SpecError;
 use super::options::Pace;
 use crate::capture::Format;
-use crate::driver::{Coalesce, Features, RxBuffers};
+use crate::driver::{Coalesce, Features, Fit, RxBuffers};
 use crate::limits::QUEUES_MAX;
 use crate::port::null::Protocol;
 use crate::port::sim::{CompletionDelay, Far, Interrupts};
@@ -30,6 +30,7 @@ pub(super) const RX: Words<Option<RxBuffers>> = &[
     ("whole", Some(RxBuffers::Whole)),
     ("pieces", Some(RxBuffers::Pieces)),
 ];
+pub(super) const FIT: Words<Fit> = &[("collapse", Fit::Collapse), ("defrag", Fit::Defrag)];
 /// Whether TX queues are shared even where the plan would make them owned.
 pub(super) const TX: Words<bool> = &[("auto", false), ("shared", true)];
 pub(super) const COALESCE: Words<Coalesce> = &[

@@ -25,6 +25,8 @@ fn limits(segments: usize) -> FitLimits {
         memory: TxMemory::Any,
         contiguous_headers: false,
         min_packet_bytes: 0,
+        headroom: 1,
+        fit: Fit::Defrag,
     }
 }
 
@@ -100,6 +102,34 @@ fn forty_full_pieces_cannot_collapse_and_are_copied() {
     assert_eq!(content(&packet), numbered(60_000));
     assert_eq!(arena.census().small_used, 0, "the pieces were given back");
     drop(packet);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn without_defrag_a_packet_that_cannot_collapse_is_returned_unchanged() {
+    let arena = arena(48, 1);
+    let limits = FitLimits {
+        fit: Fit::Collapse,
+        ..limits(8)
+    };
+    let unfit = fit(in_pieces(&arena, &[1500; 40]), &limits, &arena).unwrap_err();
+    assert_eq!(unfit.reason, DropReason::TooManySegments);
+    assert_eq!(content(&unfit.packet), numbered(60_000));
+    drop(unfit);
+    let (packet, how) = fit(in_pieces(&arena, &[13; 40]), &limits, &arena).unwrap();
+    assert_eq!(how, Fitted::Collapsed { copied: 32 * 13 });
+    // A packet that fails for another reason is copied.
+    let small = FitLimits {
+        memory: TxMemory::SmallFrames,
+        ..limits
+    };
+    let mut large = arena.packet(FrameClass::Large).unwrap();
+    large
+        .append_copy(FrameClass::Large, &numbered(5000))
+        .unwrap();
+    let (large, how) = fit(large, &small, &arena).unwrap();
+    assert_eq!(how, Fitted::Defragged { copied: 5000 });
+    drop((packet, large));
     assert_all_free(&arena);
 }
 

@@ -2,7 +2,7 @@
 
 use super::TxQueue;
 use super::source::First;
-use crate::driver::{Features, TxDescriptors};
+use crate::driver::{Features, Fit, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Burst, Packet};
 use crate::queue::fit::{Fitted, fit};
@@ -58,7 +58,8 @@ impl<T: TxDescriptors> TxQueue<T> {
                 // A packet that could not be padded was neither collapsed nor copied.
                 if unfit.packet.bytes() >= self.limits.min_packet_bytes {
                     self.counters.collapse_failed.add(1);
-                    self.counters.defrag_failed.add(1);
+                    let copied = self.limits.fit == Fit::Defrag;
+                    self.counters.defrag_failed.add(u64::from(copied));
                 }
                 self.drop_packet(unfit.reason, &unfit.packet);
             }

@@ -35,6 +35,8 @@ fn limits() -> FitLimits {
         memory: crate::driver::TxMemory::Any,
         contiguous_headers: false,
         min_packet_bytes: 0,
+        headroom: 1,
+        fit: Fit::Defrag,
     }
 }
 
@@ -113,6 +115,38 @@ fn a_flush_that_fails_is_reported_and_the_packets_count_as_sent() {
     ));
     assert_eq!((queue.device().wire.len(), queue.held()), (wire.len(), 0));
     assert_eq!(queue.counters().snapshot().wire_packets, 2);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn without_defrag_only_collapsed_packets_are_sent() {
+    let arena = arena();
+    let script = [COMPLETE, Err(Refused::TooManySegments)];
+    let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
+    queue.limits.fit = Fit::Collapse;
+    let pieces = |piece, payload| Spec {
+        payload,
+        piece,
+        ..PLAIN
+    };
+    // Refused by the device; collapsed; too long to collapse.
+    let all = [
+        PLAIN,
+        pieces(100, 600),
+        pieces(50, 600),
+        pieces(1500, 15_000),
+    ];
+    let (mut burst, wire) = burst(&arena, &all);
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, [wire[0].clone(), wire[2].clone()]);
+    let counters = queue.counters().snapshot();
+    assert_eq!((counters.collapse, counters.collapse_failed), (1, 1));
+    assert_eq!((counters.defrag, counters.defrag_failed), (0, 0));
+    let drops = queue.drops.snapshot();
+    assert_eq!(
+        (drops.get(DropReason::TooManySegments), drops.total()),
+        (2, 2)
+    );
     assert_all_free(&arena);
 }
 

@@ -93,11 +93,11 @@ impl<B> Writes<'_, B> {
 }
 
 impl<'b, B> Iterator for Writes<'b, B> {
-    type Item = Write<'b, B>;
+    type Item = GatheredWrite<'b, B>;
 
-    fn next(&mut self) -> Option<Write<'b, B>> {
+    fn next(&mut self) -> Option<GatheredWrite<'b, B>> {
         let plan = self.plans.next()?;
-        Some(Write {
+        Some(GatheredWrite {
             packets: self.packets,
             pieces: self.pieces,
             plan,
@@ -114,22 +114,22 @@ impl<B> FusedIterator for Writes<'_, B> {}
 
 /// One write: the virtio-net header and a packet, in one or more slices.
 #[derive(Debug)]
-pub struct Write<'b, B> {
+pub struct GatheredWrite<'b, B> {
     packets: &'b [B],
     pieces: &'b [Piece],
     plan: &'b Plan,
 }
 
 // Not derived: that would ask it of `B`.
-impl<B> Clone for Write<'_, B> {
+impl<B> Clone for GatheredWrite<'_, B> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<B> Copy for Write<'_, B> {}
+impl<B> Copy for GatheredWrite<'_, B> {}
 
-impl<'b, B: AsRef<[u8]>> Write<'b, B> {
+impl<'b, B: AsRef<[u8]>> GatheredWrite<'b, B> {
     /// Bytes of all slices together, virtio-net header included.
     #[must_use]
     pub const fn bytes(&self) -> usize {
@@ -177,7 +177,7 @@ impl<'b, B: AsRef<[u8]>> Write<'b, B> {
     }
 }
 
-/// The slices of a [`Write`].
+/// The slices of a [`GatheredWrite`].
 #[derive(Debug)]
 pub struct Slices<'b, B> {
     packets: &'b [B],

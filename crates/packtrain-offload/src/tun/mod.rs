@@ -139,7 +139,7 @@ mod packets;
 
 pub use copying::Written;
 #[cfg(feature = "alloc")]
-pub use gather::{Pieces, SLICES_MAX, Slices, Write, Writes};
+pub use gather::{GatheredWrite, Pieces, SLICES_MAX, Slices, Writes};
 pub use offload::TunOffload;
 pub use packets::{PacketRun, Packets, TooShort};
 

@@ -11,6 +11,7 @@ use crate::virtio_net::{
 };
 use core::convert::Infallible;
 use proptest::prelude::*;
+use std::format;
 use std::slice;
 use std::vec;
 use std::vec::Vec;
@@ -588,6 +589,33 @@ fn a_gathered_batch_can_be_awaited_by_a_task_of_any_thread() {
     assert_eq!(tun.gather_batch(&mut pieces, &mut slices[..1], 10).len(), 1);
     let mut none: [[u8; 0]; 0] = [];
     assert_eq!(tun.gather_batch(&mut pieces, &mut none, 0).len(), 0);
+}
+
+/// A log line of a program has lengths and counts, not the bytes of its users.
+#[test]
+fn what_is_printed_for_debugging_has_no_packet_bytes() {
+    let tun = TunOffload::tun();
+    let batch = train(&Spec::tcp4(0), &[100, 100, 40]);
+    let (mut copies, _) = copied(&tun, 2, &batch);
+    let mut packets = tun.packets(&mut copies[0]).expect("a good header");
+    assert!(packets.skip_packet());
+    assert_eq!(
+        format!("{packets:?}"),
+        "Packets { packet_bytes: 280, remaining: 2, next_bytes: Some(140) }"
+    );
+    let mut memory = behind(9, &batch);
+    let mut pieces = Pieces::new();
+    let mut writes = tun.gather_batch(&mut pieces, &mut memory, 9);
+    let start = "Writes { remaining: 1, stats: Stats {";
+    assert!(format!("{writes:?}").starts_with(start));
+    let write = writes.next().expect("one write");
+    assert_eq!(
+        format!("{write:?}"),
+        "GatheredWrite { bytes: 290, slices: 4 }"
+    );
+    let mut slices = write.slices();
+    assert!(slices.next().is_some());
+    assert_eq!(format!("{slices:?}"), "Slices { remaining: 3 }");
 }
 
 #[cfg(feature = "std")]

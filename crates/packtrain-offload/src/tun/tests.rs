@@ -321,6 +321,26 @@ fn a_header_that_lies_is_an_error_with_a_name() {
     );
 }
 
+/// What `TUNSETIFF` without `IFF_NO_PI` or without `IFF_VNET_HDR` makes of a packet, and what a
+/// short buffer does.
+#[test]
+fn a_device_that_was_opened_in_another_form_is_an_error_with_a_name() {
+    let tun = TunOffload::tun();
+    let packet = Spec::tcp4(0).build(Field::Final);
+    assert_eq!(packet[6] >> 4, 4, "DF: what follows looks like IPv4");
+    let with_info = [&[0, 0, 8, 0][..], &packet].concat();
+    assert_eq!(with_info.len(), 44);
+    let error = |mut read: Vec<u8>| tun.packets(&mut read).err();
+    assert_eq!(error(with_info), Some(VnetError::IpLength));
+    assert_eq!(error(packet), Some(VnetError::RawIpVersion));
+    let (mut writes, _) = copied(&tun, 2, &train(&Spec::tcp4(0), &[1400; 3]));
+    writes[0].truncate(1500);
+    assert_eq!(error(writes.remove(0)), Some(VnetError::GsoHeaders));
+    let mut cut_off = [&[0; 10][..], &Spec::udp6(900).build(Field::Final)].concat();
+    cut_off.truncate(500);
+    assert_eq!(error(cut_off), Some(VnetError::IpLength));
+}
+
 /// Where the kernel refuses a write it is written packet by packet.
 #[test]
 fn a_write_that_is_refused_is_cut_again() {

@@ -123,7 +123,7 @@ fn accepted(tun: &TunOffload, write: &[u8]) -> VnetHeader {
 fn round_trip(tun: &TunOffload, batch: &[Vec<u8>]) -> Vec<Vec<u8>> {
     // As many flows at once as the other form has.
     let (writes, written) = copied(tun, LARGE + 1, batch);
-    assert_eq!(written.too_long, 0);
+    assert_eq!(written.buffer_too_short, 0);
     assert_eq!(written.stats.emitted, writes.len() as u64);
     for headroom in [0, 9, 10, 12, 40] {
         let (gathered, _) = gathered(tun, headroom, batch);
@@ -448,7 +448,7 @@ fn few_buffers_merge_less_and_lose_nothing() {
         assert_eq!(back, sorted, "{buffers}");
     }
     let (writes, written) = copied(&tun, 0, &batch);
-    assert_eq!((writes.len(), written.too_long), (0, 24));
+    assert_eq!((writes.len(), written.buffer_too_short), (0, 24));
 }
 
 /// One flow needs one buffer.
@@ -831,11 +831,43 @@ fn short_buffers_bound_a_write_and_refuse_what_does_not_fit() {
         writes.push(bytes.to_vec());
         Ok::<_, Infallible>(())
     });
-    assert_eq!(written.too_long, 1);
+    assert_eq!(written.buffer_too_short, 1);
     assert_eq!(written.stats.flushes.get(FlushReason::Full), 1);
     let back: Vec<_> = writes.iter().flat_map(|write| wire(&tun, write)).collect();
     assert_eq!(back, batch[..6]);
     assert_eq!(writes.len(), 2);
+}
+
+/// A buffer is as long as its length, not its capacity. The shortest one decides.
+#[test]
+fn a_buffer_without_length_is_counted_by_name() {
+    let tun = TunOffload::tun();
+    let batch = train(&Spec::tcp4(0), &[100; 6]);
+    let empty = || Vec::with_capacity(WRITE_BYTES_MAX);
+    let full = || vec![STALE; WRITE_BYTES_MAX];
+    let one_byte_short = vec![STALE; 10 + 140 - 1];
+    for mut buffers in [
+        vec![],
+        vec![empty()],
+        vec![empty(), empty(), empty()],
+        vec![full(), empty(), full()],
+        vec![full(), full(), one_byte_short],
+    ] {
+        for packets in [&batch[..], &batch[..1]] {
+            let lengths: Vec<_> = buffers.iter().map(Vec::len).collect();
+            // A batch of one packet uses the first buffer only.
+            let fits = packets.len() == 1 && lengths.first() > Some(&150);
+            let mut writes = 0;
+            let Ok(written) = tun.write_batch(&mut buffers, packets, |_| {
+                writes += 1;
+                Ok::<_, Infallible>(())
+            });
+            let lost = if fits { 0 } else { packets.len() as u64 };
+            assert_eq!(written.buffer_too_short, lost, "{lengths:?}");
+            assert_eq!(written.stats.packets + lost, packets.len() as u64);
+            assert_eq!(writes, written.stats.emitted);
+        }
+    }
 }
 
 #[test]
@@ -968,7 +1000,7 @@ proptest! {
         }
         let tun = TunOffload::tun();
         let (writes, written) = copied(&tun, 3, &batch);
-        prop_assert_eq!(written.too_long, 0);
+        prop_assert_eq!(written.buffer_too_short, 0);
         let bytes: usize = writes.iter().map(|write| write.len() - 10).sum();
         prop_assert!(bytes <= batch.iter().map(Vec::len).sum());
         prop_assert_eq!(gathered(&tun, 12, &batch).0, writes);

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         ("udp_trains_come_apart_in_order", udp),
         ("tcp_through_a_tunnel_of_tokio", tunnel),
         ("tcp_with_smoltcp", smoltcp),
+        ("errors_of_a_write", errors_of_a_write),
     ])
 }
 
@@ -131,7 +132,8 @@ fn echo(mut device: File, form: Form, stop: &AtomicBool) -> Echoed {
                     done(device.write(bytes), bytes.len());
                     Ok::<_, Error>(())
                 });
-                written.expect("refused writes are counted");
+                let written = written.expect("refused writes are counted");
+                assert_eq!(written.buffer_too_short, 0);
             }
             Form::Gathered => {
                 for write in tun.gather_batch(&mut pieces, &mut batch, HEADROOM) {
@@ -304,6 +306,48 @@ fn smoltcp() -> Outcome {
     });
     assert!(counts.received > 2 * counts.reads, "{counts:?}");
     assert!(counts.sent > 2 * counts.writes, "{counts:?}");
+    Outcome::Done
+}
+
+/// The errors of the page of `packtrain_offload::tun`.
+fn errors_of_a_write() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let (netns, device) = world(HERE, true);
+    let error = |mut device: &File, bytes: &[u8]| {
+        let written = device.write(bytes);
+        written.err().and_then(|error| error.raw_os_error())
+    };
+    let mut packet = vec![0; 12];
+    packet.extend([0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59, 0, 0]);
+    packet.extend(THERE.octets().iter().chain(&HERE.octets()));
+    assert_eq!(error(&device, &packet), None);
+    assert_eq!(error(&device, &[0; 32]), Some(libc::EINVAL), "no packet");
+    let without_header = error(&device, &packet[12..]);
+    assert_eq!(without_header, Some(libc::EINVAL));
+    let change = |change: fn(&mut Rtnl, u32)| {
+        let changed = netns.run(|| {
+            let mut rtnl = Rtnl::open().expect("rtnetlink");
+            let index = rtnl.link("echo0").expect("the TUN").index;
+            change(&mut rtnl, index);
+        });
+        changed.expect("a thread in it");
+    };
+    change(|rtnl, index| rtnl.set_down(index).expect("it is down"));
+    assert_eq!(error(&device, &packet), Some(libc::EIO));
+    change(|rtnl, index| rtnl.set_up(index).expect("it is up"));
+    assert_eq!(error(&device, &packet), None);
+    change(|rtnl, index| rtnl.delete(index).expect("it is removed"));
+    assert_eq!(error(&device, &packet), Some(libc::EBADFD));
+    let read = (&device).read(&mut packet).err();
+    assert_eq!(
+        read.and_then(|error| error.raw_os_error()),
+        Some(libc::EBADFD)
+    );
+    let unattached = File::options().write(true).open("/dev/net/tun");
+    let unattached = unattached.expect("a descriptor");
+    assert_eq!(error(&unattached, &[0; 32]), Some(libc::EBADFD));
     Outcome::Done
 }
 

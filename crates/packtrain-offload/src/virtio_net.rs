@@ -33,6 +33,7 @@ use crate::limits::{ETHERNET_HEADER_BYTES, IPOIB_HEADER_BYTES, IPV4_HEADER_BYTES
 use crate::limits::{L2_HEADER_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use crate::segment::{SegmentError, Segmenter, TCP_GSO_SIZE_MIN};
+use crate::wire::ParseError;
 
 /// `flags`: the transport checksum is not finished (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 pub const FLAG_NEEDS_CSUM: u8 = 1;
@@ -294,7 +295,8 @@ vnet_errors! {
     /// A TCP `gso_size` below 8 (`TCP_GSO_SIZE_MIN`).
     GsoSizeTooSmall => "vnet_gso_size_too_small",
     /// The headers of a GSO packet are truncated, contradict each other or the packet's length, or
-    /// are not TCP or UDP over IP.
+    /// are not TCP or UDP over IP. As when the buffer of the read is shorter than
+    /// `tun::WRITE_BYTES_MAX`: the kernel cuts the packet off.
     GsoHeaders => "vnet_gso_headers",
     /// A GSO packet that is an IP fragment.
     GsoFragment => "vnet_gso_fragment",
@@ -306,6 +308,10 @@ vnet_errors! {
     GsoSourceRoute => "vnet_gso_source_route",
     /// The UDP length of a GSO packet is not that of the IP payload.
     GsoUdpLength => "vnet_gso_udp_length",
+    /// A raw IP link, and the lengths in the IP header contradict the packet's. As when the buffer
+    /// of the read is shorter than `tun::WRITE_BYTES_MAX`, when the virtio-net header has another
+    /// length than was said, or when packet information (no `IFF_NO_PI`) is in its place.
+    IpLength => "vnet_ip_length",
     /// The checksum field, or the place where summing begins, is not inside the packet.
     CsumBounds => "vnet_csum_bounds",
     /// Summing would begin inside or before the IP header.
@@ -366,7 +372,8 @@ pub struct Received {
 /// to any other port without another check. The rules are those of Linux
 /// (`virtio_net_hdr_to_skb()`, `tun_get_user()`), and stricter where Linux leaves a contradiction
 /// to later stages: `csum_start`, `csum_offset` and `gso_type` are compared with the real headers.
-/// A packet without `NEEDS_CSUM` and GSO need not be understood at all.
+/// A packet without `NEEDS_CSUM` and GSO need not be understood at all; on a raw IP link, its IP
+/// header has to fit its length.
 ///
 /// `NEEDS_CSUM` may also point *inside* a UDP datagram, or behind the IP header of a protocol that
 /// is not understood. This is an encapsulated packet whose inner checksum is unfinished; Linux
@@ -399,6 +406,11 @@ pub fn validate(
             Some(gso_type.check_headers(header, accept, layout)?)
         }
     };
+    if let (LinkType::RawIp, Err(error)) = (link, layout)
+        && contradicts_length(error)
+    {
+        return Err(VnetError::IpLength);
+    }
     let layout = layout.ok();
     if header.flags & FLAG_NEEDS_CSUM == 0 {
         let verified = header.flags & FLAG_DATA_VALID != 0 && accept.contains(Accept::DATA_VALID);
@@ -458,6 +470,22 @@ fn check_packet(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(),
         (LinkType::RawIp, Some(first)) if matches!(first >> 4, 4 | 6) => Ok(()),
         (LinkType::RawIp, _) => Err(VnetError::RawIpVersion),
     }
+}
+
+/// True if an IP header of this error is longer than the packet or says that the packet is longer
+/// than it is, or no IP header at all.
+const fn contradicts_length(error: ParseError) -> bool {
+    matches!(
+        error,
+        ParseError::Ipv4HeaderLength
+            | ParseError::Ipv4OptionsTruncated
+            | ParseError::Ipv4TotalLengthShort
+            | ParseError::Ipv4TotalLengthBeyond
+            | ParseError::Ipv4TotalLengthZero
+            | ParseError::Ipv6Truncated
+            | ParseError::Ipv6PayloadLengthBeyond
+            | ParseError::Ipv6Jumbogram
+    )
 }
 
 fn check_flags(header: &VnetHeader, accept: Accept) -> Result<(), VnetError> {

@@ -10,12 +10,15 @@ use core::cell::{Cell, OnceCell};
 use core::ops::Range;
 
 /// What happened to a batch.
+#[must_use = "`buffer_too_short` counts packets that were lost"]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Packets given, writes made (`emitted`), packets merged, and why others were not.
     pub stats: Stats,
-    /// Packets that were not written, because a buffer cannot hold them; not in `stats`.
-    pub too_long: u64,
+    /// Packets that were not written, because there is no buffer, or one whose length (not its
+    /// capacity) is less than that of the packet and its virtio-net header; not in `stats`. Always
+    /// 0 with buffers of [`WRITE_BYTES_MAX`](super::WRITE_BYTES_MAX) bytes.
+    pub buffer_too_short: u64,
 }
 
 /// Buffers that are free, last in first out: the last one is in cache.
@@ -201,7 +204,7 @@ pub(super) fn run_alone<'p, B: AsMut<[u8]>, T, E>(
     let packet_at = offload.header_bytes();
     for source in packets {
         let Some(bytes) = buffer.get_mut(..packet_at + source.len()) else {
-            written.too_long += 1;
+            written.buffer_too_short += 1;
             continue;
         };
         bytes[packet_at..].copy_from_slice(source);
@@ -235,7 +238,7 @@ pub(super) fn run<'p, const BUFFERS: usize, const SETS: usize, B: AsMut<[u8]>, T
         header: offload.header,
         packet_at,
     };
-    let mut too_long = 0;
+    let mut buffer_too_short = 0;
     let mut memory = Memory::<Copied<'_, '_, 'p>, BUFFERS, SETS>::new();
     // A buffer more than packets that are held: for a packet that is written at once.
     let mut made = memory.coalescer(offload, free.saturating_sub(1).max(1));
@@ -269,7 +272,7 @@ pub(super) fn run<'p, const BUFFERS: usize, const SETS: usize, B: AsMut<[u8]>, T
     };
     for source in packets {
         if packet_at + source.len() > shortest {
-            too_long += 1;
+            buffer_too_short += 1;
             continue;
         }
         coalescer.push(0, packet_of(source), &mut sink);
@@ -286,6 +289,9 @@ pub(super) fn run<'p, const BUFFERS: usize, const SETS: usize, B: AsMut<[u8]>, T
     let stats = *coalescer.stats();
     match failed.into_inner() {
         Some(error) => Err(error),
-        None => Ok(Written { stats, too_long }),
+        None => Ok(Written {
+            stats,
+            buffer_too_short,
+        }),
     }
 }

@@ -9,6 +9,7 @@ use crate::offload::ChecksumState;
 use crate::virtio_net::HeaderLen;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::fmt;
 use core::iter::FusedIterator;
 use core::ops::Range;
 use core::slice;
@@ -76,7 +77,6 @@ struct Plan {
 /// The writes of a batch, in order. Made by [`TunOffload::gather_batch`].
 ///
 /// All of them are ready: to drop the iterator drops the rest of the batch.
-#[derive(Debug)]
 pub struct Writes<'b, B> {
     packets: &'b [B],
     pieces: &'b [Piece],
@@ -93,11 +93,11 @@ impl<B> Writes<'_, B> {
 }
 
 impl<'b, B> Iterator for Writes<'b, B> {
-    type Item = Write<'b, B>;
+    type Item = GatheredWrite<'b, B>;
 
-    fn next(&mut self) -> Option<Write<'b, B>> {
+    fn next(&mut self) -> Option<GatheredWrite<'b, B>> {
         let plan = self.plans.next()?;
-        Some(Write {
+        Some(GatheredWrite {
             packets: self.packets,
             pieces: self.pieces,
             plan,
@@ -109,27 +109,46 @@ impl<'b, B> Iterator for Writes<'b, B> {
     }
 }
 
+// Counts: the packets themselves would be the whole batch in hex.
+impl<B> fmt::Debug for Writes<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writes")
+            .field("remaining", &self.plans.len())
+            .field("stats", &self.stats)
+            .finish()
+    }
+}
+
 impl<B> ExactSizeIterator for Writes<'_, B> {}
 impl<B> FusedIterator for Writes<'_, B> {}
 
 /// One write: the virtio-net header and a packet, in one or more slices.
-#[derive(Debug)]
-pub struct Write<'b, B> {
+pub struct GatheredWrite<'b, B> {
     packets: &'b [B],
     pieces: &'b [Piece],
     plan: &'b Plan,
 }
 
+impl<B> fmt::Debug for GatheredWrite<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { header, more, .. } = self.plan;
+        f.debug_struct("GatheredWrite")
+            .field("bytes", &self.plan.bytes)
+            .field("slices", &(usize::from(header.is_some()) + 1 + more))
+            .finish()
+    }
+}
+
 // Not derived: that would ask it of `B`.
-impl<B> Clone for Write<'_, B> {
+impl<B> Clone for GatheredWrite<'_, B> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<B> Copy for Write<'_, B> {}
+impl<B> Copy for GatheredWrite<'_, B> {}
 
-impl<'b, B: AsRef<[u8]>> Write<'b, B> {
+impl<'b, B: AsRef<[u8]>> GatheredWrite<'b, B> {
     /// Bytes of all slices together, virtio-net header included.
     #[must_use]
     pub const fn bytes(&self) -> usize {
@@ -177,8 +196,7 @@ impl<'b, B: AsRef<[u8]>> Write<'b, B> {
     }
 }
 
-/// The slices of a [`Write`].
-#[derive(Debug)]
+/// The slices of a [`GatheredWrite`].
 pub struct Slices<'b, B> {
     packets: &'b [B],
     pieces: &'b [Piece],
@@ -187,6 +205,20 @@ pub struct Slices<'b, B> {
     next: usize,
     /// Pieces that are still to come.
     more: usize,
+}
+
+impl<B> Slices<'_, B> {
+    fn remaining(&self) -> usize {
+        usize::from(self.header.is_some()) + usize::from(self.first.is_some()) + self.more
+    }
+}
+
+impl<B> fmt::Debug for Slices<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slices")
+            .field("remaining", &self.remaining())
+            .finish()
+    }
 }
 
 impl<'b, B: AsRef<[u8]>> Iterator for Slices<'b, B> {
@@ -210,8 +242,7 @@ impl<'b, B: AsRef<[u8]>> Iterator for Slices<'b, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::from(self.header.is_some()) + usize::from(self.first.is_some());
-        (left + self.more, Some(left + self.more))
+        (self.remaining(), Some(self.remaining()))
     }
 }
 

@@ -16,29 +16,114 @@
 //! # Which of the two
 //!
 //! - `write_batch` copies packets into buffers of the caller and sums payload while it is copied.
-//!   It is the faster form: payload is read once, and the kernel gets one slice. Use it where the
-//!   closure can write at once, as with threads.
+//!   It is the faster form, with threads and in an async task: payload is read once, and the kernel
+//!   gets one slice. Its closure writes at once, and does not await. On a TUN that is right:
+//!   [a write does not block](#when-a-write-blocks).
 //! - `gather_batch` leaves payload in the packets' own buffers, and its writes are values. Use it
 //!   where each write is awaited. It copies nothing, but reads payload to verify it, and the kernel
 //!   walks one slice for each packet: TCP that is merged 45 times costs more than with
 //!   `write_batch`. If checksums need no verification ([`TunOffload::verified`]), it does not touch
 //!   payload at all.
 //!
+//! **How many buffers.** `write_batch` needs one buffer more than there are flows in a batch. Nine
+//! buffers, 0.6 MB, merge eight flows: right for a host's VPN, whose batches of some hundred
+//! packets are from a few flows. A gateway for many hosts takes 33, 2.2 MB: the most that are used.
+//! Each thread that writes has its own. More buffers than flows cost a little time for each batch,
+//! and fewer merge less; no packet is lost either way.
+//!
 //! # The device
 //!
-//! Linux: open the device with `IFF_VNET_HDR` and `IFF_NO_PI` ([`TunOffload::tun`],
-//! [`TunOffload::tap`]). `TUNSETOFFLOAD` says what the *kernel* may hand over; writes need no
-//! permission, and reads are taken with any of its flags. A TUN descriptor is no socket: `sendmmsg`
-//! does not work on it, and one `write` is one packet, large or not. Kernels before 6.2 refuse UDP
-//! GSO packets: set [`TunOffload::merge_udp`] to `false` for them. A write that a kernel refuses
-//! with `EINVAL` can be given to [`TunOffload::packets`], and written packet by packet.
+//! **How to open it.** `offload(true)` of `tun-rs` does all of this. Without it, on Linux:
 //!
-//! WinTUN, utun and a TUN without a virtio-net header: [`TunOffload::headerless`].
+//! 1. Open `/dev/net/tun` for reading and writing.
+//! 2. `TUNSETIFF` with `IFF_TUN | IFF_NO_PI | IFF_VNET_HDR` ([`TunOffload::tun`]), or with
+//!    `IFF_TAP` in place of `IFF_TUN` ([`TunOffload::tap`]).
+//! 3. `TUNSETVNETHDRSZ` with a pointer to an `int` of 10 or 12: a persistent device keeps the size
+//!    that an earlier program set. [`TunOffload::header`] says the same size.
+//! 4. `TUNSETOFFLOAD` with `TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_USO4 | TUN_F_USO6` (0x67);
+//!    the argument is the number, not a pointer. It says what the *kernel* may hand over: without
+//!    it, each read is one wire packet. Writes need no permission.
+//!
+//! A TUN descriptor is no socket: `sendmmsg` does not work on it, and one `write` is one packet,
+//! large or not.
+//!
+//! **MTU.** The device's MTU is the path's MTU minus what the tunnel adds to a packet: 28 bytes for
+//! UDP over IPv4, 48 over IPv6, and what the cipher adds. The kernel makes GSO packets whose
+//! segments fit the device's MTU. If it is too large, the longest packets do not fit the path: ping
+//! works and TCP connects, and then it transfers nothing.
+//!
+//! **Linux before 6.2** has no UDP GSO on a TUN. There, `TUNSETOFFLOAD` with `TUN_F_USO4 |
+//! TUN_F_USO6` returns `EINVAL`, and so does a write of merged datagrams. Call it again without the
+//! two bits, and set [`TunOffload::merge_udp`] to `false`. With `tun-rs`, this is
+//! `merge_udp: device.udp_gso()`.
+//!
+//! **WinTUN, utun and a TUN without a virtio-net header**: [`TunOffload::headerless`].
+//!
+//! # Errors of a write
+//!
+//! A closure that returns an error of the device ends its batch. Peers choose the bytes that are
+//! written, so a program that passes each error on can be ended by one bad packet of any peer. The
+//! closures below drop the write and count it. If the device is removed, the next read fails too,
+//! and ends the program.
+//!
+//! | error | cause | the program |
+//! |---|---|---|
+//! | `EINVAL` | The first four bits of the packet are neither 4 nor 6. | drops and counts |
+//! | `EINVAL`, each write | No virtio-net header, or one of another size. | opens it as above |
+//! | `EINVAL`, merged UDP | Linux before 6.2. | clears [`TunOffload::merge_udp`] |
+//! | `EINVAL`, merged TCP | [Some kernels](#a-kernel-that-refuses-large-writes). | segments again |
+//! | `EIO` | The device is down. | drops and counts |
+//! | `EBADFD` | The device was removed, or `TUNSETIFF` was not called. | ends |
+//! | `EAGAIN` | `TUNSETSNDBUF`: see [below](#when-a-write-blocks). | drops and counts |
+//!
+//! The kind of `EINVAL` is `InvalidInput`, that of `EAGAIN` is `WouldBlock`. The other two have no
+//! kind of their own: compare `raw_os_error()` with 5 and 77.
+//!
+//! # When a write blocks
+//!
+//! Not on a device that is used as it was opened: a write takes the packet through the kernel's
+//! receive path, and returns. `tun_get_user()` of Linux waits in one place, or returns `EAGAIN` if
+//! the descriptor is non-blocking: in `sock_alloc_send_pskb()`, while the written packets that are
+//! not yet freed or taken over by IP have as many bytes as the send buffer. The send buffer is
+//! 2 GiB (`INT_MAX`) unless `TUNSETSNDBUF` made it smaller.
+//!
+//! # A kernel that refuses large writes
+//!
+//! Some kernels refuse TCP GSO packets too (6.10.3 and stable releases of July and August 2024, if
+//! the last segment is short). [`TunOffload::packets`] segments the write again. Its packets have
+//! no virtio-net header, and a write needs one: ten zeros for a wire packet.
+//!
+//! ```
+//! # use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
+//! # struct Device(Vec<usize>);
+//! # impl Device {
+//! #     fn send(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+//! #         assert_eq!(bytes[..11], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45]);
+//! #         self.0.push(bytes.len());
+//! #         Ok(bytes.len())
+//! #     }
+//! # }
+//! # let mut device = Device(Vec::new());
+//! # let mut write = vec![0; 10 + 40 + 3000];
+//! # write[..10].copy_from_slice(&[1, 1, 40, 0, 0x78, 0x05, 20, 0, 16, 0]);
+//! # write[10..20].copy_from_slice(&[0x45, 0, 0x0b, 0xe0, 0, 1, 0x40, 0, 64, 6]);
+//! # write[42..44].copy_from_slice(&[5 << 4, 16]);
+//! # let write = &mut write[..];
+//! // `write` is what the closure of `write_batch` got, and the device refused with `EINVAL`.
+//! let mut out = vec![0; WRITE_BYTES_MAX];
+//! let mut packets = TunOffload::tun().packets(write)?;
+//! while let Some(bytes) = packets.next_into(&mut out[10..])? {
+//!     device.send(&out[..10 + bytes])?;
+//! }
+//! # assert_eq!(device.0, [1450, 1450, 250]);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 //!
 //! # With threads
 //!
 //! ```
 //! use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
+//! use std::convert::Infallible;
 //! use std::io;
 //! # struct Device;
 //! # impl Device {
@@ -47,38 +132,65 @@
 //! #         buffer[10..30].copy_from_slice(&packet);
 //! #         Ok(30)
 //! #     }
-//! #     fn send(&self, bytes: &[u8]) -> io::Result<usize> { Ok(bytes.len()) }
+//! #     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+//! #         let is_packet = bytes[10] == 0x45;
+//! #         is_packet.then_some(bytes.len()).ok_or(io::ErrorKind::InvalidInput.into())
+//! #     }
 //! # }
 //! # fn encrypt_and_send(packet: &[u8]) { assert_eq!(packet.len(), 20); }
-//! # fn receive_and_decrypt() -> Vec<Vec<u8>> { vec![vec![0x45; 20]; 3] }
+//! # fn receive_and_decrypt() -> Vec<Vec<u8>> {
+//! #     vec![vec![0x45; 20], vec![0; 20], vec![0x45; 20]]
+//! # }
 //!
+//! /// Passes one read on. An error is one of the device.
 //! fn device_to_network(device: &Device, buffer: &mut [u8]) -> io::Result<()> {
 //!     let bytes = device.recv(buffer)?;
-//!     let mut packets = TunOffload::tun().packets(&mut buffer[..bytes])?;
-//!     while let Some(packet) = packets.next_packet() {
-//!         encrypt_and_send(packet);
+//!     match TunOffload::tun().packets(&mut buffer[..bytes]) {
+//!         Ok(mut packets) => {
+//!             while let Some(packet) = packets.next_packet() {
+//!                 encrypt_and_send(packet);
+//!             }
+//!         }
+//!         // Count it under `error.reason()`. The text names the likely mistake.
+//!         Err(error) => eprintln!("a read was dropped: {error}"),
 //!     }
 //!     Ok(())
 //! }
 //!
-//! fn network_to_device(device: &Device, buffers: &mut [Vec<u8>]) -> io::Result<()> {
+//! /// Passes one batch on, and returns how many writes the device refused.
+//! fn network_to_device(device: &Device, buffers: &mut [Vec<u8>]) -> u64 {
 //!     let batch = receive_and_decrypt();
-//!     TunOffload::tun().write_batch(buffers, &batch, |write| device.send(write))?;
-//!     Ok(())
+//!     let mut refused = 0;
+//!     let Ok(written) = TunOffload::tun().write_batch(buffers, &batch, |write| {
+//!         refused += u64::from(device.send(write).is_err());
+//!         Ok::<_, Infallible>(()) // An error would end the batch.
+//!     });
+//!     // More if a buffer is shorter than a packet.
+//!     assert_eq!(written.buffer_too_short, 0);
+//!     refused
 //! }
 //!
 //! device_to_network(&Device, &mut vec![0; WRITE_BYTES_MAX])?;
-//! // Nine buffers merge eight flows at once.
-//! network_to_device(&Device, &mut vec![vec![0; WRITE_BYTES_MAX]; 9])?;
+//! // Length, not capacity: the buffers of `Vec::with_capacity` hold nothing.
+//! let refused = network_to_device(&Device, &mut vec![vec![0; WRITE_BYTES_MAX]; 9]);
+//! # assert_eq!(refused, 1);
 //! # Ok::<(), io::Error>(())
 //! ```
 //!
 //! # With tokio
 //!
-//! Set the device non-blocking and put it into an `AsyncFd` (`AsyncFd::new`, or `register` since
-//! tokio 1.54). `async_io` calls the closure until it returns something else than `WouldBlock`, and
-//! waits in between. All types of this module are `Send`, so the task may be spawned. The example
-//! `tokio_tunnel` is a complete tunnel.
+//! Set the device non-blocking and put it into an `AsyncFd`. `async_io` calls the closure until it
+//! returns something else than `WouldBlock`, and waits in between. All types of this module are
+//! `Send`, so the task may be spawned. The example `tokio_tunnel` is a complete tunnel.
+//!
+//! **One `async_io` is one write.** `async_io(Interest::WRITABLE, …)` around a whole `write_batch`
+//! compiles, and is wrong: after `WouldBlock` it calls its closure again, which writes the whole
+//! batch again, so packets are duplicated. Right are:
+//!
+//! - `gather_batch`, and an `async_io` for each of its writes, as below;
+//! - `write_batch` with a direct write, `device.get_ref().write(write)`, in a closure as above. It
+//!   does not await, and needs no readiness: a write [does not block](#when-a-write-blocks). Where
+//!   `TUNSETSNDBUF` makes it return `WouldBlock`, the write is dropped and counted.
 //!
 //! ```
 //! # #[cfg(target_os = "linux")] {
@@ -90,13 +202,22 @@
 //! /// Room in front of each packet for the virtio-net header.
 //! const HEADROOM: usize = 10;
 //!
-//! /// Reads until the device is closed. The packets are of any type that is a buffer.
+//! /// Tokio 1.54 has `register`, which is unsafe, and deprecates `AsyncFd::new(device)`, which is
+//! /// the line for earlier versions.
+//! fn register(device: File) -> io::Result<AsyncFd<File>> {
+//!     // SAFETY: a `File` owns its descriptor, and it stays the same until the `File` is dropped.
+//!     Ok(unsafe { AsyncFd::register(device) }?)
+//! }
+//!
+//! /// Reads until the device is removed. The packets are of any type that is a buffer.
 //! async fn device_to_network(device: &AsyncFd<File>) -> io::Result<()> {
 //!     let mut buffer = vec![0; WRITE_BYTES_MAX];
 //!     loop {
 //!         let read = device.async_io(Interest::READABLE, |mut file| file.read(&mut buffer));
 //!         let bytes = read.await?;
-//!         let mut packets = TunOffload::tun().packets(&mut buffer[..bytes])?;
+//!         let Ok(mut packets) = TunOffload::tun().packets(&mut buffer[..bytes]) else {
+//!             continue; // Count it under the error's `reason`.
+//!         };
 //!         while let Some(bytes) = packets.next_bytes() {
 //!             let mut packet = vec![0; bytes]; // Or from a pool.
 //!             packets.next_into(&mut packet)?;
@@ -105,27 +226,31 @@
 //!     }
 //! }
 //!
-//! /// Writes a batch. `pieces` is reused for each batch.
+//! /// Writes a batch, and returns how many writes the device refused. `pieces` is reused for each
+//! /// batch.
 //! async fn network_to_device(
 //!     device: &AsyncFd<File>,
 //!     pieces: &mut Pieces,
 //!     batch: &mut [Vec<u8>],
-//! ) -> io::Result<()> {
+//! ) -> u64 {
 //!     let mut slices: Vec<IoSlice<'_>> = Vec::new();
+//!     let mut refused = 0;
 //!     for write in TunOffload::tun().gather_batch(pieces, batch, HEADROOM) {
 //!         slices.clear();
 //!         slices.extend(write.io_slices());
-//!         device
-//!             .async_io(Interest::WRITABLE, |mut file| file.write_vectored(&slices))
-//!             .await?;
+//!         let write = |mut file: &File| file.write_vectored(&slices);
+//!         let written = device.async_io(Interest::WRITABLE, write).await;
+//!         refused += u64::from(written.is_err());
 //!     }
-//!     Ok(())
+//!     refused
 //! }
-//! # fn spawned(device: &'static AsyncFd<File>) {
+//! # fn spawned(device: File) -> io::Result<()> {
+//! #     let device: &'static AsyncFd<File> = Box::leak(Box::new(register(device)?));
 //! #     tokio::spawn(device_to_network(device));
 //! #     tokio::spawn(async move {
 //! #         network_to_device(device, &mut Pieces::new(), &mut [vec![0; 30]]).await
 //! #     });
+//! #     Ok(())
 //! # }
 //! # }
 //! ```
@@ -139,7 +264,7 @@ mod packets;
 
 pub use copying::Written;
 #[cfg(feature = "alloc")]
-pub use gather::{Pieces, SLICES_MAX, Slices, Write, Writes};
+pub use gather::{GatheredWrite, Pieces, SLICES_MAX, Slices, Writes};
 pub use offload::TunOffload;
 pub use packets::{PacketRun, Packets, TooShort};
 
@@ -156,12 +281,14 @@ impl TunOffload {
     /// the packet behind it. The packets are made in place.
     ///
     /// A write of [`write_batch`](Self::write_batch), or a copy of one of
-    /// [`gather_batch`](Self::gather_batch), may be given too: to be written packet by packet where
-    /// a kernel refuses it.
+    /// [`gather_batch`](Self::gather_batch), may be given too: to be written
+    /// [packet by packet](self#a-kernel-that-refuses-large-writes) where a kernel refuses it.
     ///
     /// # Errors
-    /// What [`validate`](crate::virtio_net::validate) says about the header: the read is to be
-    /// dropped and counted under the error's [`reason`](VnetError::reason).
+    /// What [`validate`](crate::virtio_net::validate) says about the header: drop the read, count
+    /// it under the error's [`reason`](VnetError::reason), and read on. If each read fails, the
+    /// device was opened in another form, or the buffer of the read is shorter than
+    /// [`WRITE_BYTES_MAX`]: the error's text says so.
     pub fn packets<'r>(&self, read: &'r mut [u8]) -> Result<Packets<'r>, VnetError> {
         Packets::new(self, read)
     }
@@ -169,16 +296,20 @@ impl TunOffload {
     /// Merges a batch of wire packets into contiguous writes, and calls `write` with each as soon
     /// as it is complete. Each of `packets` is a packet without a virtio-net header; each write
     /// begins with one. Afterwards nothing is held. The value inside an `Ok` of `write` is ignored.
+    /// A batch that is a `Vec<Vec<u8>>` is given as `&batch`. `write` cannot await:
+    /// [`gather_batch`](Self::gather_batch) is for writes that are awaited.
     ///
     /// The writes are put together in `buffers`. `n` buffers merge `n - 1` flows at once, 32 at
     /// most; one buffer merges one flow. If more flows than that alternate in a batch, the oldest
-    /// is written early. A buffer of [`WRITE_BYTES_MAX`] bytes holds any packet; shorter ones
-    /// bound the length of a write. A packet that the shortest buffer cannot hold is not written,
-    /// and counted in [`Written::too_long`].
+    /// is written early. A buffer is used up to its length, not its capacity. One of
+    /// [`WRITE_BYTES_MAX`] bytes holds any packet; shorter ones bound the length of a write. A
+    /// packet that the shortest buffer cannot hold is not written, and counted in
+    /// [`Written::buffer_too_short`].
     ///
     /// # Errors
-    /// The first error of `write`. The packets that were not written by then are dropped; if a
-    /// program goes on after a refused write, its closure returns `Ok`.
+    /// The first error of `write`. The packets that were not written by then are dropped, so return
+    /// an error only if the program ends. After [other errors](self#errors-of-a-write) the closure
+    /// counts the write, and returns `Ok`.
     pub fn write_batch<'p, B, P, T, E>(
         &self,
         buffers: &mut [B],

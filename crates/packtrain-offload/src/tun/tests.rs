@@ -11,6 +11,7 @@ use crate::virtio_net::{
 };
 use core::convert::Infallible;
 use proptest::prelude::*;
+use std::format;
 use std::slice;
 use std::vec;
 use std::vec::Vec;
@@ -122,7 +123,7 @@ fn accepted(tun: &TunOffload, write: &[u8]) -> VnetHeader {
 fn round_trip(tun: &TunOffload, batch: &[Vec<u8>]) -> Vec<Vec<u8>> {
     // As many flows at once as the other form has.
     let (writes, written) = copied(tun, LARGE + 1, batch);
-    assert_eq!(written.too_long, 0);
+    assert_eq!(written.buffer_too_short, 0);
     assert_eq!(written.stats.emitted, writes.len() as u64);
     for headroom in [0, 9, 10, 12, 40] {
         let (gathered, _) = gathered(tun, headroom, batch);
@@ -320,6 +321,26 @@ fn a_header_that_lies_is_an_error_with_a_name() {
     );
 }
 
+/// What `TUNSETIFF` without `IFF_NO_PI` or without `IFF_VNET_HDR` makes of a packet, and what a
+/// short buffer does.
+#[test]
+fn a_device_that_was_opened_in_another_form_is_an_error_with_a_name() {
+    let tun = TunOffload::tun();
+    let packet = Spec::tcp4(0).build(Field::Final);
+    assert_eq!(packet[6] >> 4, 4, "DF: what follows looks like IPv4");
+    let with_info = [&[0, 0, 8, 0][..], &packet].concat();
+    assert_eq!(with_info.len(), 44);
+    let error = |mut read: Vec<u8>| tun.packets(&mut read).err();
+    assert_eq!(error(with_info), Some(VnetError::IpLength));
+    assert_eq!(error(packet), Some(VnetError::RawIpVersion));
+    let (mut writes, _) = copied(&tun, 2, &train(&Spec::tcp4(0), &[1400; 3]));
+    writes[0].truncate(1500);
+    assert_eq!(error(writes.remove(0)), Some(VnetError::GsoHeaders));
+    let mut cut_off = [&[0; 10][..], &Spec::udp6(900).build(Field::Final)].concat();
+    cut_off.truncate(500);
+    assert_eq!(error(cut_off), Some(VnetError::IpLength));
+}
+
 /// Where the kernel refuses a write it is written packet by packet.
 #[test]
 fn a_write_that_is_refused_is_cut_again() {
@@ -427,7 +448,7 @@ fn few_buffers_merge_less_and_lose_nothing() {
         assert_eq!(back, sorted, "{buffers}");
     }
     let (writes, written) = copied(&tun, 0, &batch);
-    assert_eq!((writes.len(), written.too_long), (0, 24));
+    assert_eq!((writes.len(), written.buffer_too_short), (0, 24));
 }
 
 /// One flow needs one buffer.
@@ -588,6 +609,33 @@ fn a_gathered_batch_can_be_awaited_by_a_task_of_any_thread() {
     assert_eq!(tun.gather_batch(&mut pieces, &mut slices[..1], 10).len(), 1);
     let mut none: [[u8; 0]; 0] = [];
     assert_eq!(tun.gather_batch(&mut pieces, &mut none, 0).len(), 0);
+}
+
+/// A log line of a program has lengths and counts, not the bytes of its users.
+#[test]
+fn what_is_printed_for_debugging_has_no_packet_bytes() {
+    let tun = TunOffload::tun();
+    let batch = train(&Spec::tcp4(0), &[100, 100, 40]);
+    let (mut copies, _) = copied(&tun, 2, &batch);
+    let mut packets = tun.packets(&mut copies[0]).expect("a good header");
+    assert!(packets.skip_packet());
+    assert_eq!(
+        format!("{packets:?}"),
+        "Packets { packet_bytes: 280, remaining: 2, next_bytes: Some(140) }"
+    );
+    let mut memory = behind(9, &batch);
+    let mut pieces = Pieces::new();
+    let mut writes = tun.gather_batch(&mut pieces, &mut memory, 9);
+    let start = "Writes { remaining: 1, stats: Stats {";
+    assert!(format!("{writes:?}").starts_with(start));
+    let write = writes.next().expect("one write");
+    assert_eq!(
+        format!("{write:?}"),
+        "GatheredWrite { bytes: 290, slices: 4 }"
+    );
+    let mut slices = write.slices();
+    assert!(slices.next().is_some());
+    assert_eq!(format!("{slices:?}"), "Slices { remaining: 3 }");
 }
 
 #[cfg(feature = "std")]
@@ -783,11 +831,43 @@ fn short_buffers_bound_a_write_and_refuse_what_does_not_fit() {
         writes.push(bytes.to_vec());
         Ok::<_, Infallible>(())
     });
-    assert_eq!(written.too_long, 1);
+    assert_eq!(written.buffer_too_short, 1);
     assert_eq!(written.stats.flushes.get(FlushReason::Full), 1);
     let back: Vec<_> = writes.iter().flat_map(|write| wire(&tun, write)).collect();
     assert_eq!(back, batch[..6]);
     assert_eq!(writes.len(), 2);
+}
+
+/// A buffer is as long as its length, not its capacity. The shortest one decides.
+#[test]
+fn a_buffer_without_length_is_counted_by_name() {
+    let tun = TunOffload::tun();
+    let batch = train(&Spec::tcp4(0), &[100; 6]);
+    let empty = || Vec::with_capacity(WRITE_BYTES_MAX);
+    let full = || vec![STALE; WRITE_BYTES_MAX];
+    let one_byte_short = vec![STALE; 10 + 140 - 1];
+    for mut buffers in [
+        vec![],
+        vec![empty()],
+        vec![empty(), empty(), empty()],
+        vec![full(), empty(), full()],
+        vec![full(), full(), one_byte_short],
+    ] {
+        for packets in [&batch[..], &batch[..1]] {
+            let lengths: Vec<_> = buffers.iter().map(Vec::len).collect();
+            // A batch of one packet uses the first buffer only.
+            let fits = packets.len() == 1 && lengths.first() > Some(&150);
+            let mut writes = 0;
+            let Ok(written) = tun.write_batch(&mut buffers, packets, |_| {
+                writes += 1;
+                Ok::<_, Infallible>(())
+            });
+            let lost = if fits { 0 } else { packets.len() as u64 };
+            assert_eq!(written.buffer_too_short, lost, "{lengths:?}");
+            assert_eq!(written.stats.packets + lost, packets.len() as u64);
+            assert_eq!(writes, written.stats.emitted);
+        }
+    }
 }
 
 #[test]
@@ -920,7 +1000,7 @@ proptest! {
         }
         let tun = TunOffload::tun();
         let (writes, written) = copied(&tun, 3, &batch);
-        prop_assert_eq!(written.too_long, 0);
+        prop_assert_eq!(written.buffer_too_short, 0);
         let bytes: usize = writes.iter().map(|write| write.len() - 10).sum();
         prop_assert!(bytes <= batch.iter().map(Vec::len).sum());
         prop_assert_eq!(gathered(&tun, 12, &batch).0, writes);

@@ -242,6 +242,14 @@ rejected! {
         Case::gso(&Spec { exts: vec![Ext::Routing2], ..Spec::tcp6(3000) }, 1000),
         |c| c.packet[42] = 3;
     gso_udp_length_short: GsoUdpLength, udp4(), |c| bump(&mut c.packet, 24, -1);
+    raw_total_length_beyond: IpLength, Case::plain(&Spec::udp4(9)), |c| bump(&mut c.packet, 2, 1);
+    raw_total_length_short: IpLength, Case::plain(&Spec::udp4(9)), |c| c.packet[2..4].fill(0);
+    raw_header_length_0: IpLength, Case::plain(&Spec::tcp4(9)), |c| c.packet[0] = 0x40;
+    raw_options_beyond: IpLength, Case::plain(&Spec::udp4(9)), |c| c.packet[0] = 0x4f;
+    raw_payload_length_beyond: IpLength, Case::plain(&Spec::tcp6(9)),
+        |c| bump(&mut c.packet, 4, 1);
+    raw_ipv6_of_39_bytes: IpLength, Case::plain(&Spec::tcp6(9)), |c| c.packet.truncate(39);
+    raw_packet_cut_off: IpLength, Case::partial(&Spec::tcp4(900)), |c| c.packet.truncate(500);
     checksum_field_beyond: CsumBounds, Case::partial(&Spec::tcp4(9)),
         |c| c.header.csum_offset = 48;
     checksum_start_beyond: CsumBounds, Case::partial(&Spec::tcp4(9)),
@@ -579,7 +587,14 @@ fn an_error_says_its_rule_and_the_name_it_is_counted_under() {
         );
         assert!(rule.ends_with('.') && !rule.contains("  "), "{text}");
     }
-    // An incorrect set-up shows there first.
-    let text = VnetError::RawIpVersion.to_string();
-    assert!(text.contains("`IFF_NO_PI`"), "{text}");
+    // An incorrect set-up or a short buffer shows there first.
+    for (error, cause) in [
+        (VnetError::RawIpVersion, "`IFF_NO_PI`"),
+        (VnetError::IpLength, "`IFF_NO_PI`"),
+        (VnetError::IpLength, "`tun::WRITE_BYTES_MAX`"),
+        (VnetError::GsoHeaders, "`tun::WRITE_BYTES_MAX`"),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains(cause), "{text}");
+    }
 }

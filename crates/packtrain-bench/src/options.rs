@@ -27,8 +27,8 @@ pub fn parsed<A>(
     }
 }
 
-/// The exit status after `result` of the bench `name`: 1 if a goal that decides is missed (`false`),
-/// 4 after an error, which is printed.
+/// The exit status after `result` of the bench `name`: 1 if a goal that decides is missed
+/// (`false`), 4 after an error, which is printed.
 pub fn status<E: Display>(name: &str, result: Result<bool, E>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,

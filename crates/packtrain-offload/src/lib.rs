@@ -41,15 +41,15 @@
 //!     Ok(())
 //! }
 //!
-//! /// Merges the packets of a batch into as few writes as possible. Returns how many of them the
-//! /// device refused: they are dropped.
+//! /// Merges the packets of a batch into as few writes as possible. Returns what was lost:
+//! /// writes that the device refused, and packets for which a buffer is too short.
 //! fn inbound(batch: &[Vec<u8>], buffers: &mut [Vec<u8>], device: &mut impl Write) -> u64 {
 //!     let mut refused = 0;
-//!     let Ok(_written) = TunOffload::tun().write_batch(buffers, batch, |write| {
+//!     let Ok(written) = TunOffload::tun().write_batch(buffers, batch, |write| {
 //!         refused += u64::from(device.write_all(write).is_err());
 //!         Ok::<_, Infallible>(()) // An error would end the batch.
 //!     });
-//!     refused
+//!     refused + written.buffer_too_short
 //! }
 //!
 //! // What Linux hands over for 3000 bytes of TCP at an MSS of 1400, `TUNSETOFFLOAD` given.

@@ -440,8 +440,8 @@ fn what_is_wrong_is_said_in_one_line() {
         (
             "tap:t,colour=red",
             "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, \
-             headroom, fit, rx, coalesce, dispatch, moderation, tx, capture, trace, drop, duplicate, corrupt, \
-             reorder, delay, seed, vlan, fd",
+             headroom, fit, rx, coalesce, dispatch, moderation, tx, capture, trace, drop, \
+             duplicate, corrupt, reorder, delay, seed, vlan, fd",
         ),
         (
             "tap:t,loop",

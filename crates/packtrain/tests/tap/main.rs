@@ -441,7 +441,7 @@ fn an_interface_that_cannot_be_had_is_refused_in_words() {
             assert_eq!(multi.capabilities().queues_max, 3);
             Tap::open(&tun("pt1")).expect("one of several queues");
             let tap = TapConfig::new(TapKind::Tap, "pt1");
-            assert!(why(Tap::open(&tap)).contains("no TAP interface"));
+            assert!(why(Tap::open(&tap)).contains("not a TAP interface"));
             assert!(why(Tap::open(&with_queues("pt1", 256))).contains("only 253 queues"));
 
             for name in ["", "a-name-too-long-for-it", "a/b", "a b", "."] {

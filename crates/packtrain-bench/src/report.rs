@@ -1,6 +1,5 @@
 //! Printed reports and JSON documents.
 
-use crate::clock;
 use crate::contest::Row;
 use crate::verdict::{Expected, Verdict};
 use crate::work::Work;
@@ -172,13 +171,20 @@ pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[V
         "host": {
             "machine": machine(),
             "kernel": read("/proc/sys/kernel/osrelease"),
-            "cpus": clock::cpus().map_or(0, |cpus| cpus.len()),
+            "cpus": cpus(),
             "unix_time": since.map_or(0, |since| since.as_secs()),
         },
         "conditions": conditions,
         "rounds": rounds,
         "rows": rows,
     })
+}
+
+/// The online CPUs of the machine: a bench may have bound itself to fewer.
+fn cpus() -> usize {
+    let text = read("/proc/cpuinfo");
+    let lines = text.lines();
+    lines.filter(|line| line.starts_with("processor")).count()
 }
 
 /// Figures with their significant digits.

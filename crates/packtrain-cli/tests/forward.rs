@@ -3,7 +3,7 @@
 mod program;
 
 use program::{
-    PACKTRAIN, PATIENCE, Scratch, assert_documented, command, finish, packtrain, signal, start,
+    PACKTRAIN, Scratch, TIMEOUT, assert_documented, command, finish, packtrain, signal, start,
     wait_for_line,
 };
 use serde_json::Value;
@@ -286,7 +286,7 @@ fn a_run_without_input_says_so_and_ends_at_once_after_a_signal() {
     let asked = Instant::now();
     signal(&child, "INT");
     let ran = finish(child);
-    assert!(asked.elapsed() < PATIENCE, "{ran:?}");
+    assert!(asked.elapsed() < TIMEOUT, "{ran:?}");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out
@@ -529,7 +529,7 @@ fn a_worker_runs_on_the_cpu_of_the_list() {
         let child = start(&mut command(PACKTRAIN, &args));
         let start = Instant::now();
         while cpus_of_the_worker(child.id()).as_deref() != Some(last) {
-            assert!(start.elapsed() < PATIENCE, "{input}: not on CPU {last}");
+            assert!(start.elapsed() < TIMEOUT, "{input}: not on CPU {last}");
             std::thread::sleep(Duration::from_millis(5));
         }
         signal(&child, "TERM");

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const MARK: &str = "PACKTRAIN_TEST_RUN";
 /// Longest wait for a moment of a run, and for its end. A debug build on a busy machine is slow,
 /// and so is then the kernel's work for namespaces, which no signal shortens.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a run is repeated that was over before the moment for its signal had been seen.
 const ATTEMPTS: usize = 5;
 
@@ -165,7 +165,7 @@ impl Run {
 
     fn assert_gone(&self, context: &str) {
         // Its children are not ours to wait for, so give them a while.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let (processes, left) = (marked(&self.mark), self.left());
             if processes.is_empty() && left.is_empty() {
@@ -203,7 +203,7 @@ fn what_is_left_is_found() {
     let run = Run::new("left");
     let script = "echo > file; exec sleep 60";
     let mut child = start(&mut run.command(&["sh", "-c", script]));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // While it becomes `sleep` it has no environment to be found by.
     while names_in(run.folder.file("")).is_empty() || marked(&run.mark).is_empty() {
         assert!(Instant::now() < deadline, "no file, or no process made it");
@@ -277,7 +277,7 @@ impl Moment {
     /// Waits until the run has come to it; false when the run ended without having been seen there.
     fn wait(self, child: &mut Child) -> bool {
         let tasks = format!("/proc/{}/task", child.id());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut workers = BTreeSet::new();
         loop {
             let threads = names_in(&tasks);
@@ -361,7 +361,7 @@ fn interrupt(name: &str, ended: impl Fn(Moment, &Ran, Option<i32>, &str)) {
 
 /// As `finish`, with the signal that ended it.
 fn finish_by(mut child: Child) -> (Ran, Option<i32>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // What it prints fits a pipe, so it need not be read meanwhile.
     let status = loop {
         if let Some(status) = child.try_wait().expect("wait for the child") {

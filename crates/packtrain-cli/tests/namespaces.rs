@@ -2,7 +2,7 @@
 
 mod program;
 
-use program::{AWAIT, PACKTRAIN, PATIENCE, Scratch, wait_for_line};
+use program::{AWAIT, PACKTRAIN, Scratch, TIMEOUT, wait_for_line};
 use program::{assert_documented, command, finish, in_namespace, namespaced, signal, start};
 use std::time::{Duration, Instant};
 
@@ -213,7 +213,7 @@ fn an_interrupted_demo_ends_soon_and_without_failure() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     // The whole demo takes two minutes.
     assert!(ran.out.contains("stopped early"), "{ran:?}");
-    assert!(asked.elapsed() < PATIENCE / 5, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < TIMEOUT / 5, "{:?}", asked.elapsed());
 }
 
 #[test]

@@ -4,9 +4,7 @@
 mod program;
 
 use packtrain::limits::TX_RING_PACKETS;
-use program::{
-    PACKTRAIN, PATIENCE, command, finish, packtrain, said, signal, start, wait_for_line,
-};
+use program::{PACKTRAIN, TIMEOUT, command, finish, packtrain, said, signal, start, wait_for_line};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -95,7 +93,7 @@ fn worker(run: &Child) -> PathBuf {
         if let Some(worker) = found {
             return worker;
         }
-        assert!(begin.elapsed() < PATIENCE, "no worker");
+        assert!(begin.elapsed() < TIMEOUT, "no worker");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -145,7 +143,7 @@ fn a_worker_has_the_priority_that_the_run_says() {
         let begin = Instant::now();
         // A worker sets its priority a moment after its name.
         let mut seen = nice(&thread);
-        while seen != expected && begin.elapsed() < PATIENCE {
+        while seen != expected && begin.elapsed() < TIMEOUT {
             thread::sleep(Duration::from_millis(1));
             seen = nice(&thread);
         }
@@ -376,14 +374,14 @@ fn the_tracer_sees_which_thread_sends() {
         let mut seen = String::new();
         // bpftrace prints everything at its end. It attaches some time after this line.
         while !seen.contains("Attaching") {
-            assert!(begin.elapsed() < PATIENCE, "{seen:?}");
+            assert!(begin.elapsed() < TIMEOUT, "{seen:?}");
             if let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
                 seen.push_str(&line);
             }
         }
         let mut asked = Duration::ZERO;
         while !seen.contains("@left[") {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIMEOUT {
                 signal(&tracer, "KILL");
                 signal(&run, "KILL");
                 panic!("nothing was traced: {seen:?} {said:?}");
@@ -447,7 +445,7 @@ fn ended(tracer: &mut Child, run: &Child, out: &Receiver<String>, seen: &mut Str
         if let Some(status) = tracer.try_wait().expect("a child is waited for") {
             break status;
         }
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             signal(tracer, "KILL");
             signal(run, "KILL");
             panic!("bpftrace does not end: {seen:?}");
@@ -475,7 +473,7 @@ fn trace_of(args: &[&str], script: &[&str], maps: usize) -> (String, Value) {
         found.len() == maps && found.values().all(|rows| !rows.is_empty())
     };
     while !complete(&seen) {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             signal(&tracer, "KILL");
             signal(&run, "KILL");
             panic!("nothing was traced: {seen:?} {said:?}");

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 }
 
 /// How long the removal may take: the kernel takes interfaces down in the background.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Rows after which the caller panics: in the first setting, between two, in the last.
 const ROWS: [usize; 3] = [1, 8, 19];
 
@@ -112,7 +112,7 @@ fn panics(in_memory: bool) -> Outcome {
         let start = Instant::now();
         while Traces::now() != before {
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < TIMEOUT,
                 "after row {rows}: {:?}, before: {before:?}",
                 Traces::now()
             );

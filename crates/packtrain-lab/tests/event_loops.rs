@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 const TCP_BYTES: u64 = 8 << 20;
 const UDP_BYTES: u64 = 2 << 20;
 /// How long the example may take to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long it is watched without traffic, and how much CPU time it may use.
 const QUIET: Duration = Duration::from_millis(500);
 const QUIET_CPU_MAX: Duration = Duration::from_millis(100);
@@ -104,7 +104,7 @@ impl Program {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 break status;
             }
-            assert!(start.elapsed() < PATIENCE, "it does not end");
+            assert!(start.elapsed() < TIMEOUT, "it does not end");
             std::thread::sleep(Duration::from_millis(5));
         };
         let text = std::io::read_to_string(&mut self.stdout).expect("it prints text");

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 }
 
 /// Longest wait for an event: a busy machine may be slow, and only a hang is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// IP versions of this kernel.
 fn versions() -> &'static [IpVersion] {
@@ -99,7 +99,7 @@ fn links_addresses_routes() -> Outcome {
     let other = peer.link("right").unwrap().index;
     peer.set_up(other).unwrap();
     // The kernel reports this end from a work queue.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !rtnl.link_by_index(link.index).unwrap().is_running() {
         assert!(
             Instant::now() < deadline,
@@ -205,7 +205,7 @@ fn veth_tcp_both_ways() -> Outcome {
         let report = timed.run(&hosts.left, &hosts.right).unwrap();
         assert_intact(&report, "timed");
         assert!(report.elapsed >= Duration::from_millis(100), "{report:?}");
-        assert!(report.elapsed < PATIENCE, "{report:?}");
+        assert!(report.elapsed < TIMEOUT, "{report:?}");
         assert!(report.send_cpu.cpu() > Duration::ZERO, "{report:?}");
         assert!(report.receive_cpu.cpu() > Duration::ZERO, "{report:?}");
     }
@@ -261,7 +261,7 @@ fn veth_udp_both_ways() -> Outcome {
         let report = timed.run(&hosts.left, &hosts.right).unwrap();
         // The report's time includes the sending, but not always the last arrival.
         assert!(start.elapsed() >= Duration::from_millis(50), "{report:?}");
-        assert!(report.elapsed < PATIENCE, "{report:?}");
+        assert!(report.elapsed < TIMEOUT, "{report:?}");
         assert_intact(&report, "timed");
     }
     Outcome::Done
@@ -634,7 +634,7 @@ fn stalls_and_stops_end() -> Outcome {
             "{error}"
         );
         assert!(error.to_string().contains("stalled"), "{error}");
-        assert!(start.elapsed() < PATIENCE, "{protocol}");
+        assert!(start.elapsed() < TIMEOUT, "{protocol}");
     }
     // A cable that stops in the middle of the transfer.
     let (hosts, left, right) = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
@@ -651,7 +651,7 @@ fn stalls_and_stops_end() -> Outcome {
     let hosts = TwoHosts::veth(&Settings::default()).unwrap();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let stop = Arc::new(AtomicBool::new(false));
-        let amount = Amount::Time(2 * PATIENCE);
+        let amount = Amount::Time(2 * TIMEOUT);
         let transfer = match protocol {
             Protocol::Tcp => Transfer::tcp(IpVersion::V4, amount),
             Protocol::Udp => Transfer::udp(IpVersion::V4, amount),
@@ -665,7 +665,7 @@ fn stalls_and_stops_end() -> Outcome {
             run.join().unwrap()
         });
         assert_eq!(result, Err(LabError::Cancelled), "{protocol}");
-        assert!(start.elapsed() < PATIENCE, "{protocol}");
+        assert!(start.elapsed() < TIMEOUT, "{protocol}");
     }
     Outcome::Done
 }
@@ -750,7 +750,7 @@ fn nothing_is_left() -> Outcome {
         assert_eq!(failed.map(drop), Err(LabError::Setting("on purpose")));
     }
     // A joined thread may still be listed for a moment.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while threads() != before.2 && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }

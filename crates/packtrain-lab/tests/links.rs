@@ -84,7 +84,7 @@ fn without_ipv6() -> Outcome {
 }
 
 const NAMES: [&str; 2] = ["link-a", "link-b"];
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn taps() -> (TwoHosts, Tap, Tap) {
     TwoHosts::with(&Settings::default(), |side| {
@@ -109,9 +109,9 @@ fn forward_and_send(a: Tap, b: Tap) -> Session {
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !done() {
-        assert!(Instant::now() < deadline, "{what}: not in {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what}: not in {TIMEOUT:?}");
         sleep(Duration::from_millis(1));
     }
 }
@@ -296,7 +296,7 @@ fn deleted() -> Outcome {
             Side::Left => (0, NAMES[0]),
             Side::Right => (1, NAMES[1]),
         };
-        let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Time(2 * PATIENCE));
+        let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Time(2 * TIMEOUT));
         transfer.stall = Duration::from_secs(1);
         thread::scope(|scope| {
             let sender = scope.spawn(|| transfer.run(&hosts.left, &hosts.right));
@@ -327,7 +327,7 @@ fn watched() -> Outcome {
     let watch = watch.expect("a thread").expect("netlink");
     let readable = |patience| tap::wait_readable(&[watch.fd()], patience).expect("poll");
     let is_reported = |change: &str| {
-        assert!(readable(PATIENCE), "{change}: no notification");
+        assert!(readable(TIMEOUT), "{change}: no notification");
         assert!(watch.changed(), "{change}");
     };
     // Notifications of the set-up.
@@ -375,8 +375,8 @@ fn received_from(session: &Session, port: usize) -> u64 {
     ports[port].rx_total().packets
 }
 
-/// A packet of nobody's, for a queue that is paused. The kernel's stay with the kernel: while their
-/// egress is paused they are not received.
+/// A packet of no application, for a queue that is paused. Packets from the kernel stay there while
+/// their egress is paused: they are not received.
 fn hold_one(session: &Session, port: usize) {
     let mut bytes = [0_u8; 60];
     bytes[12..14].copy_from_slice(&0x88b5_u16.to_be_bytes());

@@ -191,7 +191,7 @@ const EACH: u32 = 1500;
 /// Datagrams of a flow that may be in flight: fewer than the buffer of the receiver's socket holds.
 const WINDOW: u32 = 64;
 const FIRST_PORT: u16 = 7000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One datagram to the host on the right.
 fn frame(flow: u16, number: u32) -> Vec<u8> {
@@ -209,7 +209,7 @@ fn frame(flow: u16, number: u32) -> Vec<u8> {
 fn produce(mut queues: Vec<(u16, TxHandle)>, arrived: &[AtomicU32]) {
     let mut sent = vec![0_u32; queues.len()];
     let mut most = 1;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while sent.iter().any(|&sent| sent < EACH) {
         assert!(Instant::now() < deadline, "sent {sent:?} of {EACH}");
         for ((flow, handle), sent) in queues.iter_mut().zip(&mut sent) {
@@ -221,7 +221,7 @@ fn produce(mut queues: Vec<(u16, TxHandle)>, arrived: &[AtomicU32]) {
             }
             *sent += burst.len() as u32;
             if !burst.is_empty() {
-                let done = handle.send_blocking(&mut burst, PATIENCE);
+                let done = handle.send_blocking(&mut burst, TIMEOUT);
                 done.expect("it goes on");
             }
             most = most % 32 + 1;
@@ -258,7 +258,7 @@ fn under(settings: &engine::Settings) {
             let bind = || UdpSocket::bind((Side::Right.ipv4(), FIRST_PORT + flow));
             let socket = hosts.right.netns.run(bind).expect("a thread");
             let socket = socket.expect("the port is free");
-            socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+            socket.set_read_timeout(Some(TIMEOUT)).expect("a time");
             socket
         })
         .collect();
@@ -306,7 +306,7 @@ fn under(settings: &engine::Settings) {
         transfer.expect("the connections survive")
     });
     // The interfaces are removed with the session; TCP may still send its last segments.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let links = loop {
         let links = [&hosts.left, &hosts.right].map(|host| host.stats().expect("netlink"));
         let ports = session.snapshot().ports;

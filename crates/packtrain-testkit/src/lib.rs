@@ -1,6 +1,6 @@
 //! Tests of packtrain in virtual time.
 //!
-//! A [`World`] is a runtime whose clock stands still while a task runs and jumps to the next event
+//! A [`World`] is a runtime whose clock stops while a task runs and jumps to the next event
 //! afterwards. Workers, handles, rings and watchdogs are those of packtrain, unchanged: the world
 //! calls [`Worker::run`](packtrain::engine::Worker::run) and does what it returns, on virtual CPUs.
 //! Everything runs on the calling thread. A run of ten virtual seconds takes as long as its steps

@@ -24,9 +24,9 @@ pub fn run(port: &str, count: u32) -> Result<Ledger, Box<dyn Error>> {
     let session = Session::on(port::open(port)?).senders(0, 2).start()?;
     let handle = session.handle(0, 0).ok_or("no TX queue")?;
     // A clone for each thread: it counts for itself, and needs no lock.
-    let threads = [1, 2].map(|who| {
+    let threads = [1, 2].map(|thread| {
         let handle = handle.clone();
-        thread::spawn(move || send(handle, who, count))
+        thread::spawn(move || send(handle, thread, count))
     });
     for thread in threads {
         thread.join().map_err(|_panic| "a thread panicked")??;
@@ -35,8 +35,8 @@ pub fn run(port: &str, count: u32) -> Result<Ledger, Box<dyn Error>> {
 }
 
 /// Sends frames in bursts. If the device is slower, it waits for space.
-fn send(mut handle: TxHandle, who: u8, count: u32) -> Result<(), String> {
-    let (mut burst, mut frame) = (Burst::new(), [who; 60]);
+fn send(mut handle: TxHandle, thread: u8, count: u32) -> Result<(), String> {
+    let (mut burst, mut frame) = (Burst::new(), [thread; 60]);
     frame[12..14].copy_from_slice(&0x88b5u16.to_be_bytes()); // IEEE 802: local experiments.
     for number in 1..=count {
         frame[14..18].copy_from_slice(&number.to_be_bytes());

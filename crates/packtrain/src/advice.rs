@@ -26,7 +26,7 @@ pub const fn on_file(kind: io::ErrorKind, write: bool) -> &'static str {
     match kind {
         io::ErrorKind::NotFound if write => "; make its directory first",
         io::ErrorKind::NotFound => "; check the path",
-        io::ErrorKind::PermissionDenied => "; check who may use the file and its directory",
+        io::ErrorKind::PermissionDenied => "; check the permissions of the file and its directory",
         io::ErrorKind::IsADirectory => "; name a file",
         io::ErrorKind::StorageFull => "; make room, or name a file elsewhere",
         _ => "",

@@ -136,7 +136,7 @@ impl Contestant {
             .args(self.arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Told only when something fails: that links come and go is no news here.
+            // Printed only if something fails: link changes are expected here.
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("start {}: {error}", path.display()))?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The program.
 pub const PACKTRAIN: &str = env!("CARGO_BIN_EXE_packtrain");
 /// Longest time any run may take; a debug build on a busy machine is slow.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The result of a run.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub fn start(command: &mut Command) -> Child {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// Waits for the end; kills the process after [`PATIENCE`].
+/// Waits for the end; kills the process after [`TIMEOUT`].
 pub fn finish(mut child: Child) -> Ran {
     fn reader(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
         thread::spawn(move || {
@@ -77,7 +77,7 @@ pub fn finish(mut child: Child) -> Ran {
         })
     }
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let status = loop {
         if let Some(status) = child.try_wait().expect("wait for the child") {
             break status;
@@ -144,7 +144,7 @@ pub fn signal(child: &Child, name: &str) {
 
 /// Waits until the child handles SIGINT, so that it can be interrupted.
 pub fn wait_for_handlers(child: &Child) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let caught = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
         let status = status.expect("the child runs");

@@ -1,6 +1,6 @@
 //! What is lost on the way, as the kernels' TCP sees it: with packtrain, and with the C forwarder.
 
-use crate::transfers::{NAMES, PATIENCE, tcp_transfers};
+use crate::transfers::{NAMES, TIMEOUT, tcp_transfers};
 use packtrain_lab::LabError;
 use packtrain_lab::baseline::{self, Baseline, BaselineError, Mode};
 use packtrain_lab::counters::Counters;
@@ -129,7 +129,7 @@ impl Reference {
             assert!(report.hash_ok, "C forwarder, {kind:?}: {report:?}");
         }
         // Connections end after their transfers.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut last = read()?;
         let tcp = loop {
             std::thread::sleep(Duration::from_millis(10));

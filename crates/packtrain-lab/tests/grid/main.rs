@@ -35,7 +35,7 @@ use packtrain_lab::traffic::{Amount, Transfer, TransferReport};
 use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use transfers::{NAMES, PATIENCE, tcp_transfers, versions, ways};
+use transfers::{NAMES, TIMEOUT, tcp_transfers, versions, ways};
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -350,7 +350,7 @@ fn settle(
     before: &[Counters; 2],
     enough: fn(&Quiet) -> bool,
 ) -> Result<Quiet, LabError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut last = None;
     loop {
         let tcp = [

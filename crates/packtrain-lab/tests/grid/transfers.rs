@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Of the interfaces.
 pub const NAMES: [&str; 2] = ["grid-a", "grid-b"];
 /// Longest wait until counts are equal: a busy machine may be slow, and only a hang is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 const TCP_BYTES: u64 = 3 << 20;
 
 pub fn versions() -> &'static [IpVersion] {

@@ -416,7 +416,7 @@ fn one_identification_for_all_is_merged_on_request_only() {
         .iter()
         .map(|packet| packet[5])
         .collect();
-    assert_eq!(ids, [0, 1, 2], "who cuts it counts up");
+    assert_eq!(ids, [0, 1, 2], "the segmenter counts up");
 }
 
 #[test]

@@ -336,7 +336,7 @@ mod tests {
         let spec: PortSpec = "tap:a,capture=/none/x".parse().expect("a spec");
         for (kind, advice) in [
             (io::ErrorKind::NotFound, "make its directory first"),
-            (io::ErrorKind::PermissionDenied, "check who may use"),
+            (io::ErrorKind::PermissionDenied, "check the permissions"),
         ] {
             let error = OpenError::capture(&spec, &kind.into());
             assert_eq!(error.kind(), OpenErrorKind::Open);

@@ -16,7 +16,7 @@ use std::time::Duration;
 const NAME: &str = "pt0";
 /// The kernel carries nearly all packets within the call; its queueing discipline may hand a packet
 /// to another CPU.
-const PATIENCE: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Bytes of the virtio-net header of a packet socket.
 const HEADER_BYTES: usize = 10;
@@ -61,7 +61,7 @@ impl<D: Driver> Line<D> {
             injects_offloads: probe.capabilities().rx,
             injects_bad: capabilities.rx.contains(Features::TSO4),
             counts_exactly: quiet,
-            latency: PATIENCE,
+            latency: TIMEOUT,
             ..Traits::default()
         };
         let link = capabilities.link;

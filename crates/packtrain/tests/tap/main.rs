@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use traffic::{Port, Train, contents, has_final_checksum, open, open_in, open_with, payload};
 use world::{
-    Namespace, PATIENCE, configure, get_int, in_namespace, raw_tun, set_int, set_up, set_value,
+    Namespace, TIMEOUT, configure, get_int, in_namespace, raw_tun, set_int, set_up, set_value,
 };
 
 const TUN: i32 = libc::IFF_TUN | libc::IFF_NO_PI;
@@ -190,8 +190,8 @@ fn offloads_are_what_was_requested() {
                     assert_eq!(capabilities.rx, capabilities.tx);
                     let uso = offload.contains(Features::USO);
                     if uso && !capabilities.rx.contains(Features::USO) {
-                        let told = capabilities.notes.iter().any(|note| note.contains("uso4"));
-                        assert!(told, "{:?}", capabilities.notes);
+                        let noted = capabilities.notes.iter().any(|note| note.contains("uso4"));
+                        assert!(noted, "{:?}", capabilities.notes);
                     }
                     configure("pt0", 1, 1);
                     if kind == TapKind::Tap {
@@ -217,9 +217,10 @@ fn offloads_of_one_ip_version_are_used_towards_the_kernel() {
             let capabilities = port.tap.capabilities();
             assert_eq!(capabilities.tx, asked);
             assert_eq!(capabilities.rx, Features::NONE);
-            let told = |note: &String| note.contains("tso4") && note.contains("add ipv6-checksum");
+            let is_noted =
+                |note: &String| note.contains("tso4") && note.contains("add ipv6-checksum");
             assert!(
-                capabilities.notes.iter().any(told),
+                capabilities.notes.iter().any(is_noted),
                 "{:?}",
                 capabilities.notes
             );
@@ -536,7 +537,7 @@ fn assert_delivered(port: &mut Port, train: &Train, segment: usize) {
         }
         return;
     };
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     let mut data = Vec::new();
     for _ in 0..train.wire_packets() {
         let mut datagram = [0; 65_536];
@@ -603,7 +604,7 @@ fn a_shared_packet_is_sent_without_touching_its_bytes() {
         let mut port = open(TapKind::Tun, "pt0");
         configure("pt0", 1, 1);
         let socket = UdpSocket::bind("198.18.1.1:9").expect("an address");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         for segment in [2000, 400, 50] {
             let packet = Train::udp(1600, 0).packet(&port, None, segment);
             let keep = packet.try_clone().expect("a line");
@@ -626,7 +627,7 @@ fn a_gso_packet_that_the_kernel_refuses_is_cut_in_software() {
             let mut port = open(TapKind::Tun, "pt0");
             configure("pt0", 1, 1);
             let socket = UdpSocket::bind("198.18.1.1:9").expect("an address");
-            socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
             for round in 0..2 {
                 let mut packet = Train::udp(3000, 1000).packet(&port, None, 2000);
                 // Linux wants UDP GSO packets to have a partial checksum.
@@ -826,13 +827,13 @@ fn send_and_check(from: &Namespace, to: &Namespace, address: &str) {
     let receiver = std::thread::spawn(move || {
         let mut data = Vec::new();
         let (mut stream, _) = listener.accept().expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         stream.read_to_end(&mut data).expect("everything");
         data
     });
     let mut stream =
-        from.run(|| TcpStream::connect_timeout(&address, PATIENCE).expect("a connection"));
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        from.run(|| TcpStream::connect_timeout(&address, TIMEOUT).expect("a connection"));
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
     let sent = payload(BYTES);
     stream.write_all(&sent).expect("it takes everything");
     drop(stream);

@@ -8,7 +8,7 @@
 use crate::test_packets::frame::{Field, Frame, finish, tcp4, timestamps, train};
 use crate::test_packets::wire::Wire;
 use crate::test_packets::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
-use crate::world::{PATIENCE, configure, in_namespace, raw_tun, set_value};
+use crate::world::{TIMEOUT, configure, in_namespace, raw_tun, set_value};
 use packtrain_offload::checksum;
 use packtrain_offload::coalesce::{Coalescer, Config, Done, Mode, Owned, Semantics};
 use packtrain_offload::layout::Layout;
@@ -155,7 +155,7 @@ impl Router {
         let mut count = 0;
         let since = Instant::now();
         while count < wire_packets {
-            let late = since.elapsed() > PATIENCE;
+            let late = since.elapsed() > TIMEOUT;
             assert!(!late, "{count} of {wire_packets} came");
             let mut bytes = vec![0; VNET + 65_600];
             match self.output.read(&mut bytes) {

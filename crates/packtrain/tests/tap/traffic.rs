@@ -1,6 +1,6 @@
 //! A port that the test drives, and packets to write to it.
 
-use crate::world::PATIENCE;
+use crate::world::TIMEOUT;
 use packtrain::driver::{Attach, DeviceCounters, Driver, Features, RxBuffers};
 use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet};
 use packtrain::plan::FitLimits;
@@ -127,7 +127,7 @@ impl Port {
     pub fn wait_for(&mut self, transport: Transport, count: usize) -> Vec<Packet> {
         let mut found = Vec::new();
         let start = std::time::Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < TIMEOUT {
             found.extend(self.poll().into_iter().filter(|packet| {
                 let layout = packet.meta().layout;
                 layout.is_some_and(|layout| layout.transport_kind == transport)
@@ -138,7 +138,7 @@ impl Port {
             std::thread::sleep(Duration::from_millis(1));
         }
         panic!(
-            "{} of {count} {transport:?} packets in {PATIENCE:?}",
+            "{} of {count} {transport:?} packets in {TIMEOUT:?}",
             found.len()
         );
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// The longest wait for an expected event. On a busy machine the kernel's work queues, which remove
 /// a namespace or give an IPv6 address its route, may be late by many seconds.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Set in a copy of this program that runs in a user namespace of its own.
 const IN_USER_NAMESPACE: &str = "PACKTRAIN_TEST_IN_USER_NAMESPACE";
@@ -36,7 +36,7 @@ fn expect(result: c_int, what: &str) -> c_int {
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
+        assert!(start.elapsed() < TIMEOUT, "{what}: not in {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -54,13 +54,13 @@ fn flows_keep_their_queue_and_their_order() {
             burst.push(packet).unwrap();
         }
         // Either handle may send a flow, one at a time.
-        let who = if seq % 2 == 0 { &mut flows } else { &mut clone };
+        let sender = if seq % 2 == 0 { &mut flows } else { &mut clone };
         if seq % 3 == 0 {
-            assert_eq!(who.try_send(&mut burst), Ok(40));
+            assert_eq!(sender.try_send(&mut burst), Ok(40));
         } else if seq % 3 == 1 {
-            assert_eq!(who.send_blocking(&mut burst, TIMEOUT), Ok(40));
+            assert_eq!(sender.send_blocking(&mut burst, TIMEOUT), Ok(40));
         } else {
-            assert_eq!(ready(who.send(&mut burst)), Ok(40));
+            assert_eq!(ready(sender.send(&mut burst)), Ok(40));
         }
     }
     assert_eq!(used, [true; 4], "40 flows over 4 queues");

@@ -74,8 +74,8 @@ impl Sim {
     /// One endpoint with `far` at the other end of the wire.
     #[must_use]
     pub fn alone(config: SimConfig, far: Far, seed: u64) -> Self {
-        let nobody = SimConfig::default();
-        let wire = Arc::new(Wire::new([config, nobody], [0, 0]));
+        let far_end = SimConfig::default();
+        let wire = Arc::new(Wire::new([config, far_end], [0, 0]));
         Self {
             control: SimControl { wire, side: 0 },
             destination: match far {

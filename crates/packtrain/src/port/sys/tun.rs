@@ -404,7 +404,7 @@ fn rtnetlink(
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE)
     };
-    // SAFETY: the descriptor was just made for us, and nobody else has it.
+    // SAFETY: the descriptor was just made for us, and no other code has it.
     let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(check(raw)?) });
     socket.write_all(&request)?;
     let mut answer = vec![0; 32 * 1024];

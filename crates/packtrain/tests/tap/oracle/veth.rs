@@ -76,7 +76,7 @@ impl Wire {
         let since = Instant::now();
         while count < packets.len() {
             assert!(
-                since.elapsed() < PATIENCE,
+                since.elapsed() < TIMEOUT,
                 "{count} of {} came",
                 packets.len()
             );

@@ -243,7 +243,7 @@ impl<R: RxDescriptors> RxDescriptors for CaptureRx<R> {
         result
     }
 
-    pass_on_rx! { refill set_interrupt arm arm_for wake next_at held syscalls }
+    pass_on! { refill set_interrupt arm arm_for wake next_at held syscalls }
 }
 
 /// The transmitting half of a [`Capture`].
@@ -271,7 +271,7 @@ impl<T: TxDescriptors> TxDescriptors for CaptureTx<T> {
         result
     }
 
-    pass_on_tx! {
-        reclaim set_interrupt arm arm_for is_blocked reset wake next_at doorbells syscalls
+    pass_on! {
+        reclaim set_interrupt arm_tx arm_for is_blocked reset wake next_at doorbells syscalls
     }
 }

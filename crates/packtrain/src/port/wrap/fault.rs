@@ -518,7 +518,7 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
         self.line.len() as u64 + self.inner.held()
     }
 
-    pass_on_rx! { refill set_interrupt syscalls }
+    pass_on! { refill set_interrupt syscalls }
 }
 
 /// Flips bits.

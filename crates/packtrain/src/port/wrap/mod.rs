@@ -4,10 +4,11 @@
 //! a pcapng file; [`Trace`] writes a line for each packet; [`Vlan`] tags received packets and
 //! untags transmitted ones. They nest: `Trace<Fault<D>>`.
 
-/// Defines methods of [`RxDescriptors`](crate::driver::RxDescriptors) that call the wrapped half,
-/// the field `inner`.
-macro_rules! pass_on_rx {
-    ($($method:ident)*) => { $(pass_on_rx!(@$method);)* };
+/// Defines methods of [`RxDescriptors`](crate::driver::RxDescriptors) or of
+/// [`TxDescriptors`](crate::driver::TxDescriptors) that call the wrapped half, the field `inner`.
+/// `arm_tx` is `arm` of the latter, which has another type.
+macro_rules! pass_on {
+    ($($method:ident)*) => { $(pass_on!(@$method);)* };
     (@refill) => {
         fn refill(&mut self, arena: &Arena) -> bool {
             self.inner.refill(arena)
@@ -48,12 +49,6 @@ macro_rules! pass_on_rx {
             self.inner.syscalls()
         }
     };
-}
-
-/// Defines methods of [`TxDescriptors`](crate::driver::TxDescriptors) that call the wrapped half,
-/// the field `inner`.
-macro_rules! pass_on_tx {
-    ($($method:ident)*) => { $(pass_on_tx!(@$method);)* };
     (@flush) => {
         fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
             self.inner.flush(now)
@@ -64,19 +59,9 @@ macro_rules! pass_on_tx {
             self.inner.reclaim(now, completed);
         }
     };
-    (@set_interrupt) => {
-        fn set_interrupt(&mut self, interrupt: Waker) {
-            self.inner.set_interrupt(interrupt);
-        }
-    };
-    (@arm) => {
+    (@arm_tx) => {
         fn arm(&mut self) -> Option<Armed> {
             self.inner.arm()
-        }
-    };
-    (@arm_for) => {
-        fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-            self.inner.arm_for(packets)
         }
     };
     (@is_blocked) => {
@@ -93,24 +78,9 @@ macro_rules! pass_on_tx {
             self.inner.reset(sent, unsent)
         }
     };
-    (@wake) => {
-        fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-            self.inner.wake()
-        }
-    };
-    (@next_at) => {
-        fn next_at(&self) -> Option<Instant> {
-            self.inner.next_at()
-        }
-    };
     (@doorbells) => {
         fn doorbells(&self) -> u64 {
             self.inner.doorbells()
-        }
-    };
-    (@syscalls) => {
-        fn syscalls(&self) -> u64 {
-            self.inner.syscalls()
         }
     };
 }

@@ -327,7 +327,7 @@ impl<R: RxDescriptors> RxDescriptors for TraceRx<R> {
         result
     }
 
-    pass_on_rx! { refill set_interrupt arm arm_for wake next_at held syscalls }
+    pass_on! { refill set_interrupt arm arm_for wake next_at held syscalls }
 }
 
 /// The transmitting half of a [`Trace`].
@@ -366,7 +366,7 @@ impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
         self.inner.flush(now)
     }
 
-    pass_on_tx! {
-        reclaim set_interrupt arm arm_for is_blocked reset wake next_at doorbells syscalls
+    pass_on! {
+        reclaim set_interrupt arm_tx arm_for is_blocked reset wake next_at doorbells syscalls
     }
 }

@@ -235,7 +235,7 @@ impl<R: RxDescriptors> RxDescriptors for VlanRx<R> {
         result
     }
 
-    pass_on_rx! { refill set_interrupt arm arm_for wake next_at held syscalls }
+    pass_on! { refill set_interrupt arm arm_for wake next_at held syscalls }
 }
 
 /// The transmitting half of a [`Vlan`].
@@ -322,7 +322,7 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
         result
     }
 
-    pass_on_tx! {
-        flush reclaim set_interrupt arm arm_for is_blocked wake next_at doorbells syscalls
+    pass_on! {
+        flush reclaim set_interrupt arm_tx arm_for is_blocked wake next_at doorbells syscalls
     }
 }

@@ -1,8 +1,8 @@
 //! packtrain: a user-space network interface framework for Linux.
 //!
 //! A driver says in about a hundred lines what its device can do ([`driver`]); the framework does
-//! queues, batching, checksums, segmentation, descriptor limits and counters ([`queue`],
-//! [`engine`]), from an offload plan that says which side does what, and why ([`plan`]).
+//! queues, batching, checksums, segmentation, descriptor limits and counters ([`engine`]), from an
+//! offload plan that states which side does what, and why ([`plan`]).
 //!
 //! Two ports, joined by threads of packtrain's own until the input ends:
 //!

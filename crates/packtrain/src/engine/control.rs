@@ -37,9 +37,9 @@ pub enum Command {
     /// change.
     Resume,
     /// Stops a TX queue in its device and restarts it empty
-    /// ([`TxQueue::reset`](crate::queue::TxQueue::reset)). Packets that the device had not sent go
-    /// out again, first and in order. A queue that is paused stays paused. RX queues cannot be
-    /// reset.
+    /// ([`TxDescriptors::reset`](crate::driver::TxDescriptors::reset)). Packets that the device had
+    /// not sent go out again, first and in order. A queue that is paused stays paused. RX queues
+    /// cannot be reset.
     Reset,
 }
 

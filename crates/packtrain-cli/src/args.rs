@@ -9,6 +9,7 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
+use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
 use std::time::Duration;
 
@@ -386,45 +387,6 @@ pub struct DemoArgs {
     pub json: bool,
 }
 
-/// Units of time. If a name ends like another, the longer one is first.
-const UNITS: [(&str, f64); 6] = [
-    ("ns", 1e-9),
-    ("us", 1e-6),
-    ("ms", 1e-3),
-    ("s", 1.0),
-    ("m", 60.0),
-    ("h", 3600.0),
-];
-
-/// The longest time that is accepted: a year.
-const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
-
-/// Reads a time such as `10s`, `1.5m` or `500ms`; a bare number is seconds.
-fn time(text: &str) -> Result<Duration, String> {
-    let (number, scale) = UNITS
-        .iter()
-        .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)))
-        .unwrap_or((text, 1.0));
-    let digits = |c: char| c.is_ascii_digit() || c == '.';
-    let seconds = match number.parse::<f64>() {
-        Ok(number) if number.is_finite() && number.to_string().chars().all(digits) => {
-            number * scale
-        }
-        _ => {
-            return Err(
-                "write a number and a unit: 10s, 500ms, 50us, 2m, 1h; a bare number is seconds"
-                    .to_owned(),
-            );
-        }
-    };
-    let time = Duration::from_secs_f64(seconds.min(2.0 * SECONDS_MAX));
-    // The time and not the number is checked: less than a nanosecond is 0.
-    if time.is_zero() || seconds > SECONDS_MAX {
-        return Err("the time must be more than 0 and at most a year".to_owned());
-    }
-    Ok(time)
-}
-
 /// As [`time`], and at least 50 ms.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = time(text)?;
@@ -465,43 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
-        let good = [
-            ("10s", 10_000),
-            ("10", 10_000),
-            ("1.5m", 90_000),
-            ("500ms", 500),
-            ("2h", 7_200_000),
-            ("3000us", 3),
-            ("1000000ns", 1),
-            (".5", 500),
-        ];
-        for (text, milliseconds) in good {
-            assert_eq!(
-                time(text),
-                Ok(Duration::from_millis(milliseconds)),
-                "{text}"
-            );
-        }
-        for text in [
-            "",
-            "s",
-            "ms",
-            "0",
-            "0s",
-            "0.1ns",
-            "0.0000000001",
-            "-1s",
-            "1d",
-            "1 s",
-            "inf",
-            "nan",
-            "1e400",
-            "10x",
-            "9999999h",
-        ] {
-            assert!(time(text).is_err(), "{text}");
-        }
+    fn bounds_of_times() {
         assert!(interval("10ms").is_err());
         assert!(transfer_seconds("0").is_err());
     }

@@ -84,6 +84,11 @@ impl Mode {
 pub struct Baseline(Child);
 
 impl Baseline {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Starts `program` with one thread and the TAP interfaces `names`, which it makes in the
     /// network namespace of the calling thread. They exist on return, and may then be moved.
     ///

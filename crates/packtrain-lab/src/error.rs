@@ -1,6 +1,8 @@
 //! The errors of the laboratory, each displayed in one line.
 
 use packtrain::advice;
+use packtrain::driver::DeviceError;
+use packtrain::engine::StartError;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -141,5 +143,62 @@ impl core::error::Error for LabError {}
 impl From<Missing> for LabError {
     fn from(missing: Missing) -> Self {
         Self::Missing(missing)
+    }
+}
+
+/// Why a tool did not finish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// An option or a combination of options is wrong.
+    Usage(String),
+    /// A privilege, a kernel feature or a program is missing.
+    Missing(String),
+    /// A device or a socket failed while running.
+    Failed(String),
+    /// A check failed: packets that are not accounted for, wrong bytes.
+    Check(String),
+    /// It was told to stop.
+    Cancelled,
+}
+
+impl ToolError {
+    /// Why a session did not start.
+    pub fn of_start(error: &StartError) -> Self {
+        let line = error.to_string();
+        let denied = |error: &DeviceError| {
+            matches!(error, DeviceError::Failed { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied)
+        };
+        match error {
+            StartError::Incompatible(_) | StartError::Setting(_) => Self::Usage(line),
+            StartError::Port(port) if denied(&port.error) => Self::Missing(line),
+            StartError::System(error) if denied(error) => Self::Missing(line),
+            _ => Self::Failed(line),
+        }
+    }
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(line) | Self::Missing(line) | Self::Failed(line) | Self::Check(line) => {
+                f.write_str(line)
+            }
+            Self::Cancelled => f.write_str("stopped"),
+        }
+    }
+}
+
+impl core::error::Error for ToolError {}
+
+impl From<LabError> for ToolError {
+    fn from(error: LabError) -> Self {
+        match error {
+            LabError::Missing(missing) => Self::Missing(missing.to_string()),
+            LabError::Setting(_) => Self::Usage(error.to_string()),
+            LabError::Cancelled => Self::Cancelled,
+            _ => Self::Failed(error.to_string()),
+        }
     }
 }

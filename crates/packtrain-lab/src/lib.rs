@@ -30,14 +30,19 @@ mod error;
 pub mod harness;
 mod ip;
 pub mod link;
+pub mod machine;
 pub mod netns;
+pub mod options;
 pub mod rootless;
 mod sys;
 pub mod tap;
+pub mod testbed;
+pub mod tool;
 pub mod topology;
 pub mod traffic;
+pub mod units;
 
-pub use error::{Feature, LabError, Missing};
+pub use error::{Feature, LabError, Missing, ToolError};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -369,6 +369,35 @@ impl Rtnl {
         )
     }
 
+    /// Creates a bridge without spanning tree, as the kernel makes them, down.
+    ///
+    /// # Errors
+    /// [`LabError::Os`]: `EEXIST` for a name in use, `EOPNOTSUPP` on a kernel without bridges.
+    pub fn create_bridge(&mut self, name: &str) -> Result<(), LabError> {
+        let mut message = LinkMessage::default();
+        message.attributes.extend([
+            LinkAttribute::IfName(name.into()),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+        ]);
+        self.act(
+            "RTM_NEWLINK bridge",
+            RouteNetlinkMessage::NewLink(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// Makes the interface a port of a bridge.
+    ///
+    /// # Errors
+    /// [`LabError::Os`].
+    pub fn set_bridge(&mut self, index: u32, bridge: u32) -> Result<(), LabError> {
+        self.set_attribute(
+            "RTM_SETLINK master",
+            index,
+            LinkAttribute::Controller(bridge),
+        )
+    }
+
     /// Adds an address with its on-link prefix route. IPv6 addresses skip duplicate address
     /// detection, so they are usable at once.
     ///

@@ -212,6 +212,37 @@ impl TwoHosts {
         Ok(Self { left, right })
     }
 
+    /// Two hosts whose veth interfaces, both called `veth0`, are joined by a bridge in a third
+    /// namespace, which exists as long as the returned value. Quiet as the hosts' interfaces are,
+    /// the bridge learns addresses from the first packets.
+    ///
+    /// # Errors
+    /// As [`veth`](Self::veth), and [`Rtnl::create_bridge`].
+    pub fn bridge(settings: &Settings) -> Result<(Self, Netns), LabError> {
+        check(settings)?;
+        let middle = Netns::new()?;
+        let mut bridges = middle.rtnl()?;
+        bridges.create_bridge("bridge0")?;
+        let bridge = bridges.link("bridge0")?.index;
+        bridges.set_mtu(bridge, settings.mtu)?;
+        bridges.set_up(bridge)?;
+        let make = |side: Side, port: &str| {
+            let netns = Netns::new()?;
+            netns.rtnl()?.create_veth("veth0", port, &middle, 1)?;
+            let mut bridges = middle.rtnl()?;
+            let index = bridges.link(port)?.index;
+            bridges.set_mtu(index, settings.mtu)?;
+            bridges.set_bridge(index, bridge)?;
+            bridges.set_up(index)?;
+            netns.run(|| bring_up(&mut Rtnl::open()?, "veth0", side, settings))??;
+            Ok::<_, LabError>(netns)
+        };
+        let (left, right) = (make(Side::Left, "port-a")?, make(Side::Right, "port-b")?);
+        let left = Host::address(Side::Left, left, "veth0")?;
+        let right = Host::address(Side::Right, right, "veth0")?;
+        Ok((Self { left, right }, middle))
+    }
+
     /// The host of a side.
     pub fn host(&self, side: Side) -> &Host {
         match side {

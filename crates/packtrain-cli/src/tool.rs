@@ -1,0 +1,142 @@
+//! What the commands that measure have in common: a testbed, a tool that runs in it, and its report
+//! as text or JSON.
+
+use crate::exit::{Exit, Failure};
+use crate::print::{self, Style};
+use crate::signals::Stop;
+use crate::json;
+use clap::Args;
+use packtrain::engine::Report;
+use packtrain_lab::{ToolError, rootless};
+use packtrain_lab::testbed::{Testbed, TestbedOptions};
+use packtrain_lab::tool::{Control, Measured, Tool};
+use serde_json::{Map, Value};
+use std::io::{IsTerminal, stderr};
+
+/// The command line of a tool.
+#[derive(Debug, Args)]
+pub struct ToolArgs<T: Args> {
+    /// The load.
+    #[command(flatten)]
+    pub tool: T,
+    /// What joins the hosts.
+    #[command(flatten, next_help_heading = "Testbed: two namespaces, and what joins them")]
+    pub testbed: TestbedOptions,
+    /// Prints one JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Prints no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Runs the tool `name` once, and prints what `text` makes of its report.
+///
+/// # Errors
+///
+/// If the testbed cannot be made, the tool fails, or packets are not accounted for.
+pub fn run<T: Args + Tool>(
+    name: &str,
+    args: &ToolArgs<T>,
+    text: impl Fn(&Measured, Style) -> String,
+) -> Result<(), Failure> {
+    // Before any thread starts: only a process with one thread can make a user namespace.
+    rootless::enter_if_needed()
+        .map_err(|missing| Failure::new(Exit::Privilege, missing.to_string()))?;
+    let stop = Stop::install()?;
+    let progress = Progress::new(args.quiet);
+    let say = |line: &str| progress.say(line);
+    let control = Control {
+        stop: stop.flag(),
+        progress: &say,
+    };
+    let outcome = measure(args, &control);
+    progress.clear();
+    let (measured, ended) = outcome.map_err(|error| failed(&error))?;
+    if args.json {
+        json::write(document(name, &measured, ended.as_ref()))
+    } else {
+        print::output(&text(&measured, Style::stdout()))
+    }
+}
+
+fn measure<T: Args + Tool>(
+    args: &ToolArgs<T>,
+    control: &Control<'_>,
+) -> Result<(Measured, Option<Report>), ToolError> {
+    let testbed = Testbed::start(&args.testbed)?;
+    let mut measured = args.tool.run(&testbed, control)?;
+    let mut settings = testbed.settings().clone();
+    settings.append(&mut measured.settings);
+    measured.settings = settings;
+    let ended = testbed.finish()?;
+    Ok((measured, ended.report.map(|report| *report)))
+}
+
+/// The exit code and the line for an error.
+pub fn failed(error: &ToolError) -> Failure {
+    let exit = match error {
+        ToolError::Usage(_) => Exit::Usage,
+        ToolError::Missing(_) => Exit::Privilege,
+        ToolError::Check(_) => Exit::Check,
+        _ => Exit::Port,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+/// The document of a tool: one row, and packtrain's ledger if packtrain joined the hosts.
+fn document(name: &str, measured: &Measured, ended: Option<&Report>) -> Map<String, Value> {
+    let mut document = json::document(name);
+    document.insert("rows".into(), Value::Array(vec![row(name, measured)]));
+    if let Some(report) = ended {
+        let snapshot = &report.snapshot;
+        document.insert("drops".into(), json::drops(&snapshot.drops));
+        document.insert("conservation".into(), json::conservation(&snapshot.ledger));
+    }
+    document
+}
+
+/// A row: settings, then figures, then flags.
+pub fn row(experiment: &str, measured: &Measured) -> Value {
+    let mut row = Map::new();
+    row.insert("experiment".into(), experiment.into());
+    row.extend(measured.settings.clone());
+    row.extend(measured.figures.clone());
+    row.insert("flags".into(), measured.flags.clone().into());
+    Value::Object(row)
+}
+
+/// The lines of a report that every tool has: the settings that differ from a line's default, and
+/// what speaks against the figures.
+pub fn flags(measured: &Measured) -> String {
+    let line = |flag: &String| format!("not to be judged: {flag}\n");
+    measured.flags.iter().map(line).collect()
+}
+
+/// One line on standard error that is written over again and again.
+pub struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    /// Shown on a terminal only.
+    pub fn new(quiet: bool) -> Self {
+        Self {
+            shown: !quiet && stderr().is_terminal(),
+        }
+    }
+
+    /// Replaces the line.
+    pub fn say(&self, line: &str) {
+        if self.shown {
+            print::message(&format!("\r\x1b[K{line}"));
+        }
+    }
+
+    /// Removes it.
+    pub fn clear(&self) {
+        if self.shown {
+            print::message("\r\x1b[K");
+        }
+    }
+}

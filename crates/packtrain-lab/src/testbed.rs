@@ -1,0 +1,382 @@
+//! A testbed (RFC 2544): two hosts, and the device under test that joins them.
+
+use std::fs;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use packtrain::driver::Port;
+use packtrain::engine::{Report, Session, Settings as Policies, Snapshot};
+use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::idle::Idle;
+use packtrain::policy::moderation::Moderation;
+use packtrain::policy::placement::Placement;
+use packtrain::policy::priority::Priority;
+use packtrain::port::spec::{PortKind, PortSpec};
+use packtrain::port::{AnyPort, OpenErrorKind, open_spec};
+use packtrain_offload::offload::LinkType;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::baseline::{self, Baseline, Mode};
+use crate::error::{LabError, ToolError};
+use crate::netns::Netns;
+use crate::options::{Fields, default_options, from_text};
+use crate::topology::{Settings, Side, TwoHosts};
+
+/// What joins the hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Through {
+    /// packtrain, in this process, between a TAP or TUN interface in each host
+    #[default]
+    Packtrain,
+    /// A veth pair: no forwarder, the least that the kernel needs
+    Veth,
+    /// A bridge of the kernel between two veth pairs
+    Bridge,
+    /// A minimal forwarder in C between two TAP interfaces; needs a C compiler
+    C,
+}
+
+/// How the hosts are joined: the options of every tool, and the `[testbed]` of an experiment.
+#[derive(Clone, Debug, Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TestbedOptions {
+    /// What joins the two hosts
+    #[arg(long, value_enum, default_value_t)]
+    pub through: Through,
+    /// packtrain's port in host A: tap or tun, and keys as in tap,offload=off,queues=2
+    #[arg(long, value_name = "PORT", default_value = "tap")]
+    pub a: String,
+    /// packtrain's port in host B
+    #[arg(long, value_name = "PORT", default_value = "tap")]
+    pub b: String,
+    /// MTU of both interfaces, in bytes without the Ethernet header: 1280 to 65521
+    #[arg(long, value_name = "N", default_value_t = 1500)]
+    pub mtu: u32,
+    /// Whether the C forwarder's interfaces have offloads
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub c_offload: bool,
+    /// Which thread drains the ring of a shared TX queue
+    #[arg(long, value_name = "HOW", default_value_t)]
+    #[serde(deserialize_with = "from_text")]
+    pub dispatch: Dispatch,
+    /// How long RX queues delay wake-ups: off, fixed(usecs,frames), adaptive
+    #[arg(long, value_name = "WHEN", default_value_t)]
+    #[serde(deserialize_with = "from_text")]
+    pub moderation: Moderation,
+    /// What a worker without work does: halt, poll, adaptive
+    #[arg(long, value_name = "HOW", default_value_t)]
+    #[serde(deserialize_with = "from_text")]
+    pub idle: Idle,
+    /// On which CPU each worker runs: none, list(0,2-3), auto
+    #[arg(long, value_name = "WHERE", default_value_t)]
+    #[serde(deserialize_with = "from_text")]
+    pub placement: Placement,
+}
+
+impl Default for TestbedOptions {
+    fn default() -> Self {
+        default_options()
+    }
+}
+
+/// What the forwarder has used and moved since its start. Without a forwarder of its own (veth,
+/// bridge) everything is 0: the kernel's work is charged to the threads of the hosts.
+#[derive(Clone, Debug, Default)]
+pub struct Used {
+    /// CPU time of all its threads.
+    pub cpu: Duration,
+    /// Its threads.
+    pub threads: usize,
+    /// Context switches because a thread waited.
+    pub voluntary_switches: u64,
+    /// Context switches because the scheduler took the CPU.
+    pub involuntary_switches: u64,
+    /// packtrain's own counters. Wake-ups, system calls and batches are there.
+    pub packtrain: Option<Box<Snapshot>>,
+}
+
+impl Used {
+    /// The growth of CPU time and context switches since an earlier reading; packtrain's counters
+    /// are those of this reading.
+    #[must_use]
+    pub fn since(mut self, earlier: &Self) -> Self {
+        self.cpu = self.cpu.saturating_sub(earlier.cpu);
+        self.voluntary_switches -= earlier.voluntary_switches.min(self.voluntary_switches);
+        self.involuntary_switches -= earlier.involuntary_switches.min(self.involuntary_switches);
+        self
+    }
+}
+
+/// Two hosts that are joined.
+#[derive(Debug)]
+pub struct Testbed {
+    // Dropped first: it uses the hosts' interfaces.
+    device: Device,
+    hosts: TwoHosts,
+    settings: Fields,
+}
+
+#[derive(Debug)]
+enum Device {
+    Packtrain(Box<Session>),
+    Veth,
+    Bridge(#[allow(dead_code, reason = "the bridge exists as long as this does")] Netns),
+    C(Baseline),
+}
+
+/// How a run of packtrain in a testbed ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// packtrain's final report; `None` for another device.
+    pub report: Option<Box<Report>>,
+}
+
+impl Testbed {
+    /// Makes the hosts and the device under test. On return packets pass.
+    ///
+    /// # Errors
+    /// [`ToolError`]: a wrong port, a missing feature, a device that cannot be opened.
+    pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
+        let topology = Settings {
+            mtu: options.mtu,
+            ..Settings::default()
+        };
+        let (hosts, device, mut settings) = match options.through {
+            Through::Packtrain => packtrain(options, &topology)?,
+            Through::Veth => (TwoHosts::veth(&topology)?, Device::Veth, Fields::new()),
+            Through::Bridge => {
+                let (hosts, middle) = TwoHosts::bridge(&topology)?;
+                (hosts, Device::Bridge(middle), Fields::new())
+            }
+            Through::C => c(options, &topology)?,
+        };
+        let name = options.through.to_possible_value();
+        let name = name.as_ref().map_or("", |value| value.get_name());
+        settings.insert("through".into(), name.into());
+        let mtu = |side: Side| {
+            let host = hosts.host(side);
+            let link = host.netns.rtnl()?.link_by_index(host.link.index)?;
+            Ok::<_, LabError>(link.mtu)
+        };
+        settings.insert("mtu".into(), mtu(Side::Left)?.into());
+        if mtu(Side::Right)? != options.mtu || mtu(Side::Left)? != options.mtu {
+            return Err(ToolError::Failed(format!(
+                "the interfaces did not take an MTU of {}",
+                options.mtu
+            )));
+        }
+        Ok(Self {
+            device,
+            hosts,
+            settings,
+        })
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> &TwoHosts {
+        &self.hosts
+    }
+
+    /// The settings in force, read back from the kernel and packtrain.
+    pub fn settings(&self) -> &Fields {
+        &self.settings
+    }
+
+    /// packtrain's session, if it is the device under test.
+    pub fn session(&self) -> Option<&Session> {
+        match &self.device {
+            Device::Packtrain(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// What the forwarder has used, now.
+    pub fn used(&self) -> Used {
+        match &self.device {
+            Device::Packtrain(session) => {
+                let snapshot = session.snapshot();
+                let workers = &snapshot.workers;
+                Used {
+                    cpu: Duration::from_nanos(snapshot.cpu_ns),
+                    threads: workers.len(),
+                    voluntary_switches: workers.iter().map(|one| one.voluntary_switches).sum(),
+                    involuntary_switches: workers.iter().map(|one| one.involuntary_switches).sum(),
+                    packtrain: Some(Box::new(snapshot)),
+                }
+            }
+            Device::C(baseline) => of_process(baseline.pid()),
+            Device::Veth | Device::Bridge(_) => Used::default(),
+        }
+    }
+
+    /// Stops the device under test. packtrain drains first, and its ledger must close.
+    ///
+    /// # Errors
+    /// [`ToolError::Failed`] if packtrain ended early, [`ToolError::Check`] if its ledger does not
+    /// close.
+    pub fn finish(self) -> Result<Ended, ToolError> {
+        let Device::Packtrain(session) = self.device else {
+            return Ok(Ended { report: None });
+        };
+        let report = session.finish();
+        if let Some(error) = &report.error {
+            return Err(ToolError::Failed(error.to_string()));
+        }
+        if !report.snapshot.ledger.closed() {
+            let ledger = report.snapshot.ledger;
+            return Err(ToolError::Check(format!(
+                "packets are not accounted for: {ledger:?}"
+            )));
+        }
+        Ok(Ended {
+            report: Some(Box::new(report)),
+        })
+    }
+}
+
+type Made = (TwoHosts, Device, Fields);
+
+fn packtrain(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
+    let specs = [
+        spec("--a", &options.a, "pt-a")?,
+        spec("--b", &options.b, "pt-b")?,
+    ];
+    let (hosts, a, b) = TwoHosts::with(topology, |side| {
+        let spec = &specs[usize::from(side == Side::Right)];
+        Ok::<_, ToolError>((spec.name.clone(), open(spec)?))
+    })?;
+    let policies = Policies {
+        dispatch: options.dispatch,
+        moderation: options.moderation,
+        idle: options.idle,
+        placement: options.placement.clone(),
+        priority: Priority::default(),
+    };
+    policies
+        .check()
+        .map_err(|error| ToolError::of_start(&error))?;
+    let builder = Session::between(a, b).settings(policies);
+    let plan = builder
+        .plan()
+        .map_err(|error| ToolError::of_start(&error))?;
+    let session = builder
+        .start()
+        .map_err(|error| ToolError::of_start(&error))?;
+    let mut settings = Fields::new();
+    let text: [(&str, Value); 7] = [
+        ("a", options.a.clone().into()),
+        ("b", options.b.clone().into()),
+        ("dispatch", options.dispatch.to_string().into()),
+        ("moderation", options.moderation.to_string().into()),
+        ("idle", options.idle.to_string().into()),
+        ("placement", options.placement.to_string().into()),
+        ("workers", plan.workers.len().into()),
+    ];
+    settings.extend(text.map(|(name, value)| (name.to_owned(), value)));
+    let paths: Vec<_> = plan
+        .paths
+        .iter()
+        .map(|path| path.kind.to_string())
+        .collect();
+    settings.insert("paths".into(), json!(paths));
+    settings.insert("notes".into(), json!(plan.notes));
+    Ok((hosts, Device::Packtrain(Box::new(session)), settings))
+}
+
+/// A port from its kind and keys.
+fn spec(option: &str, text: &str, name: &str) -> Result<PortSpec, ToolError> {
+    let (kind, keys) = match text.split_once(',') {
+        Some((kind, keys)) => (kind, format!(",{keys}")),
+        None => (text, String::new()),
+    };
+    if !["tap", "tun"].contains(&kind) {
+        return Err(ToolError::Usage(format!(
+            "{option} cannot be '{text}': the hosts have a tap or a tun, with keys as in \
+             tap,offload=off"
+        )));
+    }
+    let spec: PortSpec = format!("{kind}:{name}{keys}")
+        .parse()
+        .map_err(|error| ToolError::Usage(format!("{option}: {error}")))?;
+    debug_assert!(matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_)));
+    Ok(spec)
+}
+
+fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
+    open_spec(spec, LinkType::Ethernet).map_err(|error| {
+        let line = error.to_string();
+        match error.kind() {
+            OpenErrorKind::Privilege => ToolError::Missing(line),
+            OpenErrorKind::Usage => ToolError::Usage(line),
+            OpenErrorKind::Open => ToolError::Failed(line),
+        }
+    })
+}
+
+fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
+    const NAMES: [&str; 2] = ["c-a", "c-b"];
+    let missing = |error: baseline::BaselineError| ToolError::Missing(error.to_string());
+    let program = compiled().map_err(missing)?;
+    // The program has no name any more, but this process has it open.
+    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+    let mode = if options.c_offload {
+        Mode::Vnet
+    } else {
+        Mode::Plain
+    };
+    let middle = Netns::new()?;
+    let forwarder = middle
+        .run(|| Baseline::start(path.as_ref(), NAMES, mode))?
+        .map_err(missing)?;
+    let (hosts, (), ()) = TwoHosts::with(topology, |side| {
+        let name = NAMES[usize::from(side == Side::Right)];
+        let mut rtnl = middle.rtnl()?;
+        let index = rtnl.link(name)?.index;
+        rtnl.move_to(index, &Netns::current()?)?;
+        Ok::<_, LabError>((name.to_owned(), ()))
+    })?;
+    let mut settings = Fields::new();
+    settings.insert("c_offload".into(), options.c_offload.into());
+    Ok((hosts, Device::C(forwarder), settings))
+}
+
+/// The C forwarder, compiled. Its file is removed at once, so that nothing is left of it when this
+/// process is killed.
+fn compiled() -> Result<File, baseline::BaselineError> {
+    let folder = std::env::temp_dir().join(format!("packtrain-{}", std::process::id()));
+    let not_ready = baseline::BaselineError::NotReady;
+    fs::create_dir_all(&folder).map_err(not_ready)?;
+    let program = baseline::compile(&folder)
+        .and_then(|path| File::open(path).map_err(baseline::BaselineError::NotReady));
+    fs::remove_dir_all(&folder).map_err(not_ready)?;
+    program
+}
+
+/// CPU time and context switches of all threads of a process, from `/proc`. A thread that has ended
+/// is not counted.
+fn of_process(pid: u32) -> Used {
+    let mut used = Used::default();
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return used;
+    };
+    for thread in threads.flatten() {
+        let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let (scheduled, status) = (read("schedstat"), read("status"));
+        let first = scheduled.split(' ').next();
+        let nanoseconds = first.and_then(|word| word.parse().ok()).unwrap_or(0);
+        let switches = |name| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|rest| rest.trim().parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        used.cpu += Duration::from_nanos(nanoseconds);
+        used.threads += 1;
+        used.voluntary_switches += switches("voluntary_ctxt_switches:");
+        used.involuntary_switches += switches("nonvoluntary_ctxt_switches:");
+    }
+    used
+}

@@ -1,0 +1,134 @@
+//! Times as they are written on a command line and in the file of an experiment.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+/// Units of time. If a name ends like another, the longer one is first.
+const UNITS: [(&str, f64); 6] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+];
+
+/// The longest time that is accepted: a year.
+const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
+
+/// Reads a time such as `10s`, `1.5m` or `500ms`; a bare number is seconds.
+///
+/// # Errors
+/// What to write instead.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let (number, scale) = UNITS
+        .iter()
+        .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)))
+        .unwrap_or((text, 1.0));
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    let seconds = match number.parse::<f64>() {
+        Ok(number) if number.is_finite() && number.to_string().chars().all(digits) => {
+            number * scale
+        }
+        _ => {
+            return Err(
+                "write a number and a unit: 10s, 500ms, 50us, 2m, 1h; a bare number is seconds"
+                    .to_owned(),
+            );
+        }
+    };
+    let time = Duration::from_secs_f64(seconds.min(2.0 * SECONDS_MAX));
+    // The time and not the number is checked: less than a nanosecond is 0.
+    if time.is_zero() || seconds > SECONDS_MAX {
+        return Err("the time must be more than 0 and at most a year".to_owned());
+    }
+    Ok(time)
+}
+
+/// A time that is read and displayed with its unit: `500ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        time(text).map(Self)
+    }
+}
+
+impl fmt::Display for Time {
+    /// In the largest unit in which it is a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0.as_nanos();
+        let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
+        let whole = units
+            .iter()
+            .find(|(_, scale)| nanoseconds.is_multiple_of(*scale));
+        match whole {
+            Some((unit, scale)) => write!(f, "{}{unit}", nanoseconds / scale),
+            None => write!(f, "{nanoseconds}ns"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        crate::options::from_text(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let good = [
+            ("10s", 10_000),
+            ("10", 10_000),
+            ("1.5m", 90_000),
+            ("500ms", 500),
+            ("2h", 7_200_000),
+            ("3000us", 3),
+            ("1000000ns", 1),
+            (".5", 500),
+        ];
+        for (text, milliseconds) in good {
+            assert_eq!(
+                time(text),
+                Ok(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "s",
+            "ms",
+            "0",
+            "0s",
+            "0.1ns",
+            "0.0000000001",
+            "-1s",
+            "1d",
+            "1 s",
+            "inf",
+            "nan",
+            "1e400",
+            "10x",
+            "9999999h",
+        ] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_displayed_as_it_is_read() {
+        for text in ["10s", "500ms", "75us", "1ns", "1500ms"] {
+            assert_eq!(text.parse::<Time>().unwrap().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Whatever joins the two hosts of a testbed carries their packets.
+
+use packtrain_lab::ToolError;
+use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    harness::main(&[
+        ("packtrain_joins", || joins(Through::Packtrain)),
+        ("a_veth_pair_joins", || joins(Through::Veth)),
+        ("a_bridge_joins", || joins(Through::Bridge)),
+        ("the_c_forwarder_joins", || joins(Through::C)),
+        ("a_wrong_port_is_explained", wrong_port),
+        ("settings_are_read_back", read_back),
+    ])
+}
+
+const BYTES: u64 = 4 << 20;
+
+fn joins(through: Through) -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let options = TestbedOptions {
+        through,
+        mtu: 9000,
+        ..TestbedOptions::default()
+    };
+    let testbed = match Testbed::start(&options) {
+        Ok(testbed) => testbed,
+        // A C compiler.
+        Err(ToolError::Missing(what)) => return Outcome::Skipped(what),
+        Err(error) => panic!("{error}"),
+    };
+    let hosts = testbed.hosts();
+    let before = testbed.used();
+    for (from, to) in [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)] {
+        for ip in [IpVersion::V4, IpVersion::V6] {
+            let transfer = Transfer::tcp(ip, Amount::Bytes(BYTES));
+            let report = transfer.run(from, to).expect("a transfer");
+            assert!(report.hash_ok, "{report:?}");
+        }
+    }
+    let has_threads = matches!(through, Through::Packtrain | Through::C);
+    let used = testbed.used();
+    assert_eq!(used.threads > 0, has_threads, "{through:?}");
+    assert_eq!(
+        !used.since(&before).cpu.is_zero(),
+        has_threads,
+        "{through:?}"
+    );
+    let ended = testbed.finish().expect("a closed ledger");
+    let report = ended.report;
+    assert_eq!(report.is_some(), through == Through::Packtrain);
+    if let Some(report) = report {
+        assert!(report.snapshot.ledger.received > 4 * BYTES / 65_536);
+    }
+    Outcome::Done
+}
+
+fn wrong_port() -> Outcome {
+    for (a, expected) in [
+        ("null", "--a cannot be 'null'"),
+        ("tap,offlod=off", "--a: "),
+        ("tap,queues=9999", "queues="),
+    ] {
+        let options = TestbedOptions {
+            a: a.to_owned(),
+            ..TestbedOptions::default()
+        };
+        match Testbed::start(&options) {
+            Err(ToolError::Usage(line)) => assert!(line.contains(expected), "{line}"),
+            other => panic!("{a}: {other:?}"),
+        }
+    }
+    Outcome::Done
+}
+
+fn read_back() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let options = TestbedOptions {
+        a: "tap,tx=shared".to_owned(),
+        mtu: 9000,
+        ..TestbedOptions::default()
+    };
+    let testbed = Testbed::start(&options).expect("a testbed");
+    let settings = testbed.settings();
+    assert_eq!(settings["through"], "packtrain");
+    assert_eq!(settings["mtu"], 9000);
+    assert_eq!(settings["paths"], serde_json::json!(["shared", "owned"]));
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}

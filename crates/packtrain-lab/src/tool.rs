@@ -1,5 +1,5 @@
-//! What the tools (`stream`, `blast`, `ping`, `rfc2544`) have in common: a run in a testbed, and its
-//! report.
+//! What the tools (`stream`, `blast`, `ping`, `rfc2544`) have in common: a run in a testbed, and
+//! its report.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 mod args;
 mod demo;
+mod doctor;
 mod exit;
 mod forward;
 mod in_force;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Doctor(args) => doctor::run(args),
     };
     ended(result)
 }

@@ -1,0 +1,84 @@
+//! User and network namespaces, and the sysctls that forbid them.
+
+use super::Finding;
+use super::host::{Host, words};
+use crate::error::Missing;
+
+const USER: &str = "user namespaces";
+const NETWORK: &str = "network namespaces";
+
+/// Sysctls with the value that forbids user namespaces to an unprivileged user.
+const FORBID: [(&str, &str); 3] = [
+    ("user.max_user_namespaces", "0"),
+    // Debian and its derivatives.
+    ("kernel.unprivileged_userns_clone", "0"),
+    // Ubuntu: they are made, and give no privilege.
+    ("kernel.apparmor_restrict_unprivileged_userns", "1"),
+];
+
+pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
+    vec![user(host), network(host)]
+}
+
+fn user(host: &Host<'_>) -> Finding {
+    let forbidden = forbidden(host);
+    match (&host.trials.user_namespace, forbidden) {
+        (Some(Ok(())), _) => Finding::yes(
+            USER,
+            "one was made: no command of the laboratory needs root",
+        ),
+        (Some(Err(missing)), _) => {
+            let mend = mend(host, missing);
+            Finding::no(USER, detail(missing)).needed().mend(mend)
+        }
+        (None, None) => Finding::yes(USER, "not tried: this process needs none"),
+        (None, Some((name, value))) => {
+            let detail = format!("not needed here; {name}={value} forbids them to other users");
+            Finding::limited(USER, detail).mend(allow(host, name))
+        }
+    }
+}
+
+fn network(host: &Host<'_>) -> Finding {
+    match &host.trials.network_namespace {
+        Ok(()) => Finding::yes(NETWORK, "one was made"),
+        Err(missing) => {
+            let mend = mend(host, missing);
+            Finding::no(NETWORK, detail(missing)).needed().mend(mend)
+        }
+    }
+}
+
+/// The first sysctl that forbids user namespaces, with its value.
+fn forbidden(host: &Host<'_>) -> Option<(&'static str, &'static str)> {
+    let mut all = FORBID.into_iter();
+    all.find(|(name, value)| host.sysctl(name).as_deref() == Some(value))
+}
+
+fn allow(host: &Host<'_>, name: &str) -> Option<String> {
+    match name {
+        "kernel.unprivileged_userns_clone" => Some(host.set_sysctl(name, "1")),
+        "kernel.apparmor_restrict_unprivileged_userns" => Some(host.set_sysctl(name, "0")),
+        _ => host.raise_namespaces(name),
+    }
+}
+
+/// The command for a namespace that was refused.
+pub(super) fn mend(host: &Host<'_>, missing: &Missing) -> Option<String> {
+    let forbidden = match host.trials.user_namespace {
+        Some(_) => forbidden(host),
+        None => None,
+    };
+    match (missing.errno, forbidden) {
+        (_, Some((name, _))) => allow(host, name),
+        (libc::ENOSPC | libc::EUSERS, None) => host.raise_namespaces("user.max_net_namespaces"),
+        // The kernel is built without them.
+        (libc::EINVAL | libc::ENOSYS, None) => None,
+        _ => Some(host.privilege()),
+    }
+}
+
+/// The reason and the hint of a missing feature, without its name.
+pub(super) fn detail(missing: &Missing) -> String {
+    format!("{}; {}", words(missing.errno), missing.hint)
+}

@@ -27,10 +27,7 @@ fn user(host: &Host<'_>) -> Finding {
             USER,
             "one was made: no command of the laboratory needs root",
         ),
-        (Some(Err(missing)), _) => {
-            let mend = mend(host, missing);
-            Finding::no(USER, detail(missing)).needed().mend(mend)
-        }
+        (Some(Err(missing)), _) => of_missing(host, USER, missing, mend(host, missing)).needed(),
         (None, None) => Finding::yes(USER, "not tried: this process needs none"),
         (None, Some((name, value))) => {
             let detail = format!("not needed here; {name}={value} forbids them to other users");
@@ -42,10 +39,7 @@ fn user(host: &Host<'_>) -> Finding {
 fn network(host: &Host<'_>) -> Finding {
     match &host.trials.network_namespace {
         Ok(()) => Finding::yes(NETWORK, "one was made"),
-        Err(missing) => {
-            let mend = mend(host, missing);
-            Finding::no(NETWORK, detail(missing)).needed().mend(mend)
-        }
+        Err(missing) => of_missing(host, NETWORK, missing, mend(host, missing)).needed(),
     }
 }
 
@@ -64,7 +58,7 @@ fn allow(host: &Host<'_>, name: &str) -> Option<String> {
 }
 
 /// The command for a namespace that was refused.
-pub(super) fn mend(host: &Host<'_>, missing: &Missing) -> Option<String> {
+fn mend(host: &Host<'_>, missing: &Missing) -> Option<String> {
     let forbidden = match host.trials.user_namespace {
         Some(_) => forbidden(host),
         None => None,
@@ -78,7 +72,18 @@ pub(super) fn mend(host: &Host<'_>, missing: &Missing) -> Option<String> {
     }
 }
 
-/// The reason and the hint of a missing feature, without its name.
-pub(super) fn detail(missing: &Missing) -> String {
-    format!("{}; {}", words(missing.errno), missing.hint)
+/// A missing feature, and the command for it. If the command is for this cause alone, it says what
+/// the hint says.
+pub(super) fn of_missing(
+    host: &Host<'_>,
+    subject: &'static str,
+    missing: &Missing,
+    mend: Option<String>,
+) -> Finding {
+    let privilege = host.privilege();
+    let detail = match &mend {
+        Some(mend) if *mend != privilege => words(missing.errno),
+        _ => format!("{}; {}", words(missing.errno), missing.hint),
+    };
+    Finding::no(subject, detail).mend(mend)
 }

@@ -5,7 +5,7 @@ use packtrain::limits::QUEUES_MAX;
 use packtrain::port::spec::PortSpec;
 
 use super::host::Host;
-use super::namespaces::detail;
+use super::namespaces::of_missing;
 use super::{Finding, State, sockets, tun};
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
@@ -32,7 +32,7 @@ pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
 fn interface(host: &Host<'_>, kind: &'static str) -> Finding {
     let trials = host.trials;
     if let Err(missing) = &trials.tun_flags {
-        return Finding::no(kind, detail(missing)).mend(tun::mend(host, missing));
+        return of_missing(host, kind, missing, tun::mend(host, missing));
     }
     // An interface that exists and belongs to the user needs no privilege.
     let own = format!(r#"ip tuntap add dev {kind}0 mode {kind} multi_queue user "$USER""#);

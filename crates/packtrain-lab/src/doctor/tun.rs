@@ -4,9 +4,9 @@ use packtrain::driver::Features;
 
 use super::Finding;
 use super::host::Host;
-use super::namespaces::detail;
+use super::namespaces::of_missing;
 use super::trials::Inside;
-use crate::error::Missing;
+use crate::error::{Feature, Missing};
 
 /// The features that a TAP port uses, with their names in `packtrain plan`, and the Linux version
 /// that added them.
@@ -20,11 +20,11 @@ const OFFLOADS: [(&str, Features, &str); 5] = [
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
     let mut findings = vec![device(host), interfaces(host)];
-    match &host.trials.inside {
-        Some(inside) => findings.extend(features(inside)),
-        None => findings.push(Finding::no(
+    match (&host.trials.inside, &host.trials.tun_flags) {
+        (Some(inside), Ok(_)) => findings.extend(features(inside)),
+        _ => findings.push(Finding::no(
             "TAP features",
-            "not tried: that needs a network namespace",
+            "not tried: no interface in a network namespace",
         )),
     }
     findings.push(napi(host));
@@ -35,9 +35,7 @@ fn device(host: &Host<'_>) -> Finding {
     const SUBJECT: &str = "/dev/net/tun";
     match &host.trials.tun_flags {
         Ok(_) => Finding::yes(SUBJECT, "opened for reading and writing"),
-        Err(missing) => Finding::no(SUBJECT, detail(missing))
-            .needed()
-            .mend(mend(host, missing)),
+        Err(missing) => of_missing(host, SUBJECT, missing, mend(host, missing)).needed(),
     }
 }
 
@@ -60,15 +58,11 @@ fn interfaces(host: &Host<'_>) -> Finding {
     const SUBJECT: &str = "TAP in a namespace";
     match &host.trials.laboratory {
         Ok(()) => Finding::yes(SUBJECT, "an interface was made: `packtrain demo` works"),
-        Err(missing) => {
-            let cause = format!("{}: {}", missing.feature, detail(missing));
-            Finding::no(SUBJECT, cause)
-                .needed()
-                .mend(match missing.feature {
-                    crate::Feature::Tun => mend(host, missing),
-                    _ => super::namespaces::mend(host, missing),
-                })
+        Err(missing) if missing.feature == Feature::Tun && host.trials.tun_flags.is_ok() => {
+            of_missing(host, SUBJECT, missing, Some(host.privilege())).needed()
         }
+        // A finding of its own has the reason and the command.
+        Err(missing) => Finding::no(SUBJECT, format!("it needs {}", missing.feature)).needed(),
     }
 }
 

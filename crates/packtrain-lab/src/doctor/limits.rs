@@ -12,7 +12,7 @@ const DESCRIPTORS_OF_QUEUE: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 16;
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
-    vec![receive_buffer(host), open_files(host), nice(host)]
+    vec![receive_buffer(host), open_files(host).needed(), nice(host)]
 }
 
 fn receive_buffer(host: &Host<'_>) -> Finding {
@@ -61,6 +61,9 @@ fn open_files(host: &Host<'_>) -> Finding {
     } else {
         host.as_root(&format!("prlimit --pid $$ --nofile={wanted}"))
     };
+    if queues == 0 {
+        return Finding::no(SUBJECT, detail).mend(Some(mend));
+    }
     Finding::limited(SUBJECT, format!("{detail}, and not for one for each CPU")).mend(Some(mend))
 }
 

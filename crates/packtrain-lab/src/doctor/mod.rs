@@ -122,8 +122,8 @@ impl Report {
         })
     }
 
-    /// The first needed feature that is missing. Without one, `packtrain demo` and the other
-    /// commands of the laboratory work with TAP interfaces in namespaces.
+    /// The first needed feature that is missing. If there is none, TAP interfaces in namespaces
+    /// work, and so does `packtrain demo`.
     #[must_use]
     pub fn missing(&self) -> Option<&Finding> {
         let missing = |one: &&Finding| one.needed && one.state == State::No;

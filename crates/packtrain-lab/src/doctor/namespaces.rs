@@ -1,5 +1,7 @@
 //! User and network namespaces, and the sysctls that forbid them.
 
+use packtrain::advice;
+
 use super::Finding;
 use super::host::{Host, words};
 use crate::error::Missing;
@@ -17,7 +19,12 @@ const FORBID: [(&str, &str); 3] = [
 ];
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
-    vec![user(host), network(host)]
+    let user = user(host);
+    let user = match host.trials.user_namespace {
+        Some(_) => user.needed(),
+        None => user,
+    };
+    vec![user, network(host).needed()]
 }
 
 fn user(host: &Host<'_>) -> Finding {
@@ -27,7 +34,7 @@ fn user(host: &Host<'_>) -> Finding {
             USER,
             "one was made: no command of the laboratory needs root",
         ),
-        (Some(Err(missing)), _) => of_missing(host, USER, missing, mend(host, missing)).needed(),
+        (Some(Err(missing)), _) => of_missing(host, USER, missing, mend(host, missing)),
         (None, None) => Finding::yes(USER, "not tried: this process needs none"),
         (None, Some((name, value))) => {
             let detail = format!("not needed here; {name}={value} forbids them to other users");
@@ -39,7 +46,7 @@ fn user(host: &Host<'_>) -> Finding {
 fn network(host: &Host<'_>) -> Finding {
     match &host.trials.network_namespace {
         Ok(()) => Finding::yes(NETWORK, "one was made"),
-        Err(missing) => of_missing(host, NETWORK, missing, mend(host, missing)).needed(),
+        Err(missing) => of_missing(host, NETWORK, missing, mend(host, missing)),
     }
 }
 
@@ -80,6 +87,10 @@ pub(super) fn of_missing(
     missing: &Missing,
     mend: Option<String>,
 ) -> Finding {
+    let advice = advice::on_descriptors(Some(missing.errno));
+    if !advice.is_empty() {
+        return Finding::no(subject, words(missing.errno) + advice);
+    }
     let privilege = host.privilege();
     let detail = match &mend {
         Some(mend) if *mend != privilege => words(missing.errno),

@@ -245,6 +245,16 @@ fn each_file_that_limits_has_its_command() {
         // None of them stops the laboratory.
         assert_eq!(report.missing(), None, "{subject}");
     }
+    let tree = Tree::new();
+    let report = report(
+        &tree.file(LIMITS, "Max open files 20 4096 files").0,
+        &trials(),
+    );
+    let missing = report.missing().expect("no port gets a queue");
+    assert_eq!(
+        (missing.subject, missing.mend.as_deref()),
+        ("open files", Some("ulimit -n 48"))
+    );
 }
 
 #[test]

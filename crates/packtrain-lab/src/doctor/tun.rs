@@ -19,7 +19,7 @@ const OFFLOADS: [(&str, Features, &str); 5] = [
 ];
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
-    let mut findings = vec![device(host), interfaces(host)];
+    let mut findings = vec![device(host).needed(), interfaces(host).needed()];
     match (&host.trials.inside, &host.trials.tun_flags) {
         (Some(inside), Ok(_)) => findings.extend(features(inside)),
         _ => findings.push(Finding::no(
@@ -35,7 +35,7 @@ fn device(host: &Host<'_>) -> Finding {
     const SUBJECT: &str = "/dev/net/tun";
     match &host.trials.tun_flags {
         Ok(_) => Finding::yes(SUBJECT, "opened for reading and writing"),
-        Err(missing) => of_missing(host, SUBJECT, missing, mend(host, missing)).needed(),
+        Err(missing) => of_missing(host, SUBJECT, missing, mend(host, missing)),
     }
 }
 
@@ -53,16 +53,16 @@ pub(super) fn mend(host: &Host<'_>, missing: &Missing) -> Option<String> {
     })
 }
 
-/// The check of the laboratory, so that this finding and `packtrain demo` agree.
+/// The check that `packtrain demo` makes first, too.
 fn interfaces(host: &Host<'_>) -> Finding {
     const SUBJECT: &str = "TAP in a namespace";
     match &host.trials.laboratory {
-        Ok(()) => Finding::yes(SUBJECT, "an interface was made: `packtrain demo` works"),
+        Ok(()) => Finding::yes(SUBJECT, "an interface was made"),
         Err(missing) if missing.feature == Feature::Tun && host.trials.tun_flags.is_ok() => {
-            of_missing(host, SUBJECT, missing, Some(host.privilege())).needed()
+            of_missing(host, SUBJECT, missing, Some(host.privilege()))
         }
         // A finding of its own has the reason and the command.
-        Err(missing) => Finding::no(SUBJECT, format!("it needs {}", missing.feature)).needed(),
+        Err(missing) => Finding::no(SUBJECT, format!("it needs {}", missing.feature)),
     }
 }
 

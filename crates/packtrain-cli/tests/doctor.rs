@@ -297,14 +297,6 @@ fn the_command_mends_a_limit_on_descriptors() {
         return;
     }
     mends("-Ur", "ulimit -Sn 16", "open files", "ulimit -n ");
-    if AsNobody::new().is_some() && command("prlimit", &["--version"]).output().is_ok() {
-        mends(
-            "-m",
-            "ulimit -n 16",
-            "open files",
-            "prlimit --pid $$ --nofile=",
-        );
-    }
 }
 
 /// With any number of descriptors there is a report.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Trials;
+use super::trials::Trials;
 
 /// What the findings are made of.
 pub(super) struct Host<'a> {

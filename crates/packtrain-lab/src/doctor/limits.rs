@@ -3,7 +3,7 @@
 use packtrain::policy::priority::AHEAD;
 use packtrain::policy::topology::Topology;
 
-use super::Finding;
+use super::finding::Finding;
 use super::host::Host;
 use crate::traffic::udp::RECEIVE_BUFFER;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use packtrain::policy::topology::{CpuId, CpuList, Topology};
 
-use super::Finding;
+use super::finding::Finding;
 use super::host::Host;
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {

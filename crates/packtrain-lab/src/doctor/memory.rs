@@ -1,6 +1,6 @@
 //! Memory for packets.
 
-use super::Finding;
+use super::finding::Finding;
 use super::host::Host;
 
 /// Bytes of the huge pages that packets are in.

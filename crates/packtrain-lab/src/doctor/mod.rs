@@ -5,6 +5,7 @@
 //! all of it is closed again. The rest is read from the system's files below a root, so that a test
 //! can make a tree of its own. Nothing of the host is changed.
 
+mod finding;
 mod host;
 mod limits;
 mod machine;
@@ -18,84 +19,11 @@ mod tracing;
 mod trials;
 mod tun;
 
-use std::fmt;
 use std::path::Path;
 
+pub use finding::{Finding, State};
 use host::Host;
 pub use trials::{Inside, Trials};
-
-/// Whether the host allows something; a greater one is worse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// It works.
-    Yes,
-    /// It works in part, or slower than on other hosts.
-    Limited,
-    /// It does not work.
-    No,
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Yes => "yes",
-            Self::Limited => "limited",
-            Self::No => "no",
-        })
-    }
-}
-
-/// One feature of the host, or one kind of port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The name of the feature, unique in a report.
-    pub subject: &'static str,
-    /// Whether it works.
-    pub state: State,
-    /// What was found, in one line.
-    pub detail: String,
-    /// The command that mends what is limited or missing; `None` if no command on this host does.
-    pub mend: Option<String>,
-    /// Whether the laboratory, and so `packtrain demo`, cannot work without it.
-    pub needed: bool,
-}
-
-impl Finding {
-    fn new(subject: &'static str, state: State, detail: impl Into<String>) -> Self {
-        Self {
-            subject,
-            state,
-            detail: detail.into(),
-            mend: None,
-            needed: false,
-        }
-    }
-
-    fn yes(subject: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(subject, State::Yes, detail)
-    }
-
-    fn limited(subject: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(subject, State::Limited, detail)
-    }
-
-    fn no(subject: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(subject, State::No, detail)
-    }
-
-    /// The command that mends it.
-    fn mend(self, mend: Option<String>) -> Self {
-        Self { mend, ..self }
-    }
-
-    /// Marks it as needed by the laboratory.
-    fn needed(self) -> Self {
-        Self {
-            needed: true,
-            ..self
-        }
-    }
-}
 
 /// Findings about one part of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use packtrain::advice;
 
-use super::Finding;
+use super::finding::Finding;
 use super::host::{Host, words};
 use crate::error::Missing;
 

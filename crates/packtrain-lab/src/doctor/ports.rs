@@ -4,9 +4,10 @@ use packtrain::driver::Features;
 use packtrain::limits::QUEUES_MAX;
 use packtrain::port::spec::PortSpec;
 
+use super::finding::{Finding, State};
 use super::host::Host;
 use super::namespaces::of_missing;
-use super::{Finding, State, sockets, tun};
+use super::{sockets, tun};
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
     let in_memory = |kind| match &host.trials.nice_levels {

@@ -1,6 +1,6 @@
 //! Sockets and descriptors that other kinds of port are made of.
 
-use super::Finding;
+use super::finding::Finding;
 use super::host::{Host, words};
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {

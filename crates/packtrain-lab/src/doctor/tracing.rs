@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::Finding;
+use super::finding::Finding;
 use super::host::Host;
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {

@@ -2,7 +2,7 @@
 
 use packtrain::driver::Features;
 
-use super::Finding;
+use super::finding::Finding;
 use super::host::Host;
 use super::namespaces::of_missing;
 use super::trials::Inside;

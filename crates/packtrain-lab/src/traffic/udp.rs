@@ -144,7 +144,7 @@ fn report(transfer: &Transfer, sent: &[End], received: &[Received]) -> TransferR
     }
 }
 
-/// Requests [`RECEIVE_BUFFER`] for a socket. Returns what the kernel grants, in bytes of its memory:
+/// Requests [`RECEIVE_BUFFER`] for a socket. Returns the bytes of kernel memory that are granted:
 /// twice the requested bytes, or twice `net.core.rmem_max`.
 pub(crate) fn enlarge(receiver: &UdpSocket) -> Result<i32, LabError> {
     let set = |option| sys::set_int(receiver, libc::SOL_SOCKET, option, RECEIVE_BUFFER);

@@ -56,7 +56,7 @@ impl Host<'_> {
             "docker run --cap-add=SYS_ADMIN --cap-add=NET_ADMIN --device=/dev/net/tun IMAGE"
                 .to_owned()
         } else {
-            "sudo packtrain doctor".to_owned()
+            format!("sudo {} doctor", self.trials.program)
         }
     }
 

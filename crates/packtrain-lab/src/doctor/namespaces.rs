@@ -30,10 +30,11 @@ pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
 fn user(host: &Host<'_>) -> Finding {
     let forbidden = forbidden(host);
     match (&host.trials.user_namespace, forbidden) {
-        (Some(Ok(())), _) => Finding::yes(
-            USER,
-            "one was made: no command of the laboratory needs root",
-        ),
+        (Some(Ok(())), Some((name, value))) if host.trials.network_namespace.is_err() => {
+            let detail = format!("one was made, and {name}={value} leaves it no privilege");
+            Finding::limited(USER, detail).mend(allow(host, name))
+        }
+        (Some(Ok(())), _) => Finding::yes(USER, "one was made: `packtrain demo` needs no root"),
         (Some(Err(missing)), _) => of_missing(host, USER, missing, mend(host, missing)),
         (None, None) => Finding::yes(USER, "not tried: this process needs none"),
         (None, Some((name, value))) => {

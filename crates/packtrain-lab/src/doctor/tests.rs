@@ -81,6 +81,7 @@ fn bpftrace() -> PathBuf {
 /// An unprivileged process to which nothing is refused.
 fn trials() -> Trials {
     Trials {
+        program: "packtrain".to_owned(),
         superuser: false,
         admin: true,
         user_namespace: Some(Ok(())),
@@ -338,6 +339,19 @@ fn the_sysctl_that_forbids_namespaces_is_the_command() {
         assert_eq!(state, State::Limited);
         assert_eq!(mend, Some(format!("sysctl -w {command}")));
         assert_eq!(privileged.missing(), None);
+    }
+    // Ubuntu's sysctl lets them be made.
+    let tree = Tree::new();
+    let restricted = Trials {
+        user_namespace: Some(Ok(())),
+        ..user(libc::EPERM)
+    };
+    tree.file("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+    for subject in ["user namespaces", "network namespaces"] {
+        let (state, mend, _) = found(&report(&tree.0, &restricted), subject);
+        assert_ne!(state, State::Yes, "{subject}");
+        let command = "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0";
+        assert_eq!(mend.as_deref(), Some(command), "{subject}");
     }
     // No sysctl: a sandbox.
     let (_, mend, detail) = found(

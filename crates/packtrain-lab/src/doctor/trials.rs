@@ -26,6 +26,8 @@ const NO_INTERFACE: u32 = i32::MAX.unsigned_abs();
 /// The results of all trials. A number in an error is an `errno`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trials {
+    /// The path of the program, for a command that runs it again.
+    pub program: String,
     /// The process is of user 0, as the system sees it.
     pub superuser: bool,
     /// The process may administer the network namespace that it was started in.
@@ -108,7 +110,10 @@ impl Trials {
             arena.is_some_and(Arena::huge_pages)
         });
         let shared_memory = memory.map(drop).and_then(|()| UnixStream::pair().map(drop));
+        let program = std::env::current_exe();
+        let program = program.map_or("packtrain".to_owned(), |path| path.display().to_string());
         Self {
+            program,
             superuser: user == 0,
             admin,
             user_namespace,

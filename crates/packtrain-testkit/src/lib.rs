@@ -12,9 +12,10 @@
 //!   ([`machine_with_siblings`]), and the exit latency of an idle CPU.
 //! - The cost of each step, from the counters of the sessions and a price list ([`Costs`]):
 //!   packets, bytes, doorbells, system calls, wake-ups; and the time that a notification takes.
-//! - Producers that are preempted in the middle of a send. An actor runs the two halves of a send in
-//!   two steps (`TxHandle::begin_send`, `TxHandle::finish_send`; feature `internals` of packtrain).
-//!   Meanwhile the other tasks find slots that are reserved and not published, or a busy ring.
+//! - Producers that are preempted in the middle of a send. An actor runs the two halves of a send
+//!   in two steps (`TxHandle::begin_send`, `TxHandle::finish_send`; feature `internals` of
+//!   packtrain). Meanwhile the other tasks find slots that are reserved and not published, or a
+//!   busy ring.
 //! - Devices, as far as the `sim:` port does: descriptor rings, rates, late and lost completions
 //!   and interrupts, hung queues, links that go down. It takes the time from the runtime.
 //! - Lost wake-ups: a worker that sleeps and has packets to move makes [`World::run`] panic, also

@@ -186,9 +186,9 @@ impl TxHandle {
         self.to.reclaim(&self.own, &|| self.runtime.now());
     }
 
-    /// The first half of [`TxHandle::try_send`]: reserves slots for the packets of `burst`, or claims
-    /// the consumer role. What a producer does that is preempted in the middle of a send. `None` if
-    /// `try_send` would return `Full` or `Closed` now.
+    /// The first half of [`TxHandle::try_send`]: reserves slots for the packets of `burst`, or
+    /// claims the consumer role. A test that lets time pass before the second half preempts the
+    /// producer there. `None` if the burst is empty, or the queue is full or closed.
     #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn begin_send(&mut self, burst: &Burst) -> Option<HalfSend> {

@@ -284,8 +284,8 @@ impl<T: TxDescriptors> SharedTx<T> {
         self.finish(own, begun, burst, now)
     }
 
-    /// The first half of [`put`](Self::put), for a batch of `want` packets: reserves slots or claims
-    /// the consumer role. Tests preempt a producer between the two halves.
+    /// The first half of [`put`](Self::put), for a batch of `want` packets: reserves slots or
+    /// claims the consumer role. Tests preempt a producer between the two halves.
     #[inline(always)]
     fn begin(&self, own: &Producer, want: usize, now: &impl Fn() -> Instant) -> Begun<'_, T> {
         let depth = match self.dispatch.counts_depth() {

@@ -26,6 +26,7 @@ use crate::time::Instant;
 use crate::trace;
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -295,17 +296,19 @@ impl<T: TxDescriptors> SharedTx<T> {
         let decide = |state| self.dispatch.decide(state, depth);
         let mut made_space = false;
         loop {
-            match self.ring.reserve(want, own.source, decide) {
-                Err(Put::Full) if !made_space => {
-                    let may = |state| decide(state) == Decision::Drain;
-                    let Some(role) = self.ring.claim(may) else {
-                        return Err(Put::Full);
-                    };
-                    self.drain(own, role, now);
-                    made_space = true;
-                }
-                begun => return begun,
+            let begun = self.ring.reserve(want, own.source, decide);
+            if made_space || !matches!(begun, Err(Put::Full)) {
+                return begun;
             }
+            let may = |state| decide(state) == Decision::Drain;
+            let Some(role) = self.ring.claim(may) else {
+                return begun;
+            };
+            // `Full` has nothing to drop. The compiler does not see that, and would keep the result
+            // of each send in memory for it.
+            let _full = ManuallyDrop::new(begun);
+            self.drain(own, role, now);
+            made_space = true;
         }
     }
 

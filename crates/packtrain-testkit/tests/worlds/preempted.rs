@@ -2,12 +2,14 @@
 
 use crate::rig::{Order, Producer, Rig, fixed, number, twice, us};
 use crate::watched::Watched;
-use packtrain::engine::{Action, Session, Snapshot, TxHandle};
+use packtrain::driver::Port;
+use packtrain::engine::{Action, Session, Settings, Snapshot, TxHandle};
 use packtrain::policy::dispatch::{BUDGET, Dispatch, RingState};
+use packtrain::policy::idle::Idle;
 use packtrain::port::sim::{Far, Sim, SimConfig};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
-use packtrain_testkit::{Costs, Trace, machine};
+use packtrain_testkit::{Costs, Hardware, Trace, machine};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -40,7 +42,7 @@ use Act::{Begin, Finish, Send};
 /// What the device has accepted: when, and which numbers.
 type Seen = Arc<Mutex<Vec<(Instant, u64)>>>;
 
-/// A session on one device, and some threads that send.
+/// A session on a device with two queue pairs, and some threads that send to the first one.
 struct Scene {
     rig: Rig,
     handle: TxHandle,
@@ -54,6 +56,8 @@ struct Scene {
 #[derive(Debug, PartialEq)]
 struct Outcome {
     trace: Trace,
+    /// When the last worker ended.
+    ended: Instant,
     snapshot: Snapshot,
     /// The thread of each packet that the device accepted, once for packets in a row.
     threads: Vec<u64>,
@@ -83,7 +87,11 @@ impl Scene {
             idle_exit: Duration::ZERO,
             ..Costs::default()
         };
-        let mut rig = Rig::new(machine(8), costs, 0);
+        Self::with(machine(8), costs, fixed(dispatch))
+    }
+
+    fn with(machine: Hardware, costs: Costs, settings: Settings) -> Self {
+        let mut rig = Rig::new(machine, costs, 0);
         let (seen, runtime) = (Seen::default(), rig.world.runtime());
         let watch = {
             let (seen, mut order) = (Arc::clone(&seen), Order::default());
@@ -93,9 +101,14 @@ impl Scene {
                 seen.lock().unwrap().push((runtime.now(), number));
             }
         };
-        let sim = Sim::alone(SimConfig::default(), Far::Discard, 1);
-        let port = Watched(sim, Arc::new(Mutex::new(watch)));
-        let session = rig.add(Session::on(port).senders(0, 4), fixed(dispatch), 4);
+        let config = SimConfig {
+            queues: 2,
+            ..SimConfig::default()
+        };
+        let sim = Sim::alone(config, Far::Discard, 1);
+        let mut port = Port::from(Watched(sim, Arc::new(Mutex::new(watch))));
+        port.config.queues = Some(2);
+        let session = rig.add(Session::on(port).senders(0, 4), settings, 4);
         let handle = rig.handle(session, 0);
         Self {
             rig,
@@ -163,11 +176,15 @@ impl Scene {
 
     /// Stops the session now.
     fn end(self) -> Outcome {
+        let workers = self.rig.workers.clone();
         let (trace, mut reports) = self.rig.end();
+        let ended = workers.into_iter().map(|task| trace.tasks[task].ended);
+        let ended = ended.max().flatten().expect("the workers have ended");
         let seen = self.seen.lock().unwrap();
         let mut threads: Vec<_> = seen.iter().map(|(_, number)| number >> 32).collect();
         threads.dedup();
         Outcome {
+            ended,
             trace,
             snapshot: reports.remove(0).snapshot,
             threads,
@@ -293,6 +310,36 @@ fn a_tx_worker_that_finds_a_preempted_consumer_is_the_next_one() {
     }
 }
 
+/// The worker that drains the ring also has lanes, and never sleeps. It gives the ring back once it
+/// finds it empty, and then producers drain again.
+#[test]
+fn a_worker_that_polls_lanes_gives_an_adaptive_ring_back() {
+    for dispatch in [Dispatch::Adaptive, Dispatch::Direct] {
+        let outcome = twice(|| {
+            let costs = Costs {
+                step: Duration::from_micros(2),
+                ..Costs::default()
+            };
+            let settings = Settings {
+                idle: Idle::Poll,
+                ..fixed(dispatch)
+            };
+            let mut scene = Scene::with(machine(2), costs, settings);
+            assert_eq!(scene.rig.workers.len(), 2, "of four parts");
+            scene.thread(&[(1_000, Begin(1)), (40_000, Finish)]);
+            scene.thread(&[10_000, 11_000, 12_000, 13_000, 14_000].map(|at| (at, Send(64))));
+            scene.thread(&[60_000, 70_000, 80_000].map(|at| (at, Send(1))));
+            scene.rig.world.run(us(100_000));
+            assert_eq!(scene.state(), RingState::Idle, "{dispatch}");
+            scene.end()
+        });
+        let tx = outcome.snapshot.ports[0].tx[0];
+        assert_eq!((tx.abdications, outcome.drained()), (1, 64), "{dispatch}");
+        assert_eq!((tx.direct, tx.deferred), (1 + 3, 5), "{dispatch}");
+        assert_eq!(outcome.transmitted(), 1 + 320 + 3);
+    }
+}
+
 /// The stop comes at 1,600 us. The run ends when the producer has gone on.
 #[test]
 fn a_stop_waits_for_a_preempted_producer() {
@@ -351,8 +398,7 @@ fn claimed_at_stop(dispatch: Dispatch, on: u64) -> Outcome {
 
 /// The last worker ends within 60 us after `on`: a retry, or a notification.
 fn ends(outcome: &Outcome, on: Instant) {
-    let ended = outcome.trace.tasks.iter().take(2).map(|task| task.ended);
-    let last = ended.max().flatten().expect("the workers have ended");
+    let last = outcome.ended;
     let late = last.since(on);
     assert!(last >= on && late <= Duration::from_micros(60), "{late:?}");
 }

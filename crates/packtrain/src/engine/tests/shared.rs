@@ -66,7 +66,7 @@ impl Bench {
         let to = Arc::clone(&wakeup);
         let slots = TX_RING_PACKETS;
         let shared = Arc::new(SharedTx::new(tx, drops, dispatch, slots, false, to, stats));
-        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, Arc::default());
+        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, false, Arc::default());
         let placed = Placed {
             part: Box::new(part),
             queues: Vec::new(),

@@ -201,7 +201,7 @@ fn producers_that_are_preempted_in_the_middle_of_a_send() {
         slow(1_000_000),
         slow(100_000),
     ] {
-        for how in [(2, 1024, 32), (4, 1024, 8), (4, 256, 1)] {
+        for how in [(2, 1024, 32), (4, 512, 8), (4, 128, 1)] {
             for blast in every_mode(&config, costs, how, preemptions) {
                 assert_eq!(blast.snapshot.drops.total(), 0);
                 states.extend(blast.states);

@@ -258,7 +258,7 @@ pub const KEYS: &[Key] = &[
     only(
         NULL,
         "flows",
-        "1..64512",
+        "1..100000",
         "flows that the packets belong to",
     ),
     only(

@@ -365,7 +365,7 @@ fn ranges_end_where_help_says() {
         ("tap:t", "seed", "0", &max, "18446744073709551616"),
         ("null:source", "bytes", "60", "65549", "65550"),
         ("null:source", "count", "1", &max, "18446744073709551616"),
-        ("null:source", "flows", "1", "64512", "64513"),
+        ("null:source", "flows", "1", "100000", "100001"),
         ("null:source", "out-of-order", "1", "50", "51"),
         ("sim:", "rings", "8", "4096", "4097"),
         ("sim:", "rate", "1", "100000000", "100000001"),

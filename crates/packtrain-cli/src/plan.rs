@@ -154,8 +154,8 @@ fn workers(joint: &Joint) -> String {
 fn coalescing(how: &Coalescing) -> String {
     let (gro, config) = (&how.gro, how.config(LinkType::Ethernet));
     let mut text = format!(
-        "  merging: {}; flows found by {}; at most {} segments and {} bytes in a packet; at most {} \
-         packets of {} flows held",
+        "  merging: {}; flows found by {}; at most {} segments and {} bytes in a packet; at most \
+         {} packets of {} flows held",
         json::semantics(how.semantics),
         match how.mode {
             Mode::Hash => "hash",

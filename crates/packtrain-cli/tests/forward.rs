@@ -157,9 +157,8 @@ fn limits_of_merging_are_read_back_and_in_force() {
     assert_eq!(few, json!([[8, 9000, 64, true, 200], ["off", null, null]]));
     let evicted = queue["gro_flush"]["evict"].as_u64().expect("a count");
     assert!(evicted > 1000, "{queue}");
-    let (all, queue) = limits(
-        ",coalesce=stream,gro-packets=8,ack-limit=3,gro-inactive=off,gro-flush=packets(7),rx-pause=5",
-    );
+    let keys = "coalesce=stream,gro-packets=8,ack-limit=3,gro-inactive=off";
+    let (all, queue) = limits(&format!(",{keys},gro-flush=packets(7),rx-pause=5"));
     assert_eq!(
         all,
         json!([[8, 65_280, 8, false, null], ["packets(7)", 3, 5]])

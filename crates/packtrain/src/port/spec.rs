@@ -30,8 +30,7 @@ pub use value::{DELAY_MAX, INTERFACE_NAME_BYTES_MAX};
 
 use super::null::Protocol;
 use super::sim::{Far, Interrupts};
-use crate::driver::{Coalesce, Features, PortConfig, SettingError};
-use crate::policy::gro;
+use crate::driver::{Coalesce, Features, PortConfig, SettingError, gro};
 use keys::{KINDS, NOT_BUILT, nearest};
 use packtrain_offload::offload::LinkType;
 use std::fmt;

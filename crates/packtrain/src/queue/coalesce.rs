@@ -1,8 +1,8 @@
 //! The coalescing stage of an RX queue: merges consecutive packets of a flow.
 //!
 //! Packets are held across bursts until they have their largest size, or until the worker flushes:
-//! all packets if the queue is empty, or those that were held for too long. Settings change how long
-//! that is ([`Gro`]). Flushed packets wait in the output for the handler and the TX queue.
+//! all packets if the queue is empty, or those that were held for too long. [`Gro`] has the
+//! settings. Flushed packets wait in the output for the handler and the TX queue.
 
 use crate::driver::Features;
 use crate::limits::{BURST_PACKETS_MAX, COALESCE_HOLD_MAX, COALESCE_LARGE_MAX};

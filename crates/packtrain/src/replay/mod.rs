@@ -11,8 +11,8 @@
 //! that flushes at the end of its poll. A window also ends after [`SPAN_MAX`] packets or
 //! [`BYTES_MAX`] bytes, if timestamps go back, and at the end of a pcapng section. With a long hold
 //! time a window is a poll that does not end, and the settings of [`Options::gro`] show their
-//! effect: [`Gro::packets`], [`Gro::flush`] and [`Gro::rx_pause`] end windows, and [`Gro::inactive`]
-//! passes on packets before their end.
+//! effect: [`Gro::packets`], [`Gro::flush`] and [`Gro::rx_pause`] end windows, and
+//! [`Gro::inactive`] passes on packets before their end.
 //!
 //! # Output
 //!
@@ -220,7 +220,7 @@ struct Lane {
     held: u64,
 }
 
-/// Whether a limit in packets ends a window in which `taken` packets were taken and `held` are held.
+/// Whether a limit ends a window in which `taken` packets were taken and `held` are held.
 fn ends_window(gro: &Gro, taken: u64, held: u64) -> bool {
     gro.flush.is_due(Duration::ZERO, taken)
         || gro.rx_pause.is_some_and(|most| taken >= most.into())

@@ -24,7 +24,7 @@ pub const OUT_OF_ORDER_MAX: u8 = 50;
 /// The transport header.
 pub(super) const L4: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES_MIN;
 pub(super) const FIRST_PORT: u16 = 1024;
-/// Flows from one source address, each from a port of its own. The next flows have the next address.
+/// Flows from one source address, each from a port of its own.
 pub(super) const PORTS: usize = 65_536 - FIRST_PORT as usize;
 /// The discard service (RFC 863).
 const DESTINATION_PORT: u16 = 9;
@@ -114,8 +114,8 @@ pub struct Source {
     /// [`Protocol::frame_bytes`].
     pub bytes: usize,
     /// Flows, from 1 to [`FLOWS_MAX`], rounded up to a multiple of the number of queues. Flow `i`
-    /// is always on queue `i` modulo the number of queues. Its source port is 1024 + `i`; after port
-    /// 65 535 the next source address follows.
+    /// is always on queue `i` modulo the number of queues. Its source port is 1024 + `i`; after
+    /// port 65 535 the next source address follows.
     pub flows: usize,
     /// Frames to make, over all queues; `None` for no limit.
     pub count: Option<u64>,
@@ -165,8 +165,8 @@ impl Source {
 #[derive(Debug)]
 pub(super) struct Generator {
     source: Source,
-    /// A whole frame. Everything that [`Generator::fill_in`] fills in is zero, except for the source
-    /// address, and both checksums are right for that.
+    /// A whole frame. Everything that [`Generator::fill_in`] fills in is zero, except for the
+    /// source address, and both checksums are right for that.
     template: Vec<u8>,
     /// Of the template.
     ip_check: u16,

@@ -323,7 +323,8 @@ fn keys_of_one_kind() {
         timestamps: true,
         out_of_order: Some(5),
     };
-    let text = "null:source,proto=tcp,bytes=67,count=1000,flows=9,active=3,train=4,timestamps,out-of-order=5";
+    let text = "null:source,proto=tcp,bytes=67,count=1000,flows=9,active=3,train=4,timestamps,\
+                out-of-order=5";
     assert_eq!(parse(text).kind, PortKind::Null(null));
     assert_eq!(parse(text).to_string(), text);
 

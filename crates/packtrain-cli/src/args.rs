@@ -210,7 +210,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", value_parser = within(gro::PACKETS))]
     pub gro_packets: Option<u32>,
     /// `on`: packets that were held for 200 us are passed on before the window ends
-    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Switch::Off)]
     pub gro_inactive: Switch,
     /// Also ends a window after a time or a number of packets: off, usecs(n), packets(n)
     #[arg(long, value_name = "HOW", default_value_t)]

@@ -17,6 +17,7 @@ pub(super) const SEGMENTS: RangeInclusive<usize> = 1..=SEGMENTS_MAX;
 pub(super) const HEADROOM: RangeInclusive<usize> = 0..=SEGMENT_HEADROOM_MAX;
 pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FRAME_BYTES_MAX;
 pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
+pub(super) const TRAIN: RangeInclusive<usize> = 1..=null::TRAIN_MAX;
 pub(super) const OUT_OF_ORDER: RangeInclusive<u8> = 1..=null::OUT_OF_ORDER_MAX;
 pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
 pub(super) const RATES: RangeInclusive<u64> = 1..=sim::RATE_MAX;
@@ -116,6 +117,42 @@ pub const KEYS: &[Key] = &[
         "coalesce",
         "auto|off|on|hash|sorted|stream",
         "merging of received packets in software",
+    ),
+    common(
+        "gro-flows",
+        "1..65536",
+        "flows held at once by merging; as many as packets by default",
+    ),
+    common(
+        "gro-bytes",
+        "1..65535",
+        "bytes of a merged IP packet at most",
+    ),
+    common(
+        "gro-packets",
+        "1..65536",
+        "packets held at once by merging; with more, all are passed on; 1024 by default",
+    ),
+    common(
+        "gro-inactive",
+        "on|off",
+        "while packets arrive, pass on packets that were held for 200 us; on by default",
+    ),
+    common(
+        "gro-flush",
+        "off|usecs(n)|packets(n)",
+        "while packets arrive, pass on everything held this often (for experiments)",
+    ),
+    common(
+        "ack-limit",
+        "1..65535",
+        "with coalesce=stream: the pure ACK that is this packet of a merged one passes it on; with \
+         1 no pure ACK is held",
+    ),
+    common(
+        "rx-pause",
+        "1..65536",
+        "packets after which receiving stops, as if the queue were empty (for experiments)",
     ),
     common(
         "dispatch",
@@ -222,8 +259,20 @@ pub const KEYS: &[Key] = &[
     only(
         NULL,
         "flows",
-        "1..64512",
+        "1..100000",
         "flows that the packets belong to",
+    ),
+    only(
+        NULL,
+        "active",
+        "1..100000",
+        "flows of a queue that alternate at a time; all by default",
+    ),
+    only(
+        NULL,
+        "train",
+        "1..4096",
+        "with active=: packets of each of these flows before the next ones; 1 by default",
     ),
     only(
         NULL,

@@ -112,7 +112,8 @@ fn senders_and_sizes() -> Outcome {
 
 fn with_faults(faults: &str) -> Testbed {
     let options = TestbedOptions {
-        a: format!("tap,seed=4,{faults}"),
+        // With this seed the last packets are not held back: none could overtake them.
+        a: format!("tap,seed=1,{faults}"),
         // The worker does not wait between polls.
         moderation: "off".parse().expect("a moderation"),
         ..TestbedOptions::default()

@@ -11,6 +11,7 @@ use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
 use packtrain_lab::tools::blast::Blast;
+use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
 use std::time::Duration;
@@ -166,6 +167,9 @@ pub enum Command {
     /// context switches
     #[command(after_help = BLAST_EXAMPLES)]
     Blast(ToolArgs<Blast>),
+    /// Measures round trips between two hosts, idle and beside a load
+    #[command(after_help = PING_EXAMPLES)]
+    Ping(ToolArgs<Ping>),
 }
 
 const BLAST_EXAMPLES: &str = "\
@@ -182,6 +186,20 @@ Examples:
 Sizes are those of Ethernet frames with header and FCS, as in RFC 2544, also through a tun. A sender
 that is late catches up, but never sends bursts less than half an interval apart. The CPU time of
 the kernel's softirqs is that of the thread that they interrupt.";
+
+const PING_EXAMPLES: &str = "\
+Examples:
+  packtrain ping
+      1000 UDP round trips a second through packtrain
+  packtrain ping --load stream --through bridge
+      idle, and beside a TCP stream, through a bridge of the kernel
+  packtrain ping --flood --icmp
+      one ICMP echo after the other, as ping -f
+  packtrain ping --rate 5k --idle halt --moderation fixed(50,64)
+      what sleeping workers and interrupt moderation cost
+
+A request that cannot be sent when it is due is sent late, and its round trip counts from when it
+was due: a stall is in the times of all requests that it concerned (no coordinated omission).";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:

@@ -9,6 +9,7 @@ mod in_force;
 mod joint;
 mod json;
 mod live;
+mod ping;
 mod plan;
 mod print;
 mod privileges;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Blast(args) => blast::run(args),
+        Command::Ping(args) => ping::run(args),
     };
     ended(result)
 }

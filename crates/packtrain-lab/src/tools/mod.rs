@@ -3,4 +3,5 @@
 pub mod blast;
 mod frame;
 mod pace;
+pub mod ping;
 mod sequence;

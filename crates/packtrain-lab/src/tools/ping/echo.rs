@@ -10,10 +10,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::LabError;
 use crate::ip::IpVersion;
+use crate::sys;
 use crate::topology::TwoHosts;
 
 /// Bytes of the header of an ICMP echo.
 const ICMP_HEADER: usize = 8;
+
+/// Requested receive buffer, in bytes of kernel memory, so that an end that is not on a CPU for some
+/// milliseconds loses nothing.
+const RECEIVE_BUFFER: i32 = 8 << 20;
 
 /// How long the answering thread waits before it checks whether the run has ended.
 const QUANTUM: Duration = Duration::from_millis(20);
@@ -61,6 +66,10 @@ impl Echo {
             };
             join().map_err(LabError::from_io("UDP socket"))?
         };
+        for socket in [Some(&socket), answers.as_ref()].into_iter().flatten() {
+            sys::set_receive_buffer(socket, RECEIVE_BUFFER)
+                .map_err(LabError::from_io("SO_RCVBUF"))?;
+        }
         socket
             .set_nonblocking(true)
             .map_err(LabError::from_io("O_NONBLOCK"))?;

@@ -3,6 +3,7 @@
 mod args;
 mod blast;
 mod demo;
+mod doctor;
 mod exit;
 mod forward;
 mod in_force;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Blast(args) => blast::run(args),
         Command::Ping(args) => ping::run(args),
     };

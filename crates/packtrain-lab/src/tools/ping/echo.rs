@@ -10,15 +10,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::LabError;
 use crate::ip::IpVersion;
-use crate::sys;
 use crate::topology::TwoHosts;
+use crate::traffic::is_pause;
+use crate::traffic::udp::enlarge;
 
 /// Bytes of the header of an ICMP echo.
 const ICMP_HEADER: usize = 8;
-
-/// Requested receive buffer, in bytes of kernel memory, so that an end that is not on a CPU for some
-/// milliseconds loses nothing.
-const RECEIVE_BUFFER: i32 = 8 << 20;
 
 /// How long the answering thread waits before it checks whether the run has ended.
 const QUANTUM: Duration = Duration::from_millis(20);
@@ -66,9 +63,9 @@ impl Echo {
             };
             join().map_err(LabError::from_io("UDP socket"))?
         };
+        // An end that is not on a CPU for some milliseconds loses nothing.
         for socket in [Some(&socket), answers.as_ref()].into_iter().flatten() {
-            sys::set_receive_buffer(socket, RECEIVE_BUFFER)
-                .map_err(LabError::from_io("SO_RCVBUF"))?;
+            enlarge(socket)?;
         }
         socket
             .set_nonblocking(true)
@@ -181,7 +178,7 @@ pub(super) fn answer(socket: &UdpSocket, ended: impl Fn() -> bool) -> Result<(),
 
 /// Whether a call is to be repeated later: no data, no room, a signal.
 fn is_full(error: &io::Error) -> bool {
-    crate::traffic::is_pause(error) || error.raw_os_error() == Some(libc::ENOBUFS)
+    is_pause(error) || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
 #[cfg(test)]

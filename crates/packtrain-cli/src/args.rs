@@ -10,6 +10,9 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
+use packtrain_lab::testbed::TestbedOptions;
+use packtrain_lab::tools::blast::Blast;
+use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
 use std::fmt::Display;
@@ -168,7 +171,63 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Prints what this host allows, what each kind of port would do, and what mends each lack
     Doctor(DoctorArgs),
+    /// Sends UDP packets between two hosts at a rate or flat out, and measures loss, CPU time and
+    /// context switches
+    #[command(after_help = BLAST_EXAMPLES)]
+    Blast(ToolArgs<Blast>),
+    /// Measures round trips between two hosts, idle and beside a load
+    #[command(after_help = PING_EXAMPLES)]
+    Ping(ToolArgs<Ping>),
 }
+
+/// The command line of a tool.
+#[derive(Debug, Args)]
+pub struct ToolArgs<T: Args> {
+    /// The load.
+    #[command(flatten)]
+    pub tool: T,
+    /// What joins the hosts.
+    #[command(
+        flatten,
+        next_help_heading = "Testbed: two namespaces, and what joins them"
+    )]
+    pub testbed: TestbedOptions,
+    /// Prints one JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Prints no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+const BLAST_EXAMPLES: &str = "\
+Examples:
+  packtrain blast
+      minimal packets flat out through packtrain
+  packtrain blast --through bridge
+      the same through a bridge of the kernel
+  packtrain blast --rate 100kpps --size imix --a tap,tx=shared --b tap,tx=shared
+      a mix of sizes at a constant rate, with a TX worker for each queue
+  packtrain blast --rate 10kpps --count 1000 --a tap,drop=0.01
+      a forwarder that drops packets: the loss is reported
+
+Sizes are those of Ethernet frames with header and FCS, as in RFC 2544, also through a tun. A sender
+that is late catches up, but never sends bursts less than half an interval apart. The CPU time of
+the kernel's softirqs is that of the thread that they interrupt.";
+
+const PING_EXAMPLES: &str = "\
+Examples:
+  packtrain ping
+      1000 UDP round trips a second through packtrain
+  packtrain ping --load stream --through bridge
+      idle, and beside a TCP stream, through a bridge of the kernel
+  packtrain ping --flood --icmp
+      one ICMP echo after the other, as ping -f
+  packtrain ping --rate 5k --idle halt --moderation fixed(50,64)
+      what sleeping workers and interrupt moderation cost
+
+A request that cannot be sent when it is due is sent late, and its round trip counts from when it
+was due: a stall is in the times of all requests that it concerned (no coordinated omission).";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:

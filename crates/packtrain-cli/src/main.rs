@@ -1,6 +1,7 @@
 //! The packtrain program: it parses arguments, calls the libraries and prints.
 
 mod args;
+mod blast;
 mod demo;
 mod doctor;
 mod exit;
@@ -9,6 +10,7 @@ mod in_force;
 mod joint;
 mod json;
 mod live;
+mod ping;
 mod plan;
 mod print;
 mod privileges;
@@ -17,6 +19,7 @@ mod report;
 mod signals;
 mod summary;
 mod table;
+mod tool;
 mod words;
 
 use args::{Arguments, Command};
@@ -39,6 +42,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Blast(args) => blast::run(args),
+        Command::Ping(args) => ping::run(args),
     };
     ended(result)
 }
@@ -101,7 +106,9 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
     if error.kind() == ErrorKind::MissingRequiredArgument {
         let positionals = command.get_positionals();
         let all: Vec<_> = positionals.map(ToString::to_string).collect();
-        line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+        if !all.is_empty() {
+            line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+        }
     }
     line + &format!("; see packtrain {names}--help")
 }

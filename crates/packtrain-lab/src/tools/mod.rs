@@ -1,0 +1,7 @@
+//! The tools, each a load and its measurement: [`Tool`](crate::tool::Tool).
+
+pub mod blast;
+mod frame;
+mod pace;
+pub mod ping;
+mod sequence;

@@ -14,8 +14,10 @@ mod privileges;
 mod replay;
 mod report;
 mod signals;
+mod stream;
 mod summary;
 mod table;
+mod tool;
 mod words;
 
 use args::{Arguments, Command};
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Stream(args) => stream::run(args),
     };
     ended(result)
 }

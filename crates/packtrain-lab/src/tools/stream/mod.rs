@@ -1,6 +1,7 @@
 //! `stream`: TCP and UDP between the hosts, with what it costs each side.
 
 mod figures;
+mod offloads;
 mod options;
 
 use std::thread::{self, ScopedJoinHandle};
@@ -9,9 +10,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::figures::{Reading, Steady, figures};
+use self::offloads::Offloads;
 pub use self::options::{BitRate, Direction, Sizes, Stream, Switch, WarmUp};
 use crate::error::{LabError, ToolError};
-use crate::ethtool::Offload;
 use crate::netns;
 use crate::options::Fields;
 use crate::testbed::Testbed;
@@ -44,33 +45,26 @@ impl Tool for Stream {
             ));
         }
         let senders = self.direction.ways().iter();
-        let senders: Vec<_> = senders.map(|side| testbed.hosts().host(*side)).collect();
-        let before = self.set_offloads(&senders)?;
-        let measured = self.measure(testbed, control, warm_up);
-        for (host, offload, on) in before {
-            offload.set(&host.netns, &host.link.name, on)?;
+        let senders = senders.map(|side| testbed.hosts().host(*side));
+        let before = senders.map(|host| Ok((host, Offloads::of(host)?)));
+        let before: Vec<_> = before.collect::<Result<_, LabError>>()?;
+        let set = |(host, offloads): &(&Host, Offloads)| {
+            let wanted = offloads.with(self.tso, self.gso);
+            wanted.apply(host)
+        };
+        let taken = before.iter().try_for_each(set);
+        let measured = match taken {
+            Ok(()) => self.measure(testbed, control, warm_up),
+            Err(error) => Err(error.into()),
+        };
+        for (host, offloads) in before {
+            offloads.apply(host)?;
         }
         measured
     }
 }
 
 impl Stream {
-    /// Switches the requested offloads of the senders, and returns what was there before.
-    fn set_offloads<'a>(
-        &self,
-        senders: &[&'a Host],
-    ) -> Result<Vec<(&'a Host, Offload, bool)>, ToolError> {
-        let mut before = Vec::new();
-        for &host in senders {
-            for (offload, switch) in [(Offload::Gso, self.gso), (Offload::Tso, self.tso)] {
-                let Some(switch) = switch else { continue };
-                before.push((host, offload, offload.get(&host.netns, &host.link.name)?));
-                offload.set(&host.netns, &host.link.name, switch == Switch::On)?;
-            }
-        }
-        Ok(before)
-    }
-
     fn measure(
         &self,
         testbed: &Testbed,
@@ -217,10 +211,13 @@ impl Stream {
             set("train", self.train.into());
         }
         for (host, name) in [(&testbed.hosts().left, "a"), (&testbed.hosts().right, "b")] {
-            for (offload, what) in [(Offload::Tso, "tso"), (Offload::Gso, "gso")] {
-                let on = offload.get(&host.netns, &host.link.name)?;
-                set(&format!("{what}_{name}"), on.into());
-            }
+            let offloads = Offloads::of(host)?;
+            set(&format!("tso_{name}"), offloads.tso.into());
+            set(&format!("gso_{name}"), offloads.gso.into());
+            set(
+                &format!("gso_max_segments_{name}"),
+                offloads.segments_max.into(),
+            );
         }
         Ok(settings)
     }

@@ -194,7 +194,8 @@ pub struct Stream {
     #[arg(long, value_name = "on|off", value_enum, hide_possible_values = true)]
     pub tso: Option<Switch>,
     /// Whether the senders' kernels segment late what the interface does not
-    /// (tx-generic-segmentation) [default: on]
+    /// (tx-generic-segmentation). Without TSO and GSO the kernel makes no packet larger than a
+    /// segment (gso_max_segs) [default: on]
     #[arg(long, value_name = "on|off", value_enum, hide_possible_values = true)]
     pub gso: Option<Switch>,
     /// TCP request and response instead of streams: the bytes of each, as in 1,1

@@ -31,7 +31,7 @@ pub(super) struct Flow {
     window: u64,
     /// Datagrams passed to the kernel (counted before the call).
     sent: AtomicU64,
-    /// Datagrams that arrived, right or wrong.
+    /// Datagrams that arrived, right or wrong, copies left out.
     arrived: AtomicU64,
     /// Datagrams written off as lost.
     written_off: AtomicU64,
@@ -447,8 +447,8 @@ fn receive(
                 // An empty datagram has no chunk, but it arrived.
                 let mut count = 0;
                 for payload in buffer[..len].chunks(size.max(1)) {
-                    check.add(payload, sent);
-                    count += 1;
+                    // A copy does not replace a datagram that is still on its way.
+                    count += u64::from(check.add(payload, sent));
                 }
                 last = Instant::now();
                 flow.arrived(count);
@@ -461,7 +461,9 @@ fn receive(
             Err(error) => return Err(LabError::os("recv (udp)", &error)),
         }
         gauge.set(check.bytes(), calls);
-        if flow.finished.load(SeqCst) && (flow.outstanding() == 0 || flow_is_silent(last)) {
+        // Copies may follow the last datagram. With a window they are no part of the measurement.
+        let is_enough = watch.transfer.pace == Pace::Window && flow.outstanding() == 0;
+        if flow.finished.load(SeqCst) && (is_enough || flow_is_silent(last)) {
             break;
         }
     }

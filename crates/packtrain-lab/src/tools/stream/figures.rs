@@ -21,7 +21,7 @@ const BUSY_PERCENT: f64 = 95.0;
 
 /// All counters at one moment.
 pub(super) struct Reading {
-    at: Instant,
+    pub at: Instant,
     samples: Vec<Sample>,
     kernels: [Counters; 2],
     links: [LinkStats; 2],

@@ -1,7 +1,8 @@
 //! The packtrain laboratory: network namespaces, kernel traffic, and independent counters.
 //!
 //! Two network namespaces ([`netns`]) have one interface each ([`topology`], [`tap`], [`link`]).
-//! Ordinary sockets send between them, and the bytes are hashed at both ends ([`traffic`]). The
+//! Ordinary sockets send between them, and the bytes are hashed at both ends ([`traffic`]); tools
+//! measure what that costs ([`tools`]). The
 //! kernel's own counters ([`counters`], [`cpu`]) are compared with packtrain's. None of this uses
 //! packtrain's engine or an external program. [`baseline`] is a forwarder to compare packtrain
 //! with, and needs a C compiler.

@@ -183,7 +183,8 @@ Examples:
 Two network namespaces with an interface each are made and removed, also without root. What comes \
 before --warm-up is over counts in no figure. CPU is in percent of one CPU. The bottleneck is the \
 busiest side with a thread that uses 95 % of a CPU or more; else the machine, if its CPUs together \
-are that busy; else latency/window. A forwarder that polls (--idle poll) always uses a CPU.";
+are that busy; else latency/window. A forwarder most of whose polls find no packet is never the \
+bottleneck.";
 
 /// The command line of a tool.
 #[derive(Debug, Args)]

@@ -146,6 +146,10 @@ fn report(
         ends.iter()
             .fold(Usage::default(), |sum, end| sum.plus(&end.cpu))
     };
+    let hash = |ends: &[End]| match transfer.payload {
+        Payload::Hashed => combine(ends.iter().map(|end| end.hash)),
+        Payload::Plain => 0,
+    };
     let same = sent
         .iter()
         .zip(received)
@@ -156,8 +160,8 @@ fn report(
         streams: transfer.streams,
         sent_bytes: sent.iter().map(|end| end.bytes).sum(),
         received_bytes: received.iter().map(|end| end.bytes).sum(),
-        sent_hash: combine(sent.iter().map(|end| end.hash)),
-        received_hash: combine(received.iter().map(|end| end.hash)),
+        sent_hash: hash(sent),
+        received_hash: hash(received),
         hash_ok: same && sent.len() == received.len(),
         elapsed,
         datagrams: Datagrams::default(),

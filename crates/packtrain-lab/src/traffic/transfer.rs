@@ -336,7 +336,7 @@ pub struct TransferReport {
     /// The same of the datagrams sent since [`Opened::mark`](super::Opened::mark) was called;
     /// without a call of all.
     pub marked: Datagrams,
-    /// TCP: segments retransmitted (`tcpi_total_retrans`, over both ends of all streams). 0 for
+    /// TCP: segments that the senders retransmitted (`tcpi_total_retrans`, over all streams). 0 for
     /// UDP.
     pub retransmits: u64,
     /// Socket calls of both ends.

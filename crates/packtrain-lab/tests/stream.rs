@@ -211,6 +211,9 @@ fn not_taken() -> Outcome {
 }
 
 fn exchange() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
     let testbed = testbed(Through::Veth, "tap");
     let stream = Stream {
         exchange: Some("100,5000".parse().unwrap()),
@@ -232,6 +235,21 @@ fn exchange() -> Outcome {
     assert!(!figures.contains_key("goodput_gbps"));
     let each = number(&figures["transaction_us"]) * done / 2.0 / 1e6;
     assert!((each - number(&figures["seconds"])).abs() < 1e-6, "{each}");
+
+    // With UDP every lost request costs its transaction, and no copy adds one.
+    let testbed = self::testbed(Through::Packtrain, "tap,duplicate=0.1");
+    let udp = Stream {
+        protocol: Protocol::Udp,
+        exchange: Some("8,1000".parse().unwrap()),
+        warm_up: "0".parse().unwrap(),
+        ..self::stream()
+    };
+    let figures = run(&udp, &testbed).figures;
+    let done = number(&figures["transactions_per_second"]) * number(&figures["seconds"]);
+    let sent = number(&figures["sent_packets"]);
+    assert!(done >= 1.0 && done <= sent, "{done} of {sent}");
+    assert!(count(&figures["duplicate_packets"]) > 0, "{figures:?}");
+    testbed.finish().expect("a closed ledger");
     Outcome::Done
 }
 

@@ -13,6 +13,7 @@ use packtrain::replay::Segment;
 use packtrain_lab::testbed::TestbedOptions;
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::tools::ping::Ping;
+use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
 use std::fmt::Display;
@@ -178,7 +179,29 @@ pub enum Command {
     /// Measures round trips between two hosts, idle and beside a load
     #[command(after_help = PING_EXAMPLES)]
     Ping(ToolArgs<Ping>),
+    /// Sends TCP or UDP streams between two kernels, and measures what they cost each side
+    #[command(after_help = STREAM_EXAMPLES)]
+    Stream(StreamArgs),
 }
+
+const STREAM_EXAMPLES: &str = "\
+Examples:
+  packtrain stream
+      TCP through packtrain for 3 seconds: goodput, CPU of each side, the kernels' counters
+  packtrain stream --tso off --mss 1460 --mtu 9000 --json
+      the sending kernel segments, and segments are small
+  packtrain stream --a tap,offload=off --b tap,offload=off --direction both --streams 4
+      packtrain segments and merges
+  packtrain stream --exchange 1,1 --through veth
+      request and response without a forwarder
+  packtrain stream --protocol udp --rate 500M --train 44
+      UDP at a constant rate, 44 datagrams in a send
+
+Two network namespaces with an interface each are made and removed, also without root. What comes \
+before --warm-up is over counts in no figure. CPU is in percent of one CPU. The bottleneck is the \
+busiest side with a thread that uses 95 % of a CPU or more; else the machine, if its CPUs together \
+are that busy; else latency/window. A forwarder most of whose polls find no packet is never the \
+bottleneck.";
 
 /// The command line of a tool.
 #[derive(Debug, Args)]
@@ -199,6 +222,9 @@ pub struct ToolArgs<T: Args> {
     #[arg(short, long)]
     pub quiet: bool,
 }
+
+/// `packtrain stream`.
+pub type StreamArgs = ToolArgs<Stream>;
 
 const BLAST_EXAMPLES: &str = "\
 Examples:

@@ -5,3 +5,4 @@ mod frame;
 mod pace;
 pub mod ping;
 mod sequence;
+pub mod stream;

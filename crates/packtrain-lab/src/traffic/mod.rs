@@ -1,11 +1,17 @@
-//! Load from ordinary kernel sockets, in this process, checked byte for byte.
+//! Load from ordinary kernel sockets, in this process, checked byte for byte unless its payload is
+//! plain.
 //!
 //! A [`Transfer`] runs from one host to another, and reports what was sent, what arrived, and
-//! whether the two are equal. Its threads use blocking `send` and `recv`
+//! whether the two are equal. An [`Opened`] transfer also tells what its threads have done while
+//! they run. Its threads use blocking `send` and `recv`
 //! on sockets that were made inside the namespaces. Each wait is bounded: a transfer
 //! without progress ends with [`LabError::Stalled`], one that takes too long with
 //! [`LabError::TimeLimit`].
 
+mod exchange;
+mod gauge;
+mod in_force;
+mod open;
 pub mod payload;
 mod tcp;
 mod transfer;
@@ -14,14 +20,17 @@ mod watch;
 
 use crate::error::LabError;
 use crate::topology::Host;
-use watch::Way;
 pub(crate) use watch::is_pause;
 
 pub use crate::ip::IpVersion;
+pub use gauge::{Done, Sample};
+pub use in_force::InForce;
+pub use open::Opened;
 pub use payload::Datagrams;
 pub use tcp::congestion_control;
 pub use transfer::{
-    Amount, Calls, Protocol, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Transfer, TransferReport,
+    Amount, Calls, Exchange, Pace, Payload, Protocol, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX,
+    Transfer, TransferReport,
 };
 
 impl Transfer {
@@ -31,18 +40,8 @@ impl Transfer {
     /// [`hash_ok`](TransferReport::hash_ok).
     ///
     /// # Errors
-    /// [`LabError::Setting`], [`LabError::Stalled`], [`LabError::TimeLimit`],
-    /// [`LabError::Cancelled`], or [`LabError::Os`] from a socket call.
+    /// As [`open`](Self::open), [`LabError::TimeLimit`], or [`LabError::Cancelled`].
     pub fn run(&self, from: &Host, to: &Host) -> Result<TransferReport, LabError> {
-        self.check()?;
-        let way = Way {
-            from: &from.netns,
-            to: &to.netns,
-            address: to.ip(self.ip),
-        };
-        match self.protocol {
-            Protocol::Tcp => tcp::run(self, &way),
-            Protocol::Udp => udp::run(self, &way),
-        }
+        self.open(from, to)?.run()
     }
 }

@@ -200,8 +200,7 @@ impl Datagrams {
 /// Checks the datagrams of one flow as they arrive.
 #[derive(Debug)]
 pub struct DatagramCheck<'a> {
-    pattern: &'a Pattern,
-    stream: u32,
+    content: Content<'a>,
     /// One bit per sequence number seen.
     seen: Vec<u64>,
     /// One more than the highest sequence number seen.
@@ -209,53 +208,99 @@ pub struct DatagramCheck<'a> {
     hash: u64,
     bytes: u64,
     counts: Datagrams,
+    /// The first sequence number after the mark, and the counts since then.
+    mark: u64,
+    marked: Datagrams,
+}
+
+/// What a datagram must contain after its sequence number.
+#[derive(Debug)]
+enum Content<'a> {
+    /// That of this flow of a pattern.
+    Of(&'a Pattern, u32),
+    /// Anything, so that it has this length.
+    Any(usize),
 }
 
 impl<'a> DatagramCheck<'a> {
     /// A checker for flow `stream` of `pattern`.
     pub fn new(pattern: &'a Pattern, stream: u32) -> Self {
-        let counts = Datagrams::default();
+        Self::with(Content::Of(pattern, stream))
+    }
+
+    /// A checker for datagrams of `len` bytes, of which it reads the sequence number only.
+    pub fn plain(len: usize) -> Self {
+        Self::with(Content::Any(len))
+    }
+
+    fn with(content: Content<'a>) -> Self {
         Self {
-            pattern,
-            stream,
+            content,
             seen: Vec::new(),
             next: 0,
             hash: 0,
             bytes: 0,
-            counts,
+            counts: Datagrams::default(),
+            mark: 0,
+            marked: Datagrams::default(),
+        }
+    }
+
+    /// Starts the counts of [`marked`](Self::marked) at a sequence number, if it is another one
+    /// than before.
+    pub fn mark(&mut self, sequence: u64) {
+        if sequence != self.mark {
+            self.mark = sequence;
+            self.marked = Datagrams::default();
         }
     }
 
     /// Checks one received payload. Numbers from `sent` on cannot have been sent yet. They are
-    /// counted as corrupted, which also bounds the memory.
-    pub fn add(&mut self, payload: &[u8], sent: u64) {
-        self.hash = self.hash.wrapping_add(datagram_hash(payload));
-        let sequence = match self.pattern.read_datagram(self.stream, payload) {
+    /// counted as corrupted, which also bounds the memory. Returns false for a copy of one that had
+    /// arrived already.
+    pub fn add(&mut self, payload: &[u8], sent: u64) -> bool {
+        let sequence = match self.content {
+            Content::Of(pattern, stream) => {
+                self.hash = self.hash.wrapping_add(datagram_hash(payload));
+                pattern.read_datagram(stream, payload)
+            }
+            Content::Any(len) => payload
+                .first_chunk::<SEQUENCE_LEN>()
+                .filter(|_| payload.len() == len)
+                .map(|head| u64::from_be_bytes(*head)),
+        };
+        let sequence = match sequence {
             Some(sequence) if sequence < sent => sequence,
             _ => {
                 self.counts.corrupted += 1;
-                return;
+                self.marked.corrupted += 1;
+                return true;
             }
         };
+        let is_marked = u64::from(sequence >= self.mark);
         let (word, bit) = ((sequence / 64) as usize, 1 << (sequence % 64));
         if word >= self.seen.len() {
             self.seen.resize(word + 1, 0);
         }
         if self.seen[word] & bit != 0 {
             self.counts.duplicated += 1;
-            return;
+            self.marked.duplicated += is_marked;
+            return false;
         }
         self.seen[word] |= bit;
         self.counts.received += 1;
         self.bytes += payload.len() as u64;
         if sequence < self.next {
             self.counts.misordered += 1;
+            self.marked.misordered += is_marked;
         } else {
             self.next = sequence + 1;
         }
+        true
     }
 
-    /// Wrapping sum of [`datagram_hash`] over all arrived datagrams, right or wrong.
+    /// Wrapping sum of [`datagram_hash`] over all arrived datagrams, right or wrong; 0 if their
+    /// content is not read.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -271,6 +316,23 @@ impl<'a> DatagramCheck<'a> {
             sent,
             lost: sent - self.counts.received.min(sent),
             ..self.counts
+        }
+    }
+
+    /// The same of the datagrams sent since the mark. `corrupted` are those that arrived since.
+    pub fn marked(&self, sent: u64) -> Datagrams {
+        let sent = sent - self.mark.min(sent);
+        let word = (self.mark / 64) as usize;
+        let later = self.seen.get(word..).unwrap_or_default();
+        let ones: u64 = later.iter().map(|bits| u64::from(bits.count_ones())).sum();
+        let below = (1 << (self.mark % 64)) - 1;
+        let before = later.first().map_or(0, |bits| (bits & below).count_ones());
+        let received = ones - u64::from(before);
+        Datagrams {
+            sent,
+            received,
+            lost: sent - received.min(sent),
+            ..self.marked
         }
     }
 }
@@ -385,7 +447,11 @@ mod tests {
 
     fn judge(pattern: &Pattern, arrived: &[Vec<u8>], sent: u64) -> (Datagrams, u64) {
         let mut check = DatagramCheck::new(pattern, 2);
-        arrived.iter().for_each(|payload| check.add(payload, sent));
+        for payload in arrived {
+            let before = check.finish(sent).duplicated;
+            let is_new = check.add(payload, sent);
+            assert_eq!(is_new, check.finish(sent).duplicated == before);
+        }
         (check.finish(sent), check.hash())
     }
 
@@ -479,5 +545,59 @@ mod tests {
         let mut largest = vec![0; DATAGRAM_MAX];
         pattern.write_datagram(2, 4, &mut largest);
         assert_eq!(judge(&pattern, &[largest], 5).0.received, 1);
+    }
+
+    #[test]
+    fn counts_since_a_mark_are_of_later_datagrams() {
+        let pattern = Pattern::new(9);
+        let good = datagrams(&pattern, 200);
+        let mut check = DatagramCheck::new(&pattern, 2);
+        // Lost: 3 before the mark at 70, 90 and 130 after it. 10 and 100 come twice.
+        let before = (0..70).filter(|number| *number != 3).chain([10]);
+        let after = (70..200).filter(|number| ![90, 130].contains(number));
+        before.for_each(|number| {
+            check.add(&good[number], 200);
+        });
+        check.mark(70);
+        after.for_each(|number| assert!(check.add(&good[number], 200)));
+        for number in [10, 100] {
+            check.mark(70);
+            assert!(!check.add(&good[number], 200));
+        }
+        let marked = Datagrams {
+            sent: 130,
+            received: 128,
+            lost: 2,
+            duplicated: 1,
+            ..Datagrams::default()
+        };
+        assert_eq!(check.marked(200), marked);
+        let all = check.finish(200);
+        assert_eq!((all.received, all.lost, all.duplicated), (197, 3, 3));
+        // A mark where nothing has arrived, and none at all.
+        check.mark(500);
+        assert_eq!(check.marked(510).lost, 10);
+        check.mark(0);
+        assert_eq!(
+            (check.marked(200).received, check.marked(200).lost),
+            (197, 3)
+        );
+    }
+
+    #[test]
+    fn a_plain_datagram_has_its_number_and_its_length() {
+        let mut check = DatagramCheck::plain(20);
+        let mut payload = [0xaa; 20];
+        payload[..SEQUENCE_LEN].copy_from_slice(&1u64.to_be_bytes());
+        assert!(check.add(&payload, 3));
+        assert!(!check.add(&payload, 3));
+        // Cut short, not sent yet, and empty.
+        assert!(check.add(&payload[..19], 3));
+        payload[SEQUENCE_LEN - 1] = 3;
+        assert!(check.add(&payload, 3) && check.add(&[], 3));
+        let counts = check.finish(3);
+        let found = (counts.received, counts.lost, counts.duplicated);
+        assert_eq!((found, counts.corrupted, check.hash()), ((1, 2, 1), 3, 0));
+        assert_eq!(check.bytes(), 20);
     }
 }

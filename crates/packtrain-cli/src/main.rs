@@ -1,6 +1,7 @@
 //! The packtrain program: it parses arguments, calls the libraries and prints.
 
 mod args;
+mod blast;
 mod demo;
 mod exit;
 mod forward;
@@ -16,6 +17,7 @@ mod report;
 mod signals;
 mod summary;
 mod table;
+mod tool;
 mod words;
 
 use args::{Arguments, Command};
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Blast(args) => blast::run(args),
     };
     ended(result)
 }

@@ -1,3 +1,7 @@
-//! The tools: each applies a load to a testbed, and reports what was measured.
+//! The tools, each a load and its measurement: [`Tool`](crate::tool::Tool).
 
+pub mod blast;
+mod frame;
+mod pace;
 pub mod rfc2544;
+mod sequence;

@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::rfc2544::Rfc2544Args;
 use crate::tool::ToolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
@@ -166,7 +167,28 @@ pub enum Command {
     /// context switches
     #[command(after_help = BLAST_EXAMPLES)]
     Blast(ToolArgs<Blast>),
+    /// Searches the throughput for each frame size beside that of a bridge, and measures latency,
+    /// bursts and loss
+    #[command(after_help = RFC2544_EXAMPLES)]
+    Rfc2544(Rfc2544Args),
 }
+
+const RFC2544_EXAMPLES: &str = "\
+Examples:
+  packtrain rfc2544 --sizes 64,1518
+      two frame sizes through packtrain and through a bridge, in about two minutes
+  packtrain rfc2544 --beside bridge,c,veth
+      all frame sizes, beside everything that can join the hosts, in a quarter of an hour
+  packtrain rfc2544 --sizes 64 --beside none --quick
+      a first impression in some seconds
+  packtrain rfc2544 --loss-ratio 0 --exceed-ratio 0 --final-duration 60s --duration-sum 60s \
+--time-max 2h
+      the throughput of RFC 2544
+
+Each search is an MLRsearch (RFC 9971): a load is a lower bound if at most the exceed ratio of its
+trials' time has more loss than the loss ratio. Throughput is the rate that arrived at the largest
+lower bound below all upper bounds. Frames that the sender could not send in time count as lost; the
+limit is then the sender and not the device. Load is in one direction, from host A to host B.";
 
 const BLAST_EXAMPLES: &str = "\
 Examples:

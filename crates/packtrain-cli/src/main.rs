@@ -14,6 +14,7 @@ mod print;
 mod privileges;
 mod replay;
 mod report;
+mod rfc2544;
 mod signals;
 mod summary;
 mod table;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Blast(args) => blast::run(args),
+        Command::Rfc2544(args) => rfc2544::run(args),
     };
     ended(result)
 }

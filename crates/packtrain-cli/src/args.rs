@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::rfc2544::Rfc2544Args;
+use crate::rfc2544::{self, Rfc2544Args};
 use crate::tool::ToolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
@@ -12,6 +12,7 @@ use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
 use packtrain_lab::tools::blast::Blast;
+use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
 use std::time::Duration;
@@ -167,28 +168,14 @@ pub enum Command {
     /// context switches
     #[command(after_help = BLAST_EXAMPLES)]
     Blast(ToolArgs<Blast>),
+    /// Measures round trips between two hosts, idle and beside a load
+    #[command(after_help = PING_EXAMPLES)]
+    Ping(ToolArgs<Ping>),
     /// Searches the throughput for each frame size beside that of a bridge, and measures latency,
     /// bursts and loss
-    #[command(after_help = RFC2544_EXAMPLES)]
+    #[command(after_help = rfc2544::EXAMPLES)]
     Rfc2544(Rfc2544Args),
 }
-
-const RFC2544_EXAMPLES: &str = "\
-Examples:
-  packtrain rfc2544 --sizes 64,1518
-      two frame sizes through packtrain and through a bridge, in about two minutes
-  packtrain rfc2544 --beside bridge,c,veth
-      all frame sizes, beside everything that can join the hosts, in a quarter of an hour
-  packtrain rfc2544 --sizes 64 --beside none --quick
-      a first impression in some seconds
-  packtrain rfc2544 --loss-ratio 0 --exceed-ratio 0 --final-duration 60s --duration-sum 60s \
---time-max 2h
-      the throughput of RFC 2544
-
-Each search is an MLRsearch (RFC 9971): a load is a lower bound if at most the exceed ratio of its
-trials' time has more loss than the loss ratio. Throughput is the rate that arrived at the largest
-lower bound below all upper bounds. Frames that the sender could not send in time count as lost; the
-limit is then the sender and not the device. Load is in one direction, from host A to host B.";
 
 const BLAST_EXAMPLES: &str = "\
 Examples:
@@ -204,6 +191,20 @@ Examples:
 Sizes are those of Ethernet frames with header and FCS, as in RFC 2544, also through a tun. A sender
 that is late catches up, but never sends bursts less than half an interval apart. The CPU time of
 the kernel's softirqs is that of the thread that they interrupt.";
+
+const PING_EXAMPLES: &str = "\
+Examples:
+  packtrain ping
+      1000 UDP round trips a second through packtrain
+  packtrain ping --load stream --through bridge
+      idle, and beside a TCP stream, through a bridge of the kernel
+  packtrain ping --flood --icmp
+      one ICMP echo after the other, as ping -f
+  packtrain ping --rate 5k --idle halt --moderation fixed(50,64)
+      what sleeping workers and interrupt moderation cost
+
+A request that cannot be sent when it is due is sent late, and its round trip counts from when it
+was due: a stall is in the times of all requests that it concerned (no coordinated omission).";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:

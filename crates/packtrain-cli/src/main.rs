@@ -9,6 +9,7 @@ mod in_force;
 mod joint;
 mod json;
 mod live;
+mod ping;
 mod plan;
 mod print;
 mod privileges;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Blast(args) => blast::run(args),
+        Command::Ping(args) => ping::run(args),
         Command::Rfc2544(args) => rfc2544::run(args),
     };
     ended(result)

@@ -15,6 +15,24 @@ use packtrain_lab::tools::rfc2544::Rfc2544;
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
+/// The end of the command's help.
+pub const EXAMPLES: &str = "\
+Examples:
+  packtrain rfc2544 --sizes 64,1518
+      two frame sizes through packtrain and through a bridge, in about two minutes
+  packtrain rfc2544 --beside bridge,c,veth
+      all frame sizes, beside everything that can join the hosts, in a quarter of an hour
+  packtrain rfc2544 --sizes 64 --beside none --quick
+      a first impression in some seconds
+  packtrain rfc2544 --loss-ratio 0 --exceed-ratio 0 --final-duration 60s --duration-sum 60s \
+--time-max 2h
+      the throughput of RFC 2544
+
+Each search is an MLRsearch (RFC 9971): a load is a lower bound if at most the exceed ratio of its
+trials' time has more loss than the loss ratio. Throughput is the rate that arrived at the largest
+lower bound below all upper bounds. Frames that the sender could not send in time count as lost; the
+limit is then the sender and not the device. Load is in one direction, from host A to host B.";
+
 /// Bytes of an Ethernet frame around its IP packet: header and FCS.
 const ETHERNET: u32 = 18;
 
@@ -327,7 +345,10 @@ fn bounds(rows: &[Row], style: Style) -> String {
                 if of_sender { "sender" } else { "device" }.to_owned(),
             ]);
             if index == 0 {
-                cells.push(grouped(row.number("back_to_back_frames") as u64));
+                let frames = row.number("back_to_back_frames");
+                let is_all = frames > 0.0 && frames >= row.number("back_to_back_tried_frames");
+                let at_least = if is_all { ">= " } else { "" };
+                cells.push(format!("{at_least}{}", grouped(frames as u64)));
             }
             table.row(cells);
         }
@@ -393,7 +414,7 @@ mod tests {
             },
             "latency_us": {"0": {"p50": 20.4, "p99": 55}, "90": {"p50": 100, "p99": 5000}},
             "loss_percent": {"100": 1.5, "90": 0.0, "80": 0.0},
-            "back_to_back_frames": 12_345,
+            "back_to_back_frames": 12_345, "back_to_back_tried_frames": 20_000,
         });
         let measured = Measured {
             figures: figures.as_object().cloned().unwrap_or_default(),

@@ -18,11 +18,15 @@ use crate::options::Fields;
 use crate::testbed::Testbed;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::blast::{Blast, Sizes};
+use crate::tools::ping::Ping;
 use crate::units::{Rate, Time};
 use search::{End, Found, Goal, GoalResult, Load, Measurer, Range, Trial, search};
 
 /// The least load of a search, in frames a second: some frames in the shortest trial.
 const LOAD_MIN: Load = Load(100);
+
+/// Loads at which latency is measured, in percent of the throughput.
+const LATENCY_LOADS: [u32; 4] = [0, 10, 50, 90];
 
 /// Steps of the frame loss rate, in percent of what a sender sends flat out (RFC 2544 section
 /// 26.3).
@@ -100,7 +104,7 @@ impl Bench<'_> {
         let options = self.options;
         let duration = options.final_duration.0;
         // It also warms up.
-        let flat_out = self.blast("flat out", None, None, duration)?;
+        let flat_out = self.blast("flat out", &self.load(None, None, duration))?;
         let fastest = per_second(flat_out.sent, duration).max(LOAD_MIN.0);
         let goals = options.goals();
         let range = Range {
@@ -113,6 +117,8 @@ impl Bench<'_> {
         let mut flags = irregular(&goals, &found);
         let mut figures = throughput(&goals, &found, options.size);
         figures.insert("flat_out_kpps".into(), json!(kpps(fastest as f64)));
+        let rate = found.goals.first().map_or(0.0, |result| result.throughput);
+        figures.insert("latency_us".into(), self.latency(rate)?.into());
         figures.insert("loss_percent".into(), self.loss(&flat_out, fastest)?.into());
         let longest = (fastest as f64 * BURST_TIME.as_secs_f64()) as u64;
         let range = Range {
@@ -124,34 +130,29 @@ impl Bench<'_> {
         let result = &found.goals[0];
         let frames = result.lower.map_or(0, |load| load.0);
         figures.insert("back_to_back_frames".into(), frames.into());
-        if result.end != End::Regular {
-            let what = explain(result.end, "burst");
-            flags.push(format!("back to back: {what}"));
+        figures.insert("back_to_back_tried_frames".into(), range.max.0.into());
+        if result.end == End::TimeLimit {
+            flags.push(format!("back to back: {}", explain(result.end)));
         }
         Ok((figures, flags))
     }
 
-    /// Offers frames: `rate` a second or flat out, at most `count`, for at most `duration`.
-    fn blast(
-        &self,
-        what: &str,
-        rate: Option<f64>,
-        count: Option<u64>,
-        duration: Duration,
-    ) -> Result<Sent, ToolError> {
-        if self.control.stopped() {
-            return Err(ToolError::Cancelled);
-        }
-        (self.control.progress)(&format!("{} bytes: {what}", self.options.size));
-        let blast = Blast {
+    /// Frames: `rate` a second or flat out, at most `count`, for at most `duration`.
+    fn load(&self, rate: Option<f64>, count: Option<u64>, duration: Duration) -> Blast {
+        Blast {
             size: Sizes(vec![self.options.size as usize]),
             rate: rate.map(Rate),
             count,
             duration: Time(duration),
             settle: self.options.settle,
             ..Blast::default()
-        };
-        let measured = blast.run(self.testbed, &self.silent())?;
+        }
+    }
+
+    /// Offers a load, and counts what arrives.
+    fn blast(&self, what: &str, load: &Blast) -> Result<Sent, ToolError> {
+        self.say(what)?;
+        let measured = load.run(self.testbed, &self.silent())?;
         let count = |name| {
             let value = measured.figures.get(name).and_then(Value::as_u64);
             value.ok_or_else(|| ToolError::Check(format!("blast reports no {name}")))
@@ -162,12 +163,49 @@ impl Bench<'_> {
         })
     }
 
+    /// Reports progress, unless the run has to end.
+    fn say(&self, what: &str) -> Result<(), ToolError> {
+        if self.control.stopped() {
+            return Err(ToolError::Cancelled);
+        }
+        (self.control.progress)(&format!("{} bytes: {what}", self.options.size));
+        Ok(())
+    }
+
     /// The caller's stop flag without its progress, for another tool.
     fn silent(&self) -> Control<'static> {
         Control {
             stop: self.control.stop.clone(),
             progress: &|_| {},
         }
+    }
+
+    /// Round-trip times beside several shares of `throughput`.
+    fn latency(&self, throughput: f64) -> Result<Fields, ToolError> {
+        let ping = Ping {
+            size: self.options.size as usize,
+            duration: self.options.final_duration,
+            timeout: self.options.settle,
+            ..Ping::default()
+        };
+        let silent = self.silent();
+        let mut times = Fields::new();
+        for percent in LATENCY_LOADS {
+            self.say(&format!("latency at {percent} %"))?;
+            let rate = throughput * f64::from(percent) / 100.0;
+            let measured = if rate < 1.0 {
+                ping.run(self.testbed, &silent)?
+            } else {
+                let load = self.load(Some(rate), None, ping.duration.0);
+                load.beside(self.testbed.hosts(), &silent, || {
+                    ping.run(self.testbed, &silent)
+                })?
+            };
+            let of_load = measured.figures.get("latency_us").cloned();
+            let missing = || ToolError::Check("ping reports no latency_us".into());
+            times.insert(percent.to_string(), of_load.ok_or_else(missing)?);
+        }
+        Ok(times)
     }
 
     /// The frame loss rate at falling loads, until two in succession have none. The first load is
@@ -181,7 +219,8 @@ impl Bench<'_> {
                 *flat_out
             } else {
                 let rate = fastest as f64 * f64::from(percent) / 100.0;
-                self.blast(&format!("loss at {percent} %"), Some(rate), None, duration)?
+                let load = self.load(Some(rate), None, duration);
+                self.blast(&format!("loss at {percent} %"), &load)?
             };
             let lost = found.sent.saturating_sub(found.received);
             let share = 100.0 * lost as f64 / found.sent.max(1) as f64;
@@ -214,7 +253,8 @@ impl Measurer for Rates<'_> {
         // A thread that waits for a CPU at the end of the trial is not yet too slow.
         let longest = duration.mul_f64(1.0 + self.0.options.width);
         let what = format!("{:.1} kpps for {} ms", kpps(rate), duration.as_millis());
-        let Sent { sent, received } = self.0.blast(&what, Some(rate), Some(expected), longest)?;
+        let load = self.0.load(Some(rate), Some(expected), longest);
+        let Sent { sent, received } = self.0.blast(&what, &load)?;
         Ok(Trial {
             expected,
             sent,
@@ -231,7 +271,8 @@ impl Measurer for Bursts<'_> {
 
     fn measure(&mut self, load: Load, _: Duration) -> Result<Trial, ToolError> {
         let what = format!("{} back to back", load.0);
-        let found = self.0.blast(&what, None, Some(load.0), BURST_TIME_MAX)?;
+        let burst = self.0.load(None, Some(load.0), BURST_TIME_MAX);
+        let found = self.0.blast(&what, &burst)?;
         Ok(Trial {
             expected: load.0,
             sent: found.sent,
@@ -282,17 +323,17 @@ fn irregular(goals: &[Goal], found: &Found) -> Vec<String> {
     pairs
         .filter(|(_, result)| result.end != End::Regular)
         .map(|(goal, result)| {
-            let what = explain(result.end, "load");
+            let what = explain(result.end);
             format!("throughput at a loss ratio of {}: {what}", goal.loss_ratio)
         })
         .collect()
 }
 
-fn explain(end: End, what: &str) -> String {
+const fn explain(end: End) -> &'static str {
     match end {
-        End::Regular => String::new(),
-        End::AtMax => format!("the largest {what} that was tried arrived"),
-        End::BelowMin => format!("not even the least {what} arrived"),
-        End::TimeLimit => "the time limit came before the bounds were close".to_owned(),
+        End::Regular => "regular",
+        End::AtMax => "the largest load that was tried arrived",
+        End::BelowMin => "not even the least load arrived",
+        End::TimeLimit => "the time limit came before the bounds were close",
     }
 }

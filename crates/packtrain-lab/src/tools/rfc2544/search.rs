@@ -132,18 +132,6 @@ pub enum End {
     TimeLimit,
 }
 
-impl End {
-    /// The word for it in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Regular => "regular",
-            Self::AtMax => "at_max",
-            Self::BelowMin => "below_min",
-            Self::TimeLimit => "time_limit",
-        }
-    }
-}
-
 /// The result for a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GoalResult {

@@ -30,8 +30,9 @@ Examples:
 
 Each search is an MLRsearch (RFC 9971): a load is a lower bound if at most the exceed ratio of its
 trials' time has more loss than the loss ratio. Throughput is the rate that arrived at the largest
-lower bound below all upper bounds. Frames that the sender could not send in time count as lost; the
-limit is then the sender and not the device. Load is in one direction, from host A to host B.";
+lower bound below all upper bounds. The largest load is what the sender sends flat out: if a device
+loses none of that, the sender is the limit, and the throughput is marked with >=. Load is in one
+direction, from host A to host B.";
 
 /// Bytes of an Ethernet frame around its IP packet: header and FCS.
 const ETHERNET: u32 = 18;
@@ -244,6 +245,15 @@ impl Row {
             .flatten()
     }
 
+    /// The mark of a throughput without an upper bound.
+    fn at_least(&self) -> &'static str {
+        if self.measured.figures.contains_key("upper_kpps") {
+            ""
+        } else {
+            ">= "
+        }
+    }
+
     /// The first cells of a row. The size is only in the first row that has it.
     fn cells(&self, before: Option<&Self>) -> Vec<String> {
         let is_same = before.is_some_and(|before| before.size == self.size);
@@ -298,7 +308,7 @@ fn throughput(rows: &[Row], style: Style) -> String {
         cells.extend([
             bar(gbps, 10.0 * step, 10 * STEP_COLUMNS),
             format!("{:.2}", gbps * 1e3),
-            grouped(pps as u64),
+            format!("{}{}", row.at_least(), grouped(pps as u64)),
             grouped(line as u64),
             format!("{:.2}", 100.0 * pps / line),
         ]);
@@ -331,7 +341,8 @@ fn bounds(rows: &[Row], style: Style) -> String {
             let number = |name: &str| goal.get(name).and_then(Value::as_f64);
             let cell = |name| number(name).map_or(String::new(), |value| format!("{value:.1}"));
             let unsent = number("unsent_percent").unwrap_or(0.0) / 100.0;
-            let of_sender = unsent > ratio.parse().unwrap_or(0.0);
+            let is_lost = unsent <= ratio.parse().unwrap_or(0.0);
+            let of_device = is_lost && number("upper_kpps").is_some();
             let mut cells = if index == 0 {
                 row.cells(before)
             } else {
@@ -342,7 +353,7 @@ fn bounds(rows: &[Row], style: Style) -> String {
                 cell("throughput_kpps"),
                 cell("lower_kpps"),
                 cell("upper_kpps"),
-                if of_sender { "sender" } else { "device" }.to_owned(),
+                if of_device { "device" } else { "sender" }.to_owned(),
             ]);
             if index == 0 {
                 let frames = row.number("back_to_back_frames");
@@ -407,6 +418,7 @@ mod tests {
         let figures = json!({
             "throughput_kpps": kpps,
             "throughput_gbps": kpps * f64::from(size) * 8.0 / 1e6,
+            "upper_kpps": kpps * 1.02,
             "goals": {
                 "0": {"throughput_kpps": kpps, "lower_kpps": kpps, "upper_kpps": kpps * 1.02,
                       "unsent_percent": 0.0},
@@ -469,7 +481,10 @@ mod tests {
 
     #[test]
     fn the_scale_grows_with_the_throughput() {
-        let text = text(&[row(9000, Through::Veth, 500.0)], Style::PLAIN);
+        let mut row = row(9000, Through::Veth, 500.0);
+        row.measured.figures.remove("upper_kpps");
+        let text = text(&[row], Style::PLAIN);
+        assert!(text.contains("  36000.00  >= 500,000  "), "{text}");
         assert!(
             text.contains("0G    10G   20G   30G   40G   50Gbps"),
             "{text}"

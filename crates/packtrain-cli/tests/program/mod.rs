@@ -299,7 +299,7 @@ fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 }
 
 fn generic(path: &str, key: &str) -> String {
-    let varies = ["ports", "paths", "drops", "offloads"];
+    let varies = ["ports", "paths", "drops", "offloads", "goals"];
     let last = path.rsplit('.').next().unwrap_or_default();
     if varies.contains(&last) {
         return "*".to_owned();

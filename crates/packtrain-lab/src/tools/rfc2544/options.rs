@@ -70,8 +70,7 @@ pub struct Rfc2544 {
     /// Trials of this time in sum always decide about a load
     #[arg(long, value_name = "TIME", default_value = "1500ms")]
     pub duration_sum: Time,
-    /// Distance of lower and upper bound at which a search ends, as a share of the upper bound. A
-    /// sender that needs longer for a trial by more than this share is the limit
+    /// Distance of lower and upper bound at which a search ends, as a share of the upper bound
     #[arg(long, value_name = "RATIO", default_value_t = 0.02)]
     pub width: f64,
     /// The most time of all trials of a search

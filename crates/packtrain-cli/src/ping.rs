@@ -1,9 +1,10 @@
 //! `packtrain ping`: round trips, idle and beside a load.
 
+use crate::args::ToolArgs;
 use crate::exit::Failure;
 use crate::print::Style;
 use crate::table::{Align, Table, grouped};
-use crate::tool::{self, ToolArgs};
+use crate::tool;
 use packtrain_lab::tool::Measured;
 use packtrain_lab::tools::ping::Ping;
 use serde_json::Value;

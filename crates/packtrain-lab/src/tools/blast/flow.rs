@@ -91,9 +91,8 @@ impl Flow {
             .map_err(LabError::from_io("SO_RCVTIMEO"))?;
         let buffer = sys::set_receive_buffer(&receiver, RECEIVE_BUFFER)
             .map_err(LabError::from_io("SO_RCVBUF"))?;
-        let address = receiver
-            .local_addr()
-            .map_err(LabError::from_io("getsockname"))?;
+        let address = receiver.local_addr();
+        let address = address.map_err(LabError::from_io("getsockname"))?;
         let any: IpAddr = match ip {
             IpVersion::V4 => Ipv4Addr::UNSPECIFIED.into(),
             IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
@@ -113,6 +112,18 @@ impl Flow {
             ended: OnceLock::new(),
         };
         Ok((flow, buffer))
+    }
+
+    /// Where its packets go.
+    pub(super) fn address(&self) -> Result<SocketAddr, LabError> {
+        let address = self.receiver.local_addr();
+        address.map_err(LabError::from_io("getsockname"))
+    }
+
+    /// Has another program send to the receiver, which ends after it.
+    pub(super) fn sent_by<T>(&self, send: impl FnOnce() -> T) -> T {
+        let _ended = Ended(self);
+        send()
     }
 
     /// Packets passed to the kernel so far.

@@ -6,6 +6,7 @@ mod options;
 
 pub use options::{Blast, Sizes};
 
+use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,6 +53,29 @@ impl Tool for Blast {
             flags: run.flag.into_iter().collect(),
         })
     }
+}
+
+/// Receives, as [`Blast`] does, what another program sends to the address that `send` gets, for a
+/// comparison. `send` runs in host A. Returns its result and the number of packets that arrived.
+///
+/// # Errors
+/// As [`Tool::run`].
+pub fn receive<T: Send>(
+    testbed: &Testbed,
+    control: &Control<'_>,
+    send: impl FnOnce(SocketAddr) -> T + Send,
+) -> Result<(T, u64), ToolError> {
+    let hosts = testbed.hosts();
+    let load = Blast::default().load(hosts.left.link.mtu)?;
+    let (flow, _) = Flow::open(hosts, IpVersion::V4)?;
+    let address = flow.address()?;
+    let (sent, received) = thread::scope(|scope| {
+        let receiver = scope.spawn(|| flow.receive(&load, Instant::now(), control));
+        let sent = flow.sent_by(|| hosts.left.netns.run(|| send(address)));
+        (sent, join(receiver))
+    });
+    // They are not numbered.
+    Ok((sent?, received?.damaged))
 }
 
 impl Blast {

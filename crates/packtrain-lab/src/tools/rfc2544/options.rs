@@ -80,7 +80,8 @@ pub struct Rfc2544 {
     #[arg(long, value_name = "TIME", default_value = "50ms")]
     pub settle: Time,
     /// One short trial for each load, and a width of 0.1: a direction at most
-    #[arg(long, conflicts_with_all = ["initial_duration", "final_duration", "duration_sum", "width"])]
+    #[arg(long, conflicts_with_all =
+          ["initial_duration", "final_duration", "duration_sum", "width"])]
     pub quick: bool,
 }
 

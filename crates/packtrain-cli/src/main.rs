@@ -16,6 +16,7 @@ mod print;
 mod privileges;
 mod replay;
 mod report;
+mod rfc2544;
 mod signals;
 mod stream;
 mod summary;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Blast(args) => blast::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Stream(args) => stream::run(args),
+        Command::Rfc2544(args) => rfc2544::run(args),
     };
     ended(result)
 }

@@ -299,7 +299,9 @@ fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 }
 
 fn generic(path: &str, key: &str) -> String {
-    let varies = ["ports", "paths", "drops", "offloads", "nstat_a", "nstat_b"];
+    let varies = [
+        "ports", "paths", "drops", "offloads", "nstat_a", "nstat_b", "goals",
+    ];
     let last = path.rsplit('.').next().unwrap_or_default();
     if varies.contains(&last) {
         return "*".to_owned();

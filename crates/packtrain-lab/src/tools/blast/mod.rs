@@ -200,6 +200,36 @@ impl Blast {
         })
     }
 
+    /// Runs `f` beside the load. Returns when both have ended.
+    ///
+    /// # Errors
+    /// [`ToolError`]: that of `f`, or of the load.
+    pub fn beside<R>(
+        &self,
+        hosts: &TwoHosts,
+        control: &Control<'_>,
+        f: impl FnOnce() -> Result<R, ToolError>,
+    ) -> Result<R, ToolError> {
+        let load = &self.load(hosts.left.link.mtu)?;
+        let flows = (0..self.senders).map(|_| Ok(Flow::open(hosts, self.ip())?.0));
+        let flows: Vec<_> = flows.collect::<Result<_, ToolError>>()?;
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (index, flow) in (0u32..).zip(&flows) {
+                let count = self.share(index);
+                let send = move || flow.send(load, count, start, control).map(drop);
+                let receive = move || flow.receive(load, start, control).map(drop);
+                threads.extend([scope.spawn(send), scope.spawn(receive)]);
+            }
+            let result = f();
+            for thread in threads {
+                join(thread)?;
+            }
+            result
+        })
+    }
+
     /// The packets of one sender.
     fn share(&self, sender: u32) -> u64 {
         let senders = u64::from(self.senders);

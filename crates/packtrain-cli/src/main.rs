@@ -1,8 +1,10 @@
 //! The packtrain program: it parses arguments, calls the libraries and prints.
 
 mod args;
+mod compare;
 mod demo;
 mod exit;
+mod experiment;
 mod forward;
 mod in_force;
 mod joint;
@@ -16,6 +18,7 @@ mod report;
 mod signals;
 mod summary;
 mod table;
+mod tool;
 mod words;
 
 use args::{Arguments, Command};
@@ -37,6 +40,8 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Experiment(args) => experiment::run(args),
+        Command::Compare(args) => compare::run(args),
     };
     ended(result)
 }

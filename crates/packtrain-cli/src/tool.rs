@@ -2,14 +2,14 @@
 //! as text or JSON.
 
 use crate::exit::{Exit, Failure};
+use crate::json;
 use crate::print::{self, Style};
 use crate::signals::Stop;
-use crate::json;
 use clap::Args;
 use packtrain::engine::Report;
-use packtrain_lab::{ToolError, rootless};
 use packtrain_lab::testbed::{Testbed, TestbedOptions};
 use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value};
 use std::io::{IsTerminal, stderr};
 
@@ -20,7 +20,10 @@ pub struct ToolArgs<T: Args> {
     #[command(flatten)]
     pub tool: T,
     /// What joins the hosts.
-    #[command(flatten, next_help_heading = "Testbed: two namespaces, and what joins them")]
+    #[command(
+        flatten,
+        next_help_heading = "Testbed: two namespaces, and what joins them"
+    )]
     pub testbed: TestbedOptions,
     /// Prints one JSON document instead of a table
     #[arg(long)]

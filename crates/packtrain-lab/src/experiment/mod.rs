@@ -1,0 +1,42 @@
+//! Experiments: the tables of five documents, repeated on this machine.
+//!
+//! An experiment is a TOML file: what a document claims and the table that it has,
+//! a testbed, a workload, the settings that vary, the figures that are shown, and what is expected
+//! of them. [`Experiment::read`] checks it. [`run`] makes the runs, [`judge`] the verdicts, and
+//! [`document::Parts`] the JSON document. [`BUILT_IN`] are the experiments of the documents.
+
+pub mod compare;
+mod counters;
+pub mod document;
+mod file;
+mod forward;
+pub mod judge;
+mod key;
+mod load;
+mod matrix;
+mod runner;
+mod workload;
+
+pub use file::{Better, Document, Needs, Statistic};
+pub use forward::Forward;
+pub use judge::judge;
+pub use key::Key;
+pub use load::Load;
+pub use matrix::{Axis, Cell, Claim, Experiment, Figure, FileError, Pair, Setup};
+pub use runner::{Measure, Options, QUICK_ROUNDS, Results, Run, RunError, run};
+pub use workload::{TOOLS, Workload};
+
+/// The files of the built-in experiments, by the experiments' names.
+pub const BUILT_IN: [(&str, &str); 1] = [(
+    "lro-flows",
+    include_str!("../../experiments/lro-flows.toml"),
+)];
+
+/// The built-in experiment `name`.
+pub fn built_in(name: &str) -> Option<Experiment> {
+    let (_, text) = BUILT_IN.iter().find(|(other, _)| *other == name)?;
+    match Experiment::read(&format!("<{name}>"), text) {
+        Ok(experiment) => Some(experiment),
+        Err(error) => panic!("a test reads every built-in experiment: {error}"),
+    }
+}

@@ -15,6 +15,8 @@ mod key;
 mod load;
 mod matrix;
 mod runner;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 pub use file::{Better, Document, Needs, Statistic};

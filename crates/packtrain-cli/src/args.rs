@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::tool::ToolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
@@ -9,6 +10,7 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
+use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
 use std::path::PathBuf;
@@ -167,6 +169,10 @@ pub enum Command {
     Experiment(ExperimentArgs),
     /// Compares two saved results of experiments, row by row
     Compare(CompareArgs),
+    /// Sends UDP packets between two hosts at a rate or flat out, and measures loss, CPU time and
+    /// context switches
+    #[command(after_help = BLAST_EXAMPLES)]
+    Blast(ToolArgs<Blast>),
 }
 
 const EXPERIMENT_EXAMPLES: &str = "\
@@ -259,6 +265,21 @@ fn percent(text: &str) -> Result<f64, String> {
         _ => Err("write a percentage from 0 to 1000".to_owned()),
     }
 }
+
+const BLAST_EXAMPLES: &str = "\
+Examples:
+  packtrain blast
+      minimal packets flat out through packtrain
+  packtrain blast --through bridge
+      the same through a bridge of the kernel
+  packtrain blast --rate 100kpps --size imix --a tap,tx=shared --b tap,tx=shared
+      a mix of sizes at a constant rate, with a TX worker for each queue
+  packtrain blast --rate 10kpps --count 1000 --a tap,drop=0.01
+      a forwarder that drops packets: the loss is reported
+
+Sizes are those of Ethernet frames with header and FCS, as in RFC 2544, also through a tun. A sender
+that is late catches up, but never sends bursts less than half an interval apart. The CPU time of
+the kernel's softirqs is that of the thread that they interrupt.";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! The packtrain program: it parses arguments, calls the libraries and prints.
 
 mod args;
+mod blast;
 mod compare;
 mod demo;
 mod exit;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Experiment(args) => experiment::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Blast(args) => blast::run(args),
     };
     ended(result)
 }

@@ -39,6 +39,7 @@ mod sys;
 pub mod tap;
 pub mod testbed;
 pub mod tool;
+pub mod tools;
 pub mod topology;
 pub mod traffic;
 pub mod units;

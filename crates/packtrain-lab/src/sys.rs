@@ -201,6 +201,118 @@ pub(crate) fn receive_gro(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(
     Ok((len, len))
 }
 
+/// The receive buffer of a socket, in bytes of kernel memory: `bytes` if the process is privileged
+/// in the initial user namespace, else at most `net.core.rmem_max`. Returns the size in force.
+pub(crate) fn set_receive_buffer(fd: impl AsFd, bytes: c_int) -> io::Result<c_int> {
+    let fd = fd.as_fd();
+    if set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+        set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
+    }
+    get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)
+}
+
+/// Messages of a datagram socket that are sent or received with one call, each in a place of the
+/// same size.
+pub(crate) struct Messages {
+    data: Box<[u8]>,
+    place: usize,
+    pieces: Box<[libc::iovec]>,
+    headers: Box<[libc::mmsghdr]>,
+}
+
+impl Messages {
+    /// `count` messages in places of `place` bytes each, both at least 1; all are zeroes.
+    pub(crate) fn new(count: usize, place: usize) -> Self {
+        let (count, place) = (count.max(1), place.max(1));
+        let piece = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: place,
+        };
+        // SAFETY: mmsghdr is plain old data, all zeroes is a valid value.
+        let header: libc::mmsghdr = unsafe { mem::zeroed() };
+        Self {
+            data: vec![0; count * place].into_boxed_slice(),
+            place,
+            pieces: vec![piece; count].into_boxed_slice(),
+            headers: vec![header; count].into_boxed_slice(),
+        }
+    }
+
+    /// How many.
+    pub(crate) fn count(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// The place of a message.
+    pub(crate) fn place(&mut self, index: usize) -> &mut [u8] {
+        &mut self.data[index * self.place..][..self.place]
+    }
+
+    /// Sets how many bytes of its place are sent; at most the whole place.
+    pub(crate) fn set_len(&mut self, index: usize, bytes: usize) {
+        self.pieces[index].iov_len = bytes.min(self.place);
+    }
+
+    /// A received message: as much of it as its place holds, and its length.
+    pub(crate) fn received(&self, index: usize) -> (&[u8], usize) {
+        let len = self.headers[index].msg_len as usize;
+        let kept = len.min(self.place);
+        (&self.data[index * self.place..][..kept], len)
+    }
+
+    /// Points the headers at the places; the pointers are used by the next call only.
+    fn point(&mut self, range: std::ops::Range<usize>) -> &mut [libc::mmsghdr] {
+        // Each place is inside of `data`, since the three boxes have as many elements.
+        let (pieces, places) = (&mut self.pieces, self.data.chunks_exact_mut(self.place));
+        for (piece, place) in pieces.iter_mut().zip(places) {
+            piece.iov_base = place.as_mut_ptr().cast();
+        }
+        for (header, piece) in self.headers.iter_mut().zip(pieces.iter_mut()) {
+            header.msg_hdr.msg_iov = std::ptr::from_mut(piece);
+            header.msg_hdr.msg_iovlen = 1;
+        }
+        &mut self.headers[range]
+    }
+
+    /// `sendmmsg`: sends the messages of `range`. Returns how many of them the kernel accepted, at
+    /// least 1.
+    pub(crate) fn send(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        range: std::ops::Range<usize>,
+    ) -> io::Result<usize> {
+        let headers = self.point(range);
+        // SAFETY: `headers` are as many as the call is told. Each points at one iovec, which points
+        // into `data`; all three are alive and exclusively borrowed for the call.
+        let sent = unsafe {
+            libc::sendmmsg(
+                fd.as_raw_fd(),
+                headers.as_mut_ptr(),
+                headers.len() as c_uint,
+                0,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// `recvmmsg`: waits for a message, as long as the socket's timeout, and takes the others that
+    /// have arrived, too. A message is cut to its place; its length is the whole one.
+    pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let headers = self.point(0..self.count());
+        // SAFETY: as for `send`; the kernel writes at most the length of each iovec.
+        let received = unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                headers.as_mut_ptr(),
+                headers.len() as c_uint,
+                libc::MSG_WAITFORONE | libc::MSG_TRUNC,
+                std::ptr::null_mut(),
+            )
+        };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+}
+
 /// The usage of the calling thread.
 pub(crate) fn rusage_thread() -> libc::rusage {
     rusage(libc::RUSAGE_THREAD)

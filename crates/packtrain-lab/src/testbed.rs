@@ -14,6 +14,7 @@ use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{PortKind, PortSpec};
+use packtrain::port::wrap::{FaultCounters, Faults};
 use packtrain::port::{AnyPort, OpenErrorKind, open_spec};
 use packtrain_offload::offload::LinkType;
 use serde::Deserialize;
@@ -118,6 +119,7 @@ pub struct Testbed {
     device: Device,
     hosts: TwoHosts,
     settings: Fields,
+    faults: [Option<FaultCounters>; 2],
 }
 
 #[derive(Debug)]
@@ -145,8 +147,9 @@ impl Testbed {
             mtu: options.mtu,
             ..Settings::default()
         };
+        let mut faults = [None, None];
         let (hosts, device, mut settings) = match options.through {
-            Through::Packtrain => packtrain(options, &topology)?,
+            Through::Packtrain => packtrain(options, &topology, &mut faults)?,
             Through::Veth => (TwoHosts::veth(&topology)?, Device::Veth, Fields::new()),
             Through::Bridge => {
                 let (hosts, middle) = TwoHosts::bridge(&topology)?;
@@ -173,6 +176,7 @@ impl Testbed {
             device,
             hosts,
             settings,
+            faults,
         })
     }
 
@@ -213,6 +217,13 @@ impl Testbed {
         }
     }
 
+    /// The faults that packtrain's ports have injected so far (`drop=` and other keys), A first;
+    /// `None` for a port without any.
+    pub fn faults(&self) -> [Option<Faults>; 2] {
+        let get = |counters: &Option<FaultCounters>| Some(counters.as_ref()?.get());
+        self.faults.each_ref().map(get)
+    }
+
     /// Stops the device under test. packtrain drains first, and its ledger must close.
     ///
     /// # Errors
@@ -240,7 +251,11 @@ impl Testbed {
 
 type Made = (TwoHosts, Device, Fields);
 
-fn packtrain(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
+fn packtrain(
+    options: &TestbedOptions,
+    topology: &Settings,
+    faults: &mut [Option<FaultCounters>; 2],
+) -> Result<Made, ToolError> {
     let specs = [
         spec("--a", &options.a, "pt-a")?,
         spec("--b", &options.b, "pt-b")?,
@@ -249,6 +264,7 @@ fn packtrain(options: &TestbedOptions, topology: &Settings) -> Result<Made, Tool
         let spec = &specs[usize::from(side == Side::Right)];
         Ok::<_, ToolError>((spec.name.clone(), open(spec)?))
     })?;
+    *faults = [&a, &b].map(|port| port.driver.faults());
     let policies = Policies {
         dispatch: options.dispatch,
         moderation: options.moderation,

@@ -1,4 +1,4 @@
-//! Times as they are written on a command line and in the file of an experiment.
+//! Times and rates as they are written on a command line and in the file of an experiment.
 
 use std::fmt;
 use std::str::FromStr;
@@ -81,6 +81,52 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
+/// The highest rate that is accepted, per second: one in each nanosecond.
+const RATE_MAX: f64 = 1e9;
+
+/// How often something happens per second, such as packets: `500kpps`, `1.2M`, `1000`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate(pub f64);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix("pps").unwrap_or(text);
+        let (number, scale) = [("k", 1e3), ("M", 1e6)]
+            .iter()
+            .find_map(|(prefix, scale)| Some((number.strip_suffix(prefix)?, *scale)))
+            .unwrap_or((number, 1.0));
+        let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+        match number.parse::<f64>() {
+            Ok(number) if plain && number > 0.0 && number * scale <= RATE_MAX => {
+                Ok(Self(number * scale))
+            }
+            _ => Err(
+                "write how many per second, more than 0 and at most 1000M: 500kpps, 1.2M, 1000"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, prefix) = match self.0 {
+            rate if rate >= 1e6 => (rate / 1e6, "M"),
+            rate if rate >= 1e3 => (rate / 1e3, "k"),
+            rate => (rate, ""),
+        };
+        write!(f, "{value}{prefix}pps")
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        crate::options::from_text(deserializer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +175,25 @@ mod tests {
     fn a_time_is_displayed_as_it_is_read() {
         for text in ["10s", "500ms", "75us", "1ns", "1500ms"] {
             assert_eq!(text.parse::<Time>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn rates() {
+        let good = [
+            ("500kpps", 5e5),
+            ("1.2M", 1.2e6),
+            ("1000", 1e3),
+            ("0.5pps", 0.5),
+        ];
+        for (text, rate) in good {
+            assert_eq!(text.parse(), Ok(Rate(rate)), "{text}");
+            assert_eq!(Rate(rate).to_string().parse(), Ok(Rate(rate)), "{text}");
+        }
+        for text in [
+            "", "0", "-1", "k", "pps", "1Gpps", "inf", "1e3", "2000M", "1 k",
+        ] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
         }
     }
 }

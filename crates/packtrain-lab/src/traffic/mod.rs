@@ -15,6 +15,7 @@ mod watch;
 use crate::error::LabError;
 use crate::topology::Host;
 use watch::Way;
+pub(crate) use watch::is_pause;
 
 pub use crate::ip::IpVersion;
 pub use payload::Datagrams;

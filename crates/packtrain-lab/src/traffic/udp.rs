@@ -150,17 +150,8 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     receiver
         .set_read_timeout(Some(RECEIVE_QUANTUM))
         .map_err(LabError::from_io("SO_RCVTIMEO"))?;
-    let forced = sys::set_int(
-        &receiver,
-        libc::SOL_SOCKET,
-        libc::SO_RCVBUFFORCE,
-        RECEIVE_BUFFER,
-    )
-    .is_ok();
-    if !forced {
-        sys::set_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)
-            .map_err(LabError::from_io("SO_RCVBUF"))?;
-    }
+    let buffer = sys::set_receive_buffer(&receiver, RECEIVE_BUFFER)
+        .map_err(LabError::from_io("SO_RCVBUF"))?;
     if transfer.gro {
         sys::set_int(&receiver, libc::SOL_UDP, libc::UDP_GRO, 1)
             .map_err(LabError::from_io("UDP_GRO"))?;
@@ -192,8 +183,6 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
         )
         .map_err(LabError::from_io("UDP_SEGMENT"))?;
     }
-    let buffer = sys::get_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
-        .map_err(LabError::from_io("SO_RCVBUF"))?;
     let fits = usize::try_from(buffer).unwrap_or(0) / kernel_memory(transfer.datagram);
     Ok(Flow {
         sender,

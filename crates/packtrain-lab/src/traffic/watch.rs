@@ -118,7 +118,7 @@ pub(super) fn first_error<T>(results: Vec<Result<T, LabError>>) -> Result<Vec<T>
 }
 
 /// Whether a socket call should be repeated: after its timeout, or a signal.
-pub(super) fn is_pause(error: &std::io::Error) -> bool {
+pub(crate) fn is_pause(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }

@@ -1,0 +1,291 @@
+//! One flow: its packets, its sender and its receiver.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cpu::Usage;
+use crate::error::LabError;
+use crate::ip::IpVersion;
+use crate::sys::{self, Messages};
+use crate::tool::Control;
+use crate::tools::pace::Pacer;
+use crate::tools::sequence::Sequences;
+use crate::topology::TwoHosts;
+use crate::traffic::is_pause;
+
+/// The least payload: the packet's number, and the same inverted, so that a damaged number is
+/// detected.
+pub(super) const PAYLOAD_MIN: usize = 16;
+
+/// Requested receive buffer, in bytes of kernel memory, so that a receiver that is not on a CPU for
+/// some milliseconds loses nothing.
+const RECEIVE_BUFFER: i32 = 8 << 20;
+
+/// The most packets that a receiver takes with one call.
+const RECEIVE_BATCH: usize = 64;
+
+/// How long a socket call waits before it checks whether the run has to end.
+const QUANTUM: Duration = Duration::from_millis(10);
+
+/// What every sender sends.
+#[derive(Debug)]
+pub(super) struct Load {
+    /// Payload bytes of one packet after the other, repeated.
+    pub payloads: Vec<usize>,
+    /// Packets in one call.
+    pub batch: usize,
+    /// Packets sent back to back, and the seconds from one such burst to the next; `None` if a
+    /// sender sends flat out.
+    pub pace: Option<(u64, f64)>,
+    /// How long to send.
+    pub duration: Duration,
+    /// How long a receiver waits after the last packet.
+    pub settle: Duration,
+}
+
+/// The sockets of a flow, and what its ends have to know of each other.
+pub(super) struct Flow {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    /// Packets passed to the kernel, counted before the call.
+    sent: AtomicU64,
+    /// When the sender has ended.
+    ended: OnceLock<Instant>,
+}
+
+/// What a sender did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub packets: u64,
+    pub calls: u64,
+    pub cpu: Usage,
+    /// From the start to the end of its last interval.
+    pub time: Duration,
+}
+
+/// What a receiver found.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub sequences: Sequences,
+    /// Packets with an impossible number.
+    pub damaged: u64,
+    pub calls: u64,
+    pub cpu: Usage,
+    /// When the last packet arrived, since the start.
+    pub time: Duration,
+}
+
+impl Flow {
+    /// The sockets, sending from the left host to the right one, and the size of the receive
+    /// buffer.
+    pub(super) fn open(hosts: &TwoHosts, ip: IpVersion) -> Result<(Self, i32), LabError> {
+        let receiver = (hosts.right.netns)
+            .run(|| UdpSocket::bind((hosts.right.ip(ip), 0)))?
+            .map_err(LabError::from_io("bind"))?;
+        receiver
+            .set_read_timeout(Some(QUANTUM))
+            .map_err(LabError::from_io("SO_RCVTIMEO"))?;
+        let buffer = sys::set_receive_buffer(&receiver, RECEIVE_BUFFER)
+            .map_err(LabError::from_io("SO_RCVBUF"))?;
+        let address = receiver
+            .local_addr()
+            .map_err(LabError::from_io("getsockname"))?;
+        let any: IpAddr = match ip {
+            IpVersion::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let sender = (hosts.left.netns)
+            .run(|| {
+                let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+                socket.connect(address)?;
+                socket.set_write_timeout(Some(QUANTUM))?;
+                Ok(socket)
+            })?
+            .map_err(LabError::from_io("connect"))?;
+        let flow = Self {
+            sender,
+            receiver,
+            sent: AtomicU64::new(0),
+            ended: OnceLock::new(),
+        };
+        Ok((flow, buffer))
+    }
+
+    /// Packets passed to the kernel so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(SeqCst)
+    }
+
+    /// Sends from `start` on, at most `count` packets.
+    pub(super) fn send(
+        &self,
+        load: &Load,
+        count: u64,
+        start: Instant,
+        control: &Control<'_>,
+    ) -> Result<Sent, LabError> {
+        let _ended = Ended(self);
+        let cpu = Usage::of_thread();
+        let end = start + load.duration;
+        let mut messages = Messages::new(load.batch, longest(load));
+        let lengths = load.payloads.iter().cycle();
+        (0..load.batch)
+            .zip(lengths)
+            .for_each(|(index, len)| messages.set_len(index, *len));
+        let same_size = load.payloads.len() == 1;
+        let mut pacer = load.pace.map(|(_, interval)| Pacer::new(start, interval));
+        let burst = load.pace.map_or(load.batch as u64, |(burst, _)| burst);
+        let (mut next, mut calls) = (0, 0);
+        while next < count {
+            match &mut pacer {
+                // The time of the last burst is not later than that of the end.
+                Some(pacer) if pacer.due() < end => pacer.wait(|| control.stopped()),
+                Some(_) => break,
+                None => {}
+            }
+            if control.stopped() {
+                return Err(LabError::Cancelled);
+            }
+            if Instant::now() >= end {
+                break;
+            }
+            let mut left = burst.min(count - next);
+            while left > 0 {
+                let batch = left.min(load.batch as u64);
+                for index in 0..batch as usize {
+                    let number = next + index as u64;
+                    if !same_size {
+                        let size = number % load.payloads.len() as u64;
+                        messages.set_len(index, load.payloads[size as usize]);
+                    }
+                    let payload = messages.place(index);
+                    payload[..8].copy_from_slice(&number.to_le_bytes());
+                    payload[8..16].copy_from_slice(&(!number).to_le_bytes());
+                }
+                next += batch;
+                left -= batch;
+                self.sent.store(next, SeqCst);
+                calls += self.send_all(&mut messages, batch as usize, control)?;
+            }
+        }
+        // The interval after a burst belongs to it.
+        let paced = pacer.map_or(Duration::ZERO, |pacer| pacer.due() - start);
+        Ok(Sent {
+            packets: next,
+            calls,
+            cpu: Usage::of_thread().since(&cpu),
+            time: start.elapsed().max(paced),
+        })
+    }
+
+    /// Sends the first messages, all of them. Returns the number of calls.
+    fn send_all(
+        &self,
+        messages: &mut Messages,
+        count: usize,
+        control: &Control<'_>,
+    ) -> Result<u64, LabError> {
+        let (mut done, mut calls) = (0, 0);
+        while done < count {
+            calls += 1;
+            match messages.send(self.sender.as_fd(), done..count) {
+                Ok(sent) => done += sent,
+                Err(error) if is_pause(&error) => {}
+                // No memory, or a full queue that says so: the packet was not accepted.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => thread::yield_now(),
+                Err(error) => return Err(LabError::os("sendmmsg", &error)),
+            }
+            if done < count && control.stopped() {
+                return Err(LabError::Cancelled);
+            }
+        }
+        Ok(calls)
+    }
+
+    /// Receives until the sender has ended, and nothing has arrived for a while.
+    pub(super) fn receive(
+        &self,
+        load: &Load,
+        start: Instant,
+        control: &Control<'_>,
+    ) -> Result<Received, LabError> {
+        let cpu = Usage::of_thread();
+        let mut messages = Messages::new(RECEIVE_BATCH, PAYLOAD_MIN);
+        let mut sequences = Sequences::default();
+        let (mut damaged, mut calls, mut last) = (0, 0, start);
+        loop {
+            calls += 1;
+            match messages.receive(self.receiver.as_fd()) {
+                Ok(count) => {
+                    last = Instant::now();
+                    let sent = self.sent();
+                    for index in 0..count {
+                        match number(messages.received(index)) {
+                            Some(number) if number < sent => _ = sequences.add(number),
+                            _ => damaged += 1,
+                        }
+                    }
+                }
+                Err(error) if is_pause(&error) => {
+                    if let Some(ended) = self.ended.get()
+                        && last.max(*ended).elapsed() >= load.settle
+                    {
+                        break;
+                    }
+                }
+                Err(error) => return Err(LabError::os("recvmmsg", &error)),
+            }
+            if control.stopped() {
+                return Err(LabError::Cancelled);
+            }
+        }
+        Ok(Received {
+            sequences,
+            damaged,
+            calls,
+            cpu: Usage::of_thread().since(&cpu),
+            time: last - start,
+        })
+    }
+}
+
+/// Tells the receiver that its sender has ended, also by an error or a panic.
+struct Ended<'a>(&'a Flow);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.ended.get_or_init(Instant::now);
+    }
+}
+
+fn longest(load: &Load) -> usize {
+    load.payloads.iter().copied().max().unwrap_or(PAYLOAD_MIN)
+}
+
+/// The number of a packet; `None` if it was damaged or cut.
+fn number((payload, _): (&[u8], usize)) -> Option<u64> {
+    let (number, rest) = payload.split_first_chunk()?;
+    let number = u64::from_le_bytes(*number);
+    let check = u64::from_le_bytes(*rest.first_chunk()?);
+    (check == !number).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_number_is_detected() {
+        let mut payload = [0; 18];
+        payload[..8].copy_from_slice(&77u64.to_le_bytes());
+        payload[8..16].copy_from_slice(&(!77u64).to_le_bytes());
+        assert_eq!(number((&payload[..16], 18)), Some(77));
+        assert_eq!(number((&payload[..15], 15)), None);
+        payload[3] ^= 1;
+        assert_eq!(number((&payload[..16], 18)), None);
+    }
+}

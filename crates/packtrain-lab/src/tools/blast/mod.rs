@@ -1,0 +1,333 @@
+//! `blast`: UDP packets at a rate or flat out, as `netblast` and `pktgen` send them, and what
+//! became of them.
+
+mod flow;
+mod options;
+
+pub use options::{Blast, Sizes};
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::cpu::Usage;
+use crate::error::{LabError, ToolError};
+use crate::ip::IpVersion;
+use crate::machine::Activity;
+use crate::options::Fields;
+use crate::testbed::{Testbed, Used};
+use crate::tool::{Control, Measured, Tool, Watch};
+use crate::tools::frame;
+use crate::topology::TwoHosts;
+use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
+
+/// How often progress is reported.
+const PROGRESS: Duration = Duration::from_millis(200);
+
+/// The time of which a paced sender sends the packets back to back, unless told otherwise.
+const BURST_SECONDS: f64 = 100e-6;
+
+/// The longest run.
+const DURATION_MAX: Duration = Duration::from_secs(3600);
+
+impl Tool for Blast {
+    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+        let hosts = testbed.hosts();
+        let load = self.load(hosts.left.link.mtu)?;
+        let mut flows = Vec::new();
+        let mut buffer = 0;
+        for _ in 0..self.senders {
+            let (flow, bytes) = Flow::open(hosts, self.ip())?;
+            flows.push(flow);
+            buffer = bytes;
+        }
+        let before = Lost::so_far(hosts)?;
+        let run = self.blast(&load, &flows, testbed, control)?;
+        let lost = Lost::so_far(hosts)?.since(before);
+        Ok(Measured {
+            settings: self.settings(&load, buffer),
+            figures: run.figures(lost),
+            flags: run.flag.into_iter().collect(),
+        })
+    }
+}
+
+impl Blast {
+    const fn ip(&self) -> IpVersion {
+        if self.ipv6 {
+            IpVersion::V6
+        } else {
+            IpVersion::V4
+        }
+    }
+
+    /// The load of each sender.
+    fn load(&self, mtu: u32) -> Result<Load, ToolError> {
+        let in_range = [
+            ("--senders", u64::from(self.senders), 1..=64),
+            ("--batch", u64::from(self.batch), 1..=1024),
+            ("--burst", self.burst.map_or(1, u64::from), 1..=1_000_000),
+            ("--count", self.count.unwrap_or(1), 1..=u64::MAX),
+        ];
+        for (option, value, range) in in_range {
+            if !range.contains(&value) {
+                return Err(ToolError::Usage(format!(
+                    "{option} cannot be '{value}': write a number from {} to {}",
+                    range.start(),
+                    range.end()
+                )));
+            }
+        }
+        for (option, time) in [("--duration", self.duration.0), ("--settle", self.settle.0)] {
+            if time > DURATION_MAX {
+                return Err(ToolError::Usage(format!("{option} is at most an hour")));
+            }
+        }
+        let payloads = self.size.0.iter();
+        let payloads: Result<Vec<usize>, ToolError> = payloads
+            .map(|size| frame::payload(*size, self.ip(), PAYLOAD_MIN, mtu))
+            .collect();
+        let pace = self.rate.map(|rate| {
+            let rate = rate.0 / f64::from(self.senders);
+            let usual = (rate * BURST_SECONDS).clamp(1.0, f64::from(self.batch)) as u32;
+            let burst = self.burst.unwrap_or(usual);
+            (u64::from(burst), f64::from(burst) / rate)
+        });
+        Ok(Load {
+            payloads: payloads?,
+            batch: self.batch as usize,
+            pace,
+            duration: self.duration.0,
+            settle: self.settle.0,
+        })
+    }
+
+    fn settings(&self, load: &Load, buffer: i32) -> Fields {
+        let fields = [
+            ("ip", json!(self.ip().to_string())),
+            ("frame_bytes", json!(self.size.0)),
+            ("rate_kpps", json!(self.rate.map(|rate| rate.0 / 1e3))),
+            ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
+            ("senders", json!(self.senders)),
+            ("batch_packets", json!(self.batch)),
+            ("receive_buffer_bytes", json!(buffer)),
+        ];
+        fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .collect()
+    }
+
+    /// Sends and receives.
+    fn blast(
+        &self,
+        load: &Load,
+        flows: &[Flow],
+        testbed: &Testbed,
+        control: &Control<'_>,
+    ) -> Result<Run, ToolError> {
+        let (used, watch) = (testbed.used(), Watch::start()?);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let receive = |flow| scope.spawn(move || Flow::receive(flow, load, start, control));
+            let receivers: Vec<_> = flows.iter().map(receive).collect();
+            // Every sender has an end of the channel, so it is closed when the last one ends.
+            let (end, ends) = channel::<()>();
+            let mut senders = Vec::new();
+            for (index, flow) in (0u32..).zip(flows) {
+                let end = end.clone();
+                // Paced senders alternate.
+                let interval = load.pace.map_or(0.0, |(_, interval)| interval);
+                let offset = interval * f64::from(index) / f64::from(self.senders);
+                let start = start + Duration::from_secs_f64(offset);
+                let count = self.share(index);
+                senders.push(scope.spawn(move || {
+                    let sent = flow.send(load, count, start, control);
+                    drop(end);
+                    sent
+                }));
+            }
+            drop(end);
+            while ends.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
+                let sent: u64 = flows.iter().map(Flow::sent).sum();
+                let seconds = start.elapsed().as_secs_f64();
+                let kpps = sent as f64 / seconds / 1e3;
+                (control.progress)(&format!("{seconds:.1} s: {kpps:.0} kpps sent"));
+            }
+            // Now, before idle time follows.
+            let used_now = testbed.used();
+            let wakeups = wakeups(&used_now).zip(wakeups(&used));
+            let forwarder = used_now.since(&used);
+            let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
+            let machine = watch.end(other_process);
+            let sent: Vec<_> = senders.into_iter().map(join).collect();
+            let received: Vec<_> = receivers.into_iter().map(join).collect();
+            let (machine, flag) = machine?;
+            Ok(Run {
+                sent: sent.into_iter().collect::<Result<_, _>>()?,
+                received: received.into_iter().collect::<Result<_, _>>()?,
+                forwarder,
+                wakeups: wakeups.map(|(now, before)| now - before),
+                machine,
+                flag,
+            })
+        })
+    }
+
+    /// The packets of one sender.
+    fn share(&self, sender: u32) -> u64 {
+        let senders = u64::from(self.senders);
+        self.count.map_or(u64::MAX, |count| {
+            count / senders + u64::from(u64::from(sender) < count % senders)
+        })
+    }
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+}
+
+/// How often packtrain's workers were woken up; `None` for another forwarder.
+fn wakeups(used: &Used) -> Option<u64> {
+    let snapshot = used.packtrain.as_ref()?;
+    Some(snapshot.workers.iter().map(|worker| worker.wakeups).sum())
+}
+
+/// What the kernels of the hosts lost.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    /// In front of the sender's interface, as a rule because a TAP's ring was full.
+    interface: u64,
+    /// At the receiver's sockets, because their buffers were full.
+    socket: u64,
+}
+
+impl Lost {
+    fn so_far(hosts: &TwoHosts) -> Result<Self, LabError> {
+        let counters = hosts.right.counters()?;
+        Ok(Self {
+            interface: hosts.left.stats()?.tx_dropped,
+            socket: counters.udp_rcvbuf_errors + counters.udp6_rcvbuf_errors,
+        })
+    }
+
+    const fn since(self, earlier: Self) -> Self {
+        Self {
+            interface: self.interface - earlier.interface,
+            socket: self.socket - earlier.socket,
+        }
+    }
+}
+
+/// What all threads did.
+#[derive(Debug)]
+struct Run {
+    sent: Vec<Sent>,
+    received: Vec<Received>,
+    forwarder: Used,
+    wakeups: Option<u64>,
+    machine: Activity,
+    flag: Option<String>,
+}
+
+impl Run {
+    fn figures(&self, lost: Lost) -> Fields {
+        let sent: u64 = self.sent.iter().map(|one| one.packets).sum();
+        let count = |what: fn(&Received) -> u64| self.received.iter().map(what).sum::<u64>();
+        let received = count(|one| one.sequences.unique);
+        let missing = sent - received;
+        let longest = |times: &mut dyn Iterator<Item = Duration>| times.max().unwrap_or_default();
+        let sending = longest(&mut self.sent.iter().map(|one| one.time));
+        // A receiver ends later than the senders if queues were full, and not earlier, so that
+        // the last interval counts for both.
+        let receiving = longest(&mut self.received.iter().map(|one| one.time)).max(sending);
+        let (sending, receiving) = (sending.as_secs_f64(), receiving.as_secs_f64());
+        let (offered, arrived) = (sent as f64 / sending, received as f64 / receiving);
+        let sender = sum(self.sent.iter().map(|one| one.cpu));
+        let receiver = sum(self.received.iter().map(|one| one.cpu));
+        let percent = |cpu: Duration, seconds: f64| 100.0 * cpu.as_secs_f64() / seconds;
+        let cpu = [
+            percent(sender.cpu(), sending),
+            percent(receiver.cpu(), receiving),
+            percent(self.forwarder.cpu, sending),
+        ];
+        let total: f64 = cpu.iter().sum();
+        let switches = |one: &Usage| one.voluntary_switches + one.involuntary_switches;
+        let forwarder = self.forwarder.voluntary_switches + self.forwarder.involuntary_switches;
+        let per_second = |number: u64, seconds: f64| json!(number as f64 / seconds);
+        let mut figures: Fields = [
+            ("sent_packets", json!(sent)),
+            ("received_packets", json!(received)),
+            ("lost_packets", json!(missing)),
+            (
+                "lost_percent",
+                json!(100.0 * missing as f64 / sent.max(1) as f64),
+            ),
+            ("lost_at_interface_packets", json!(lost.interface)),
+            ("lost_at_socket_packets", json!(lost.socket)),
+            (
+                "duplicate_packets",
+                json!(count(|one| one.sequences.duplicates)),
+            ),
+            (
+                "reordered_packets",
+                json!(count(|one| one.sequences.reordered)),
+            ),
+            ("damaged_packets", json!(count(|one| one.damaged))),
+            ("offered_kpps", json!(offered / 1e3)),
+            ("received_kpps", json!(arrived / 1e3)),
+            ("cpu_sender_percent", json!(cpu[0])),
+            ("cpu_receiver_percent", json!(cpu[1])),
+            ("cpu_forwarder_percent", json!(cpu[2])),
+            ("cpu_percent_per_kpps", json!(total / (arrived / 1e3))),
+            (
+                "cpu_machine_percent",
+                json!(percent(self.machine.busy(), sending)),
+            ),
+            (
+                "cpu_softirq_percent",
+                json!(percent(self.machine.softirq, sending)),
+            ),
+            (
+                "switches_sender_per_second",
+                per_second(switches(&sender), sending),
+            ),
+            (
+                "switches_receiver_per_second",
+                per_second(switches(&receiver), receiving),
+            ),
+            (
+                "switches_forwarder_per_second",
+                per_second(forwarder, sending),
+            ),
+            (
+                "switches_machine_per_second",
+                per_second(self.machine.switches, sending),
+            ),
+            ("ipis_per_second", per_second(self.machine.ipis, sending)),
+            (
+                "send_calls",
+                json!(self.sent.iter().map(|one| one.calls).sum::<u64>()),
+            ),
+            ("receive_calls", json!(count(|one| one.calls))),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect();
+        if let Some(wakeups) = self.wakeups {
+            figures.insert(
+                "wakeups_forwarder_per_second".to_owned(),
+                per_second(wakeups, sending),
+            );
+        }
+        figures
+    }
+}
+
+fn sum(usages: impl Iterator<Item = Usage>) -> Usage {
+    usages.fold(Usage::default(), |total, one| total.plus(&one))
+}

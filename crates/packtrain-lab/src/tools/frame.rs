@@ -1,0 +1,57 @@
+//! Frame sizes as RFC 2544 counts them.
+
+use crate::error::ToolError;
+use crate::ip::IpVersion;
+
+/// Bytes of a frame around its IP packet: the Ethernet header (14) and the FCS (4), which is
+/// counted though no TAP or veth carries it. RFC 2544, section 9.
+const ETHERNET: usize = 18;
+
+/// UDP's header, and that of an ICMP echo.
+const TRANSPORT: usize = 8;
+
+/// The bytes of a datagram in a frame of `frame` bytes, if it holds `least` and fits the MTU.
+///
+/// # Errors
+/// [`ToolError::Usage`] with the bounds.
+pub(super) fn payload(
+    frame: usize,
+    ip: IpVersion,
+    least: usize,
+    mtu: u32,
+) -> Result<usize, ToolError> {
+    let header = match ip {
+        IpVersion::V4 => 20,
+        IpVersion::V6 => 40,
+    };
+    let around = ETHERNET + header + TRANSPORT;
+    let most = mtu as usize + ETHERNET;
+    if !(around + least..=most).contains(&frame) {
+        return Err(ToolError::Usage(format!(
+            "--size cannot be '{frame}': a frame of {ip} has {} to {most} bytes here, with \
+             Ethernet header and FCS; for larger ones raise --mtu",
+            around + least
+        )));
+    }
+    Ok(frame - around)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sizes_of_rfc_2544_fit() {
+        assert_eq!(payload(64, IpVersion::V4, 16, 1500), Ok(18));
+        assert_eq!(payload(1518, IpVersion::V4, 16, 1500), Ok(1472));
+        assert_eq!(payload(1518, IpVersion::V6, 16, 1500), Ok(1452));
+        for (frame, ip) in [
+            (61, IpVersion::V4),
+            (64, IpVersion::V6),
+            (1519, IpVersion::V4),
+        ] {
+            let error = payload(frame, ip, 16, 1500).unwrap_err().to_string();
+            assert!(error.contains("--size"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What `blast` reports is what happened: faults that are injected are counted exactly.
+
+use packtrain_lab::ToolError;
+use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::tools::blast::Blast;
+use packtrain_lab::units::{Rate, Time};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    harness::main(&[
+        ("every_packet_arrives", every_packet_arrives),
+        ("senders_and_sizes", senders_and_sizes),
+        ("losses_and_copies_are_counted", losses_and_copies),
+        ("reordering_is_counted", reordering),
+        ("flat_out_accounts_for_every_packet", flat_out),
+        ("a_rate_is_kept", a_rate_is_kept),
+        ("options_out_of_range", options_out_of_range),
+        ("a_stop_ends_it", a_stop_ends_it),
+    ])
+}
+
+/// Fewer than a TAP's ring holds, so that no queue on the way can be full.
+const PACKETS: u64 = 900;
+
+/// As many packets at a rate at which they take a moment.
+fn few() -> Blast {
+    Blast {
+        count: Some(PACKETS),
+        rate: Some(Rate(20_000.0)),
+        duration: Time(Duration::from_secs(60)),
+        ..Blast::default()
+    }
+}
+
+fn run(blast: &Blast, testbed: &Testbed) -> Result<Measured, ToolError> {
+    let control = Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    };
+    blast.run(testbed, &control)
+}
+
+fn through(through: Through) -> Testbed {
+    let options = TestbedOptions {
+        through,
+        ..TestbedOptions::default()
+    };
+    Testbed::start(&options).expect("a testbed")
+}
+
+fn count(measured: &Measured, name: &str) -> u64 {
+    let figure = measured.figures.get(name).expect(name);
+    figure.as_u64().expect(name)
+}
+
+fn every_packet_arrives() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    for device in [Through::Packtrain, Through::Veth] {
+        let testbed = through(device);
+        let measured = run(&few(), &testbed).expect("a run");
+        assert_eq!(count(&measured, "sent_packets"), PACKETS);
+        for name in ["lost", "duplicate", "reordered", "damaged"] {
+            assert_eq!(count(&measured, &format!("{name}_packets")), 0, "{name}");
+        }
+        assert_eq!(measured.settings["burst_packets"], 2);
+        assert!(measured.settings["receive_buffer_bytes"].as_u64() > Some(0));
+        let is_ours = device == Through::Packtrain;
+        let figures = &measured.figures;
+        assert_eq!(
+            figures.contains_key("wakeups_forwarder_per_second"),
+            is_ours
+        );
+        assert_eq!(
+            figures["cpu_forwarder_percent"].as_f64() > Some(0.0),
+            is_ours
+        );
+        assert!(figures["switches_sender_per_second"].as_f64() > Some(0.0));
+        testbed.finish().expect("a closed ledger");
+    }
+    Outcome::Done
+}
+
+fn senders_and_sizes() -> Outcome {
+    let testbed = through(Through::Veth);
+    let before = testbed.hosts().right.stats().expect("counters");
+    let blast = Blast {
+        size: "imix".parse().expect("sizes"),
+        senders: 3,
+        batch: 7,
+        // A whole number of the mix for each sender.
+        count: Some(3 * 24),
+        ..few()
+    };
+    let measured = run(&blast, &testbed).expect("a run");
+    assert_eq!(count(&measured, "received_packets"), 72);
+    assert_eq!(count(&measured, "lost_packets"), 0);
+    let after = testbed.hosts().right.stats().expect("counters");
+    let growth = after.since(&before);
+    assert_eq!(growth.rx_packets, 72);
+    // The kernel does not count the FCS.
+    let mix = 7 * 60 + 4 * 590 + 1514;
+    assert_eq!(growth.rx_bytes, 6 * mix);
+    Outcome::Done
+}
+
+fn with_faults(faults: &str) -> Testbed {
+    let options = TestbedOptions {
+        // With this seed the last packets are not held back: none could overtake them.
+        a: format!("tap,seed=1,{faults}"),
+        // The worker does not wait between polls.
+        moderation: "off".parse().expect("a moderation"),
+        ..TestbedOptions::default()
+    };
+    Testbed::start(&options).expect("a testbed")
+}
+
+fn losses_and_copies() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let testbed = with_faults("drop=0.05,duplicate=0.1");
+    let measured = run(&few(), &testbed).expect("a run");
+    let faults = testbed.faults()[0].expect("faults of port A");
+    assert!(faults.dropped > 10 && faults.duplicated > 20, "{faults:?}");
+    assert_eq!(count(&measured, "lost_packets"), faults.dropped);
+    assert_eq!(count(&measured, "duplicate_packets"), faults.duplicated);
+    assert_eq!(count(&measured, "reordered_packets"), 0);
+    let percent = 100.0 * faults.dropped as f64 / PACKETS as f64;
+    assert_eq!(measured.figures["lost_percent"], percent);
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+fn reordering() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let testbed = with_faults("reorder=0.1");
+    let blast = Blast {
+        rate: None,
+        ..few()
+    };
+    let measured = run(&blast, &testbed).expect("a run");
+    let faults = testbed.faults()[0].expect("faults of port A");
+    assert!(faults.reordered > 20, "{faults:?}");
+    // packtrain holds a packet for 10 ms at most. If the sender was not on a CPU for as long, no
+    // other packet could overtake it.
+    let offered = measured.figures["offered_kpps"].as_f64().expect("a rate");
+    let milliseconds = PACKETS as f64 / offered;
+    let reordered = count(&measured, "reordered_packets");
+    if milliseconds < 10.0 {
+        assert_eq!(reordered, faults.reordered);
+    } else {
+        assert!(reordered <= faults.reordered, "{reordered} of {faults:?}");
+    }
+    assert_eq!(count(&measured, "lost_packets"), 0);
+    assert_eq!(count(&measured, "duplicate_packets"), 0);
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+fn flat_out() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let testbed = through(Through::Packtrain);
+    let before = testbed.hosts().left.stats().expect("counters");
+    let blast = Blast {
+        duration: Time(Duration::from_millis(200)),
+        ..Blast::default()
+    };
+    let measured = run(&blast, &testbed).expect("a run");
+    let after = testbed.hosts().left.stats().expect("counters");
+    let growth = after.since(&before);
+    let (sent, lost) = (
+        count(&measured, "sent_packets"),
+        count(&measured, "lost_packets"),
+    );
+    assert_eq!(sent, growth.tx_packets + growth.tx_dropped);
+    assert_eq!(sent, lost + count(&measured, "received_packets"));
+    assert_eq!(
+        count(&measured, "lost_at_interface_packets"),
+        growth.tx_dropped
+    );
+    let report = testbed.finish().expect("a closed ledger").report;
+    let dropped = report.expect("packtrain's report").snapshot.ledger.dropped;
+    let known = growth.tx_dropped + count(&measured, "lost_at_socket_packets") + dropped;
+    // What remains was lost by the kernel behind packtrain: its backlog was full.
+    assert!(lost >= known, "{measured:?}");
+    Outcome::Done
+}
+
+fn a_rate_is_kept() -> Outcome {
+    let testbed = through(Through::Veth);
+    let blast = Blast {
+        rate: Some(Rate(2000.0)),
+        duration: Time(Duration::from_millis(250)),
+        ..Blast::default()
+    };
+    let start = Instant::now();
+    let measured = run(&blast, &testbed).expect("a run");
+    assert!(start.elapsed() >= Duration::from_millis(250));
+    // Never more than the rate; fewer if the machine is busy.
+    assert!((1..=500).contains(&count(&measured, "sent_packets")));
+    let offered = measured.figures["offered_kpps"].as_f64().expect("a rate");
+    assert!(offered <= 2.001, "{offered}");
+    Outcome::Done
+}
+
+fn options_out_of_range() -> Outcome {
+    let testbed = through(Through::Veth);
+    let wrong = [
+        (
+            "--size",
+            Blast {
+                size: "1519".parse().expect("a size"),
+                ..few()
+            },
+        ),
+        (
+            "--senders",
+            Blast {
+                senders: 0,
+                ..few()
+            },
+        ),
+        (
+            "--batch",
+            Blast {
+                batch: 1025,
+                ..few()
+            },
+        ),
+        (
+            "--count",
+            Blast {
+                count: Some(0),
+                ..few()
+            },
+        ),
+        (
+            "--burst",
+            Blast {
+                burst: Some(0),
+                ..few()
+            },
+        ),
+    ];
+    for (option, blast) in wrong {
+        match run(&blast, &testbed) {
+            Err(ToolError::Usage(line)) => assert!(line.contains(option), "{line}"),
+            other => panic!("{option}: {other:?}"),
+        }
+    }
+    Outcome::Done
+}
+
+fn a_stop_ends_it() -> Outcome {
+    let testbed = through(Through::Veth);
+    for rate in [None, Some(Rate(1.0))] {
+        let control = Control {
+            stop: Arc::new(AtomicBool::new(false)),
+            progress: &|_| {},
+        };
+        let stop = Arc::clone(&control.stop);
+        let blast = Blast {
+            rate,
+            duration: Time(Duration::from_secs(600)),
+            ..Blast::default()
+        };
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            assert_eq!(blast.run(&testbed, &control), Err(ToolError::Cancelled));
+        });
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
+    Outcome::Done
+}

@@ -1,4 +1,4 @@
-//! The verdict of an estimate against an expected value: one definition for every bench.
+//! The verdict of an estimate against an expected value: one definition for benches and experiments.
 
 use crate::statistics::Estimate;
 use std::fmt;

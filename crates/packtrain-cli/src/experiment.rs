@@ -14,7 +14,6 @@ use packtrain_lab::experiment::{
 use packtrain_lab::tool::Control;
 use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value, json};
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
@@ -256,7 +255,8 @@ fn text(document: &Map<String, Value>, style: Style) -> String {
     text.push_str(&spreads(experiment, rows, style));
     if !claims.is_empty() {
         text.push_str(&heading("Claims"));
-        text.extend(claims.iter().map(|claim| claim_lines(claim, style)));
+        let same = |a: &Value, b: &Value| a["claim"] == b["claim"];
+        text.extend(claims.chunk_by(same).map(|one| claim_lines(one, style)));
     }
     text.push_str(&heading("What it means"));
     text.push_str(&paragraph(&word(&experiment["meaning"])));
@@ -443,35 +443,69 @@ fn spreads(experiment: &Value, rows: &[Value], style: Style) -> String {
     format!("\n{}", table.render(2, style))
 }
 
-/// A claim: the verdict, what is claimed, and what was measured.
-fn claim_lines(claim: &Value, style: Style) -> String {
-    let verdict = word(&claim["verdict"]);
-    let shown = match verdict.as_str() {
-        "reproduced" => style.good(&verdict),
-        "not reproduced" => style.bad(&verdict),
-        _ => verdict,
+/// A claim, and what was measured of it in each of the settings that it is about.
+fn claim_lines(about: &[Value], style: Style) -> String {
+    let Some(claim) = about.first() else {
+        return String::new();
     };
-    let mut text = format!("  {shown}: {}\n", word(&claim["claim"]));
-    let mut about = setting(&claim["of"]);
-    if !claim["to"].is_null() {
-        about.push_str(&format!(", to {}", setting(&claim["to"])));
+    let mut head = format!(
+        "{}: expected {}",
+        word(&claim["claim"]),
+        word(&claim["expected"])
+    );
+    let document = word(&claim["document"]);
+    if !document.is_empty() {
+        head.push_str(&format!("; in the document: {document}"));
     }
-    let (figure, expected) = (word(&claim["figure"]), word(&claim["expected"]));
+    if claim["must"] == true {
+        head.push_str("; must hold");
+    }
     let kind = match (word(&claim["statistic"]).as_str(), claim["to"].is_null()) {
         ("spread", true) => "spread of ",
         ("spread", false) => "ratio of the spreads of ",
         (_, true) => "",
         (_, false) => "ratio of ",
     };
-    let measured = match claim["why"].as_str() {
-        Some(why) => why.to_owned(),
-        None => interval(&claim["measured"]),
-    };
-    let line = format!("{about}: {kind}{figure}: {measured}; expected {expected}");
-    text.extend(paragraph(&line).lines().map(|line| format!("  {line}\n")));
-    let document = word(&claim["document"]);
-    if !document.is_empty() {
-        writeln!(text, "    in the document: {document}").expect("a string takes everything");
+    let mut text = paragraph(&head);
+    // Settings that are not judged for the same reason have one line.
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for one in about {
+        if let Some(why) = one["why"].as_str() {
+            // The reason begins with the setting.
+            let why = why.split_once(": ").map_or(why, |(_, why)| why);
+            match reasons.iter_mut().find(|(other, _)| *other == why) {
+                Some((_, count)) => *count += 1,
+                None => reasons.push((why, 1)),
+            }
+            continue;
+        }
+        let verdict = word(&one["verdict"]);
+        let shown = match verdict.as_str() {
+            "reproduced" => style.good(&verdict),
+            "not reproduced" => style.bad(&verdict),
+            _ => verdict,
+        };
+        let mut settings = setting(&one["of"]);
+        if let Some(differ) = one["to"].as_object() {
+            let differ: Map<String, Value> = differ
+                .iter()
+                .filter(|(axis, name)| one["of"][*axis] != **name)
+                .map(|(axis, name)| (axis.clone(), name.clone()))
+                .collect();
+            settings.push_str(&format!(" to {}", setting(&Value::Object(differ))));
+        }
+        let figure = word(&one["figure"]);
+        let measured = interval(&one["measured"]);
+        text.push_str(&format!(
+            "    {shown}: {settings}: {kind}{figure} {measured}\n"
+        ));
+    }
+    for (why, count) in reasons {
+        let settings = match count {
+            1 => "one setting".to_owned(),
+            _ => format!("{count} settings"),
+        };
+        text.push_str(&format!("    not judged: {settings}: {why}\n"));
     }
     text
 }

@@ -100,7 +100,8 @@ fn one(
     pair: &Pair,
     quick: bool,
 ) -> Judged {
-    let beside = best(results, claim, pair);
+    let only = pair.to.first().filter(|_| pair.to.len() == 1).copied();
+    let beside = only.or_else(|| best(results, claim, pair));
     let not_judged = |why: String| Judged {
         pair: (pair.of, beside),
         measured: None,

@@ -367,8 +367,10 @@ fn put(below: &mut Merged, layer: &Layer) {
     );
 }
 
+/// The place of the option that is written first.
 fn first(layer: &Merged) -> Range<usize> {
-    layer.values().map(Spanned::span).next().unwrap_or(0..0)
+    let spans = layer.values().map(Spanned::span);
+    spans.min_by_key(|span| span.start).unwrap_or(0..0)
 }
 
 /// A value as a person writes it: a string without quotes.

@@ -60,7 +60,9 @@ fn in_testbed(
     settings.append(&mut measured.settings);
     measured.settings = settings;
     if let Some(report) = testbed.finish()?.report {
-        measured.figures.append(&mut counters::figures(&report.snapshot));
+        measured
+            .figures
+            .append(&mut counters::figures(&report.snapshot));
     }
     Ok(measured)
 }

@@ -1,6 +1,5 @@
 //! The command line.
 
-use crate::tool::ToolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
@@ -10,7 +9,9 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
+use packtrain_lab::testbed::TestbedOptions;
 use packtrain_lab::tools::blast::Blast;
+use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
 use std::path::PathBuf;
@@ -173,6 +174,9 @@ pub enum Command {
     /// context switches
     #[command(after_help = BLAST_EXAMPLES)]
     Blast(ToolArgs<Blast>),
+    /// Sends TCP or UDP streams between two kernels, and measures what they cost each side
+    #[command(after_help = STREAM_EXAMPLES)]
+    Stream(StreamArgs),
 }
 
 const EXPERIMENT_EXAMPLES: &str = "\
@@ -280,6 +284,47 @@ Examples:
 Sizes are those of Ethernet frames with header and FCS, as in RFC 2544, also through a tun. A sender
 that is late catches up, but never sends bursts less than half an interval apart. The CPU time of
 the kernel's softirqs is that of the thread that they interrupt.";
+
+const STREAM_EXAMPLES: &str = "\
+Examples:
+  packtrain stream
+      TCP through packtrain for 3 seconds: goodput, CPU of each side, the kernels' counters
+  packtrain stream --tso off --mss 1460 --mtu 9000 --json
+      the sending kernel segments, and segments are small
+  packtrain stream --a tap,offload=off --b tap,offload=off --direction both --streams 4
+      packtrain segments and merges
+  packtrain stream --exchange 1,1 --through veth
+      request and response without a forwarder
+  packtrain stream --protocol udp --rate 500M --train 44
+      UDP at a constant rate, 44 datagrams in a send
+
+Two network namespaces with an interface each are made and removed, also without root. What comes \
+before --warm-up is over counts in no figure. CPU is in percent of one CPU. The bottleneck is the \
+busiest side with a thread that uses 95 % of a CPU or more; else the machine, if its CPUs together \
+are that busy; else latency/window. A forwarder that polls (--idle poll) always uses a CPU.";
+
+/// The command line of a tool.
+#[derive(Debug, Args)]
+pub struct ToolArgs<T: Args> {
+    /// The load.
+    #[command(flatten)]
+    pub tool: T,
+    /// What joins the hosts.
+    #[command(
+        flatten,
+        next_help_heading = "Testbed: two namespaces, and what joins them"
+    )]
+    pub testbed: TestbedOptions,
+    /// Prints one JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Prints no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `packtrain stream`.
+pub type StreamArgs = ToolArgs<Stream>;
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:

@@ -1,9 +1,10 @@
 //! `packtrain blast`: packets at a rate or flat out, and what became of them.
 
+use crate::args::ToolArgs;
 use crate::exit::Failure;
 use crate::print::Style;
 use crate::table::{Align, Table, grouped, scaled};
-use crate::tool::{self, ToolArgs};
+use crate::tool;
 use packtrain_lab::tool::Measured;
 use packtrain_lab::tools::blast::Blast;
 use serde_json::Value;

@@ -17,6 +17,7 @@ mod privileges;
 mod replay;
 mod report;
 mod signals;
+mod stream;
 mod summary;
 mod table;
 mod tool;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Experiment(args) => experiment::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Blast(args) => blast::run(args),
+        Command::Stream(args) => stream::run(args),
     };
     ended(result)
 }

@@ -1,37 +1,18 @@
 //! What the commands that measure have in common: a testbed, a tool that runs in it, and its report
 //! as text or JSON.
 
+use crate::args::ToolArgs;
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
 use crate::signals::Stop;
 use clap::Args;
 use packtrain::engine::Report;
-use packtrain_lab::testbed::{Testbed, TestbedOptions};
+use packtrain_lab::testbed::Testbed;
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value};
 use std::io::{IsTerminal, stderr};
-
-/// The command line of a tool.
-#[derive(Debug, Args)]
-pub struct ToolArgs<T: Args> {
-    /// The load.
-    #[command(flatten)]
-    pub tool: T,
-    /// What joins the hosts.
-    #[command(
-        flatten,
-        next_help_heading = "Testbed: two namespaces, and what joins them"
-    )]
-    pub testbed: TestbedOptions,
-    /// Prints one JSON document instead of a table
-    #[arg(long)]
-    pub json: bool,
-    /// Prints no progress
-    #[arg(short, long)]
-    pub quiet: bool,
-}
 
 /// Runs the tool `name` once, and prints what `text` makes of its report.
 ///

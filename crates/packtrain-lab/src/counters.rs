@@ -30,6 +30,11 @@ macro_rules! counters {
                 [$((concat!($group, ".", $name), self.$field),)*].into_iter()
             }
 
+            /// Every counter with the name that nstat(8) prints, such as `TcpExtTCPHPHits`.
+            pub fn nstat(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((nstat_name(concat!($group, $name)), self.$field),)*].into_iter()
+            }
+
             fn set(&mut self, group: &str, name: &str, value: u64) {
                 match (group, name) {
                     $(($group, $name) => self.$field = value,)*
@@ -74,6 +79,20 @@ counters! {
     tcp_backlog_drop = "TcpExt" "TCPBacklogDrop",
     /// Packets pruned from receive queues for lack of buffer space.
     tcp_rcv_pruned = "TcpExt" "RcvPruned",
+    /// Segments that arrived in order and carried data only: the fast path of header prediction.
+    tcp_hp_hits = "TcpExt" "TCPHPHits",
+    /// Acknowledgements without data that did not take the fast path.
+    tcp_pure_acks = "TcpExt" "TCPPureAcks",
+    /// Acknowledgements of the fast path, for data that was sent.
+    tcp_hp_acks = "TcpExt" "TCPHPAcks",
+    /// Segments merged with the one before them in a socket's backlog (Linux 5.0).
+    tcp_backlog_coalesce = "TcpExt" "TCPBacklogCoalesce",
+    /// Segments merged with the one before them in a socket's receive queue.
+    tcp_rcv_coalesce = "TcpExt" "TCPRcvCoalesce",
+    /// Acknowledgements that the delayed ACK timer sent.
+    delayed_acks = "TcpExt" "DelayedACKs",
+    /// Times that the delayed ACK timer found the socket in use.
+    delayed_ack_locked = "TcpExt" "DelayedACKLocked",
     /// Datagrams delivered over IPv4.
     udp_in_datagrams = "Udp" "InDatagrams",
     /// Datagrams sent over IPv4; a GSO send counts once.
@@ -132,6 +151,14 @@ counters! {
     icmp6_in_msgs = "Ip6" "Icmp6InMsgs",
     /// ICMPv6 messages sent: neighbour discovery, router solicitation and MLD are among them.
     icmp6_out_msgs = "Ip6" "Icmp6OutMsgs",
+}
+
+/// The name in nstat(8) of a group and a name: IPv6's have their group in the name.
+fn nstat_name(both: &'static str) -> &'static str {
+    match both.strip_prefix("Ip6") {
+        Some(name) => name,
+        None => both,
+    }
 }
 
 impl Counters {

@@ -74,6 +74,17 @@ pub enum LabError {
     Answer(&'static str),
     /// A setting is out of its range.
     Setting(&'static str),
+    /// The kernel accepted a setting and has another value in force.
+    NotTaken {
+        /// The setting.
+        what: &'static str,
+        /// The requested value.
+        wanted: u64,
+        /// The value in force.
+        found: u64,
+        /// Why, and what to do.
+        hint: &'static str,
+    },
     /// No progress for the stall time.
     Stalled {
         /// The stream that waited.
@@ -123,6 +134,12 @@ impl fmt::Display for LabError {
             Self::Missing(missing) => missing.fmt(f),
             Self::Answer(what) => write!(f, "unexpected answer from the kernel: {what}"),
             Self::Setting(what) => write!(f, "setting out of range: {what}"),
+            Self::NotTaken {
+                what,
+                wanted,
+                found,
+                hint,
+            } => write!(f, "{what} {wanted} did not take, it is {found}: {hint}"),
             Self::Stalled { what, after, bytes } => write!(
                 f,
                 "{what} stalled: no progress for {} ms after {bytes} bytes",

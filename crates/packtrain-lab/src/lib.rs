@@ -27,6 +27,7 @@ pub mod counters;
 pub mod cpu;
 pub mod demo;
 mod error;
+pub mod ethtool;
 pub mod experiment;
 pub mod harness;
 mod ip;

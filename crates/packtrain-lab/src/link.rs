@@ -102,6 +102,9 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// Transmit queues the device was made with.
     pub tx_queues: u32,
+    /// The most segments in a packet that the kernel passes to the device, software segmentation
+    /// included.
+    pub gso_max_segs: u32,
     /// Queueing discipline; `noop` (which drops everything) as long as the device is not active.
     pub qdisc: String,
     /// Counters.
@@ -297,6 +300,19 @@ impl Rtnl {
             "RTM_SETLINK txqueuelen",
             index,
             LinkAttribute::TxQueueLen(packets),
+        )
+    }
+
+    /// Sets the most segments in a packet that the kernel passes to the device, 1 to 65535.
+    /// Connections that are open keep the limit that they had.
+    ///
+    /// # Errors
+    /// [`LabError::Os`] with `EINVAL` if the device segments fewer.
+    pub fn set_gso_max_segs(&mut self, index: u32, segments: u32) -> Result<(), LabError> {
+        self.set_attribute(
+            "RTM_SETLINK gso_max_segs",
+            index,
+            LinkAttribute::GsoMaxSegs(segments),
         )
     }
 
@@ -628,6 +644,7 @@ fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::Address(mac) => link.mac = Mac::try_from(mac.as_slice()).ok(),
             LinkAttribute::TxQueueLen(len) => link.tx_queue_len = *len,
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = *queues,
+            LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = *segments,
             LinkAttribute::Qdisc(qdisc) => link.qdisc.clone_from(qdisc),
             LinkAttribute::Stats64(s) => {
                 link.stats = LinkStats {

@@ -42,8 +42,8 @@ pub(crate) fn identity() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// `TUNSETIFF`: creates or attaches to the TUN/TAP interface `name`. At most [`NAME_MAX`] bytes.
-pub(crate) fn tun_set_iff(fd: BorrowedFd<'_>, name: &str, flags: c_int) -> io::Result<()> {
+/// A request about the interface `name`, at most [`NAME_MAX`] bytes.
+fn named_request(name: &str) -> io::Result<libc::ifreq> {
     if name.is_empty() || name.len() > NAME_MAX || name.contains('\0') {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -52,6 +52,12 @@ pub(crate) fn tun_set_iff(fd: BorrowedFd<'_>, name: &str, flags: c_int) -> io::R
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from.cast_signed();
     }
+    Ok(request)
+}
+
+/// `TUNSETIFF`: creates or attaches to the TUN/TAP interface `name`. At most [`NAME_MAX`] bytes.
+pub(crate) fn tun_set_iff(fd: BorrowedFd<'_>, name: &str, flags: c_int) -> io::Result<()> {
+    let mut request = named_request(name)?;
     // The field is 16 bits wide in the kernel's ABI too.
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one ifreq, which `request` is, alive during the call.
@@ -330,4 +336,62 @@ fn rusage(who: c_int) -> libc::rusage {
     // used here.
     unsafe { libc::getrusage(who, &raw mut usage) };
     usage
+}
+
+/// The clock of the CPU time of one thread, readable by all threads of the process while it runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuClock(libc::clockid_t);
+
+impl CpuClock {
+    /// Of the calling thread.
+    pub(crate) fn of_thread() -> io::Result<Self> {
+        let mut clock = 0;
+        // SAFETY: pthread_self is always valid for the calling thread, and the clock's number is
+        // written to a live variable.
+        match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) } {
+            0 => Ok(Self(clock)),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// CPU time that the thread has used. It fails after the thread's end.
+    pub(crate) fn now(self) -> io::Result<Duration> {
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: writes one timespec to a live variable; an outdated clock is an error.
+        check(unsafe { libc::clock_gettime(self.0, &raw mut time) })?;
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+        Ok(Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds))
+    }
+}
+
+/// Reads or sets one value of an interface of the socket's namespace (`SIOCETHTOOL` with a struct
+/// `ethtool_value`): returns the value after the call. The name has at most [`NAME_MAX`] bytes.
+pub(crate) fn ethtool_value(
+    socket: impl AsFd,
+    name: &str,
+    command: u32,
+    value: u32,
+) -> io::Result<u32> {
+    #[repr(C)]
+    struct EthtoolValue {
+        command: u32,
+        value: u32,
+    }
+    let mut about = EthtoolValue { command, value };
+    let mut request = named_request(name)?;
+    request.ifr_ifru.ifru_data = (&raw mut about).cast();
+    // SAFETY: the kernel reads the name and the pointer, and reads and writes one ethtool_value
+    // through it, which is alive during the call.
+    check(unsafe {
+        libc::ioctl(
+            socket.as_fd().as_raw_fd(),
+            libc::SIOCETHTOOL as _,
+            &raw mut request,
+        )
+    })?;
+    Ok(about.value)
 }

@@ -8,9 +8,10 @@ use crate::error::ToolError;
 use crate::testbed::{Testbed, TestbedOptions};
 use crate::tool::{Control, Measured, Tool};
 use crate::tools::blast::Blast;
+use crate::tools::stream::Stream;
 
 /// The names of the tools, as in `tool = "…"`.
-pub const TOOLS: [&str; 2] = ["blast", "forward"];
+pub const TOOLS: [&str; 3] = ["blast", "forward", "stream"];
 
 /// A tool with its options.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub enum Workload {
     Blast(Blast),
     /// Two ports are joined in this process, without hosts.
     Forward(Forward),
+    /// TCP or UDP streams.
+    Stream(Stream),
 }
 
 impl Workload {
@@ -27,6 +30,7 @@ impl Workload {
         Some(match name {
             "blast" => read.options().map(Self::Blast),
             "forward" => read.options().map(Self::Forward),
+            "stream" => read.options().map(Self::Stream),
             _ => return None,
         })
     }
@@ -43,6 +47,7 @@ impl Workload {
         match self {
             Self::Blast(blast) => in_testbed(blast, testbed, control),
             Self::Forward(forward) => forward.run(testbed, control),
+            Self::Stream(stream) => in_testbed(stream, testbed, control),
         }
     }
 }

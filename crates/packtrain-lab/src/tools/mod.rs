@@ -4,3 +4,4 @@ pub mod blast;
 mod frame;
 mod pace;
 mod sequence;
+pub mod stream;

@@ -6,6 +6,10 @@
 //! without progress ends with [`LabError::Stalled`], one that takes too long with
 //! [`LabError::TimeLimit`].
 
+mod exchange;
+mod gauge;
+mod in_force;
+mod open;
 pub mod payload;
 mod tcp;
 mod transfer;
@@ -14,14 +18,17 @@ mod watch;
 
 use crate::error::LabError;
 use crate::topology::Host;
-use watch::Way;
 pub(crate) use watch::is_pause;
 
 pub use crate::ip::IpVersion;
+pub use gauge::{Done, Sample};
+pub use in_force::InForce;
+pub use open::Opened;
 pub use payload::Datagrams;
 pub use tcp::congestion_control;
 pub use transfer::{
-    Amount, Calls, Protocol, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Transfer, TransferReport,
+    Amount, Calls, Exchange, Pace, Payload, Protocol, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX,
+    Transfer, TransferReport,
 };
 
 impl Transfer {
@@ -31,18 +38,8 @@ impl Transfer {
     /// [`hash_ok`](TransferReport::hash_ok).
     ///
     /// # Errors
-    /// [`LabError::Setting`], [`LabError::Stalled`], [`LabError::TimeLimit`],
-    /// [`LabError::Cancelled`], or [`LabError::Os`] from a socket call.
+    /// As [`open`](Self::open), [`LabError::TimeLimit`], or [`LabError::Cancelled`].
     pub fn run(&self, from: &Host, to: &Host) -> Result<TransferReport, LabError> {
-        self.check()?;
-        let way = Way {
-            from: &from.netns,
-            to: &to.netns,
-            address: to.ip(self.ip),
-        };
-        match self.protocol {
-            Protocol::Tcp => tcp::run(self, &way),
-            Protocol::Udp => udp::run(self, &way),
-        }
+        self.open(from, to)?.run()
     }
 }

@@ -200,8 +200,7 @@ impl Datagrams {
 /// Checks the datagrams of one flow as they arrive.
 #[derive(Debug)]
 pub struct DatagramCheck<'a> {
-    pattern: &'a Pattern,
-    stream: u32,
+    content: Content<'a>,
     /// One bit per sequence number seen.
     seen: Vec<u64>,
     /// One more than the highest sequence number seen.
@@ -209,40 +208,82 @@ pub struct DatagramCheck<'a> {
     hash: u64,
     bytes: u64,
     counts: Datagrams,
+    /// The first sequence number after the mark, and the counts since then.
+    mark: u64,
+    marked: Datagrams,
+}
+
+/// What a datagram must contain after its sequence number.
+#[derive(Debug)]
+enum Content<'a> {
+    /// That of this flow of a pattern.
+    Of(&'a Pattern, u32),
+    /// Anything, so that it has this length.
+    Any(usize),
 }
 
 impl<'a> DatagramCheck<'a> {
     /// A checker for flow `stream` of `pattern`.
     pub fn new(pattern: &'a Pattern, stream: u32) -> Self {
-        let counts = Datagrams::default();
+        Self::with(Content::Of(pattern, stream))
+    }
+
+    /// A checker for datagrams of `len` bytes, of which it reads the sequence number only.
+    pub fn plain(len: usize) -> Self {
+        Self::with(Content::Any(len))
+    }
+
+    fn with(content: Content<'a>) -> Self {
         Self {
-            pattern,
-            stream,
+            content,
             seen: Vec::new(),
             next: 0,
             hash: 0,
             bytes: 0,
-            counts,
+            counts: Datagrams::default(),
+            mark: 0,
+            marked: Datagrams::default(),
+        }
+    }
+
+    /// Starts the counts of [`marked`](Self::marked) at a sequence number, if it is another one
+    /// than before.
+    pub fn mark(&mut self, sequence: u64) {
+        if sequence != self.mark {
+            self.mark = sequence;
+            self.marked = Datagrams::default();
         }
     }
 
     /// Checks one received payload. Numbers from `sent` on cannot have been sent yet. They are
     /// counted as corrupted, which also bounds the memory.
     pub fn add(&mut self, payload: &[u8], sent: u64) {
-        self.hash = self.hash.wrapping_add(datagram_hash(payload));
-        let sequence = match self.pattern.read_datagram(self.stream, payload) {
+        let sequence = match self.content {
+            Content::Of(pattern, stream) => {
+                self.hash = self.hash.wrapping_add(datagram_hash(payload));
+                pattern.read_datagram(stream, payload)
+            }
+            Content::Any(len) => payload
+                .first_chunk::<SEQUENCE_LEN>()
+                .filter(|_| payload.len() == len)
+                .map(|head| u64::from_be_bytes(*head)),
+        };
+        let sequence = match sequence {
             Some(sequence) if sequence < sent => sequence,
             _ => {
                 self.counts.corrupted += 1;
+                self.marked.corrupted += 1;
                 return;
             }
         };
+        let is_marked = u64::from(sequence >= self.mark);
         let (word, bit) = ((sequence / 64) as usize, 1 << (sequence % 64));
         if word >= self.seen.len() {
             self.seen.resize(word + 1, 0);
         }
         if self.seen[word] & bit != 0 {
             self.counts.duplicated += 1;
+            self.marked.duplicated += is_marked;
             return;
         }
         self.seen[word] |= bit;
@@ -250,12 +291,14 @@ impl<'a> DatagramCheck<'a> {
         self.bytes += payload.len() as u64;
         if sequence < self.next {
             self.counts.misordered += 1;
+            self.marked.misordered += is_marked;
         } else {
             self.next = sequence + 1;
         }
     }
 
-    /// Wrapping sum of [`datagram_hash`] over all arrived datagrams, right or wrong.
+    /// Wrapping sum of [`datagram_hash`] over all arrived datagrams, right or wrong; 0 if their
+    /// content is not read.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -271,6 +314,23 @@ impl<'a> DatagramCheck<'a> {
             sent,
             lost: sent - self.counts.received.min(sent),
             ..self.counts
+        }
+    }
+
+    /// The same of the datagrams sent since the mark. `corrupted` are those that arrived since.
+    pub fn marked(&self, sent: u64) -> Datagrams {
+        let sent = sent - self.mark.min(sent);
+        let word = (self.mark / 64) as usize;
+        let later = self.seen.get(word..).unwrap_or_default();
+        let ones: u64 = later.iter().map(|bits| u64::from(bits.count_ones())).sum();
+        let below = (1 << (self.mark % 64)) - 1;
+        let before = later.first().map_or(0, |bits| (bits & below).count_ones());
+        let received = ones - u64::from(before);
+        Datagrams {
+            sent,
+            received,
+            lost: sent - received.min(sent),
+            ..self.marked
         }
     }
 }

@@ -2,13 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
+use super::exchange;
+use super::gauge::{Gauge, Gauges};
+use super::in_force::{InForce, set_buffers};
 use super::payload::{Datagrams, Pattern, StreamHash, combine};
-use super::transfer::{Calls, Transfer, TransferReport};
+use super::transfer::{Calls, Payload, Transfer, TransferReport};
 use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
 use crate::cpu::Usage;
 use crate::error::LabError;
@@ -18,27 +22,46 @@ use crate::sys;
 /// Bytes of one `recv`.
 const READ: usize = 256 * 1024;
 
+/// Bytes by which the segments of a connection are shorter than its maximum segment size: each has
+/// a timestamp (RFC 7323).
+const TIMESTAMP: u32 = 12;
+
 /// The two ends of one connection.
-struct Connection {
+#[derive(Debug)]
+pub(super) struct Connection {
     sender: TcpStream,
     receiver: TcpStream,
 }
 
-pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, LabError> {
-    let connections = connect(transfer, way)?;
+pub(super) fn run(
+    transfer: &Transfer,
+    connections: &[Connection],
+    gauges: &[Gauges],
+    over: &AtomicBool,
+) -> Result<TransferReport, LabError> {
     let pattern = Pattern::new(transfer.seed);
     // The clock starts after all connections are open.
-    let watch = Watch::new(transfer);
+    let watch = Watch::until(transfer, over);
     let (watch, pattern) = (&watch, &pattern);
     let (sent, received) = thread::scope(|scope| {
         let mut senders = Vec::new();
         let mut receivers = Vec::new();
-        for (stream, connection) in (0u32..).zip(&connections) {
+        for ((stream, connection), gauges) in (0u32..).zip(connections).zip(gauges) {
             receivers.push(scope.spawn(move || {
-                receive(watch, &connection.receiver).inspect_err(|_| watch.abort())
+                let (socket, gauge) = (&connection.receiver, &gauges.receiver);
+                match transfer.exchange {
+                    None => receive(watch, socket, gauge),
+                    Some(exchange) => exchange::serve(watch, exchange, socket, gauge),
+                }
+                .inspect_err(|_| watch.abort())
             }));
             senders.push(scope.spawn(move || {
-                send(watch, pattern, stream, &connection.sender).inspect_err(|_| watch.abort())
+                let (socket, gauge) = (&connection.sender, &gauges.sender);
+                match transfer.exchange {
+                    None => send(watch, pattern, stream, socket, gauge),
+                    Some(exchange) => exchange::request(watch, exchange, stream, socket, gauge),
+                }
+                .inspect_err(|_| watch.abort())
             }));
         }
         let sent: Vec<_> = senders.into_iter().map(join).collect();
@@ -53,15 +76,12 @@ pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, 
             return Err(error);
         }
     };
-    let mut retransmits = 0;
     let mut sent = sent;
-    for (stream, end) in (0..).zip(&mut sent) {
-        // The hash is computed after the transfer, so that its cost is not measured.
-        end.hash = pattern.stream_hash(stream, end.bytes);
-    }
-    for connection in &connections {
-        retransmits +=
-            sys::tcp_retransmits(&connection.sender).map_err(LabError::from_io("TCP_INFO"))?;
+    if transfer.payload == Payload::Hashed {
+        for (stream, end) in (0..).zip(&mut sent) {
+            // The hash is computed after the transfer, so that its cost is not measured.
+            end.hash = pattern.stream_hash(stream, end.bytes);
+        }
     }
     let elapsed = received
         .iter()
@@ -69,7 +89,43 @@ pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, 
         .max()
         .unwrap_or_default();
     let received: Vec<End> = received.into_iter().map(|(end, _)| end).collect();
+    let retransmits = retransmits(connections)?;
     Ok(report(transfer, &sent, &received, elapsed, retransmits))
+}
+
+/// Segments retransmitted by both ends of all connections.
+pub(super) fn retransmits(connections: &[Connection]) -> Result<u64, LabError> {
+    connections
+        .iter()
+        .flat_map(|connection| [&connection.sender, &connection.receiver])
+        .map(|end| sys::tcp_retransmits(end).map_err(LabError::from_io("TCP_INFO")))
+        .sum()
+}
+
+/// What the kernel has in force for a connection.
+pub(super) fn in_force(connection: &Connection) -> Result<InForce, LabError> {
+    let socket = SockRef::from(&connection.sender);
+    let congestion = socket
+        .tcp_congestion()
+        .map_err(LabError::from_io("TCP_CONGESTION"))?;
+    Ok(InForce {
+        congestion_control: Some(text(&congestion)),
+        mss: Some(mss(&connection.sender)?),
+        ..InForce::of_buffers(&connection.sender, &connection.receiver)?
+    })
+}
+
+/// The payload bytes of a full segment.
+fn mss(socket: &TcpStream) -> Result<u32, LabError> {
+    let mss = sys::get_int(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG);
+    let mss = mss.map_err(LabError::from_io("TCP_MAXSEG"))?;
+    u32::try_from(mss).map_err(|_| LabError::Answer("TCP_MAXSEG"))
+}
+
+/// A name that the kernel padded with zeroes.
+fn text(name: &[u8]) -> String {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
@@ -105,6 +161,7 @@ fn report(
         hash_ok: same && sent.len() == received.len(),
         elapsed,
         datagrams: Datagrams::default(),
+        marked: Datagrams::default(),
         retransmits,
         calls: Calls {
             send: calls(sent),
@@ -134,9 +191,13 @@ fn socket(address: SocketAddr) -> Result<Socket, LabError> {
     }
 }
 
-/// A listener; its connections have its congestion control from their first packet on.
-fn listen(address: SocketAddr) -> Result<TcpListener, LabError> {
+/// A listener; its connections have its settings from their first packet on.
+fn listen(
+    address: SocketAddr,
+    prepare: impl Fn(&Socket) -> Result<(), LabError>,
+) -> Result<TcpListener, LabError> {
     let socket = socket(address)?;
+    prepare(&socket)?;
     socket
         .bind(&address.into())
         .map_err(LabError::from_io("bind"))?;
@@ -152,7 +213,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, LabError> {
 pub fn congestion_control() -> Result<String, LabError> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let name = Netns::new()?.run(|| {
-        let listener = listen(address)?;
+        let listener = listen(address, |_| Ok(()))?;
         let at = listener.local_addr();
         let end = TcpStream::connect(at.map_err(LabError::from_io("getsockname"))?)
             .map_err(LabError::from_io("connect"))?;
@@ -163,14 +224,45 @@ pub fn congestion_control() -> Result<String, LabError> {
             .tcp_congestion()
             .map_err(LabError::from_io("TCP_CONGESTION"))
     })??;
-    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(name).into_owned())
+    Ok(text(&name))
+}
+
+/// Sets what must be there before the first packet: buffers decide on the window scale, and the
+/// maximum segment size is announced.
+fn prepare(transfer: &Transfer, socket: &Socket) -> Result<(), LabError> {
+    if let Some(bytes) = transfer.buffers {
+        set_buffers(socket, bytes)?;
+    }
+    if let Some(mss) = transfer.mss {
+        // Checked before: at most 32767.
+        sys::set_int(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, mss as i32)
+            .map_err(LabError::from_io("TCP_MAXSEG"))?;
+    }
+    Ok(())
+}
+
+/// Whether the requested maximum segment size is in force.
+fn check_mss(transfer: &Transfer, socket: &TcpStream) -> Result<(), LabError> {
+    let Some(wanted) = transfer.mss else {
+        return Ok(());
+    };
+    let found = mss(socket)?;
+    if [wanted, wanted - TIMESTAMP].contains(&found) {
+        return Ok(());
+    }
+    Err(LabError::NotTaken {
+        what: "mss",
+        wanted: wanted.into(),
+        found: found.into(),
+        hint: "a segment with its headers must fit the MTU",
+    })
 }
 
 /// Connects every stream, one after the other, so that both lists are in the same order.
-fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabError> {
+pub(super) fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabError> {
     let watch = Watch::new(transfer);
-    let listener = way.to.run(|| listen((way.address, 0).into()))??;
+    let prepare = |socket: &Socket| prepare(transfer, socket);
+    let listener = way.to.run(|| listen((way.address, 0).into(), prepare))??;
     sys::set_receive_timeout(&listener, QUANTUM).map_err(LabError::from_io("SO_RCVTIMEO"))?;
     let address = listener
         .local_addr()
@@ -180,6 +272,7 @@ fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabErr
             watch.cancelled()?;
             watch.check_limit("tcp connect", 0)?;
             let sender = socket(address)?;
+            prepare(&sender)?;
             sender
                 .connect_timeout(&address.into(), transfer.stall)
                 .map_err(|error| connect_failed(transfer, &error))?;
@@ -190,7 +283,12 @@ fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabErr
                     .map_err(LabError::from_io("SO_RCVTIMEO"))?;
                 end.set_write_timeout(Some(QUANTUM))
                     .map_err(LabError::from_io("SO_SNDTIMEO"))?;
+                if transfer.exchange.is_some() {
+                    end.set_nodelay(true)
+                        .map_err(LabError::from_io("TCP_NODELAY"))?;
+                }
             }
+            check_mss(transfer, &sender)?;
             Ok(Connection { sender, receiver })
         };
         (0..transfer.streams).map(connect).collect()
@@ -235,13 +333,18 @@ fn send(
     pattern: &Pattern,
     stream: u32,
     mut socket: &TcpStream,
+    gauge: &Gauge,
 ) -> Result<End, LabError> {
     let cpu = Usage::of_thread();
+    gauge.start()?;
     let goal = watch.transfer.share(stream).unwrap_or(u64::MAX);
     let (mut bytes, mut calls) = (0, 0);
     let mut progress = Instant::now();
     while bytes < goal && !watch.time_is_up() {
-        let piece = pattern.stream(stream, bytes);
+        let piece = match watch.transfer.payload {
+            Payload::Hashed => pattern.stream(stream, bytes),
+            Payload::Plain => pattern.block(),
+        };
         let left = usize::try_from(goal - bytes).unwrap_or(usize::MAX);
         let piece = &piece[..piece.len().min(watch.transfer.write_size).min(left)];
         calls += 1;
@@ -254,6 +357,7 @@ fn send(
             Err(error) if is_pause(&error) => watch.check("tcp send", progress, bytes)?,
             Err(error) => return Err(LabError::os("send (tcp)", &error)),
         }
+        gauge.set(bytes, calls);
         if calls % 64 == 0 {
             watch.cancelled()?;
             watch.check_limit("tcp send", bytes)?;
@@ -272,36 +376,47 @@ fn send(
 }
 
 /// Reads to the end of the stream; also returns the time of the end.
-fn receive(watch: &Watch<'_>, mut socket: &TcpStream) -> Result<(End, Duration), LabError> {
+fn receive(
+    watch: &Watch<'_>,
+    mut socket: &TcpStream,
+    gauge: &Gauge,
+) -> Result<(End, Duration), LabError> {
     let cpu = Usage::of_thread();
+    gauge.start()?;
     let mut buffer = vec![0; READ];
     let mut hash = StreamHash::new();
-    let mut calls = 0;
+    let (mut bytes, mut calls) = (0, 0);
     let mut progress = Instant::now();
     loop {
         calls += 1;
         match socket.read(&mut buffer) {
             Ok(0) => break,
             Ok(len) => {
-                hash.add(&buffer[..len]);
+                if watch.transfer.payload == Payload::Hashed {
+                    hash.add(&buffer[..len]);
+                }
+                bytes += len as u64;
                 progress = Instant::now();
             }
-            Err(error) if is_pause(&error) => {
-                watch.check("tcp receive", progress, hash.bytes())?;
-            }
+            Err(error) if is_pause(&error) => watch.check("tcp receive", progress, bytes)?,
             Err(error) => return Err(LabError::os("recv (tcp)", &error)),
         }
+        gauge.set(bytes, calls);
         if calls % 64 == 0 {
             watch.cancelled()?;
-            watch.check_limit("tcp receive", hash.bytes())?;
+            watch.check_limit("tcp receive", bytes)?;
         }
     }
     let elapsed = watch.start.elapsed();
+    let hash = match watch.transfer.payload {
+        Payload::Hashed => hash.finish(),
+        Payload::Plain => 0,
+    };
     let cpu = Usage::of_thread().since(&cpu);
     Ok((
         End {
-            bytes: hash.bytes(),
-            hash: hash.finish(),
+            bytes,
+            hash,
             calls,
             cpu,
         },

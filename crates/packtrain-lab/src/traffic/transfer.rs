@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use serde::Deserialize;
+
 use super::payload::{self, Datagrams};
 use crate::cpu::Usage;
 use crate::error::LabError;
@@ -16,12 +19,17 @@ pub const TRAIN_SEGMENTS_MAX: u32 = 64;
 /// The most payload bytes in one train, so that it fits an IP packet with any headers.
 pub const TRAIN_BYTES_MAX: usize = 65_000;
 
+/// The most bytes of one `write`, of a request and of a response.
+pub(super) const MESSAGE_MAX: usize = 256 * 1024;
+
 /// Transport protocol of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// Byte streams.
+    /// Byte streams
+    #[default]
     Tcp,
-    /// Datagrams with sequence numbers, flow-controlled within the process.
+    /// Datagrams with sequence numbers
     Udp,
 }
 
@@ -42,6 +50,43 @@ pub enum Amount {
     Bytes(u64),
     /// As much as possible in this time.
     Time(Duration),
+    /// As much as possible until [`Opened::end`](super::Opened::end) is called.
+    Open,
+}
+
+/// Whether the bytes are checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Payload {
+    /// No two chunks of a stream are equal, and both ends hash every byte. That takes CPU time of
+    /// both ends.
+    #[default]
+    Hashed,
+    /// Every message has the same bytes, and no end reads them. UDP datagrams have their sequence
+    /// numbers. All hashes are 0.
+    Plain,
+}
+
+/// How fast a UDP flow is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// At most [`Transfer::window`] datagrams are in flight, so that a network that loses nothing
+    /// loses nothing to a full queue either.
+    #[default]
+    Window,
+    /// So many bits of payload a second of all flows together, evenly spaced.
+    Rate(u64),
+    /// As fast as the kernel accepts datagrams.
+    FlatOut,
+}
+
+/// Request and response: the sending end sends a request and waits for the response before the
+/// next one. `TCP_NODELAY` is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// Bytes of a request, 1 to 256 KiB.
+    pub request: usize,
+    /// Bytes of a response, 1 to 256 KiB.
+    pub response: usize,
 }
 
 /// A load to run from one host to another. Made by [`Transfer::tcp`] or [`Transfer::udp`]; the
@@ -55,12 +100,25 @@ pub struct Transfer {
     pub ip: IpVersion,
     /// How much to send.
     pub amount: Amount,
-    /// Parallel connections or flows, 1 to 256. Each has a thread at both ends.
+    /// Parallel connections or flows, 1 to 1024. Each has a thread at both ends.
     pub streams: u32,
     /// Seed of the payload.
     pub seed: u64,
-    /// TCP: bytes per `write`, at most 256 KiB (and 128 KiB on average at any setting).
+    /// Whether the bytes are checked.
+    pub payload: Payload,
+    /// TCP: bytes per `write`, at most 256 KiB. A hashed payload is written in smaller pieces where
+    /// the block that it is cut from ends, and in 128 KiB on average at most.
     pub write_size: usize,
+    /// TCP: request and response instead of a stream. The payload is [`Payload::Plain`].
+    pub exchange: Option<Exchange>,
+    /// TCP: the maximum segment size (`TCP_MAXSEG`), 88 to 32767; by default that of the MTU.
+    pub mss: Option<u32>,
+    /// Send and receive buffer of both sockets in bytes, 4096 to 1 GiB (`SO_SNDBUF`, `SO_RCVBUF`,
+    /// for which the kernel reserves the double). By default the kernel adapts them for TCP, and a
+    /// UDP receiver gets 8 MiB or what is permitted.
+    pub buffers: Option<u32>,
+    /// UDP: how fast datagrams are sent.
+    pub pace: Pace,
     /// UDP: payload bytes per datagram, 8 to 65507. Larger than the MTU allows makes fragments.
     pub datagram: usize,
     /// UDP: datagrams passed to the kernel in one `UDP_SEGMENT` send, 1 (off) to
@@ -69,8 +127,9 @@ pub struct Transfer {
     pub train: u32,
     /// UDP: receive with `UDP_GRO`, several datagrams in one call.
     pub gro: bool,
-    /// UDP: datagrams of one flow that may be in flight. They must fit every queue between the
-    /// sockets, also a TAP's ring. The window is lowered to the size of the receive buffer.
+    /// UDP with [`Pace::Window`]: datagrams of one flow that may be in flight. They must fit every
+    /// queue between the sockets, also a TAP's ring. The window is lowered to the size of the
+    /// receive buffer.
     pub window: u32,
     /// UDP: how long the sender waits for progress with a full window before it counts the
     /// datagrams in flight as lost. If the time is too short for a busy machine, it sends more than
@@ -97,7 +156,12 @@ impl Transfer {
             amount,
             streams: 1,
             seed: 1,
+            payload: Payload::default(),
             write_size: 128 * 1024,
+            exchange: None,
+            mss: None,
+            buffers: None,
+            pace: Pace::default(),
             datagram: match ip {
                 IpVersion::V4 => 1472,
                 IpVersion::V6 => 1452,
@@ -167,10 +231,35 @@ impl Transfer {
     }
 
     pub(super) fn check(&self) -> Result<(), LabError> {
+        let is_plain = self.payload == Payload::Plain;
+        let is_tcp = self.protocol == Protocol::Tcp;
+        let message = 1..=MESSAGE_MAX;
+        let fits = |exchange: Exchange| {
+            message.contains(&exchange.request) && message.contains(&exchange.response)
+        };
         let rules = [
-            ((1..=256).contains(&self.streams), "streams is 1 to 256"),
+            ((1..=1024).contains(&self.streams), "streams is 1 to 1024"),
             (
-                (1..=256 * 1024).contains(&self.write_size),
+                self.exchange.is_none_or(fits),
+                "a request or response has 1 to 262144 bytes",
+            ),
+            (
+                self.exchange.is_none() || (is_tcp && is_plain),
+                "request and response are for tcp and a plain payload",
+            ),
+            (
+                self.mss
+                    .is_none_or(|mss| is_tcp && (88..=32_767).contains(&mss)),
+                "mss is 88 to 32767, of tcp",
+            ),
+            (
+                self.buffers
+                    .is_none_or(|bytes| (4096..=1 << 30).contains(&bytes)),
+                "buffers is 4096 to 1073741824",
+            ),
+            (self.pace != Pace::Rate(0), "a rate is at least 1"),
+            (
+                message.contains(&self.write_size),
                 "write_size is 1 to 262144",
             ),
             (
@@ -195,10 +284,10 @@ impl Transfer {
         }
     }
 
-    /// The bytes that stream number `stream` has to send; `None` for [`Amount::Time`].
+    /// The bytes that stream number `stream` has to send; `None` if a time or its end decides.
     pub(super) fn share(&self, stream: u32) -> Option<u64> {
         match self.amount {
-            Amount::Time(_) => None,
+            Amount::Time(_) | Amount::Open => None,
             Amount::Bytes(bytes) => {
                 let streams = u64::from(self.streams);
                 Some(bytes / streams + u64::from(u64::from(stream) < bytes % streams))
@@ -236,14 +325,19 @@ pub struct TransferReport {
     /// The same of the bytes that arrived.
     pub received_hash: u64,
     /// Whether all data arrived exactly as it was sent: hashes and byte counts are equal and, for
-    /// UDP, every datagram arrived exactly once.
+    /// UDP, every datagram arrived exactly once. With [`Payload::Plain`] the bytes themselves are
+    /// not compared.
     pub hash_ok: bool,
     /// Time from the last connection to the arrival of the last byte (for TCP the end
     /// of the last stream).
     pub elapsed: Duration,
     /// UDP: counts of the datagrams. All 0 for TCP.
     pub datagrams: Datagrams,
-    /// TCP: segments retransmitted (`tcpi_total_retrans`, over all streams). 0 for UDP.
+    /// The same of the datagrams sent since [`Opened::mark`](super::Opened::mark) was called;
+    /// without a call of all.
+    pub marked: Datagrams,
+    /// TCP: segments retransmitted (`tcpi_total_retrans`, over both ends of all streams). 0 for
+    /// UDP.
     pub retransmits: u64,
     /// Socket calls of both ends.
     pub calls: Calls,

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::payload::{DatagramCheck, Datagrams, Pattern, datagram_hash};
-use super::transfer::{Calls, TRAIN_BYTES_MAX, Transfer, TransferReport};
+use super::gauge::{Gauge, Gauges};
+use super::in_force::{InForce, set_buffers};
+use super::payload::{DatagramCheck, Datagrams, Pattern, SEQUENCE_LEN, datagram_hash};
+use super::transfer::{Calls, Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
 use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
 use crate::cpu::Usage;
 use crate::error::LabError;
@@ -22,7 +24,8 @@ const RECEIVE_BUFFER: i32 = 8 << 20;
 const RECEIVE_QUANTUM: Duration = Duration::from_millis(10);
 
 /// The two sockets of a flow, and the datagrams in flight between them.
-struct Flow {
+#[derive(Debug)]
+pub(super) struct Flow {
     sender: UdpSocket,
     receiver: UdpSocket,
     window: u64,
@@ -32,6 +35,8 @@ struct Flow {
     arrived: AtomicU64,
     /// Datagrams written off as lost.
     written_off: AtomicU64,
+    /// Datagrams sent before the mark.
+    mark: AtomicU64,
     /// The sender waits for room.
     waiting: AtomicBool,
     /// The sender has ended, and waits for no datagram any more.
@@ -40,6 +45,11 @@ struct Flow {
 }
 
 impl Flow {
+    /// From now on datagrams count as sent after the mark.
+    pub(super) fn mark(&self) {
+        self.mark.store(self.sent.load(SeqCst), SeqCst);
+    }
+
     fn outstanding(&self) -> u64 {
         let gone = self.arrived.load(SeqCst) + self.written_off.load(SeqCst);
         // A datagram that was written off may still arrive.
@@ -63,33 +73,46 @@ impl Flow {
 struct Received {
     end: End,
     datagrams: Datagrams,
+    marked: Datagrams,
     /// When the last datagram arrived.
     elapsed: Duration,
 }
 
-pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, LabError> {
-    let flows: Vec<Flow> = (0..transfer.streams)
-        .map(|_| open(transfer, way))
-        .collect::<Result<_, _>>()?;
+/// Opens every flow.
+pub(super) fn open_all(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Flow>, LabError> {
+    (0..transfer.streams).map(|_| open(transfer, way)).collect()
+}
+
+/// What the kernel has in force for a flow.
+pub(super) fn in_force(flow: &Flow) -> Result<InForce, LabError> {
+    InForce::of_buffers(&flow.sender, &flow.receiver)
+}
+
+pub(super) fn run(
+    transfer: &Transfer,
+    flows: &[Flow],
+    gauges: &[Gauges],
+    over: &AtomicBool,
+) -> Result<TransferReport, LabError> {
     let pattern = Pattern::new(transfer.seed);
-    let watch = Watch::new(transfer);
+    let watch = Watch::until(transfer, over);
     let (watch, pattern) = (&watch, &pattern);
-    let (sent, received) =
-        thread::scope(|scope| {
-            let mut senders = Vec::new();
-            let mut receivers = Vec::new();
-            for (stream, flow) in (0u32..).zip(&flows) {
-                receivers.push(scope.spawn(move || {
-                    receive(watch, pattern, stream, flow).inspect_err(|_| watch.abort())
-                }));
-                senders.push(scope.spawn(move || {
-                    send(watch, pattern, stream, flow).inspect_err(|_| watch.abort())
-                }));
-            }
-            let sent: Vec<_> = senders.into_iter().map(join).collect();
-            let received: Vec<_> = receivers.into_iter().map(join).collect();
-            (sent, received)
-        });
+    let (sent, received) = thread::scope(|scope| {
+        let mut senders = Vec::new();
+        let mut receivers = Vec::new();
+        for ((stream, flow), gauges) in (0u32..).zip(flows).zip(gauges) {
+            receivers.push(scope.spawn(move || {
+                receive(watch, pattern, stream, flow, &gauges.receiver)
+                    .inspect_err(|_| watch.abort())
+            }));
+            senders.push(scope.spawn(move || {
+                send(watch, pattern, stream, flow, &gauges.sender).inspect_err(|_| watch.abort())
+            }));
+        }
+        let sent: Vec<_> = senders.into_iter().map(join).collect();
+        let received: Vec<_> = receivers.into_iter().map(join).collect();
+        (sent, received)
+    });
     let (received, sent) = match (first_error(received), first_error(sent)) {
         (Ok(received), Ok(sent)) => (received, sent),
         (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => {
@@ -110,9 +133,11 @@ fn report(transfer: &Transfer, sent: &[End], received: &[Received]) -> TransferR
         ends.map(f).fold(0u64, u64::wrapping_add)
     };
     let ends = || received.iter().map(|flow| &flow.end);
-    let datagrams = received.iter().fold(Datagrams::default(), |total, flow| {
-        total.plus(&flow.datagrams)
-    });
+    let all = |which: fn(&Received) -> &Datagrams| {
+        let counts = received.iter().map(which);
+        counts.fold(Datagrams::default(), |total, flow| total.plus(flow))
+    };
+    let datagrams = all(|flow| &flow.datagrams);
     let same = sent
         .iter()
         .zip(ends())
@@ -132,6 +157,7 @@ fn report(transfer: &Transfer, sent: &[End], received: &[Received]) -> TransferR
             .max()
             .unwrap_or_default(),
         datagrams,
+        marked: all(|flow| &flow.marked),
         retransmits: 0,
         calls: Calls {
             send: sum(|end| end.calls, &mut sent.iter()),
@@ -150,8 +176,12 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     receiver
         .set_read_timeout(Some(RECEIVE_QUANTUM))
         .map_err(LabError::from_io("SO_RCVTIMEO"))?;
-    let buffer = sys::set_receive_buffer(&receiver, RECEIVE_BUFFER)
-        .map_err(LabError::from_io("SO_RCVBUF"))?;
+    match transfer.buffers {
+        Some(bytes) => set_buffers(&receiver, bytes)?,
+        None => sys::set_receive_buffer(&receiver, RECEIVE_BUFFER)
+            .map(drop)
+            .map_err(LabError::from_io("SO_RCVBUF"))?,
+    }
     if transfer.gro {
         sys::set_int(&receiver, libc::SOL_UDP, libc::UDP_GRO, 1)
             .map_err(LabError::from_io("UDP_GRO"))?;
@@ -173,6 +203,9 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
         Ok(socket)
     })?;
     let sender = sender.map_err(LabError::from_io("connect (udp)"))?;
+    if let Some(bytes) = transfer.buffers {
+        set_buffers(&sender, bytes)?;
+    }
     if transfer.train > 1 {
         // Checked before: at most 65000.
         sys::set_int(
@@ -183,6 +216,8 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
         )
         .map_err(LabError::from_io("UDP_SEGMENT"))?;
     }
+    let buffer = sys::get_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
+        .map_err(LabError::from_io("SO_RCVBUF"))?;
     let fits = usize::try_from(buffer).unwrap_or(0) / kernel_memory(transfer.datagram);
     Ok(Flow {
         sender,
@@ -191,6 +226,7 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
         sent: AtomicU64::new(0),
         arrived: AtomicU64::new(0),
         written_off: AtomicU64::new(0),
+        mark: AtomicU64::new(0),
         waiting: AtomicBool::new(false),
         finished: AtomicBool::new(false),
         sender_thread: OnceLock::new(),
@@ -210,8 +246,15 @@ fn train_len(transfer: &Transfer, window: u64) -> u64 {
     u64::from(transfer.train).min(fits).min(window / 2).max(1)
 }
 
-fn send(watch: &Watch<'_>, pattern: &Pattern, stream: u32, flow: &Flow) -> Result<End, LabError> {
+fn send(
+    watch: &Watch<'_>,
+    pattern: &Pattern,
+    stream: u32,
+    flow: &Flow,
+    gauge: &Gauge,
+) -> Result<End, LabError> {
     let cpu = Usage::of_thread();
+    gauge.start()?;
     flow.sender_thread.get_or_init(thread::current);
     let size = watch.transfer.datagram;
     let goal = watch
@@ -230,14 +273,26 @@ fn send(watch: &Watch<'_>, pattern: &Pattern, stream: u32, flow: &Flow) -> Resul
     let (mut next, mut hash) = (0, 0u64);
     while next < goal && !watch.time_is_up() {
         let count = train.min(goal - next);
-        sender.wait_for_room(count)?;
+        match watch.transfer.pace {
+            Pace::Window => sender.wait_for_room(count)?,
+            Pace::Rate(bits) => sender.wait_for_time(bits, next * size as u64)?,
+            Pace::FlatOut => {}
+        }
         let bytes = &mut buffer[..count as usize * size];
         for (sequence, payload) in (next..).zip(bytes.chunks_mut(size)) {
-            pattern.write_datagram(stream, sequence, payload);
-            hash = hash.wrapping_add(datagram_hash(payload));
+            match watch.transfer.payload {
+                Payload::Hashed => {
+                    pattern.write_datagram(stream, sequence, payload);
+                    hash = hash.wrapping_add(datagram_hash(payload));
+                }
+                Payload::Plain => {
+                    payload[..SEQUENCE_LEN].copy_from_slice(&sequence.to_be_bytes());
+                }
+            }
         }
         sender.send(bytes, count)?;
         next += count;
+        gauge.set(next * size as u64, sender.calls);
         if sender.calls.is_multiple_of(64) {
             watch.cancelled()?;
             watch.check_limit("udp send", next * size as u64)?;
@@ -312,6 +367,22 @@ impl Sender<'_> {
         }
     }
 
+    /// Waits until the time of the next datagrams, if `bits` a second are sent by all flows and
+    /// this one has sent `bytes`. After a delay it sends without waiting until it is in time again.
+    fn wait_for_time(&self, bits: u64, bytes: u64) -> Result<(), LabError> {
+        let own = bits as f64 / f64::from(self.watch.transfer.streams);
+        let due = Duration::from_secs_f64(bytes as f64 * 8.0 / own);
+        loop {
+            let early = due.saturating_sub(self.watch.start.elapsed());
+            if early.is_zero() || self.watch.time_is_up() {
+                return Ok(());
+            }
+            thread::sleep(early.min(QUANTUM));
+            self.watch.cancelled()?;
+            self.watch.check_limit("udp send", bytes)?;
+        }
+    }
+
     /// Waits for the datagrams in flight, and then notifies the receiver of the end.
     fn drain(&mut self) -> Result<(), LabError> {
         let mut waited = Instant::now();
@@ -345,10 +416,15 @@ fn receive(
     pattern: &Pattern,
     stream: u32,
     flow: &Flow,
+    gauge: &Gauge,
 ) -> Result<Received, LabError> {
     let cpu = Usage::of_thread();
+    gauge.start()?;
     let mut buffer = vec![0; 1 << 16];
-    let mut check = DatagramCheck::new(pattern, stream);
+    let mut check = match watch.transfer.payload {
+        Payload::Hashed => DatagramCheck::new(pattern, stream),
+        Payload::Plain => DatagramCheck::plain(watch.transfer.datagram),
+    };
     let mut calls = 0u64;
     let mut last = watch.start;
     loop {
@@ -361,6 +437,7 @@ fn receive(
         match result {
             Ok((len, size)) => {
                 let sent = flow.sent.load(SeqCst);
+                check.mark(flow.mark.load(SeqCst));
                 // An empty datagram has no chunk, but it arrived.
                 let mut count = 0;
                 for payload in buffer[..len].chunks(size.max(1)) {
@@ -377,6 +454,7 @@ fn receive(
             }
             Err(error) => return Err(LabError::os("recv (udp)", &error)),
         }
+        gauge.set(check.bytes(), calls);
         if flow.finished.load(SeqCst) && (flow.outstanding() == 0 || flow_is_silent(last)) {
             break;
         }
@@ -387,10 +465,12 @@ fn receive(
         calls,
         cpu: Usage::of_thread().since(&cpu),
     };
-    let datagrams = check.finish(flow.sent.load(SeqCst));
+    let sent = flow.sent.load(SeqCst);
+    check.mark(flow.mark.load(SeqCst));
     Ok(Received {
         end,
-        datagrams,
+        datagrams: check.finish(sent),
+        marked: check.marked(sent),
         elapsed: last.duration_since(watch.start),
     })
 }

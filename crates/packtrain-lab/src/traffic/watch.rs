@@ -34,6 +34,8 @@ pub(super) struct Watch<'a> {
     pub start: Instant,
     /// Set by the first thread that fails, so that the others end, too.
     abort: AtomicBool,
+    /// Set when enough was sent, for [`Amount::Open`].
+    over: Option<&'a AtomicBool>,
 }
 
 impl<'a> Watch<'a> {
@@ -42,12 +44,25 @@ impl<'a> Watch<'a> {
             transfer,
             start: Instant::now(),
             abort: AtomicBool::new(false),
+            over: None,
+        }
+    }
+
+    /// The same for senders that stop when `over` is set.
+    pub(super) fn until(transfer: &'a Transfer, over: &'a AtomicBool) -> Self {
+        Self {
+            over: Some(over),
+            ..Self::new(transfer)
         }
     }
 
     /// Whether the sending time is over; never for an amount in bytes.
     pub(super) fn time_is_up(&self) -> bool {
-        matches!(self.transfer.amount, Amount::Time(time) if self.start.elapsed() >= time)
+        match self.transfer.amount {
+            Amount::Time(time) => self.start.elapsed() >= time,
+            Amount::Open => self.over.is_some_and(|over| over.load(Ordering::Relaxed)),
+            Amount::Bytes(_) => false,
+        }
     }
 
     pub(super) fn abort(&self) {

@@ -1,0 +1,224 @@
+//! `stream`: TCP and UDP between the hosts, with what it costs each side.
+
+mod figures;
+mod offloads;
+mod options;
+
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use self::figures::{Reading, Steady, figures};
+use self::offloads::Offloads;
+pub use self::options::{BitRate, Direction, Sizes, Stream, Switch, WarmUp};
+use crate::error::{LabError, ToolError};
+use crate::netns;
+use crate::options::Fields;
+use crate::testbed::Testbed;
+use crate::tool::{Control, Measured, Tool, Watch};
+use crate::topology::{Host, Side};
+use crate::traffic::{Opened, Protocol, TransferReport};
+
+/// How often progress is reported and a stop is noticed.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A data direction: the sending side.
+type Way = Side;
+
+impl Direction {
+    fn ways(self) -> &'static [Way] {
+        match self {
+            Self::AToB => &[Side::Left],
+            Self::BToA => &[Side::Right],
+            Self::Both => &[Side::Left, Side::Right],
+        }
+    }
+}
+
+impl Tool for Stream {
+    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+        let warm_up = self.warm_up()?;
+        if self.ipv6 && !netns::has_ipv6() {
+            return Err(ToolError::Missing(
+                "--ipv6: this kernel has no IPv6".to_owned(),
+            ));
+        }
+        let senders = self.direction.ways().iter();
+        let senders = senders.map(|side| testbed.hosts().host(*side));
+        let before = senders.map(|host| Ok((host, Offloads::of(host)?)));
+        let before: Vec<_> = before.collect::<Result<_, LabError>>()?;
+        let set = |(host, offloads): &(&Host, Offloads)| {
+            let wanted = offloads.with(self.tso, self.gso);
+            wanted.apply(host)
+        };
+        let taken = before.iter().try_for_each(set);
+        let measured = match taken {
+            Ok(()) => self.measure(testbed, control, warm_up),
+            Err(error) => Err(error.into()),
+        };
+        for (host, offloads) in before {
+            offloads.apply(host)?;
+        }
+        measured
+    }
+}
+
+impl Stream {
+    fn measure(
+        &self,
+        testbed: &Testbed,
+        control: &Control<'_>,
+        warm_up: Duration,
+    ) -> Result<Measured, ToolError> {
+        let hosts = testbed.hosts();
+        let mut transfer = self.transfer(hosts.left.link.mtu)?;
+        transfer.stop = Some(control.stop.clone());
+        let ways = self.direction.ways();
+        let open = |side: &Side| transfer.open(hosts.host(*side), hosts.host(side.other()));
+        let opened: Vec<Opened<'_>> = ways.iter().map(open).collect::<Result<_, _>>()?;
+        let (steady, reports) = self.observe(testbed, control, warm_up, &opened)?;
+        // After the run: the kernel has adapted the buffers to it.
+        let settings = self.settings(testbed, &opened, warm_up)?;
+        if self.check
+            && self.protocol == Protocol::Tcp
+            && reports.iter().any(|report| !report.hash_ok)
+        {
+            return Err(ToolError::Check(
+                "the bytes that arrived are not those that were sent".to_owned(),
+            ));
+        }
+        let figures = figures(self, &steady, &reports);
+        Ok(Measured {
+            settings,
+            figures,
+            flags: steady.flags,
+        })
+    }
+
+    /// Runs all transfers and reads every counter after the warm-up and at the end.
+    fn observe(
+        &self,
+        testbed: &Testbed,
+        control: &Control<'_>,
+        warm_up: Duration,
+        opened: &[Opened<'_>],
+    ) -> Result<(Steady, Vec<TransferReport>), ToolError> {
+        let read = || Reading::now(testbed, opened);
+        // Before the threads start if everything counts.
+        let early = match warm_up {
+            Duration::ZERO => Some((Watch::start()?, read()?)),
+            _ => None,
+        };
+        thread::scope(|scope| {
+            let start = Instant::now();
+            let runs: Vec<_> = opened
+                .iter()
+                .map(|one| scope.spawn(move || one.run()))
+                .collect();
+            let wait = |until: Duration, what: &str| {
+                // If a transfer fails, its error is found when it is joined.
+                while start.elapsed() < until && !runs.iter().any(ScopedJoinHandle::is_finished) {
+                    if control.stopped() {
+                        return Err(ToolError::Cancelled);
+                    }
+                    let left = until.saturating_sub(start.elapsed());
+                    (control.progress)(&format!("{what}: {:.1} s left", left.as_secs_f64()));
+                    thread::sleep(left.min(TICK));
+                }
+                Ok(())
+            };
+            let steady = || {
+                let (watch, first) = match early {
+                    Some(early) => early,
+                    None => {
+                        wait(warm_up, "warm-up")?;
+                        opened.iter().for_each(Opened::mark);
+                        (Watch::start()?, read()?)
+                    }
+                };
+                wait(self.duration.0, "measuring")?;
+                let last = read()?;
+                Steady::between(first, last, &watch)
+            };
+            let steady = steady();
+            opened.iter().for_each(Opened::end);
+            let reports: Result<Vec<_>, LabError> = runs
+                .into_iter()
+                .map(|run| {
+                    run.join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect();
+            // The error of a transfer is the cause of what the readings miss.
+            Ok((
+                steady.and_then(|steady| reports.clone().map(|_| steady).map_err(Into::into))?,
+                reports?,
+            ))
+        })
+    }
+
+    /// The settings in force, read back.
+    fn settings(
+        &self,
+        testbed: &Testbed,
+        opened: &[Opened<'_>],
+        warm_up: Duration,
+    ) -> Result<Fields, ToolError> {
+        let mut settings = Fields::new();
+        let mut set = |name: &str, value: Value| settings.insert(name.to_owned(), value);
+        let in_force = opened
+            .first()
+            .map(Opened::in_force)
+            .transpose()?
+            .unwrap_or_default();
+        let direction = match self.direction {
+            Direction::AToB => "a_to_b",
+            Direction::BToA => "b_to_a",
+            Direction::Both => "both",
+        };
+        set("protocol", self.protocol.to_string().into());
+        set("ip", self.ip().to_string().into());
+        set("direction", direction.into());
+        set(
+            "payload",
+            if self.check { "hashed" } else { "plain" }.into(),
+        );
+        set("streams", self.streams.into());
+        let transfer = opened.first().map(Opened::transfer);
+        match self.exchange {
+            Some(Sizes(exchange)) => {
+                set("request_bytes", exchange.request.into());
+                set("response_bytes", exchange.response.into());
+            }
+            None => {
+                let message = transfer.map(|transfer| match self.protocol {
+                    Protocol::Tcp => transfer.write_size,
+                    Protocol::Udp => transfer.datagram,
+                });
+                set("message_bytes", json!(message));
+            }
+        }
+        set("duration_seconds", self.duration.0.as_secs_f64().into());
+        set("warm_up_seconds", warm_up.as_secs_f64().into());
+        set("send_buffer_bytes", in_force.send_buffer.into());
+        set("receive_buffer_bytes", in_force.receive_buffer.into());
+        if self.protocol == Protocol::Tcp {
+            set("mss_bytes", json!(in_force.mss));
+            set("congestion_control", json!(in_force.congestion_control));
+        } else {
+            set("rate", self.rate.to_string().into());
+            set("train", self.train.into());
+        }
+        for (host, name) in [(&testbed.hosts().left, "a"), (&testbed.hosts().right, "b")] {
+            let offloads = Offloads::of(host)?;
+            set(&format!("tso_{name}"), offloads.tso.into());
+            set(&format!("gso_{name}"), offloads.gso.into());
+            set(
+                &format!("gso_max_segments_{name}"),
+                offloads.segments_max.into(),
+            );
+        }
+        Ok(settings)
+    }
+}

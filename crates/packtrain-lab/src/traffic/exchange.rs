@@ -1,0 +1,140 @@
+//! Request and response over TCP.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::gauge::Gauge;
+use super::transfer::Exchange;
+use super::watch::{End, Watch, is_pause};
+use crate::cpu::Usage;
+use crate::error::LabError;
+
+/// One end of a connection, and its calls so far.
+struct Talk<'a> {
+    watch: &'a Watch<'a>,
+    socket: &'a TcpStream,
+    calls: u64,
+    /// Bytes of requests that were sent or received whole.
+    bytes: u64,
+}
+
+impl Talk<'_> {
+    fn write(&mut self, message: &[u8]) -> Result<(), LabError> {
+        let (mut done, idle) = (0, Instant::now());
+        while done < message.len() {
+            self.calls += 1;
+            match self.socket.write(&message[done..]) {
+                Ok(0) => return Err(LabError::Answer("write of 0 bytes")),
+                Ok(len) => done += len,
+                Err(error) if is_pause(&error) => {
+                    self.watch.check("tcp send", idle, self.bytes)?;
+                }
+                Err(error) => return Err(LabError::os("send (tcp)", &error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a whole message; false if the stream ended before its first byte.
+    fn read(&mut self, message: &mut [u8]) -> Result<bool, LabError> {
+        let (mut done, idle) = (0, Instant::now());
+        while done < message.len() {
+            self.calls += 1;
+            match self.socket.read(&mut message[done..]) {
+                Ok(0) if done == 0 => return Ok(false),
+                Ok(0) => return Err(LabError::Answer("a message without its end")),
+                Ok(len) => done += len,
+                Err(error) if is_pause(&error) => {
+                    self.watch.check("tcp receive", idle, self.bytes)?;
+                }
+                Err(error) => return Err(LabError::os("recv (tcp)", &error)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Checked from time to time, because a call that never waits checks nothing.
+    fn goes_on(&self, transactions: u64) -> Result<(), LabError> {
+        if transactions.is_multiple_of(64) {
+            self.watch.cancelled()?;
+            self.watch.check_limit("tcp exchange", self.bytes)?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, cpu: &Usage) -> End {
+        End {
+            bytes: self.bytes,
+            hash: 0,
+            calls: self.calls,
+            cpu: Usage::of_thread().since(cpu),
+        }
+    }
+}
+
+/// The client: it sends requests until the time is over. An amount of bytes is one of requests, and
+/// rounded up to whole ones.
+pub(super) fn request(
+    watch: &Watch<'_>,
+    exchange: Exchange,
+    stream: u32,
+    socket: &TcpStream,
+    gauge: &Gauge,
+) -> Result<End, LabError> {
+    let cpu = Usage::of_thread();
+    gauge.start()?;
+    let goal = watch.transfer.share(stream).unwrap_or(u64::MAX);
+    let (request, mut response) = (vec![0; exchange.request], vec![0; exchange.response]);
+    let (calls, bytes) = (0, 0);
+    let mut talk = Talk {
+        watch,
+        socket,
+        calls,
+        bytes,
+    };
+    let mut transactions = 0;
+    while talk.bytes < goal && !watch.time_is_up() {
+        talk.write(&request)?;
+        talk.bytes += request.len() as u64;
+        if !talk.read(&mut response)? {
+            return Err(LabError::Answer("the server closed the connection"));
+        }
+        transactions += 1;
+        gauge.set(talk.bytes, talk.calls);
+        gauge.set_transactions(transactions);
+        talk.goes_on(transactions)?;
+    }
+    socket
+        .shutdown(Shutdown::Write)
+        .map_err(LabError::from_io("shutdown"))?;
+    Ok(talk.end(&cpu))
+}
+
+/// The server: it responds until the client closes; also returns the time of the end.
+pub(super) fn serve(
+    watch: &Watch<'_>,
+    exchange: Exchange,
+    socket: &TcpStream,
+    gauge: &Gauge,
+) -> Result<(End, Duration), LabError> {
+    let cpu = Usage::of_thread();
+    gauge.start()?;
+    let (mut request, response) = (vec![0; exchange.request], vec![0; exchange.response]);
+    let (calls, bytes) = (0, 0);
+    let mut talk = Talk {
+        watch,
+        socket,
+        calls,
+        bytes,
+    };
+    let mut transactions = 0;
+    while talk.read(&mut request)? {
+        talk.bytes += request.len() as u64;
+        talk.write(&response)?;
+        transactions += 1;
+        gauge.set(talk.bytes, talk.calls);
+        talk.goes_on(transactions)?;
+    }
+    Ok((talk.end(&cpu), watch.start.elapsed()))
+}

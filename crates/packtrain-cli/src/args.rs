@@ -11,6 +11,7 @@ use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
 use packtrain_lab::testbed::TestbedOptions;
 use packtrain_lab::tools::blast::Blast;
+use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
@@ -174,6 +175,9 @@ pub enum Command {
     /// context switches
     #[command(after_help = BLAST_EXAMPLES)]
     Blast(ToolArgs<Blast>),
+    /// Measures round trips between two hosts, idle and beside a load
+    #[command(after_help = PING_EXAMPLES)]
+    Ping(ToolArgs<Ping>),
     /// Sends TCP or UDP streams between two kernels, and measures what they cost each side
     #[command(after_help = STREAM_EXAMPLES)]
     Stream(StreamArgs),
@@ -269,6 +273,20 @@ fn percent(text: &str) -> Result<f64, String> {
         _ => Err("write a percentage from 0 to 1000".to_owned()),
     }
 }
+
+const PING_EXAMPLES: &str = "\
+Examples:
+  packtrain ping
+      1000 UDP round trips a second through packtrain
+  packtrain ping --load stream --through bridge
+      idle, and beside a TCP stream, through a bridge of the kernel
+  packtrain ping --flood --icmp
+      one ICMP echo after the other, as ping -f
+  packtrain ping --rate 5k --idle halt --moderation fixed(50,64)
+      what sleeping workers and interrupt moderation cost
+
+A request that cannot be sent when it is due is sent late, and its round trip counts from when it
+was due: a stall is in the times of all requests that it concerned (no coordinated omission).";
 
 const BLAST_EXAMPLES: &str = "\
 Examples:

@@ -11,6 +11,7 @@ mod in_force;
 mod joint;
 mod json;
 mod live;
+mod ping;
 mod plan;
 mod print;
 mod privileges;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args),
         Command::Blast(args) => blast::run(args),
         Command::Stream(args) => stream::run(args),
+        Command::Ping(args) => ping::run(args),
     };
     ended(result)
 }

@@ -12,12 +12,12 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (
             &["frobnicate"],
             "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
-             replay, experiment, compare, blast; see packtrain --help\n",
+             replay, experiment, compare, blast, ping, stream; see packtrain --help\n",
         ),
         (
             &["forwrad"],
             "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay, \
-             experiment, compare, blast; did you mean 'forward'?; see packtrain --help\n",
+             experiment, compare, blast, ping, stream; did you mean 'forward'?; see packtrain --help\n",
         ),
         (
             // Two commands are similar; the more similar one is suggested.

@@ -8,10 +8,11 @@ use crate::error::ToolError;
 use crate::testbed::{Testbed, TestbedOptions};
 use crate::tool::{Control, Measured, Tool};
 use crate::tools::blast::Blast;
+use crate::tools::ping::Ping;
 use crate::tools::stream::Stream;
 
 /// The names of the tools, as in `tool = "…"`.
-pub const TOOLS: [&str; 3] = ["blast", "forward", "stream"];
+pub const TOOLS: [&str; 4] = ["blast", "forward", "ping", "stream"];
 
 /// A tool with its options.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub enum Workload {
     Blast(Blast),
     /// Two ports are joined in this process, without hosts.
     Forward(Forward),
+    /// Round trips.
+    Ping(Ping),
     /// TCP or UDP streams.
     Stream(Stream),
 }
@@ -30,6 +33,7 @@ impl Workload {
         Some(match name {
             "blast" => read.options().map(Self::Blast),
             "forward" => read.options().map(Self::Forward),
+            "ping" => read.options().map(Self::Ping),
             "stream" => read.options().map(Self::Stream),
             _ => return None,
         })
@@ -47,6 +51,7 @@ impl Workload {
         match self {
             Self::Blast(blast) => in_testbed(blast, testbed, control),
             Self::Forward(forward) => forward.run(testbed, control),
+            Self::Ping(ping) => in_testbed(ping, testbed, control),
             Self::Stream(stream) => in_testbed(stream, testbed, control),
         }
     }

@@ -3,5 +3,6 @@
 pub mod blast;
 mod frame;
 mod pace;
+pub mod ping;
 mod sequence;
 pub mod stream;

@@ -1,0 +1,233 @@
+//! `ping`: round trips at a rate or one after the other, without coordinated omission: the time of
+//! a request counts from when it was due, so a stall makes all requests of its time late, and not
+//! only the one that was under way.
+
+mod echo;
+mod options;
+mod requests;
+
+pub use options::{Beside, Ping};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::error::{LabError, ToolError};
+use crate::ip::IpVersion;
+use crate::options::Fields;
+use crate::testbed::Testbed;
+use crate::tool::{Control, Measured, Tool, Watch};
+use crate::tools::frame;
+use crate::traffic::{Amount, Transfer, TransferReport};
+use echo::{Echo, answer};
+use requests::{DATA_MIN, Replies, Requests, Schedule};
+
+/// How long the load runs before the first request, so that TCP has left slow start.
+const WARM_UP: Duration = Duration::from_millis(200);
+
+/// The longest run.
+const TIME_MAX: Duration = Duration::from_secs(3600);
+
+impl Tool for Ping {
+    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+        let requests = self.requests(testbed.hosts().left.link.mtu)?;
+        let mut measured = Measured {
+            settings: self.settings(),
+            ..Measured::default()
+        };
+        if self.load == Beside::Stream {
+            (control.progress)("without load");
+            let idle = self.ping(&requests, testbed, control)?;
+            measured.flags.extend(idle.flag.clone());
+            measured.figures.extend(idle.figures("idle_"));
+            (control.progress)("beside a TCP stream");
+            let (loaded, stream) = self.ping_loaded(&requests, testbed, control)?;
+            measured.flags.extend(loaded.flag.clone());
+            measured.figures.extend(loaded.figures(""));
+            let fields = &mut measured.figures;
+            fields.insert("load_goodput_gbps".into(), stream.gbps().into());
+            fields.insert("load_retransmits".into(), stream.retransmits.into());
+        } else {
+            let run = self.ping(&requests, testbed, control)?;
+            measured.flags.extend(run.flag.clone());
+            measured.figures = run.figures("");
+        }
+        Ok(measured)
+    }
+}
+
+impl Ping {
+    const fn ip(&self) -> IpVersion {
+        if self.ipv6 {
+            IpVersion::V6
+        } else {
+            IpVersion::V4
+        }
+    }
+
+    fn requests(&self, mtu: u32) -> Result<Requests, ToolError> {
+        if self.count == Some(0) {
+            let line = "--count cannot be '0': write a number of requests, at least 1";
+            return Err(ToolError::Usage(line.to_owned()));
+        }
+        for (option, time) in [
+            ("--duration", self.duration.0),
+            ("--timeout", self.timeout.0),
+        ] {
+            if time > TIME_MAX {
+                return Err(ToolError::Usage(format!("{option} is at most an hour")));
+            }
+        }
+        Ok(Requests {
+            schedule: if self.flood {
+                Schedule::Flood
+            } else {
+                Schedule::Every(1.0 / self.rate.0)
+            },
+            data: frame::payload(self.size, self.ip(), DATA_MIN, mtu)?,
+            count: self.count.unwrap_or(u64::MAX),
+            duration: self.duration.0,
+            timeout: self.timeout.0,
+        })
+    }
+
+    fn settings(&self) -> Fields {
+        let fields = [
+            ("protocol", json!(if self.icmp { "icmp" } else { "udp" })),
+            ("ip", json!(self.ip().to_string())),
+            ("frame_bytes", json!(self.size)),
+            (
+                "rate_per_second",
+                json!((!self.flood).then_some(self.rate.0)),
+            ),
+            (
+                "load",
+                json!(match self.load {
+                    Beside::None => "none",
+                    Beside::Stream => "stream",
+                }),
+            ),
+        ];
+        fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .collect()
+    }
+
+    /// Sends the requests, and answers them.
+    fn ping(
+        &self,
+        requests: &Requests,
+        testbed: &Testbed,
+        control: &Control<'_>,
+    ) -> Result<Run, ToolError> {
+        let (mut echo, answers) = Echo::open(testbed.hosts(), self.ip(), self.icmp)?;
+        let ended = AtomicBool::new(false);
+        let (start, used, watch) = (Instant::now(), testbed.used(), Watch::start()?);
+        let (replies, answered) = thread::scope(|scope| {
+            let answering = answers.as_ref().map(|socket| {
+                let ended = || ended.load(Ordering::Relaxed);
+                scope.spawn(move || answer(socket, ended))
+            });
+            let replies = {
+                let _ended = Ended(&ended);
+                requests.run(&mut echo, control)
+            };
+            let answered = answering.map_or(Ok(()), join);
+            (replies, answered)
+        });
+        let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
+        let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
+        let (_, flag) = watch.end(other_process)?;
+        answered?;
+        Ok(Run {
+            replies: replies?,
+            forwarder: forwarder.cpu,
+            wall,
+            flag,
+        })
+    }
+
+    /// The same beside a TCP stream.
+    fn ping_loaded(
+        &self,
+        requests: &Requests,
+        testbed: &Testbed,
+        control: &Control<'_>,
+    ) -> Result<(Run, TransferReport), ToolError> {
+        let hosts = testbed.hosts();
+        let time = match (requests.schedule, self.count) {
+            (Schedule::Every(seconds), Some(count)) => {
+                Duration::from_secs_f64(seconds * count as f64).min(requests.duration)
+            }
+            _ => requests.duration,
+        };
+        let stream =
+            Transfer::tcp(self.ip(), Amount::Time(WARM_UP + time)).stop(Arc::clone(&control.stop));
+        thread::scope(|scope| {
+            let stream = scope.spawn(move || stream.run(&hosts.left, &hosts.right));
+            thread::sleep(WARM_UP);
+            let run = self.ping(requests, testbed, control);
+            let stream = join(stream);
+            Ok((run?, stream?))
+        })
+    }
+}
+
+/// Tells the answering thread that no more requests come, also after a panic.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T, LabError>>) -> Result<T, LabError> {
+    thread
+        .join()
+        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+}
+
+/// One phase.
+#[derive(Debug)]
+struct Run {
+    replies: Replies,
+    forwarder: Duration,
+    /// From before the first request to after the last reply.
+    wall: Duration,
+    flag: Option<String>,
+}
+
+impl Run {
+    fn figures(&self, prefix: &str) -> Fields {
+        let replies = &self.replies;
+        let (sent, received) = (replies.sent, replies.sequences.unique);
+        let lost = sent - received;
+        let seconds = replies.time.as_secs_f64();
+        let percent = |cpu: Duration| json!(100.0 * cpu.as_secs_f64() / self.wall.as_secs_f64());
+        let figures: [(&str, Value); 11] = [
+            ("sent_requests", json!(sent)),
+            ("received_replies", json!(received)),
+            ("lost_requests", json!(lost)),
+            (
+                "lost_percent",
+                json!(100.0 * lost as f64 / sent.max(1) as f64),
+            ),
+            ("duplicate_replies", json!(replies.sequences.duplicates)),
+            ("late_requests", json!(replies.late)),
+            ("requests_per_second", json!(sent as f64 / seconds)),
+            ("latency_us", replies.latency.figures()),
+            ("send_delay_us", replies.delay.figures()),
+            ("cpu_requester_percent", percent(replies.cpu.cpu())),
+            ("cpu_forwarder_percent", percent(self.forwarder)),
+        ];
+        figures
+            .map(|(name, value)| (format!("{prefix}{name}"), value))
+            .into_iter()
+            .collect()
+    }
+}

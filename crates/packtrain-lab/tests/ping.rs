@@ -1,0 +1,250 @@
+//! What `ping` reports is what happened: injected delays are in the latency, losses are counted.
+
+use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::tools::ping::{Beside, Ping};
+use packtrain_lab::units::{Rate, Time};
+use packtrain_lab::{ToolError, netns};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    harness::main(&[
+        ("every_request_is_answered", every_request_is_answered),
+        ("a_delay_is_the_minimum", a_delay_is_the_minimum),
+        ("losses_and_copies_are_counted", losses_and_copies),
+        ("late_requests_count_from_when_they_were_due", late_requests),
+        ("a_flood_waits_for_replies", a_flood),
+        ("idle_and_loaded", idle_and_loaded),
+        ("options_out_of_range", options_out_of_range),
+        ("a_stop_ends_it", a_stop_ends_it),
+    ])
+}
+
+const REQUESTS: u64 = 300;
+
+fn few() -> Ping {
+    Ping {
+        rate: Rate(3000.0),
+        count: Some(REQUESTS),
+        duration: Time(Duration::from_secs(60)),
+        ..Ping::default()
+    }
+}
+
+fn run(ping: &Ping, testbed: &Testbed) -> Result<Measured, ToolError> {
+    let control = Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    };
+    ping.run(testbed, &control)
+}
+
+fn testbed(through: Through, a: &str) -> Testbed {
+    let options = TestbedOptions {
+        through,
+        a: a.to_owned(),
+        ..TestbedOptions::default()
+    };
+    Testbed::start(&options).expect("a testbed")
+}
+
+fn count(measured: &Measured, name: &str) -> u64 {
+    let figure = measured.figures.get(name).expect(name);
+    figure.as_u64().expect(name)
+}
+
+fn latency(measured: &Measured, of: &str) -> f64 {
+    measured.figures["latency_us"][of].as_f64().expect(of)
+}
+
+fn every_request_is_answered() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    for device in [Through::Packtrain, Through::Veth] {
+        let testbed = testbed(device, "tap");
+        for (icmp, ipv6) in [(false, false), (true, false), (false, true), (true, true)] {
+            if ipv6 && !netns::has_ipv6() {
+                continue;
+            }
+            let ping = Ping {
+                icmp,
+                ipv6,
+                rate: Rate(10_000.0),
+                ..few()
+            };
+            let before = testbed.hosts().right.stats().expect("counters");
+            let measured = run(&ping, &testbed).expect("a run");
+            let after = testbed.hosts().right.stats().expect("counters");
+            assert_eq!(count(&measured, "received_replies"), REQUESTS, "{ping:?}");
+            assert_eq!(count(&measured, "lost_requests"), 0);
+            assert_eq!(count(&measured, "duplicate_replies"), 0);
+            let growth = after.since(&before);
+            assert_eq!(growth.rx_packets, REQUESTS);
+            // The kernel does not count the FCS.
+            assert_eq!(growth.rx_bytes, REQUESTS * 98);
+            let ordered = ["min", "p50", "p90", "p99", "p999", "max"];
+            let times = ordered.map(|of| latency(&measured, of));
+            assert!(times.is_sorted() && times[0] > 0.0, "{times:?}");
+        }
+        testbed.finish().expect("a closed ledger");
+    }
+    Outcome::Done
+}
+
+fn a_delay_is_the_minimum() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    // The delay is that of packets from A; replies have none.
+    let testbed = testbed(Through::Packtrain, "tap,delay=5ms");
+    for flood in [false, true] {
+        let ping = Ping {
+            flood,
+            count: Some(50),
+            ..few()
+        };
+        let measured = run(&ping, &testbed).expect("a run");
+        assert_eq!(count(&measured, "lost_requests"), 0);
+        // Three digits.
+        assert!(latency(&measured, "min") >= 5000.0 * 0.999, "{measured:?}");
+    }
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+fn losses_and_copies() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let testbed = testbed(Through::Packtrain, "tap,drop=0.1,duplicate=0.1");
+    let ping = Ping {
+        timeout: Time(Duration::from_millis(500)),
+        ..few()
+    };
+    let measured = run(&ping, &testbed).expect("a run");
+    let faults = testbed.faults()[0].expect("faults of port A");
+    assert!(faults.dropped > 10 && faults.duplicated > 10, "{faults:?}");
+    assert_eq!(count(&measured, "lost_requests"), faults.dropped);
+    assert_eq!(count(&measured, "duplicate_replies"), faults.duplicated);
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+/// Requests that are all due at once, as if the requester had not been on a CPU until then.
+fn late_requests() -> Outcome {
+    let testbed = testbed(Through::Veth, "tap");
+    let ping = Ping {
+        rate: Rate(1e9),
+        count: Some(100),
+        ..few()
+    };
+    let measured = run(&ping, &testbed).expect("a run");
+    assert_eq!(count(&measured, "lost_requests"), 0);
+    assert!(count(&measured, "late_requests") > 90, "{measured:?}");
+    // The time that a request was late is part of its latency.
+    for of in ["p50", "p90", "p99", "max"] {
+        let late = measured.figures["send_delay_us"][of].as_f64();
+        assert!(late > Some(0.0), "{measured:?}");
+        // Not less: both have three digits.
+        assert!(late <= Some(latency(&measured, of)), "{measured:?}");
+    }
+    Outcome::Done
+}
+
+fn a_flood() -> Outcome {
+    let testbed = testbed(Through::Veth, "tap");
+    let ping = Ping {
+        flood: true,
+        ..few()
+    };
+    let measured = run(&ping, &testbed).expect("a run");
+    assert_eq!(count(&measured, "received_replies"), REQUESTS);
+    assert_eq!(count(&measured, "late_requests"), 0);
+    assert!(measured.settings["rate_per_second"].is_null());
+    // One after the other: all together take as long as the run.
+    let seconds = REQUESTS as f64 / measured.figures["requests_per_second"].as_f64().unwrap();
+    let together = latency(&measured, "mean") * (REQUESTS - 1) as f64 / 1e6;
+    assert!(together <= seconds * 1.01 + 1e-3, "{together} {seconds}");
+    Outcome::Done
+}
+
+fn idle_and_loaded() -> Outcome {
+    let testbed = testbed(Through::Veth, "tap");
+    let ping = Ping {
+        load: Beside::Stream,
+        rate: Rate(500.0),
+        duration: Time(Duration::from_millis(200)),
+        count: None,
+        ..Ping::default()
+    };
+    let measured = run(&ping, &testbed).expect("a run");
+    let figures = &measured.figures;
+    for prefix in ["", "idle_"] {
+        let sent = figures[&format!("{prefix}sent_requests")].as_u64();
+        assert_eq!(sent, Some(100), "{prefix}");
+        let p50 = figures[&format!("{prefix}latency_us")]["p50"].as_f64();
+        assert!(p50 > Some(0.0), "{prefix}");
+    }
+    assert!(figures["load_goodput_gbps"].as_f64() > Some(0.0));
+    Outcome::Done
+}
+
+fn options_out_of_range() -> Outcome {
+    let testbed = testbed(Through::Veth, "tap");
+    let wrong = [
+        ("--size", Ping { size: 61, ..few() }),
+        (
+            "--count",
+            Ping {
+                count: Some(0),
+                ..few()
+            },
+        ),
+        (
+            "--timeout",
+            Ping {
+                timeout: Time(Duration::from_secs(3601)),
+                ..few()
+            },
+        ),
+    ];
+    for (option, ping) in wrong {
+        match run(&ping, &testbed) {
+            Err(ToolError::Usage(line)) => assert!(line.contains(option), "{line}"),
+            other => panic!("{option}: {other:?}"),
+        }
+    }
+    Outcome::Done
+}
+
+fn a_stop_ends_it() -> Outcome {
+    let testbed = testbed(Through::Veth, "tap");
+    for load in [Beside::None, Beside::Stream] {
+        let control = Control {
+            stop: Arc::new(AtomicBool::new(false)),
+            progress: &|_| {},
+        };
+        let stop = Arc::clone(&control.stop);
+        let ping = Ping {
+            load,
+            rate: Rate(1.0),
+            duration: Time(Duration::from_secs(600)),
+            ..Ping::default()
+        };
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                stop.store(true, Ordering::Relaxed);
+            });
+            assert_eq!(ping.run(&testbed, &control), Err(ToolError::Cancelled));
+        });
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
+    Outcome::Done
+}
